@@ -396,7 +396,12 @@ class CommitLog:
             reads,
             appender,
             retention,
-            TopicCommands(self.topics, self._refuse_state, appends.forget_topics),
+            TopicCommands(
+                self.topics,
+                self._refuse_state,
+                appends.forget_topics,
+                lambda: (self._files.first_offset, appender.end_offset),
+            ),
             self._config_files(),
         )
         self.following.open()

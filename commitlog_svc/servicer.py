@@ -316,6 +316,7 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
             topics=map(topic_row, self._log.topics.all()),
             new_topic_queue_count=self._log.topics.new_topic_queue_count if self._auto_create_topic else 0,
             version=version,
+            deleted_before=self._log.topics.deleted,
         )
 
     def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:

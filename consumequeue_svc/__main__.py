@@ -21,6 +21,7 @@ from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as pb_grpc
 from services.calling.commitlog import CommitLogClient
 from services.following.checked_file import log_of
 from services.following.checkpoint_thread import CheckpointThread
+from services.following.deleted_topics import DeletedTopics
 from services.following.follower_process import LogRange
 from services.following.follower_progress import FollowerProgress
 from services.following.follower_service import FollowedFiles, file_system_of, follow
@@ -132,7 +133,7 @@ def serve(server: ServiceServer, settings: ConsumeQueueSettings, origins: Origin
             times.append(outcome)
         return times
 
-    servicer = ConsumeQueueServicer(progress, read_times, settings.worker_count // 2)
+    servicer = ConsumeQueueServicer(progress, read_times, settings.worker_count // 2, DeletedTopics(client).before)
     part = QueuePart(file_system_of(settings), settings, servicer, progress, client)
     servicer.aside_words = part.aside_words
     part.show_aside(server.meters)

@@ -9,6 +9,7 @@ from consumequeue_svc.time_search import Boundary, search_offset, time_span
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as pb_grpc
 from services.convert import millis_to_timestamp, timestamp_to_millis
+from services.following.deleted_topics import nothing_deleted
 from services.following.follower_process import FollowerState
 from services.following.follower_progress import FollowerProgress
 from services.following.progress_wait import WAITING_COUNT_MAX, ProgressWait
@@ -41,6 +42,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         progress: of the builder.
         read_times: reads store times from the log.
         waiting_count_max: calls that may wait for the builder at the same time.
+        deleted_before: of a topic: where it was deleted in the log; units before it are as removed ones (bytes).
 
     Attributes:
         state: of the builder.
@@ -48,8 +50,13 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
     """
 
     def __init__(
-        self, progress: FollowerProgress, read_times: StoreTimes, waiting_count_max: int = WAITING_COUNT_MAX
+        self,
+        progress: FollowerProgress,
+        read_times: StoreTimes,
+        waiting_count_max: int = WAITING_COUNT_MAX,
+        deleted_before: Callable[[str], int] = nothing_deleted,
     ) -> None:
+        self._deleted_before = deleted_before
         self.state: Callable[[], FollowerState] = lambda: FollowerState("waiting", 0, "")
         self.aside_words: Callable[[], str] = str
         self._progress = progress
@@ -81,13 +88,12 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
             for queue_id, queue in table.items()
             if request.topic in ("", queue_id[0]) and (after is None or queue_id > after)
         ]
-        first = self._progress.log_first_offset
         response = pb.ListQueuesResponse(
             queues=[
                 pb.Queue(
                     topic=topic,
                     queue_id=queue_id,
-                    min_offset=queue.units.min_offset(first),
+                    min_offset=queue.units.min_offset(self._first(topic)),
                     max_offset=queue.units.end,
                 )
                 for (topic, queue_id), queue in items[:count]
@@ -106,7 +112,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         """See the proto."""
         queue = self._queues().queue(request.topic, request.queue_id)
         count = _page_size(request.max_units, "max_units")
-        first = self._progress.log_first_offset
+        first = max(self._first(request.topic), request.log_first_offset)
         # A file may be built again, or found damaged, while the units are read.
         is_damaged = queue.is_doubtful
         # Read the range before the units, so that no answer shows a unit behind its own max offset.
@@ -153,7 +159,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
             raise InvalidArgumentError(f"boundary {request.boundary} is unknown", field="boundary")
         time_millis = timestamp_to_millis(request.time, "time")
         boundary = Boundary.UPPER if request.boundary == pb.BOUNDARY_UPPER else Boundary.LOWER
-        first = self._progress.log_first_offset
+        first = self._first(request.topic)
         # Read the progress before the search, so that the answer never claims more than was searched.
         response = pb.SearchOffsetResponse(
             next_offset=max(self._progress.next_offset, 0),
@@ -208,6 +214,10 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         if self._progress.store_time_millis:
             response.built_up_to_time.CopyFrom(millis_to_timestamp(self._progress.store_time_millis))
         return response
+
+    def _first(self, topic: str) -> int:
+        """Where the log begins for a topic (bytes)."""
+        return max(self._progress.log_first_offset, self._deleted_before(topic))
 
     def _queues(self) -> ConsumeQueueTable:
         table = self._table

@@ -25,6 +25,7 @@ from consumer_svc.arrivals import Arrivals
 from consumer_svc.broker_groups import LOOK_SECONDS, BrokerGroups
 from consumer_svc.clients import Clients
 from consumer_svc.courtesy_files import CourtesyFiles
+from consumer_svc.delivering.deletions import Deletions
 from consumer_svc.delivering.delivery import Answering, Delivery
 from consumer_svc.delivering.expirer import Expirer
 from consumer_svc.delivering.life import Life, Rules
@@ -107,6 +108,7 @@ class ConsumerFollower:
         self._on_flushed = on_flushed
         self._clock = clock
         self._expirer = Expirer(life)
+        self._deletions = Deletions(life)
         self._full: Future[int] | None = None
         self._report_at = self._topics_at = clock()
         self._courtesy_at = clock() + COURTESY_SECONDS
@@ -201,6 +203,8 @@ class ConsumerFollower:
         if now >= self._topics_at:
             self._topics_at = now + TOPICS_SECONDS
             self._life.topics.look()
+            if self._writer is not None:
+                self._deletions.see()
 
     def _is_empty(self) -> bool:
         """Whether there is no state that the log must keep."""
@@ -295,7 +299,9 @@ class ConsumerPart:
         recent = RecentUnits()
         queues = self._consumequeue.list_queues(timeout_seconds=CALL_SECONDS)
         recent.set_ends((queue.topic, queue.queue_id, queue.max_offset) for queue in queues)
-        reader = QueueReader(recent, self._consumequeue, self._commitlog)
+        topics = TopicView(self._commitlog, self._arrivals, time.monotonic, log.hidden)
+        topics.load()
+        reader = QueueReader(recent, self._consumequeue, self._commitlog, deleted_before=topics.deleted_before)
         newest_millis = self._state_log.newest_store_millis()
         clock = StoreClock(start_millis_min=newest_millis)
         if self._handles is None:
@@ -309,7 +315,7 @@ class ConsumerPart:
             self._arrivals,
             self._rules,
             clock,
-            TopicView(self._commitlog, self._arrivals, time.monotonic, log.hidden),
+            topics,
             leadership=log.role.epoch if log.role.leads or self._settings.writes_no_records else None,
         )
         if courtesy is not None:

@@ -357,6 +357,11 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         self._delivery.groups.delete(request.consumer_group)
         return pb.DeleteGroupResponse()
 
+    def SeeTopics(self, request: pb.SeeTopicsRequest, context: grpc.ServicerContext) -> pb.SeeTopicsResponse:
+        """See the proto."""
+        self._delivery.deletions.see_now()
+        return pb.SeeTopicsResponse()
+
     def TrackMessage(self, request: pb.TrackMessageRequest, context: grpc.ServicerContext) -> pb.TrackMessageResponse:
         """See the proto."""
         tracks, has_more = self._current.tracks.page(request.message, _names(request))

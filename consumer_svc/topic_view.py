@@ -1,4 +1,4 @@
-"""TopicView: what the commit log says of topics: which may be read, whose queues are served, and how many each has.
+"""TopicView: what the commit log says of topics: which may be read, whose queues are served, how many each has, what was deleted.
 
 The table is asked for again when it is needed and older than LOOK_SECONDS, and with time (`look`), so that polls that wait for
 a topic hear that they wait in vain. The call is small while nothing changes. When it fails, what was known holds.
@@ -43,6 +43,7 @@ class _Table:
     version: int = 0
     queue_counts: Mapping[str, int] = field(default_factory=dict)
     unreadable: frozenset[str] = frozenset()
+    deleted_before: Mapping[str, int] = field(default_factory=dict)
 
 
 class TopicView:
@@ -94,10 +95,23 @@ class TopicView:
                 f"topic {topic} is configured without the right to read: change its perm", topic=topic, perm="read"
             )
 
-    def queue_counts(self) -> Mapping[str, int]:
-        """The queues of each configured topic, as they are now; StoreError when that cannot be told."""
+    def load(self) -> None:
+        """Ask now; StoreError when that fails."""
         with self._asking:
             self._ask(NEEDED_CALL_SECONDS)
+
+    @property
+    def deleted(self) -> Mapping[str, int]:
+        """Of topics that were deleted: the byte of the log where each ended, as last seen."""
+        return self._table.deleted_before
+
+    def deleted_before(self, topic: str) -> int:
+        """Messages of the topic before this byte of the log are not delivered; 0: none."""
+        return self._table.deleted_before.get(topic, 0)
+
+    def queue_counts(self) -> Mapping[str, int]:
+        """The queues of each configured topic, as they are now; StoreError when that cannot be told."""
+        self.load()
         return self._table.queue_counts
 
     def _ask(self, timeout_seconds: float) -> None:
@@ -109,5 +123,5 @@ class TopicView:
             return
         unreadable = frozenset(each.topic for each in answer.topics if not each.perm & PERM_READ)
         counts = {each.topic: max(each.write_queue_count, each.read_queue_count) for each in answer.topics}
-        self._table = _Table(answer.version, counts, unreadable)
+        self._table = _Table(answer.version, counts, unreadable, dict(answer.deleted_before))
         self._arrivals.note_topics(unreadable ^ before.unreadable)

@@ -57,6 +57,17 @@ def update_topic(call: Call, request: pb.UpdateTopicRequest) -> pb.UpdateTopicRe
 def delete_topic(call: Call, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
     """DeleteTopic; errors as TopicAdmin, and BrokerNotFoundError."""
     found = _ask(call, request.broker_name, lambda admin: admin.delete(request.topic, call.deadline))
+    shards = [call.shards.named(name) for name, _ in found]
+
+    def pass_deleted(shard: Shard[object]) -> None:
+        """Groups have nothing of the topic in flight any more when the call is answered."""
+        if shard.groups is not None:
+            shard.groups.see_topics(call.deadline)
+
+    for answer in call.shards.fan_out.ask(shards, pass_deleted):
+        if isinstance(answer, StoreError):
+            answer.message = f"the topic is deleted, and groups may still have messages of it: {answer.message}"
+            raise answer
     return pb.DeleteTopicResponse(broker_names=[name for name, existed in found if existed])
 
 

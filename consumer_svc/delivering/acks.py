@@ -201,6 +201,8 @@ class Acks:
         state = self._life.states.find(handle.queue)
         if state is None or handle.queue_offset >= state.next_offset:
             return False  # the group was deleted or reset: it comes again
+        if any(begin <= handle.queue_offset < end for begin, end in state.resets):
+            return False  # a reset went past it, or it was deleted with its topic
         in_flight = handle.queue_offset in state.leases or handle.queue_offset in state.waiting
         return not in_flight and handle.queue_offset not in state.moved
 

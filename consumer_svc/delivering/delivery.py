@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from consumer_svc.delivering.acks import Acks
+from consumer_svc.delivering.deletions import Deletions
 from consumer_svc.delivering.groups import Groups
 from consumer_svc.delivering.life import Life
 from consumer_svc.delivering.pop import Pops
@@ -23,11 +24,14 @@ class Delivery:
     send_backs: SendBacks
     groups: Groups
     tracks: Tracks
+    deletions: Deletions
 
     @classmethod
     def of(cls, life: Life) -> "Delivery":
         """All parts of a life."""
-        return cls(life, Pops(life), Acks(life), Pulls(life), SendBacks(life), Groups(life), Tracks(life))
+        return cls(
+            life, Pops(life), Acks(life), Pulls(life), SendBacks(life), Groups(life), Tracks(life), Deletions(life)
+        )
 
 
 class Answering(Protocol):

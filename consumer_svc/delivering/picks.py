@@ -48,6 +48,7 @@ class Pick:
     version: int
     next_offset: int
     first_offset: int
+    begin_offset: int = 0  # the group begins in the queue, behind its first position
     picked: list[tuple[StoredMessage, Waiting]] = field(default_factory=list)
     passed: list[Waiting] = field(default_factory=list)
     dead: list[InternalRecord] = field(default_factory=list)

@@ -196,12 +196,14 @@ class Pops:
         while taking.has_room and scanned < SCANNED_UNIT_COUNT_MAX and len(pick.passed) < may_pass:
             count = min(UNIT_PAGE_COUNT, SCANNED_UNIT_COUNT_MAX - scanned) if not _takes_all(ask) else taking.room
             run = life.reader.units(ref.topic, ref.queue_id, pick.next_offset, max(1, count))
-            if not run.units:
-                pick.is_unbuilt |= pick.next_offset < end
-                break
             if run.queue_offset > pick.next_offset:
                 pick.removed_count += 0 if is_new else run.queue_offset - pick.next_offset
                 pick.next_offset = run.queue_offset
+                if is_new:
+                    pick.begin_offset = run.queue_offset
+            if not run.units:
+                pick.is_unbuilt |= pick.next_offset < end
+                break
             fresh = [Waiting(run.queue_offset + at, 0, 0) for at in range(len(run.units))]
             taken_count = taking.take(run.units, fresh)
             pick.next_offset += taken_count
@@ -242,7 +244,10 @@ class Pops:
                 )
                 for _, waiting in pick.picked
             ]
-            changes: list[Change] = [HandedOut(pick.ref, pick.next_offset, leases, pick.passed)]
+            changes: list[Change] = []
+            if pick.begin_offset:  # what lies before it was not consumed
+                changes.append(Moved(pick.ref, pick.begin_offset, is_reset=True))
+            changes += [HandedOut(pick.ref, pick.next_offset, leases, pick.passed)]
             if pick.ended:
                 changes.append(Ended(pick.ref, pick.ended))
             written = life.change(changes, pick.dead, may_lose=not pick.dead)

@@ -421,6 +421,10 @@ class SeenGroups:
             self._sight.check(each.topic)
         self._groups.commit(consumer_group, positions, deadline, begins=begins)
 
+    def see_topics(self, deadline: Deadline) -> None:
+        """See the port."""
+        self._groups.see_topics(deadline)
+
     def send_back(self, question: SendBackQuestion, deadline: Deadline) -> Sequence[SendBackOutcome]:
         """See the port."""
         self._check(question.consumer_group)

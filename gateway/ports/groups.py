@@ -241,6 +241,9 @@ class GroupKeeper(Protocol):
     ) -> None:
         """Set positions, 1 to 1,024; makes the group if it is absent. With `begins` those that it has are kept."""
 
+    def see_topics(self, deadline: Deadline) -> None:
+        """Take the groups past what was deleted of topics."""
+
     def send_back(self, question: SendBackQuestion, deadline: Deadline) -> Sequence[SendBackOutcome]:
         """Give messages to a group again, 1 to 32; makes it if it is absent. TopicNotFoundError, OffsetOutOfRangeError."""
 

@@ -318,6 +318,10 @@ class GuardedGroups:
         """See the port."""
         self._guard.call(self._groups.commit, consumer_group, positions, deadline, begins=begins)
 
+    def see_topics(self, deadline: Deadline) -> None:
+        """See the port."""
+        self._guard.call(self._groups.see_topics, deadline)
+
     def send_back(self, question: SendBackQuestion, deadline: Deadline) -> Sequence[SendBackOutcome]:
         """See the port."""
         return self._guard.call(self._groups.send_back, question, deadline)

@@ -58,17 +58,23 @@ class ConsumeQueueClient:
         max_units: int,
         *,
         packed: bool = False,
+        log_first_offset: int = 0,
         timeout_seconds: float = SECONDS_DEFAULT,
     ) -> pb.GetQueueUnitsResponse:
         """At most `max_units` units from a position on, with the queue's range; none when it is out of range.
 
-        With `packed` they may come as `packed_units`.
+        With `packed` they may come as `packed_units`. Units of records before `log_first_offset` are as removed ones.
 
         Raises:
             TopicNotFoundError, QueueNotFoundError: there is no such queue.
         """
         request = pb.GetQueueUnitsRequest(
-            topic=topic, queue_id=queue_id, queue_offset=queue_offset, max_units=max_units, packed=packed
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            max_units=max_units,
+            packed=packed,
+            log_first_offset=log_first_offset,
         )
         return call_lookup(
             self._local,

@@ -10,6 +10,7 @@ from typing import Protocol
 from reput.message.v1.message_pb2 import StoredMessage
 from services.calling.commitlog import CommitLogClient
 from services.calling.consumequeue import PAGE_SIZE, ConsumeQueueClient
+from services.following.deleted_topics import nothing_deleted
 from services.local.encoded_records import EncodedRun, MessageForm
 from services.reading.recent_units import RecentUnits, UnitColumns, unpacked
 from services.serving.server_options import RECEIVE_BYTES_MAX
@@ -109,6 +110,13 @@ class Reader(Protocol):
             ServiceUnavailableError: the queue is being built.
         """
 
+    def first_after(self, topic: str, queue_id: int, commit_log_offset: int) -> int:
+        """Position of a queue's first message from a byte of the log on; its end when there is none.
+
+        Raises:
+            ServiceUnavailableError: the queue is not built up to there.
+        """
+
     def log_end(self) -> int:
         """End of the log (bytes), which followers see soon: everything that was acknowledged lies before it.
 
@@ -161,6 +169,7 @@ class QueueReader:
         consumequeue: the client for older ones.
         commitlog: the client for records.
         clock: seconds, rising.
+        deleted_before: of a topic: where it was deleted in the log; units before it are as removed ones (bytes).
     """
 
     def __init__(
@@ -169,26 +178,58 @@ class QueueReader:
         consumequeue: ConsumeQueueClient,
         commitlog: CommitLogClient,
         clock: Callable[[], float] = time.monotonic,
+        deleted_before: Callable[[str], int] = nothing_deleted,
     ) -> None:
+        self._deleted_before = deleted_before
         self.recent = recent
         self._consumequeue = consumequeue
         self._commitlog = commitlog
         self._clock = clock
         self._lock = threading.Lock()
-        self._first_offsets: dict[tuple[str, int], tuple[float, int]] = {}  # known at, min offset
+        # Known at, min offset, where the topic was deleted.
+        self._first_offsets: dict[tuple[str, int], tuple[float, int, int]] = {}
         self._pages: OrderedDict[tuple[str, int], UnitColumns] = OrderedDict()  # the last one used stands last
 
     def range(self, topic: str, queue_id: int) -> QueueRange:
         """See Reader."""
         key = (topic, queue_id)
         known = self._first_offsets.get(key)
-        if known is None or self._clock() - known[0] > RANGE_SECONDS:
+        before = self._deleted_before(topic)
+        if known is None or self._clock() - known[0] > RANGE_SECONDS or known[2] != before:
             self._ask(topic, queue_id, 0, 1)
             known = self._first_offsets.get(key)
         return QueueRange(known[1] if known is not None else 0, self.recent.end(topic, queue_id))
 
     def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> UnitRun:
         """See Reader."""
+        before = self._deleted_before(topic)
+        if not before:
+            return self._units(topic, queue_id, queue_offset, count)
+        queue_offset = max(queue_offset, self.range(topic, queue_id).min_offset)
+        while True:  # the queues may be behind the deletion, so that their begin is not known yet
+            run = self._units(topic, queue_id, queue_offset, count)
+            deleted_count = sum(unit.commit_log_offset < before for unit in run.units)
+            if not deleted_count or deleted_count < len(run.units):
+                return UnitRun(run.queue_offset + deleted_count, run.units[deleted_count:])
+            queue_offset = run.queue_offset + deleted_count
+
+    def first_after(self, topic: str, queue_id: int, commit_log_offset: int) -> int:
+        """Position of a queue's first message from a byte of the log on; its end when there is none.
+
+        Raises:
+            ServiceUnavailableError: the queue is not built up to there.
+        """
+        try:
+            answer = self._consumequeue.get_units(
+                topic, queue_id, 0, 1, log_first_offset=commit_log_offset, timeout_seconds=CALL_SECONDS
+            )
+        except (TopicNotFoundError, QueueNotFoundError) as error:
+            raise _being_built(topic, queue_id) from error
+        if answer.next_offset < commit_log_offset:
+            raise _being_built(topic, queue_id)
+        return answer.min_offset
+
+    def _units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> UnitRun:
         recent = self.recent.units(topic, queue_id, queue_offset, count)
         end = self.recent.end(topic, queue_id)
         if recent is not None or queue_offset >= end:
@@ -196,7 +237,7 @@ class QueueReader:
         # The queues may be ahead of what this service has seen of the log: no position gets beyond the end that it knows.
         count = min(count, end - queue_offset)
         units = self._ask(topic, queue_id, queue_offset, count)
-        first_offset = self._first_offsets.get((topic, queue_id), (0.0, 0))[1]
+        first_offset = self._first_offsets.get((topic, queue_id), (0.0, 0, 0))[1]
         if not units and queue_offset < first_offset:
             queue_offset = first_offset
             units = (
@@ -214,7 +255,7 @@ class QueueReader:
     ) -> EncodedRun | None:
         """See Reader."""
         units = self._columns(form.topic, form.queue_id, queue_offset, count)
-        if units is None:
+        if units is None or units.commit_log_offsets[0] < self._deleted_before(form.topic):
             return None
         return self._commitlog.encode_run(
             form,
@@ -281,23 +322,33 @@ class QueueReader:
         return page.part(queue_offset, end)
 
     def _page(self, topic: str, queue_id: int, queue_offset: int) -> UnitColumns | None:
+        before = self._deleted_before(topic)
         try:
             answer = self._consumequeue.get_units(
-                topic, queue_id, queue_offset, PAGE_SIZE, packed=True, timeout_seconds=CALL_SECONDS
+                topic,
+                queue_id,
+                queue_offset,
+                PAGE_SIZE,
+                packed=True,
+                log_first_offset=before,
+                timeout_seconds=CALL_SECONDS,
             )
         except (TopicNotFoundError, QueueNotFoundError):
             return None
-        self._note_first(topic, queue_id, answer.min_offset)
+        self._note_first(topic, queue_id, answer.min_offset, before)
         return unpacked(queue_offset, answer.packed_units) if answer.packed_units else None
 
     def _ask(self, topic: str, queue_id: int, queue_offset: int, count: int) -> Sequence[QueueUnit]:
+        before = self._deleted_before(topic)
         try:
-            answer = self._consumequeue.get_units(topic, queue_id, queue_offset, count, timeout_seconds=CALL_SECONDS)
+            answer = self._consumequeue.get_units(
+                topic, queue_id, queue_offset, count, log_first_offset=before, timeout_seconds=CALL_SECONDS
+            )
         except (TopicNotFoundError, QueueNotFoundError):
             return ()  # its first messages are not built yet
-        self._note_first(topic, queue_id, answer.min_offset)
+        self._note_first(topic, queue_id, answer.min_offset, before)
         return [QueueUnit(unit.commit_log_offset, unit.record_size_bytes, unit.tags_code) for unit in answer.units]
 
-    def _note_first(self, topic: str, queue_id: int, queue_offset: int) -> None:
+    def _note_first(self, topic: str, queue_id: int, queue_offset: int, before: int) -> None:
         with self._lock:
-            self._first_offsets[topic, queue_id] = (self._clock(), queue_offset)
+            self._first_offsets[topic, queue_id] = (self._clock(), queue_offset, before)

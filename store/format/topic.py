@@ -158,6 +158,9 @@ class TopicConfig:
     other: Mapping[str, Any] = field(default_factory=dict)
 
 
+# What a file has of this project, as config_json.py's.
+OWN_MEMBER, DELETED_MEMBER = "reput", "deletedTopics"
+
 # JSON name, attribute, type; RocketMQ's defaults are the class's except for queue counts, which are 16.
 _FIELDS: tuple[tuple[str, str, type], ...] = (
     ("topicName", "topic", str),
@@ -203,6 +206,23 @@ def decode_topic_rows(data: bytes | str) -> TopicRows:
     return rows
 
 
+def decode_deleted_topics(data: bytes | str) -> dict[str, int]:
+    """Of topics that were deleted: the byte of the log where each ended, by name; messages before it are not delivered.
+
+    They stand in a member of `topics.json` that a broker ignores, and drops when it writes the file:
+
+        "reput": {"deletedTopics": {"Orders": 4711}}
+
+    Raises:
+        StoreCorruptedError: as `decode_topic_rows`.
+    """
+    own = _load(data).get(OWN_MEMBER)
+    deleted = own.get(DELETED_MEMBER) if isinstance(own, dict) else None
+    if not isinstance(deleted, dict):
+        return {}
+    return {name: at for name, at in deleted.items() if isinstance(at, int) and at > 0}
+
+
 def decode_topic_table(data: bytes | str) -> dict[str, TopicConfig]:
     """The topics of a `topics.json`, in its order; StoreCorruptedError as `decode_topic_rows`, and for a malformed row."""
     topics, unreadable = decode_topic_rows(data)
@@ -217,6 +237,7 @@ def encode_topic_table(
     unreadable: Mapping[str, UnreadableRow] = MappingProxyType({}),
     *,
     time_millis: int,
+    deleted: Mapping[str, int] | None = None,
 ) -> bytes:
     """A new `topics.json` with exactly these topics.
 
@@ -225,11 +246,16 @@ def encode_topic_table(
         previous: the file as it was; its unknown fields stay and its dataVersion is increased. None: there is no file yet.
         unreadable: rows that are kept as they were found.
         time_millis: now, for dataVersion.
+        deleted: see `decode_deleted_topics`; None: as they were.
 
     Raises:
         StoreCorruptedError: `previous` is not a topic table.
     """
     document = _load(previous) if previous is not None else {}
+    if deleted:
+        document[OWN_MEMBER] = {DELETED_MEMBER: dict(deleted)}
+    elif deleted is not None:
+        document.pop(OWN_MEMBER, None)
     version = document.get("dataVersion")
     version = dict(version) if isinstance(version, dict) else {"counter": 0, "stateVersion": 0}
     counter = version.get("counter")

@@ -162,3 +162,23 @@ def test_units_that_rocketmq_extended_come_with_their_tags_codes(tmp_path):
     units = servicer.GetQueueUnits(request, Context()).units
 
     assert [unit.tags_code for unit in units] == [2112, 2113, 2114, codes[3]]
+
+
+def test_units_of_a_topic_before_its_deletion_are_as_removed_ones(servicer):
+    deleted = {"t1": 2500}
+    servicer._deleted_before = lambda topic: deleted.get(topic, 0)
+
+    ranges = {
+        q.topic: (q.min_offset, q.max_offset) for q in servicer.ListQueues(pb.ListQueuesRequest(), Context()).queues
+    }
+    removed = servicer.GetQueueUnits(pb.GetQueueUnitsRequest(topic="t1", queue_id=0, queue_offset=0), Context())
+    kept = servicer.GetQueueUnits(pb.GetQueueUnitsRequest(topic="t1", queue_id=0, queue_offset=4), Context())
+    found = servicer.SearchOffset(pb.SearchOffsetRequest(topic="t1", queue_id=0), Context())
+    asked = servicer.GetQueueUnits(
+        pb.GetQueueUnitsRequest(topic="t0", queue_id=0, queue_offset=0, log_first_offset=2500), Context()
+    )
+
+    assert ranges == {"t0": (0, 10), "t1": (4, 10), "t2": (0, 10)}
+    assert (len(removed.units), removed.min_offset, len(kept.units)) == (0, 4, 6)
+    assert (found.min_offset, found.queue_offset) == (4, 4)
+    assert (asked.min_offset, len(asked.units)) == (5, 0)

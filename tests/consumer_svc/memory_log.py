@@ -5,6 +5,7 @@ from typing import Any
 from consumer_svc.arrivals import Arrivals
 from consumer_svc.clients import Clients
 from consumer_svc.delivering.acks import Acks
+from consumer_svc.delivering.deletions import Deletions
 from consumer_svc.delivering.expirer import Expirer
 from consumer_svc.delivering.groups import Groups
 from consumer_svc.delivering.life import Life, Rules
@@ -34,6 +35,7 @@ class MemoryLog(memory_log.MemoryLog):
         super().__init__(clock, STATE_TOPIC)
         self.topics: dict[str, commitlog_pb.ListTopicsResponse.Topic] = {}
         self.topics_version = 1
+        self.deleted_before: dict[str, int] = {}
 
     def configure(self, topic: str, perm: int = 6, queue_count: int = 1) -> None:
         """Put a topic into the topic table."""
@@ -42,11 +44,19 @@ class MemoryLog(memory_log.MemoryLog):
         )
         self.topics_version += 1
 
+    def delete(self, topic: str) -> None:
+        """Take a topic out of the topic table."""
+        self.topics.pop(topic, None)
+        self.deleted_before[topic] = self.end
+        self.topics_version += 1
+
     def list_topics(self, *, known_version: int = 0, timeout_seconds: float = 0) -> commitlog_pb.ListTopicsResponse:
         """See CommitLogClient."""
         if known_version == self.topics_version:
             return commitlog_pb.ListTopicsResponse(version=known_version)
-        return commitlog_pb.ListTopicsResponse(topics=self.topics.values(), version=self.topics_version)
+        return commitlog_pb.ListTopicsResponse(
+            topics=self.topics.values(), version=self.topics_version, deleted_before=self.deleted_before
+        )
 
     def state(self) -> LoadedState:
         """The state of the groups as the log has it."""
@@ -92,8 +102,10 @@ class LogLife:
         recent = log.recent = RecentUnits(recent_count_max)
         recent.set_ends((topic, queue_id, queue.end) for (topic, queue_id), queue in log.queues.items())
         client: Any = log
-        reader = QueueReader(recent, client, client, clock=always_newer())
         self.arrivals = Arrivals()
+        topics = TopicView(log, self.arrivals, always_newer())
+        topics.load()
+        reader = QueueReader(recent, client, client, clock=always_newer(), deleted_before=topics.deleted_before)
         self.life = Life(
             self.loaded.states,
             self.writer,
@@ -103,12 +115,13 @@ class LogLife:
             self.arrivals,
             Rules(attempts_max, begins_at_end, group_count_max=group_count_max),
             log.clock,
-            TopicView(log, self.arrivals, always_newer()),
+            topics,
             leadership,
         )
         self.pops, self.acks, self.pulls = Pops(self.life), Acks(self.life), Pulls(self.life)
         self.send_backs = SendBacks(self.life)
         self.groups, self.tracks, self.expirer = Groups(self.life), Tracks(self.life), Expirer(self.life)
+        self.deletions = Deletions(self.life)
         self.expirer.note_all()
 
     @property

@@ -254,14 +254,24 @@ class MemoryLog:
     # -- as ConsumeQueueClient
 
     def get_units(
-        self, topic: str, queue_id: int, queue_offset: int, count: int, *, timeout_seconds: float = 0
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        count: int,
+        *,
+        log_first_offset: int = 0,
+        timeout_seconds: float = 0,
     ) -> queue_pb.GetQueueUnitsResponse:
         """See ConsumeQueueClient."""
         queue = self.queues.get((topic, queue_id))
         if queue is None:
             raise TopicNotFoundError(f"there is no queue {queue_id} of topic {topic}", topic=topic)
-        answer = queue_pb.GetQueueUnitsResponse(min_offset=queue.first, max_offset=queue.end)
-        if not self.is_building and queue.first <= queue_offset:
+        removed_count = sum(unit.commit_log_offset < log_first_offset for unit in queue.units)
+        answer = queue_pb.GetQueueUnitsResponse(
+            min_offset=queue.first + removed_count, max_offset=queue.end, next_offset=self.end
+        )
+        if not self.is_building and answer.min_offset <= queue_offset:
             begin = queue_offset - queue.first
             for place, unit in enumerate(queue.units[begin : begin + count]):
                 answer.units.add(

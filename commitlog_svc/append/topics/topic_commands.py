@@ -14,10 +14,18 @@ class TopicCommands:
         topics: the topic table.
         refuse: raises when nothing may be written.
         changed: called after a change of topics that have messages.
+        log_range: where the log begins and ends (bytes).
     """
 
-    def __init__(self, topics: TopicTable, refuse: Callable[[], None], changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        topics: TopicTable,
+        refuse: Callable[[], None],
+        changed: Callable[[], None],
+        log_range: Callable[[], tuple[int, int]],
+    ) -> None:
         self._topics = topics
+        self._log_range = log_range
         self._refuse = refuse
         self._changed = changed
 
@@ -40,9 +48,12 @@ class TopicCommands:
         return config
 
     def delete(self, topic: str) -> bool:
-        """Takes a topic out of the table, False when it was not there; errors as `create`. Its messages stay in the log."""
+        """Takes a topic out of the table, False when it was not there; errors as `create`.
+
+        Its messages stay in the log, and are not delivered any more.
+        """
         self._check(topic, TopicChange())
-        existed = self._topics.delete(topic)
+        existed = self._topics.delete(topic, *self._log_range())
         self._changed()
         return existed
 

@@ -33,6 +33,7 @@ from store.format.topic import (
     TopicConfig,
     TopicRows,
     UnreadableRow,
+    decode_deleted_topics,
     decode_topic_rows,
     encode_topic_table,
 )
@@ -40,6 +41,8 @@ from store.format.topic import (
 # Of one event; the status and the metric count all.
 ROWS_TOLD_MAX = 10
 ROW_CHARACTERS_TOLD_MAX = 4_096
+# Deleted topics whose messages the log has: 100 bytes each in a file that replicas copy whole.
+DELETED_COUNT_MAX = 10_000
 _log = structlog.get_logger("reput.commitlog")
 
 NO_COUNTS: Mapping[str, int] = {}
@@ -74,6 +77,7 @@ class TopicTable:
         self._lock = threading.Lock()
         self._topics: dict[str, TopicConfig] = {}
         self._unreadable: dict[str, UnreadableRow] = {}
+        self._deleted: dict[str, int] = {}
         self._version = clock_millis() << 20
         self._queue_counts_seen: dict[str, int] = {}
         self.file_problem = ""
@@ -91,7 +95,7 @@ class TopicTable:
             tell(self._path, found.problem)
         if found.content is not None and (not found.problem or not self._topics):
             # While a broker writes its file it is damaged for a moment: then what is known stays.
-            self._use(decode_topic_rows(found.content))
+            self._use(decode_topic_rows(found.content), decode_deleted_topics(found.content))
         self.file_problem = found.problem
         self.see(queues_seen)
 
@@ -103,10 +107,10 @@ class TopicTable:
 
     def copy(self, content: bytes) -> None:
         """Replaces the file by that of another replica; errors as `create`, StoreCorruptedError."""
-        rows = decode_topic_rows(content)
+        rows, deleted = decode_topic_rows(content), decode_deleted_topics(content)
         with self._lock:
             replace_config_file(self._fs, self._path, content)
-            self._use(rows)
+            self._use(rows, deleted)
 
     def read(self) -> bytes | None:
         """The file, or what is used in its place; None when there is none."""
@@ -242,26 +246,44 @@ class TopicTable:
                 self._write({**self._topics, topic: config})
             return config
 
-    def delete(self, topic: str) -> bool:
+    def delete(self, topic: str, log_first_offset: int = 0, log_end_offset: int = 0) -> bool:
         """Forgets a topic, on the disk when this returns; False when there was none. Errors as `create`.
 
-        A row that cannot be read is dropped, too.
+        A row that cannot be read is dropped, too. What the log has of the topic is not delivered any more (`deleted`).
+
+        Args:
+            topic: a name.
+            log_first_offset: where the log begins: what was deleted before need not be known any more (bytes).
+            log_end_offset: where it ends; 0: nothing of the topic is in it.
         """
         with self._lock:
-            if topic in self._unreadable:
-                kept = {name: row for name, row in self._unreadable.items() if name != topic}
+            deleted = {name: at for name, at in self._deleted.items() if at > log_first_offset}
+            found = self._topics.get(topic)
+            is_seen = topic in self._queue_counts_seen or topic in deleted or topic in self._unreadable
+            if (found is not None or is_seen) and log_end_offset > log_first_offset:
+                deleted.pop(topic, None)  # the newest one stands last
+                deleted[topic] = log_end_offset
+                for name in list(deleted)[:-DELETED_COUNT_MAX]:
+                    _log.warning("topics.deletion_forgotten", topic=name, deleted=len(deleted))
+                    del deleted[name]
+            kept = {name: row for name, row in self._unreadable.items() if name != topic}
+            is_unreadable = topic in self._unreadable
+            if is_unreadable:
                 row = repr(self._unreadable[topic].value)
                 _log.warning("topics.unreadable_row_dropped", topic=topic, row=row[:ROW_CHARACTERS_TOLD_MAX])
-                self._write(self._topics, kept)
-                return True
-            found = self._topics.get(topic)
-            if found is None:
+            elif found is None and deleted == self._deleted:
                 return False
-            self._write({name: config for name, config in self._topics.items() if name != topic})
-            # Its messages are still there: a topic that is made again has the queues in which they lie.
-            count = min(max(found.write_queue_count, found.read_queue_count), TOPIC_QUEUE_COUNT_MAX)
-            self._queue_counts_seen[topic] = max(self._queue_counts_seen.get(topic, 0), count)
-            return True
+            self._write({name: config for name, config in self._topics.items() if name != topic}, kept, deleted)
+            if found is not None:
+                # Its messages are still there: a topic that is made again has the queues in which they lie.
+                count = min(max(found.write_queue_count, found.read_queue_count), TOPIC_QUEUE_COUNT_MAX)
+                self._queue_counts_seen[topic] = max(self._queue_counts_seen.get(topic, 0), count)
+            return found is not None or is_unreadable
+
+    @property
+    def deleted(self) -> Mapping[str, int]:
+        """Of topics that were deleted: the byte of the log where each ended. What lies before it is not delivered."""
+        return self._deleted
 
     def replace(self, data: bytes) -> None:
         """Takes the whole table of another broker, on the disk when this returns; errors as `create`, StoreCorruptedError.
@@ -273,18 +295,26 @@ class TopicTable:
         with self._lock:
             if rows != (self._topics, self._unreadable):
                 replace_config_file(self._fs, self._path, data)
-                self._use(rows)
+                self._use(rows, decode_deleted_topics(data))
 
     def all(self) -> list[TopicConfig]:
         """Every configured topic, by name."""
         return sorted(self._topics.values(), key=lambda config: config.topic)
 
-    def _write(self, table: dict[str, TopicConfig], unreadable: dict[str, UnreadableRow] | None = None) -> None:
+    def _write(
+        self,
+        table: dict[str, TopicConfig],
+        unreadable: dict[str, UnreadableRow] | None = None,
+        deleted: dict[str, int] | None = None,
+    ) -> None:
+        deleted = self._deleted if deleted is None else deleted
         rows = TopicRows(table, self._unreadable if unreadable is None else unreadable)
         previous = self._read().content
-        encoded = encode_topic_table(table, previous, rows.unreadable, time_millis=self._clock_millis())
+        encoded = encode_topic_table(
+            table, previous, rows.unreadable, time_millis=self._clock_millis(), deleted=deleted
+        )
         replace_config_file(self._fs, self._path, encoded)
-        self._use(rows)
+        self._use(rows, deleted)
         self.on_written()
 
     def _refuse_unreadable(self, topic: str) -> None:
@@ -292,8 +322,8 @@ class TopicTable:
         if problem := self._row_problem_of(topic):
             raise TopicExistsError(problem, topic=topic)
 
-    def _use(self, rows: TopicRows) -> None:
-        is_other = rows.topics != self._topics
+    def _use(self, rows: TopicRows, deleted: dict[str, int]) -> None:
+        is_other = rows.topics != self._topics or deleted != self._deleted
         fresh = [name for name in rows.unreadable if self._unreadable.get(name) != rows.unreadable[name]]
         for name in fresh[:ROWS_TOLD_MAX]:
             _log.warning(
@@ -305,4 +335,5 @@ class TopicTable:
             )
         self._unreadable = rows.unreadable
         self._topics = rows.topics
+        self._deleted = deleted
         self._version += is_other  # after the table: who reads the version first never misses what is newer

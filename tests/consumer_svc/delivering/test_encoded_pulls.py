@@ -57,11 +57,24 @@ class Queues:
         self.pages = 0
 
     def get_units(
-        self, topic: str, queue_id: int, queue_offset: int, count: int, *, packed: bool = False, timeout_seconds: float
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        count: int,
+        *,
+        packed: bool = False,
+        log_first_offset: int = 0,
+        timeout_seconds: float,
     ) -> queue_pb.GetQueueUnitsResponse:
         self.pages += packed
         request = queue_pb.GetQueueUnitsRequest(
-            topic=topic, queue_id=queue_id, queue_offset=queue_offset, max_units=count, packed=packed
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            max_units=count,
+            packed=packed,
+            log_first_offset=log_first_offset,
         )
         return self.servicer.GetQueueUnits(request, CONTEXT)
 

@@ -33,6 +33,7 @@ class MemoryGroups:
         self.failure = None
         self.resets = []
         self.sent_back = []
+        self.topic_looks = 0
         self.locks = {}
 
     def shard(self, broker_name) -> Shard:
@@ -81,6 +82,10 @@ class MemoryGroups:
             key = consumer_group, each.topic, each.queue_id
             if not begins or key not in self.held:
                 self.held[key] = each.consumer_offset
+
+    def see_topics(self, deadline):
+        self._check()
+        self.topic_looks += 1
 
     def send_back(self, question, deadline):
         self._check()

@@ -342,7 +342,7 @@ class ListTopicsRequest(_message.Message):
     def __init__(self, known_version: _Optional[int] = ...) -> None: ...
 
 class ListTopicsResponse(_message.Message):
-    __slots__ = ("topics", "new_topic_queue_count", "version")
+    __slots__ = ("topics", "new_topic_queue_count", "version", "deleted_before")
     class Topic(_message.Message):
         __slots__ = ("topic", "write_queue_count", "read_queue_count", "message_type", "perm")
         TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -356,13 +356,22 @@ class ListTopicsResponse(_message.Message):
         message_type: _message_pb2.MessageType
         perm: int
         def __init__(self, topic: _Optional[str] = ..., write_queue_count: _Optional[int] = ..., read_queue_count: _Optional[int] = ..., message_type: _Optional[_Union[_message_pb2.MessageType, str]] = ..., perm: _Optional[int] = ...) -> None: ...
+    class DeletedBeforeEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     NEW_TOPIC_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    DELETED_BEFORE_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[ListTopicsResponse.Topic]
     new_topic_queue_count: int
     version: int
-    def __init__(self, topics: _Optional[_Iterable[_Union[ListTopicsResponse.Topic, _Mapping]]] = ..., new_topic_queue_count: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
+    deleted_before: _containers.ScalarMap[str, int]
+    def __init__(self, topics: _Optional[_Iterable[_Union[ListTopicsResponse.Topic, _Mapping]]] = ..., new_topic_queue_count: _Optional[int] = ..., version: _Optional[int] = ..., deleted_before: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class GetStatusRequest(_message.Message):
     __slots__ = ("flush_soon",)

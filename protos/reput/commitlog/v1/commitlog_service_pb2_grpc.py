@@ -262,8 +262,8 @@ class CommitLogServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTopic(self, request, context):
-        """Takes a topic out of `config/topics.json`. Its messages stay in the log, where queries find them, until retention removes
-        them; its queues go on where they are when it is created again. Errors: INVALID_ARGUMENT (field), FAILED_PRECONDITION
+        """Takes a topic out of `config/topics.json`. Its messages stay in the log, where queries by id and by key find them, until
+        retention removes them; they are not delivered any more. Its queues go on behind them when it is created again. Errors: INVALID_ARGUMENT (field), FAILED_PRECONDITION
         (STORE_READ_ONLY).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -89,8 +89,8 @@ class CommitLogServiceStub:
     UpdateTopic: _grpc.UnaryUnaryMultiCallable[_commitlog_service_pb2.UpdateTopicRequest, _commitlog_service_pb2.UpdateTopicResponse]
     """Changes a topic. Errors: NOT_FOUND (TOPIC_NOT_FOUND), INVALID_ARGUMENT (field), FAILED_PRECONDITION (STORE_READ_ONLY)."""
     DeleteTopic: _grpc.UnaryUnaryMultiCallable[_commitlog_service_pb2.DeleteTopicRequest, _commitlog_service_pb2.DeleteTopicResponse]
-    """Takes a topic out of `config/topics.json`. Its messages stay in the log, where queries find them, until retention removes
-    them; its queues go on where they are when it is created again. Errors: INVALID_ARGUMENT (field), FAILED_PRECONDITION
+    """Takes a topic out of `config/topics.json`. Its messages stay in the log, where queries by id and by key find them, until
+    retention removes them; they are not delivered any more. Its queues go on behind them when it is created again. Errors: INVALID_ARGUMENT (field), FAILED_PRECONDITION
     (STORE_READ_ONLY).
     """
     GetStatus: _grpc.UnaryUnaryMultiCallable[_commitlog_service_pb2.GetStatusRequest, _commitlog_service_pb2.GetStatusResponse]
@@ -251,8 +251,8 @@ class CommitLogServiceServicer:
         request: _commitlog_service_pb2.DeleteTopicRequest,
         context: _grpc.ServicerContext,
     ) -> _commitlog_service_pb2.DeleteTopicResponse:
-        """Takes a topic out of `config/topics.json`. Its messages stay in the log, where queries find them, until retention removes
-        them; its queues go on where they are when it is created again. Errors: INVALID_ARGUMENT (field), FAILED_PRECONDITION
+        """Takes a topic out of `config/topics.json`. Its messages stay in the log, where queries by id and by key find them, until
+        retention removes them; they are not delivered any more. Its queues go on behind them when it is created again. Errors: INVALID_ARGUMENT (field), FAILED_PRECONDITION
         (STORE_READ_ONLY).
         """
 

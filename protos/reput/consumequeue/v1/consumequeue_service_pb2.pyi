@@ -52,18 +52,20 @@ class ListQueuesResponse(_message.Message):
     def __init__(self, queues: _Optional[_Iterable[_Union[Queue, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class GetQueueUnitsRequest(_message.Message):
-    __slots__ = ("topic", "queue_id", "queue_offset", "max_units", "packed")
+    __slots__ = ("topic", "queue_id", "queue_offset", "max_units", "packed", "log_first_offset")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_UNITS_FIELD_NUMBER: _ClassVar[int]
     PACKED_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     queue_offset: int
     max_units: int
     packed: bool
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., max_units: _Optional[int] = ..., packed: _Optional[bool] = ...) -> None: ...
+    log_first_offset: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., max_units: _Optional[int] = ..., packed: _Optional[bool] = ..., log_first_offset: _Optional[int] = ...) -> None: ...
 
 class QueueUnit(_message.Message):
     __slots__ = ("queue_offset", "commit_log_offset", "record_size_bytes", "tags_code")

@@ -513,6 +513,14 @@ class DeleteGroupResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class SeeTopicsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SeeTopicsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class TrackMessageRequest(_message.Message):
     __slots__ = ("message", "page_size", "after", "name_contains", "consumer_group")
     MESSAGE_FIELD_NUMBER: _ClassVar[int]

@@ -120,6 +120,11 @@ class ConsumerServiceStub:
                 request_serializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.DeleteGroupRequest.SerializeToString,
                 response_deserializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.DeleteGroupResponse.FromString,
                 _registered_method=True)
+        self.SeeTopics = channel.unary_unary(
+                '/reput.consumer.v1.ConsumerService/SeeTopics',
+                request_serializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.SeeTopicsRequest.SerializeToString,
+                response_deserializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.SeeTopicsResponse.FromString,
+                _registered_method=True)
         self.TrackMessage = channel.unary_unary(
                 '/reput.consumer.v1.ConsumerService/TrackMessage',
                 request_serializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.TrackMessageRequest.SerializeToString,
@@ -273,6 +278,14 @@ class ConsumerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SeeTopics(self, request, context):
+        """Looks at the topics of the commit log now, and takes the groups past what was deleted: what they had in flight there is
+        forgotten. It does so by itself within seconds. In the log when this returns.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def TrackMessage(self, request, context):
         """What has become of a message for each group.
         """
@@ -374,6 +387,11 @@ def add_ConsumerServiceServicer_to_server(servicer, server):
                     servicer.DeleteGroup,
                     request_deserializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.DeleteGroupRequest.FromString,
                     response_serializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.DeleteGroupResponse.SerializeToString,
+            ),
+            'SeeTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.SeeTopics,
+                    request_deserializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.SeeTopicsRequest.FromString,
+                    response_serializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.SeeTopicsResponse.SerializeToString,
             ),
             'TrackMessage': grpc.unary_unary_rpc_method_handler(
                     servicer.TrackMessage,
@@ -846,6 +864,33 @@ class ConsumerService:
             '/reput.consumer.v1.ConsumerService/DeleteGroup',
             reput_dot_consumer_dot_v1_dot_consumer__service__pb2.DeleteGroupRequest.SerializeToString,
             reput_dot_consumer_dot_v1_dot_consumer__service__pb2.DeleteGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SeeTopics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.consumer.v1.ConsumerService/SeeTopics',
+            reput_dot_consumer_dot_v1_dot_consumer__service__pb2.SeeTopicsRequest.SerializeToString,
+            reput_dot_consumer_dot_v1_dot_consumer__service__pb2.SeeTopicsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -76,6 +76,10 @@ class ConsumerServiceStub:
     """Sets the settings of a group; makes it if it is absent."""
     DeleteGroup: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.DeleteGroupRequest, _consumer_service_pb2.DeleteGroupResponse]
     """Forgets a group and its positions; its retry and dead-letter topics stay. Without effect when it is absent."""
+    SeeTopics: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.SeeTopicsRequest, _consumer_service_pb2.SeeTopicsResponse]
+    """Looks at the topics of the commit log now, and takes the groups past what was deleted: what they had in flight there is
+    forgotten. It does so by itself within seconds. In the log when this returns.
+    """
     TrackMessage: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.TrackMessageRequest, _consumer_service_pb2.TrackMessageResponse]
     """What has become of a message for each group."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.GetStatusRequest, _consumer_service_pb2.GetStatusResponse]
@@ -229,6 +233,15 @@ class ConsumerServiceServicer:
         context: _grpc.ServicerContext,
     ) -> _consumer_service_pb2.DeleteGroupResponse:
         """Forgets a group and its positions; its retry and dead-letter topics stay. Without effect when it is absent."""
+
+    def SeeTopics(
+        self,
+        request: _consumer_service_pb2.SeeTopicsRequest,
+        context: _grpc.ServicerContext,
+    ) -> _consumer_service_pb2.SeeTopicsResponse:
+        """Looks at the topics of the commit log now, and takes the groups past what was deleted: what they had in flight there is
+        forgotten. It does so by itself within seconds. In the log when this returns.
+        """
 
     def TrackMessage(
         self,

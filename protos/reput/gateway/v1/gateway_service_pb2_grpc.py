@@ -325,8 +325,9 @@ class GatewayServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTopic(self, request, context):
-        """Takes a topic out of the configuration of every shard, or of one. Its messages stay in the log, where queries find them,
-        until retention removes them; so it stays in ListTopics as long. A topic that there is not: OK. Errors: INVALID_ARGUMENT
+        """Takes a topic out of the configuration of every shard, or of one. Its messages are not delivered any more, also when a topic
+        of that name is made again: its queues go on behind them. They stay in the log, where queries by id and by key find them,
+        until retention removes them; so the topic stays in ListTopics as long. A topic that there is not: OK. Errors: INVALID_ARGUMENT
         (field), NOT_FOUND (BROKER_NOT_FOUND), FAILED_PRECONDITION (STORE_READ_ONLY).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

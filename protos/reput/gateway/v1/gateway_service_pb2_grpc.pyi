@@ -77,8 +77,9 @@ class GatewayServiceStub:
     CreateTopic.
     """
     DeleteTopic: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.DeleteTopicRequest, _gateway_service_pb2.DeleteTopicResponse]
-    """Takes a topic out of the configuration of every shard, or of one. Its messages stay in the log, where queries find them,
-    until retention removes them; so it stays in ListTopics as long. A topic that there is not: OK. Errors: INVALID_ARGUMENT
+    """Takes a topic out of the configuration of every shard, or of one. Its messages are not delivered any more, also when a topic
+    of that name is made again: its queues go on behind them. They stay in the log, where queries by id and by key find them,
+    until retention removes them; so the topic stays in ListTopics as long. A topic that there is not: OK. Errors: INVALID_ARGUMENT
     (field), NOT_FOUND (BROKER_NOT_FOUND), FAILED_PRECONDITION (STORE_READ_ONLY).
     """
     PullMessages: _grpc.UnaryStreamMultiCallable[_gateway_service_pb2.PullMessagesRequest, _gateway_service_pb2.PullMessagesResponse]
@@ -295,8 +296,9 @@ class GatewayServiceServicer:
         request: _gateway_service_pb2.DeleteTopicRequest,
         context: _grpc.ServicerContext,
     ) -> _gateway_service_pb2.DeleteTopicResponse:
-        """Takes a topic out of the configuration of every shard, or of one. Its messages stay in the log, where queries find them,
-        until retention removes them; so it stays in ListTopics as long. A topic that there is not: OK. Errors: INVALID_ARGUMENT
+        """Takes a topic out of the configuration of every shard, or of one. Its messages are not delivered any more, also when a topic
+        of that name is made again: its queues go on behind them. They stay in the log, where queries by id and by key find them,
+        until retention removes them; so the topic stays in ListTopics as long. A topic that there is not: OK. Errors: INVALID_ARGUMENT
         (field), NOT_FOUND (BROKER_NOT_FOUND), FAILED_PRECONDITION (STORE_READ_ONLY).
         """
 

@@ -155,3 +155,28 @@ def test_while_a_broker_writes_its_table_the_topics_stay_that_are_known(tmp_path
     path.write_text('{"topicConfigTable": {"T": {')
     topics.load([])
     assert [config.topic for config in topics.all()] == ["T"]
+
+
+def test_where_a_deleted_topic_ended_is_kept_over_restarts_until_its_messages_are_gone(tmp_path: Path) -> None:
+    topics = table(tmp_path)
+    topics.load([("unconfigured", 0)])
+    for name in ("a", "b"):
+        topics.create(name, TopicChange(write_queue_count=1))
+    before = topics.version
+    assert topics.delete("a", 100, 700)
+    assert not topics.delete("unconfigured", 100, 800)  # it has messages: those are deleted all the same
+    assert not topics.delete("unknown", 100, 800)
+    assert topics.version > before
+    topics.create("a", TopicChange(write_queue_count=1))
+    again = table(tmp_path)
+    again.load([])
+    copy = table(tmp_path / "copy")
+    content = again.read()
+    assert content is not None
+    (tmp_path / "copy" / "config").mkdir(parents=True)
+    copy.copy(content)
+    assert again.deleted == copy.deleted == {"a": 700, "unconfigured": 800}
+
+    again.delete("b", 750, 900)  # retention has removed all that `a` had
+
+    assert again.deleted == {"unconfigured": 800, "b": 900}

@@ -1,0 +1,72 @@
+"""What was deleted with a topic is not delivered when there is a topic of that name again."""
+
+from collections.abc import Callable
+
+from consumer_svc.delivering.acks import AckOutcome
+from consumer_svc.delivering.picks import PopAsk
+from consumer_svc.delivering.pulls import PullAsk
+from tests.consumer_svc.memory_log import LogLife, MemoryLog, contents
+
+
+def popped(life: LogLife, group: str = "g") -> list[bytes]:
+    return [one.message.body for one in life.pops.pop(PopAsk(group, "t", invisible_millis=10_000))]
+
+
+def test_a_topic_that_was_made_again_gave_its_old_messages_to_new_groups(log: MemoryLog, life: LogLife) -> None:
+    for queue_id in range(2):
+        log.send("t", b"old", queue_id)
+    log.delete("t")
+    life.deletions.see_now()
+    assert popped(life, "between") == []
+    log.send("t", b"new", 1)
+
+    assert popped(life) == popped(life, "between") == [b"new"]
+    assert life.pulls.pull(PullAsk("t", 1, 0)).status == "OFFSET_ILLEGAL"
+    pulled = life.pulls.pull(PullAsk("t", 1, 1))
+    assert ([one.body for one in pulled.messages], pulled.range.min_offset) == ([b"new"], 1)
+
+
+def test_what_was_in_flight_when_its_topic_was_deleted_came_again(
+    log: MemoryLog, life: LogLife, begin: Callable[..., LogLife]
+) -> None:
+    for body in (b"in flight", b"retried", b"waits"):
+        log.send("t", body)
+    handles = [one.receipt_handle for one in life.pops.pop(PopAsk("g", "t", message_count_max=2, invisible_millis=10))]
+    log.clock.now += 1_000
+    life.expire()
+    (again, *_) = life.pops.pop(PopAsk("g", "t", message_count_max=1, invisible_millis=10_000))
+    log.delete("t")
+    life.deletions.see_now()
+    log.send("t", b"new")
+
+    assert AckOutcome.OK not in life.acks.ack("g", [*handles, again.receipt_handle])
+    log.clock.now += 60_000
+    life.expire()
+    assert popped(life) == [b"new"]
+    after = begin()
+    after.deletions.see()
+    assert contents(after.states) == contents(life.states)
+
+
+def test_a_message_behind_the_deletion_that_is_in_flight_stays_so(log: MemoryLog, life: LogLife) -> None:
+    log.send("t", b"old")
+    log.delete("t")
+    log.send("t", b"new")
+    got = life.pops.pop(PopAsk("g", "t", invisible_millis=10_000))  # both: this service has not heard of the deletion
+
+    life.deletions.see_now()
+
+    assert [one.message.body for one in got][-1] == b"new"
+    assert life.acks.ack("g", [got[-1].receipt_handle]) == [AckOutcome.OK]
+    assert popped(life) == []
+
+
+def test_messages_that_were_deleted_before_the_group_began_were_called_consumed(log: MemoryLog, life: LogLife) -> None:
+    log.send("t", b"old")
+    (old,) = life.pulls.pull(PullAsk("t", 0, 0)).messages
+    log.delete("t")
+    life.deletions.see_now()
+    log.send("t", b"new")
+    assert popped(life) == [b"new"]
+
+    assert [track.state for track in life.tracks.track(old)] == ["SKIPPED"]
