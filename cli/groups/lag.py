@@ -85,6 +85,7 @@ def lag(
 
     rows: list[dict[str, Any]] = []
     totals: list[dict[str, Any]] = []
+    problems: list[str] = []
     partial = False
     with query_client(address, timeout) as client:
         names, partial, has_more = ([name], False, False) if name else _names(client, topic, part, limit)
@@ -94,6 +95,8 @@ def lag(
             of_group = [lag_row(each, queue) for queue in details.queues if topic in ("", queue.topic)]
             rows += of_group
             totals.append(_total(each, details, of_group))
+            if any(row["lag"] < 0 for row in of_group):
+                problems += [f"{each}: {problem}" for problem in details.problems]
     if output is OutputFormat.JSON:
         print_rows("queues", rows, LAG_COLUMNS, output, {"totals": totals}, dropped_first=LAG_DROPPED_FIRST)
     else:
@@ -106,6 +109,8 @@ def lag(
                 f"{total['retries']} retries, {total['dead_letters']} dead letters"
             )
     _note_more(limit, has_more=has_more)
+    for problem in problems:
+        warn(problem)
     if partial:
         return Exit.PARTIAL
     if not totals or (max_lag is not None and any(total["lag"] > max_lag for total in totals)):
@@ -204,7 +209,7 @@ def _note_more(limit: int, *, has_more: bool) -> None:
 def _total(name: str, details: "ConsumerGroupDetails", rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "consumer_group": name,
-        "lag": sum(row["lag"] for row in rows),
+        "lag": sum(max(row["lag"], 0) for row in rows),
         "lag_seconds": max((row["lag_seconds"] for row in rows if row["lag_seconds"] is not None), default=None),
         "in_flight": sum(row["in_flight"] for row in rows),
         "retries": details.retry_count,

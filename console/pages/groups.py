@@ -157,7 +157,7 @@ def group_values(name: str, answer: Any) -> dict[str, Any]:
 
 
 def _lag_count(answer: Any) -> int:
-    return sum(queue.lag_count for queue in answer.queues)
+    return sum(max(queue.lag_count, 0) for queue in answer.queues)
 
 
 def _lag_millis(answer: Any) -> int | None:

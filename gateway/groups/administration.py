@@ -158,9 +158,9 @@ def describe_group(shards: Shards[object], consumer_group: str, deadline: Deadli
         found[0][1].settings,
         _members(found),
         queues,
-        sum(queue.lag_count for _, queue in queues if queue.topic.startswith(RETRY_PREFIX)),
+        sum(max(queue.lag_count, 0) for _, queue in queues if queue.topic.startswith(RETRY_PREFIX)),
         sum(size for size in sizes if isinstance(size, int)),
-        _problems(found),
+        [*_problems(found), *_positions_behind_ends(consumer_group, queues)],
         outcomes,
     )
 
@@ -244,6 +244,20 @@ def _members(found: Sequence[tuple[str, GroupFacts]]) -> list[ClientFacts]:
         for member in facts.members:
             by_id.setdefault(member.client_id, member)
     return [by_id[client_id] for client_id in sorted(by_id)]
+
+
+def _positions_behind_ends(consumer_group: str, queues: Sequence[tuple[str, GroupQueue]]) -> Sequence[str]:
+    """Positions that a client set too far, or from before a log was cut."""
+    wrong = [(name, queue) for name, queue in queues if queue.lag_count < 0]
+    if not wrong:
+        return ()
+    name, queue = wrong[0]
+    others = f", and those of {len(wrong) - 1} more queues" if len(wrong) > 1 else ""
+    return [
+        f"its position {queue.consumer_offset} in queue {queue.queue_id} of topic {queue.topic} in {name} lies behind the end "
+        f"{queue.max_offset}{others}: messages that come before the group asks again are skipped; set the position with "
+        f"`reput reset-offset -g {consumer_group} -t {queue.topic} --latest`, or with --time to a time before them"
+    ]
 
 
 def _problems(found: Sequence[tuple[str, GroupFacts]]) -> list[str]:

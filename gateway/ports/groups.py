@@ -48,7 +48,12 @@ class GroupQueue:
 
     @property
     def lag_count(self) -> int:
-        """Messages that are not consumed: never handed out, in flight, or waiting to be handed out again."""
+        """Messages that are not consumed: never handed out, in flight, or waiting to be handed out again.
+
+        Negative for a position behind the queue's end, as RocketMQ's consumerProgress has it: so many will not be delivered.
+        """
+        if self.consumer_offset > self.max_offset:
+            return self.max_offset - self.consumer_offset
         unseen_count = max(self.max_offset - max(self.next_offset, self.min_offset), 0)
         return unseen_count + self.in_flight_count + self.waiting_count
 

@@ -74,7 +74,7 @@ class GroupQueue:
         topic, broker_name, queue_id: the queue; retry topics too.
         consumer_offset: everything before it is consumed.
         min_offset, max_offset: the queue's range.
-        lag_count: messages that are not consumed.
+        lag_count: messages that are not consumed; negative: the position lies so far behind the end.
         lag_age: age of the oldest of them; None when there is none.
         in_flight_count: messages with clients.
         removed_count: messages that retention removed before the group got them.

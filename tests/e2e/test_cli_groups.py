@@ -94,6 +94,19 @@ def test_lag_ends_with_one_when_a_group_is_further_behind_than_allowed(stack: St
     assert run(stack, "lag", "no-such").returncode == 1
 
 
+def test_a_position_behind_the_end_of_its_queue_was_shown_as_no_lag(stack: Stack, capsys) -> None:
+    position = pb.QueuePosition(topic=TOPIC, queue_id=0, consumer_offset=999_999)
+    stack.gateway.CommitOffsets(pb.CommitOffsetsRequest(consumer_group="beyond", positions=[position]))
+
+    assert main(["lag", "beyond", "-o", "json", "--address", stack.addresses["gateway"]]) == 0
+
+    out, err = capsys.readouterr()
+    shown = json.loads(out)
+    assert {row["queue_id"]: row["lag"] for row in shown["queues"]} == {0: 3 - 999_999, 1: 2}
+    assert shown["totals"][0]["lag"] == 2
+    assert "reput reset-offset -g beyond" in err
+
+
 def test_a_dry_run_of_reset_offset_moves_nothing_and_the_run_moves(stack: Stack) -> None:
     run(stack, "consume", "-t", TOPIC, "-g", "mover", "--until-end")
     before = answer(stack, "lag", "mover")["totals"][0]["lag"]

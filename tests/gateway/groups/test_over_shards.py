@@ -116,6 +116,17 @@ def test_a_group_has_the_members_and_queues_of_all_shards(shards, deadline):
     ]
 
 
+def test_a_position_behind_the_end_of_its_queue_had_no_lag(shards, far, deadline):
+    far.held = {("g", "T", 0): 999_999}  # of 10 messages; consumerProgress: brokerOffset - consumerOffset
+
+    group = describe_group(shards, "g", deadline)
+
+    assert [(name, queue.lag_count) for name, queue in group.queues] == [("far", 10 - 999_999), ("near", 6)]
+    (problem,) = group.problems
+    assert "999999 in queue 0 of topic T in far" in problem
+    assert "reput reset-offset -g g -t T --latest" in problem
+
+
 def test_settings_that_differ_between_shards_are_a_problem_and_an_update_ends_it(shards, far, deadline):
     far.groups["g"] = GroupSettings("g", delivery_attempts_max=3)
     (problem,) = describe_group(shards, "g", deadline).problems
