@@ -126,7 +126,12 @@ class CourtesyFiles:
                 groups[name] = GroupConfig(settings.ordered, retries, settings.consume_enabled)
             now_millis = life.clock.millis()
         self._write_check_points(life, plan, now_millis)
-        offsets: OffsetTable = {key: dict(queues) for key, queues in plan.offsets.items()} | self._revived
+        ends = life.reader.recent.ends
+        # A queue that came after the group began: without a position a broker may let the group begin at its end.
+        offsets: OffsetTable = {
+            key: dict.fromkeys(ends(key[1]), 0) | dict(queues) for key, queues in plan.offsets.items()
+        }
+        offsets |= self._revived
         for name in (OFFSETS, GROUPS):
             previous = self._commitlog.read_config_file(name, timeout_seconds=CALL_SECONDS)
             if name == OFFSETS:

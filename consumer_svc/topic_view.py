@@ -1,4 +1,4 @@
-"""TopicView: what the commit log says of topics: which may be read, whose queues are served, how many each has, what was deleted.
+"""TopicView: what the commit log says of topics: which may be read, whose queues are served, their counts, what was deleted.
 
 The table is asked for again when it is needed and older than LOOK_SECONDS, and with time (`look`), so that polls that wait for
 a topic hear that they wait in vain. The call is small while nothing changes. When it fails, what was known holds.

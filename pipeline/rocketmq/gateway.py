@@ -161,8 +161,11 @@ class Gateway:
         )
         return self._tried(lambda: self._calls.download(request))
 
-    def commit_offsets(self, consumer_group: str, positions: Mapping[QueueKey, int]) -> None:
-        """Sets positions of a consumer group; makes the group if it is absent. They are in the log when this returns."""
+    def commit_offsets(self, consumer_group: str, positions: Mapping[QueueKey, int], *, begins: bool = False) -> None:
+        """Sets positions of a consumer group; makes the group if it is absent. They are in the log when this returns.
+
+        With `begins` the group begins there: positions that it has are kept.
+        """
         rows = [
             pb.QueuePosition(
                 topic=key.topic, queue_id=key.queue_id, broker_name=key.broker_name, consumer_offset=position
@@ -171,7 +174,8 @@ class Gateway:
         ]
         for begin in range(0, len(rows), POSITION_COUNT_MAX):
             part = rows[begin : begin + POSITION_COUNT_MAX]
-            self._call("CommitOffsets", pb.CommitOffsetsRequest(consumer_group=consumer_group, positions=part))
+            request = pb.CommitOffsetsRequest(consumer_group=consumer_group, positions=part, begins=begins)
+            self._call("CommitOffsets", request)
 
     def broker_names(self) -> tuple[str, ...]:
         """The shards behind it."""

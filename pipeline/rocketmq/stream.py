@@ -64,6 +64,9 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
                 why = f"the queue ends at {held[key].max_offset}"
                 self._report_loss(key, held[key].max_offset, position, why)
                 start[key] = held[key].max_offset
+        if self._options.consumer_group:
+            for endpoint, positions in self._by_endpoint(start).items():
+                self._open()[endpoint].commit_offsets(self._options.consumer_group, positions, begins=True)
         return to_checkpoint(start)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -142,13 +145,17 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
         moved = {key: position for key, position in done.items() if group and self._told.get(key) != position}
         if moved and not self._held:
             self._queues()
-        by_endpoint: dict[str, Positions] = {}
-        for key, position in moved.items():
-            if key in self._held:
-                by_endpoint.setdefault(self._held[key].endpoint, {})[key] = position
-        for endpoint, positions in by_endpoint.items():
+        for endpoint, positions in self._by_endpoint(moved).items():
             self._open()[endpoint].commit_offsets(group, positions)
             self._told |= positions
+
+    def _by_endpoint(self, positions: Positions) -> dict[str, Positions]:
+        """The positions of queues that are there, by their gateway."""
+        by_endpoint: dict[str, Positions] = {}
+        for key, position in positions.items():
+            if key in self._held:
+                by_endpoint.setdefault(self._held[key].endpoint, {})[key] = position
+        return by_endpoint
 
     def _reached(self, begin: Positions, held: dict[QueueKey, QueueRange]) -> Positions:
         """The end of each queue, at or after the stream's position; a queue that is gone keeps its position."""

@@ -188,3 +188,16 @@ def test_without_a_readable_file_the_positions_of_the_log_count_and_are_written(
     assert [at for _, at in life.pulls.offsets("b_cg", "b_log")] == [230, 230, 240, 241]
     assert decode_offsets(log.config[OFFSETS])["b_cg", "b_log"] == {0: 230, 1: 230, 2: 240, 3: 241}
     assert "b_cg" in decode_groups(log.config[GROUPS])
+
+
+def test_a_queue_that_came_after_its_group_began_had_no_position_for_a_broker(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles
+) -> None:
+    """RocketMQ 5.3.3 lets a group of CONSUME_FROM_LAST_OFFSET begin at the end of a queue without one."""
+    for queue_id in range(2):
+        log.send("t", b"m", queue_id)
+    life.pulls.commit("g", [("t", 0, 1)])
+
+    courtesy.write(life.life)
+
+    assert json.loads(log.config[OFFSETS])["offsetTable"] == {"t@g": {"0": 1, "1": 0}}

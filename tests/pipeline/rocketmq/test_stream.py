@@ -14,6 +14,7 @@ from pipeline.rocketmq.gateway import Gateway
 from pipeline.rocketmq.positions import QueueKey
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
+from reput_client import AdminClient, QueryClient, TrackState
 from reput_client.errors import PartialAnswerError, TopicNotFoundError, UnavailableError
 from tests.pipeline.rocketmq.gateways import append, micro_batches, read_partitions, stream_reader
 from tests.support.service import Service
@@ -171,6 +172,39 @@ def test_a_new_topic_of_a_pattern_is_read_from_its_beginning(stack: Stack, topic
     fill(stack, topic + "_second", 5, 25)
 
     assert [numbers(rows) for rows in micro_batches(reader, start)] == [list(range(5, 25))]
+    reader.stop()
+
+
+def test_a_queue_that_a_topic_gets_while_its_stream_is_away_is_read_from_its_first_message(
+    stack: Stack, topic: str
+) -> None:
+    endpoint = stack.addresses["gateway"]
+    fill(stack, topic, 0, 5)
+    before = stream_reader(endpoint, subscribe=topic, startingOffsets="latest", consumerGroup="away")
+    start = before.initialOffset()
+    before.stop()
+    with AdminClient(endpoint) as admin:
+        admin.update_topic(topic, write_queue_count=QUEUE_COUNT + 2, read_queue_count=QUEUE_COUNT + 2)
+    fill(stack, topic, 5, 15, queue_id=QUEUE_COUNT + 1)
+
+    resumed = stream_reader(endpoint, subscribe=topic, startingOffsets="latest", consumerGroup="away")
+    assert [numbers(rows) for rows in micro_batches(resumed, start)] == [list(range(5, 15))]
+    resumed.stop()
+    with QueryClient(endpoint) as client:
+        (old,) = client.by_offset(topic, 0, 0, max_messages=1)
+        assert [(each.consumer_group, each.state) for each in client.track(old.offset_msg_id).tracks] == [
+            ("away", TrackState.SKIPPED)
+        ]
+
+
+def test_what_was_deleted_with_a_topic_is_not_read(stack: Stack, topic: str) -> None:
+    endpoint = stack.addresses["gateway"]
+    fill(stack, topic, 0, 10)
+    with AdminClient(endpoint) as admin:
+        admin.delete_topic(topic)
+    fill(stack, topic, 10, 14)
+    reader = stream_reader(endpoint, subscribe=topic, startingOffsets="earliest")
+    assert [numbers(rows) for rows in micro_batches(reader, reader.initialOffset())] == [list(range(10, 14))]
     reader.stop()
 
 
