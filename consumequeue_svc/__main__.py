@@ -21,12 +21,12 @@ from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as pb_grpc
 from services.calling.commitlog import CommitLogClient
 from services.following.checked_file import log_of
 from services.following.checkpoint_thread import CheckpointThread
-from services.following.deleted_topics import DeletedTopics
 from services.following.follower_process import LogRange
 from services.following.follower_progress import FollowerProgress
 from services.following.follower_service import FollowedFiles, file_system_of, follow
 from services.local.server import over_bytes, serve_local
 from services.local.wire import LOOKUPS, LocalMethod
+from services.reading.deleted_topics import DeletedTopics
 from services.serving.server import ServiceServer, main
 from services.settings.service_settings import Origins
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError, StoreError

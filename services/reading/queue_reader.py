@@ -10,8 +10,8 @@ from typing import Protocol
 from reput.message.v1.message_pb2 import StoredMessage
 from services.calling.commitlog import CommitLogClient
 from services.calling.consumequeue import PAGE_SIZE, ConsumeQueueClient
-from services.following.deleted_topics import nothing_deleted
 from services.local.encoded_records import EncodedRun, MessageForm
+from services.reading.deleted_topics import nothing_deleted
 from services.reading.recent_units import RecentUnits, UnitColumns, unpacked
 from services.serving.server_options import RECEIVE_BYTES_MAX
 from store.errors import (
