@@ -12,15 +12,16 @@ No file is opened but the two, and nothing is written. A file that cannot be rea
 says what is wrong with it.
 """
 
-import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from store.errors import StoreError
+from store.errors import StoreCorruptedError
+from store.files.config_file import read_config_file
 from store.files.file_system import FileSystem
-from store.files.json_state import read_bytes
 from store.format import paths
+from store.format.config_json import load_document
 from store.format.topic import decode_topic_rows, is_light_queue
 
 # Directories in which the mere presence of a name is a sign.
@@ -78,7 +79,7 @@ def read_signs(fs: FileSystem, root: Path) -> StoreSigns:
         ),
         rocksdb_files=tuple(_data_files(fs, root / "rocksdbstore")),
         topics={name: row for name, row in rows.items() if row},
-        static_topics=tuple(sorted(_object(_json(fs, config / "topicQueueMapping.json"), "topicQueueMappingInfoMap"))),
+        static_topics=tuple(_static_topics(fs, config)),
     )
 
 
@@ -87,14 +88,11 @@ def _listdir(fs: FileSystem, directory: Path) -> list[str]:
 
 
 def _topic_rows(fs: FileSystem, config: Path) -> Mapping[str, Mapping[str, str]]:
-    """The attributes of each topic, from the first of the two files that can be read, as RocketMQ takes them."""
-    for name in ("topics.json", "topics.json.bak"):
-        try:
-            data = read_bytes(fs, config / name)
-            if data:
-                return {topic: row.attributes for topic, row in decode_topic_rows(data).topics.items()}
-        except (StoreError, OSError):
-            continue
+    """The attributes of each topic, of what is used of the file; see config_file.py."""
+    with suppress(StoreCorruptedError, OSError):
+        content = read_config_file(fs, config / "topics.json").content
+        if content:
+            return {topic: row.attributes for topic, row in decode_topic_rows(content).topics.items()}
     return {}
 
 
@@ -108,14 +106,10 @@ def _data_files(fs: FileSystem, directory: Path) -> list[str]:
     ]
 
 
-def _json(fs: FileSystem, path: Path) -> object:
-    try:
-        data = read_bytes(fs, path)
-        return json.loads(data) if data else None
-    except (StoreError, OSError, ValueError, RecursionError):
-        return None
-
-
-def _object(document: object, name: str) -> Mapping[str, object]:
-    found = document.get(name) if isinstance(document, dict) else None
-    return found if isinstance(found, dict) else {}
+def _static_topics(fs: FileSystem, config: Path) -> list[str]:
+    with suppress(StoreCorruptedError, OSError):
+        content = read_config_file(fs, config / "topicQueueMapping.json").content
+        table = load_document(content).get("topicQueueMappingInfoMap") if content else None
+        if isinstance(table, dict):
+            return sorted(table)
+    return []

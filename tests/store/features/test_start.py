@@ -112,8 +112,9 @@ def test_features_that_are_served_in_part_are_found_by_attributes_and_by_files(t
         lite={"message.type": "LITE"},
         first={"message.type": "PRIORITY"},
     )
-    mapping = {"topicQueueMappingInfoMap": {"static": {}}}
-    (tmp_path / "config/topicQueueMapping.json").write_text(json.dumps(mapping))
+    # RocketMQ's JSON does not quote keys that are numbers.
+    mapping = '{"topicQueueMappingInfoMap":{"static":{"currIdMap":{0:0},"topic":"static"}}}'
+    (tmp_path / "config/topicQueueMapping.json").write_text(mapping)
     assert names_of(tmp_path) == {
         "batch-queues": ("batch", "old"),
         "light-queues": ("consumequeue/%LMQ%a", "config/lmqConsumerOffset.json"),
