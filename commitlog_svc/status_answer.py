@@ -27,6 +27,7 @@ def status_answer(log: CommitLog, broker_name: str, replica: Replica | None = No
         problem=status.problem,
         version=_version(),
         features=map(_feature, log.root.features),
+        stopped_cleanly=not log.root.was_aborted,
     )
     if status.is_ready:
         _add_log(answer, log)

@@ -85,7 +85,9 @@ class QueuePart(FollowedFiles[ConsumeQueueTable]):
         try:
             table.load(drop_cache=drop_cache)
             builder.recover(
-                is_clean_store=self._is_clean_store, log_first_offset=log.first_offset, log_end_offset=log.end_offset
+                is_clean_store=self.is_clean_store(log),
+                log_first_offset=log.first_offset,
+                log_end_offset=log.end_offset,
             )
             if not self._settings.read_only:
                 checksums = self.checksums()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from consumequeue_svc.queue_ext_files import QueueExtFiles
 from consumequeue_svc.unexplained import Keeper
 from store.derive.queue_placement import Buffer, PlacedUnits, QueuePlacement, Verdict, fillers
+from store.errors import StoreRecoveringError
 from store.files.open_files import OpenFile, OpenFiles
 from store.format.derived.queue_ext import is_ext_address
 from store.format.derived.queue_unit import FILLER_SIZE_BYTES, UNIT_SIZE_BYTES, QueueUnit
@@ -412,7 +413,11 @@ class ConsumeQueue:
         numbers, firsts = np.unique((begin + rows) // self._file_unit_count, return_index=True)
         for number, first in zip(numbers.tolist(), rows[firsts].tolist(), strict=True):
             unit = QueueUnit._make(there[first].tolist())
-            if not self._keeper.is_own(self.units.directory, begin + first, unit):
+            try:
+                is_own = self._keeper.is_own(self.units.directory, begin + first, unit)
+            except StoreRecoveringError:
+                is_own = False  # nobody can say yet
+            if not is_own:
                 self._keeper.copy_whole(self.units.path_of(number * self.units.file_size_bytes), OVERWRITTEN)
 
     def _note(self, first_byte: int, within: int, part: memoryview) -> None:

@@ -80,7 +80,7 @@ class IndexPart(FollowedFiles[IndexFileSet]):
             if drop_cache:
                 files.drop_cache()
             builder.recover(
-                is_clean_store=self._is_clean_store,
+                is_clean_store=self.is_clean_store(log),
                 log_first_offset=log.first_offset,
                 log_end_offset=log.end_offset,
                 first_indexed=lambda offset: self._first_indexed(offset, log),
@@ -121,6 +121,7 @@ class IndexPart(FollowedFiles[IndexFileSet]):
             lambda: time.time_ns() // 1_000_000,
             summaries=summaries,
             checksums=self.checksums() if changes else None,
+            aside=self.aside() if changes else None,
         )
 
     def _layout(self) -> IndexLayout:
@@ -188,6 +189,8 @@ def serve(server: ServiceServer, settings: IndexSettings, origins: Origins) -> N
     progress = FollowerProgress()
     servicer = IndexServicer(progress, settings.worker_count // 2, times_rise=not settings.writes_no_records)
     part = IndexPart(file_system_of(settings), settings, servicer, progress, client)
+    servicer.aside_words = part.aside_words
+    part.show_aside(server.meters)
     server.add("reput.index.v1.IndexService", pb_grpc.add_IndexServiceServicer_to_server, servicer)
     open_unbuilt = None if settings.enabled else part.open_unbuilt
     follow(FOLLOWER, server, settings, client, progress, part, servicer, open_unbuilt=open_unbuilt)

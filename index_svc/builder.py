@@ -8,13 +8,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from index_svc.index_file_set import IndexFileSet
+from index_svc.index_file_set import DAMAGED, IndexFileSet
 from index_svc.recovery import FirstIndexed, checkpoint_state, resume, save_rebuild_mark
 from services.following.checkpoint_thread import Checkpointer
 from services.following.follower_progress import FollowerProgress
 from services.following.following_builder import FollowingBuilder
 from store.derive.dispatch_columns import DispatchColumns
 from store.files.json_state import write_json_state
+
+BEHIND_LOG = "its entries point behind the end of the log"
 
 
 class IndexBuilder(FollowingBuilder):
@@ -42,6 +44,7 @@ class IndexBuilder(FollowingBuilder):
         super().__init__(progress=progress, on_flushed=on_flushed, checkpointer=checkpointer, clock=clock)
         self._files = files
         self._checkpoint = checkpoint
+        self._keep = ""
 
     def recover(
         self, *, is_clean_store: bool, log_first_offset: int, log_end_offset: int, first_indexed: FirstIndexed
@@ -54,6 +57,7 @@ class IndexBuilder(FollowingBuilder):
         if found.next_offset > log_end_offset or (
             self._files.applied_offset >= log_end_offset and self._files.live is not None
         ):
+            self._keep = "" if found.last_record is not None else BEHIND_LOG
             self.rebuild()
             self.progress.see_log(log_first_offset, log_end_offset)
             return
@@ -79,6 +83,7 @@ class IndexBuilder(FollowingBuilder):
 
     def rebuild_all(self) -> bool:
         """Remove all files, and follow the log from its first record; False."""
+        self._keep = DAMAGED
         self.rebuild()
         return False
 
@@ -87,7 +92,8 @@ class IndexBuilder(FollowingBuilder):
 
     def _start_over(self) -> None:
         save_rebuild_mark(self._files.fs, self._checkpoint, self._files.layout)
-        self._files.clear()
+        self._files.clear(self._keep)
+        self._keep = ""
 
     def _prepare_checkpoint(self, *, is_clean: bool) -> Callable[[], None]:
         state = checkpoint_state(

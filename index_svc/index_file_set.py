@@ -19,6 +19,7 @@ from store.derive.dispatch_columns import DispatchColumns
 from store.derive.index_files import is_followed
 from store.derive.index_state import Ints
 from store.errors import StoreCorruptedError, StoreError
+from store.files.aside import Aside
 from store.files.cached_pages import drop_cached_pages
 from store.files.checksums import ChecksumTable, Extent
 from store.files.file_system import FileSystem
@@ -28,6 +29,7 @@ from store.format.paths import index_dir, index_file_name, own_state_dir
 from store.readers.index_reader import IndexFileView, IndexLayout, list_index_files
 
 WRITE_KEY_COUNT = 65_536
+DAMAGED = "it is damaged, and is built again"
 
 
 class Seal(NamedTuple):
@@ -48,6 +50,7 @@ class IndexFileSet:
         clock_millis: wall clock, for names.
         summaries: makes the summaries of sealed files, and is closed with the set; None: there are none.
         checksums: of the sealed files; None: there are none.
+        aside: keeps files that are not certainly ours and must be built again; None: nothing is kept.
 
     A sealed file is one that is not written any more: all but the newest.
 
@@ -68,7 +71,9 @@ class IndexFileSet:
         *,
         summaries: IndexSummaries | None = None,
         checksums: ChecksumTable | None = None,
+        aside: Aside | None = None,
     ) -> None:
+        self._aside = aside
         self.fs = fs
         self.layout = layout
         self.live: IndexFile | None = None
@@ -202,7 +207,7 @@ class IndexFileSet:
         self.adopt_live(full, end_offset, count)
         self._sealed = self._sealed[:-1]
         self._sealed_key_count -= full.state.key_count
-        self.remove([path])
+        self.remove([path], DAMAGED)
 
     def adopt_live(self, live: IndexFile | None, applied_offset: int, applied_key_count: int) -> None:
         """Takes over the newest file, and which keys were written last; see the attributes."""
@@ -210,8 +215,13 @@ class IndexFileSet:
         self.applied_offset = applied_offset
         self.applied_key_count = applied_key_count
 
-    def remove(self, paths: Sequence[Path]) -> None:
-        """Removes files that are to be built again."""
+    def remove(self, paths: Sequence[Path], keep: str = "") -> None:
+        """Removes files that are to be built again, or that expired.
+
+        Args:
+            paths: the files.
+            keep: why those with entries are kept aside; empty: they are ours, and the log gives all of their entries again.
+        """
         for path in paths:
             self.files.forget(path)
             self._header_crcs.pop(path, None)
@@ -219,11 +229,21 @@ class IndexFileSet:
             if self.checksums is not None:
                 self.checksums.remove(path.name)
             with suppress(FileNotFoundError):
-                self.fs.unlink(path)
+                if keep and self._aside is not None and self._has_entries(path):
+                    self._aside.move(path, keep)
+                else:
+                    self.fs.unlink(path)
             if self.summaries is not None:
                 self.summaries.forget(path)
         if paths:
             self.fs.fsync_dir(self.directory)
+
+    def _has_entries(self, path: Path) -> bool:
+        """Whether a file has anything that its next builder could not know: one without entries is made ahead."""
+        file = self.files.get(path)
+        has_bytes = file.has_bytes(HEADER_SIZE)
+        self.files.forget(path)
+        return has_bytes
 
     def marks(self) -> list[tuple[str, int]]:
         """Name and CRC-32 of the header of each file, oldest first; 0 for the newest, because its header changes."""
@@ -257,14 +277,14 @@ class IndexFileSet:
         self._sealed = self._sealed[len(expired) :]
         return expired
 
-    def clear(self) -> None:
-        """Removes all files."""
+    def clear(self, keep: str = "") -> None:
+        """Removes all files; `keep`: see `remove`."""
         self.generation += 1
         self.live = None
         self._sealed = []
         self._sealed_key_count = 0
         self.applied_offset, self.applied_key_count = -1, 0
-        self.remove(self.paths())
+        self.remove(self.paths(), keep)
 
     def apply(self, columns: DispatchColumns) -> None:
         """Indexes records, given in log order; keys that were applied already are skipped."""

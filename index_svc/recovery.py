@@ -7,6 +7,8 @@
   crash. The newest file is kept too if the store was stopped cleanly; otherwise it is built again.
 - No file can be kept: the index is built again from the log's first record.
 
+A file that is not certainly ours is kept aside when it must be built again: RocketMQ 5.5 writes entries of tags, we do not.
+
 Before files are removed to be built again, a checkpoint is written that fits nothing, because an older checkpoint must
 not fit the files of a build that was killed.
 """
@@ -28,6 +30,8 @@ from store.format.derived.index_summary import TimeSpan
 from store.readers.index_reader import IndexFileView, IndexLayout, list_index_files
 
 VERSION = 2
+UNFIT = "it does not fit to the log or to the file before it, and is built again"
+NOT_OURS = "our checkpoint does not name it"
 
 # Returns the offset (bytes) of the first record with keys behind the given offset; -1 asks for the log's first one. None
 # if there is none, or if the log no longer reaches back so far. Raises OffsetOutOfRangeError or RecordNotFoundError if
@@ -127,8 +131,14 @@ def resume(
         if found is not None:
             return found
     # If a checkpoint does not fit, the newest file is not as a clean stop left it.
+    is_rebuild = state is not None and state.get("next_offset") == -1  # all files here are ours, or fit
     return _resume_foreign(
-        fs, checkpoint, files, is_clean_store=is_clean_store and state is None, first_indexed=first_indexed
+        fs,
+        checkpoint,
+        files,
+        is_clean_store=is_clean_store and state is None,
+        first_indexed=first_indexed,
+        keep="" if is_rebuild else UNFIT,
     )
 
 
@@ -154,7 +164,7 @@ def _resume_own(state: dict[str, Any], files: IndexFileSet) -> Resume | None:
     if header is None:
         if is_clean and paths:
             return None  # another program has written since the checkpoint
-        files.remove(paths)
+        _remove_newer(files, paths)
         return found
     kept = [files.directory / name for name in names]
     if kept[-1] not in paths or not files.has_full_length(kept[-1]):
@@ -174,10 +184,23 @@ def _resume_own(state: dict[str, Any], files: IndexFileSet) -> Resume | None:
     if entries_crc is not None:
         live.entries = (live.entries[0], entries_crc)
     # Older files go, too: they had expired, and a crash came before they were removed.
-    files.remove([path for path in paths if path not in kept])
+    files.remove([path for path in paths if path.name < names[0]])
+    _remove_newer(files, [path for path in paths if path.name >= names[0] and path not in kept])
     files.adopt_sealed(kept[:-1], damaged)
     files.adopt_live(live, *applied)
     return found
+
+
+def _remove_newer(files: IndexFileSet, paths: list[Path]) -> None:
+    """Removes files that a killed life of ours began; one whose header counts entries may be another program's.
+
+    The header of a file of ours is written when it is full, or with the checkpoint that names it.
+    """
+    for path in paths:
+        is_counted = (
+            files.has_full_length(path) and IndexFileView(files.files, path, files.layout).header().entry_count > 1
+        )
+        files.remove([path], NOT_OURS if is_counted or not files.has_full_length(path) else "")
 
 
 def _unsound(
@@ -201,7 +224,13 @@ def _unsound(
 
 
 def _resume_foreign(
-    fs: FileSystem, checkpoint: Path, files: IndexFileSet, *, is_clean_store: bool, first_indexed: FirstIndexed
+    fs: FileSystem,
+    checkpoint: Path,
+    files: IndexFileSet,
+    *,
+    is_clean_store: bool,
+    first_indexed: FirstIndexed,
+    keep: str,
 ) -> Resume:
     paths = files.paths()
     kept: list[Path] = []
@@ -227,8 +256,11 @@ def _resume_foreign(
         kept = []
     removed = paths[len(kept) :]
     if removed:
-        save_rebuild_mark(fs, checkpoint, files.layout)
-        files.remove(removed)
+        if not keep:
+            save_rebuild_mark(fs, checkpoint, files.layout)
+        files.remove(removed, keep)
+        if keep:
+            save_rebuild_mark(fs, checkpoint, files.layout)  # what is there from now on is ours
     if not kept:
         return Resume(-1, 0)
     assert before is not None

@@ -77,12 +77,14 @@ class LogRange:
     Attributes:
         role: of the log among the replicas of its shard: only one that leads takes appends.
         hidden: topics whose queues are not served, because the store has them in a form that is not supported, with the reason.
+        stopped_cleanly: whether the store was, before the commit log started.
     """
 
     first_offset: int
     end_offset: int
     role: ReplicaRole = field(default_factory=ReplicaRole)
     hidden: Mapping[str, str] = field(default_factory=dict)
+    stopped_cleanly: bool = False
 
 
 class LifeOverError(Exception):
@@ -357,11 +359,21 @@ class FollowerProcess:
                 if status.state != "recovering":
                     self._waiting_for = ""
                     return LogRange(
-                        status.log_first_offset, confirm_offset(status), replica_role(status), _hidden(status)
+                        status.log_first_offset,
+                        confirm_offset(status),
+                        replica_role(status),
+                        _hidden(status),
+                        status.stopped_cleanly,
                     )
                 if status.recovery.is_followable and self._open_unbuilt is None and self._part.is_unbuilt():
                     self._waiting_for = ""
-                    return LogRange(status.log_first_offset, END_UNKNOWN, replica_role(status), _hidden(status))
+                    return LogRange(
+                        status.log_first_offset,
+                        END_UNKNOWN,
+                        replica_role(status),
+                        _hidden(status),
+                        status.stopped_cleanly,
+                    )
                 self._waiting_for = "the commit log is recovering"
             self._wait(WAIT_SECONDS)
         return None

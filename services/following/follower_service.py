@@ -84,8 +84,8 @@ class FollowedFiles(ABC, Generic[Files]):
         self._servicer = servicer
         self._checkpoint = Path(own_state_dir(str(root), name)) / "checkpoint.json"
         self._aside_folder = builder_folder(root, name)
-        # Read before the commit log is called: a running commit log has the marker as its own.
-        self._is_clean_store = not has_abort_marker(fs, root)
+        # A running commit log has the marker as its own, and may have started before: it says what it found.
+        self._has_no_marker = not has_abort_marker(fs, root)
         self.on_flushed: Callable[[int, int | None], None] | None = None
 
     @abstractmethod
@@ -99,6 +99,10 @@ class FollowedFiles(ABC, Generic[Files]):
     def strangers(self) -> Iterable[tuple[Path, str]]:
         """What stands among the files and is none of them, and why."""
         return ()
+
+    def is_clean_store(self, log: LogRange) -> bool:
+        """Whether the store was stopped cleanly before it was opened now."""
+        return self._has_no_marker or log.stopped_cleanly
 
     def aside(self) -> Aside:
         """Where the builder of a life keeps what the log does not explain; each move is logged."""

@@ -7,6 +7,7 @@ Each repair, and each life of a builder, has a number of its own. A file keeps i
 disk, in both directories, before the next step. RocketMQ does not read `reput/`. docs/fsck.md says how to bring a file back.
 """
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -92,7 +93,13 @@ class Aside:
         if not self._fs.exists(path):
             return
         target = self._target(path)
-        self._fs.rename(path, target)
+        try:
+            self._fs.rename(path, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV or not self._fs.is_file(path):
+                raise
+            self._copy(path, target, 0, None, is_whole=True)  # its folder lies on another disk than `reput/`
+            self._fs.unlink(path)
         self._fs.fsync_dir(target.parent)
         self._fs.fsync_dir(path.parent)
         self._tell(path, target, why)
@@ -104,6 +111,11 @@ class Aside:
             DiskFullError: nothing more may be kept, or the disk is full.
         """
         target = self._target(path, suffix)
+        self._copy(path, target, begin, end)
+        self._fs.fsync_dir(target.parent)
+        self._tell(path, target, why)
+
+    def _copy(self, path: Path, target: Path, begin: int, end: int | None, *, is_whole: bool = False) -> None:
         source = self._fs.open(path, os.O_RDONLY)
         try:
             stop = self._fs.stat_size(path) if end is None else end
@@ -113,13 +125,13 @@ class Aside:
                     data = self._fs.pread(source, min(COPY_BYTES, stop - position), position).rstrip(b"\0")
                     if data:
                         self._fs.pwrite(fd, data, position - begin)
+                if is_whole:
+                    self._fs.ftruncate(fd, stop)
                 self._fs.fdatasync(fd)
             finally:
                 self._fs.close(fd)
         finally:
             self._fs.close(source)
-        self._fs.fsync_dir(target.parent)
-        self._tell(path, target, why)
 
     def _target(self, path: Path, suffix: str = "") -> Path:
         if len(self.moved) >= FILE_COUNT_MAX:

@@ -366,9 +366,9 @@ def test_the_newest_file_goes_only_when_the_index_says_that_it_is_catching_up(se
     said = []
     remove = service.set.remove
 
-    def removed(paths):
+    def removed(paths, keep=""):
         said.append((service.builder.progress.catching_up, service.set.live.path not in paths))
-        remove(paths)
+        remove(paths, keep)
 
     monkeypatch.setattr(service.set, "remove", removed)
     drop_live = service.set.drop_live

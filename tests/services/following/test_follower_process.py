@@ -19,6 +19,7 @@ from index_svc.settings import IndexSettings
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.index.v1 import index_service_pb2 as index_pb
+from reput.message.v1.message_pb2 import StoredMessage
 from services.calling.backoff import Backoff
 from services.calling.commitlog import ReputBatch
 from services.following import following_builder
@@ -28,6 +29,7 @@ from store.derive.dispatch_columns import DispatchColumns
 from store.errors import (
     OffsetOutOfRangeError,
     RecordCorruptedError,
+    RecordNotFoundError,
     ServiceUnavailableError,
     StoreCorruptedError,
     StoreLockedError,
@@ -80,6 +82,13 @@ class MemoryLog:
         if self.checked_offset is not None and not while_recovering:
             raise StoreRecoveringError("the commit log is being recovered")
         return MemoryStream(self, self.first_offset if start_offset == -1 else start_offset)
+
+    def get(self, commit_log_offset, *, timeout_seconds=0):
+        number, rest = divmod(commit_log_offset, RECORD_SIZE_BYTES)
+        if rest or not self.first_offset <= commit_log_offset < self.end_offset:
+            raise RecordNotFoundError(f"no record begins at {commit_log_offset}")
+        request = self.requests[number]
+        return StoredMessage(topic=request.topic, queue_id=request.queue_id, queue_offset=request.queue_offset)
 
     def close(self):
         pass

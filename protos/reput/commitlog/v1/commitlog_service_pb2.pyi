@@ -394,7 +394,7 @@ class StoreFeature(_message.Message):
     def __init__(self, name: _Optional[str] = ..., verdict: _Optional[str] = ..., where: _Optional[_Iterable[str]] = ..., text: _Optional[str] = ..., hides_queues: _Optional[bool] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("broker_name", "log_first_offset", "log_end_offset", "log_flushed_offset", "file_size_bytes", "file_count", "read_only", "last_store_time", "state", "builder_next_offsets", "version", "recovery", "problem", "disk", "retention_events", "confirm_offset", "followers", "readable_offset", "role", "epoch", "leader", "replica", "in_sync", "replicas", "coordinator", "epochs", "catch_up", "followed", "reach", "features", "in_memory_size_bytes")
+    __slots__ = ("broker_name", "log_first_offset", "log_end_offset", "log_flushed_offset", "file_size_bytes", "file_count", "read_only", "last_store_time", "state", "builder_next_offsets", "version", "recovery", "problem", "disk", "retention_events", "confirm_offset", "followers", "readable_offset", "role", "epoch", "leader", "replica", "in_sync", "replicas", "coordinator", "epochs", "catch_up", "followed", "reach", "features", "in_memory_size_bytes", "stopped_cleanly")
     class BuilderNextOffsetsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -433,6 +433,7 @@ class GetStatusResponse(_message.Message):
     REACH_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     IN_MEMORY_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_CLEANLY_FIELD_NUMBER: _ClassVar[int]
     broker_name: str
     log_first_offset: int
     log_end_offset: int
@@ -464,7 +465,8 @@ class GetStatusResponse(_message.Message):
     reach: _replication_pb2.FollowerReach
     features: _containers.RepeatedCompositeFieldContainer[StoreFeature]
     in_memory_size_bytes: int
-    def __init__(self, broker_name: _Optional[str] = ..., log_first_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_flushed_offset: _Optional[int] = ..., file_size_bytes: _Optional[int] = ..., file_count: _Optional[int] = ..., read_only: _Optional[bool] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[str] = ..., builder_next_offsets: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ..., recovery: _Optional[_Union[RecoveryProgress, _Mapping]] = ..., problem: _Optional[str] = ..., disk: _Optional[_Union[DiskUsage, _Mapping]] = ..., retention_events: _Optional[_Iterable[_Union[RetentionEvent, _Mapping]]] = ..., confirm_offset: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[Follower, _Mapping]]] = ..., readable_offset: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., leader: _Optional[str] = ..., replica: _Optional[str] = ..., in_sync: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[_Union[_replication_pb2.Replica, _Mapping]]] = ..., coordinator: _Optional[str] = ..., epochs: _Optional[_Iterable[_Union[_replication_pb2.Epoch, _Mapping]]] = ..., catch_up: _Optional[_Union[_replication_pb2.CatchUp, _Mapping]] = ..., followed: _Optional[_Union[FollowedLog, _Mapping]] = ..., reach: _Optional[_Union[_replication_pb2.FollowerReach, _Mapping]] = ..., features: _Optional[_Iterable[_Union[StoreFeature, _Mapping]]] = ..., in_memory_size_bytes: _Optional[int] = ...) -> None: ...
+    stopped_cleanly: bool
+    def __init__(self, broker_name: _Optional[str] = ..., log_first_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_flushed_offset: _Optional[int] = ..., file_size_bytes: _Optional[int] = ..., file_count: _Optional[int] = ..., read_only: _Optional[bool] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[str] = ..., builder_next_offsets: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ..., recovery: _Optional[_Union[RecoveryProgress, _Mapping]] = ..., problem: _Optional[str] = ..., disk: _Optional[_Union[DiskUsage, _Mapping]] = ..., retention_events: _Optional[_Iterable[_Union[RetentionEvent, _Mapping]]] = ..., confirm_offset: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[Follower, _Mapping]]] = ..., readable_offset: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., leader: _Optional[str] = ..., replica: _Optional[str] = ..., in_sync: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[_Union[_replication_pb2.Replica, _Mapping]]] = ..., coordinator: _Optional[str] = ..., epochs: _Optional[_Iterable[_Union[_replication_pb2.Epoch, _Mapping]]] = ..., catch_up: _Optional[_Union[_replication_pb2.CatchUp, _Mapping]] = ..., followed: _Optional[_Union[FollowedLog, _Mapping]] = ..., reach: _Optional[_Union[_replication_pb2.FollowerReach, _Mapping]] = ..., features: _Optional[_Iterable[_Union[StoreFeature, _Mapping]]] = ..., in_memory_size_bytes: _Optional[int] = ..., stopped_cleanly: _Optional[bool] = ...) -> None: ...
 
 class FollowedLog(_message.Message):
     __slots__ = ("lag_bytes", "lag_age", "source", "state")
