@@ -1,6 +1,7 @@
 """The files of RocketMQ in `config/` that services send, so that a broker can take over. Only this service writes there.
 
     consumerOffset.json  subscriptionGroup.json  consumerFilter.json  consumerOrderInfo.json     of the consumer service
+    lmqConsumerOffset.json, if a broker with `enableLmq` wrote one                               of the consumer service
     delayOffset.json     transactionMetrics      timermetrics         timercheck                 of the schedule service
 
 Sources: `BrokerPathConfigHelper` and `ConfigManager` of RocketMQ 5.3.3. `ConfigManager.persist` moves the file to its `.bak`
@@ -26,6 +27,7 @@ CONFIG_FILE_BYTES_MAX = 16 << 20
 BACKED_UP_NAMES = frozenset(
     (
         "consumerOffset.json",
+        "lmqConsumerOffset.json",
         "subscriptionGroup.json",
         "consumerFilter.json",
         "consumerOrderInfo.json",

@@ -3,7 +3,9 @@
 The schedule service sends the units; what they need to know of each other and of the files is filled in here. A broker believes
 the last unit of the last file, whatever is missing before it, so the directory is replaced as one: after a crash it is the old
 one, the new one, or there is none. Then a broker begins with the position in `config/timercheck`; it may deliver again, and
-skips nothing. `timerwheel` is removed: a broker makes it from the units.
+skips nothing. `timerwheel` is removed: a broker makes it from the units. Moved aside are snapshots of the wheel
+(`timerwheel.OFFSET`, RocketMQ 5.5 with `timerWheelSnapshotFlush`), which would count more than the units, and files of the
+directory with unknown names, which are not ours.
 """
 
 import os
@@ -11,10 +13,17 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import structlog
+
 from store.errors import InvalidArgumentError
+from store.files.aside import Aside, builder_folder
 from store.files.file_system import FileSystem
 from store.format.delivery.timer_files import UNIT_SIZE_BYTES, UnitChain, blank, unit_count_of_file
 from store.format.paths import log_file_name, parse_log_file_name
+
+NOT_OURS = "it is no file of timerlog"
+OLD_WHEEL = "this snapshot of the timer wheel is older than timerlog"
+_log = structlog.get_logger("reput.commitlog")
 
 
 class TimerLogFiles:
@@ -39,6 +48,8 @@ class TimerLogFiles:
         self._file_size_bytes = file_size_bytes
         self._refuse = refuse
         self._lock = threading.Lock()
+        self._root = root
+        self._aside = Aside(fs, root, builder_folder(root, "commitlog"), tell=self._tell)
 
     def writing(self) -> "TimerLogWriting":
         """Begins to take units; another writing that has not finished is over.
@@ -65,6 +76,12 @@ class TimerLogFiles:
             if names and fs.listdir(self._new) != sorted(names):
                 raise InvalidArgumentError("another call writes timerlog: call again", field="name")
             self._empty(self._old)
+            for name in fs.listdir(self._directory):
+                if parse_log_file_name(name) is None:
+                    self._aside.move(self._directory / name, NOT_OURS)
+            for name in fs.listdir(self._root):
+                if name.startswith(f"{self._wheel.name}."):
+                    self._aside.move(self._root / name, OLD_WHEEL)
             if fs.exists(self._directory):
                 fs.rename(self._directory, self._old)
                 fs.fsync_dir(self._directory.parent)
@@ -75,6 +92,10 @@ class TimerLogFiles:
                 fs.rename(self._new, self._directory)
                 fs.fsync_dir(self._directory.parent)
             self._empty(self._old)
+
+    def _tell(self, path: Path, kept: Path, why: str) -> None:
+        moved, kept_in = (str(each.relative_to(self._root)) for each in (path, kept))
+        _log.warning("store.moved_aside", follower="commitlog", path=moved, kept_in=kept_in, reason=why)
 
     def _empty(self, directory: Path) -> None:
         for name in self._fs.listdir(directory):

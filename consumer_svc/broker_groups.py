@@ -1,9 +1,9 @@
 """What a broker's files say of its consumer groups, as changes of our state.
 
-`subscriptionGroup.json` has the groups, `consumerOffset.json` their positions; what is in flight by POP stands in checkpoints
-of the log (`handover/broker_pops.py`). BrokerGroups keeps up with a broker that runs beside this service: it writes its
-positions every 5 s (flushConsumerOffsetInterval), in place. So a file may be read half written; then the state stays as it is
-until the next look.
+`subscriptionGroup.json` has the groups, `consumerOffset.json` or `lmqConsumerOffset.json` their positions; what is in flight
+by POP stands in checkpoints of the log (`handover/broker_pops.py`). BrokerGroups keeps up with a broker that runs beside this
+service: it writes its positions every 5 s (flushConsumerOffsetInterval), in place. So a file may be read half written; then
+the state stays as it is until the next look.
 """
 
 from collections.abc import Iterator
@@ -18,11 +18,13 @@ from consumer_svc.state.queue_state import HandedOut, Lease, Moved, QueueRef
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreCorruptedError
 from store.files.config_file import ConfigFile
 from store.format.config_json import is_own
-from store.format.delivery.consumer_files import OffsetTable, decode_groups, decode_offsets
+from store.format.delivery.consumer_files import OffsetTable, decode_groups, decode_offsets, joined_offsets
 from store.format.delivery.delay_offset_file import TRANSACTION_GROUP
 from store.format.delivery.pop_records import REVIVE_GROUP
 
 OFFSETS, GROUPS = "consumerOffset.json", "subscriptionGroup.json"
+# With `enableLmq` a broker keeps the positions of all topics here, and does not write the other file.
+LIGHT_OFFSETS = "lmqConsumerOffset.json"
 CALL_SECONDS = 5.0
 LOOK_SECONDS = 2.5  # twice as often as a broker writes its positions
 # A lease from a broker has had one delivery there.
@@ -47,7 +49,7 @@ class BrokerGroups:
 
     def __init__(self, files: ConfigReader) -> None:
         self._files = files
-        self._seen: tuple[bytes | None, bytes | None] | None = None
+        self._seen: list[bytes | None] | None = None
         self._newest_millis = 0
 
     def read(self, life: Life, newest_millis: int, *, is_later: bool = False) -> None:
@@ -63,23 +65,25 @@ class BrokerGroups:
             StoreCorruptedError: `is_later`, and a file is half written, or damaged; nothing was changed.
         """
         self._newest_millis = max(newest_millis, self._newest_millis)
-        files = [self._files.read_config(name, timeout_seconds=CALL_SECONDS) for name in (GROUPS, OFFSETS)]
+        names = (GROUPS, OFFSETS, LIGHT_OFFSETS)
+        files = [self._files.read_config(name, timeout_seconds=CALL_SECONDS) for name in names]
         if is_later:
             for file in files:
                 if file.problem:
                     raise StoreCorruptedError(file.problem, file="config")
-        groups, offsets = (file.content for file in files)
-        if (groups, offsets) == self._seen:
+        contents = [file.content for file in files]
+        if contents == self._seen:
             return
+        groups = contents[0]
         named = set(decode_groups(groups)) if groups else set()
-        table = decode_offsets(offsets) if offsets else {}
+        table = joined_offsets(decode_offsets(offsets) for offsets in contents[1:] if offsets)
         named.update(group for group, _ in table)
         changes: list[Change] = [*group_changes(life, groups), *position_changes(life, table, self._newest_millis)]
         changes += [GroupDeleted(name) for name in life.states.groups if name not in named]
         with life.lock:
             for change in changes:
                 life.states.apply(change)
-        self._seen = (groups, offsets)
+        self._seen = contents
 
     def read_again(self, life: Life, newest_millis: int) -> None:
         """As `read`, while the broker writes: what cannot be read now is read at the next call."""
@@ -125,8 +129,8 @@ def position_changes(
                 yield Moved(ref, position)
             # What lies behind the position comes again by it.
             leases = [
-                Lease(queue_offset, FIRST_DELIVERY, 0, until, is_released=is_released)
-                for queue_offset, (until, is_released) in sorted(in_flight.get(ref, {}).items())
+                Lease(queue_offset, FIRST_DELIVERY, 0, until)
+                for queue_offset, until in sorted(in_flight.get(ref, {}).items())
                 if queue_offset < position
             ]
             if leases:

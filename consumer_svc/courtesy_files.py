@@ -4,6 +4,9 @@ They are read when a broker has written them since: then its positions count, wh
 broker had in flight is in flight here. With the positions go checkpoints in the revive topic of the broker's cluster; see
 `handover/plan.py`. They are in the log before the file that counts on them is written.
 
+With `enableLmq` a broker has `lmqConsumerOffset.json` in place of the first. Where there is one it is read and kept in the same
+way, with what it says of light queues.
+
 A broker keeps its positions among the half messages in `consumerOffset.json`, too. They belong to the schedule service, which
 says them in `delayOffset.json`: one service writes one file. They only go forward.
 """
@@ -12,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import structlog
 
-from consumer_svc.broker_groups import CALL_SECONDS, GROUPS, OFFSETS, group_changes, position_changes
+from consumer_svc.broker_groups import CALL_SECONDS, GROUPS, LIGHT_OFFSETS, OFFSETS, group_changes, position_changes
 from consumer_svc.delivering.life import Life
 from consumer_svc.handover.plan import REVIVE_QUEUE, Plan, check_points, plan_of
 from consumer_svc.state.group_states import Change
@@ -30,6 +33,7 @@ from store.format.delivery.consumer_files import (
     decode_offsets,
     encode_groups,
     encode_offsets,
+    joined_offsets,
 )
 from store.format.delivery.delay_offset_file import TRANSACTION_GROUP, decode_transaction_offsets
 from store.format.delivery.pop_records import REVIVE_GROUP, REVIVE_PREFIX
@@ -62,7 +66,7 @@ class CourtesyFiles:
         self._cluster_name = cluster_name
         self._broker_name = broker_name
         self._problem = ""
-        self._written_open: tuple[Mapping[QueueRef, Sequence[int]], Mapping[QueueRef, frozenset[int]]] = {}, {}
+        self._written_open: Mapping[QueueRef, Sequence[int]] = {}
         self._revived: dict[tuple[str, str], dict[int, int]] = {}
         self._transactions: OffsetTable = {}
         self._pause_until_millis = 0
@@ -79,12 +83,13 @@ class CourtesyFiles:
                 written.
         """
         changes: list[Change] = []
-        files = [self._commitlog.read_config(name, timeout_seconds=CALL_SECONDS) for name in (GROUPS, OFFSETS)]
-        groups, offsets = (file.content for file in files)
-        changes += group_changes(life, groups, is_backup=files[0].is_backup)
-        if offsets and not is_own(offsets):
-            table = decode_offsets(offsets)
-            changes += position_changes(life, table, newest_millis, is_backup=files[1].is_backup)
+        names = (GROUPS, OFFSETS, LIGHT_OFFSETS)
+        files = [self._commitlog.read_config(name, timeout_seconds=CALL_SECONDS) for name in names]
+        changes += group_changes(life, files[0].content, is_backup=files[0].is_backup)
+        tables = [decode_offsets(file.content) for file in files[1:] if file.content and not is_own(file.content)]
+        if tables:
+            is_backup = any(file.is_backup for file in files[1:])
+            changes += position_changes(life, joined_offsets(tables), newest_millis, is_backup=is_backup)
         if changes:
             _log.info("consumer.taken_over", changes=len(changes))
             with life.lock:
@@ -132,9 +137,13 @@ class CourtesyFiles:
             key: dict.fromkeys(ends(key[1]), 0) | dict(queues) for key, queues in plan.offsets.items()
         }
         offsets |= self._revived
-        for name in (OFFSETS, GROUPS):
+        for name in (OFFSETS, GROUPS, LIGHT_OFFSETS):
             previous = self._commitlog.read_config_file(name, timeout_seconds=CALL_SECONDS)
-            if name == OFFSETS:
+            if name == LIGHT_OFFSETS:
+                if previous is None:
+                    continue
+                content = encode_offsets(offsets, previous, time_millis=now_millis)
+            elif name == OFFSETS:
                 self._transactions = self._read_transactions(previous)
                 offsets |= self._transactions
                 content = encode_offsets(offsets, previous, time_millis=now_millis)
@@ -159,7 +168,7 @@ class CourtesyFiles:
 
         The position of the revive group is that of the newest record that it is done with.
         """
-        if plan.open and (plan.open, plan.unattempted) == self._written_open:
+        if plan.open and plan.open == self._written_open:
             return
         revived: dict[tuple[str, str], dict[int, int]] = {}
         for topic in self._revive_topics(life, is_needed=bool(plan.open)):
@@ -171,7 +180,7 @@ class CourtesyFiles:
                     ends[REVIVE_QUEUE] = results[0].queue_offset
             if any(ends.values()):
                 revived[REVIVE_GROUP, topic] = {queue_id: end - 1 for queue_id, end in ends.items() if end}
-        self._revived, self._written_open = revived, (plan.open, plan.unattempted)
+        self._revived, self._written_open = revived, plan.open
         self._pause_until_millis = now_millis + sum(map(len, plan.open.values())) * PAUSE_MILLIS_A_POSITION
 
     def _revive_topics(self, life: Life, *, is_needed: bool) -> Iterator[str]:

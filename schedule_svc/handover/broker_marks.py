@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from schedule_svc.state.schedule_state import Passed, ScheduleState
 from services.calling.commitlog import CommitLogClient
 from store.format.config_json import is_own
-from store.format.delivery.consumer_files import decode_offsets
+from store.format.delivery.consumer_files import decode_offsets, joined_offsets
 from store.format.delivery.delay_offset_file import TRANSACTION_GROUP, TransactionOffsets, decode_delay_offsets
 from store.format.delivery.timer_files import TimerCheckpoint, decode_timer_checkpoint, is_own_timer_checkpoint
 from store.format.topic import HALF_TOPIC, OP_HALF_TOPIC
 
-DELAY_OFFSETS, TIMER_CHECK, CONSUMER_OFFSETS = "delayOffset.json", "timercheck", "consumerOffset.json"
+DELAY_OFFSETS, TIMER_CHECK = "delayOffset.json", "timercheck"
+CONSUMER_OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")
 CALL_SECONDS = 5.0
 
 
@@ -42,7 +43,8 @@ def read_broker_marks(commitlog: CommitLogClient) -> BrokerMarks | None:
     has_timers = bool(timers) and not is_own_timer_checkpoint(timers or b"")
     if not has_levels and not has_timers:
         return None
-    offsets = decode_offsets(commitlog.read_config_file(CONSUMER_OFFSETS, timeout_seconds=CALL_SECONDS) or b"{}")
+    files = [commitlog.read_config_file(name, timeout_seconds=CALL_SECONDS) for name in CONSUMER_OFFSETS]
+    offsets = joined_offsets(decode_offsets(content) for content in files if content)
     half = offsets.get((TRANSACTION_GROUP, HALF_TOPIC), {}).get(0, 0)
     operation = offsets.get((TRANSACTION_GROUP, OP_HALF_TOPIC), {}).get(0, 0)
     return BrokerMarks(

@@ -125,3 +125,15 @@ def test_a_store_that_is_only_read_keeps_its_timerlog(tmp_path: Path) -> None:
     with open_log(tmp_path, read_only=True) as log, pytest.raises(StoreReadOnlyError):
         log.opened.config_files.writing().take("timerlog", units(1), is_last=True)
     assert not (tmp_path / "timerlog").exists()
+
+
+def test_unknown_files_of_the_directory_and_snapshots_of_the_wheel_are_moved_aside(tmp_path: Path) -> None:
+    write(files(tmp_path), units(3))
+    (tmp_path / "timerlog" / "notes.txt").write_bytes(b"not ours")
+    (tmp_path / "timerwheel.12800").write_bytes(b"a snapshot")
+    (tmp_path / "timerwheel").write_bytes(b"the wheel")
+    write(files(tmp_path), units(2))
+    aside = tmp_path / "reput" / "aside" / "commitlog" / "1"
+    assert (aside / "timerlog" / "notes.txt").read_bytes() == b"not ours"
+    assert (aside / "timerwheel.12800").read_bytes() == b"a snapshot"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["reput", "timerlog"]

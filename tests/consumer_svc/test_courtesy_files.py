@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from consumer_svc.courtesy_files import GROUPS, OFFSETS, CourtesyFiles
+from consumer_svc.courtesy_files import GROUPS, LIGHT_OFFSETS, OFFSETS, CourtesyFiles
 from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.state.queue_state import QueueRef
 from reput.message.v1.message_pb2 import FLUSH_MODE_UNSPECIFIED
 from store.errors import ServiceUnavailableError, StoreCorruptedError
-from store.format.config_json import is_own
+from store.format.config_json import is_own, load_document
 from store.format.delivery.consumer_files import decode_groups, decode_offsets
 from store.format.delivery.delay_offset_file import TRANSACTION_GROUP, TransactionOffsets, encode_delay_offsets
 from store.format.topic import HALF_TOPIC, OP_HALF_TOPIC
@@ -201,3 +201,78 @@ def test_a_queue_that_came_after_its_group_began_had_no_position_for_a_broker(
     courtesy.write(life.life)
 
     assert json.loads(log.config[OFFSETS])["offsetTable"] == {"t@g": {"0": 1, "1": 0}}
+
+
+# As RocketMQ 5.5.0 with `enableLmq` writes it: keys that are numbers have no quotes.
+LIGHT_FILE = b"""{
+\t"dataVersion":{"counter":0,"stateVersion":0,"timestamp":1795890526852},
+\t"groupTopicMap":{"g":["%LMQ%a","first"]},
+\t"lmqOffsetTable":{"%LMQ%b@h":7},
+\t"offsetTable":{"%LMQ%a@g":{0:3},"first@g":{0:2}},
+\t"pullOffsetTable":{"first@p":{0:5}}
+}"""
+GROUP_G = b'{"subscriptionGroupTable":{"g":{"groupName":"g"}}}'
+
+
+def test_a_group_of_a_broker_with_light_queues_goes_on_where_it_was(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles
+) -> None:
+    for _ in range(5):
+        log.send("first")
+    log.config |= {GROUPS: GROUP_G, LIGHT_OFFSETS: LIGHT_FILE}
+    courtesy.take_over(life.life, START_MILLIS)
+    found = life.pops.pop(PopAsk("g", "first", invisible_millis=10_000, message_count_max=5))
+    assert [one.message.queue_offset for one in found] == [2, 3, 4]
+    assert set(life.states.groups["g"].topics) == {"first"}
+
+
+def test_the_positions_of_light_queues_stay_in_the_file_that_a_broker_reads_again(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles
+) -> None:
+    log.send("first")
+    log.config |= {GROUPS: GROUP_G, LIGHT_OFFSETS: LIGHT_FILE}
+    courtesy.take_over(life.life, START_MILLIS)
+    courtesy.write(life.life, is_last=True)
+    written = load_document(log.config[LIGHT_OFFSETS])
+    assert is_own(log.config[LIGHT_OFFSETS])
+    assert written["offsetTable"]["%LMQ%a@g"] == {"0": 3}
+    assert written["offsetTable"]["first@g"] == {"0": 2}
+    before = load_document(LIGHT_FILE)
+    assert {name: written[name] for name in ("groupTopicMap", "lmqOffsetTable", "pullOffsetTable")} == {
+        name: before[name] for name in ("groupTopicMap", "lmqOffsetTable", "pullOffsetTable")
+    }
+    assert decode_offsets(log.config[OFFSETS])["g", "first"] == {0: 2}
+
+
+@pytest.mark.parametrize(("plain", "position"), [(1, 2), (4, 4)])
+def test_of_two_files_of_a_broker_the_higher_position_counts(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles, plain: int, position: int
+) -> None:
+    for _ in range(5):
+        log.send("first")
+    log.config |= {GROUPS: GROUP_G, LIGHT_OFFSETS: LIGHT_FILE}
+    log.config[OFFSETS] = b'{"offsetTable":{"first@g":{0:%d}}}' % plain
+    courtesy.take_over(life.life, START_MILLIS)
+    assert life.pulls.offsets("g", "first") == [(QueueRef("g", "first", 0), position)]
+
+
+def test_only_the_file_that_a_broker_wrote_since_counts(
+    log: MemoryLog, begin: Callable[..., LogLife], courtesy: CourtesyFiles
+) -> None:
+    for _ in range(5):
+        log.send("first")
+    log.config |= {GROUPS: GROUP_G, LIGHT_OFFSETS: LIGHT_FILE}
+    courtesy.take_over(begin().life, START_MILLIS)
+    log.config[LIGHT_OFFSETS] = LIGHT_FILE.replace(b'"first@g":{0:2}', b'"first@g":{0:1}')  # it was reset there
+    life = begin()
+    courtesy.take_over(life.life, START_MILLIS)
+    assert life.pulls.offsets("g", "first") == [(QueueRef("g", "first", 0), 1)]
+
+
+def test_a_store_without_light_queues_gets_no_file_for_them(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles
+) -> None:
+    log.send("first")
+    log.config |= {GROUPS: GROUP_G, OFFSETS: b'{"offsetTable":{"first@g":{0:1}}}'}
+    courtesy.take_over(life.life, START_MILLIS)
+    assert LIGHT_OFFSETS not in log.config

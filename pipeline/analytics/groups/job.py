@@ -10,12 +10,12 @@ from pipeline.analytics.groups.tables import Position, Span
 from store.errors import StoreCorruptedError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes
-from store.format.delivery.consumer_files import decode_offsets
+from store.format.delivery.consumer_files import decode_offsets, joined_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-BROKER_FILE = Path("config") / "consumerOffset.json"
+BROKER_FILES = (Path("config") / "consumerOffset.json", Path("config") / "lmqConsumerOffset.json")
 FROM_BROKER = (
     "The log has no state records of consumer groups. Their positions come from config/consumerOffset.json: `lag` has the "
     "end of the log only, and `consume_delays` is empty."
@@ -89,18 +89,21 @@ def write_group_tables(
 
 
 def positions_of_broker(fs: FileSystem, store: Path) -> list[Position]:
-    """The positions in `config/consumerOffset.json` of a store root; none without that file.
+    """The positions in `config/consumerOffset.json` and `lmqConsumerOffset.json` of a store root; none without these files.
 
     Raises:
-        StoreCorruptedError: it is no JSON.
+        StoreCorruptedError: one is no JSON.
     """
-    data = read_bytes(fs, store / BROKER_FILE)
-    if data is None:
-        return []
-    try:
-        table = decode_offsets(data)
-    except StoreCorruptedError as error:
-        raise StoreCorruptedError(f"{store / BROKER_FILE}: {error.message}", file=store / BROKER_FILE) from error
+    tables = []
+    for file in BROKER_FILES:
+        data = read_bytes(fs, store / file)
+        if data is None:
+            continue
+        try:
+            tables.append(decode_offsets(data))
+        except StoreCorruptedError as error:
+            raise StoreCorruptedError(f"{store / file}: {error.message}", file=store / file) from error
+    table = joined_offsets(tables)
     return [
         (group, topic, queue_id, offset)
         for (group, topic), queues in sorted(table.items())

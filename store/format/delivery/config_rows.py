@@ -14,6 +14,7 @@ from store.format.delivery.delay_offset_file import problem_of_level
 
 _CHECKS: Mapping[str, Callable[[str, object], str]] = {
     "consumerOffset.json": problem_of_positions,
+    "lmqConsumerOffset.json": problem_of_positions,
     "subscriptionGroup.json": problem_of_group,
     "delayOffset.json": problem_of_level,
 }

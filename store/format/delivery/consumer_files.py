@@ -1,6 +1,7 @@
 """RocketMQ's files of consumer groups: `config/consumerOffset.json` and `config/subscriptionGroup.json`.
 
     {"dataVersion": {...}, "offsetTable": {"TOPIC@GROUP": {"0": 12, "1": 7}}}
+    lmqConsumerOffset.json: likewise, with more members; takes the place of the first where a broker has `enableLmq`
     {"dataVersion": {...}, "subscriptionGroupTable": {GROUP: {"groupName": GROUP, "consumeEnable": true,
         "consumeBroadcastEnable": true, "consumeMessageOrderly": false, "retryMaxTimes": 16, ...}}}
 
@@ -8,11 +9,12 @@ How the files are written and who wrote them last: config_json.py. Sources: `Con
 `SubscriptionGroupConfig` of RocketMQ 5.3.3.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from store.format.config_json import dump_document, load_document, next_document
+from store.format.topic import is_light_queue
 
 QUEUE_ID_MAX = 65_535
 POSITION_MAX = (1 << 63) - 1
@@ -44,6 +46,8 @@ def decode_offsets(data: bytes) -> OffsetTable:
         topic, at, group = key.partition("@")
         if not at or not _is_name(topic) or not _is_name(group) or not isinstance(queues, dict):
             continue
+        if is_light_queue(topic):  # a broker's: the row stays in the file
+            continue
         positions = {
             int(queue_id): position
             for queue_id, position in queues.items()
@@ -51,6 +55,17 @@ def decode_offsets(data: bytes) -> OffsetTable:
         }
         offsets[group, topic] = positions
     return offsets
+
+
+def joined_offsets(tables: Iterable[OffsetTable]) -> OffsetTable:
+    """The positions of two files of a broker, which wrote one after the other: of each queue the higher one."""
+    joined: OffsetTable = {}
+    for table in tables:
+        for key, queues in table.items():
+            known = joined.setdefault(key, {})
+            for queue_id, position in queues.items():
+                known[queue_id] = max(position, known.get(queue_id, position))
+    return joined
 
 
 def problem_of_positions(key: str, queues: object) -> str:
@@ -93,12 +108,14 @@ def encode_offsets(
 ) -> bytes:
     """A new file with exactly these positions; members that are not known are kept from the file before.
 
-    So are its rows that cannot be read, if there are no positions in their place.
+    So are its rows that cannot be read, if there are no positions in their place, and those of light queues.
     """
     document = next_document(previous, time_millis)
     before = document.get("offsetTable")
     kept = before.items() if isinstance(before, dict) else ()
-    document["offsetTable"] = {key: value for key, value in kept if problem_of_positions(key, value)} | {
+    document["offsetTable"] = {
+        key: value for key, value in kept if is_light_queue(key) or problem_of_positions(key, value)
+    } | {
         f"{topic}@{group}": {str(queue_id): position for queue_id, position in sorted(queues.items())}
         for (group, topic), queues in sorted(offsets.items())
     }
