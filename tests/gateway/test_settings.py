@@ -130,3 +130,14 @@ def test_clients_are_shown_the_public_certificate_and_services_the_own_one():
 def test_an_archive_behind_a_uri_is_refused_at_the_start_and_not_answered_partially():
     with pytest.raises(InvalidSettingError, match=r"archive is a URI.*ship-cold"):
         load_settings("gateway", GatewaySettings, environ={"REPUT_GATEWAY_ARCHIVE": "s3://bucket/archive?region=x"})
+
+
+def test_page_tokens_of_signed_in_clients_were_sealed_with_a_secret_that_everybody_knows(tmp_path):
+    """A gateway makes one of its own where none is set; gateways that share clients share the setting."""
+    from gateway.__main__ import _token_secret
+
+    (tmp_path / "access.toml").write_text("")
+    signed_in = GatewaySettings(auth="on", access_file=tmp_path / "access.toml")
+    assert len({_token_secret(signed_in), _token_secret(signed_in), "reput"}) == 3
+    assert _token_secret(signed_in.model_copy(update={"page_token_secret": "set"})) == "set"
+    assert _token_secret(GatewaySettings()) == "reput"
