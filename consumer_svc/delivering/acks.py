@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from enum import Enum
 
 from consumer_svc.delivering.life import INVISIBLE_MILLIS_MAX, Life
-from consumer_svc.delivering.moves import attempts_of, dead_letter_of
+from consumer_svc.delivering.moves import attempts_of, base_topic, dead_letter_of
 from consumer_svc.delivering.receipt_handle import ReceiptHandle
 from consumer_svc.state.group_states import Change
 from consumer_svc.state.queue_state import Delivered, Ended, Hidden, Lease, QueueRef, Returned
@@ -201,8 +201,11 @@ class Acks:
         state = self._life.states.find(handle.queue)
         if state is None or handle.queue_offset >= state.next_offset:
             return False  # the group was deleted or reset: it comes again
-        if any(begin <= handle.queue_offset < end for begin, end in state.resets):
-            return False  # a reset went past it, or it was deleted with its topic
+        topic = base_topic(handle.queue.consumer_group, handle.queue.topic)
+        if self._life.topics.deleted_before(topic) and any(
+            begin <= handle.queue_offset < end for begin, end in state.resets
+        ):
+            return False  # it was deleted with its topic
         in_flight = handle.queue_offset in state.leases or handle.queue_offset in state.waiting
         return not in_flight and handle.queue_offset not in state.moved
 
