@@ -12,6 +12,7 @@ from cli.exits import Exit, say_empty, usage_error, warn
 from cli.options import OutputFormat
 from cli.printing.terminal import one_line
 from cli.queries.found import MESSAGES_DEFAULT, PAGE_SIZE_MAX, TIMEOUT_SECONDS, window
+from cli.queries.typed_ids import typed_id
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -56,6 +57,7 @@ def explain(
     from cli.printing import output as printing
     from reput_client import Completeness, NotFoundError, queries
 
+    text, unique_key, offset_msg_id = typed_id(text), typed_id(unique_key), typed_id(offset_msg_id)
     given = [text, key, unique_key, offset_msg_id, "" if queue_id is None else "queue"]
     if sum(map(bool, given)) != 1:
         usage_error("name one query: TEXT, -k KEY, -u UNIQUE_KEY, -i MSG_ID or --queueId N", "For example: -t T -k KEY")

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from cli import options
+from cli.exits import say_empty
 from cli.options import BodyFormat, OutputFormat
 from cli.queries.found import (
     MESSAGES_DEFAULT,
@@ -15,6 +16,7 @@ from cli.queries.found import (
     window,
     with_body,
 )
+from cli.queries.typed_ids import forms_of, why_no_key
 
 
 def find(
@@ -37,17 +39,24 @@ def find(
 ) -> int:
     """Find messages by an offsetMsgId, a unique key or a business key: whichever it is, in all topics.
 
-    Times are epoch milliseconds, ISO-8601, `now`, or relative (-2h).
+    Blanks and quotes around it do not matter, nor does an id in lower case. Times are epoch milliseconds, ISO-8601, `now`,
+    or relative (-2h).
     """
     from cli.client import query_client
+    from reput_client import Completeness
 
     first, last = window(begin, end)
     with query_client(address, timeout, read_from.value) as client:
-        pages = client.find(
-            text, topic, first, last, page_size=PAGE_SIZE_MAX, after=after or (), max_matches=max_messages
-        )
-        matches, outcomes = read_all(pages)
+        for form in forms_of(text):
+            pages = client.find(
+                form, topic, first, last, page_size=PAGE_SIZE_MAX, after=after or (), max_matches=max_messages
+            )
+            matches, outcomes = read_all(pages)
+            if matches or pages.completeness is Completeness.PARTIAL:
+                break
         messages = [with_body(client, match.message) for match in matches]
+    if not messages and (why := why_no_key(text.strip())):
+        say_empty(why)
     return print_found(
         messages,
         pages.completeness,
