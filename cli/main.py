@@ -18,22 +18,22 @@ VERBS = {
     "find": ("cli.queries.find", "find"),
     "search": ("cli.queries.search", "search"),
     "explain": ("cli.queries.explain", "explain"),
-    "queryMsgByKey": ("cli.queries.query", "query_msg_by_key"),
-    "queryMsgById": ("cli.queries.query", "query_msg_by_id"),
-    "queryMsgByUniqueKey": ("cli.queries.query", "query_msg_by_unique_key"),
-    "queryMsgByOffset": ("cli.queries.query", "query_msg_by_offset"),
+    "queryMsgByKey": ("cli.mqadmin.messages", "query_msg_by_key"),
+    "queryMsgById": ("cli.mqadmin.messages", "query_msg_by_id"),
+    "queryMsgByUniqueKey": ("cli.mqadmin.messages", "query_msg_by_unique_key"),
+    "queryMsgByOffset": ("cli.mqadmin.messages", "query_msg_by_offset"),
     "track": ("cli.groups.track", "track"),
     "groups": ("cli.groups.lag", "groups"),
     "lag": ("cli.groups.lag", "lag"),
     "reset-offset": ("cli.groups.changes", "reset_offset"),
     "tail": ("cli.groups.tail", "tail"),
     "consume": ("cli.groups.consume", "consume"),
-    "consumerProgress": ("cli.groups.lag", "consumer_progress"),
-    "consumerStatus": ("cli.groups.lag", "consumer_status"),
-    "updateSubGroup": ("cli.groups.changes", "update_sub_group"),
-    "deleteSubGroup": ("cli.groups.changes", "delete_sub_group"),
-    "resetOffsetByTime": ("cli.groups.changes", "reset_offset_by_time"),
-    "topicStatus": ("cli.queries.topics", "topic_status"),
+    "consumerProgress": ("cli.mqadmin.groups", "consumer_progress"),
+    "consumerStatus": ("cli.mqadmin.groups", "consumer_status"),
+    "updateSubGroup": ("cli.mqadmin.groups", "update_sub_group"),
+    "deleteSubGroup": ("cli.mqadmin.groups", "delete_sub_group"),
+    "resetOffsetByTime": ("cli.mqadmin.groups", "reset_offset_by_time"),
+    "topicStatus": ("cli.mqadmin.topics", "topic_status"),
     "send": ("cli.send", "send"),
     "load": ("cli.send", "load"),
     "recall": ("cli.waiting.waiting", "recall"),
@@ -43,8 +43,8 @@ VERBS = {
     "import": ("cli.transfer.import_messages", "import_messages"),
     "searchOffset": ("cli.queries.search_offset", "search_offset"),
     "topics": ("cli.queries.topics", "topics"),
-    "updateTopic": ("cli.topic", "update_topic"),
-    "deleteTopic": ("cli.topic", "delete_topic"),
+    "updateTopic": ("cli.mqadmin.topics", "update_topic"),
+    "deleteTopic": ("cli.mqadmin.topics", "delete_topic"),
     "status": ("cli.queries.inspect", "status"),
     "followers": ("cli.followers", "followers"),
     "config": ("cli.queries.inspect", "config"),
@@ -121,11 +121,24 @@ def _needed_verbs(typed: Sequence[str]) -> tuple[Iterable[str], Mapping[str, Ite
     return typed[:1] if typed[:1] and typed[0] in VERBS else VERBS, {}
 
 
+def _as_named_here(typed: list[str]) -> list[str]:
+    """The line with the verb as it is written here: mqadmin takes its verbs in any case, and has `help VERB`."""
+    if typed[:1] == ["help"]:
+        typed = [*typed[1:], "--help"]
+    if not typed or typed[0] in VERBS or typed[0] in GROUPS or typed[0].startswith("-"):
+        return typed
+    by_lower_name = {name.lower(): name for name in VERBS}
+    return [by_lower_name.get(typed[0].lower(), typed[0]), *typed[1:]]
+
+
 def _build_app(verbs: Iterable[str], verbs_by_group: Mapping[str, Iterable[str]]) -> Any:
     """The command with these verbs; only their modules are loaded."""
     import importlib
 
     import typer
+
+    from cli.mqadmin.command_line import MqadminCommand
+    from cli.mqadmin.flags import NO_EFFECT, with_no_effect_flags
 
     app = typer.Typer(
         name="reput",
@@ -147,7 +160,11 @@ def _build_app(verbs: Iterable[str], verbs_by_group: Mapping[str, Iterable[str]]
 
     for name in verbs:
         module_name, function_name = VERBS[name]
-        app.command(name)(_as_command(getattr(importlib.import_module(module_name), function_name)))
+        verb = getattr(importlib.import_module(module_name), function_name)
+        if name in NO_EFFECT:
+            app.command(name, cls=MqadminCommand)(_as_command(with_no_effect_flags(name, verb)))
+        else:
+            app.command(name)(_as_command(verb))
     for group_name, (help_text, group_verbs) in GROUPS.items():
         group = typer.Typer(
             help=help_text,
@@ -207,7 +224,7 @@ def _not_installed(error: ModuleNotFoundError) -> CliError:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit code (see `cli.exits.Exit`)."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    arguments = _as_named_here(list(sys.argv[1:] if arguments is None else arguments))
     if arguments == ["--version"]:
         print(f"reput {version()}")
         return Exit.FOUND

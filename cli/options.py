@@ -55,7 +55,8 @@ ReadFromOption = Annotated[
 ]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Time limit of one call, in seconds.")]
 Output = Annotated[OutputFormat, typer.Option("--output", "-O", "-o", help="How to print the answer.")]
-OutputOnly = Annotated[OutputFormat | None, typer.Option("--output", "-O", help="How to print the answer.")]
+# Of verbs whose -o is mqadmin's; `-o json` still sets the output there (`cli.mqadmin.command_line`).
+OutputOnly = Annotated[OutputFormat, typer.Option("--output", "-O", help="How to print the answer.")]
 Body = Annotated[BodyFormat, typer.Option("--body", help="How to show bodies; auto: as text if they are text.")]
 Pattern = Annotated[
     str | None,
@@ -91,21 +92,7 @@ Properties = Annotated[
 ]
 Text = Annotated[str, typer.Option("--text", help="The inflated body contains this text.")]
 IgnoreCase = Annotated[bool, typer.Option("--ignore-case", help="Upper and lower case of --text are the same.")]
-NameServer = Annotated[
-    str | None, typer.Option("--namesrvAddr", "-n", help="As in mqadmin; not needed here and ignored.")
-]
-Cluster = Annotated[str | None, typer.Option("--cluster", "-c", help="As in mqadmin; not needed here and ignored.")]
 Charset = Annotated[str, typer.Option("--bodyFormat", "-f", help="As in mqadmin: the charset of text bodies.")]
-
-
-def note_ignored(name_server: str | None, cluster: str | None) -> None:
-    """Warn that mqadmin's flags for finding a broker are ignored."""
-    from cli.exits import warn
-
-    if name_server is not None:
-        warn("-n is ignored: there is no name server here; --address names the gateway")
-    if cluster is not None:
-        warn("-c is ignored: the gateway asks all its shards")
 
 
 def on_this_machine(path: pathlib.Path | None) -> pathlib.Path | None:

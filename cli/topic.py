@@ -1,4 +1,4 @@
-"""`reput topic create|update|delete|list`, and mqadmin's `updateTopic` and `deleteTopic` with its flags."""
+"""`reput topic create|update|delete|list`."""
 
 import enum
 from typing import TYPE_CHECKING, Annotated
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli import options
-from cli.exits import PARTIAL, Exit, usage_error
+from cli.exits import PARTIAL, Exit
 from cli.options import OutputFormat
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 10.0
 COLUMNS = ["topic", "broker_name", "write_queue_count", "read_queue_count", "perm", "message_type"]
-MESSAGE_TYPE_ATTRIBUTE = "message.type"
 
 
 class Type(enum.StrEnum):
@@ -57,11 +56,11 @@ def create(
         rows = client.create_topic(
             topic,
             queue_count=queue_count,
-            message_type=_type_of(message_type),
+            message_type=type_of(message_type),
             perm=perm or 0,
             broker_name=broker_name,
         )
-    _print(rows, output)
+    print_settings(rows, output)
     return Exit.FOUND
 
 
@@ -94,11 +93,11 @@ def update(
             queue_count=queue_count,
             write_queue_count=write_queue_count,
             read_queue_count=read_queue_count,
-            message_type=None if message_type is None else _type_of(message_type),
+            message_type=None if message_type is None else type_of(message_type),
             perm=perm,
             broker_name=broker_name,
         )
-    _print(rows, output)
+    print_settings(rows, output)
     return Exit.FOUND
 
 
@@ -111,7 +110,7 @@ def delete(
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
     """Take a topic out of the configuration of every shard. Its messages can be found until retention removes them."""
-    return _delete(topic, broker_name, output, address, timeout)
+    return delete_everywhere(topic, broker_name, output, address, timeout)
 
 
 def list_settings(
@@ -128,78 +127,15 @@ def list_settings(
     with query_client(address, timeout) as client:
         topics, partial = list_topics(client)
     rows = [row for topic in topics for row in topic.settings]
-    _print(rows, output)
+    print_settings(rows, output)
     if partial:
         warn(PARTIAL)
         return Exit.PARTIAL
     return Exit.FOUND if rows else Exit.NOTHING_FOUND
 
 
-def update_topic(
-    *,
-    topic: options.Topic,
-    write_queue_count: WriteCount = None,
-    read_queue_count: ReadCount = None,
-    perm: Perm = None,
-    attributes: Annotated[
-        str, typer.Option("--attributes", "-a", help="As in mqadmin: +message.type=FIFO or -message.type.")
-    ] = "",
-    broker_name: BrokerName = "",
-    name_server: options.NameServer = None,
-    cluster: options.Cluster = None,
-    output: options.Output = OutputFormat.TABLE,
-    address: options.Address = options.DEFAULT_ADDRESS,
-    timeout: options.Timeout = TIMEOUT_SECONDS,
-) -> int:
-    """Change a topic, or create it where no shard has it. What is not given stays as it is."""
-    from cli.client import admin_client
-    from reput_client import TopicNotFoundError
-
-    options.note_ignored(name_server, cluster)
-    message_type = _type_in(attributes)
-    with admin_client(address, timeout) as client:
-
-        def change() -> "list[TopicSettings]":
-            return client.update_topic(
-                topic,
-                write_queue_count=write_queue_count,
-                read_queue_count=read_queue_count,
-                message_type=message_type,
-                perm=perm,
-                broker_name=broker_name,
-            )
-
-        try:
-            rows = change()
-        except TopicNotFoundError:
-            client.create_topic(
-                topic,
-                queue_count=write_queue_count or read_queue_count or 0,
-                message_type=message_type or _type_of(Type.UNSPECIFIED),
-                perm=perm or 0,
-                broker_name=broker_name,
-            )
-            rows = change()  # the two counts may differ
-    _print(rows, output)
-    return Exit.FOUND
-
-
-def delete_topic(
-    *,
-    topic: options.Topic,
-    broker_name: BrokerName = "",
-    name_server: options.NameServer = None,
-    cluster: options.Cluster = None,
-    output: options.Output = OutputFormat.TABLE,
-    address: options.Address = options.DEFAULT_ADDRESS,
-    timeout: options.Timeout = TIMEOUT_SECONDS,
-) -> int:
-    """Take a topic out of the configuration of every shard. Its messages can be found until retention removes them."""
-    options.note_ignored(name_server, cluster)
-    return _delete(topic, broker_name, output, address, timeout)
-
-
-def _delete(topic: str, broker_name: str, output: OutputFormat, address: str, timeout: float) -> int:
+def delete_everywhere(topic: str, broker_name: str, output: OutputFormat, address: str, timeout: float) -> int:
+    """Delete a topic, and print the shards that had it; exit 1 when there is none."""
     from cli.client import admin_client
     from cli.printing.output import print_rows
 
@@ -210,26 +146,15 @@ def _delete(topic: str, broker_name: str, output: OutputFormat, address: str, ti
     return Exit.FOUND if names else Exit.NOTHING_FOUND
 
 
-def _type_of(given: Type) -> "MessageType":
+def type_of(given: Type) -> "MessageType":
+    """The client's name of a type."""
     from reput_client import MessageType
 
     return MessageType[given.name]
 
 
-def _type_in(attributes: str) -> "MessageType | None":
-    """The message type in mqadmin's attributes; None when they do not say one."""
-    message_type = None
-    for part in filter(None, attributes.split(",")):
-        name, _, value = part[1:].partition("=")
-        if name != MESSAGE_TYPE_ATTRIBUTE or part[0] not in "+-" or (part[0] == "-") != (value == ""):
-            usage_error(f"the attribute {part!r} is not known", "Write +message.type=FIFO or -message.type.")
-        if value and value not in Type.__members__:
-            usage_error(f"{value!r} is not a message type", f"Types: {', '.join(Type.__members__)}.")
-        message_type = _type_of(Type(value or "UNSPECIFIED"))
-    return message_type
-
-
-def _print(rows: "list[TopicSettings]", output: OutputFormat) -> None:
+def print_settings(rows: "list[TopicSettings]", output: OutputFormat) -> None:
+    """A row for each shard."""
     from cli.printing.output import print_rows
 
     shown = [

@@ -1,4 +1,4 @@
-"""Changes of consumer groups: `reput group update|delete`, `reput reset-offset`, and mqadmin's verbs for them."""
+"""Changes of consumer groups: `reput group update|delete` and `reput reset-offset`."""
 
 import time
 from typing import Annotated
@@ -14,7 +14,6 @@ RESET_COLUMNS = ["broker_name", "queue_id", "before", "after"]
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
 Group = Annotated[str, typer.Option("--group", "-g", help="Name of the group.")]
-MqadminGroup = Annotated[str, typer.Option("--groupName", "-g", help="Name of the group.")]
 
 
 def update(
@@ -67,51 +66,6 @@ def delete(
     with query_client(address, timeout) as client:
         client.delete_consumer_group(name)
     return Exit.FOUND
-
-
-def update_sub_group(
-    *,
-    name: MqadminGroup,
-    consume: Annotated[str, typer.Option("--consumeEnable", "-s", metavar="BOOL", help="As in mqadmin.")] = "",
-    retry_max_times: Annotated[
-        int | None, typer.Option("--retryMaxTimes", "-r", min=0, help="As in mqadmin: deliveries after the first.")
-    ] = None,
-    ordered: Annotated[str, typer.Option("--consumeMessageOrderly", "-o", metavar="BOOL", help="As in mqadmin.")] = "",
-    name_server: options.NameServer = None,
-    cluster: options.Cluster = None,
-    address: options.Address = options.DEFAULT_ADDRESS,
-    timeout: options.Timeout = TIMEOUT_SECONDS,
-) -> int:
-    """As `reput group update`, with mqadmin's flags; what is not given stays as it is."""
-    options.note_ignored(name_server, cluster)
-    return update(
-        name=name,
-        ordered=_truth(ordered),
-        attempts_max=None if retry_max_times is None else retry_max_times + 1,
-        consume=_truth(consume),
-        broadcast=None,
-        output=OutputFormat.TABLE,
-        address=address,
-        timeout=timeout,
-    )
-
-
-def _truth(text: str) -> bool | None:
-    """`true` or `false` as Java reads them; None when nothing is given."""
-    return text.lower() == "true" if text else None
-
-
-def delete_sub_group(
-    *,
-    name: MqadminGroup,
-    name_server: options.NameServer = None,
-    cluster: options.Cluster = None,
-    address: options.Address = options.DEFAULT_ADDRESS,
-    timeout: options.Timeout = TIMEOUT_SECONDS,
-) -> int:
-    """As `reput group delete`, with mqadmin's flags."""
-    options.note_ignored(name_server, cluster)
-    return delete(name=name, address=address, timeout=timeout)
 
 
 def reset_offset(
@@ -167,42 +121,3 @@ def reset_offset(
     if rows and all(row["before"] is None for row in rows):
         warn(f"the group {group} had no position in {topic}: it {'would begin' if dry_run else 'begins'} here")
     return Exit.FOUND if rows else Exit.NOTHING_FOUND
-
-
-def reset_offset_by_time(
-    *,
-    group: Annotated[str, typer.Option("--group", "-g", help="Name of the group.")],
-    topic: options.Topic,
-    moment: Annotated[
-        str, typer.Option("--timestamp", "-s", help="now, epoch milliseconds or yyyy-MM-dd#HH:mm:ss:SSS.")
-    ],
-    broker_name: Annotated[str, typer.Option("--brokerName", "-b", help="Only this shard.")] = "",
-    queue_id: Annotated[int | None, typer.Option("--queue", "-q", min=0, help="Only this queue.")] = None,
-    name_server: options.NameServer = None,
-    output: options.Output = OutputFormat.TABLE,
-    address: options.Address = options.DEFAULT_ADDRESS,
-    timeout: options.Timeout = TIMEOUT_SECONDS,
-) -> int:
-    """As `reput reset-offset --time`, with mqadmin's flags. As there, `now` is the end of each queue."""
-    options.note_ignored(name_server, None)
-    is_now = moment in ("now", "-1")
-    return reset_offset(
-        group=group,
-        topic=topic,
-        earliest=False,
-        latest=is_now,
-        moment="" if is_now else _iso_of(moment),
-        queue_offset=None,
-        queue_id=queue_id,
-        broker_name=broker_name,
-        dry_run=False,
-        output=output,
-        address=address,
-        timeout=timeout,
-    )
-
-
-def _iso_of(moment: str) -> str:
-    """mqadmin's form of a time, `yyyy-MM-dd#HH:mm:ss:SSS`, as ISO-8601; other forms as they are."""
-    day, hash_, clock = moment.partition("#")
-    return f"{day}T{'.'.join(clock.rsplit(':', 1)) if clock.count(':') == 3 else clock}" if hash_ else moment

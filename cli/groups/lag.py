@@ -1,7 +1,4 @@
-"""`reput groups` and `reput lag`: the consumer groups, and how far each is behind.
-
-mqadmin's verbs for them are consumerProgress and consumerStatus.
-"""
+"""`reput groups` and `reput lag`: the consumer groups, and how far each is behind."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,8 +26,6 @@ MEMBER_COLUMNS = ["client_id", "language", "version", "address", "subscriptions"
 
 GroupPart = Annotated[str, typer.Option("--group", help="Only groups whose names hold this, ignoring case.")]
 GroupArgument = Annotated[str, typer.Argument(metavar="[GROUP]", help="The only group; all when left out.")]
-MqadminGroup = Annotated[str, typer.Option("--groupName", "-g", help="The only group; all when left out.")]
-NeededGroup = Annotated[str, typer.Option("--consumerGroup", "-g", help="Name of the group.")]
 
 
 def groups(
@@ -49,7 +44,7 @@ def groups(
     from cli.printing.output import print_rows
 
     if name:
-        return _show(name, output, address, timeout)
+        return show_group(name, output, address, timeout)
     with query_client(address, timeout) as client:
         answer = client.consumer_groups(topic, name_contains=part, limit=limit)
     print_rows("groups", [group_row(each) for each in answer.groups], GROUP_COLUMNS, output)
@@ -79,10 +74,27 @@ def lag(
     Exit 0, or 1 when there is no group or --max-lag is exceeded, and 3 when a shard did not answer. Exit 3 also with --max-lag
     when there are more groups than --limit, because the others may be behind.
     """
+    return show_lag(name, topic, output, address, timeout, part=part, limit=limit, max_lag=max_lag)
+
+
+def show_lag(
+    name: str,
+    topic: str,
+    output: OutputFormat,
+    address: str,
+    timeout: float,
+    *,
+    part: str = "",
+    limit: int = LAG_COUNT_MAX,
+    max_lag: int | None = None,
+    with_clients: bool = False,
+) -> int:
+    """As `lag`; with `with_clients` each queue also names the members that may get its messages, with their addresses."""
     from cli.client import query_client
-    from cli.groups.rows import lag_row, warn_missing
+    from cli.groups.rows import clients_of, lag_row, warn_missing
     from cli.printing.output import print_rows
 
+    columns = [*LAG_COLUMNS, "clients"] if with_clients else LAG_COLUMNS
     rows: list[dict[str, Any]] = []
     totals: list[dict[str, Any]] = []
     problems: list[str] = []
@@ -93,14 +105,16 @@ def lag(
             details = client.consumer_group(each)
             partial = warn_missing(details.shards) or partial
             of_group = [lag_row(each, queue) for queue in details.queues if topic in ("", queue.topic)]
+            if with_clients:
+                of_group = [row | {"clients": clients_of(details.members, row["topic"])} for row in of_group]
             rows += of_group
             totals.append(_total(each, details, of_group))
             if any(row["lag"] < 0 for row in of_group):
                 problems += [f"{each}: {problem}" for problem in details.problems]
     if output is OutputFormat.JSON:
-        print_rows("queues", rows, LAG_COLUMNS, output, {"totals": totals}, dropped_first=LAG_DROPPED_FIRST)
+        print_rows("queues", rows, columns, output, {"totals": totals}, dropped_first=LAG_DROPPED_FIRST)
     else:
-        print_rows("queues", rows, LAG_COLUMNS, output, dropped_first=LAG_DROPPED_FIRST)
+        print_rows("queues", rows, columns, output, dropped_first=LAG_DROPPED_FIRST)
     if output.is_table:
         for total in totals:
             age = "" if total["lag_seconds"] is None else f", the oldest for {total['lag_seconds']} s"
@@ -120,43 +134,8 @@ def lag(
     return Exit.FOUND
 
 
-def consumer_progress(
-    *,
-    name: MqadminGroup = "",
-    topic: Annotated[str, typer.Option("--topicName", "-t", help="Only this topic.")] = "",
-    name_server: options.NameServer = None,
-    output: options.Output = OutputFormat.TABLE,
-    address: options.Address = options.DEFAULT_ADDRESS,
-    timeout: options.Timeout = TIMEOUT_SECONDS,
-) -> int:
-    """As `reput lag`, with mqadmin's flags."""
-    options.note_ignored(name_server, None)
-    return lag(
-        name=name,
-        topic=topic,
-        part="",
-        limit=LAG_COUNT_MAX,
-        max_lag=None,
-        output=output,
-        address=address,
-        timeout=timeout,
-    )
-
-
-def consumer_status(
-    *,
-    name: NeededGroup,
-    name_server: options.NameServer = None,
-    output: options.Output = OutputFormat.TABLE,
-    address: options.Address = options.DEFAULT_ADDRESS,
-    timeout: options.Timeout = TIMEOUT_SECONDS,
-) -> int:
-    """As `reput groups GROUP`, with mqadmin's flags."""
-    options.note_ignored(name_server, None)
-    return _show(name, output, address, timeout)
-
-
-def _show(name: str, output: OutputFormat, address: str, timeout: float) -> int:
+def show_group(name: str, output: OutputFormat, address: str, timeout: float, client_id: str = "") -> int:
+    """Print a group with its members, or one of them, and its queues; exit 1 when it has no such member."""
     from cli.client import query_client
     from cli.groups.rows import group_row, lag_row, warn_missing
     from cli.printing.output import print_rows
@@ -172,6 +151,7 @@ def _show(name: str, output: OutputFormat, address: str, timeout: float) -> int:
             "subscriptions": [f"{topic}:{filter_}" for topic, filter_ in member.subscriptions],
         }
         for member in details.members
+        if client_id in ("", member.client_id)
     ]
     queues = [lag_row(name, queue) for queue in details.queues]
     more = {
@@ -190,7 +170,11 @@ def _show(name: str, output: OutputFormat, address: str, timeout: float) -> int:
         print_rows("groups", [group_row(details.settings) | more], GROUP_COLUMNS, output)
     for problem in details.problems:
         warn(problem)
-    return Exit.PARTIAL if warn_missing(details.shards) else Exit.FOUND
+    if client_id and not members:
+        warn(f"the group {name} has no member {client_id!r}")
+    if warn_missing(details.shards):
+        return Exit.PARTIAL
+    return Exit.NOTHING_FOUND if client_id and not members else Exit.FOUND
 
 
 def _names(client: "QueryClient", topic: str, part: str, limit: int) -> tuple[list[str], bool, bool]:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from cli.exits import warn
 from cli.printing.times import iso_text
+from store.format.topic import RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from reput_client import ConsumerGroup, GroupQueue, ShardOutcome, Track
+    from reput_client import ConsumerGroup, GroupMember, GroupQueue, ShardOutcome, Track
 
 
 def group_row(group: "ConsumerGroup") -> dict[str, Any]:
@@ -36,6 +37,15 @@ def lag_row(consumer_group: str, queue: "GroupQueue") -> dict[str, Any]:
         "in_flight": queue.in_flight_count,
         "removed": queue.removed_count,
     }
+
+
+def clients_of(members: "Iterable[GroupMember]", topic: str) -> list[str]:
+    """The members that may get messages of a topic, with their addresses: queues are not divided among members."""
+    return [
+        f"{member.client_id}@{member.address}"
+        for member in members
+        if topic.startswith(RETRY_PREFIX) or any(topic == subscribed for subscribed, _ in member.subscriptions)
+    ]
 
 
 def track_row(track: "Track") -> dict[str, Any]:

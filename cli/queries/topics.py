@@ -1,4 +1,4 @@
-"""`reput topics`: the topics, one in a row, and mqadmin's `topicStatus`."""
+"""`reput topics`: the topics, one in a row."""
 
 import datetime
 from collections.abc import Iterable, Iterator
@@ -47,9 +47,9 @@ def topics(
     with query_client(address, timeout, read_from.value) as client:
         listed, is_partial = list_topics(client, name)
         shown = [each for each in listed if show_all or name or not is_rocketmqs_own(each)]
-        times = {} if queues else _times(client, shown)
+        times = {} if queues else times_of(client, shown)
     if queues:
-        rows = [{"topic": each.topic, **_queue_row(queue)} for each in shown for queue in each.queues]
+        rows = [{"topic": each.topic, **queue_row(queue)} for each in shown for queue in each.queues]
         columns = QUEUE_COLUMNS
     else:
         rows, columns = [_topic_row(each, times) for each in shown], TOPIC_COLUMNS
@@ -71,36 +71,6 @@ def topics(
         warn(PARTIAL_OR_BUILDING)
         return Exit.PARTIAL
     return Exit.FOUND if shown else Exit.NOTHING_FOUND
-
-
-def topic_status(
-    *,
-    topic: options.Topic,
-    name_server: options.NameServer = None,
-    cluster: options.Cluster = None,
-    output: options.Output = OutputFormat.TABLE,
-    read_from: options.ReadFromOption = options.ReadFromName.DEFAULT,
-    address: options.Address = options.DEFAULT_ADDRESS,
-    timeout: options.Timeout = TIMEOUT_SECONDS,
-) -> int:
-    """Show the queues of a topic with their ranges, as mqadmin's verb does."""
-    from cli.client import query_client
-    from cli.printing.output import print_rows
-    from reput_client import Completeness
-
-    options.note_ignored(name_server, cluster)
-    with query_client(address, timeout, read_from.value) as client:
-        pages = client.topics(topic=topic)
-        listed = list(pages)
-    rows = [_queue_row(queue) for each in listed for queue in each.queues]
-    print_rows(
-        "queues", rows, QUEUE_COLUMNS[1:], output, {"topic": topic},
-        empty=f"the topic {topic!r} has no queue with messages" if listed else f"there is no topic {topic!r}",
-    )  # fmt: skip
-    if pages.completeness is Completeness.PARTIAL:
-        warn(PARTIAL_OR_BUILDING)
-        return Exit.PARTIAL
-    return Exit.FOUND if listed else Exit.NOTHING_FOUND
 
 
 def list_topics(client: "QueryClient", name_contains: str = "") -> "tuple[list[Topic], bool]":
@@ -133,7 +103,8 @@ def is_rocketmqs_own(topic: "Topic") -> bool:
     )
 
 
-def _queue_row(queue: "Queue") -> dict[str, Any]:
+def queue_row(queue: "Queue") -> dict[str, Any]:
+    """A queue of a topic with its range."""
     return {
         "broker_name": queue.broker_name,
         "queue_id": queue.queue_id,
@@ -156,7 +127,7 @@ def _topic_row(topic: "Topic", times: Times) -> dict[str, Any]:
     }
 
 
-def _times(client: "QueryClient", topics: "Iterable[Topic]") -> Times:
+def times_of(client: "QueryClient", topics: "Iterable[Topic]") -> Times:
     """Store times of the first and the last message of queues with messages; those that cannot be read are left out."""
     from concurrent.futures import ThreadPoolExecutor
     from itertools import islice

@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 from cli.main import GROUPS, VERBS
+from cli.mqadmin.flags import NO_EFFECT
 from services.settings.broker_conf import ALIASES
 from services.settings.setting_names import SETTINGS
+from tests.cli.mqadmin import facts
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "coming-from-rocketmq.md").read_text(encoding="utf-8")
 # `commandName()` of every command that MQAdminStartup of RocketMQ 5.3.3 starts.
@@ -25,6 +27,11 @@ MQADMIN = """
     updateTopicPerm updateUser wipeWritePerm
 """
 
+# Names of the flags of each verb of the first table, by mqadmin's help.
+HELP_NAMES = {
+    verb: {name for flag in facts.all_flags() if flag.verb == verb for name in flag.names} for verb in facts.VERBS
+}
+
 
 def section(title: str) -> str:
     return PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0]
@@ -39,10 +46,16 @@ def test_every_verb_of_mqadmin_has_its_line() -> None:
     assert set(MQADMIN.split()) - first_cells(section("mqadmin")) == set()
 
 
-def test_the_verbs_of_the_first_table_are_verbs_here() -> None:
-    same = first_cells(section("mqadmin").split("\n\n| mqadmin")[1])
-    assert same
-    assert same <= set(VERBS)
+def test_the_first_table_names_the_verbs_that_take_mqadmins_flags_and_those_without_effect() -> None:
+    table = section("mqadmin").split("\n\n| mqadmin")[1]
+    rows = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| `")]
+    named = {verb.strip(" `"): set(re.findall(r"`(-\S+)`", flags)) for verb, flags in rows}
+
+    assert named == {
+        verb: {min(each.names, key=len) for each in flags if set(each.names) & HELP_NAMES[verb]}
+        for verb, flags in NO_EFFECT.items()
+    }
+    assert set(named) == set(HELP_NAMES) <= set(VERBS)
 
 
 def test_every_command_that_the_page_names_exists() -> None:

@@ -10,9 +10,6 @@ import sys
 import pytest
 
 import cli.main
-from cli.exits import CliError
-from cli.options import OutputFormat
-from cli.queries.query import read_offset_and_format
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 START_SECONDS_MAX = 0.3
@@ -151,24 +148,6 @@ def test_config_shows_each_value_with_its_origin_and_what_a_broker_conf_has_besi
     assert "mappedFileSizeCommitLog" in finished.stdout
     as_table = run("config", "--config", str(broker_conf))
     assert "ignored (no such setting here): brokerRole" in as_table.stdout
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        (["5"], (5, None)),
-        (["5", "json"], (5, OutputFormat.JSON)),
-        (["jsonl", "0"], (0, OutputFormat.JSONL)),
-        (["-1"], (-1, None)),
-    ],
-)
-def test_o_of_query_by_offset_is_an_offset_or_a_format(values: list[str], expected: tuple[int, object]) -> None:
-    assert expected == read_offset_and_format(values)
-
-
-def test_o_of_query_by_offset_is_nothing_else() -> None:
-    with pytest.raises(CliError):
-        read_offset_and_format(["yaml"])
 
 
 def test_every_verb_has_help() -> None:

@@ -50,6 +50,76 @@ def test_any_id_or_key_finds_the_message_and_says_which_it_is(stack: Stack, tmp_
     assert "find-me" in reput(stack, "find", "find-me").stdout
 
 
+def test_ids_with_blanks_with_quotes_and_in_lower_case_were_not_found(stack: Stack) -> None:
+    """As they are copied from logs and chats; the three verbs take the same."""
+    key = "7F0000010A2B18B4AAC2000000AB0001"
+    (sent,) = append(stack, new_message("FindIds", b"typed", keys=["typed-key"], unique_key=key))
+    for typed in (sent.offset_msg_id, key):
+        for form in (
+            f" {typed} ",
+            f"'{typed}'",
+            f'"{typed}"',
+            f"\u201c{typed}\u201d",
+            typed.lower(),
+            f" '{typed.lower()}' ",
+        ):
+            for line in (["find", form], ["track", form], ["queryMsgById", "-t", "FindIds", "-i", form]):
+                done = reput(stack, *line, "-o", "json")
+                assert done.returncode == 0, (line, done.stderr)
+                assert sent.offset_msg_id in done.stdout
+    for form in (f" {key} ", key.lower(), f'"{key}"'):
+        assert reput(stack, "queryMsgByUniqueKey", "-t", "FindIds", "-i", form).returncode == 0
+        assert reput(stack, "track", "-t", "FindIds", "-i", form).returncode == 0
+    assert reput(stack, "queryMsgByKey", "-t", "FindIds", "-k", " typed-key ").returncode == 0
+
+
+def test_a_track_takes_a_key_and_shows_each_of_its_messages(stack: Stack) -> None:
+    sent = append(stack, *(new_message("FindTracks", b"%d" % n, keys=["of-two"]) for n in range(2)))
+
+    both = reput(stack, "track", "of-two", "-o", "json")
+    table = reput(stack, "track", "of-two", "-t", "FindTracks")
+
+    ids = [each.offset_msg_id for each in sent]
+    assert sorted(row["offset_msg_id"] for row in json.loads(both.stdout)["messages"]) == sorted(ids)
+    assert all(each in table.stdout for each in ids)
+    assert reput(stack, "track", "of-two", "-t", "FindA").returncode == 1
+    assert reput(stack, "track", "no-such-key").returncode == 1
+
+
+def test_a_key_with_a_space_was_not_found_without_a_reason(stack: Stack) -> None:
+    append(stack, new_message("FindSpaces", b"x", keys=["one", "two"]))
+    refused = reput(stack, "queryMsgByKey", "-t", "FindSpaces", "-k", "one two")
+    assert refused.returncode == 2
+    assert "spaces separate the keys" in refused.stderr
+    for verb in ("find", "track"):
+        done = reput(stack, verb, "one two")
+        assert done.returncode == 1
+        assert "cannot hold a space" in done.stderr
+
+
+def test_several_ids_are_shown_and_one_that_is_missing_is_named(stack: Stack) -> None:
+    sent = append(stack, *(new_message("FindSeveral", b"%d" % n) for n in range(2)))
+    first, second = (each.offset_msg_id for each in sent)
+    both = reput(stack, "queryMsgById", "-i", f"{first}, {second}", "-o", "jsonl")
+    assert [json.loads(line)["offset_msg_id"] for line in both.stdout.splitlines()] == [first, second]
+    missing = second[:-16] + "0000000000FFFFFF"
+    one = reput(stack, "queryMsgById", "-i", f"{missing},{first}", "-o", "jsonl")
+    assert (one.returncode, len(one.stdout.splitlines())) == (1, 1)
+    assert f"{missing}: RECORD_NOT_FOUND" in one.stderr
+    assert f"consumer groups of {first}\n  none" in reput(stack, "queryMsgById", "-i", first).stdout
+
+
+def test_a_message_that_is_sent_again_by_its_id_is_a_new_one(stack: Stack) -> None:
+    (sent,) = append(stack, new_message("FindAgain", b"again", keys=["again"], tags="t", properties={"own": "1"}))
+    assert reput(stack, "queryMsgById", "-i", sent.offset_msg_id, "-s", "true", "-u", "unit").returncode == 0
+    stack.wait_until_built()
+    found = json.loads(reput(stack, "queryMsgByKey", "-t", "FindAgain", "-k", "again", "-o", "json").stdout)["messages"]
+    new, old = found
+    assert {row["unique_key"] for row in found} > {sent.unique_key}
+    assert [(row["body"], row["tags"], row["properties"]["own"]) for row in (new, old)] == [("again", "t", "1")] * 2
+    assert reput(stack, "queryMsgById", "-i", sent.offset_msg_id, "-s", "perhaps").returncode == 2
+
+
 def test_more_matches_than_a_page_holds_are_all_found(stack: Stack) -> None:
     append(stack, *(new_message(f"FindMany{n % 3}", b"%d" % n, keys=["of-many"]) for n in range(1_020)))
     first = json.loads(reput(stack, "find", "of-many", "-m", "1010", "-o", "json").stdout)

@@ -11,6 +11,7 @@ import pytest
 
 from cli.main import main
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from tests.support.command import run_command
 from tests.support.stack import Stack, new_message, running_stack
 
 TOPIC = "Verbs"
@@ -35,7 +36,9 @@ def command(stack: Stack, *arguments: str) -> list[str]:
 
 
 def run(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(stack, *arguments), capture_output=True, text=True, timeout=60)
+    if arguments[0] == "consume":  # its threads end with its process
+        return subprocess.run(command(stack, *arguments), capture_output=True, text=True, timeout=60)
+    return run_command(*arguments, "--address", stack.addresses["gateway"])
 
 
 def answer(stack: Stack, *arguments: str) -> dict:
@@ -136,6 +139,72 @@ def test_mqadmins_verbs_do_the_same_with_its_flags(stack: Stack) -> None:
     assert run(stack, "deleteSubGroup", "-g", "made").returncode == 0
     assert run(stack, "consumerStatus", "-g", "made").returncode == 1
     assert {row["queue_id"] for row in answer(stack, "topicStatus", "-t", TOPIC)["queues"]} >= {0, 1}
+
+
+# As they stand in RocketMQ's pages and in what people write about it.
+LINES = [
+    "updateTopic -n localhost:9876 -b localhost:10911 -t Lines -r 8 -w 8 -p 6 -o false -u false -s false -a +message.type=FIFO",
+    "updatetopic -n localhost:9876 -t Lines -c DefaultCluster -a -message.type",
+    "updateTopic --topic=Lines",
+    "topicStatus -n localhost:9876 -t Lines -c DefaultCluster",
+    "updateSubGroup -c DefaultCluster -g lines -s true -m false -d false -q 1 -r 16 -i 0 -w 1 -a true -o false",
+    "updateSubGroup -b localhost:10911 -g lines --attributes +priority.factor=1 -p {} -n localhost:9876",
+    "resetOffsetByTime -g lines -t Verbs -s now -f true -c DefaultCluster -n localhost:9876",
+    "resetOffsetByTime -g lines -t Verbs -s -1",
+    "resetOffsetByTime -g lines -t Verbs -s 2026-11-28#00:00:00:000",
+    "resetOffsetByTime -g lines -t Verbs -s 1795256951776 -b localhost:10911 -q 0",
+    "resetOffsetByTime -g lines -t Verbs -b broker-a -q 0 -o 1",
+    "consumerProgress -n localhost:9876 -g lines -t Verbs -s true -c DefaultCluster",
+    "consumerProgress",
+    "consumerStatus -n localhost:9876 -g lines -b localhost:10911 -s",
+    "queryMsgByKey -n localhost:9876 -t Verbs -k b -p T -b 0 -e 9223372036854775807 -m 10 -c DefaultCluster -l x",
+    "queryMsgByUniqueKey -n localhost:9876 -t Verbs -i k-0 -g lines -d client -s 0 -e 9999999999999 -a -c DefaultCluster",
+    "queryMsgByOffset -n localhost:9876 -t Verbs -b broker-a -i 0 -o 0 -f UTF-8 -r Verbs",
+    "queryMsgById -n localhost:9876 -t Verbs -i k-0,k-1 -u unit -g lines -d client -c DefaultCluster -f utf-8",
+    "deleteSubGroup -n localhost:9876 -c DefaultCluster -g lines -r true",
+    "deleteSubGroup -b localhost:10911 -g no-such",
+    "deleteTopic -n localhost:9876 -c DefaultCluster -t Lines",
+]
+
+
+def test_of_17_command_lines_for_mqadmin_none_was_taken(stack: Stack, capsys) -> None:
+    for line in LINES:
+        code = main([*line.split(), "--address", stack.addresses["gateway"]])
+        shown = capsys.readouterr()
+        assert code == 0, (line, shown.err)
+        for flag in ("-n", "-c", "-u"):
+            assert (f"reput: {flag} is ignored: " in shown.err) == (f" {flag} " in line), (line, shown.err)
+
+
+def test_a_reset_of_one_queue_to_an_offset_moves_that_queue_only(stack: Stack) -> None:
+    run(stack, "resetOffsetByTime", "-g", "by-offset", "-t", TOPIC, "-s", "-1")
+    moved = run(stack, "resetOffsetByTime", "-g", "by-offset", "-t", TOPIC, "-q", "0", "-o", "1", "-o", "jsonl")
+    assert [(row["queue_id"], row["after"]) for row in map(json.loads, moved.stdout.splitlines())] == [(0, 1)]
+
+    ignored = run(stack, "resetOffsetByTime", "-g", "by-offset", "-t", TOPIC, "-s", "now", "-o", "1")
+    assert ignored.returncode == 0
+    assert "-o is ignored" in ignored.stderr
+    assert run(stack, "resetOffsetByTime", "-g", "by-offset", "-t", TOPIC, "-o", "1").returncode == 2
+    assert run(stack, "resetOffsetByTime", "-g", "by-offset", "-t", TOPIC).returncode == 2
+
+
+def test_a_topic_that_mqadmins_verb_makes_has_8_queues_and_its_status_shows_them(stack: Stack) -> None:
+    """Both as the real mqadmin 5.5.0 does."""
+    assert run(stack, "updateTopic", "-c", "DefaultCluster", "-t", "Empty").returncode == 0
+    rows = answer(stack, "topicStatus", "-t", "Empty")["queues"]
+    assert [(row["queue_id"], row["min_offset"], row["max_offset"], row["last_time"]) for row in rows] == [
+        (queue_id, 0, 0, None) for queue_id in range(8)
+    ]
+    rows = answer(stack, "topicStatus", "-t", TOPIC)["queues"]
+    assert [bool(row["last_time"]) for row in rows] == [row["max_offset"] > 0 for row in rows]
+
+
+def test_a_status_of_a_member_that_there_is_not_ends_with_one(stack: Stack) -> None:
+    run(stack, "updateSubGroup", "-g", "alone", "-d", "true")
+    assert run(stack, "consumerStatus", "-g", "alone").returncode == 0
+    assert run(stack, "consumerStatus", "-g", "alone", "-i", "no-such").returncode == 1
+    assert answer(stack, "groups", "alone")["groups"][0]["broadcast"] is True
+    assert run(stack, "updateSubGroup", "-g", "alone", "-d", "yes").returncode == 2
 
 
 def test_dead_letters_of_a_group_that_there_is_not_were_an_empty_list(stack: Stack, capsys) -> None:

@@ -58,7 +58,7 @@ def test_what_starts_the_services_speaks_no_grpc_and_checks_no_settings():
 def test_a_verb_loads_no_other_verb():
     loaded = loaded_by("import cli.main; cli.main.main(['queryMsgById', '-i', '00', '-f', 'no-such-charset'])")
 
-    assert "cli.queries.query" in loaded
+    assert "cli.mqadmin.messages" in loaded
     assert not {"cli.fsck.fsck", "cli.demo", "cli.send", "deploy.local"} & loaded
 
 
