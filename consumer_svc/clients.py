@@ -5,12 +5,15 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from services.serving.admission.kept_keys import KeptKeys
+from services.serving.admission.shares import client_of_name
 
 # A member of a group that was not heard of for so long is gone. RocketMQ's clientExpiredTimeout.
 MEMBER_SECONDS = 120.0
 # Heartbeats come every 10 s; what is in flight for a client that missed three of them is not renewed any more.
 RENEWED_SECONDS = 30.0
-# Above it the one that was silent for longest is forgotten, so clients that live are remembered beside invented ones.
+# Above it, and above its share (kept_keys.py), a caller loses the one that was silent for longest, so clients that live are
+# remembered beside those that another caller invents.
 CLIENT_COUNT_MAX = 100_000
 # A client decides how many subscriptions it names. Those of the larger clients have room together; what finds none is not kept.
 SMALL_CLIENT_BYTES = 1_024
@@ -28,14 +31,15 @@ class Clients:
 
     Args:
         clock: seconds, rising.
+        count_max: clients of all callers.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], count_max: int = CLIENT_COUNT_MAX) -> None:
         self._clock = clock
         self._started = clock()
         self._lock = threading.Lock()
         self._seen: dict[str, dict[str, _Member]] = {}  # by group and client id
-        self._order: dict[tuple[str, str], None] = {}  # the one that was silent for longest first
+        self._order: KeptKeys[tuple[str, str]] = KeptKeys(count_max)  # the one that was silent for longest first
         self._large_bytes = 0
 
     def begin_again(self) -> None:
@@ -49,15 +53,15 @@ class Clients:
         with self._lock:
             self._remove(client.consumer_group, client.client_id)
             self._expire()
-            if len(self._order) >= CLIENT_COUNT_MAX:
-                self._remove(*next(iter(self._order)))
             if self._large_bytes + large_bytes > LARGE_CLIENT_BYTES_MAX:
                 client.ClearField("subscriptions")
                 large_bytes = 0
             self._large_bytes += large_bytes
-            self._order[client.consumer_group, client.client_id] = None
             members = self._seen.setdefault(client.consumer_group, {})
             members[client.client_id] = _Member(self._clock(), client, large_bytes)
+            too_many = self._order.use((client.consumer_group, client.client_id), client_of_name(client.caller))
+            if too_many is not None:
+                self._remove(*too_many)
 
     def end(self, consumer_group: str, client_id: str) -> None:
         """Note that a client has ended."""
@@ -95,8 +99,8 @@ class Clients:
     def _expire(self) -> None:
         """Forget those that are gone; with the lock held."""
         before = self._clock() - MEMBER_SECONDS
-        while self._order:
-            consumer_group, client_id = next(iter(self._order))
+        while (oldest := self._order.oldest()) is not None:
+            consumer_group, client_id = oldest
             if self._seen[consumer_group][client_id].seen > before:
                 return
             self._remove(consumer_group, client_id)
@@ -108,6 +112,6 @@ class Clients:
         if member is None:
             return
         self._large_bytes -= member.large_bytes
-        del self._order[consumer_group, client_id]
+        self._order.drop((consumer_group, client_id))
         if not members:
             del self._seen[consumer_group]

@@ -27,7 +27,7 @@ from gateway.appends.routes import AppendRoutes
 from gateway.dead_letter_call import LetterAppends
 from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
-from gateway.delivery.waiting_room import WaitingRoom
+from gateway.delivery.waiting_room import ALL_FILTERS_CHARACTERS_MAX, WaitingRoom
 from gateway.group_servicer import GroupDelivery
 from gateway.ports.fan_out import FanOut
 from gateway.pull_call import PullStreams
@@ -63,6 +63,7 @@ from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from services.calling.port_calls import PORT_SECONDS
 from services.observing.append_refusals import APPEND_REFUSED
 from services.observing.telemetry import get_audit_logger
+from services.serving.admission.shares import Shares
 from services.serving.server import ServiceServer, main
 from services.serving.tls import TlsIdentity
 from services.settings.service_settings import Origins
@@ -89,7 +90,7 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     fan_out = FanOut(settings.worker_count)
     filters = FilterCache()
     timers = Timers()
-    room = WaitingRoom(timers)
+    room = WaitingRoom(timers, filters=Shares(ALL_FILTERS_CHARACTERS_MAX))
     delivering: DeliveryShards[StoredMessage] = DeliveryShards(room)
     clients = Clients(delivering)
     open_remote = _opener(settings, origins, server.tls, filters)

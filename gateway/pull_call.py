@@ -34,6 +34,8 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import INNER_SECONDS
+from services.serving.admission.callers import caller_here
+from services.serving.admission.shares import client_of_name
 from store.errors import StoreError, TopicNotFoundError
 
 MESSAGE_COUNT_DEFAULT = 32
@@ -235,7 +237,14 @@ class StreamPoll(Poll):
     ) -> None:
         name = QueueName(delivering.broker_name, question.topic, "", ("stream", next(_numbers)))
         filter_characters = len(question.filter.expression)
-        super().__init__(name, "", ends_at, ends_at + INNER_SECONDS, filter_characters=filter_characters)
+        super().__init__(
+            name,
+            "",
+            ends_at,
+            ends_at + INNER_SECONDS,
+            filter_characters=filter_characters,
+            owner=client_of_name(caller_here()),
+        )
         self._room = room
         self._delivering = delivering
         self._question = question

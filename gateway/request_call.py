@@ -31,6 +31,7 @@ from gateway.wire import MessageShardsSource
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import NewMessage, StoredMessage
 from services.methods import APPEND_SECONDS
+from services.serving.admission.shares import Client, Shares, client_of_name
 from services.serving.calls.unary_call import Answerable
 from services.serving.deadline import remaining_seconds
 from services.status import to_status
@@ -81,6 +82,11 @@ class _Waiter:
     reply: StoredMessage | None = None
     tick: int = field(default=0)
 
+    @property
+    def client(self) -> Client:
+        """In whose share it counts."""
+        return getattr(self.caller, "client", None) or client_of_name("")
+
 
 class Requests:
     """Sends requests and waits for replies; thread-safe.
@@ -94,6 +100,7 @@ class Requests:
         cluster: RocketMQ's name of the installation.
         client_id: names this gateway in REPLY_TO_CLIENT.
         clock: seconds, rising; that of the timers.
+        request_count_max: requests that wait; a client has a share of them.
     """
 
     def __init__(
@@ -106,6 +113,7 @@ class Requests:
         cluster: str,
         client_id: str,
         clock: Callable[[], float] = time.monotonic,
+        request_count_max: int = REQUEST_COUNT_MAX,
     ) -> None:
         self._shards = shards
         self._source = source
@@ -118,6 +126,7 @@ class Requests:
         self._clock = clock
         self._lock = threading.Lock()
         self._waiting: dict[str, _Waiter] = {}
+        self._shares = Shares(request_count_max)
         self._unsent: list[_Waiter] = []  # until it is known where the reply topic ends
         self._polls: set[ReplyPoll] = set()
         self._is_open = False
@@ -128,10 +137,12 @@ class Requests:
         try:
             waiter = self._waiter_of(request, caller)
             with self._lock:
-                if len(self._waiting) >= REQUEST_COUNT_MAX:
+                if not self._shares.has_room(waiter.client):
                     raise ResourceBusyError(
-                        f"{REQUEST_COUNT_MAX} requests wait for replies, which is this gateway's limit: try again soon."
+                        f"{self._shares.held(waiter.client)} requests of this client wait for replies, which is its share of "
+                        f"the {self._shares.count_max} of this gateway: try again soon."
                     )
+                self._shares.take(waiter.client)
                 self._waiting[waiter.correlation_id] = waiter
                 waiter.tick = self._timers.set(waiter, waiter.ends_at, partial(self._time_over, waiter))
                 is_open = self._is_open
@@ -309,6 +320,7 @@ class Requests:
         """Whether it waited until now; with the lock held. The last one ends the polls."""
         if self._waiting.pop(waiter.correlation_id, None) is None:
             return False
+        self._shares.give_back(waiter.client)
         self._timers.drop(waiter, waiter.tick)
         if not self._waiting and self._is_open:
             self._is_open = False

@@ -277,6 +277,7 @@ class _AuditedCall:
         self._append = append
         self.is_active = call.is_active
         self.time_remaining = call.time_remaining
+        self.client = getattr(call, "client", None)
 
     def answer(self, response: bytes) -> None:
         self._call.answer(response)

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from store.errors import DeadlineExceededError
 from store.format.topic import pull_retry_topic_of, retry_topic_of, retry_topic_v2_of
@@ -23,6 +23,24 @@ class QueueName(NamedTuple):
     topic: str
     consumer_group: str
     variant: Hashable
+
+
+class FilterShares(Protocol):
+    """How many characters of filters the polls of each owner may keep: services/serving/admission/shares.py."""
+
+    count_max: int
+
+    def has_room(self, owner: Any, count: int, /) -> bool:
+        """Whether an owner may keep so many more."""
+
+    def take(self, owner: Any, count: int, /) -> None:
+        """They are kept."""
+
+    def give_back(self, owner: Any, count: int, /) -> None:
+        """They are kept no more."""
+
+    def held(self, owner: Any, /) -> int:
+        """Those that it keeps."""
 
 
 def not_answered(broker_name: str) -> DeadlineExceededError:
@@ -53,11 +71,12 @@ class Poll(ABC):
         gives_up_at: when it ends although its look is under way.
         must_look: it looks at once, whatever earlier looks have found.
         filter_characters: of the filter that it keeps while it waits.
+        owner: in whose share they count.
     """
 
     __slots__ = (
         *("_began", "_is_woken", "_phase", "_queue", "_tick", "client_id", "ends_at", "gives_up_at", "must_look"),
-        *("filter_characters", "name"),
+        *("filter_characters", "name", "owner"),
     )
 
     _queue: "Queue"
@@ -71,6 +90,7 @@ class Poll(ABC):
         *,
         must_look: bool = False,
         filter_characters: int = 0,
+        owner: Any = None,
     ) -> None:
         self.name = name
         self.client_id = client_id
@@ -78,6 +98,7 @@ class Poll(ABC):
         self.gives_up_at = gives_up_at
         self.must_look = must_look
         self.filter_characters = filter_characters
+        self.owner = owner
         self._phase = Phase.LOOKING
         self._began = 0
         self._is_woken = False

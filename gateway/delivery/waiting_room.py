@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from gateway.delivery.polls import Phase, Poll, Queue, QueueName, woken_by
+from gateway.delivery.polls import FilterShares, Phase, Poll, Queue, QueueName, woken_by
 from gateway.delivery.timers import Timers
 from gateway.ports.delivery import Arrivals, Filter
 from store.errors import ResourceBusyError
@@ -64,9 +64,15 @@ class WaitingRoom:
     Args:
         timers: ends polls.
         clock: seconds, rising; that of the timers.
+        filters: divides the characters of the filters of all polls; None: they are not limited.
     """
 
-    def __init__(self, timers: Timers, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        timers: Timers,
+        clock: Callable[[], float] = time.monotonic,
+        filters: FilterShares | None = None,
+    ) -> None:
         self._timers = timers
         self._clock = clock
         self._lock = threading.Lock()
@@ -78,7 +84,7 @@ class WaitingRoom:
             Poll, float
         ] = {}  # woken polls that look, and since when; the one that looks for longest first
         self._is_closed = False
-        self._filter_characters = 0
+        self._filters = filters
         self._set_sweep()
         self._set_watch()
 
@@ -92,17 +98,13 @@ class WaitingRoom:
         """Let a poll wait; it looks first, unless it is known that there is nothing.
 
         Raises:
-            ResourceBusyError: the filters of all polls are too long together.
+            ResourceBusyError: the filters of its client's polls are too long together.
         """
         now = self._clock()
         with self._lock:
             if not self._is_closed:
-                if self._filter_characters + poll.filter_characters > ALL_FILTERS_CHARACTERS_MAX:
-                    raise ResourceBusyError(
-                        f"the filters of all polls that wait have more than {ALL_FILTERS_CHARACTERS_MAX} characters: use a "
-                        "shorter filter, or ask again later"
-                    )
-                self._filter_characters += poll.filter_characters
+                if poll.filter_characters:
+                    self._keep_filter(poll)
                 queue = self._queue_of(poll.name)
                 poll._queue = queue
                 queue.polls[poll] = None
@@ -221,6 +223,17 @@ class WaitingRoom:
                 self._woken_by.setdefault(key, {})[queue] = None
         return queue
 
+    def _keep_filter(self, poll: Poll) -> None:
+        filters = self._filters
+        if filters is None:
+            return
+        if not filters.has_room(poll.owner, poll.filter_characters):
+            raise ResourceBusyError(
+                f"the filters of this client's polls that wait have {filters.held(poll.owner)} characters, which is its share "
+                f"of the {filters.count_max} of all polls: use a shorter filter, or ask again later"
+            )
+        filters.take(poll.owner, poll.filter_characters)
+
     def _forget(self, queue: Queue) -> None:
         if self._queues.pop(queue.name, None) is None:
             return
@@ -262,7 +275,8 @@ class WaitingRoom:
         if poll._phase is Phase.ENDED:
             return False
         poll._phase = Phase.ENDED
-        self._filter_characters -= poll.filter_characters
+        if poll.filter_characters and self._filters is not None:
+            self._filters.give_back(poll.owner, poll.filter_characters)
         queue = poll._queue
         queue.parked.pop(poll, None)
         del queue.polls[poll]

@@ -16,6 +16,8 @@ import structlog
 
 from gateway.ports.delivery import ClientFacts, Delivering, DeliveringSource, GroupSettings
 from gateway.ports.shard import Message
+from services.serving.admission.kept_keys import KeptKeys
+from services.serving.admission.shares import client_of_name
 from store.errors import (
     DeadlineExceededError,
     NotLeaderError,
@@ -34,7 +36,8 @@ KEEP_BYTES_MAX = 2 << 20
 DELIVERED_COUNT_MAX = 2_048
 # Deliveries that wait for it, of one shard; beyond this the oldest are forgotten, and come again after their 60 s.
 DELIVERED_WAITING_COUNT_MAX = 100_000
-# Clients that are remembered, 1 KiB each; the one that was silent for longest is forgotten for a new one.
+# Clients that are remembered, 1 KiB each. Above it, and above its share (kept_keys.py), a caller loses the one that was silent
+# for longest for a new one.
 CLIENT_COUNT_MAX = 65_536
 # A client decides how many subscriptions it names. Those of the larger clients have room together; what finds none is not kept.
 SMALL_CLIENT_BYTES = 1_024
@@ -86,13 +89,20 @@ class Clients(Generic[Message]):
     Args:
         shards: their consumer services.
         clock: seconds, rising.
+        count_max: clients of all callers.
     """
 
-    def __init__(self, shards: DeliveringSource[Message], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        shards: DeliveringSource[Message],
+        clock: Callable[[], float] = time.monotonic,
+        count_max: int = CLIENT_COUNT_MAX,
+    ) -> None:
         self._shards = shards
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: dict[str, KnownClient] = {}  # by id; the one that was silent for longest first
+        self._known: dict[str, KnownClient] = {}  # by id
+        self._order: KeptKeys[str] = KeptKeys(count_max)  # the one that was silent for longest first
         self._large_bytes = 0
         self._ended: dict[str, float] = {}
         self._groups: dict[str, tuple[GroupSettings, float]] = {}
@@ -266,8 +276,9 @@ class Clients(Generic[Message]):
         facts = client.facts
         self._known[facts.client_id] = client
         self._large_bytes += client.large_bytes
-        if len(self._known) > CLIENT_COUNT_MAX:
-            self._forget(next(iter(self._known)))
+        too_many = self._order.use(facts.client_id, client_of_name(facts.caller))
+        if too_many is not None:
+            self._forget(too_many)
         if facts.consumer_group:
             self._to_keep[facts.client_id] = facts
 
@@ -275,14 +286,15 @@ class Clients(Generic[Message]):
         """What was known of a client; with the lock held."""
         known = self._known.pop(client_id, None)
         if known is not None:
+            self._order.drop(client_id)
             self._large_bytes -= known.large_bytes
         return known
 
     def _expire(self) -> None:
         """With the lock held."""
         before = self._clock() - EXPIRE_SECONDS
-        while self._known and (client_id := next(iter(self._known))) and self._known[client_id].seen_at < before:
-            self._forget(client_id)
+        while (oldest := self._order.oldest()) is not None and self._known[oldest].seen_at < before:
+            self._forget(oldest)
         while self._ended and (client_id := next(iter(self._ended))) and self._ended[client_id] < before:
             del self._ended[client_id]
 

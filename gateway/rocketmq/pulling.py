@@ -39,6 +39,8 @@ from gateway.rocketmq.receiving import (
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import INNER_SECONDS, POLL_SECONDS
+from services.serving.admission.callers import caller_of_call
+from services.serving.admission.shares import client_of_name
 from services.serving.calls.streamed_later import Streamable
 from services.serving.deadline import remaining_seconds
 from store.errors import InvalidArgumentError, StoreError, TopicNotFoundError
@@ -195,7 +197,14 @@ class PullPoll(Poll):
         gives_up_at: float,
     ) -> None:
         name = QueueName(delivering.broker_name, question.topic, "", next(_numbers))
-        super().__init__(name, client_id, ends_at, gives_up_at, filter_characters=len(question.filter.expression))
+        super().__init__(
+            name,
+            client_id,
+            ends_at,
+            gives_up_at,
+            filter_characters=len(question.filter.expression),
+            owner=client_of_name(caller_of_call(call)),
+        )
         self._pulling = pulling
         self._room = pulling.room
         self._delivering = delivering

@@ -27,6 +27,7 @@ from gateway.rocketmq.status import RefusedError, ok, status_of
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import INNER_SECONDS
 from services.serving.admission.callers import caller_of_call
+from services.serving.admission.shares import client_of_name
 from services.serving.calls.open_work import OpenWork
 from services.serving.calls.streamed_later import Streamable
 from store.errors import InvalidArgumentError, StoreError
@@ -210,6 +211,7 @@ class ReceivePoll(Poll):
             gives_up_at,
             must_look=must_look,
             filter_characters=len(question.filter.expression),
+            owner=client_of_name(question.caller),
         )
         self._receiving = receiving
         self._delivering = delivering

@@ -62,11 +62,10 @@ def test_clients_of_groups_that_nobody_asks_about_are_forgotten_after_two_minute
     assert len(clients._seen) == 1
 
 
-def test_invented_clients_kept_out_those_that_live(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invented_clients_kept_out_those_that_live() -> None:
     """A caller may name any number of ids; whoever came first had the room for two minutes."""
-    monkeypatch.setattr(clients_module, "CLIENT_COUNT_MAX", 10)
     clock = Seconds()
-    clients = Clients(clock)
+    clients = Clients(clock, count_max=10)
     for number in range(100):
         if number % 5 == 0:  # a heartbeat
             clients.keep(client("good", "a"))
@@ -94,3 +93,16 @@ def test_subscriptions_of_large_clients_have_room_together(monkeypatch: pytest.M
     clients.keep(large("b"))
     clients.keep(large("c"))
     assert [len(one.subscriptions) for one in clients.members("g")] == [1, 1, 1]
+
+
+def test_a_caller_that_invents_members_pushes_out_none_of_another_caller() -> None:
+    clients = Clients(Seconds(), count_max=100)
+    victim = client("good", "a")
+    victim.caller = "identity:victim"
+    clients.keep(victim)
+    for number in range(1_000):
+        invented = client(f"invented-{number}", "c")
+        invented.caller = "identity:attacker"
+        clients.keep(invented)
+    assert clients.count() == 11
+    assert [one.client_id for one in clients.members("good")] == ["a"]

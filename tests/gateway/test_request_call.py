@@ -8,9 +8,10 @@ import pytest
 
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.request_call import Requests
+from gateway.request_call import REQUEST_COUNT_MAX, Requests
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import AppendResult, NewMessage, StoredMessage
+from services.serving.admission.shares import Client, client_of_identity
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 from tests.support.waiting import wait_until
 
@@ -20,8 +21,9 @@ CLUSTER, CLIENT = "Home", "gateway-1"
 class Caller:
     """Keeps what a call is ended with."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: Client | None = None) -> None:
         self.ends: list[Any] = []
+        self.client = client
 
     def answer(self, response: bytes) -> None:
         self.ends.append(pb.SendRequestResponse.FromString(response).reply.body)
@@ -53,7 +55,7 @@ class Forwarder:
 class World:
     """A gateway's requests over shards in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, request_count_max: int = REQUEST_COUNT_MAX) -> None:
         topic_admin = SimpleNamespace(
             settings=lambda _: {f"{CLUSTER}_REPLY_TOPIC": SimpleNamespace(read_queue_count=1)}
         )
@@ -69,6 +71,7 @@ class World:
             cast(Any, self.forwarder),
             CLUSTER,
             CLIENT,
+            request_count_max=request_count_max,
         )
 
     def ask(self) -> Caller:
@@ -109,3 +112,16 @@ def test_of_two_replies_before_the_receipt_the_second_was_answered(world: World)
     world.requests.take(world.replies(b"third"))
 
     assert caller.ends == [b"first"]
+
+
+def test_a_client_whose_requests_all_wait_leaves_places_for_those_of_another() -> None:
+    world = World(request_count_max=16)
+    request = pb.SendRequestRequest(message=NewMessage(topic="Questions", body=b"?")).SerializeToString()
+    attackers = [Caller(client_of_identity("attacker")) for _ in range(16)]
+    for caller in attackers:
+        world.requests.send_request(request, caller)
+    assert sum(bool(caller.ends) for caller in attackers) == 8, "half of them are refused at once"
+    victim = Caller(client_of_identity("victim"))
+    world.requests.send_request(request, victim)
+    assert not victim.ends
+    world.timers.close()

@@ -1,6 +1,7 @@
 """The client of a call: a verified identity, else the connection (shares.py has the rule for clients)."""
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -8,8 +9,9 @@ from typing import Any
 from services.serving.admission.shares import Client, client_of_identity, client_of_peer
 from services.serving.call_guard import CallGuard
 
-# A context goes with work to other threads (gateway/ports/fan_out.py).
-_here: ContextVar[Client | None] = ContextVar("reput_client", default=None)
+_here = threading.local()
+# gRPC runs a handler in a context of its own, which goes with its work to other threads (gateway/ports/fan_out.py).
+_in_context: ContextVar[Client | None] = ContextVar("reput_client", default=None)
 # Of the name of a client that is told to another service. The subject of a token may be as long as its issuer likes.
 NAME_CHARACTERS_MAX = 256
 
@@ -36,21 +38,26 @@ class Callers:
 @contextlib.contextmanager
 def working_for(client: Client) -> Iterator[None]:
     """Sets the client that this thread works for inside the block."""
-    _here.set(client)
+    _here.client = client
     try:
         yield
     finally:
-        _here.set(None)
+        _here.client = None
+
+
+def note_in_context(client: Client) -> None:
+    """Sets the client that everything in the context of this thread works for, also in other threads."""
+    _in_context.set(client)
 
 
 def client_here(context: Any) -> Client:
     """The client that this thread works for; the connection of the call where nothing else is known."""
-    return _here.get() or client_of_peer(context.peer())
+    return _found() or client_of_peer(context.peer())
 
 
 def caller_here() -> str:
     """The name of the client that this thread works for, to tell it to another service; empty where it works for none."""
-    client = _here.get()
+    client = _found()
     return "" if client is None else client.name[:NAME_CHARACTERS_MAX]
 
 
@@ -58,3 +65,7 @@ def caller_of_call(call: Any) -> str:
     """Likewise, of a call that has no thread (services/serving/calls/unary_call.py)."""
     client: Client | None = getattr(call, "client", None)
     return (client or client_here(call)).name[:NAME_CHARACTERS_MAX]
+
+
+def _found() -> Client | None:
+    return getattr(_here, "client", None) or _in_context.get()

@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 import structlog
 
 from services import status
-from services.serving.admission.callers import Callers, working_for
+from services.serving.admission.callers import Callers, note_in_context, working_for
 from services.serving.admission.shares import Client, FairQueue, Shares
 from services.serving.admission.untaken import UntakenAnswers
 from services.serving.calls import grpc_private
@@ -331,6 +331,7 @@ class Lane(futures.ThreadPoolExecutor):
             return
         try:
             with working_for(call.client):
+                fn(note_in_context, call.client)  # gRPC's function that runs another one in the context of the call
                 fn(*args)
         finally:
             self._give_back(call, expected_bytes)

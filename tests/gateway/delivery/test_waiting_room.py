@@ -7,7 +7,6 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from gateway.delivery import waiting_room
 from gateway.delivery.polls import Poll, QueueName
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import (
@@ -21,6 +20,7 @@ from gateway.delivery.waiting_room import (
     WaitingRoom,
 )
 from gateway.ports.delivery import Arrivals, Filter, FilterKind
+from services.serving.admission.shares import Shares, client_of_name
 from store.errors import ResourceBusyError
 
 BROKER = "broker-a"
@@ -98,7 +98,9 @@ class Shard:
 
 
 class MemoryPoll(Poll):
-    def __init__(self, shard, name, client_id="client", seconds=POLL_SECONDS, must_look=False, filter_characters=0):
+    def __init__(
+        self, shard, name, client_id="client", seconds=POLL_SECONDS, must_look=False, filter_characters=0, caller=""
+    ):
         now = shard.clock.now
         super().__init__(
             name,
@@ -107,6 +109,7 @@ class MemoryPoll(Poll):
             now + seconds + 1,
             must_look=must_look,
             filter_characters=filter_characters,
+            owner=client_of_name(caller),
         )
         self.shard = shard
         self.outcome = None
@@ -364,14 +367,14 @@ def test_long_filters_filled_the_memory_of_queues_without_polls(shard):
         assert (name in shard.room._queues) is is_remembered
 
 
-def test_long_filters_of_polls_that_wait_have_a_limit_together_which_ends_with_them(shard, monkeypatch):
-    monkeypatch.setattr(waiting_room, "ALL_FILTERS_CHARACTERS_MAX", 100)
+def test_long_filters_of_polls_that_wait_have_a_limit_together_which_ends_with_them(shard):
+    shard.room._filters = Shares(150)
     name = QueueName(BROKER, "orders", "billing", Filter(FilterKind.TAGS, "t" * 60))
     first = MemoryPoll(shard, name, filter_characters=60)
     shard.room.add(first)
     with pytest.raises(ResourceBusyError, match="shorter filter"):
         shard.room.add(MemoryPoll(shard, name, filter_characters=41))
-    shard.room.add(MemoryPoll(shard, name, filter_characters=40))
+    shard.room.add(MemoryPoll(shard, name, filter_characters=30))
     shard.settle()
     assert shard.room.poll_count == 2
 
@@ -381,6 +384,15 @@ def test_long_filters_of_polls_that_wait_have_a_limit_together_which_ends_with_t
     shard.pass_time(2 * POLL_SECONDS)
     assert shard.room.poll_count == 0
     shard.room.add(MemoryPoll(shard, name, filter_characters=100))
+
+
+def test_a_client_whose_polls_keep_all_the_filters_they_can_leaves_room_for_those_of_another(shard):
+    shard.room._filters = Shares(1_000)
+    name = QueueName(BROKER, "orders", "billing", Filter(FilterKind.TAGS, "t" * 100))
+    with pytest.raises(ResourceBusyError, match="share"):
+        for _ in range(10):
+            shard.room.add(MemoryPoll(shard, name, filter_characters=100, caller="identity:attacker"))
+    shard.room.add(MemoryPoll(shard, name, filter_characters=100, caller="identity:victim"))
 
 
 def test_everything_may_have_arrived_but_not_all_look_at_once(shard):

@@ -1,5 +1,7 @@
 """What a gateway tells the shards of its clients, without a socket: who lives, and the deliveries that they have."""
 
+from dataclasses import replace
+
 import pytest
 
 from gateway.delivery.shards import DeliveryShards
@@ -17,10 +19,15 @@ def shards():
     return MemoryDelivering("broker-a"), MemoryDelivering("broker-b")
 
 
-@pytest.fixture
-def clients(shards):
+def delivering_of(shards):
     delivering = DeliveryShards(WaitingRoom(Timers()))
     delivering.keep(shards)
+    return delivering
+
+
+@pytest.fixture
+def clients(shards):
+    delivering = delivering_of(shards)
     yield Clients(delivering)
     delivering.close()
 
@@ -141,8 +148,8 @@ def test_subscriptions_of_large_clients_have_room_together(shards, clients, monk
     assert [len(clients.known(name).facts.subscriptions) for name in "bc"] == [8, 8]
 
 
-def test_clients_that_are_forgotten_do_not_collect_while_a_shard_is_away(shards, clients, monkeypatch):
-    monkeypatch.setattr(clients_module, "CLIENT_COUNT_MAX", 2)
+def test_clients_that_are_forgotten_do_not_collect_while_a_shard_is_away(shards, monkeypatch):
+    clients = Clients(delivering_of(shards), count_max=2)
     for shard in shards:
         shard.is_down = True
     for number in range(5):
@@ -153,3 +160,12 @@ def test_clients_that_are_forgotten_do_not_collect_while_a_shard_is_away(shards,
     calls = told(shards, monkeypatch)
     clients.keep()
     assert [sorted(member.client_id for member in members) for members in calls] == [["c3", "c4"]]
+
+
+def test_a_caller_that_invents_clients_loses_its_own_and_the_others_stay_known(shards):
+    clients = Clients(delivering_of(shards), count_max=100)
+    clients.settle(replace(consumer("victim", 1), caller="identity:victim"), 3.0)
+    for number in range(500):
+        clients.beat(replace(consumer(f"c{number}"), caller="identity:attacker"))
+    assert clients.known("victim").facts.subscriptions
+    assert [clients.known(f"c{number}") is not None for number in (489, 490, 499)] == [False, True, True]
