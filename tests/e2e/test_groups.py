@@ -226,6 +226,16 @@ def test_bad_requests_get_the_codes_that_the_contract_names_and_change_nothing(s
     assert "bad-commit" not in {each.consumer_group for each in listed.groups}
 
 
+def test_a_group_counts_for_the_connection_that_made_it(stack: Stack) -> None:
+    send(stack, "Owned", 1)
+    position = pb.QueuePosition(topic="Owned", queue_id=0, consumer_offset=0)
+    stack.gateway.CommitOffsets(pb.CommitOffsetsRequest(consumer_group="by-commit", positions=[position]), timeout=30)
+    with QueryClient(stack.addresses["gateway"]) as client:
+        states = client.by_offset("rmq_sys_REPUT_CONSUMER_STATE", 0, 0)
+        made = [message.body for message in states if b"by-commit" in message.body]
+    assert b"ipv4:127.0.0.1:" in made[0]
+
+
 def test_lag_counts_also_the_queues_that_a_group_has_never_read(stack: Stack) -> None:
     messages = [new_message("Lagging", b"x", queue_id=queue_id) for queue_id in (0, 0, 1, 1, 1)]
     stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages))
