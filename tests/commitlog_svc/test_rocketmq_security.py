@@ -139,7 +139,7 @@ KNOWN_RPCS = {
     "reput.index.v1.IndexService": {"SearchKey", "GetFilterPages", "GetStatus"},
     "reput.consumer.v1.ConsumerService": {
         "PopMessages", "AckMessages", "ChangeInvisibleDuration", "ForwardToDeadLetterTopic", "PullMessages",
-        "CommitOffsets", "GetOffsets", "ResetOffsets", "KeepClients", "EndClient", "WatchArrivals", "ListGroups",
+        "CommitOffsets", "GetOffsets", "ResetOffsets", "SeeTopics", "KeepClients", "EndClient", "WatchArrivals", "ListGroups",
         "GetGroup", "UpdateGroup", "DeleteGroup", "TrackMessage", "GetStatus", "SendBackMessages", "LockQueues",
     },
     "reput.schedule.v1.ScheduleService": {
