@@ -1,0 +1,51 @@
+"""What is known of deleted topics: asked for seldom, and kept while the commit log does not answer."""
+
+from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from services.reading.deleted_topics import FAILED_SECONDS, LOOK_SECONDS, DeletedTopics
+from store.errors import ServiceUnavailableError
+
+
+class Table:
+    """The topic table of a commit log, which may be away."""
+
+    def __init__(self) -> None:
+        self.version = 7
+        self.deleted: dict[str, int] = {}
+        self.is_away = False
+        self.asked: list[int] = []
+
+    def list_topics(self, *, known_version: int, timeout_seconds: float) -> pb.ListTopicsResponse:
+        self.asked.append(known_version)
+        if self.is_away:
+            raise ServiceUnavailableError("it is away")
+        if known_version == self.version:
+            return pb.ListTopicsResponse(version=self.version)
+        return pb.ListTopicsResponse(version=self.version, deleted_before=self.deleted)
+
+
+def test_a_deletion_is_seen_after_a_moment_and_kept_while_the_log_is_away() -> None:
+    table, now = Table(), [0.0]
+    deleted = DeletedTopics(table, lambda: now[0])
+    assert (deleted.before("t"), table.asked) == (0, [0])
+    table.deleted, table.version = {"t": 500}, 8
+    assert (deleted.before("t"), table.asked) == (0, [0])
+
+    now[0] += LOOK_SECONDS
+    assert (deleted.before("t"), deleted.before("other")) == (500, 0)
+    table.is_away = True
+    now[0] += LOOK_SECONDS
+    assert [deleted.before("t") for _ in range(3)] == [500] * 3
+    assert table.asked == [0, 7, 8]
+    table.is_away = False
+    now[0] += FAILED_SECONDS
+    assert (deleted.before("t"), table.asked[-1]) == (500, 8)
+
+
+def test_a_log_that_is_being_recovered_is_asked_again_soon() -> None:
+    table, now = Table(), [0.0]
+    table.is_away, table.deleted = True, {"t": 500}
+    deleted = DeletedTopics(table, lambda: now[0])
+    assert deleted.before("t") == 0
+    table.is_away = False
+    now[0] += LOOK_SECONDS
+    assert deleted.before("t") == 500
