@@ -79,6 +79,7 @@ CALLED_BY = {
             "GetGroup",
             "UpdateGroup",
             "DeleteGroup",
+            "SeeTopics",
             "TrackMessage",
             "GetStatus",
         ),
