@@ -129,8 +129,8 @@ def position_changes(
                 yield Moved(ref, position)
             # What lies behind the position comes again by it.
             leases = [
-                Lease(queue_offset, FIRST_DELIVERY, 0, until)
-                for queue_offset, until in sorted(in_flight.get(ref, {}).items())
+                Lease(queue_offset, FIRST_DELIVERY, 0, until, is_released=is_released)
+                for queue_offset, (until, is_released) in sorted(in_flight.get(ref, {}).items())
                 if queue_offset < position
             ]
             if leases:

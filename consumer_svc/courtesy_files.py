@@ -66,7 +66,7 @@ class CourtesyFiles:
         self._cluster_name = cluster_name
         self._broker_name = broker_name
         self._problem = ""
-        self._written_open: Mapping[QueueRef, Sequence[int]] = {}
+        self._written_open: tuple[Mapping[QueueRef, Sequence[int]], Mapping[QueueRef, frozenset[int]]] = {}, {}
         self._revived: dict[tuple[str, str], dict[int, int]] = {}
         self._transactions: OffsetTable = {}
         self._pause_until_millis = 0
@@ -168,7 +168,7 @@ class CourtesyFiles:
 
         The position of the revive group is that of the newest record that it is done with.
         """
-        if plan.open and plan.open == self._written_open:
+        if plan.open and (plan.open, plan.unattempted) == self._written_open:
             return
         revived: dict[tuple[str, str], dict[int, int]] = {}
         for topic in self._revive_topics(life, is_needed=bool(plan.open)):
@@ -180,7 +180,7 @@ class CourtesyFiles:
                     ends[REVIVE_QUEUE] = results[0].queue_offset
             if any(ends.values()):
                 revived[REVIVE_GROUP, topic] = {queue_id: end - 1 for queue_id, end in ends.items() if end}
-        self._revived, self._written_open = revived, plan.open
+        self._revived, self._written_open = revived, (plan.open, plan.unattempted)
         self._pause_until_millis = now_millis + sum(map(len, plan.open.values())) * PAUSE_MILLIS_A_POSITION
 
     def _revive_topics(self, life: Life, *, is_needed: bool) -> Iterator[str]:

@@ -37,13 +37,14 @@ from store.format.properties import REAL_TOPIC
 MARGIN_MILLIS = 600_000
 UNIT_PAGE_COUNT = 512
 
-InFlight = dict[QueueRef, dict[int, int]]
+# By queue and position: when the message becomes visible again (ms since 1970), and whether this delivery is no attempt.
+InFlight = dict[QueueRef, dict[int, tuple[int, bool]]]
 
 _log = structlog.get_logger("reput.consumer")
 
 
 def read_in_flight(reader: Reader, revived: Mapping[tuple[str, int], int], newest_millis: int) -> InFlight:
-    """The messages in flight: when each becomes visible again (ms since 1970), by queue of a group and position.
+    """The messages in flight.
 
     Args:
         reader: reads queues and records.
@@ -110,7 +111,7 @@ class _Reading:
             until = point.pop_millis + point.invisible_millis
             for queue_offset in point.queue_offsets:
                 if queue_offset not in acked:
-                    of_queue[queue_offset] = max(until, of_queue.get(queue_offset, 0))
+                    of_queue[queue_offset] = max((until, point.is_suspended), of_queue.get(queue_offset, (0, False)))
         return in_flight
 
     def _take(self, message: StoredMessage) -> CheckPoint | None:

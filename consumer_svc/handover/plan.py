@@ -7,17 +7,18 @@
 
 `consumerOffset.json` has one number for a queue. With the lowest position that is not consumed, everything acknowledged behind
 it would come again. So the number is the lowest position behind which nothing is consumed, and what is open before it becomes a
-checkpoint, as if the broker itself had handed it out and its time was over: it comes again by the group's retry topic.
+checkpoint, as if the broker itself had handed it out and its time was over: it comes again by the group's retry topic. What no
+program got has `sp` there: since 5.5 a broker does not count such a delivery.
 
 An ordered group has no checkpoints in RocketMQ: its number is the lowest position that is not consumed.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from consumer_svc.state.group_states import GroupStates
-from consumer_svc.state.queue_state import QueueRef, QueueState
+from consumer_svc.state.queue_state import Lease, QueueRef, QueueState, Waiting
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from store.format.delivery.pop_records import (
     CHECK_POINT_COUNT_MAX,
@@ -39,10 +40,12 @@ class Plan:
     Attributes:
         offsets: for the file, by group and topic, then by queue.
         open: positions that need a checkpoint, by queue.
+        unattempted: those of them that no program got, by queue; other queues are left out.
     """
 
     offsets: dict[tuple[str, str], Mapping[int, int]] = field(default_factory=dict)
     open: dict[QueueRef, Sequence[int]] = field(default_factory=dict)
+    unattempted: dict[QueueRef, frozenset[int]] = field(default_factory=dict)
 
 
 def plan_of(states: GroupStates) -> Plan:
@@ -56,7 +59,12 @@ def plan_of(states: GroupStates) -> Plan:
                 offsets[queue_id] = offset
                 behind = sorted(at for at in itertools.chain(queue.leases, queue.waiting) if at < offset)
                 if behind:
-                    plan.open[QueueRef(name, topic, queue_id)] = behind
+                    ref = QueueRef(name, topic, queue_id)
+                    plan.open[ref] = behind
+                    known: dict[int, Lease | Waiting] = {**queue.leases, **queue.waiting}
+                    unattempted = frozenset(at for at in behind if not known[at].attempt_count)
+                    if unattempted:
+                        plan.unattempted[ref] = unattempted
             plan.offsets[name, topic] = offsets
     return plan
 
@@ -67,22 +75,37 @@ def check_points(plan: Plan, revive_topic: str, broker_name: str, now_millis: in
     Times in the future would not do: a broker looks at the records of a revive topic in their order and waits for the first.
     """
     records: list[InternalRecord] = []
-    for ref, offsets in plan.open.items():
-        for begin in range(0, len(offsets), CHECK_POINT_COUNT_MAX):
-            some = offsets[begin : begin + CHECK_POINT_COUNT_MAX]
-            popped = now_millis - DELIVERED_BEFORE_MILLIS
-            point = CheckPoint(
-                ref.consumer_group, ref.topic, ref.queue_id, some[0], popped, DELIVERED_BEFORE_MILLIS, some
+    for ref, is_suspended, some in _parts(plan):
+        popped = now_millis - DELIVERED_BEFORE_MILLIS
+        point = CheckPoint(
+            ref.consumer_group,
+            ref.topic,
+            ref.queue_id,
+            some[0],
+            popped,
+            DELIVERED_BEFORE_MILLIS,
+            some,
+            is_suspended=is_suspended,
+        )
+        records.append(
+            InternalRecord(
+                topic=revive_topic,
+                queue_id=REVIVE_QUEUE,
+                body=encode_check_point(point, broker_name),
+                properties={TAGS: CHECK_POINT_TAG, TIMER_DELIVER_MS: str(popped)},
             )
-            records.append(
-                InternalRecord(
-                    topic=revive_topic,
-                    queue_id=REVIVE_QUEUE,
-                    body=encode_check_point(point, broker_name),
-                    properties={TAGS: CHECK_POINT_TAG, TIMER_DELIVER_MS: str(popped)},
-                )
-            )
+        )
     return records
+
+
+def _parts(plan: Plan) -> Iterator[tuple[QueueRef, bool, Sequence[int]]]:
+    """What each checkpoint names, and whether these messages were not attempted."""
+    for ref, offsets in plan.open.items():
+        unattempted = plan.unattempted.get(ref, frozenset())
+        for is_suspended in (False, True):
+            chosen = [at for at in offsets if (at in unattempted) is is_suspended]
+            for begin in range(0, len(chosen), CHECK_POINT_COUNT_MAX):
+                yield ref, is_suspended, chosen[begin : begin + CHECK_POINT_COUNT_MAX]
 
 
 def _offset(queue: QueueState) -> int:

@@ -2,7 +2,7 @@
 
     rmq_sys_REVIVE_LOG_<cluster>, tag `ck`     messages of one queue were handed out
         {"so": start, "d": [0, 1, 3], "n": 3, "bm": 0, "pt": pop time, "it": invisible time, "q": queue, "t": topic,
-         "c": group, "bn": broker name, "rp": times it was put again}
+         "c": group, "bn": broker name, "rp": times it was put again, "sp": true when the delivery is no attempt (since 5.5)}
     tag `ack`     {"ao": position, "so": ..., "pt": ..., "q": ..., "t": ..., "c": ..., "bn": ...}
     tag `bAck`    {"aol": [positions], ...}
 
@@ -50,6 +50,7 @@ class CheckPoint:
         invisible_millis: how long they are hidden.
         queue_offsets: the positions that are not acknowledged.
         put_count: how often the broker wrote it again because it could not read the messages.
+        is_suspended: the delivery is no attempt: a broker since 5.5 keeps the `reconsume_times` of its messages.
     """
 
     consumer_group: str
@@ -60,6 +61,7 @@ class CheckPoint:
     invisible_millis: int
     queue_offsets: Sequence[int]
     put_count: int = 0
+    is_suspended: bool = False
 
     @property
     def key(self) -> PopKey:
@@ -104,7 +106,8 @@ def encode_check_point(point: CheckPoint, broker_name: str) -> bytes:
             "ro": 0,
             "so": point.start_offset,
             "t": point.topic,
-        },
+        }
+        | ({"sp": True} if point.is_suspended else {}),
         separators=(",", ":"),
         ensure_ascii=False,
     ).encode()
@@ -125,6 +128,7 @@ def _check_point(fields: Fields) -> CheckPoint | None:
         _number(fields, "it"),
         [start + int(diff) for at, diff in enumerate(diffs) if not bits >> at & 1],
         int(puts) if puts.isdecimal() else 0,
+        fields.get("sp") is True,
     )
 
 

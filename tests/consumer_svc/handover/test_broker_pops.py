@@ -77,6 +77,22 @@ def test_unacknowledged_messages_of_a_broker_are_in_flight(
     assert {one.attempt for one in again} == {2}
 
 
+def test_what_a_broker_delivered_to_no_program_is_not_counted(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles
+) -> None:
+    """`sp` of RocketMQ 5.5."""
+    for number in range(2):
+        log.send("t", f"m{number}".encode())
+    put(log, "ck", point(0, 1, sp=True), timer=True)
+    put(log, "ck", point(1, 1), timer=True)
+    put_offsets(log, '"t@g":{0:2}')
+    courtesy.take_over(life.life, START_MILLIS)
+    log.clock.now += 60_000
+    life.expirer.note_all()
+    life.expire()
+    assert {one.message.body: one.attempt for one in life.pops.pop(PopAsk("g", "t"))} == {b"m0": 1, b"m1": 2}
+
+
 def test_a_checkpoint_that_the_timer_delivered_counts_once_and_later_ones_are_not_over(
     log: MemoryLog, life: LogLife, courtesy: CourtesyFiles
 ) -> None:

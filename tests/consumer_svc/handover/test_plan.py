@@ -4,7 +4,7 @@ import random
 
 from consumer_svc.handover.plan import check_points, plan_of
 from consumer_svc.state.group_states import GroupSet, GroupSettings, GroupStates
-from consumer_svc.state.queue_state import Ended, HandedOut, Lease, QueueRef, Returned, Waiting
+from consumer_svc.state.queue_state import Ended, HandedOut, Lease, QueueRef, Released, Returned, Waiting
 from store.format.delivery.pop_records import CHECK_POINT_COUNT_MAX, CHECK_POINT_TAG, decode_check_point
 from store.format.properties import TAGS
 
@@ -62,3 +62,14 @@ def test_a_checkpoint_is_over_when_it_is_written_and_has_no_more_than_its_bits()
         assert record.properties[TAGS] == CHECK_POINT_TAG
         # PopReviveService compares it with the end of the invisible time; without it nothing is delivered again.
         assert int(record.properties["TIMER_DELIVER_MS"]) == NOW - 1_000
+
+
+def test_a_broker_counted_deliveries_that_no_program_got() -> None:
+    states = states_with(10, [0, 2, 4], [3])
+    states.apply(Released(REF, [2]))
+    states.apply(HandedOut(REF, 10, [Lease(6, 2, 1, NOW)]))  # given back once, and with a program now
+    records = check_points(plan_of(states), "rmq_sys_REVIVE_LOG_c", "b", NOW)
+    points = [decode_check_point(record.body) for record in records]
+    named = {(at, point.is_suspended) for point in points if point is not None for at in point.queue_offsets}
+    assert named == {(0, False), (2, True), (3, True), (4, False), (6, False)}
+    assert len({point.key for point in points if point is not None}) == len(points), "a broker tells them by these"

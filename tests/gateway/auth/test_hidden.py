@@ -2,11 +2,17 @@
 
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
+import grpc
 import pytest
 
 from gateway.auth.access import READ, Access, Role
+from gateway.auth.access_file import WatchedFile, parse_clients
+from gateway.auth.audit import Audit
 from gateway.auth.caller_shards import CallerShards, Sight, work_for
+from gateway.auth.guard import GatewayGuard
+from gateway.auth.sign_in import SignIn
 from gateway.ports.delivery import ClientFacts, GroupSettings
 from gateway.ports.groups import GroupFacts
 from gateway.ports.shards import Shards
@@ -14,9 +20,10 @@ from gateway.queries.page_token import PageTokens
 from gateway.servicer import GatewayServicer
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
-from store.errors import RecordNotFoundError
+from services.methods import GATEWAY_SERVICE
+from store.errors import PermissionDeniedError, RecordNotFoundError
 from store.format.derived.index_layout import index_key, key_hash
-from tests.gateway.auth.conftest import OTHER, OWN
+from tests.gateway.auth.conftest import OTHER, OWN, access_text, shown
 from tests.gateway.groups.memory_groups import MemoryGroups
 from tests.gateway.memory_shard import MemoryShard
 from tests.gateway.test_explain_query import CONTEXT, ExplainedShard
@@ -155,3 +162,23 @@ def test_the_end_of_the_log_and_its_newest_time_told_when_hidden_messages_came(r
     assert rows(["b_order"]) == [pb.ShardOutcome(broker_name="broker-a")] * len(asked)
     memory.built_offset = 1
     assert {row.log_end_offset for row in rows(["b_order"])[:1]} == {1}
+
+
+def test_another_identity_freed_the_locks_of_a_member_by_its_client_id(tmp_path) -> None:
+    path = tmp_path / "access.toml"
+    path.write_text(access_text({name: {"read": ["*"]} for name in ("one", "other")}))
+    sign_in = SignIn(WatchedFile("access_file", path, parse_clients, lambda: 0.0), None, asks_certificates=False)
+    guard = GatewayGuard(sign_in, Audit(lambda event, **fields: None, lambda: 0.0))
+    inner = grpc.unary_unary_rpc_method_handler(lambda request, context: "answered")
+    handler = guard.guard(GATEWAY_SERVICE + "LockQueues", inner)
+    request = pb.LockQueuesRequest(consumer_group="g", client_id="member", unlock=True)
+
+    def call(client: str) -> object:
+        metadata = shown(client)
+        context = SimpleNamespace(invocation_metadata=lambda: metadata, peer=lambda: "ipv4:127.0.0.1:1")
+        return handler.unary_unary(request, context)
+
+    assert call("one") == "answered"
+    with pytest.raises(PermissionDeniedError, match="in use by another client"):
+        call("other")
+    assert call("one") == "answered"

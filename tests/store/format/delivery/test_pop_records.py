@@ -1,6 +1,7 @@
 """Records of a revive topic; the bodies were written by RocketMQ 5.3.3."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -65,3 +66,11 @@ def test_what_is_written_has_the_broker_s_fields() -> None:
     theirs = json.loads(POINT)
     del theirs["reviveTime"]  # a getter's; no field of the class
     assert ours == theirs
+
+
+def test_a_checkpoint_says_since_rocketmq_5_5_that_its_delivery_is_no_attempt() -> None:
+    point = CheckPoint("G", "T", 1, 5, 1_700_000_000_000, 1_000, [5, 7], is_suspended=True)
+    body = encode_check_point(point, "b")
+    assert b'"sp":true' in body
+    assert decode_check_point(body) == point
+    assert b"sp" not in encode_check_point(replace(point, is_suspended=False), "b"), "older brokers get what they know"
