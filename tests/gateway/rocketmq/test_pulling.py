@@ -20,6 +20,9 @@ class Call:
         self.sent = []
         self._ended = threading.Event()
 
+    def peer(self):
+        return "ipv4:127.0.0.1:1"
+
     def send(self, answer):
         self.sent.append(v2.PullMessageResponse.FromString(answer))
 
