@@ -126,6 +126,11 @@ def add_meters(log: LogStatus, root: StoreRoot, settings: CommitLogSettings, met
         lambda: log.unreadable_topic_count,
     )
     meters.number(
+        "reput_commitlog_ahead_of_clock_seconds",
+        "How far the greatest store time of the log is ahead of the clock; 0: not at all.",
+        lambda: log.ahead_millis / 1000,
+    )
+    meters.number(
         "reput_commitlog_unreadable_config_files",
         "Files of config/ that could not be used as they are, since the start.",
         lambda: log.unreadable_config_file_count,

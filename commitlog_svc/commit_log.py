@@ -171,6 +171,7 @@ class CommitLog:
             self._refusals,
             self._followed,
             self.topics,
+            clock_millis,
         )
 
     @property
@@ -318,7 +319,8 @@ class CommitLog:
         def shown(end_offset: int, store_time_millis: int) -> None:
             self._starts.forget(files.first_offset)
             if self._opened is not None:
-                self._opened.appender.last_store_time_millis = store_time_millis
+                appender = self._opened.appender
+                appender.last_store_time_millis = appender.greatest_store_time_millis = store_time_millis
                 self._opened.appender.end_offset = end_offset
 
         return OwnersLog(

@@ -1,6 +1,8 @@
 """LogStatus: the state of a log in numbers and texts; for GetStatus and the metrics."""
 
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from commitlog_svc.append.group_commit import GroupCommit
@@ -14,6 +16,8 @@ from commitlog_svc.retention.disk_space import DiskUsage
 from commitlog_svc.retention.retention_state import RetentionEvent
 from store.errors import OffsetOutOfRangeError, StoreRecoveringError
 from store.files.mapped_file_queue import MappedFileQueue
+from store.format.delivery.timer_files import MILLIS_MAX
+from store.store_time import AHEAD_MILLIS_MAX
 
 if TYPE_CHECKING:
     from commitlog_svc.append.topics.topics import TopicTable
@@ -33,6 +37,7 @@ class LogStatus:
         refusals: has the disk under the log.
         followed: the log of a broker that is followed; None for one that is served.
         topics: the topic table.
+        clock_millis: since 1970.
 
     Attributes:
         mirror: how the copy of another log is doing; None without one.
@@ -49,6 +54,7 @@ class LogStatus:
         refusals: AppendRefusals,
         followed: "OwnersLog | None" = None,
         topics: "TopicTable | None" = None,
+        clock_millis: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._find_opened = find_opened
         self._root = root
@@ -60,6 +66,7 @@ class LogStatus:
         self.mirror: MirrorState | None = None
         self.followed = followed
         self._topics = topics
+        self._clock_millis = clock_millis
 
     @property
     def is_ready(self) -> bool:
@@ -112,11 +119,29 @@ class LogStatus:
         return others + (self._topics is not None and bool(self._topics.file_problem))
 
     @property
+    def ahead_millis(self) -> int:
+        """How far the greatest store time that is known of the log is ahead of the clock; 0: not at all."""
+        opened = self._find_opened()
+        return 0 if opened is None else max(0, opened.appender.greatest_store_time_millis - self._clock_millis())
+
+    @property
     def _config_problem(self) -> str:
         opened = self._find_opened()
         problems = [] if opened is None else [text for _, text in sorted(opened.config_files.problems.items())]
         topics = "" if self._topics is None else self._topics.problem
-        return "; ".join(text for text in (topics, *problems) if text)
+        return "; ".join(text for text in (topics, *problems, self._time_problem) if text)
+
+    @property
+    def _time_problem(self) -> str:
+        if self.ahead_millis <= AHEAD_MILLIS_MAX:
+            return ""
+        newest = datetime.fromtimestamp(
+            min(self._opened().appender.greatest_store_time_millis, MILLIS_MAX - 1) / 1000, UTC
+        )
+        return (
+            f"the log has records of the future, the latest of {newest:%Y-%m-%d %H:%M:%S} UTC: a clock was wrong; queries by "
+            "time and expiry take such records for new ones, later records get the time of the clock"
+        )
 
     @property
     def first_offset(self) -> int:

@@ -59,6 +59,8 @@ class ConsumeQueueBuilder(FollowingBuilder):
             self._table.cut(log_end_offset)  # we wrote them; the log was cut since
             self._table.forget_replay()
             found = Resume(-1, 0, is_replay=True)
+        self._table.times.runs = () if found.next_offset < 0 else found.runs
+        self._table.times.cut(log_end_offset)
         self.progress.retreat(found.next_offset, found.store_time_millis)
         self.progress.see_log(log_first_offset, log_end_offset)
         self._last_record = found.last_record
@@ -103,6 +105,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
         return not self._is_replay
 
     def _put(self, columns: "DispatchColumns") -> None:
+        self._table.times.note(columns)
         self._table.apply(columns, is_replay=self._is_replay)
 
     def _reach_end(self, log_first_offset: int) -> bool:
@@ -116,6 +119,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
     def _start_over(self) -> None:
         self._table.forget_replay()
         save_replay_mark(self._table.fs, self._checkpoint, self._table)
+        self._table.times.start_over()
         self._is_replay = True  # before the files change their generation: no checked file is made of them meanwhile
         self._table.begin_replay()
 
@@ -127,6 +131,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
             state = checkpoint_state(
                 self._table, next_offset, store_time_millis, last_record=self._last_record, is_clean=is_clean
             )
+        state["time_runs"] = self._table.times.state()
         flush = self._table.prepare_flush()
 
         def write() -> None:
@@ -136,6 +141,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
         return write
 
     def _hide_expired(self, log_first_offset: int, file_count_max: int) -> list[Path]:
+        self._table.times.forget_before(log_first_offset)
         self._hidden = self._table.hide_expired(log_first_offset, file_count_max)
         return [path for _, paths in self._hidden for path in paths]
 

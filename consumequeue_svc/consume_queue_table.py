@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from consumequeue_svc.consume_queue import ConsumeQueue
+from consumequeue_svc.rising_runs import UNSEEN, RisingRuns
 from consumequeue_svc.unexplained import Keeper
 from store.errors import InvalidArgumentError, QueueNotFoundError, TopicNotFoundError, UnsupportedStoreError
 from store.features.table import hidden_by_record
@@ -61,6 +62,7 @@ class ConsumeQueueTable:
         hidden: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.left_alone: set[QueueId] = set()
+        self.times = RisingRuns((UNSEEN,))  # until a builder knows better
         self.keeper = keeper or Keeper()
         self.fs = fs
         self._root = root

@@ -18,6 +18,7 @@ from typing import Any
 
 from consumequeue_svc.consume_queue import ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable, QueueId
+from consumequeue_svc.rising_runs import UNSEEN, Run, runs_of_state
 from store.derive.last_record import LastRecord
 from store.errors import StoreRecoveringError
 from store.files.file_system import FileSystem
@@ -40,6 +41,7 @@ class Resume:
         is_replay: compare with what the files hold.
         is_marked: the checkpoint already says that the files may be ahead of it.
         last_record: the newest record applied; None if unknown.
+        runs: in which the store times of what is applied rise.
     """
 
     next_offset: int
@@ -47,6 +49,7 @@ class Resume:
     is_replay: bool
     is_marked: bool = False
     last_record: LastRecord | None = None
+    runs: tuple[Run, ...] = (UNSEEN,)
 
 
 def saved_file_size_bytes(fs: FileSystem, checkpoint: Path) -> int | None:
@@ -171,6 +174,7 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable) -> Resume | Non
             is_replay=False,
             is_marked=not is_clean,
             last_record=last_record,
+            runs=runs_of_state(state.get("time_runs")),
         )
         written = {
             (str(topic), int(queue_id)): (int(first_byte), int(crc))

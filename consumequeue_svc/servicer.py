@@ -154,7 +154,8 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
 
     def SearchOffset(self, request: pb.SearchOffsetRequest, context: grpc.ServicerContext) -> pb.SearchOffsetResponse:
         """See the proto."""
-        queue = self._queues().queue(request.topic, request.queue_id)
+        table = self._queues()
+        queue = table.queue(request.topic, request.queue_id)
         if request.boundary not in (pb.BOUNDARY_UNSPECIFIED, pb.BOUNDARY_LOWER, pb.BOUNDARY_UPPER):
             raise InvalidArgumentError(f"boundary {request.boundary} is unknown", field="boundary")
         time_millis = timestamp_to_millis(request.time, "time")
@@ -175,7 +176,9 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
 
         for _ in range(SEARCH_COUNT_MAX):
             try:
-                response.queue_offset = search_offset(queue.units, first, time_millis, boundary, read_times)
+                runs = table.times.runs
+                found = search_offset(queue.units, first, time_millis, boundary, read_times, runs)
+                response.queue_offset, response.unproven = found.queue_offset, not found.is_proven
                 span = time_span(queue.units, first, read_times)
                 break
             except OffsetOutOfRangeError as error:

@@ -1,17 +1,23 @@
 """Finds the position in a queue that belongs to a store time.
 
-The store times of a queue rise; several messages may have the same millisecond. Units do not hold store times, so they
-are read from the log, many in one request: each round reads PROBE_COUNT positions, evenly spread over the positions that
-are left. So a million units take four rounds.
+Store times rise within a run of the log (`rising_runs.py`); several messages may have the same millisecond. Units do not hold
+store times, so they are read from the log, many in one request: each round reads PROBE_COUNT positions of a run, evenly spread
+over those that are left. So a million units take four rounds. A run whose times are not known to rise is read as a whole, up to
+LINEAR_COUNT_MAX units; of a longer one the binary search gives what it can, and the answer says that it is not proven.
 """
 
 from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import NamedTuple
 
+from consumequeue_svc.rising_runs import UNSEEN, Run
 from store.format.derived.queue_unit import QueueUnit
 from store.readers.queue_reader import QueueUnits
 
 PROBE_COUNT = 64
+# Reading so many store times takes a second or two.
+LINEAR_COUNT_MAX = 65_536
+READ_COUNT = 1_024  # in one request
 
 # Reads the store times (ms) of the records of units, in the order given. Raises a StoreError if a record is gone.
 StoreTimeReader = Callable[[Sequence[QueueUnit]], Sequence[int]]
@@ -24,9 +30,21 @@ class Boundary(Enum):
     UPPER = "last at or before"
 
 
+class FoundPosition(NamedTuple):
+    """A position, and whether it is certainly the one that was looked for."""
+
+    queue_offset: int
+    is_proven: bool
+
+
 def search_offset(
-    units: QueueUnits, log_first_offset: int, time_millis: int, boundary: Boundary, read_times: StoreTimeReader
-) -> int:
+    units: QueueUnits,
+    log_first_offset: int,
+    time_millis: int,
+    boundary: Boundary,
+    read_times: StoreTimeReader,
+    runs: Sequence[Run] = (UNSEEN,),
+) -> FoundPosition:
     """The position for a store time.
 
     LOWER: the first unit stored at or after it; the queue's max offset if there is none.
@@ -38,12 +56,53 @@ def search_offset(
         time_millis: milliseconds since 1970.
         boundary: which side.
         read_times: reads store times from the log.
+        runs: of the log, in its order.
     """
-    begin, end = units.min_offset(log_first_offset), units.end
-    minimum = begin
+    minimum, end = units.min_offset(log_first_offset), units.end
+    is_lower = boundary is Boundary.LOWER
     # The first time behind the boundary.
-    first_behind = time_millis if boundary is Boundary.LOWER else time_millis + 1
-    last_before = -1  # the last unit that is known to be before the boundary
+    first_behind = time_millis if is_lower else time_millis + 1
+    is_proven = True
+    runs = runs or (UNSEEN,)
+    order = range(len(runs)) if is_lower else range(len(runs) - 1, -1, -1)
+    for number in order:
+        run = runs[number]
+        if run.rises and (run.last_millis < first_behind if is_lower else run.first_millis >= first_behind):
+            continue
+        begin = minimum if number == 0 else max(minimum, units.min_offset(run.begin_offset))
+        stop = end if number == len(runs) - 1 else min(end, units.min_offset(runs[number + 1].begin_offset))
+        if begin >= stop:
+            continue
+        if not run.rises and stop - begin <= LINEAR_COUNT_MAX:
+            found = _read_all(units, begin, stop, first_behind, read_times, is_lower=is_lower)
+        else:
+            is_proven = is_proven and run.rises
+            found = _search(units, begin, stop, first_behind, read_times, is_lower=is_lower)
+        if found is not None:
+            return FoundPosition(found, is_proven)
+    return FoundPosition(end if is_lower else minimum, is_proven)
+
+
+def _read_all(
+    units: QueueUnits, begin: int, end: int, first_behind: int, read_times: StoreTimeReader, *, is_lower: bool
+) -> int | None:
+    """The first unit with a time from `first_behind` on, or the last with one before it."""
+    blocks = [(at, min(at + READ_COUNT, end)) for at in range(begin, end, READ_COUNT)]
+    for low, high in blocks if is_lower else reversed(blocks):
+        found = _real_units(units, range(low, high), high)
+        times = read_times([unit for _, unit in found]) if found else ()
+        fitting = [at for (at, _), time in zip(found, times, strict=True) if (time >= first_behind) == is_lower]
+        if fitting:
+            return fitting[0 if is_lower else -1]
+    return None
+
+
+def _search(
+    units: QueueUnits, begin: int, end: int, first_behind: int, read_times: StoreTimeReader, *, is_lower: bool
+) -> int | None:
+    """The same where times rise."""
+    last_before: int | None = None  # the last unit that is known to be before the boundary
+    stop = end
     while begin < end:
         step = max(1, (end - begin) // PROBE_COUNT)
         probes = _real_units(units, range(begin, end, step), end)
@@ -65,9 +124,9 @@ def search_offset(
             end = probes[behind][0]
             if _none_between(units, begin, end):
                 begin = end
-    if boundary is Boundary.LOWER:
-        return begin
-    return last_before if last_before >= 0 else minimum
+    if is_lower:
+        return begin if begin < stop and units.real_from(begin) < stop else None
+    return last_before
 
 
 def time_span(units: QueueUnits, log_first_offset: int, read_times: StoreTimeReader) -> tuple[int, int] | None:

@@ -1,9 +1,12 @@
 """What the index service answers about its summaries, so that a caller knows when a search is not necessary.
 
 An answer is true at one moment, and most of it stays true: sealed files do not change, and in a log that commitlog_svc
-writes, no later record has an earlier store time than the newest indexed one. So these files hold all records with a
-store time before `later_times_millis`.
+writes, no later record has an earlier store time than the newest indexed one and the clock, while the clock is not set back.
+So these files hold all records with a store time before `later_times_millis`.
 """
+
+import time
+from collections.abc import Callable
 
 from index_svc.index_file_set import IndexFileSet
 from reput.index.v1 import index_service_pb2 as pb
@@ -23,7 +26,13 @@ SEALED_COUNT_MAX = 1_024
 FILTER_PAGE_COUNT_MAX = 512
 
 
-def summary_of(files: IndexFileSet, progress: FollowerProgress, *, times_rise: bool) -> pb.IndexSummary | None:
+def summary_of(
+    files: IndexFileSet,
+    progress: FollowerProgress,
+    *,
+    times_rise: bool,
+    clock_millis: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+) -> pb.IndexSummary | None:
     """What the index holds; None while it is being built again.
 
     Args:
@@ -31,6 +40,7 @@ def summary_of(files: IndexFileSet, progress: FollowerProgress, *, times_rise: b
         progress: of the builder.
         times_rise: commitlog_svc writes the log. Older records may come from another clock, so the answer says nothing
             about later times until the index has caught up.
+        clock_millis: since 1970; a record of the future does not keep later records from having the time of the clock.
     """
     # Read each value before the one that limits it, so that the answer never claims more than there is. Read the newest
     # file before the sealed files: it may become one of them in between.
@@ -46,7 +56,7 @@ def summary_of(files: IndexFileSet, progress: FollowerProgress, *, times_rise: b
         return None
     summary = pb.IndexSummary(next_offset=next_offset, has_newest=span != NO_TIMES)
     if is_settled and later_times_millis > 0:
-        summary.later_times_millis = later_times_millis
+        summary.later_times_millis = min(later_times_millis, clock_millis())
     if span is not None and span != NO_TIMES:
         summary.newest_begin_time_millis, summary.newest_end_time_millis = span
     older, newer = sealed[:-SEALED_COUNT_MAX], sealed[-SEALED_COUNT_MAX:]

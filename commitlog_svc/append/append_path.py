@@ -38,6 +38,7 @@ from store.format.host import Host
 from store.format.message_id import UniqueKeyGenerator
 from store.format.record import BLANK_SIZE_BYTES
 from store.format.topic import REPLY_TOPIC_SUFFIX
+from store.store_time import next_store_time
 
 if TYPE_CHECKING:
     from commitlog_svc.append.recent_keys import RecentKeys
@@ -168,7 +169,7 @@ class AppendPath:
             properties_crc=settings.properties_crc,
             auto_create_topic=settings.auto_create_topic,
             waiting_limits=WaitingLimits(len(settings.delay_levels_millis), settings.timer_max_delay_seconds),
-            store_time_millis=lambda: max(clock_millis(), self.appender.last_store_time_millis),
+            store_time_millis=lambda: next_store_time(clock_millis(), self.appender.last_store_time_millis),
         )
         self._internal_checker = InternalChecker(
             clock_millis,

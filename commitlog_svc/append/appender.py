@@ -28,6 +28,7 @@ from store.errors import DiskFullError, FlushFailedError, InvalidArgumentError, 
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.format.record import BLANK_SIZE_BYTES, Record, encode_blank, patch_record
+from store.store_time import next_store_time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,7 +80,7 @@ class Appender:
         self._lock = threading.Lock()
         self._files_lock = threading.Lock()
         self.end_offset = end_offset
-        self.last_store_time_millis = last_store_time_millis
+        self.last_store_time_millis = self.greatest_store_time_millis = last_store_time_millis
         self.disk_full = False
         self.last_record: tuple[int, int] | None = None  # offset, size
         self._unfinished: list[tuple[int, int]] = []  # [begin, end) behind the end of the log, to be zeroed
@@ -157,7 +158,7 @@ class Appender:
             begin, end = self.end_offset, self.end_offset + batch.size_bytes
             if batch.deduplicate and (self._recent is None or batch.may_be_known(self._recent)):
                 return self._append_new(batch.prepared_records())
-            store_time_millis = max(self._clock_millis(), self.last_store_time_millis)
+            store_time_millis = next_store_time(self._clock_millis(), self.last_store_time_millis)
             if end + BLANK_SIZE_BYTES > self._file_end(begin) or not batch.place(
                 begin, store_time_millis, self._queue_offsets
             ):
@@ -167,7 +168,7 @@ class Appender:
             except BaseException:
                 batch.take_back(self._queue_offsets)
                 raise
-            self.last_store_time_millis = store_time_millis
+            self._note_time(store_time_millis)
             self.last_record = (end - batch.last_record_size_bytes, batch.last_record_size_bytes)
             self.end_offset = end
             if self._recent is not None and not batch.note(self._recent):
@@ -245,8 +246,12 @@ class Appender:
         with self._lock:
             self._queue_offsets.update(queue_offsets)
             self.last_record = last_record or self.last_record
-            self.last_store_time_millis = max(self.last_store_time_millis, last_store_time_millis)
+            self._note_time(max(self.last_store_time_millis, last_store_time_millis))
             self.end_offset = end_offset
+
+    def _note_time(self, store_time_millis: int) -> None:
+        self.last_store_time_millis = store_time_millis
+        self.greatest_store_time_millis = max(self.greatest_store_time_millis, store_time_millis)
 
     def zero_copy(self, begin_offset: int, end_offset: int) -> None:
         """Zeroes bytes of `write_copy` behind the end of the log; DiskFullError: that is done before the next write."""
@@ -337,7 +342,7 @@ class Appender:
 
     def _append(self, records: Sequence[PreparedRecord], whole_bytes: int = 0) -> list[AppendReceipt]:
         """Places and writes records; with `whole_bytes`, the size of them all, they go into one file."""
-        store_time_millis = max(self._clock_millis(), self.last_store_time_millis)
+        store_time_millis = next_store_time(self._clock_millis(), self.last_store_time_millis)
         receipts: list[AppendReceipt] = []
         runs: list[tuple[int, list[Part], int]] = []
         assigned: dict[QueueKey, int] = {}
@@ -371,7 +376,7 @@ class Appender:
         self._make_files(position)
         self._write(runs)
         self._queue_offsets.update(assigned)
-        self.last_store_time_millis = store_time_millis
+        self._note_time(store_time_millis)
         self.last_record = (receipts[-1].commit_log_offset, receipts[-1].store_size_bytes)
         self.end_offset = position
         if self._recent is not None:

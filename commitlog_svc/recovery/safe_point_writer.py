@@ -127,7 +127,7 @@ class SafePointWriter:
         assert self._commits is not None
         end_offset, last_record, queue_offsets = self._appender.snapshot()
         if end_offset != self.snapshot_offset and last_record is not None:
-            last_store_time_millis = self._appender.last_store_time_millis
+            last_store_time_millis = self._appender.greatest_store_time_millis
             last_frame = self._files.read(*last_record)
             if self._closing.is_set():
                 assert self._commits.flushed_offset >= end_offset

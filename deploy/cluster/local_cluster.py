@@ -133,7 +133,8 @@ class LocalCluster:
         """Write the status file if anything has changed."""
         pids = {name: self._pid_of_log(name) for name in self._replicas}
         roles = self._watch.roles()
-        words = role_words({name: role if pids[name] is not None else None for name, role in roles.items()})
+        roles = {name: role if pids[name] is not None else None for name, role in roles.items()}
+        words = role_words(roles, self._watch.connected())
         if not self._written and not (LEADER in words.values() and self._gateway_ready.exists()):
             return
         status = {

@@ -181,7 +181,6 @@ class Resending(Generic[Message]):
         end_millis = question.window.end_millis
         if end_millis is not None and any(letter.store_time_millis > end_millis for _, letter in letters):
             letters = [each for each in letters if each[1].store_time_millis <= end_millis]
-            next_offset = queue.end_offset  # store times rise
         sendable = [each for each in letters if each[1].topic]
         new_ids: dict[str, str] = {}
         if sendable and not question.dry_run:

@@ -37,7 +37,7 @@ from services.calling.port_calls import port_call
 from services.calling.schedule import ScheduleClient
 from services.convert import stored_message, timestamp_to_millis
 from services.serving.tls import TlsIdentity
-from store.errors import StoreCorruptedError, StoreError
+from store.errors import ServiceUnavailableError, StoreCorruptedError, StoreError
 from store.format.record import Record
 
 # The time in which a new ordinal has to answer with its name.
@@ -174,7 +174,7 @@ class RemoteQueues:
             _progress(answer),
             optional_millis(answer, "first_store_time"),
             optional_millis(answer, "last_store_time"),
-            _damage(topic, queue_id) if answer.damaged else None,
+            _damage(topic, queue_id) if answer.damaged else _falling(topic, queue_id) if answer.unproven else None,
         )
 
     @port_call("consumequeue.progress")
@@ -235,6 +235,14 @@ class RemoteKeys:
     def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
         """See the port."""
         return _progress_past(self._client, past_offset, wait_seconds, deadline)
+
+
+def _falling(topic: str, queue_id: int) -> StoreError:
+    return ServiceUnavailableError(
+        f"Store times of queue {queue_id} of topic {topic} may fall, and it has too many messages to look at each: a position "
+        "by time may be that of another message. Search by queue offsets instead.",
+        service="consumequeue",
+    )
 
 
 def _damage(topic: str, queue_id: int) -> StoreError:

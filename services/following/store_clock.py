@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable
 
+from store.store_time import AHEAD_MILLIS_MAX, next_store_time
+
 
 class StoreClock:
     """Milliseconds since 1970 that never run backwards and never jump: the time at the start, and what has passed since.
@@ -10,7 +12,7 @@ class StoreClock:
     Args:
         wall: seconds since 1970.
         rising: seconds, rising.
-        start_millis_min: a time that has certainly passed, such as that of the newest record of the log.
+        start_millis_min: the time of the newest record of the log; it counts unless it is far ahead of the wall.
     """
 
     def __init__(
@@ -21,7 +23,7 @@ class StoreClock:
     ) -> None:
         self._rising = rising
         self._began = rising()
-        self._start_millis = max(int(wall() * 1000), start_millis_min)
+        self._start_millis = next_store_time(int(wall() * 1000), start_millis_min)
 
     def millis(self) -> int:
         """Now."""
@@ -35,6 +37,8 @@ def _wall_millis() -> int:
 class DueClock:
     """The time that a record would be stored with now: that of the wall, but not before the newest record of the log.
 
+    A record that is far ahead of the wall does not count (docs/adr/0103-store-times-follow-the-clock.md).
+
     So a message that is due by this clock gets a store time that is not before its delivery. It follows the wall in both
     directions, but not back behind a record (docs/adr/0056-messages-that-wait-are-records-of-the-log.md). Thread-safe.
 
@@ -45,12 +49,14 @@ class DueClock:
 
     def __init__(self, wall_millis: Callable[[], int] = _wall_millis, newest_millis: int = 0) -> None:
         self._wall_millis = wall_millis
-        self._newest_millis = newest_millis
+        self._newest_millis = 0
+        self.see(newest_millis)
 
     def see(self, store_time_millis: int) -> None:
         """Note the store time of a record."""
-        self._newest_millis = max(self._newest_millis, store_time_millis)
+        if store_time_millis <= self._wall_millis() + AHEAD_MILLIS_MAX:
+            self._newest_millis = max(self._newest_millis, store_time_millis)
 
     def millis(self) -> int:
         """Now, since 1970."""
-        return max(self._newest_millis, self._wall_millis())
+        return next_store_time(self._wall_millis(), self._newest_millis)

@@ -61,6 +61,7 @@ _TABLE = (
     Code("LOG_TOPIC_REFUSED", _E, Kind.OTHER, "no queue can be made for it; RocketMQ does not write such records"),
     # What the store uses of RocketMQ, see docs/features.md.
     Code("STORE_FEATURE", _I, Kind.OTHER, "docs/features.md says what Reput does about it"),
+    Code("LOG_TIME_AHEAD", _W, Kind.OTHER, "a clock was wrong: queries by time and expiry take these records for new ones"),
     # The queues.
     Code("QUEUE_MISSING_UNITS", _E, Kind.DERIVED, _REBUILD),
     Code("QUEUE_BEHIND_LOG", _I, Kind.DERIVED, _CATCHES_UP),

@@ -6,6 +6,7 @@ are read before the walk over the log, because they name the offsets that the wa
 
 import json
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -27,9 +28,10 @@ from store.format.config_json import TABLES
 from store.format.delivery.config_rows import unreadable_rows
 from store.format.derived.index_layout import HEADER_SIZE, decode_index_header
 from store.format.durable_mark import DURABLE_MARK_NAME, decode_durable_mark
-from store.format.paths import checkpoint_file, config_dir, index_dir, own_state_dir, topics_file
+from store.format.paths import checkpoint_file, commit_log_dir, config_dir, index_dir, own_state_dir, topics_file
 from store.format.topic import TOPIC_NAME_SHOWN, decode_topic_rows, is_light_queue
 from store.readers.index_reader import IndexLayout
+from store.store_time import AHEAD_MILLIS_MAX
 
 REBUILD_MARK = -1
 TOPICS_NAME = "topics.json"
@@ -122,6 +124,7 @@ class StateAudit:
         self._judge_index(log, files)
         self._judge_topics(set(topics))
         self._judge_config()
+        self._judge_times(log.summary.last_store_time_millis)
         if has_abort_marker(self._fs, self._root):
             self._findings.add("ABORT_FOUND", self._root / "abort", 0, "the marker of a running store exists")
 
@@ -280,6 +283,12 @@ class StateAudit:
             "STATE_WRONG", path, 0, f"it continues at {offset}, where no record begins", commit_log_offset=offset
         )
         return False
+
+    def _judge_times(self, greatest_millis: int) -> None:
+        ahead_millis = greatest_millis - time.time_ns() // 1_000_000
+        if ahead_millis > AHEAD_MILLIS_MAX:
+            path = Path(commit_log_dir(str(self._root)))
+            self._findings.add("LOG_TIME_AHEAD", path, 0, f"a record is {ahead_millis // 1000} s ahead of the clock")
 
     def _judge_config(self) -> None:
         directory = Path(config_dir(str(self._root)))

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
+from consumequeue_svc.rising_runs import Run
 from consumequeue_svc.servicer import ConsumeQueueServicer
 from consumequeue_svc.time_search import Boundary, search_offset, time_span
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
@@ -18,6 +19,8 @@ from store.errors import OffsetOutOfRangeError
 from store.files.file_system import RealFileSystem
 from store.format.derived.queue_unit import UNIT_SIZE_BYTES
 from tests.support.dispatches import RECORD_SIZE_BYTES, make_request
+
+RISING = (Run(0, 0, 1 << 62),)
 
 BEGIN_MILLIS = 1_700_000_000_000
 BOUNDARIES = {Boundary.LOWER: pb.BOUNDARY_LOWER, Boundary.UPPER: pb.BOUNDARY_UPPER}
@@ -87,7 +90,7 @@ def test_any_time_finds_what_a_scan_of_all_messages_finds(queue):
 
         for time in times_of(messages):
             for boundary in Boundary:
-                found = search_offset(units, log_first_offset, time, boundary, read_times)
+                found = search_offset(units, log_first_offset, time, boundary, read_times, RISING).queue_offset
                 assert found == scan(kept, end, time, boundary), (time - BEGIN_MILLIS, boundary)
         span = time_span(units, log_first_offset, read_times)
         assert span == ((kept[0][1], kept[-1][1]) if kept else None)
@@ -144,7 +147,11 @@ def test_equal_stamps_over_several_files_are_told_apart_by_the_millisecond(tmp_p
     units = open_table(tmp_path, messages, 10).queue("orders", 0).units
 
     def ask(time):
-        return search_offset(units, 0, time, boundary, lambda us: [messages[u.commit_log_offset // 100][1] for u in us])
+        times = [message[1] for message in messages]
+        found = search_offset(
+            units, 0, time, boundary, lambda us: [times[u.commit_log_offset // 100] for u in us], RISING
+        )
+        return found.queue_offset
 
     lower = {9: 0, 10: 0, 11: 1, 19: 1, 20: 1, 21: 1001, 30: 1001, 31: 1002}
     upper = {9: 0, 10: 0, 11: 0, 19: 0, 20: 1000, 21: 1000, 30: 1001, 31: 1001}

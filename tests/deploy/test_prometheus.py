@@ -95,6 +95,7 @@ UNPROVOKED = OF_REPLICAS | {
     "ReputAuditFound",
     "ReputAuditStands",
     "ReputConfigDamaged",
+    "ReputLogAheadOfClock",
 }
 NAMES = ("commitlog", "consumequeue", "index", "consumer", "schedule", "gateway")  # each after those that it calls
 

@@ -256,7 +256,7 @@ class LocalPorts:
             lambda asked: [
                 self._local.log.opened.reads.get(unit.commit_log_offset).store_time_millis for unit in asked
             ],
-        )
+        ).queue_offset
         progress = self._local.queues.progress
         built = BuildProgress(max(progress.next_offset, 0), progress.log_end_offset, progress.catching_up)
         return FoundOffset(found, units.min_offset(first), units.end, built)

@@ -19,3 +19,10 @@ FOLLOWS = ReplicaRole(leads=False)
 )
 def test_one_replica_at_most_is_called_the_leader(roles, words) -> None:
     assert role_words(roles) == words
+
+
+def test_a_replica_that_the_leader_sends_nothing_to_is_not_called_a_follower() -> None:
+    """Its log is damaged, or it was refused: it answers, but holds no copy that anyone could count on."""
+    roles = {"r1": ReplicaRole(True, 3), "r2": FOLLOWS, "r3": FOLLOWS, "r4": None}
+    words = role_words(roles, {"r1": frozenset({"r2"})})
+    assert words == {"r1": "leader", "r2": "follower", "r3": "detached", "r4": "away"}

@@ -114,7 +114,7 @@ class SearchOffsetRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., boundary: _Optional[_Union[Boundary, str]] = ...) -> None: ...
 
 class SearchOffsetResponse(_message.Message):
-    __slots__ = ("queue_offset", "min_offset", "max_offset", "catching_up", "next_offset", "log_end_offset", "built_up_to_time", "first_store_time", "last_store_time", "damaged")
+    __slots__ = ("queue_offset", "min_offset", "max_offset", "catching_up", "next_offset", "log_end_offset", "built_up_to_time", "first_store_time", "last_store_time", "damaged", "unproven")
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -125,6 +125,7 @@ class SearchOffsetResponse(_message.Message):
     FIRST_STORE_TIME_FIELD_NUMBER: _ClassVar[int]
     LAST_STORE_TIME_FIELD_NUMBER: _ClassVar[int]
     DAMAGED_FIELD_NUMBER: _ClassVar[int]
+    UNPROVEN_FIELD_NUMBER: _ClassVar[int]
     queue_offset: int
     min_offset: int
     max_offset: int
@@ -135,7 +136,8 @@ class SearchOffsetResponse(_message.Message):
     first_store_time: _timestamp_pb2.Timestamp
     last_store_time: _timestamp_pb2.Timestamp
     damaged: bool
-    def __init__(self, queue_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., built_up_to_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., first_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., damaged: _Optional[bool] = ...) -> None: ...
+    unproven: bool
+    def __init__(self, queue_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., built_up_to_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., first_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., damaged: _Optional[bool] = ..., unproven: _Optional[bool] = ...) -> None: ...
 
 class GetStatusRequest(_message.Message):
     __slots__ = ("past_offset", "wait_millis")
