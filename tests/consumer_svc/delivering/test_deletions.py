@@ -1,10 +1,14 @@
 """What was deleted with a topic is not delivered when there is a topic of that name again."""
 
 from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from consumer_svc.delivering.acks import AckOutcome
 from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.delivering.pulls import PullAsk
+from store.errors import DeadlineExceededError, StoreError, UnsupportedStoreError
 from tests.consumer_svc.memory_log import LogLife, MemoryLog, contents
 
 
@@ -70,3 +74,68 @@ def test_messages_that_were_deleted_before_the_group_began_were_called_consumed(
     assert popped(life) == [b"new"]
 
     assert [track.state for track in life.tracks.track(old)] == ["SKIPPED"]
+
+
+def ask_queues_with(log: MemoryLog, monkeypatch: pytest.MonkeyPatch, failures: list[StoreError]) -> list[str]:
+    """The topics that are asked for where a deletion ends, which fails as often as there are failures."""
+    asked: list[str] = []
+    answer = log.get_units
+
+    def get_units(topic: str, *args: Any, log_first_offset: int = 0, **named: Any) -> Any:
+        if log_first_offset:
+            asked.append(topic)
+            if failures:
+                raise failures.pop()
+        return answer(topic, *args, log_first_offset=log_first_offset, **named)
+
+    monkeypatch.setattr(log, "get_units", get_units)
+    return asked
+
+
+@pytest.mark.parametrize("is_now", [False, True])
+def test_a_deletion_asked_for_a_queue_as_often_as_it_had_groups(
+    log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch, is_now: bool
+) -> None:
+    for queue_id in range(2):
+        log.send("t", b"old", queue_id)
+    for number in range(20):
+        popped(life, f"g{number}")
+    log.delete("t")
+    life.life.topics.load()
+    asked = ask_queues_with(log, monkeypatch, [])
+    if is_now:
+        life.deletions.see_now()
+    else:
+        life.deletions.see()
+
+    assert asked == ["t", "t"]
+    assert all(not queue.leases for group in life.states.groups.values() for _, queue in group.queues())
+
+
+def test_a_queue_that_could_not_be_read_ended_the_life_of_all_groups(
+    log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.send("t", b"old")
+    popped(life)
+    log.delete("t")
+    life.life.topics.load()
+    asked = ask_queues_with(log, monkeypatch, [DeadlineExceededError("the queues did not answer")])
+
+    life.deletions.see()
+    assert life.states.groups["g"].topics["t"][0].leases
+    life.deletions.see()
+    assert not life.states.groups["g"].topics["t"][0].leases
+    assert asked == ["t", "t"]
+
+
+def test_a_deleted_topic_whose_queues_are_not_served_is_passed_over(
+    log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.send("t", b"old")
+    popped(life)
+    log.delete("t")
+    asked = ask_queues_with(log, monkeypatch, [UnsupportedStoreError("batch queues are not served")])
+
+    life.deletions.see_now()
+    life.deletions.see()
+    assert asked == ["t"]
