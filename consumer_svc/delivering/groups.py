@@ -74,7 +74,10 @@ class Groups:
         with life.lock:
             before = life.states.groups.get(settings.consumer_group)
             was_enabled = before is None or before.settings.consume_enabled
-            written = life.make_group(settings, caller) if before is None else life.change([GroupSet(settings)])
+            if before is None:
+                written = life.make_group(settings, caller, may_lose=False)
+            else:
+                written = life.change([GroupSet(settings)])
             if settings.consume_enabled is was_enabled:
                 life.arrivals.note_group(settings.consumer_group, "")
             else:
@@ -115,7 +118,8 @@ class Groups:
                 changes += [Returned(ref, waiting[begin : begin + RETURNED_COUNT_MAX]) for begin in begins]
             if not changes or life.is_over:  # where nothing can be written, they end by their time
                 return
-            written = life.change(changes)
+            for change in changes:  # one by one: together they may be more than the log takes in one record
+                written = life.change([change])
             for ref in {change.queue for change in changes if isinstance(change, Returned)}:
                 life.note_again(ref)
         wait_for(written)

@@ -210,15 +210,15 @@ class Life:
         """
         group = self.states.groups.get(name)
         if group is None:
-            self.make_group(GroupSettings(name), caller)
+            self.make_group(GroupSettings(name), caller, may_lose=True)
             group = self.states.groups[name]
         return group
 
-    def make_group(self, settings: GroupSettings, caller: str) -> "Future[int]":
-        """Make a group that is unknown; done when that is in the log. Errors as `group`; the caller holds `lock`."""
+    def make_group(self, settings: GroupSettings, caller: str, *, may_lose: bool) -> "Future[int]":
+        """Make a group that is unknown; see `change`. Errors as `group`; the caller holds `lock`."""
         check_group_name(settings.consumer_group)
         self._shares.check(settings.consumer_group, caller)
-        return self.change([GroupSet(settings, caller)], may_lose=True)
+        return self.change([GroupSet(settings, caller)], may_lose=may_lose)
 
     def check_room(self, name: str) -> None:
         """Raise InvalidArgumentError when the group has too many queues to get another; the caller holds `lock`."""

@@ -1,7 +1,7 @@
 """One client takes all it can, and the others still get what they need: groups and locks."""
 
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +10,9 @@ from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.queue_locks import LOCK_SECONDS, QueueLocks
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import QueueRef
+from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.message.v1.message_pb2 import FLUSH_MODE_UNSPECIFIED, AppendResult, FlushMode
 from services.serving.admission.shares import KEPT_ADDRESS_DIVISOR, KEPT_CLIENT_DIVISOR
 from store.errors import GroupNotFoundError, InvalidArgumentError, ResourceBusyError
 from tests.consumer_svc.memory_log import LogLife, MemoryLog
@@ -242,3 +244,18 @@ def test_a_lock_that_another_client_takes_over_counts_in_its_own_share(locks: An
     locks.clock.now += LOCK_SECONDS
     assert locks.lock("second", [ref], renew=False, was_consumed=lambda _: False, caller=VICTIM) == [ref]
     assert takes_all(locker(locks, ATTACKER, "a")) == 20
+
+
+def test_a_power_cut_lost_a_group_that_an_operator_had_made(
+    log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[FlushMode] = []
+    append = log.append
+
+    def noting(epoch: int, records: Sequence[InternalRecord], flush: FlushMode) -> Sequence[AppendResult]:
+        modes.append(flush)
+        return append(epoch, records, flush)
+
+    monkeypatch.setattr(log, "append", noting)
+    life.groups.update(GroupSettings("disabled", consume_enabled=False), VICTIM)
+    assert modes == [FLUSH_MODE_UNSPECIFIED]

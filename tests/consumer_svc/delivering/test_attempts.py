@@ -6,9 +6,9 @@ import pytest
 
 from consumer_svc.clients import Clients
 from consumer_svc.delivering.groups import RELEASED_COUNT_MAX
-from consumer_svc.delivering.picks import PopAsk
+from consumer_svc.delivering.picks import MESSAGE_GROUP_LENGTH_MAX, PopAsk
 from consumer_svc.state.group_states import GroupSettings
-from consumer_svc.state.queue_state import QueueRef
+from consumer_svc.state.queue_state import HandedOut, Lease, QueueRef
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import ReceiptHandleNotFoundError
 from tests.consumer_svc.memory_log import LogLife, ManualClock, MemoryLog, contents
@@ -212,3 +212,26 @@ def test_a_track_of_a_message_that_no_program_got_says_that_it_was_not_consumed(
     life.groups.end_client("g", "c")
     (track,) = life.tracks.track(sent)
     assert (track.state, track.attempts) == ("NOT_CONSUMED", 0)
+
+
+def test_the_end_of_a_client_with_much_in_flight_was_one_record_that_the_log_refuses(
+    log: MemoryLog, life: LogLife
+) -> None:
+    queue_count, lease_count, size_bytes_max = 60, 1_000, 4 << 20
+    life.groups.update(GroupSettings("g", ordered=True))
+    with life.life.lock:
+        for queue_id in range(queue_count):
+            leases = [
+                Lease(
+                    at, 1, 0, 1, 1, client_id="c", message_group=f"{queue_id}-{at}".rjust(MESSAGE_GROUP_LENGTH_MAX, "x")
+                )
+                for at in range(lease_count)
+            ]
+            life.states.queue(QueueRef("g", "t", queue_id)).apply(HandedOut(QueueRef("g", "t", queue_id), 1, leases))
+    before = len(log.requests)
+
+    life.groups.end_client("g", "c")
+
+    sizes = [sum(record.ByteSize() for record in request) for request in log.requests[before:]]
+    assert sum(sizes) > size_bytes_max > max(sizes)
+    assert sum(len(queue.waiting) for _, queue in life.states.groups["g"].queues()) == queue_count * lease_count
