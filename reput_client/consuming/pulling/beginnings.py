@@ -50,6 +50,7 @@ class Beginnings:
         self._membership = membership
         self._start_from = start_from
         self._begun: set[str] = set()
+        self._decided: Offsets = {}  # where the group begins, as long as not all of it is kept: a shard did not answer
         self._left: Offsets = {}
 
     def leave(self, queue: MessageQueue, done_offset: int) -> None:
@@ -65,11 +66,13 @@ class Beginnings:
         """
         committed = self._committed()
         missing = {queue.topic for queue in queues if queue not in committed}
-        starts: Offsets = {}
+        starts = dict(self._decided)
         for topic in sorted(missing):
             starts |= self._starts(topic, queues, committed)
         if starts and not self._membership.is_broadcast:
+            self._decided = starts
             self._keep(starts)
+            self._decided = {}
             committed = self._committed()
         self._begun |= missing
         return {queue: (committed.get(queue, starts.get(queue, 0)), committed.get(queue)) for queue in queues}
@@ -81,11 +84,13 @@ class Beginnings:
         """A position for the queues of a topic that have none: of those that are wanted, or of all when the group begins."""
         wanted = {queue for queue in queues if queue.topic == topic}
         start = self._start_from
-        if topic in self._begun | self._membership.absent or any(queue.topic == topic for queue in committed):
+        begun = self._begun | self._membership.absent | {queue.topic for queue in self._decided}
+        if topic in begun or any(queue.topic == topic for queue in committed):
             start = StartFrom.FIRST
         else:
             wanted.update(queue for queue in self._membership.known if queue.topic == topic)
-        return {queue: self._membership.start_offset(queue, start) for queue in sorted(wanted - committed.keys())}
+        missing = sorted(wanted - committed.keys() - self._decided.keys())
+        return {queue: self._membership.start_offset(queue, start) for queue in missing}
 
     def _keep(self, starts: Offsets) -> None:
         parts: dict[tuple[str, str], list[QueuePosition]] = {}

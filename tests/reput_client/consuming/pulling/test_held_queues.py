@@ -327,6 +327,33 @@ def test_a_queue_of_another_member_was_begun_anew_when_it_changed_hands(shards: 
     assert begun_at(other) == {SECOND: 4}
 
 
+@pytest.mark.parametrize("with_new_queue", [False, True])
+def test_a_shard_that_was_away_when_the_group_began_was_read_from_its_first_message(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch, with_new_queue: bool
+) -> None:
+    shards.known, shards.ends = [FIRST, SECOND], {FIRST: 7, SECOND: 4}
+    held = make(shards, "one", ordered=False, start=StartFrom.LAST)
+    commit = shards.commit_offsets
+
+    def near_is_away(group: str, positions: Sequence[QueuePosition], *, begins: bool = False) -> None:
+        if any(each.broker_name == "near" for each in positions):
+            raise ServiceUnavailableError("near is away")
+        commit(group, positions, begins=begins)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shards, "commit_offsets", near_is_away)
+        with pytest.raises(ServiceUnavailableError):
+            held.rebalance(BOTH)
+    later = MessageQueue("T", "near", 1)
+    shards.ends = {FIRST: 9, SECOND: 9, later: 2}
+    share = BOTH | {later} if with_new_queue else BOTH
+    shards.known = sorted(share)
+    held.rebalance(share)
+
+    begun = {FIRST: 7, SECOND: 4} | ({later: 0} if with_new_queue else {})
+    assert begun_at(held) == shards.positions == begun
+
+
 def test_a_member_that_commits_by_hand_began_anew_at_each_start(shards: Shards) -> None:
     shards.known, shards.ends = [FIRST], {FIRST: 7}
     make(shards, "one", ordered=False, start=StartFrom.LAST, commits=0.0).rebalance(frozenset({FIRST}))
