@@ -15,7 +15,7 @@ from gateway.groups.asking import (
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import Position, Reset, ResetQuestion, ResetTo
 from gateway.ports.shard import Shard
-from gateway.ports.shards import Shards, require_queue
+from gateway.ports.shards import Shards, require_queue, require_queues
 from gateway.queries.limits import QUEUE_OFFSET_MAX, check_not_negative, check_topic
 from store.errors import (
     GroupNotFoundError,
@@ -80,8 +80,11 @@ def commit_positions(
     shard_deadline = deadline.for_one_of(len(named))
 
     def require(shard: Shard[object]) -> None:
-        for topic, queue_id in {(each.topic, each.queue_id) for each in by_shard[shard.broker_name]}:
-            require_queue(shard, topic, queue_id, shard_deadline)
+        queue_ids: dict[str, set[int]] = {}
+        for each in by_shard[shard.broker_name]:
+            queue_ids.setdefault(each.topic, set()).add(each.queue_id)
+        for topic, of_topic in queue_ids.items():
+            require_queues(shard, topic, of_topic, shard_deadline)
 
     for answer in shards.fan_out.ask(named, require):
         if isinstance(answer, StoreError):

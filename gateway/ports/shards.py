@@ -1,6 +1,6 @@
 """The shards of a gateway: choosing one by name, and whether a topic is known to any."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Generic, Protocol
 
 from gateway.ports.deadline import Deadline
@@ -114,13 +114,19 @@ def has_unwritten_queue(shard: Shard[object], topic: str, queue_id: int, deadlin
 
 
 def require_queue(shard: Shard[object], topic: str, queue_id: int, deadline: Deadline) -> None:
-    """TopicNotFoundError or QueueNotFoundError for a queue that a shard neither has nor is configured to have.
+    """As `require_queues`."""
+    require_queues(shard, topic, {queue_id}, deadline)
+
+
+def require_queues(shard: Shard[object], topic: str, queue_ids: Set[int], deadline: Deadline) -> None:
+    """TopicNotFoundError or QueueNotFoundError for queues that a shard neither has nor is configured to have.
 
     A shard that cannot tell now raises nothing.
     """
     try:
-        if all(queue.queue_id != queue_id for queue in shard.queues.list_queues(topic, deadline)):
-            has_unwritten_queue(shard, topic, queue_id, deadline)
+        missing = queue_ids - {queue.queue_id for queue in shard.queues.list_queues(topic, deadline)}
+        if missing:  # queues are configured from 0 on
+            has_unwritten_queue(shard, topic, max(missing), deadline)
     except (TopicNotFoundError, QueueNotFoundError):
         raise
     except StoreError:

@@ -191,6 +191,20 @@ def test_positions_are_set_in_the_shards_they_name_and_nothing_is_set_when_one_i
     ]
 
 
+def test_positions_listed_the_queues_of_their_topic_once_for_each_position(shards, near, deadline, monkeypatch):
+    near.memory.topics["T"] = 200
+    listed = []
+    list_queues = near.memory.list_queues
+    monkeypatch.setattr(
+        near.memory, "list_queues", lambda topic, within: listed.append(topic) or list_queues(topic, within)
+    )
+
+    commit_positions(shards, "g", [("near", Position("T", number, 0)) for number in range(200)], deadline)
+
+    assert listed == ["T"]
+    assert len([key for key in near.held if key[1] == "T"]) == 200
+
+
 def test_a_reset_goes_to_every_shard_that_has_the_topic(shards, near, far, deadline):
     del far.held["g", "T", 0]
 
