@@ -17,7 +17,7 @@ from pathlib import Path
 
 from commitlog_svc.timer_log_files import TimerLogFiles, TimerLogWriting
 from store.errors import InvalidArgumentError
-from store.files.config_file import ConfigFile, check_json, read_config_file, replace_config_file, tell
+from store.files.config_file import ConfigFile, RememberedCheck, check_json, read_config_file, replace_config_file, tell
 from store.files.file_system import FileSystem
 from store.format.delivery.config_rows import unreadable_rows, with_rows_of
 from store.format.delivery.timer_files import check_timer_page
@@ -71,7 +71,8 @@ class ConfigFiles:
         self.timer_log = timer_log
         self.on_written: Callable[[str], None] = _nobody
         self.problems: dict[str, str] = {}
-        self._sound: dict[str, int] = {}  # hashes of contents that need not be looked at again
+        self._check = RememberedCheck(_check_content)
+        self._rows_sound: dict[str, int] = {}  # hashes of contents whose rows need not be looked at again
         self._lock = threading.Lock()  # two writers of a file would share its temporary file
 
     def look(self) -> None:
@@ -126,6 +127,7 @@ class ConfigFiles:
     def _replace(self, name: str, content: bytes) -> None:
         path, has_backup = self._directory / name, name in BACKED_UP_NAMES
         with self._lock:
+            self._check.trust(content, name)
             if not replace_config_file(self._fs, path, content, self._check, has_backup=has_backup):
                 return
         self.on_written(name)
@@ -136,16 +138,12 @@ class ConfigFiles:
         is_json = name != TIMER_CHECK
         return read_config_file(self._fs, path, self._check, has_backup=has_backup, is_json=is_json)
 
-    def _check(self, data: bytes, name: str) -> None:
-        if self._sound.get(name) != hash(data):  # a large file is read often
-            check_timer_page(data) if name == TIMER_CHECK else check_json(data, name)
-
     def _with_rows_of_backup(self, name: str, found: ConfigFile) -> ConfigFile:
-        if found.content is None or self._sound.get(name) == hash(found.content):
+        if found.content is None or self._rows_sound.get(name) == hash(found.content):
             return found
         rows = unreadable_rows(name, found.content)
         if not rows:
-            self._sound[name] = hash(found.content)
+            self._rows_sound[name] = hash(found.content)
             return found
         shown = ", ".join(f"{row[:ROW_SHOWN]!r} ({why})" for row, why in list(rows.items())[:ROWS_SHOWN_MAX])
         words = f"config/{name} has rows that cannot be read ({len(rows)}: {shown})"
@@ -153,6 +151,10 @@ class ConfigFiles:
         content, taken = with_rows_of(name, found.content, backup, rows)
         words += f"; {taken} of them are taken from {name}.bak" if taken else "; the others are used"
         return ConfigFile(content, f"{found.problem}; {words}" if found.problem else words, found.is_backup)
+
+
+def _check_content(data: bytes, name: str) -> None:
+    check_timer_page(data) if name == TIMER_CHECK else check_json(data, name)
 
 
 class ConfigFileWriting:

@@ -19,7 +19,7 @@ import structlog
 
 from commitlog_svc.append.topics.topic_change import TopicChange
 from store.errors import TopicExistsError, TopicNotFoundError
-from store.files.config_file import ConfigFile, read_config_file, replace_config_file, tell
+from store.files.config_file import ConfigFile, RememberedCheck, read_config_file, replace_config_file, tell
 from store.files.file_system import FileSystem
 from store.format import paths
 from store.format.topic import (
@@ -71,6 +71,7 @@ class TopicTable:
 
     def __init__(self, fs: FileSystem, root: Path, default_queue_count: int, clock_millis: Callable[[], int]) -> None:
         self._fs = fs
+        self._check = RememberedCheck()
         self._path = Path(paths.topics_file(str(root)))
         self._default_queue_count = default_queue_count
         self._clock_millis = clock_millis
@@ -109,7 +110,7 @@ class TopicTable:
         """Replaces the file by that of another replica; errors as `create`, StoreCorruptedError."""
         rows, deleted = decode_topic_rows(content), decode_deleted_topics(content)
         with self._lock:
-            replace_config_file(self._fs, self._path, content)
+            replace_config_file(self._fs, self._path, content, self._check)
             self._use(rows, deleted)
 
     def read(self) -> bytes | None:
@@ -117,7 +118,7 @@ class TopicTable:
         return self._read().content
 
     def _read(self) -> ConfigFile:
-        return read_config_file(self._fs, self._path)
+        return read_config_file(self._fs, self._path, self._check)
 
     def find(self, topic: str) -> TopicConfig | None:
         """The topic's configuration, or None when it has none."""
@@ -294,7 +295,7 @@ class TopicTable:
         rows = decode_topic_rows(data)
         with self._lock:
             if rows != (self._topics, self._unreadable):
-                replace_config_file(self._fs, self._path, data)
+                replace_config_file(self._fs, self._path, data, self._check)
                 self._use(rows, decode_deleted_topics(data))
 
     def all(self) -> list[TopicConfig]:
@@ -313,7 +314,8 @@ class TopicTable:
         encoded = encode_topic_table(
             table, previous, rows.unreadable, time_millis=self._clock_millis(), deleted=deleted
         )
-        replace_config_file(self._fs, self._path, encoded)
+        self._check.trust(encoded, self._path.name)
+        replace_config_file(self._fs, self._path, encoded, self._check)
         self._use(rows, deleted)
         self.on_written()
 

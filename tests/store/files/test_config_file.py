@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from store.files.config_file import read_config_file, replace_config_file
+from store.files.config_file import RememberedCheck, read_config_file, replace_config_file
 from store.files.file_system import RealFileSystem
 from store.format.config_json import TABLES, load_document
 
@@ -100,3 +100,24 @@ def test_a_damaged_file_is_kept_aside_and_never_becomes_the_bak(tmp_path: Path) 
 def test_numbers_as_keys_are_quoted_and_texts_that_look_like_them_stay() -> None:
     text = rb'{"a,1:b":"{2:\"",{3:4},5:6}'.replace(b"{3:4}", b'"c":{3:4}')
     assert load_document(text) == {"a,1:b": '{2:"', "c": {"3": 4}, "5": 6}
+
+
+def test_a_large_file_that_is_written_often_is_not_parsed_at_each_write(tmp_path: Path) -> None:
+    looks: list[bytes] = []
+
+    def look(data: bytes, name: str) -> None:
+        looks.append(data)
+        load_document(data, name)
+
+    path, check = tmp_path / NAME, RememberedCheck(look)
+    path.write_bytes(SOUND)
+    assert read_config_file(FS, path, check).content == SOUND
+    for number in range(5):
+        content = b'{"offsetTable":{"T@g":{"0":%d}}}' % number
+        check.trust(content, NAME)
+        assert replace_config_file(FS, path, content, check)
+        assert read_config_file(FS, path, check).content == content
+    assert looks == [SOUND]
+    assert path.with_name(f"{NAME}.bak").read_bytes() == b'{"offsetTable":{"T@g":{"0":3}}}'
+    path.write_bytes(SOUND[:-1])
+    assert read_config_file(FS, path, check).is_backup
