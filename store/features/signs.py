@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from store.errors import StoreCorruptedError
-from store.files.config_file import read_config_file
+from store.files.config_file import BACKUP_SUFFIX, read_config_file
 from store.files.file_system import FileSystem
+from store.files.json_state import NoRegularFileError, read_bytes
 from store.format import paths
 from store.format.config_json import load_document
-from store.format.topic import decode_topic_rows, is_light_queue
+from store.format.topic import MESSAGE_TYPE_ATTRIBUTE, decode_topic_rows, is_light_queue
 
 # Directories in which the mere presence of a name is a sign.
 LISTED = (
@@ -31,6 +32,14 @@ LISTED = (
     "consumequeue_ext",
     "tieredstore",
 )
+# Attributes of topics that are signs. Their values are looked for first: a table of 100,000 topics without any is not decoded.
+TOPIC_ATTRIBUTES = (
+    ("queue.type", "BatchCQ"),
+    ("cleanup.policy", "COMPACTION"),
+    (MESSAGE_TYPE_ATTRIBUTE, "LITE"),
+    (MESSAGE_TYPE_ATTRIBUTE, "PRIORITY"),
+)
+_ATTRIBUTE_VALUES = (*(value.encode() for _, value in TOPIC_ATTRIBUTES), b"\\u")
 # Of a directory with more names no more are looked at.
 NAME_COUNT_MAX = 1_000_000
 
@@ -46,7 +55,7 @@ class StoreSigns:
         queue_folders: names in `consumequeue/` that are no folder of an ordinary topic: `%LMQ%...`, files of RocksDB.
         dledger: `dledger-NAME/data` directories with content, as paths under the root.
         rocksdb_files: files of `rocksdbstore/` that hold data: every 5.5 makes the database, and leaves it empty by default.
-        topics: attributes of each configured topic that has any.
+        topics: of each configured topic that has any of TOPIC_ATTRIBUTES: its attributes.
         static_topics: topics of `topicQueueMapping.json`.
     """
 
@@ -78,7 +87,7 @@ def read_signs(fs: FileSystem, root: Path) -> StoreSigns:
             f"{name}/data" for name in names if name.startswith("dledger-") and _listdir(fs, root / name / "data")
         ),
         rocksdb_files=tuple(_data_files(fs, root / "rocksdbstore")),
-        topics={name: row for name, row in rows.items() if row},
+        topics={name: row for name, row in rows.items() if not row.items().isdisjoint(TOPIC_ATTRIBUTES)},
         static_topics=tuple(_static_topics(fs, config)),
     )
 
@@ -89,11 +98,21 @@ def _listdir(fs: FileSystem, directory: Path) -> list[str]:
 
 def _topic_rows(fs: FileSystem, config: Path) -> Mapping[str, Mapping[str, str]]:
     """The attributes of each topic, of what is used of the file; see config_file.py."""
+    path = config / "topics.json"
     with suppress(StoreCorruptedError, OSError):
-        content = read_config_file(fs, config / "topics.json").content
+        files = (path, path.with_name(path.name + BACKUP_SUFFIX))
+        if not any(value in data for file in files if (data := _bytes(fs, file)) for value in _ATTRIBUTE_VALUES):
+            return {}
+        content = read_config_file(fs, path).content
         if content:
             return {topic: row.attributes for topic, row in decode_topic_rows(content).topics.items()}
     return {}
+
+
+def _bytes(fs: FileSystem, path: Path) -> bytes | None:
+    with suppress(NoRegularFileError, OSError):
+        return read_bytes(fs, path)
+    return None
 
 
 def _data_files(fs: FileSystem, directory: Path) -> list[str]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from store.features.signs import StoreSigns
+from store.features.signs import TOPIC_ATTRIBUTES, StoreSigns
 from store.format.topic import MESSAGE_TYPE_ATTRIBUTE, is_light_queue
 
 QUEUE_TYPE_ATTRIBUTE = "queue.type"
@@ -139,7 +139,8 @@ def _of_topic(topic: str, feature: Feature) -> str:
 
 
 def _with_attribute(name: str, value: str) -> Find:
-    """Topics whose attribute has that value, as RocketMQ compares it."""
+    """Topics whose attribute has that value, as RocketMQ compares it; one of TOPIC_ATTRIBUTES."""
+    assert (name, value) in TOPIC_ATTRIBUTES
     return lambda signs: sorted(topic for topic, row in signs.topics.items() if row.get(name) == value)
 
 

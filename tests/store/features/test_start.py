@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from store.errors import UnsupportedStoreError
+from store.features.signs import read_signs
 from store.features.start import refuse_unsupported
 from store.features.table import FEATURES, Verdict, closed_topics, hidden_queues
 from store.files.file_system import RealFileSystem
@@ -147,3 +148,21 @@ def test_an_empty_directory_is_refused_where_no_store_can_begin(tmp_path: Path) 
     refuse_unsupported(RealFileSystem(), tmp_path)
     with pytest.raises(UnsupportedStoreError, match="nothing to serve read-only"):
         refuse_unsupported(RealFileSystem(), tmp_path, may_be_empty=False)
+
+
+def test_attributes_of_topics_that_are_no_sign_cost_no_look_at_each_topic(tmp_path: Path) -> None:
+    make(tmp_path)
+    configure(tmp_path, Plain={}, Normal={"message.type": "NORMAL"}, Other={"cleanup.policy": "DELETE"})
+    assert read_signs(RealFileSystem(), tmp_path).topics == {}
+    configure(tmp_path, Plain={}, Normal={"message.type": "NORMAL"}, Light={"message.type": "LITE"})
+    assert read_signs(RealFileSystem(), tmp_path).topics == {"Light": {"message.type": "LITE"}}
+
+
+def test_an_attribute_that_only_the_bak_of_a_damaged_table_has_is_a_sign(tmp_path: Path) -> None:
+    configure(make(tmp_path), Batch={"queue.type": "BatchCQ"})
+    table = tmp_path / "config/topics.json"
+    table.rename(table.with_name("topics.json.bak"))
+    table.write_bytes(bytes(64))
+    assert names_of(tmp_path)["batch-queues"] == ("Batch",)
+    table.write_text(table.with_name("topics.json.bak").read_text().replace("BatchCQ", "\\u0042atchCQ"))
+    assert names_of(tmp_path)["batch-queues"] == ("Batch",)
