@@ -84,6 +84,7 @@ class FollowedFiles(ABC, Generic[Files]):
         self._servicer = servicer
         self._checkpoint = Path(own_state_dir(str(root), name)) / "checkpoint.json"
         self._aside_folder = builder_folder(root, name)
+        self._aside: Aside | None = None
         # A running commit log has the marker as its own, and may have started before: it says what it found.
         self._has_no_marker = not has_abort_marker(fs, root)
         self.on_flushed: Callable[[int, int | None], None] | None = None
@@ -105,14 +106,16 @@ class FollowedFiles(ABC, Generic[Files]):
         return self._has_no_marker or log.stopped_cleanly
 
     def aside(self) -> Aside:
-        """Where the builder of a life keeps what the log does not explain; each move is logged."""
+        """Where the builder keeps what the log does not explain: a folder for each start. Each move is logged."""
 
         def tell(path: Path, kept: Path, why: str) -> None:
             names = (str(each.relative_to(self._root)) for each in (path, kept))
             moved, kept_in = (name.encode(errors="backslashreplace").decode() for name in names)
             _log.warning("store.moved_aside", follower=self._name, path=moved, kept_in=kept_in, reason=why)
 
-        return Aside(self._fs, self._root, self._aside_folder, tell=tell)
+        if self._aside is None:
+            self._aside = Aside(self._fs, self._root, self._aside_folder, tell=tell)
+        return self._aside
 
     def aside_words(self) -> str:
         """What the status says about what was moved aside; empty when nothing is kept."""

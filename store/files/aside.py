@@ -3,8 +3,8 @@
     reput/fsck/<n>/PATH               what `reput fsck --repair` replaced
     reput/aside/<component>/<n>/PATH  what a builder found and the log does not explain
 
-Each repair, and each life of a builder, has a number of its own. A file keeps its path below that folder. Each move is on the
-disk, in both directories, before the next step. RocketMQ does not read `reput/`. docs/fsck.md says how to bring a file back.
+Each repair, and each process of a builder, has a number of its own. A file keeps its path below that folder. Each move is on
+the disk, in both directories, before the next step. RocketMQ does not read `reput/`. docs/fsck.md says how to bring a file back.
 """
 
 import errno
@@ -37,7 +37,7 @@ def _nobody(_path: Path, _kept: Path, _why: str) -> None:
 
 
 class Aside:
-    """The folder of one repair or one life, made when it is first needed.
+    """The folder of one repair or one process, made when it is first needed.
 
     Args:
         fs: the file system.
@@ -73,9 +73,12 @@ class Aside:
         """
         if self._directory is None:
             used = _numbers(self._fs, self._base)
-            if len(used) >= FOLDER_COUNT_MAX:
+            last = max(used, default=0)
+            # One that a full disk left empty is used, so that tries do not use up the numbers.
+            is_free = last and _holds_nothing(self._fs, self._base / str(last))
+            if not is_free and len(used) >= FOLDER_COUNT_MAX:
                 raise self._full(f"it has {len(used)} folders")
-            self._directory = self._base / str(max(used, default=0) + 1)
+            self._directory = self._base / str(last if is_free else last + 1)
             self._fs.mkdirs(self._directory)
         return self._directory
 
@@ -99,9 +102,11 @@ class Aside:
             if error.errno != errno.EXDEV or not self._fs.is_file(path):
                 raise
             self._copy(path, target, 0, None, is_whole=True)  # its folder lies on another disk than `reput/`
+            self._fs.fsync_dir(target.parent)
             self._fs.unlink(path)
         self._fs.fsync_dir(target.parent)
         self._fs.fsync_dir(path.parent)
+        self._note(target)
         self._tell(path, target, why)
 
     def copy(self, path: Path, *, begin: int = 0, end: int | None = None, suffix: str = "", why: str = "") -> None:
@@ -113,13 +118,18 @@ class Aside:
         target = self._target(path, suffix)
         self._copy(path, target, begin, end)
         self._fs.fsync_dir(target.parent)
+        self._note(target)
         self._tell(path, target, why)
+
+    def _note(self, target: Path) -> None:
+        self.moved.append(str(target.relative_to(self.directory)))
 
     def _copy(self, path: Path, target: Path, begin: int, end: int | None, *, is_whole: bool = False) -> None:
         source = self._fs.open(path, os.O_RDONLY)
         try:
             stop = self._fs.stat_size(path) if end is None else end
             fd = self._fs.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            is_done = False
             try:
                 for position in range(begin, stop, COPY_BYTES):
                     data = self._fs.pread(source, min(COPY_BYTES, stop - position), position).rstrip(b"\0")
@@ -128,8 +138,11 @@ class Aside:
                 if is_whole:
                     self._fs.ftruncate(fd, stop)
                 self._fs.fdatasync(fd)
+                is_done = True
             finally:
                 self._fs.close(fd)
+                if not is_done:  # the next try must find room, and no half of a file
+                    self._fs.unlink(target)
         finally:
             self._fs.close(source)
 
@@ -144,7 +157,6 @@ class Aside:
             number += 1
             target = target.with_name(f"{inside.name}{suffix}.{number}")
         self._fs.mkdirs(target.parent)
-        self.moved.append(str(target.relative_to(self.directory)))
         return target
 
     def _full(self, what: str) -> DiskFullError:
@@ -158,6 +170,12 @@ class Aside:
 def kept_count(fs: FileSystem, base: Path) -> int:
     """How many folders with something moved aside there are below `base`, which nobody has removed."""
     return len(_numbers(fs, base))
+
+
+def _holds_nothing(fs: FileSystem, directory: Path) -> bool:
+    return all(
+        fs.is_dir(path) and _holds_nothing(fs, path) for path in (directory / name for name in fs.listdir(directory))
+    )
 
 
 def _numbers(fs: FileSystem, base: Path) -> list[int]:

@@ -217,6 +217,7 @@ def test_a_file_of_consume_queue_ext_that_a_broker_wrote_is_moved_aside(tmp_path
 def test_a_full_folder_of_what_was_moved_aside_stops_the_builder_with_words_and_removes_nothing(tmp_path: Path) -> None:
     for number in range(FOLDER_COUNT_MAX):
         (tmp_path / f"reput/aside/consumequeue/{number + 1}").mkdir(parents=True)
+        (tmp_path / f"reput/aside/consumequeue/{number + 1}/kept").touch()
     path = write_queue(tmp_path, "ghost", [0])
     builder = open_builder(tmp_path)
     with pytest.raises(DiskFullError, match="look at them, then remove"):

@@ -1,0 +1,54 @@
+"""What is kept aside is kept once, and whole; a disk without room costs neither numbers nor halves of files."""
+
+from pathlib import Path
+
+import pytest
+
+from store.errors import DiskFullError
+from store.files.aside import FOLDER_COUNT_MAX, Aside, builder_folder
+from store.files.file_system import RealFileSystem
+
+
+class NarrowFileSystem(RealFileSystem):
+    """A disk that takes so many writes more."""
+
+    def __init__(self, write_count: int) -> None:
+        super().__init__()
+        self.write_count = write_count
+
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
+        """See FileSystem."""
+        if not self.write_count:
+            raise DiskFullError("no room", directory="/")
+        self.write_count -= 1
+        super().pwrite(fd, data, position)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_tries_on_a_full_disk_use_up_neither_room_nor_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "consumequeue/T/0/00000000000000000000"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"units")
+    folder = builder_folder(tmp_path, "consumequeue")
+    fs = NarrowFileSystem(0)
+    for _ in range(FOLDER_COUNT_MAX + 1):  # each a life that ends here, and is tried again
+        with pytest.raises(DiskFullError):
+            Aside(fs, tmp_path, folder).copy(path)
+    assert files_of(folder) == {}
+    fs.write_count = 1
+    aside = Aside(fs, tmp_path, folder)
+    aside.copy(path)
+    assert files_of(folder) == {"1/consumequeue/T/0/00000000000000000000": b"units"}
+    assert aside.moved == ["consumequeue/T/0/00000000000000000000"]
+
+
+def test_the_next_start_takes_another_number_than_one_that_keeps_something(tmp_path: Path) -> None:
+    folder = builder_folder(tmp_path, "index")
+    for content in (b"first", b"second"):
+        (tmp_path / "index").mkdir(exist_ok=True)
+        (tmp_path / "index/20260101000000000").write_bytes(content)
+        Aside(RealFileSystem(), tmp_path, folder).move(tmp_path / "index/20260101000000000")
+    assert files_of(folder) == {"1/index/20260101000000000": b"first", "2/index/20260101000000000": b"second"}
