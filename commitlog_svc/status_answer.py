@@ -13,7 +13,10 @@ from reput.commitlog.v1.replication_pb2 import Epoch
 from services.convert import millis_to_timestamp
 from store.features.table import FoundFeature
 
-FEATURE_PLACE_COUNT_MAX = 10_000  # of one feature; names of 255 characters make 2.6 MB
+# Of one feature that hides queues: followers must know them all; names of 255 characters make 2.6 MB.
+HIDDEN_TOPIC_COUNT_MAX = 10_000
+# Of another one: the status is asked for every second, and a store may have a million light queues.
+PLACE_COUNT_MAX = 100
 EPOCH_COUNT_MAX = 64  # enough to find where two logs of one shard have parted, unless one was away for so many leaders
 
 
@@ -103,10 +106,11 @@ def _add_log(answer: pb.GetStatusResponse, log: CommitLog) -> None:
 
 
 def _feature(found: FoundFeature) -> pb.StoreFeature:
+    count_max = HIDDEN_TOPIC_COUNT_MAX if found.feature.hides_queues else PLACE_COUNT_MAX
     return pb.StoreFeature(
         name=found.feature.name,
         verdict=found.feature.verdict,
-        where=found.evidence[:FEATURE_PLACE_COUNT_MAX],
+        where=found.evidence[:count_max],
         text=found.text,
         hides_queues=found.feature.hides_queues,
     )

@@ -4,6 +4,7 @@ Queues of a broker that no record states as its own are left alone: they are not
 written or removed. See `unexplained.py`.
 """
 
+import heapq
 import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -238,11 +239,12 @@ class ConsumeQueueTable:
         """Which queues are left alone, and what that means; empty for none."""
         if not self.left_alone:
             return ""
-        names = sorted(f"{topic[:TOPIC_NAME_SHOWN]}/{queue_id}" for topic, queue_id in self.left_alone)
-        shown = ", ".join(names[:LEFT_ALONE_COUNT_SHOWN])
+        queues = list(self.left_alone)  # the builder may change it meanwhile
+        first = heapq.nsmallest(LEFT_ALONE_COUNT_SHOWN, queues)  # of up to a million
+        shown = ", ".join(f"{topic[:TOPIC_NAME_SHOWN]}/{queue_id}" for topic, queue_id in first)
         return (
-            f"{len(names)} queues of RocketMQ's multi-dispatch (LMQ) are left alone: neither built, nor served, nor removed "
-            f"({shown}{', ...' if len(names) > LEFT_ALONE_COUNT_SHOWN else ''})"
+            f"{len(queues)} queues of RocketMQ's multi-dispatch (LMQ) are left alone: neither built, nor served, nor removed "
+            f"({shown}{', ...' if len(queues) > LEFT_ALONE_COUNT_SHOWN else ''})"
         )
 
     def _is_dispatched(self, topic: str, queue: ConsumeQueue, log_first_offset: int) -> bool:

@@ -4,7 +4,8 @@
     reput/aside/<component>/<n>/PATH  what a builder found and the log does not explain
 
 Each repair, and each process of a builder, has a number of its own. A file keeps its path below that folder. Each move is on
-the disk, in both directories, before the next step. RocketMQ does not read `reput/`. docs/fsck.md says how to bring a file back.
+the disk, in both directories, before the next step. RocketMQ does not read `reput/`. docs/fsck.md says how to bring a file
+back.
 """
 
 import errno
