@@ -93,6 +93,7 @@ def show_lag(
     from cli.client import query_client
     from cli.groups.rows import clients_of, lag_row, warn_missing
     from cli.printing.output import print_rows
+    from reput_client import GroupNotFoundError
 
     columns = [*LAG_COLUMNS, "clients"] if with_clients else LAG_COLUMNS
     rows: list[dict[str, Any]] = []
@@ -102,7 +103,12 @@ def show_lag(
     with query_client(address, timeout) as client:
         names, partial, has_more = ([name], False, False) if name else _names(client, topic, part, limit)
         for each in names:
-            details = client.consumer_group(each)
+            try:
+                details = client.consumer_group(each)
+            except GroupNotFoundError:
+                if name:
+                    raise
+                continue  # it was deleted meanwhile, or its only member left
             partial = warn_missing(details.shards) or partial
             of_group = [lag_row(each, queue) for queue in details.queues if topic in ("", queue.topic)]
             if with_clients:
