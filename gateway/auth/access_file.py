@@ -181,4 +181,9 @@ class WatchedFile(Generic[Parsed]):
             data = file.read(FILE_BYTES_MAX + 1)
         if len(data) > FILE_BYTES_MAX:
             raise ValueError(f"it has more than {FILE_BYTES_MAX} bytes")
-        return self._parse(data)
+        try:
+            return self._parse(data)
+        except ValueError:
+            raise
+        except Exception as error:  # a million brackets, a list where a text belongs: whatever a parser says
+            raise ValueError(f"it cannot be parsed ({type(error).__name__})") from error

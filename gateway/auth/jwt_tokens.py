@@ -47,6 +47,15 @@ class _Key:
     key: Any
 
 
+def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        # Python takes the last one, other readers the first: nobody could say which keys are in force.
+        twice = next(name for name, _ in pairs if [other for other, _ in pairs].count(name) > 1)
+        raise ValueError(f"{twice!r} stands twice in one object")
+    return fields
+
+
 def parse_jwks(data: bytes) -> dict[str, _Key]:
     """Keys by `kid`; one without has the empty text.
 
@@ -56,7 +65,7 @@ def parse_jwks(data: bytes) -> dict[str, _Key]:
     import jwt  # and `cryptography`: 20 MiB that only gateways with JWTs have
 
     keys: dict[str, _Key] = {}
-    listed = json.loads(data)
+    listed = json.loads(data, object_pairs_hook=_fields)
     rows = listed.get("keys") if isinstance(listed, dict) else None
     if not isinstance(rows, list) or not rows:
         raise ValueError("it has no list `keys`")
@@ -117,9 +126,11 @@ class JwtTokens:
         """
         if len(token) > TOKEN_CHARACTERS_MAX:
             raise UnauthenticatedError(f"the JWT has more than {TOKEN_CHARACTERS_MAX} characters")
+        if not token.isascii():
+            raise UnauthenticatedError("the JWT has other characters than ASCII")
         keys = self._keys.current()
         # By hash, so that memory holds no tokens.
-        mark = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+        mark = hashlib.sha256(token.encode("ascii")).digest()
         with self._lock:
             known = self._checked.get(mark)
         if known is not None and known[0] is keys:
@@ -151,8 +162,9 @@ class JwtTokens:
                 leeway=LEEWAY_SECONDS,
                 options={"require": ["exp", "iss", "aud", "sub"]},
             )
-        except jwt.PyJWTError as error:
+            expiry_seconds = float(claims["exp"])
+        except (jwt.PyJWTError, OverflowError) as error:  # OverflowError: a time that no float holds
             raise UnauthenticatedError(f"the JWT is refused: {type(error).__name__}") from error
         groups = claims.get("groups", ())
         texts = tuple(group for group in groups if isinstance(group, str)) if isinstance(groups, list) else ()
-        return Claims(str(claims["sub"]), texts[:GROUP_COUNT_MAX], float(claims["exp"]))
+        return Claims(str(claims["sub"]), texts[:GROUP_COUNT_MAX], expiry_seconds)

@@ -337,3 +337,39 @@ def test_rights_of_an_older_file_are_not_kept(sign_in, access_path, clock):
     gc.collect()
 
     assert older() is None
+
+
+@pytest.mark.parametrize(
+    ("parse", "good", "garbage"),
+    [
+        (parse_clients, ACCESS.encode(), b"clients = " + b"[" * 100_000),
+        (parse_clients, ACCESS.encode(), b"clients = " + b"{a=" * 100_000),
+        (parse_jwks, json.dumps({"keys": [jwk(RSA_KEY, "rsa")]}).encode(), b'{"keys":' + b"[" * 100_000),
+        (parse_jwks, json.dumps({"keys": [jwk(RSA_KEY, "rsa")]}).encode(), b'{"keys":[{"kty":["RSA"]}]}'),
+        (parse_jwks, json.dumps({"keys": [jwk(RSA_KEY, "rsa")]}).encode(), b'{"keys":[{"kty":"RSA","kty":"EC"}]}'),
+    ],
+)
+def test_garbage_of_any_shape_in_a_watched_file_leaves_the_previous_version_in_force(
+    tmp_path, clock, parse, good, garbage
+):
+    """A parser's RecursionError ended the call that looked, once a second."""
+    path = tmp_path / "watched"
+    path.write_bytes(good)
+    watched = WatchedFile("access_file", path, parse, lambda: clock[0])
+    before = watched.current()
+    path.write_bytes(garbage)
+    for _ in range(3):
+        clock[0] += LOOK_SECONDS
+        assert watched.current() is before
+
+    with pytest.raises(InvalidSettingError, match="access_file"):
+        WatchedFile("access_file", path, parse, lambda: clock[0])
+    path.write_bytes(good)
+    clock[0] += LOOK_SECONDS
+    assert watched.current() is not before
+
+
+@pytest.mark.parametrize("token", ["\ud800.a.b", "\u00e9.a.b", signed(exp=10**400)])
+def test_a_token_that_python_cannot_hold_is_refused_and_not_an_error_of_the_gateway(sign_in, token):
+    with pytest.raises(UnauthenticatedError):
+        sign_in.access_of(bearer(token))
