@@ -101,7 +101,7 @@ def read_contexts(file: pathlib.Path) -> Contexts:
         return Contexts(by_name, str(document.get("current", "")))
     except (FileNotFoundError, NotADirectoryError):
         return Contexts()
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         usage_error(f"{file} cannot be read: {error}", "Correct it, or remove it and add the contexts again.")
 
 

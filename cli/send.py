@@ -158,7 +158,7 @@ def read_messages(lines: Iterable[str], source: str) -> "Iterator[message_pb2.Ne
             continue
         try:
             yield _message_of_line(line)
-        except (ValueError, TypeError, KeyError, CliError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError, CliError) as error:
             reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
             usage_error(f"{source}, line {number}: {reason}", "`reput load --help` lists the fields.")
 

@@ -136,7 +136,7 @@ def _topics(path: Path) -> Mapping[str, object]:
         topics = tomllib.loads(path.read_text(encoding="utf-8")).get("topics", {})
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"{path} cannot be read: {error}.", field="schema") from error
     return topics if isinstance(topics, dict) else {}
 

@@ -125,7 +125,7 @@ class HttpCalls:
                 raise ValueError(f"its answer is longer than {ANSWER_BYTES_MAX} bytes, or slow")
         try:
             decoded = json.loads(b"".join(parts) or b"{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             decoded = {"message": b"".join(parts)[:ERROR_CHARACTERS_MAX].decode(errors="replace")}
         return Answer(response.status, decoded if isinstance(decoded, dict) else {})
 

@@ -122,5 +122,5 @@ def _courtesy(text: str) -> dict[str, Any]:
         }
         # Kubernetes refuses an empty name.
         return {"holderIdentity": record["leader"], **fields} if record["leader"] else fields
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return {"renewTime": renewed}

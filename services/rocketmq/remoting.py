@@ -55,7 +55,7 @@ def decode_answer(frame: bytes) -> tuple[int, str, bytes]:
         if frame[0] or not isinstance(header, dict):
             raise ValueError("its header is no JSON object")
         return int(header["code"]), str(header.get("remark") or ""), frame[4 + header_size :]
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise RecordCorruptedError(f"this is no answer of RocketMQ's remoting protocol: {error}") from error
 
 

@@ -128,7 +128,7 @@ def _read_file(path: Path) -> tuple[dict[Key, tuple[object, str]], tuple[str, ..
         return _read_broker_conf(path)
     try:
         return _read_toml(path, tomllib.loads(_read_text(path))), ()
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         if path.suffix == ".toml":
             raise InvalidSettingError(f"{path} is not valid TOML: {error}", name=str(path), source=path) from error
         return _read_broker_conf(path)

@@ -96,7 +96,7 @@ def decode_manifest(data: bytes, name: str) -> list[ColdSegment]:
             )
             for segment in fields["segments"]
         ]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged(name, 0, f"it is no manifest ({error})") from error
 
 

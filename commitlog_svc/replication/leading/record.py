@@ -84,7 +84,7 @@ class ShardRecord:
                 },
                 {_text(name): _text(store_id) for name, store_id in document.get("store_ids", {}).items()},
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise StoreCorruptedError(
                 f"the coordinator's record of the shard is damaged ({error!r}): remove it, then `reput lead --force`",
                 record=data[:200],

@@ -158,6 +158,12 @@ def test_what_the_directory_lacks_is_named(directory: Path, topic: str, said: st
         Schemas(directory).of_topic(topic)
 
 
+def test_a_table_of_topics_that_nests_without_limit_is_named(directory: Path) -> None:
+    (directory / "topics.toml").write_text("topics = " + "[" * 100_000)
+    with pytest.raises(InvalidArgumentError, match=r"topics\.toml"):
+        Schemas(directory).of_topic("orders")
+
+
 def test_a_changed_file_is_read_again(directory: Path) -> None:
     schemas = Schemas(directory)
     assert schemas.of_topic("b_order") is not None

@@ -75,6 +75,12 @@ def test_a_frame_without_a_header_is_refused(frame: bytes) -> None:
         decode_answer(frame)
 
 
+def test_an_answer_that_nests_without_limit_is_no_answer() -> None:
+    header = b"[" * 100_000
+    with pytest.raises(RecordCorruptedError):
+        decode_answer(len(header).to_bytes(4, "big") + header)
+
+
 def test_addresses_of_settings_are_checked() -> None:
     assert parse_mirror("rocketmq://broker-1:10912") == ("broker-1", 10912)
     assert str(parse_address("[::1]:10911")) == "[::1]:10911"

@@ -366,3 +366,8 @@ def test_a_server_that_refuses_or_has_ended_is_told_as_unavailable(
     assert reader.record(made.records[0].commit_log_offset) == first, "what is cached is still answered"
     assert isinstance(reader.search(TOPIC, "all").problem, ServiceUnavailableError)
     assert isinstance(no_bucket, ServiceUnavailableError | UnsupportedStoreError)
+
+
+def test_a_manifest_that_nests_without_limit_is_damaged_and_no_other_error():
+    with pytest.raises(StoreCorruptedError, match=r"cold\.json"):
+        decode_manifest(b'{"cold":' + b"[" * 100_000, "cold.json")
