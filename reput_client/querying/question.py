@@ -11,6 +11,9 @@ from reput_client.querying.message import Message
 from reput_client.querying.scan import scan_of
 
 Item = TypeVar("Item")
+# The field of a response that says how the shards took part in a page.
+OUTCOMES = "outcomes"
+
 Answer = TypeVar("Answer")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -47,7 +50,9 @@ class Question(Generic[Answer]):
             return response, False
         token = response.next_page_token
         if before is not None:
-            before.MergeFrom(response)
+            for name in (self.paged_field, OUTCOMES):  # what else there is, each page says again
+                if name in before.DESCRIPTOR.fields_by_name:
+                    getattr(before, name).extend(getattr(response, name))
             before.next_page_token = token
             response = before
         left = None
