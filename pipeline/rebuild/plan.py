@@ -13,6 +13,7 @@ from pipeline.rebuild.scan import ScanResult, ScanTask
 from services.object_uri import named
 from store.errors import StoreLockedError, UnsupportedStoreError
 from store.features.start import refuse_features
+from store.features.table import FoundFeature, hidden_queues
 from store.files.file_system import FileSystem
 from store.format.paths import commit_log_dir
 
@@ -35,6 +36,7 @@ class RebuildPlan:
         outline: the log's files and bounds.
         splits: the parts of the log that tasks read.
         is_flushed: whether everything must be flushed before it appears as `out`.
+        hidden: topics whose queues are not made, because only a broker makes them in the form that they have.
     """
 
     source: Path
@@ -44,6 +46,7 @@ class RebuildPlan:
     outline: LogOutline
     splits: list[LogSplit]
     is_flushed: bool = True
+    hidden: frozenset[str] = frozenset()
 
 
 def refuse_goal(source: Path, out: Path | ObjectRoot) -> None:
@@ -97,7 +100,7 @@ def plan_of(
     """
     live = is_live(fs, source)
     durable_offset = durable_offset_of(fs, source)
-    refuse_no_store(fs, source)
+    hidden = hidden_queues(refuse_no_store(fs, source))
     outline = outline_log(fs, source, durable_offset=durable_offset, is_live=live)
     layout, notes = find_layout(fs, source, wanted)
     if live:
@@ -107,15 +110,16 @@ def plan_of(
         if len(outline.file_offsets) < parallelism:
             split_bytes = max(outline.total_bytes // parallelism + 1, SPLIT_BYTES_MIN)
     splits = plan_splits(fs, source, outline, split_bytes, place)
-    return RebuildPlan(source, fs, out, layout, outline, splits, is_flushed), notes
+    notes += [f"no queues are made: {why}" for why in hidden.values()]
+    return RebuildPlan(source, fs, out, layout, outline, splits, is_flushed, frozenset(hidden)), notes
 
 
-def refuse_no_store(fs: FileSystem, root: Path) -> None:
-    """UnsupportedStoreError for a root without commitlog/, and for a store with a feature that is refused."""
+def refuse_no_store(fs: FileSystem, root: Path) -> tuple[FoundFeature, ...]:
+    """The features that a store uses; UnsupportedStoreError for a root without commitlog/ and for a refused feature."""
     fs.is_dir(root)  # raises if it is in an object store whose bucket does not exist
     if not fs.is_dir(commit_log_dir(str(root))):
         raise UnsupportedStoreError(f"{named(root)} has no commitlog/: name the root of a store", directory=named(root))
-    refuse_features(fs, root)
+    return refuse_features(fs, root)
 
 
 def is_live(fs: FileSystem, root: Path) -> bool:

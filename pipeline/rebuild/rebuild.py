@@ -216,6 +216,7 @@ class Rebuild:
                 plan.layout.queue_file_size_bytes,
                 str(staging.scratch / f"keys-{number}") if staging is not None else None,
                 plan.is_flushed,
+                plan.hidden,
             )
             for number, split in enumerate(plan.splits)
         ]

@@ -17,11 +17,12 @@ from pipeline.rebuild.files import KeySpill, QueueFiles
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.index_files import is_followed
 from store.derive.queue_placement import QueuePlacement, UnitRun, Verdict
-from store.derive.queue_runs import place_runs
+from store.derive.queue_runs import QueueRuns, place_runs
 from store.errors import InvalidArgumentError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.format.derived.queue_unit import UNIT_SIZE_BYTES, decode_queue_unit
 from store.format.paths import queue_dir
+from store.format.topic import is_light_queue
 
 # Records whose units are made together: enough for long runs in each of hundreds of queues; 10 MB of columns.
 BATCH_RECORD_COUNT = 1 << 17
@@ -39,6 +40,7 @@ class ScanTask:
         queue_file_size_bytes: size of queue files.
         spill: path of the key spill without endings; None to keep no keys.
         is_flushed: whether queue files must be flushed.
+        hidden: topics whose queues are not made.
     """
 
     split: LogSplit
@@ -46,6 +48,7 @@ class ScanTask:
     queue_file_size_bytes: int
     spill: str | None
     is_flushed: bool = True
+    hidden: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -172,8 +175,8 @@ class _Scan:
             if self._spill is not None:
                 times_millis = columns.store_times_millis[columns.key_records]
                 self._spill.append(np.ascontiguousarray(columns.key_hashes), offsets, times_millis)
-        for topic, queue_id, runs in place_runs(columns):
-            self._place((topic, queue_id), runs)
+        for queue in made_queues(columns, self._task.hidden):
+            self._place((queue.topic, queue.queue_id), queue.runs)
 
     def _place(self, queue: QueueId, runs: list[UnitRun]) -> None:
         if queue in self._result.refused:
@@ -198,6 +201,11 @@ class _Scan:
             if self._files is not None:
                 self._files.write(*queue, position, units)
             span.end = position + len(units) // UNIT_SIZE_BYTES
+
+
+def made_queues(columns: DispatchColumns, hidden: frozenset[str]) -> Iterator[QueueRuns]:
+    """The units of records by queue, without queues that only a broker makes: those of hidden topics, and light queues."""
+    return (queue for queue in place_runs(columns) if queue.topic not in hidden and not is_light_queue(queue.topic))
 
 
 def ends_without_keys(results: list[ScanResult]) -> bool:

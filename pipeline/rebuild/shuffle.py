@@ -27,13 +27,12 @@ from pipeline.log_scan import LogSplit, load_kernels
 from pipeline.rebuild.files import IndexFilePlan, QueueFiles
 from pipeline.rebuild.log_end import sound_splits
 from pipeline.rebuild.queues import OrderedQueue, fill_fronts
-from pipeline.rebuild.scan import QueueId, ScanResult, ends_without_keys
+from pipeline.rebuild.scan import QueueId, ScanResult, ends_without_keys, made_queues
 from pipeline.rebuild.shuffle_keys import HEADER_SCHEMA, KEY_SCHEMA, Work, index_writer, keys_of, write_index
 from pipeline.rebuild.shuffle_rows import batches_of, numbers_of, rows_of
 from pipeline.rebuild.target import MadeFiles, Target
 from store.derive.index_files import entries_per_file, index_file_count
 from store.derive.queue_placement import QueuePlacement, UnitRun
-from store.derive.queue_runs import place_runs
 from store.errors import InvalidArgumentError
 from store.files.file_system import RealFileSystem
 from store.format.derived.index_layout import IndexHeader
@@ -91,7 +90,7 @@ def make_all(
     size_bytes = plan.layout.queue_file_size_bytes
     parallelism = spark.sparkContext.defaultParallelism
     made = (
-        numbers.mapInArrow(_units_of(splits, frozenset(ordered), size_bytes), UNIT_SCHEMA)
+        numbers.mapInArrow(_units_of(splits, frozenset(ordered), size_bytes, plan.hidden), UNIT_SCHEMA)
         .repartition(_unit_task_count(results, size_bytes, parallelism), "topic", "queue_id", "file")
         .sortWithinPartitions("topic", "queue_id", "file", "first_offset")
         .mapInArrow(_queue_writer(target, size_bytes), MADE_SCHEMA)
@@ -132,14 +131,18 @@ def _unit_task_count(results: list[ScanResult], file_size_bytes: int, parallelis
     return max(1, min(wanted, file_count, TASK_COUNT_MAX))
 
 
-def _units_of(splits: list[LogSplit], ordered: frozenset[QueueId], file_size_bytes: int) -> Work:
+def _units_of(
+    splits: list[LogSplit], ordered: frozenset[QueueId], file_size_bytes: int, hidden: frozenset[str]
+) -> Work:
     """The function of a second-pass task that makes rows of UNIT_SCHEMA from splits."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         load_kernels()
         for number in numbers_of(batches):
             for columns in batches_of(splits[number]):
-                rows = [row for queue in place_runs(columns) for row in _unit_rows(queue, ordered, file_size_bytes)]
+                rows = [
+                    row for queue in made_queues(columns, hidden) for row in _unit_rows(queue, ordered, file_size_bytes)
+                ]
                 if rows:
                     yield pa.RecordBatch.from_pylist(rows, schema=_UNITS)
 

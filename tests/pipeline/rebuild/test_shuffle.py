@@ -1,5 +1,6 @@
 """Mode `shuffle` makes the same bytes; its functions on Arrow batches here, without Spark."""
 
+import json
 import random
 from dataclasses import replace
 from zlib import crc32
@@ -56,6 +57,27 @@ def test_shuffle_writes_queues_that_jump_as_scatter_does(engine_store, tmp_path)
     assert counts_of(report) == counts_of(scattered)
     assert sorted(report.notes) == sorted(scattered.notes)
     assert any("left out" in note for note in report.notes)
+
+
+def test_no_plain_queue_is_made_for_single_messages_of_a_batch_topic(engine_store, tmp_path):
+    """A broker with both kinds of queues of one topic does not start."""
+    model = decode_record(next(walk_frames(engine_store))[1])
+    topics = ["batches", "plain", "batches", "%LMQ%light", "plain"]
+    records = [replace(model, topic=topic, queue_id=0, queue_offset=n // 2) for n, topic in enumerate(topics)]
+    records = [replace(record, store_time_millis=1_700_000_000_000 + n) for n, record in enumerate(records)]
+    store = tmp_path / "store"
+    write_log(store, records, 16_384)
+    rows = {"batches": {"topicName": "batches", "attributes": {"queue.type": "BatchCQ"}}}
+    (store / "config").mkdir()
+    (store / "config/topics.json").write_text(json.dumps({"topicConfigTable": rows}))
+    layout = StoreLayout(100, IndexLayout(10, 8))
+    scattered = rebuild_here(store, tmp_path / "scattered", layout=layout)
+
+    report = shuffle_here(store, tmp_path / "out", layout, 1_000)
+
+    for root in ("scattered", "out"):
+        assert [path.name for path in (tmp_path / root / "consumequeue").iterdir()] == ["plain"]
+    assert all(any("topic batches uses batch queues" in note for note in each.notes) for each in (scattered, report))
 
 
 def test_what_is_appended_between_the_passes_is_left_out(copy_of_broker_store, tmp_path):
