@@ -82,7 +82,6 @@ def tail(
     """
     from cli.client import query_client
     from cli.queries.conditions import property_pairs
-    from cli.queries.found import with_body
     from cli.queries.message_lines import MessageLines
 
     if ignore_case and not text:
@@ -102,7 +101,7 @@ def tail(
             if follow:
                 for _, batch in pull_batches(client, wanted, ends):
                     for message in batch.messages:
-                        whole = with_body(client, message) if filters.text else message
+                        whole = client.with_body(message) if filters.text else message
                         if filters.passes(whole):
                             lines.print(client, whole)
                             shown_count += 1

@@ -15,7 +15,6 @@ from cli.queries.found import (
     print_found,
     read_all,
     window,
-    with_body,
 )
 from cli.queries.outcomes import Outcomes
 from cli.queries.typed_ids import forms_of, typed_ids
@@ -84,7 +83,7 @@ def query_msg_by_key(
                 topic, key, first, last, page_size=PAGE_SIZE_MAX, after=after or (), max_messages=max_messages
             )
         found, outcomes = read_all(pages)
-        messages = [with_body(client, message) for message in found]
+        messages = [client.with_body(message) for message in found]
     return print_found(
         messages, pages.completeness, output, body, save, details=False, pattern=pattern, outcomes=outcomes
     )
@@ -136,7 +135,7 @@ def query_msg_by_id(
     with query_client(address, timeout, read_from.value) as client:
         for each in asked:
             try:
-                messages.append(with_body(client, _by_id(client, each, topic, broker_name)))
+                messages.append(client.with_body(_by_id(client, each, topic, broker_name)))
             except (NotFoundError, InvalidRequestError) as error:
                 if len(asked) == 1:
                     raise
@@ -236,7 +235,7 @@ def query_msg_by_unique_key(
             if found or pages.completeness is Completeness.PARTIAL:
                 break
         has_more = len(found) > 1 or pages.completeness is Completeness.TRUNCATED
-        messages = [with_body(client, message) for message in (found if show_all else found[:1])]
+        messages = [client.with_body(message) for message in (found if show_all else found[:1])]
         tracks = _tracks(client, messages, output, pattern)
     if has_more and not show_all:
         note("there may be more copies: -a shows all")
@@ -318,7 +317,7 @@ def query_msg_by_offset(
         for page in pages.pages():
             queue_range = page.queue_range
             outcomes.see(page.shards)
-            messages += [with_body(client, message) for message in page.items]
+            messages += [client.with_body(message) for message in page.items]
             if not page.items:  # the client would continue at the queue's first message
                 break
         tracks = _tracks(client, messages if max_messages == 1 else (), output, pattern)

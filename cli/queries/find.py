@@ -14,7 +14,6 @@ from cli.queries.found import (
     print_found,
     read_all,
     window,
-    with_body,
 )
 from cli.queries.typed_ids import forms_of, why_no_key
 
@@ -54,7 +53,7 @@ def find(
             matches, outcomes = read_all(pages)
             if matches or pages.completeness is Completeness.PARTIAL:
                 break
-        messages = [with_body(client, match.message) for match in matches]
+        messages = [client.with_body(match.message) for match in matches]
     if not messages and (why := why_no_key(text.strip())):
         say_empty(why)
     return print_found(

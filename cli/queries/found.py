@@ -1,6 +1,5 @@
 """Messages that queries have found: read page by page, and printed with an exit code for how complete they are."""
 
-import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from cli.queries.outcomes import Outcomes
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from reput_client import Completeness, Message, Pages, QueryClient
+    from reput_client import Completeness, Message, Pages
 
 PAGE_SIZE_MAX = 1000  # a gateway's largest page
 MESSAGES_DEFAULT = 64
@@ -42,13 +41,6 @@ def read_all(pages: "Pages[Item]") -> tuple[list[Item], Outcomes]:
         items += page.items
         outcomes.see(page.shards)
     return items, outcomes
-
-
-def with_body(client: "QueryClient", message: "Message") -> "Message":
-    """The message; its body is downloaded when its page had no room for it."""
-    if not message.body_omitted:
-        return message
-    return dataclasses.replace(message, stored_body=client.download_body(message), body_omitted=False)
 
 
 def print_found(

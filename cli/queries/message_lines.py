@@ -37,11 +37,10 @@ class MessageLines:
         """Print a message; its body is downloaded when its page had no room for it."""
         from cli.printing.output import print_jsonl
         from cli.printing.terminal import one_line
-        from cli.queries.found import with_body
         from cli.queries.pattern import print_pattern
         from cli.queries.rows import message_row
 
-        message = with_body(client, message)
+        message = client.with_body(message)
         row = message_row(message, self._body.value, "hex" if self._output.is_table else "base64")
         if self._pattern is not None:
             print_pattern(self._pattern, [row], [message])

@@ -8,7 +8,7 @@ import typer
 from cli import options
 from cli.exits import note, usage_error, warn
 from cli.options import BodyFormat, OutputFormat
-from cli.queries.found import PAGE_SIZE_MAX, TIMEOUT_SECONDS, print_found, window, with_body
+from cli.queries.found import PAGE_SIZE_MAX, TIMEOUT_SECONDS, print_found, window
 from cli.queries.outcomes import Outcomes
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def search(
             after=after or (),
         )
         name = _search_topics(search_topic, names, total, max_messages, max_records)
-        messages = [with_body(client, message) for message in total.messages]
+        messages = [client.with_body(message) for message in total.messages]
     completeness = total.completeness
     code = print_found(
         messages, completeness, output, body, save,
