@@ -10,10 +10,10 @@ from reput_client.querying.answers import Completeness, Page, QueueRange, messag
 from reput_client.querying.message import Message
 from reput_client.querying.scan import scan_of
 
-Item = TypeVar("Item")
 # The field of a response that says how the shards took part in a page.
 OUTCOMES = "outcomes"
 
+Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Method = TypeVar("Method", bound=Callable[..., Any])
 

@@ -7,8 +7,8 @@ from reput_client.querying import groups
 
 def page(*names: str, token: str = "") -> pb.TrackMessageResponse:
     message = StoredMessage(topic="T", keys=["order-1"], properties={"KEYS": "order-1"})
-    tracks = [pb.TrackMessageResponse.Track(consumer_group=name) for name in names]
-    return pb.TrackMessageResponse(message=message, tracks=tracks, next_page_token=token)
+    tracks = [pb.TrackMessageResponse.Track(consumer_group=name, state=pb.TRACK_STATE_CONSUMED) for name in names]
+    return pb.TrackMessageResponse(message=message, state=pb.MESSAGE_STATE_STORED, tracks=tracks, next_page_token=token)
 
 
 def test_a_message_tracked_over_several_pages_had_its_keys_several_times() -> None:
