@@ -89,10 +89,11 @@ class ConfigFiles:
             InvalidArgumentError: the name is not allowed.
         """
         _check_name(name)
-        found = self._with_rows_of_backup(name, self._read(name))
-        if found.problem and found.problem != self.problems.get(name):
-            self.problems[name] = found.problem  # stays: a file that was replaced meanwhile is told until the end
-            tell(self._directory / name, found.problem)
+        found, row_words = self._with_rows_of_backup(name, self._read(name))
+        problem = "; ".join(filter(None, (found.problem, row_words)))
+        if problem and problem != self.problems.get(name):
+            self.problems[name] = problem  # stays: a file that was replaced meanwhile is told until the end
+            tell(self._directory / name, problem)
         return found
 
     def writing(self) -> "ConfigFileWriting":
@@ -138,19 +139,25 @@ class ConfigFiles:
         is_json = name != TIMER_CHECK
         return read_config_file(self._fs, path, self._check, has_backup=has_backup, is_json=is_json)
 
-    def _with_rows_of_backup(self, name: str, found: ConfigFile) -> ConfigFile:
+    def _with_rows_of_backup(self, name: str, found: ConfigFile) -> tuple[ConfigFile, str]:
+        """What is used of a file when rows of it cannot be read, and words about these rows if the file is used as it is."""
         if found.content is None or self._rows_sound.get(name) == hash(found.content):
-            return found
+            return found, ""
         rows = unreadable_rows(name, found.content)
         if not rows:
             self._rows_sound[name] = hash(found.content)
-            return found
+            return found, ""
         shown = ", ".join(f"{row[:ROW_SHOWN]!r} ({why})" for row, why in list(rows.items())[:ROWS_SHOWN_MAX])
         words = f"config/{name} has rows that cannot be read ({len(rows)}: {shown})"
         backup = read_config_file(self._fs, self._directory / f"{name}.bak", has_backup=False).content
         content, taken = with_rows_of(name, found.content, backup, rows)
-        words += f"; {taken} of them are taken from {name}.bak" if taken else "; the others are used"
-        return ConfigFile(content, f"{found.problem}; {words}" if found.problem else words, found.is_backup)
+        if not taken:
+            return (
+                found,
+                f"{words}; the others are used",
+            )  # a service that follows a broker waits while a file is damaged
+        words = "; ".join(filter(None, (found.problem, f"{words}; {taken} of them are taken from {name}.bak")))
+        return ConfigFile(content, words, found.is_backup), ""
 
 
 def _check_content(data: bytes, name: str) -> None:

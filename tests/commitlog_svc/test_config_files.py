@@ -270,3 +270,14 @@ def test_a_position_that_cannot_be_read_is_told_and_taken_from_the_bak(tmp_path:
         "1 of them are taken from consumerOffset.json.bak"
     )
     assert config.problems == {NAME: found.problem}
+
+
+def test_a_row_that_nobody_can_read_is_told_and_makes_the_file_no_damaged_one(tmp_path: Path) -> None:
+    """A service that follows a broker takes a file with a problem for one that is half written, and waits for the next."""
+    content = b'{"offsetTable":{"T@a":"?","T@b":{0:4}}}'
+    config = files(tmp_path)
+    config.write(NAME, content)
+    assert config.read(NAME) == (content, "", False)
+    assert config.problems == {
+        NAME: "config/consumerOffset.json has rows that cannot be read (1: 'T@a' (it is no object)); the others are used"
+    }
