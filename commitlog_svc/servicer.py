@@ -313,7 +313,7 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         if request.known_version == version:
             return pb.ListTopicsResponse(version=version)
         return pb.ListTopicsResponse(
-            topics=map(topic_row, self._log.topics.all()),
+            topics=() if request.without_topics else map(topic_row, self._log.topics.all()),
             new_topic_queue_count=self._log.topics.new_topic_queue_count if self._auto_create_topic else 0,
             version=version,
             deleted_before=self._log.topics.deleted,

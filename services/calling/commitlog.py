@@ -419,9 +419,11 @@ class CommitLogClient:
         request = pb.RemoveFollowerRequest(name=name)
         retry.call_once(lambda seconds: self._stub.RemoveFollower(request, timeout=seconds), timeout_seconds, SERVICE)
 
-    def list_topics(self, *, known_version: int = 0, timeout_seconds: float = SECONDS_DEFAULT) -> pb.ListTopicsResponse:
+    def list_topics(
+        self, *, known_version: int = 0, without_topics: bool = False, timeout_seconds: float = SECONDS_DEFAULT
+    ) -> pb.ListTopicsResponse:
         """The configured topics by name, and the defaults of a new one; only `version` when they are those known already."""
-        request = pb.ListTopicsRequest(known_version=known_version)
+        request = pb.ListTopicsRequest(known_version=known_version, without_topics=without_topics)
         response: pb.ListTopicsResponse = retry.call_idempotent(
             lambda seconds: self._stub.ListTopics(request, timeout=seconds), timeout_seconds, SERVICE
         )

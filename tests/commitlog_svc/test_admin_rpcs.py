@@ -233,3 +233,13 @@ def test_a_read_only_store_shows_files_and_topics_and_takes_none(tmp_path: Path)
         ):
             with pytest.raises(StoreReadOnlyError):
                 call()
+
+
+def test_a_service_that_asks_what_was_deleted_gets_no_row_of_the_topics(served: Served) -> None:
+    append(served.log, new_message(topic="Gone"), new_message(topic="Kept"))
+    end = served.log.status.end_offset
+    served.log.opened.topic_commands.delete("Gone")
+    answer = served.client.list_topics(without_topics=True)
+    assert (list(answer.topics), dict(answer.deleted_before)) == ([], {"Gone": end})
+    assert served.client.list_topics(known_version=answer.version) == pb.ListTopicsResponse(version=answer.version)
+    assert [row.topic for row in served.client.list_topics().topics] == ["Kept"]

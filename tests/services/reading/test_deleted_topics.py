@@ -14,7 +14,7 @@ class Table:
         self.is_away = False
         self.asked: list[int] = []
 
-    def list_topics(self, *, known_version: int, timeout_seconds: float) -> pb.ListTopicsResponse:
+    def list_topics(self, *, known_version: int, without_topics: bool, timeout_seconds: float) -> pb.ListTopicsResponse:
         self.asked.append(known_version)
         if self.is_away:
             raise ServiceUnavailableError("it is away")

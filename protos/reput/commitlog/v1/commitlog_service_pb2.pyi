@@ -336,10 +336,12 @@ class DeleteTopicResponse(_message.Message):
     def __init__(self, existed: _Optional[bool] = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
-    __slots__ = ("known_version",)
+    __slots__ = ("known_version", "without_topics")
     KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_TOPICS_FIELD_NUMBER: _ClassVar[int]
     known_version: int
-    def __init__(self, known_version: _Optional[int] = ...) -> None: ...
+    without_topics: bool
+    def __init__(self, known_version: _Optional[int] = ..., without_topics: _Optional[bool] = ...) -> None: ...
 
 class ListTopicsResponse(_message.Message):
     __slots__ = ("topics", "new_topic_queue_count", "version", "deleted_before")
