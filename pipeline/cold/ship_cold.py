@@ -160,6 +160,7 @@ def _units(columns: DispatchColumns, places: np.ndarray) -> tuple[np.ndarray, tu
     if not len(queued):
         return units, ()
     changes = np.flatnonzero((numbers[1:] != numbers[:-1]) | (ids[1:] != ids[:-1])) + 1
+    times = units["store_time_millis"]
     queues = [
         ColdQueue(
             topic=columns.topics[int(numbers[begin])],
@@ -168,8 +169,9 @@ def _units(columns: DispatchColumns, places: np.ndarray) -> tuple[np.ndarray, tu
             row_count=end - begin,
             first_queue_offset=int(units["queue_offset"][begin]),
             last_queue_offset=int(units["queue_offset"][end - 1]),
-            begin_time_millis=int(units["store_time_millis"][begin]),
-            end_time_millis=int(units["store_time_millis"][end - 1]),
+            begin_time_millis=int(times[begin]),
+            end_time_millis=int(times[end - 1]),
+            times_rise=bool(np.all(times[begin + 1 : end] >= times[begin : end - 1])),
         )
         for begin, end in pairwise([0, *changes.tolist(), len(queued)])
     ]

@@ -172,7 +172,7 @@ class ArchiveReader:
         return QueueHits(tuple(found), problem)
 
     def at_time(self, topic: str, queue_id: int, time_millis: int, *, is_upper: bool = False) -> TimeHit:
-        """The first message of a queue stored at or after a time, or the last at or before it; store times in a queue rise.
+        """The first message of a queue stored at or after a time, or the last at or before it, also where times fall.
 
         Args:
             topic: the topic.
@@ -194,8 +194,13 @@ class ArchiveReader:
                         if span is None:
                             continue
                         spans.append(span)
-                        is_here = span[0] <= time_millis if is_upper else found is None and span[1] >= time_millis
-                        found = reader.at_time(topic, queue_id, time_millis, is_upper=is_upper) if is_here else found
+                        if is_upper:
+                            may_hold = reader.segment.begin_time_millis <= time_millis
+                        else:
+                            may_hold = found is None and reader.segment.end_time_millis >= time_millis
+                        if may_hold:
+                            here = reader.at_time(topic, queue_id, time_millis, is_upper=is_upper)
+                            found = found if here is None else here
                 except StoreError as error:
                     problem = problem or error
         except StoreError as error:

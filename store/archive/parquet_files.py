@@ -50,6 +50,7 @@ WITHOUT_STATISTICS = frozenset(("head", "body", "tail", "properties", "keys"))
 OPEN_FILE_COUNT_MAX = 64
 # Decoded row groups that are kept: the messages of one page often come from the same few.
 KEPT_BYTES_MAX = 64 << 20
+_INT64 = np.iinfo(np.int64)
 
 
 def row_group_ends(sizes_bytes: npt.NDArray[np.int64]) -> list[int]:
@@ -168,7 +169,8 @@ class _OpenParquet:
             chunk = metadata.column(at)
             if chunk.path_in_schema == column:
                 statistics = chunk.statistics
-                return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None
+                is_known = statistics is not None and statistics.has_min_max
+                return (statistics.min_raw, statistics.max_raw) if is_known else None
         return None
 
 
@@ -237,6 +239,27 @@ class ParquetFiles:
                     return row + found
             row = group_end
         return end_row
+
+    def row_at_time(self, path: Path, first_row: int, end_row: int, time_millis: int, *, is_upper: bool) -> int | None:
+        """The first of the rows [first_row, end_row) stored at or after a time, or the last at or before it; None if none.
+
+        Times may fall from row to row. Row groups with only other times by their statistics are not read.
+        """
+        file = self._opened(path)
+        micros = min(max(time_millis * 1000, _INT64.min), _INT64.max)
+        while first_row < end_row:
+            row_group, _ = self._locate(path, end_row - 1 if is_upper else first_row)
+            group_begin = int(file.ends[row_group - 1]) if row_group else 0
+            begin, end = max(first_row, group_begin), min(end_row, int(file.ends[row_group]))
+            bounds = self._guarded(path, partial(file.bounds, row_group, TIME_COLUMN))
+            if bounds is None or (bounds[0] <= micros if is_upper else bounds[1] >= micros):
+                table = self._row_group(path, row_group, (TIME_COLUMN,)).slice(begin - group_begin, end - begin)
+                times = table.column(0).to_numpy().astype("datetime64[us]").astype(np.int64)
+                fitting = np.flatnonzero(times <= micros if is_upper else times >= micros)
+                if len(fitting):
+                    return begin + int(fitting[-1 if is_upper else 0])
+            first_row, end_row = (first_row, begin) if is_upper else (end, end_row)
+        return None
 
     def tables(self, path: Path, columns: Sequence[str]) -> Iterator["pa.Table"]:
         """Some columns of each row group, in order."""

@@ -1,8 +1,6 @@
 """One segment of an archive, opened: its records by offset, by key and by place in a queue."""
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -128,15 +126,18 @@ class SegmentReader:
         return self._time_at(runs[0], 0), self._time_at(runs[-1], runs[-1].row_count - 1)
 
     def at_time(self, topic: str, queue_id: int, time_millis: int, *, is_upper: bool) -> int | None:
-        """The queue offset of the first message stored at or after a time, or of the last at or before it; None if none."""
-        side = bisect_right if is_upper else bisect_left
-        runs = self._runs.get((topic, queue_id), [])
-        for run in reversed(runs) if is_upper else runs:
-            row = side(range(run.row_count), time_millis, key=partial(self._time_at, run)) - is_upper
-            if 0 <= row < run.row_count:
-                begin = run.first_row - int(self._first_rows[run.file_number]) + row
-                return self._parquet.places(self._path(run.file_number), begin, begin + 1)[0][0]
-        return None
+        """The queue offset of the first message stored at or after a time, or of the last at or before it; None if none.
+
+        Store times may fall, and runs may overlap.
+        """
+        found: list[int] = []
+        for run in self._runs.get((topic, queue_id), ()):
+            path = self._path(run.file_number)
+            begin = run.first_row - int(self._first_rows[run.file_number])
+            row = self._parquet.row_at_time(path, begin, begin + run.row_count, time_millis, is_upper=is_upper)
+            if row is not None:
+                found.append(self._parquet.places(path, row, row + 1)[0][0])
+        return (max if is_upper else min)(found, default=None)
 
     def _time_at(self, run: QueueRun, row: int) -> int:
         """Store time in milliseconds of a row of a run."""

@@ -1,8 +1,11 @@
 """The manifest of a shard in the cold tier: every log file that is there, whole.
 
-    {"crc32": N, "cold": {"version": 1, "segments": [...]}}     N is the CRC-32 of `cold` as compact JSON with sorted keys
+    {"crc32": N, "cold": {"version": 1, "segments": [...], "rising": {...}}}
 
+N is the CRC-32 of `cold` as compact JSON with sorted keys.
 It is written after the objects that it names, so a log file is in the tier whole or not at all.
+`rising` names, by the first offset of a log file, the places in its `queues` of those whose store times rise. It stands beside
+the segments so that an earlier version reads the manifest; where it is missing, times may fall.
 """
 
 import json
@@ -17,7 +20,13 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class ColdQueue:
-    """The messages of one queue in a log file: rows of its units, by queue offset."""
+    """The messages of one queue in a log file: rows of its units, by queue offset.
+
+    Attributes:
+        begin_time_millis: store time of the first message; not the least where times fall.
+        end_time_millis: of the last.
+        times_rise: whether no message has a lower store time than one before it; False: not known.
+    """
 
     topic: str
     queue_id: int
@@ -27,6 +36,7 @@ class ColdQueue:
     last_queue_offset: int
     begin_time_millis: int
     end_time_millis: int
+    times_rise: bool = False
 
     @property
     def is_dense(self) -> bool:
@@ -73,7 +83,12 @@ class ColdSegment:
 
 def encode_manifest(segments: list[ColdSegment]) -> bytes:
     """The object's bytes."""
-    fields = {"version": VERSION, "segments": [asdict(segment) for segment in segments]}
+    rows = [asdict(segment) for segment in segments]
+    rising: dict[str, list[int]] = {}
+    for row in rows:
+        told = [queue.pop("times_rise") for queue in row["queues"]]
+        rising[str(row["first_offset"])] = [at for at, rises in enumerate(told) if rises]
+    fields = {"version": VERSION, "segments": rows, "rising": rising}
     return json.dumps({"crc32": zlib.crc32(_compact(fields)), "cold": fields}, ensure_ascii=False).encode()
 
 
@@ -86,12 +101,16 @@ def decode_manifest(data: bytes, name: str) -> list[ColdSegment]:
             raise damaged(name, 0, "its CRC-32 does not match")
         if fields["version"] != VERSION:
             raise damaged(name, 0, f"its version is {fields['version']}, not {VERSION}")
+        rising = fields.get("rising", {})
         return [
             ColdSegment(
                 **{
                     **segment,
                     "topics": tuple(segment["topics"]),
-                    "queues": tuple(ColdQueue(**queue) for queue in segment["queues"]),
+                    "queues": tuple(
+                        ColdQueue(**queue, times_rise=at in rising.get(str(segment["first_offset"]), ()))
+                        for at, queue in enumerate(segment["queues"])
+                    ),
                 }
             )
             for segment in fields["segments"]

@@ -141,14 +141,13 @@ class ColdReader:
         try:
             for lookups, queue in self._queue(topic, queue_id):
                 spans.append((queue.begin_time_millis, queue.end_time_millis))
-                if is_upper:
-                    is_here = queue.begin_time_millis <= time_millis
-                    if is_here and queue.end_time_millis <= time_millis:
-                        found, is_here = queue.last_queue_offset, False
-                else:
-                    is_here = found is None and queue.end_time_millis >= time_millis
-                if is_here:
-                    found = lookups.at_time(queue, time_millis, is_upper=is_upper)
+                # The least and the greatest of the file; those of the queue's first and last message need not be its own.
+                least, greatest = lookups.segment.begin_time_millis, lookups.segment.end_time_millis
+                if is_upper and greatest <= time_millis:
+                    found = queue.last_queue_offset
+                elif least <= time_millis if is_upper else found is None and greatest >= time_millis:
+                    here = lookups.at_time(queue, time_millis, is_upper=is_upper)
+                    found = found if here is None else here
         except StoreError as error:
             problem = problem or error
         return TimeHit(found, spans[0][0] if spans else None, spans[-1][1] if spans else None, problem)

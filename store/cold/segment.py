@@ -26,6 +26,8 @@ from store.format.record import Record, decode_record
 # One request brings the neighbours of a record, too.
 LOG_BLOCK_BYTES = 64 << 10
 PLACE_COUNT_MAX = 4096
+# Pages of units in one request, where times may fall: 1 MiB. A log file of 1 GiB has some 30 MiB of them at most.
+TIME_PAGE_COUNT = 256
 
 
 class SegmentLookups:
@@ -103,10 +105,23 @@ class SegmentLookups:
 
     def at_time(self, queue: ColdQueue, time_millis: int, *, is_upper: bool) -> int | None:
         """The queue offset of the first message stored at or after a time, or of the last at or before it; None if none."""
+        if not queue.times_rise:
+            return self._at_time_by_reading(queue, time_millis, is_upper=is_upper)
         row = self._first_row(queue, "store_time_millis", time_millis, "right" if is_upper else "left") - is_upper
         if not queue.first_row <= row < queue.first_row + queue.row_count:
             return None
         return int(self._rows(row, row + 1)["queue_offset"][0])
+
+    def _at_time_by_reading(self, queue: ColdQueue, time_millis: int, *, is_upper: bool) -> int | None:
+        count = rows_per_page(UNIT) * TIME_PAGE_COUNT
+        begins = range(queue.first_row, queue.first_row + queue.row_count, count)
+        for begin in reversed(begins) if is_upper else begins:
+            rows = self._rows(begin, min(begin + count, queue.first_row + queue.row_count))
+            times = rows["store_time_millis"]
+            fitting = np.flatnonzero(times <= time_millis if is_upper else times >= time_millis)
+            if len(fitting):
+                return int(rows["queue_offset"][fitting[-1 if is_upper else 0]])
+        return None
 
     def _first_row(self, queue: ColdQueue, field: str, value: int, side: Any) -> int:
         """The row of a queue at which a value belongs, by the fences and one page."""

@@ -1,6 +1,6 @@
 """Archives for tests: of the fixture stores, and of logs made here; with brute force over the log beside them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,8 +85,13 @@ def write_log(
     file_bytes: int = FILE_BYTES,
     first_offset: int = 0,
     millis_between: int = 1,
+    time_of: Callable[[int], int] | None = None,
 ) -> Path:
-    """A store root with a log of these messages in files of that size, closed by blanks as RocketMQ does."""
+    """A store root with a log of these messages in files of that size, closed by blanks as RocketMQ does.
+
+    `time_of` gives the store time of a message by its number; without it times rise by `millis_between`.
+    """
+    time_of = time_of or (lambda number: BEGIN_MILLIS + number * millis_between)
     directory = root / "commitlog"
     directory.mkdir(parents=True)
     places: dict[tuple[str, int], int] = {}
@@ -103,7 +108,7 @@ def write_log(
         queue = (prepared.topic, prepared.queue_id)
         place = places.get(queue, 0)
         places[queue] = place + 1
-        patch_record(frame, place, begin + len(data), BEGIN_MILLIS + number * millis_between)
+        patch_record(frame, place, begin + len(data), time_of(number))
         data += frame
     (directory / f"{begin:020d}").write_bytes(data.ljust(file_bytes, b"\0"))
     return root

@@ -146,13 +146,15 @@ class ArchivedQueues:
     ) -> FoundOffset:
         """The position that the queue found, or an archived one before it, with the range of both."""
         hits = self._archive.at_time(topic, queue_id, time_millis, is_upper=boundary is Boundary.UPPER)
-        found, problem = live.queue_offset, None
+        found, problem = live.queue_offset, live.problem
+        if boundary is Boundary.LOWER and hits.queue_offset is not None:
+            found = min(found, hits.queue_offset)  # also where times fall, and the queue has a later one that fits
         if _is_at_front(live, time_millis, boundary):
             if hits.queue_offset is not None:
                 found = min(found, hits.queue_offset)
             elif boundary is Boundary.UPPER:
                 found = first
-            problem = hits.problem or self._records.hole(deadline)
+            problem = problem or hits.problem or self._records.hole(deadline)
         last_millis = live.last_store_time_millis
         return replace(
             live,

@@ -36,6 +36,7 @@ from tests.support.archives import (
     message,
     write_log,
 )
+from tests.support.falling_times import falling_times, moments_of
 from tests.support.faulty_file_system import FaultyFileSystem
 from tests.support.fixture_stores import walk_frames
 from tests.support.seeds import seeds
@@ -93,6 +94,23 @@ def test_each_queue_of_each_fixture_reads_as_the_log_says(fixture_archive: Archi
             ]
             hits = reader.units(topic, queue_id, begin, 10)
             assert (expected[:10], None) == ([tuple(unit) for unit in hits.units], hits.problem)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_positions_in_the_archive_are_those_of_brute_force_where_store_times_fall(tmp_path: Path, seed: int):
+    times = falling_times(BEGIN_MILLIS, 900, seed)
+    messages = [message(n, queue_id=n % 3, topic="others" if n % 5 == 0 else "orders") for n in range(900)]
+    made = archived(write_log(tmp_path / "store", messages, time_of=times.__getitem__), tmp_path / "archive")
+    reader = ArchiveReader(made.archive, BROKER)
+
+    assert len(reader.segments()) > 2
+    for (topic, queue_id), queue in made.queues().items():
+        rows = [(offset, record.store_time_millis) for offset, record in sorted(queue.items())]
+        for asked in moments_of(times, 60, seed):
+            lower = next((offset for offset, time in rows if time >= asked), None)
+            upper = next((offset for offset, time in reversed(rows) if time <= asked), None)
+            found = [reader.at_time(topic, queue_id, asked, is_upper=is_upper) for is_upper in (False, True)]
+            assert [(hit.queue_offset, hit.problem) for hit in found] == [(lower, None), (upper, None)], asked
 
 
 def test_what_no_record_starts_at_is_not_found_and_what_is_outside_says_the_range(fixture_archive: Archived):

@@ -1,5 +1,6 @@
 """The cold tier answers as brute force over the log does, in few requests, and says when it cannot."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from gateway.ports.time_window import TimeWindow
 from gateway.shards.cold_objects import UriObjects
 from pipeline.cold import ship_cold
 from store.cold.cache import PageCache
-from store.cold.manifest import decode_manifest
+from store.cold.manifest import decode_manifest, encode_manifest
 from store.cold.objects import index_name, log_name, manifest_name
 from store.cold.reader import AWAY_SECONDS, LOOK_SECONDS, ColdReader
 from store.errors import (
@@ -22,7 +23,8 @@ from store.errors import (
 from store.format.record import Record, decode_record
 from store.format.sys_flag import TransactionType
 from tests.gateway.shards.archived.archived_shard import shard_over
-from tests.support.archives import BROKER, Archived, message, write_log
+from tests.support.archives import BEGIN_MILLIS, BROKER, Archived, message, write_log
+from tests.support.falling_times import falling_times, moments_of
 from tests.support.fixture_stores import walk_frames
 from tests.support.object_store import CREDENTIALS, running_object_store
 
@@ -153,6 +155,32 @@ def test_positions_of_times_are_those_of_brute_force(made: Archived, tier: Path,
             upper = next((offset for time, offset in reversed(times) if time <= asked), None)
             assert reader.at_time(topic, queue_id, asked).queue_offset == lower
             assert reader.at_time(topic, queue_id, asked, is_upper=True).queue_offset == upper
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["known what rises", "manifest of an earlier version"])
+def test_positions_in_the_tier_are_those_of_brute_force_where_store_times_fall(
+    tmp_path: Path, *, is_known: bool
+) -> None:
+    times = falling_times(BEGIN_MILLIS, 1500, seed=3)
+    times[:600] = sorted(times[:600])
+    messages = [message(n, topic=TOPIC, queue_id=n % 3) for n in range(1500)]
+    store = write_log(tmp_path / "store", messages, file_bytes=FILE_BYTES, time_of=times.__getitem__)
+    assert ship_cold.run(store, f"file://{tmp_path}/tier", broker_name=BROKER).findings == []
+    segments = segments_of(tmp_path / "tier")
+    assert {queue.times_rise for segment in segments for queue in segment.queues} == {True, False}
+    if not is_known:
+        unknown = [replace(s, queues=tuple(replace(q, times_rise=False) for q in s.queues)) for s in segments]
+        (tmp_path / "tier" / manifest_name(BROKER)).write_bytes(encode_manifest(unknown))
+    reader = open_tier(tmp_path / "tier", tmp_path / "cache")
+
+    for queue_id in range(3):
+        rows = [(number // 3, times[number]) for number in range(queue_id, 1500, 3)]
+        rows = rows[: reader.queues(TOPIC)[TOPIC, queue_id][1]]
+        for asked in moments_of(times, 80, seed=4):
+            lower = next((offset for offset, time in rows if time >= asked), None)
+            upper = next((offset for offset, time in reversed(rows) if time <= asked), None)
+            found = [reader.at_time(TOPIC, queue_id, asked, is_upper=is_upper) for is_upper in (False, True)]
+            assert [(hit.queue_offset, hit.problem) for hit in found] == [(lower, None), (upper, None)], asked
 
 
 @pytest.mark.parametrize("part", ["log", "key page", "unit page", "fences", "manifest", "no log", "no index"])

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gateway.ports.shard import Shard
@@ -32,7 +32,7 @@ class ShortenedShard(TaggedShard):
         return super()._outcome(offset)
 
 
-def archived_orders(root: Path) -> Archived:
+def archived_orders(root: Path, time_of: Callable[[int], int] | None = None) -> Archived:
     """A log of several files and its archive: two queues of `TOPIC`, and a queue of `OLD_TOPIC` in the first file alone."""
     bodies = [b"b" * 50, b"", b"L" * 20_000]
     messages = [
@@ -46,7 +46,7 @@ def archived_orders(root: Path) -> Archived:
         )
         for n in range(60)
     ]
-    return archived(write_log(root / "store", messages, millis_between=3), root / "archive")
+    return archived(write_log(root / "store", messages, millis_between=3, time_of=time_of), root / "archive")
 
 
 def front_of(made: Archived) -> int:

@@ -22,7 +22,8 @@ from tests.gateway.shards.archived.archived_shard import (
     front_of,
     shard_of,
 )
-from tests.support.archives import BROKER, Archived
+from tests.support.archives import BEGIN_MILLIS, BROKER, Archived
+from tests.support.falling_times import falling_times, moments_of
 
 
 @pytest.fixture(scope="module")
@@ -111,3 +112,19 @@ def test_a_queue_that_neither_has_is_not_found(shards: Shards, deadline: Deadlin
     for queue, error in ((("absent", 0), TopicNotFoundError), ((TOPIC, 9), QueueNotFoundError)):
         with pytest.raises(error):
             ask(shards, queue, 0, Boundary.LOWER, deadline)
+
+
+@pytest.mark.parametrize("boundary", list(Boundary))
+@pytest.mark.parametrize("seed", range(4))
+def test_positions_over_archive_and_queue_are_those_of_brute_force_where_times_fall(
+    fan_out: FanOut, deadline: Deadline, tmp_path: Path, seed: int, boundary: Boundary
+) -> None:
+    times = falling_times(BEGIN_MILLIS, 60, seed, fall_share=0.2)
+    made = archived_orders(tmp_path, time_of=times.__getitem__)
+    shards = Shards([shard_of(made)], fan_out)
+
+    for queue in ((TOPIC, 0), (TOPIC, 1)):
+        rows = rows_of(made, queue)
+        for time_millis in moments_of(times, 60, seed):
+            found = ask(shards, queue, time_millis, boundary, deadline)
+            assert (found.queue_offset, found.problem) == (brute_force(rows, time_millis, boundary), None), time_millis
