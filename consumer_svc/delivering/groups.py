@@ -181,6 +181,7 @@ class Groups:
 
         Raises:
             TopicNotFoundError, InvalidArgumentError: nothing can be reset.
+            UnsupportedStoreError: store times of a queue may fall, and the position of the time is not known.
         """
         reader = self._life.reader
         check_group_name(request.consumer_group)
@@ -199,7 +200,9 @@ class Groups:
             case "time":
                 millis = timestamp_to_millis(request.time, "time")
                 return {
-                    queue_id: reader.offset_at(request.topic, queue_id, millis) if queue_id in ends else 0
+                    queue_id: reader.offset_at(request.topic, queue_id, millis, is_exact=True)
+                    if queue_id in ends
+                    else 0
                     for queue_id in queue_ids
                 }
             case _:

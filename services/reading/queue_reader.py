@@ -103,11 +103,14 @@ class Reader(Protocol):
     def whole(self, header: StoredMessage) -> Outcome:
         """A record by a call of its own, given without its body; UnsupportedStoreError when it can never be appended again."""
 
-    def offset_at(self, topic: str, queue_id: int, time_millis: int) -> int:
+    def offset_at(self, topic: str, queue_id: int, time_millis: int, *, is_exact: bool = False) -> int:
         """Position of a queue's first message that was stored at or after a time (ms since 1970).
+
+        Without `is_exact` it may be another one in a long queue whose store times may fall.
 
         Raises:
             ServiceUnavailableError: the queue is being built.
+            UnsupportedStoreError: with `is_exact`, that position is not known.
         """
 
     def first_after(self, topic: str, queue_id: int, commit_log_offset: int) -> int:
@@ -150,6 +153,13 @@ def read_message(reader: Reader, topic: str, queue_id: int, queue_offset: int) -
 def _being_built(topic: str, queue_id: int) -> ServiceUnavailableError:
     return ServiceUnavailableError(
         f"queue {queue_id} of topic {topic} is being built: try again", service="consumequeue"
+    )
+
+
+def _unproven(topic: str, queue_id: int) -> UnsupportedStoreError:
+    return UnsupportedStoreError(
+        f"store times of queue {queue_id} of topic {topic} may fall, and it has too many messages to look at each: the "
+        "position of a time is not known; name a queue offset instead, or the begin or the end of the queue"
     )
 
 
@@ -279,7 +289,7 @@ class QueueReader:
         except StoreError as error:
             return error
 
-    def offset_at(self, topic: str, queue_id: int, time_millis: int) -> int:
+    def offset_at(self, topic: str, queue_id: int, time_millis: int, *, is_exact: bool = False) -> int:
         """See Reader."""
         try:
             answer = self._consumequeue.search_offset(topic, queue_id, time_millis, timeout_seconds=CALL_SECONDS)
@@ -289,6 +299,8 @@ class QueueReader:
             raise
         if answer.catching_up or answer.damaged:
             raise _being_built(topic, queue_id)
+        if answer.unproven and is_exact:
+            raise _unproven(topic, queue_id)
         return answer.queue_offset
 
     def log_end(self) -> int:

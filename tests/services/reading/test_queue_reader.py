@@ -2,11 +2,14 @@
 
 from typing import Any, cast
 
+import pytest
+
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from services.calling.commitlog import CommitLogClient
 from services.calling.consumequeue import ConsumeQueueClient
 from services.reading.queue_reader import QueueReader, UnitRun
 from services.reading.recent_units import RecentUnits
+from store.errors import UnsupportedStoreError
 
 
 class Queues:
@@ -21,6 +24,9 @@ class Queues:
             for at in range(queue_offset, min(queue_offset + count, self.built_count))
         ]
         return pb.GetQueueUnitsResponse(units=units, min_offset=0, max_offset=self.built_count)
+
+    def search_offset(self, *_: Any, **__: Any) -> pb.SearchOffsetResponse:
+        return pb.SearchOffsetResponse(queue_offset=7, max_offset=self.built_count, unproven=True)
 
 
 def make_reader(queues: Queues, seen_count: int) -> QueueReader:
@@ -42,3 +48,10 @@ def test_units_that_are_not_built_yet_are_left_out() -> None:
     reader = make_reader(Queues(built_count=5), seen_count=20)
     assert len(reader.units("orders", 0, 2, 32).units) == 3
     assert not reader.units("orders", 0, 5, 32).units
+
+
+def test_a_reset_to_a_time_never_moves_a_group_to_a_position_that_is_not_proven() -> None:
+    reader = make_reader(Queues(built_count=20), seen_count=20)
+    with pytest.raises(UnsupportedStoreError, match="store times of queue 3 of topic orders may fall"):
+        reader.offset_at("orders", 3, 1_000, is_exact=True)
+    assert reader.offset_at("orders", 3, 1_000) == 7
