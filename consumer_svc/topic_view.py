@@ -1,4 +1,5 @@
-"""TopicView: what the commit log says of topics: which may be read, whose queues are served, their counts, what was deleted.
+"""TopicView: what the commit log says of topics: which there are and may be read, whose queues are served, their counts, what
+was deleted.
 
 The table is asked for again when it is needed and older than LOOK_SECONDS, and with time (`look`), so that polls that wait for
 a topic hear that they wait in vain. The call is small while nothing changes. When it fails, what was known holds.
@@ -14,9 +15,9 @@ import structlog
 
 from consumer_svc.arrivals import Arrivals
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
-from store.errors import StoreError, TopicNotReadableError, UnsupportedStoreError
+from store.errors import StoreError, TopicNotFoundError, TopicNotReadableError, UnsupportedStoreError
 from store.features.table import hidden_by_name
-from store.format.topic import PERM_READ
+from store.format.topic import DLQ_PREFIX, PERM_READ, RETRY_PREFIX
 
 # A change of a topic holds here so much later at most.
 LOOK_SECONDS = 0.1
@@ -44,6 +45,7 @@ class _Table:
     queue_counts: Mapping[str, int] = field(default_factory=dict)
     unreadable: frozenset[str] = frozenset()
     deleted_before: Mapping[str, int] = field(default_factory=dict)
+    are_made_by_messages: bool = True
 
 
 class TopicView:
@@ -51,7 +53,7 @@ class TopicView:
 
     Args:
         source: gives the table.
-        arrivals: hears of topics whose right to read has changed.
+        arrivals: hears of topics whose right to read has changed, and of those that are gone.
         clock: seconds, rising.
         hidden: topics whose queues are not served, each with the reason.
     """
@@ -68,7 +70,7 @@ class TopicView:
         self._arrivals = arrivals
         self._clock = clock
         self._asking = threading.Lock()
-        self._look_at = clock()
+        self._look_at = self._asked_at = clock()
         self._table = _Table()
 
     def look(self) -> None:
@@ -95,6 +97,40 @@ class TopicView:
                 f"topic {topic} is configured without the right to read: change its perm", topic=topic, perm="read"
             )
 
+    def check_exists(self, topic: str, *, has_messages: bool, may_come: bool = False) -> None:
+        """Raise TopicNotFoundError for a topic that there is not, as RocketMQ's broker does (TOPIC_NOT_EXIST).
+
+        There is one that is configured, or has messages and was not deleted. Retry and dead-letter topics may always come: the
+        first message that needs them makes them.
+
+        Args:
+            topic: the topic.
+            has_messages: whether it has a queue with messages, deleted ones included.
+            may_come: a topic that was never there, and that its first message makes, is no error.
+
+        Raises:
+            StoreError: it is not known here, and the commit log cannot be asked now.
+        """
+        if self._is_absent(topic, has_messages, may_come):
+            self._load_since(self._clock())  # it may have been made meanwhile
+            if self._is_absent(topic, has_messages, may_come):
+                what = "was deleted" if topic in self._table.deleted_before else "does not exist"
+                raise TopicNotFoundError(f"topic {topic!r} {what}: make it, or check its name", topic=topic, isAbsent="true")
+
+    def _is_absent(self, topic: str, has_messages: bool, may_come: bool) -> bool:
+        table = self._table
+        if topic in table.queue_counts or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            return False
+        if topic in table.deleted_before:
+            return True
+        return not has_messages and not (may_come and table.are_made_by_messages)
+
+    def _load_since(self, seconds: float) -> None:
+        """Have what the commit log said later than that; callers that come together share a call."""
+        with self._asking:
+            if self._asked_at <= seconds:
+                self._ask(NEEDED_CALL_SECONDS)
+
     def load(self) -> None:
         """Ask now; StoreError when that fails."""
         with self._asking:
@@ -117,11 +153,13 @@ class TopicView:
     def _ask(self, timeout_seconds: float) -> None:
         """With the lock held."""
         before = self._table
+        self._asked_at = self._clock()
         answer = self._source.list_topics(known_version=before.version, timeout_seconds=timeout_seconds)
         self._look_at = self._clock() + LOOK_SECONDS
         if answer.version == before.version:
             return
         unreadable = frozenset(each.topic for each in answer.topics if not each.perm & PERM_READ)
         counts = {each.topic: max(each.write_queue_count, each.read_queue_count) for each in answer.topics}
-        self._table = _Table(answer.version, counts, unreadable, dict(answer.deleted_before))
-        self._arrivals.note_topics(unreadable ^ before.unreadable)
+        makes = answer.new_topic_queue_count > 0
+        self._table = _Table(answer.version, counts, unreadable, dict(answer.deleted_before), makes)
+        self._arrivals.note_topics((unreadable ^ before.unreadable) | (before.queue_counts.keys() - counts.keys()))

@@ -62,6 +62,7 @@ class Pops:
         """The messages that are handed out; they are in flight in the log when this returns.
 
         Raises:
+            TopicNotFoundError: there is no such topic, and no message makes it by itself, or it was deleted.
             StoreError: nothing was handed out, or it is not known and the leases end by themselves.
         """
         _check(ask)
@@ -80,8 +81,12 @@ class Pops:
             check_consuming(settings)
             group = life.states.groups.get(ask.consumer_group)
             self._begin_topic(ask, known=group is not None and ask.topic in group.topics)
-            if not any(map(life.reader.recent.ends, _topics(ask))):
-                return ()
+            has_messages = bool(life.reader.recent.ends(ask.topic))
+            is_empty = not any(map(life.reader.recent.ends, _topics(ask)))
+        # After its beginning: a group that asks for a topic before it is made gets its first message.
+        life.topics.check_exists(ask.topic, has_messages=has_messages, may_come=True)
+        if is_empty:
+            return ()
         delivered: list[Delivered] = []
         writes: list[Future[int]] = []
         unbuilt: QueueRef | None = None

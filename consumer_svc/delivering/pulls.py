@@ -132,6 +132,7 @@ class Pulls:
 
         Raises:
             TopicNotReadableError: the topic is configured without the right to read.
+            TopicNotFoundError: it has no messages here; with `isAbsent` there is no such topic.
             GroupDisabledError: the group is configured not to consume.
             StoreError: the queue or the log cannot be read.
         """
@@ -143,7 +144,10 @@ class Pulls:
         group = self._life.states.groups.get(ask.consumer_group)
         if group is not None:
             check_consuming(group.settings)
-        if not reader.recent.ends(ask.topic):
+        has_messages = bool(reader.recent.ends(ask.topic))
+        if not ask.ignore_perm:
+            self._life.topics.check_exists(ask.topic, has_messages=has_messages)
+        if not has_messages:
             raise TopicNotFoundError(f"topic {ask.topic!r} has no messages in this shard", topic=ask.topic)
         known = reader.range(ask.topic, ask.queue_id)
         status, next_offset = _outside(ask.queue_offset, known)

@@ -1,5 +1,6 @@
 """Lives of the consumer service on a log in memory (`tests/support/memory_log.py`)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from consumer_svc.arrivals import Arrivals
@@ -18,6 +19,8 @@ from consumer_svc.state.group_states import GROUP_COUNT_MAX, GroupStates
 from consumer_svc.state_topic import STATE_TOPIC, LoadedState, StateWriter, load_state
 from consumer_svc.topic_view import TopicView
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
+from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
+from reput.message.v1.message_pb2 import AppendResult
 from services.reading.queue_reader import QueueReader
 from services.reading.recent_units import RecentUnits
 from tests.support import memory_log
@@ -36,6 +39,7 @@ class MemoryLog(memory_log.MemoryLog):
         self.topics: dict[str, commitlog_pb.ListTopicsResponse.Topic] = {}
         self.topics_version = 1
         self.deleted_before: dict[str, int] = {}
+        self.new_topic_queue_count = 8
 
     def configure(self, topic: str, perm: int = 6, queue_count: int = 1) -> None:
         """Put a topic into the topic table."""
@@ -50,12 +54,21 @@ class MemoryLog(memory_log.MemoryLog):
         self.deleted_before[topic] = self.end
         self.topics_version += 1
 
+    def write(self, records: Sequence[InternalRecord]) -> list[AppendResult]:
+        """As the commit log: a message makes its topic again."""
+        for topic in {record.topic for record in records} & self.deleted_before.keys() - self.topics.keys():
+            self.configure(topic)
+        return super().write(records)
+
     def list_topics(self, *, known_version: int = 0, timeout_seconds: float = 0) -> commitlog_pb.ListTopicsResponse:
         """See CommitLogClient."""
         if known_version == self.topics_version:
             return commitlog_pb.ListTopicsResponse(version=known_version)
         return commitlog_pb.ListTopicsResponse(
-            topics=self.topics.values(), version=self.topics_version, deleted_before=self.deleted_before
+            topics=self.topics.values(),
+            new_topic_queue_count=self.new_topic_queue_count,
+            version=self.topics_version,
+            deleted_before=self.deleted_before,
         )
 
     def state(self) -> LoadedState:

@@ -1,12 +1,14 @@
 """The topic table as the consumer service sees it: which topics may be read, and what waits for others hears of it."""
 
+from collections.abc import Callable
+
 import pytest
 
 from consumer_svc.arrivals import Arrivals
 from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.delivering.pulls import PullAsk
 from consumer_svc.topic_view import FAILED_SECONDS, LOOK_SECONDS, TopicView
-from store.errors import ServiceUnavailableError, TopicNotReadableError, UnsupportedStoreError
+from store.errors import ServiceUnavailableError, TopicNotFoundError, TopicNotReadableError, UnsupportedStoreError
 from tests.consumer_svc.memory_log import LogLife, MemoryLog
 from tests.consumer_svc.test_queue_locks import Clock
 
@@ -76,3 +78,65 @@ def test_a_group_of_a_topic_whose_queues_are_not_served_saw_an_empty_one(log: Me
         with pytest.raises(UnsupportedStoreError):
             view.check_readable(topic)
     view.check_readable("t")
+
+
+def outcome_of(ask: Callable[[], object]) -> object:
+    """What was told: messages, nothing, or that there is no such topic."""
+    try:
+        return "messages" if ask() else "nothing"
+    except TopicNotFoundError as error:
+        return "absent" if error.metadata.get("isAbsent") else "without messages"
+
+
+@pytest.mark.parametrize(
+    ("made_by_messages", "topic", "popped", "pulled"),
+    [
+        (False, "never", "absent", "absent"),
+        (True, "never", "nothing", "absent"),
+        (False, "deleted", "absent", "absent"),
+        (True, "deleted", "absent", "absent"),
+        (False, "empty", "nothing", "without messages"),
+        (True, "empty", "nothing", "without messages"),
+        (False, "unconfigured", "messages", "messages"),
+        (False, "%RETRY%g", "nothing", "without messages"),
+        (False, "%DLQ%g", "nothing", "without messages"),
+    ],
+)
+def test_a_topic_that_there_is_not_looked_like_an_empty_one(
+    log: MemoryLog, life: LogLife, made_by_messages: bool, topic: str, popped: str, pulled: str
+) -> None:
+    """RocketMQ's PopMessageProcessor and PullMessageProcessor answer TOPIC_NOT_EXIST."""
+    log.new_topic_queue_count = 8 if made_by_messages else 0
+    log.configure("empty")
+    log.send("unconfigured")
+    log.send("deleted")
+    log.configure("deleted")
+    life.life.topics.load()
+    log.delete("deleted")
+
+    assert outcome_of(lambda: life.pops.pop(PopAsk("g", topic))) == popped
+    assert outcome_of(lambda: life.pulls.pull(PullAsk(topic, 0, 0)).messages) == pulled
+
+
+def test_polls_that_wait_hear_of_a_topic_that_was_deleted(log: MemoryLog, life: LogLife) -> None:
+    log.configure("t")
+    life.life.topics.load()
+    watcher = life.arrivals.watch()
+    watcher.take(0)
+    log.delete("t")
+    life.life.topics.look()
+    assert watcher.take(0).topics == {"t"}
+
+
+@pytest.mark.parametrize("begins_at_end", [False, True])
+def test_a_group_that_asked_before_its_topic_was_made_gets_the_first_message(
+    log: MemoryLog, begin: Callable[..., LogLife], begins_at_end: bool
+) -> None:
+    life = begin(begins_at_end=begins_at_end)
+    log.new_topic_queue_count = 0
+    log.topics_version += 1
+    with pytest.raises(TopicNotFoundError):
+        life.pops.pop(PopAsk("g", "t"))
+    log.configure("t", queue_count=2)
+    log.send("t", b"first")
+    assert [one.message.body for one in life.pops.pop(PopAsk("g", "t"))] == [b"first"]
