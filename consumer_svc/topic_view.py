@@ -115,7 +115,9 @@ class TopicView:
             self._load_since(self._clock())  # it may have been made meanwhile
             if self._is_absent(topic, has_messages, may_come):
                 what = "was deleted" if topic in self._table.deleted_before else "does not exist"
-                raise TopicNotFoundError(f"topic {topic!r} {what}: make it, or check its name", topic=topic, isAbsent="true")
+                raise TopicNotFoundError(
+                    f"topic {topic!r} {what}: make it, or check its name", topic=topic, isAbsent="true"
+                )
 
     def _is_absent(self, topic: str, has_messages: bool, may_come: bool) -> bool:
         table = self._table

@@ -24,7 +24,14 @@ from gateway.group_wire import filter_of, millis_of_duration
 from gateway.groups.asking import check_consumed_topic, check_users_group
 from gateway.ports.cancellation import Cancellation
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import DeliveringSource, Pulled, PullOutcome, PullQuestion, pulled_from_no_message
+from gateway.ports.delivery import (
+    DeliveringSource,
+    Pulled,
+    PullOutcome,
+    PullQuestion,
+    is_absent,
+    pulled_from_no_message,
+)
 from gateway.ports.shards import has_unwritten_queue
 from gateway.queries.limits import PAGE_BYTES_MAX, check_not_negative, check_topic
 from gateway.shards.encoded_messages import EncodedMessages
@@ -268,9 +275,8 @@ class StreamPoll(Poll):
             self.outcome.set_result(None)
 
     def _pulled(self, outcome: Batch | StoreError) -> None:
-        if isinstance(outcome, TopicNotFoundError) or (
-            not isinstance(outcome, StoreError) and is_at_end(self._question, outcome)
-        ):
+        is_empty = isinstance(outcome, TopicNotFoundError) and not is_absent(outcome)
+        if is_empty or (not isinstance(outcome, StoreError) and is_at_end(self._question, outcome)):
             self._room.found_nothing(self)
         elif self._room.failed(self) if isinstance(outcome, StoreError) else self._room.found(self):
             self.outcome.set_result(outcome)

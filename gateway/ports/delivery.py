@@ -156,8 +156,18 @@ class Pulled(Generic[Message_co]):
     seen_offset: int | None = None
 
 
+def is_absent(error: StoreError) -> bool:
+    """Whether a consumer service says that there is no such topic; else it may only have no message of it."""
+    return isinstance(error, TopicNotFoundError) and error.metadata.get("isAbsent") == "true"
+
+
 def pulled_from_no_message(question: PullQuestion, error: TopicNotFoundError) -> Pulled[Any]:
-    """The answer of a queue that never had a message, from the error of a service that knows none of its topic."""
+    """The answer of a queue that never had a message, from the error of a service that knows none of its topic.
+
+    Raises the error when the service says that there is no such topic.
+    """
+    if is_absent(error):
+        raise error
     seen_offset = error.metadata.get("seenOffset")
     return Pulled(
         (),

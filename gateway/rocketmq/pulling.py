@@ -23,9 +23,10 @@ from gateway.ports.delivery import (
     Pulled,
     PullOutcome,
     PullQuestion,
+    is_absent,
     pulled_from_no_message,
 )
-from gateway.ports.shards import ShardsSource, has_unwritten_queue
+from gateway.ports.shards import ShardsSource, has_unwritten_queue, require_topic
 from gateway.rocketmq.caller import consumer_of
 from gateway.rocketmq.filters import filter_of
 from gateway.rocketmq.messages import to_pulled
@@ -106,6 +107,19 @@ class Pulling:
             try:
                 shard = self._catalogs.now().named(broker_name)
                 has_unwritten_queue(shard, question.topic, question.queue_id, Deadline.after(INNER_SECONDS))
+            except StoreError as failure:
+                error = failure
+            then(error)
+
+        self._checks.submit(look)
+
+    def check_topic(self, topic: str, then: Callable[[StoreError | None], None]) -> None:
+        """Call `then` with None when some shard has the topic, else with the error that says why it is not known."""
+
+        def look() -> None:
+            error: StoreError | None = None
+            try:
+                require_topic(self._catalogs.now(), topic, Deadline.after(INNER_SECONDS))
             except StoreError as failure:
                 error = failure
             then(error)
@@ -235,7 +249,7 @@ class PullPoll(Poll):
         self._room.remove(self)
 
     def _pulled(self, outcome: Pulled[StoredMessage] | StoreError) -> None:
-        if isinstance(outcome, TopicNotFoundError):
+        if isinstance(outcome, TopicNotFoundError) and not is_absent(outcome):
             outcome = pulled_from_no_message(self._question, outcome)
         if isinstance(outcome, StoreError):
             self._failed(outcome)

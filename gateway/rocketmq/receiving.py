@@ -17,7 +17,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.delivery.polls import Poll, QueueName, not_answered
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.ports.delivery import Delivering, DeliveringSource, Delivery, PopQuestion
+from gateway.ports.delivery import Delivering, DeliveringSource, Delivery, PopQuestion, is_absent
 from gateway.rocketmq.caller import Caller, consumer_of
 from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.filters import filter_of
@@ -89,6 +89,7 @@ class Receiving:
         room: where polls wait.
         clients: knows request timeouts and ordered groups.
         work: a clean stop waits for messages on their way; None: for none.
+        check_topic: calls its function with None when some shard has a topic, else with the error; None: there is one shard.
         clock: that of the room.
         limits: of polls.
     """
@@ -99,10 +100,12 @@ class Receiving:
         room: WaitingRoom,
         clients: Clients[StoredMessage],
         work: OpenWork | None = None,
+        check_topic: Callable[[str, Callable[[StoreError | None], None]], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
         limits: PollLimits = DEFAULT_LIMITS,
     ) -> None:
         self._shards = shards
+        self._check_topic = check_topic
         self._limits = limits
         self.room = room
         self.clients = clients
@@ -119,6 +122,13 @@ class Receiving:
             _end_with(call, error)
             return
         call.on_gone(poll.leave)
+
+    def check_absent(self, absent: StoreError, topic: str, then: Callable[[StoreError | None], None]) -> None:
+        """Call `then` with None when another shard has a topic that one has not, else with the error of that one."""
+        if self._check_topic is None or len(self._shards.all()) == 1:
+            then(absent)
+        else:
+            self._check_topic(topic, then)
 
     def _poll(self, request: v2.ReceiveMessageRequest, call: Streamable) -> "ReceivePoll":
         caller = consumer_of(call)
@@ -241,10 +251,10 @@ class ReceivePoll(Poll):
 
     def _popped(self, outcome: Sequence[Delivery[StoredMessage]] | StoreError) -> None:
         room = self._receiving.room
-        if isinstance(outcome, StoreError):
-            if room.failed(self):
-                _end_with(self._call, outcome)
-            self._done()
+        if isinstance(outcome, StoreError) and is_absent(outcome):
+            self._receiving.check_absent(outcome, self._question.topic, self._failed)
+        elif isinstance(outcome, StoreError):
+            self._failed(outcome)
         elif not outcome:
             room.found_nothing(self)
             self._done()
@@ -252,6 +262,14 @@ class ReceivePoll(Poll):
             self._answer(outcome)
         else:
             self._give_back(outcome)
+
+    def _failed(self, error: StoreError | None) -> None:
+        """The look has failed; None: the topic is in other shards, and this one may get it."""
+        if error is None:
+            self._receiving.room.found_nothing(self)
+        elif self._receiving.room.failed(self):
+            _end_with(self._call, error)
+        self._done()
 
     def _answer(self, deliveries: Sequence[Delivery[StoredMessage]]) -> None:
         topic = resource_of(self._question.topic)

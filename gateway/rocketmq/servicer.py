@@ -100,9 +100,9 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         self._delivering = delivering
         self._room = room
         self._clients = clients
-        self.receiving = Receiving(delivering, room, clients, work, limits=limits)
         self.types = types or TopicTypes(shards)
         self.pulling = Pulling(delivering, room, self.types.source)
+        self.receiving = Receiving(delivering, room, clients, work, self.pulling.check_topic, limits=limits)
         self.acknowledging = Acknowledging(delivering, clients)
         self.waiting = waiting or Waiting.none()
         self.ending = Ending(self.waiting.endings)

@@ -12,7 +12,7 @@ from gateway.delivery import queue_end
 from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.ports.delivery import Pulled, PullOutcome
+from gateway.ports.delivery import Arrivals, Pulled, PullOutcome
 from gateway.ports.shard import QueueRange
 from gateway.ports.shards import Shards
 from gateway.pull_call import (
@@ -234,6 +234,20 @@ def test_an_empty_queue_that_is_configured_is_empty_and_one_that_is_not_is_absen
     request = pb.PullMessagesRequest(topic="Other")
     with pytest.raises(TopicNotFoundError):
         list(pulling.streams.answers(pulling.shards, request, Cancellation()))
+
+
+def test_a_stream_went_on_waiting_when_its_topic_was_deleted(pulling):
+    pulling.delivering.store("T", b"one")
+    stream = pulling.answers(wait=Duration(seconds=60))
+    next(stream)
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(next, stream)
+        while pulling.room.poll_count == 0:
+            threading.Event().wait(0.001)
+        pulling.delivering.deleted.add("T")
+        pulling.room.arrive("broker-a", Arrivals(topics=["T"]))
+        with pytest.raises(TopicNotFoundError):
+            waits.result(END_SECONDS_MAX)
 
 
 def test_a_failure_of_the_consumer_service_ends_the_stream_with_its_error(pulling):

@@ -37,6 +37,7 @@ class MemoryDelivering:
         confirmed: the handles of deliveries whose clients have them.
         ended: the clients that have ended.
         is_down: every call fails.
+        deleted: topics that there are no more.
         seen_offset: what pulls have seen of the log (bytes); None: they do not say.
     """
 
@@ -55,6 +56,7 @@ class MemoryDelivering:
         self.given_back = []
         self.dead = []
         self.is_down = False
+        self.deleted = set()
         self.seen_offset = None
         self.held = None
         self._numbers = 0
@@ -114,7 +116,12 @@ class MemoryDelivering:
         def answer():
             with self._lock:
                 self.pops.append(question)
-                outcome = ServiceUnavailableError("down") if self.is_down else self._popped(question)
+                if self.is_down:
+                    outcome = ServiceUnavailableError("down")
+                elif question.topic in self.deleted:
+                    outcome = TopicNotFoundError("deleted", isAbsent="true")
+                else:
+                    outcome = self._popped(question)
             then(outcome)
 
         if self.held is None:
@@ -155,7 +162,9 @@ class MemoryDelivering:
             messages = self.messages[question.topic, question.queue_id]
             is_known = any(stored for (topic, _), stored in self.messages.items() if topic == question.topic)
         end = len(messages)
-        if not is_known:  # as the service: it does not know what is configured
+        if question.topic in self.deleted:
+            then(TopicNotFoundError("deleted", isAbsent="true"))
+        elif not is_known:  # as the service: it does not know what is configured
             seen = {} if self.seen_offset is None else {"seenOffset": self.seen_offset}
             then(TopicNotFoundError("no message", **seen))
         elif question.queue_offset > end:

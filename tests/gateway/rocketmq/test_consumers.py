@@ -35,6 +35,33 @@ def parked(gateway, count):
     wait_until(lambda: gateway.room.poll_count == count, lambda: gateway.room.poll_count)
 
 
+def test_polls_of_a_topic_that_was_deleted_found_no_new_message(shard, gateway):
+    """RocketMQ's proxy answers TOPIC_NOT_FOUND (TopicRouteHelper.isTopicNotExistError)."""
+    polls = [gateway.consumer(client_id=name).poll() for name in ("a", "b")]
+    parked(gateway, 2)
+    shard.deleted.add(TOPIC)
+    shard.announce(Arrivals(topics=(TOPIC,)))
+    assert [next(iter(poll)).status.code for poll in polls] == [v2.TOPIC_NOT_FOUND] * 2
+    assert gateway.consumer().receive() == (v2.TOPIC_NOT_FOUND, [])
+    shard.deleted.clear()
+    shard.store(TOPIC, b"new")
+    code, (message,) = gateway.consumer().receive()
+    assert (code, message.body) == (v2.OK, b"new")
+
+
+def test_a_poll_waits_in_a_shard_without_the_topic_while_another_has_it(shard):
+    """Messages make a deleted topic again in one shard first; assignments name all that would take its messages."""
+    other = MemoryDelivering("broker-b")
+    other.deleted.add(TOPIC)
+    with serving(shard, other) as gateway:
+        poll = gateway.consumer().poll(broker="broker-b")
+        wait_until(lambda: other.pops)
+        parked(gateway, 1)
+        other.deleted.clear()
+        other.store(TOPIC, b"here too")
+        assert next(iter(poll)).status.code == v2.OK
+
+
 def test_what_is_there_is_received_whole(shard, gateway):
     shard.store(TOPIC, b"body", tags="a", keys=["k1", "k2"], properties={"colour": "red", "__SHARDINGKEY": "g"})
     code, (message,) = gateway.consumer().receive()

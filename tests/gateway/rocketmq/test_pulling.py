@@ -7,10 +7,11 @@ import pytest
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.delivery import queue_end
-from gateway.ports.delivery import ALL_MESSAGES, PullQuestion
+from gateway.ports.delivery import ALL_MESSAGES, Arrivals, PullQuestion
 from gateway.rocketmq.pulling import Pulling as OfficialPulling
 from gateway.rocketmq.pulling import PullPoll
 from tests.gateway.test_pull_call import Pulling
+from tests.support.waiting import wait_until
 
 
 class Call:
@@ -46,14 +47,27 @@ def pulling(fan_out):
     made.close()
 
 
-def pulled(pulling, queue_offset):
+def begun(pulling, queue_offset):
     call, now = Call(), time.monotonic()
     official = OfficialPulling(pulling.source, pulling.room, pulling.shards)
     question = PullQuestion("T", 0, queue_offset, 32, ALL_MESSAGES, "g")
     pulling.room.add(
         PullPoll(official, pulling.delivering, question, call, "c", ends_at=now + 10, gives_up_at=now + 20)
     )
-    return call.answers()
+    return call
+
+
+def pulled(pulling, queue_offset):
+    return begun(pulling, queue_offset).answers()
+
+
+def test_a_pull_that_waited_when_its_topic_was_deleted_found_no_new_message(pulling):
+    call = begun(pulling, 2)
+    wait_until(lambda: pulling.room.poll_count == 1)
+    pulling.delivering.deleted.add("T")
+    pulling.room.arrive("broker-a", Arrivals(topics=["T"]))
+    (answer,) = call.answers()
+    assert answer.status.code == v2.TOPIC_NOT_FOUND
 
 
 def test_a_client_was_sent_back_by_a_consumer_service_that_had_not_seen_its_messages_yet(pulling):
