@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from reput_client.consuming.absent_topics import AbsentTopics
 from reput_client.consuming.agreed import Agreed, agreed_of
 from reput_client.consuming.cache import Cache, Held
 from reput_client.consuming.link import Link
@@ -56,6 +57,7 @@ class ConsumerCore:
         kind = v2.PUSH_CONSUMER if settings.invisible_seconds is None else v2.SIMPLE_CONSUMER
         self._member = Member(client_id, consumer_group, self._subscriptions, kind)
         self.agreed = Agreed()
+        self.absent = AbsentTopics(consumer_group)
         self.cache = Cache(settings.cache_count_max, settings.cache_bytes_max, settings.batch_count_max)
         self._pace = Pace(settings.ahead_count_max)
         self._asking_count = 0
@@ -99,7 +101,7 @@ class ConsumerCore:
                 self._ask_assignment(topic, is_first=True)
 
     def _ask_assignment(self, topic: str, *, is_first: bool, failure_count: int = 0) -> None:
-        """Ask for the shards of a topic, and again later: soon after a failure that passes, until then nothing is polled."""
+        """Ask for the shards of a topic, and again later: soon after a failure that passes, or while there is no such topic."""
         if self.is_closing:
             return
         request = v2.QueryAssignmentRequest(
@@ -114,7 +116,7 @@ class ConsumerCore:
                 seconds, failures = self.settings.assignment_seconds, 0
                 if error is None:
                     self._assigned(topic, answer.assignments)
-                elif is_worth_retrying(error):
+                elif self.absent.is_told_by(topic, error) or is_worth_retrying(error):
                     failures = failure_count + 1
                     seconds = min(seconds, pause_seconds(failures, self.settings.retry))
                 elif is_first:

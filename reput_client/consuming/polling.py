@@ -7,6 +7,7 @@ from typing import Protocol
 from google.protobuf.duration_pb2 import Duration
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from reput_client.consuming.absent_topics import AbsentTopics
 from reput_client.consuming.agreed import Agreed
 from reput_client.consuming.cache import Cache, Held
 from reput_client.consuming.received_message import received_message_of
@@ -26,6 +27,7 @@ POLL_SECONDS_MIN = 1.0
 class Owner(Protocol):
     """What a poller needs of its consumer. The lock is held at each call."""
 
+    absent: AbsentTopics
     agreed: Agreed
     cache: Cache
     is_closing: bool
@@ -158,12 +160,14 @@ class Poller:
         if error is None or messages:
             self._attempt_id = ""
         if error is None:
+            self._owner.absent.found(self._topic)
             self._failure_count = 0
             ended_early = is_empty and self._transport.now() - began_at < POLL_SECONDS_MIN
             self._next(pause_seconds(1, self._settings.retry) if ended_early else 0.0)
         elif not self._is_stopped and not is_worth_retrying(error) and not isinstance(error, NotFoundError):
             self._owner.failed(error)
         else:
+            self._owner.absent.is_told_by(self._topic, error)
             self._failure_count += 1
             self._next(pause_seconds(self._failure_count, self._settings.retry))
 

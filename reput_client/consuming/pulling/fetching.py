@@ -29,7 +29,7 @@ class Fetcher:
         changed: the condition of the consumer; its lock guards the queues.
         member: the consumer.
         settings: limits and times.
-        note: told each failure.
+        note: told the topic and the error of each failure, and None for each batch.
         read: which replicas may answer.
 
     Attributes:
@@ -42,7 +42,7 @@ class Fetcher:
         changed: threading.Condition,
         member: Member,
         settings: PullConsumerSettings,
-        note: Callable[[ReputClientError], None],
+        note: Callable[[str, ReputClientError | None], None],
         read: ReadChoice,
     ) -> None:
         self._pull: Any = channel.unary_stream(
@@ -76,6 +76,7 @@ class Fetcher:
             try:
                 for response in call:
                     failure_count = 0
+                    self._note(queue.queue.topic, None)
                     if not self._add(queue, generation, response):
                         break
             except grpc.RpcError as rpc_error:
@@ -83,7 +84,7 @@ class Fetcher:
                     was_cancelled = self._is_over(queue) or queue.is_paused or queue.generation != generation
                 if not was_cancelled:
                     failure_count += 1
-                    self._note(error_of_call(rpc_error))
+                    self._note(queue.queue.topic, error_of_call(rpc_error))
                     with self._changed:
                         pause = pause_seconds(failure_count, self._settings.retry)
                         self._changed.wait_for(lambda: self._is_over(queue), pause)

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import Enum
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from reput_client.consuming.absent_topics import RETRY_PREFIX, AbsentTopics
 from reput_client.consuming.link import Link
 from reput_client.consuming.pulling.allocation import AllocationStrategy, MessageQueue, Queues, share_of
 from reput_client.consuming.refusals import error_of
@@ -17,8 +18,6 @@ from reput_client.encoding import to_timestamp
 from reput_client.errors import NotFoundError, PermissionDeniedError, ReputClientError, is_worth_retrying
 from reput_client.querying.query_client import QueryClient
 
-# RocketMQ's RETRY_GROUP_TOPIC_PREFIX.
-RETRY_PREFIX = "%RETRY%"
 # A consumer that may not read it asks for it again after this time: each refusal is a line in the gateway's audit log.
 DENIED_SECONDS = 300.0
 
@@ -95,6 +94,7 @@ class Membership:
         self.is_broadcast = False
         self.known: Queues = ()
         self.absent: set[str] = set()
+        self._absent_topics = AbsentTopics(member.consumer_group)
         self._retries_at = 0.0
         self._link = Link(transport, target, member, settings, lambda _: None, self._failed)
 
@@ -150,6 +150,7 @@ class Membership:
         answer = self._transport.ask(self._target, "QueryRoute", request, self._settings.request_seconds_max)
         error = error_of(answer.status)
         if isinstance(error, NotFoundError):
+            self._absent_topics.is_told_by(topic, error)
             self.absent.add(topic)
             return []
         if error is not None:
@@ -193,6 +194,13 @@ class Membership:
         if error is not None:
             raise error
         return int(answer.offset)
+
+    def note_fetch(self, topic: str, error: ReputClientError | None) -> None:
+        """A fetch of a queue has failed, or None: it brought something."""
+        if error is None:
+            self._absent_topics.found(topic)
+        elif not self._absent_topics.is_told_by(topic, error):
+            self.note(error)
 
     def note(self, error: ReputClientError) -> None:
         """Something failed: an error that passes is logged, another one ends the consumer."""

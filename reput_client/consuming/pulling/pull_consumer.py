@@ -102,7 +102,7 @@ class PullConsumer:
         self._client = QueryClient(target, channel=channel, timeout_seconds=self.settings.request_seconds_max)
         self._membership = Membership(self._transport, self._client, target, self._member, self.settings)
         self._fetcher = Fetcher(
-            channel, self._changed, self._member, self.settings, self._membership.note, read or ReadChoice()
+            channel, self._changed, self._member, self.settings, self._membership.note_fetch, read or ReadChoice()
         )
         self._is_ordered = ordered
         self._held = HeldQueues(

@@ -15,7 +15,6 @@ from reput_client.errors import (
     PermissionDeniedError,
     ReceiptHandleNotFoundError,
     ServiceUnavailableError,
-    TopicNotFoundError,
 )
 from tests.reput_client.consuming.fake_transport import FakeTransport
 
@@ -170,17 +169,27 @@ def test_a_refusal_that_does_not_pass_ends_the_consumer() -> None:
         play.core.take()
 
 
-def test_a_topic_that_there_is_not_at_the_start_ends_the_consumer_and_later_it_does_not() -> None:
-    absent = v2.QueryAssignmentResponse(status=v2.Status(code=v2.TOPIC_NOT_FOUND, message="no topic"))
+def test_a_topic_that_there_is_not_ended_the_consumer_or_was_waited_for_without_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A program may start before its topic is made; it is told once, and again when the topic is deleted later."""
+    status = v2.Status(code=v2.TOPIC_NOT_FOUND, message="no topic")
+    absent = v2.QueryAssignmentResponse(status=status)
     play = Play(begins=False)
     play.agree()
-    play.transport.answer("QueryAssignment", lambda _: absent)
-    with pytest.raises(TopicNotFoundError):
-        play.core.take()
-    other = Play()
-    other.transport.pass_time(5)
-    other.transport.answer("QueryAssignment", lambda _: absent)
-    assert other.core.take() is None
+    for _ in range(3):
+        assert play.transport.answer("QueryAssignment", lambda _: absent)
+        assert play.core.take() is None
+        play.transport.pass_time(5)
+    play.assign()
+    told = [(record.levelname, "the topic T, which does not exist" in record.message) for record in caplog.records]
+    assert told == [("WARNING", True)]
+    play.poll().done([v2.ReceiveMessageResponse(status=v2.Status(code=v2.MESSAGE_NOT_FOUND))], None)
+    for _ in range(3):
+        play.transport.pass_time(5)
+        play.poll().done([v2.ReceiveMessageResponse(status=status)], None)
+        assert play.core.take() is None
+    assert len(caplog.records) == 2
 
 
 def test_acknowledgements_that_come_while_one_is_under_way_share_the_next_request() -> None:

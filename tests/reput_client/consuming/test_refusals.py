@@ -1,11 +1,12 @@
 """A refusal is never told as emptiness: each reason at each door by which messages are consumed.
 
 RocketMQ's broker answers NO_PERMISSION to a topic without the right to read (PullMessageProcessor, PopMessageProcessor), and
-to a group whose `consumeEnable` is false.
+to a group whose `consumeEnable` is false; TOPIC_NOT_EXIST to a topic that there is not.
 """
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
@@ -114,6 +115,10 @@ def broadcasting(stack: Stack, topic: str, group: str) -> None:
     )
 
 
+def deleted(stack: Stack, topic: str, group: str) -> None:
+    stack.gateway.DeleteTopic(pb.DeleteTopicRequest(topic=topic), timeout=WAIT_SECONDS)
+
+
 REFUSED = {
     disabled: {
         by_handler: "FORBIDDEN",
@@ -135,6 +140,14 @@ REFUSED = {
         by_pop: "FORBIDDEN",
         by_pull: "FORBIDDEN",
     },
+    # Consumers of the library go on asking, see below.
+    deleted: {
+        in_bulk: "TOPIC_NOT_FOUND",
+        at_the_end_in_bulk: "TOPIC_NOT_FOUND",
+        by_command: (1, "TOPIC_NOT_FOUND"),
+        by_pop: "TOPIC_NOT_FOUND",
+        by_pull: "TOPIC_NOT_FOUND",
+    },
     # Its members pull, so pulls are served.
     broadcasting: {
         by_handler: "ILLEGAL_CONSUMER_GROUP",
@@ -151,3 +164,29 @@ def test_a_refusal_was_told_as_emptiness_at_some_doors(stack: Stack, reason: Cal
     reason(stack, topic, group)
     told = {door.__name__: outcome(door, stack, topic, group) for door in REFUSED[reason]}
     assert told == {door.__name__: refusal for door, refusal in REFUSED[reason].items()}
+
+
+@pytest.mark.parametrize("kind", [Consumer, PullConsumer])
+def test_a_consumer_waited_without_a_word_when_its_topic_was_deleted(
+    stack: Stack, caplog: pytest.LogCaptureFixture, kind: type[Consumer] | type[PullConsumer]
+) -> None:
+    topic, group = fresh("Deleted"), fresh("deleted")
+
+    def next_body(consumer: Consumer | PullConsumer) -> bytes:
+        if isinstance(consumer, PullConsumer):
+            return b"".join(message.body for message in consumer.poll(1, WAIT_SECONDS))
+        delivery = consumer.take(WAIT_SECONDS)
+        assert delivery is not None
+        delivery.ack()
+        return delivery.message.body
+
+    send(stack, topic, [b"before"])
+    with kind(stack.addresses["gateway"], group, {topic: "*"}) as consumer:
+        assert next_body(consumer) == b"before"
+        deleted(stack, topic, group)
+        asking = ThreadPoolExecutor(1)
+        with asking:
+            after = asking.submit(next_body, consumer)
+            wait_until(lambda: any(topic in r.message for r in caplog.records if r.levelname == "WARNING"))
+            send(stack, topic, [b"after"])
+            assert after.result(WAIT_SECONDS) == b"after"
