@@ -6,7 +6,6 @@ The status and the next offset of a pull are those of `DefaultMessageStore.getMe
     below the first message                OFFSET_ILLEGAL   next = min
     at the end                             NO_NEW_MSG       next = the same
     beyond the end                         OFFSET_ILLEGAL   next = max
-    the group is disabled                  NO_NEW_MSG       next = the same (RocketMQ refuses it; here it waits, as pops do)
     the filter takes none                  NO_MATCHED_MSG   next = behind what was looked at
     else                                   FOUND            next = behind the last message looked at
 """

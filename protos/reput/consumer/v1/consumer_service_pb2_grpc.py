@@ -146,8 +146,9 @@ class ConsumerServiceServicer:
         acknowledged or their time is over. Never waits: an empty answer says that there is nothing now. Messages of
         the group's retry topic come with those of the topic. A group that is unknown is made when it gets its first message, or
         passes one. Errors: INVALID_ARGUMENT (also ILLEGAL_FILTER), FAILED_PRECONDITION (STORE_READ_ONLY), PERMISSION_DENIED
-        (TOPIC_NOT_READABLE, GROUP_DISABLED), RESOURCE_EXHAUSTED (RESOURCE_BUSY) when the caller's share of groups is in use; likewise
-        in the other calls that make a group.
+        (TOPIC_NOT_READABLE, GROUP_DISABLED), NOT_FOUND (TOPIC_NOT_FOUND, `isAbsent`) for a topic that was deleted, or that is not
+        there and that no message makes, RESOURCE_EXHAUSTED (RESOURCE_BUSY) when the caller's share of groups is in use; likewise in
+        the other calls that make a group.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -20,8 +20,9 @@ class ConsumerServiceStub:
     acknowledged or their time is over. Never waits: an empty answer says that there is nothing now. Messages of
     the group's retry topic come with those of the topic. A group that is unknown is made when it gets its first message, or
     passes one. Errors: INVALID_ARGUMENT (also ILLEGAL_FILTER), FAILED_PRECONDITION (STORE_READ_ONLY), PERMISSION_DENIED
-    (TOPIC_NOT_READABLE, GROUP_DISABLED), RESOURCE_EXHAUSTED (RESOURCE_BUSY) when the caller's share of groups is in use; likewise
-    in the other calls that make a group.
+    (TOPIC_NOT_READABLE, GROUP_DISABLED), NOT_FOUND (TOPIC_NOT_FOUND, `isAbsent`) for a topic that was deleted, or that is not
+    there and that no message makes, RESOURCE_EXHAUSTED (RESOURCE_BUSY) when the caller's share of groups is in use; likewise in
+    the other calls that make a group.
     """
     AckMessages: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.AckMessagesRequest, _consumer_service_pb2.AckMessagesResponse]
     """Says that messages are consumed. When it is answered, this is in the log, as durable as the log's flush mode makes
@@ -97,8 +98,9 @@ class ConsumerServiceServicer:
         acknowledged or their time is over. Never waits: an empty answer says that there is nothing now. Messages of
         the group's retry topic come with those of the topic. A group that is unknown is made when it gets its first message, or
         passes one. Errors: INVALID_ARGUMENT (also ILLEGAL_FILTER), FAILED_PRECONDITION (STORE_READ_ONLY), PERMISSION_DENIED
-        (TOPIC_NOT_READABLE, GROUP_DISABLED), RESOURCE_EXHAUSTED (RESOURCE_BUSY) when the caller's share of groups is in use; likewise
-        in the other calls that make a group.
+        (TOPIC_NOT_READABLE, GROUP_DISABLED), NOT_FOUND (TOPIC_NOT_FOUND, `isAbsent`) for a topic that was deleted, or that is not
+        there and that no message makes, RESOURCE_EXHAUSTED (RESOURCE_BUSY) when the caller's share of groups is in use; likewise in
+        the other calls that make a group.
         """
 
     def AckMessages(
