@@ -27,6 +27,7 @@ from services.observing.append_refusals import refusal_counter
 from services.serving.calls.append_pump import Pumped, StreamPump
 from services.serving.calls.later_answers import AnswersInOrder, LaterAnswer
 from services.serving.calls.raw_handlers import AnyHandler, add_with_raw
+from services.serving.request_fields import check_field_count
 from services.status import to_status
 from store.errors import BrokerNotFoundError, InvalidArgumentError, StoreError
 from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
@@ -369,6 +370,7 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         return pb.AppendMessagesResponse(results=map(self._result_maker(), receipts)).SerializeToString(), written
 
     def _write_plainly(self, data: bytes, born_host: Host) -> tuple[list[AppendReceipt], Written | None]:
+        check_field_count(data, "AppendMessages")  # also of a stream, and of a local socket
         try:
             request = pb.AppendMessagesRequest.FromString(data)
         except DecodeError as error:

@@ -35,6 +35,7 @@ from services.serving.calls.raw_handlers import AnyHandler
 from services.serving.calls.streamed_later import StreamCall, StreamedLater, ThreadedStreamCall
 from services.serving.calls.unary_call import AnsweredLater, Arrived, ThreadedCall
 from services.serving.lanes import Lanes
+from services.serving.request_fields import check_field_count
 from services.serving.stall_watch import REQUEST_SECONDS_MAX, Wait
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
 
@@ -140,6 +141,7 @@ class StatusInterceptor(grpc.ServerInterceptor):
             self._work.add(1)
             call.ended = ended
             try:
+                check_field_count(request, method.path)
                 later.offer(request, call)
             except Exception as error:
                 call.fail(status.to_status(as_store_error(error, method.path)))
@@ -190,6 +192,7 @@ class StatusInterceptor(grpc.ServerInterceptor):
             call.ending = lambda size_bytes: untaken.add(client, call.context, size_bytes, method.path)
             call.watch()
             try:
+                check_field_count(request, method.path)
                 later.offer(request, call)
             except Exception as error:
                 call.fail(status.to_status(as_store_error(error, method.path)))
@@ -353,6 +356,7 @@ class StatusInterceptor(grpc.ServerInterceptor):
         data = self._await_request(requests, context, method, lane)
         if data is None:
             raise no_request(method.path)
+        check_field_count(data, method.path)
         if handler.request_deserializer is None:
             return data
         try:
