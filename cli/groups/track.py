@@ -36,7 +36,7 @@ def track(
     """Show for each consumer group whether a message is consumed, in flight, retrying (how often, when next), dead or skipped.
 
     A retry or a dead letter is followed to the message that was sent. Of a key with several messages the newest 16 are shown.
-    Exit 1 when there is no such message.
+    Exit 1 when there is no such message, 3 when a shard did not answer.
     """
     from cli.client import query_client
     from cli.printing.output import print_rows
@@ -45,20 +45,23 @@ def track(
         usage_error("give an id or key, or --topic and --unique-key", "For example: reput track order-1001")
     with query_client(address, timeout) as client:
         ask = partial(client.track, group_contains=group, limit=LISTED_COUNT_MAX)
-        answers = _by_unique_key(ask, topic, unique_key) if unique_key else _found(client, ask, text, topic)
+        answers, is_partial = (
+            (_by_unique_key(ask, topic, unique_key), False) if unique_key else _found(client, ask, text, topic)
+        )
     if not answers:
         say_empty(why_no_key(typed_id(text)) or "no message found")
-        return Exit.NOTHING_FOUND
+        return Exit.PARTIAL if is_partial else Exit.NOTHING_FOUND
+    found = Exit.PARTIAL if is_partial else Exit.FOUND
     if any(answer.has_more for answer in answers):
         warn(f"there are more than {LISTED_COUNT_MAX} groups: choose with --group TEXT")
     if len(answers) == 1 or output.is_table:
         for answer in answers:
             _print(answer, output)
-        return Exit.FOUND
+        return found
     rows = [{"offset_msg_id": each.message.offset_msg_id} | row for each in answers for row in _rows(each)]
     messages = [_message_row(each) | {"state": each.state.name} for each in answers]
     print_rows("tracks", rows, ["offset_msg_id", *COLUMNS], output, {"messages": messages}, empty="no consumer group")
-    return Exit.FOUND
+    return found
 
 
 def _by_unique_key(ask: "Ask", topic: str, unique_key: str) -> "list[MessageTracks]":
@@ -73,8 +76,11 @@ def _by_unique_key(ask: "Ask", topic: str, unique_key: str) -> "list[MessageTrac
     return [ask(topic=topic, unique_key=last)]
 
 
-def _found(client: "QueryClient", ask: "Ask", text: str, topic: str) -> "list[MessageTracks]":
-    """The tracks of the messages that `reput find` finds, each once: the copies of a message lead to one original."""
+def _found(client: "QueryClient", ask: "Ask", text: str, topic: str) -> "tuple[list[MessageTracks], bool]":
+    """The tracks of the messages that `reput find` finds, each once, and whether a shard did not answer.
+
+    The copies of a message lead to one original.
+    """
     from reput_client import Completeness, InvalidRequestError, NotFoundError
 
     bare = typed_id(text)
@@ -82,22 +88,24 @@ def _found(client: "QueryClient", ask: "Ask", text: str, topic: str) -> "list[Me
         try:
             answer = ask(bare)
             if topic in ("", answer.message.topic):
-                return [answer]
+                return [answer], False
         except (NotFoundError, InvalidRequestError):  # it may be a unique key
             pass
     answers: dict[str, MessageTracks] = {}
+    is_partial = False
     for form in forms_of(text):
         pages = client.find(form, topic, page_size=MESSAGE_COUNT_MAX, max_matches=MESSAGE_COUNT_MAX)
         for match in pages:
             answer = ask(match.message.offset_msg_id)
             answers.setdefault(answer.message.offset_msg_id, answer)
         if pages.completeness is Completeness.PARTIAL:
+            is_partial = True
             warn("partial: a shard did not answer, so there may be more messages; `reput status` shows which")
         if answers:
             if pages.completeness is Completeness.TRUNCATED:
                 note("there may be more messages: `reput find` shows them")
             break
-    return list(answers.values())
+    return list(answers.values()), is_partial
 
 
 def _rows(answer: "MessageTracks") -> list[dict[str, Any]]:
