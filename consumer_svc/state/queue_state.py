@@ -12,6 +12,8 @@ which it is written to the log, so a restart that reads the log has the same sta
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from consumer_svc.state.message_groups import MessageGroups
+
 # Resets that are remembered for each queue, to tell skipped messages from consumed ones.
 RESET_COUNT_MAX = 16
 # Moved messages that are remembered for each queue, to answer late acknowledgements rightly.
@@ -163,6 +165,8 @@ class QueueState:
             are moved before the group's position has passed them.
         removed_count: messages that retention removed before they were handed out; since the start of the service.
         version: counts the moves; in memory only.
+
+    From the first question about a message group on, `apply` alone adds leases and waiting messages.
     """
 
     next_offset: int = 0
@@ -172,6 +176,8 @@ class QueueState:
     moved: dict[int, None] = field(default_factory=dict)
     removed_count: int = 0
     version: int = 0
+    # Only queues of ordered groups are asked about message groups, so only they have it.
+    _message_groups: MessageGroups | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def consumer_offset(self) -> int:
@@ -179,20 +185,12 @@ class QueueState:
         return min(self.next_offset, *self.leases, *self.waiting, self.next_offset)
 
     def behind(self, lease: Lease) -> Sequence[int]:
-        """In an ordered group: the positions of messages in flight behind one of their message group."""
-        return [
-            at
-            for at, other in self.leases.items()
-            if at > lease.queue_offset and other.message_group == lease.message_group and not other.is_released
-        ]
+        """In an ordered group: the positions of messages in flight behind one of their message group that are not released."""
+        return self._by_message_group().behind(lease.message_group, lease.queue_offset)
 
     def is_behind(self, lease: Lease) -> bool:
         """Whether an earlier message of the message group is in flight or waits; in an ordered group."""
-        return any(
-            other.queue_offset < lease.queue_offset and other.message_group == lease.message_group
-            for others in (self.leases, self.waiting)
-            for other in others.values()
-        )
+        return self._by_message_group().is_behind(lease.message_group, lease.queue_offset)
 
     def apply(self, change: QueueChange) -> None:
         """Apply a change of this queue."""
@@ -201,9 +199,11 @@ class QueueState:
                 self.next_offset = max(self.next_offset, change.next_offset)
                 for waiting in change.passed:
                     self.waiting[waiting.queue_offset] = waiting
+                    self._note(waiting)
                 for lease in change.leases:
                     self.waiting.pop(lease.queue_offset, None)
                     self.leases[lease.queue_offset] = lease
+                    self._note(lease)
             case Delivered():
                 for queue_offset in change.queue_offsets:
                     if queue_offset in self.leases:
@@ -219,17 +219,22 @@ class QueueState:
             case Hidden():
                 lease_now = self.leases.get(change.queue_offset)
                 if lease_now is not None:
+                    counts_again = lease_now.is_released and not change.is_released
                     lease_now.invisible_until_millis = change.invisible_until_millis
                     lease_now.renew_until_millis = 0
                     lease_now.is_released = change.is_released
+                    if counts_again:
+                        self._note(lease_now)
             case Released():
                 for queue_offset in change.queue_offsets:
                     if queue_offset in self.leases:
                         self.leases[queue_offset].is_released = True
             case Returned():
                 for waiting in change.waiting:
-                    self.leases.pop(waiting.queue_offset, None)
+                    before = self.leases.pop(waiting.queue_offset, None)
                     self.waiting[waiting.queue_offset] = waiting
+                    if before is None or before.message_group != waiting.message_group:
+                        self._note(waiting)
             case Moved():
                 if change.is_reset and self.consumer_offset < change.next_offset:
                     self.resets.append((self.consumer_offset, change.next_offset))
@@ -245,3 +250,14 @@ class QueueState:
                 self.version += 1
                 self.leases.clear()
                 self.waiting.clear()
+        if self._message_groups is not None and self._message_groups.is_outdated:
+            self._message_groups = None
+
+    def _by_message_group(self) -> MessageGroups:
+        if self._message_groups is None:
+            self._message_groups = MessageGroups(self.leases, self.waiting)
+        return self._message_groups
+
+    def _note(self, one: Lease | Waiting) -> None:
+        if self._message_groups is not None:
+            self._message_groups.note(one)

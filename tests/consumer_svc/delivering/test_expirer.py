@@ -1,6 +1,7 @@
 """What happens to messages whose time is over."""
 
-from collections.abc import Callable
+from collections.abc import Callable, ItemsView, Iterator, ValuesView
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from consumer_svc.clients import Clients
 from consumer_svc.delivering.expirer import TRIM_COUNT_MIN
 from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.state.group_states import GroupSettings
-from consumer_svc.state.queue_state import QueueRef
+from consumer_svc.state.queue_state import HandedOut, Lease, QueueRef
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import StoreError
 from tests.consumer_svc.memory_log import LogLife, ManualClock, MemoryLog
@@ -195,3 +196,59 @@ def test_attempts_of_an_ordered_group_count_when_it_is_not_ordered_any_more(
         clock.now += 10_000
         life.expire()
     assert [again.attempt for again in life.pops.pop(ASK)] == [3]
+
+
+class Counted(dict[int, Any]):
+    """Positions; it counts how many are looked at."""
+
+    looked_at = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for at in super().__iter__():
+            self.looked_at += 1
+            yield at
+
+    def items(self) -> ItemsView[int, Any]:
+        """All, each counted."""
+        return ItemsView(self)
+
+    def values(self) -> ValuesView[Any]:
+        """All, each counted."""
+        return ValuesView(self)
+
+    def __getitem__(self, at: int) -> Any:
+        self.looked_at += 1
+        return super().__getitem__(at)
+
+    def get(self, at: int, default: Any = None) -> Any:
+        """One, counted."""
+        self.looked_at += 1
+        return super().get(at, default)
+
+
+@pytest.mark.parametrize("is_last_first", [False, True])
+@pytest.mark.parametrize("group_count", [1, 50, 2_000])
+def test_a_client_that_died_with_many_leases_of_an_ordered_group_held_up_all_groups(
+    log: MemoryLog, clock: ManualClock, life: LogLife, group_count: int, is_last_first: bool
+) -> None:
+    count, looks_per_lease_max = 2_000, 30
+    life.groups.update(GroupSettings("g", ordered=True))
+    state = life.states.queue(QueueRef("g", "t", 0))
+    state.leases, state.waiting = in_flight, waiting = Counted(), Counted()
+    leases = []
+    for at in range(count):
+        group = f"{at % group_count}"
+        log.send("t", b"m", 0, group)
+        ends = clock.now + (count - at if is_last_first else at)
+        leases.append(Lease(at, 1, 0, ends, client_id="c", message_group=group))
+    state.apply(HandedOut(QueueRef("g", "t", 0), count, leases))
+    life.expirer.note_all()
+    clock.now += count
+
+    assert life.expire() == count
+
+    assert in_flight.looked_at + waiting.looked_at <= looks_per_lease_max * count
+    # The first of each message group was attempted; those behind it were not.
+    assert {one.queue_offset: one.attempt_count for one in waiting.values()} == {
+        at: int(at < group_count) for at in range(count)
+    }
