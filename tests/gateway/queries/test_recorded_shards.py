@@ -164,3 +164,17 @@ def test_the_time_of_a_shard_is_that_of_its_calls_failed_ones_included(memory, f
 
 def _found(memory, keyed):
     return Candidates((keyed.commit_log_offset,), False, memory.progress_now)
+
+
+def test_a_caller_that_sees_a_part_counts_only_the_candidates_that_it_may_see(memory, fan_out, deadline) -> None:
+    keyed = next(record for record in memory.records if record.topic == "b_log" and record.keys)
+    key = keyed.keys[0]
+    _, (record,) = recorded(Shards([memory.shard()], fan_out), lambda found, asked: asked in found.keys)
+    found = replace(_found(memory, keyed), is_limited=True)
+    hidden = keyed.commit_log_offset + 1
+    record.searched("b_log", key, TimeWindow(), replace(found, commit_log_offsets=[keyed.commit_log_offset, hidden]))
+    (seen,) = memory.shard().records.get_many([keyed.commit_log_offset], 1 << 20, deadline)
+    record.read(keyed.commit_log_offset, seen)
+    record.read(hidden, replace(seen, topic=""))  # stands for a record that the caller may not see
+    (lookup,) = record.lookups
+    assert (lookup.candidate_count, lookup.unread_count) == (1, 0)

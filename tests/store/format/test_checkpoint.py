@@ -46,3 +46,17 @@ def test_checkpoints_of_rocketmq_come_back(
 
     assert StoreCheckpoint(*times) == decode_checkpoint(data)
     assert data == encode_checkpoint(decode_checkpoint(data))
+
+
+def test_the_offset_of_the_queues_that_a_newer_broker_writes_never_lies_behind_the_log() -> None:
+    page = STORED[:40] + (700).to_bytes(8, "big") + b"new" + bytes(4096 - 51)
+    checkpoint = decode_checkpoint(page)
+    assert checkpoint.queues_flushed_offset == 700
+    assert checkpoint.limited_to(700) is checkpoint
+    lowered = encode_checkpoint(checkpoint.limited_to(650))
+    assert lowered == STORED[:40] + (650).to_bytes(8, "big") + page[48:]
+
+
+def test_a_checkpoint_without_the_offset_of_the_queues_says_zero_there() -> None:
+    assert CHECKPOINT.queues_flushed_offset == 0
+    assert CHECKPOINT.limited_to(0) is CHECKPOINT

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.errors import InvalidMessageError
-from store.format.properties import encode_properties, parse_properties, split_keys
+from store.format.properties import dispatched_to, encode_properties, parse_properties, split_keys
 
 
 @pytest.mark.parametrize(
@@ -103,3 +103,8 @@ def test_properties_hold_at_most_32767_bytes_however_few_characters() -> None:
 )
 def test_keys_are_cut_at_spaces_only(text: str, keys: tuple[str, ...]) -> None:
     assert keys == split_keys(text)
+
+
+def test_a_record_names_the_queues_that_have_it_besides_its_own() -> None:
+    assert dispatched_to({"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b,"}) == {"%LMQ%a", "%LMQ%b"}
+    assert dispatched_to({"TAGS": "a"}) == frozenset()

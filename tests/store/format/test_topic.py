@@ -9,6 +9,7 @@ from store.errors import InvalidMessageError, StoreCorruptedError
 from store.format.topic import (
     TopicConfig,
     dead_letter_topic_of,
+    decode_deleted_topics,
     decode_topic_rows,
     decode_topic_table,
     encode_topic_table,
@@ -164,3 +165,21 @@ def test_the_topics_of_a_group_have_rocketmqs_names() -> None:
     assert retry_topic_v2_of("g", "T") == "%RETRY%g+T"
     assert pull_retry_topic_of("g") == "%RETRY%g"
     assert dead_letter_topic_of("g") == "%DLQ%g"
+
+
+def test_the_name_of_a_light_queue_is_refused_as_unsupported() -> None:
+    with pytest.raises(InvalidMessageError, match="light queue") as caught:
+        validate_topic("%LMQ%device-1")
+    assert caught.value.metadata["field"] == "topic"
+
+
+def test_where_deleted_topics_ended_is_written_beside_the_topics_and_kept() -> None:
+    first = encode_topic_table({}, None, time_millis=1, deleted={"Orders": 4_711})
+    assert decode_deleted_topics(first) == {"Orders": 4_711}
+    assert decode_deleted_topics(encode_topic_table({}, first, time_millis=2)) == {"Orders": 4_711}
+    assert decode_deleted_topics(encode_topic_table({}, first, time_millis=2, deleted={})) == {}
+
+
+@pytest.mark.parametrize("member", ["3", "[]", '{"deletedTopics": 3}', '{"deletedTopics": {"Orders": "x", "Paid": 0}}'])
+def test_a_member_of_another_shape_names_no_deleted_topic(member: str) -> None:
+    assert decode_deleted_topics(f'{{"topicConfigTable": {{}}, "reput": {member}}}') == {}

@@ -79,3 +79,16 @@ def test_a_level_that_cannot_be_read_leaves_the_others() -> None:
     data = b'{"offsetTable":{1:5,"2":"x","x":3,"99999999999":1,"3":-1,"4":18446744073709551616}}'
     assert unreadable_rows("delayOffset.json", data).keys() == {"2", "x", "99999999999", "4"}
     assert decode_delay_offsets(data) == {1: 5}
+
+
+@pytest.mark.parametrize("content", [None, b"{}"])
+def test_a_file_of_another_kind_or_none_has_no_rows_to_name(content: bytes | None) -> None:
+    assert unreadable_rows("consumerFilter.json", content) == {}
+    assert unreadable_rows("consumerOffset.json", None) == {}
+
+
+@pytest.mark.parametrize("backup", [None, b"no JSON", b'{"offsetTable":{"T@a":"?"}}', b'{"offsetTable":{}}'])
+def test_a_bak_that_does_not_help_changes_nothing(backup: bytes | None) -> None:
+    data = json.dumps({"offsetTable": {"T@a": "?"}}).encode()
+    rows = unreadable_rows("consumerOffset.json", data)
+    assert with_rows_of("consumerOffset.json", data, backup, rows) == (data, 0)

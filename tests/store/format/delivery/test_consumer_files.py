@@ -15,6 +15,8 @@ from store.format.delivery.consumer_files import (
     decode_offsets,
     encode_groups,
     encode_offsets,
+    joined_offsets,
+    problem_of_group,
 )
 
 NAMES = st.text("abcXYZ019%_-|", min_size=1, max_size=8)
@@ -97,3 +99,22 @@ def test_a_file_that_cannot_be_read_is_an_error_and_not_an_empty_table(data: byt
 def test_an_entry_that_is_no_group_is_left_out() -> None:
     data = b'{"subscriptionGroupTable": {"g": {"retryMaxTimes": 3}, "broken": 7}}'
     assert decode_groups(data) == {"g": GroupConfig(retry_count_max=3)}
+
+
+def test_positions_in_light_queues_are_not_read_and_stay_in_the_file() -> None:
+    data = json.dumps({"offsetTable": {"%LMQ%a@g": {"0": 3}, "T@g": {"0": 4}}}).encode()
+    assert decode_offsets(data) == {("g", "T"): {0: 4}}
+    written = json.loads(encode_offsets({("g", "T"): {0: 5}}, data, time_millis=1))["offsetTable"]
+    assert written == {"%LMQ%a@g": {"0": 3}, "T@g": {"0": 5}}
+
+
+def test_of_two_files_of_a_broker_the_higher_position_of_each_queue_counts() -> None:
+    one, other = {("g", "T"): {0: 5, 1: 2}}, {("g", "T"): {0: 3, 2: 9}, ("h", "T"): {0: 1}}
+    assert joined_offsets([one, other]) == {("g", "T"): {0: 5, 1: 2, 2: 9}, ("h", "T"): {0: 1}}
+    assert joined_offsets([]) == {}
+
+
+def test_a_name_that_is_no_text_is_no_group() -> None:
+    data = b'{"subscriptionGroupTable": {"\\ud800": {}, "": {}, "g": {}}}'
+    assert decode_groups(data) == {"g": GroupConfig()}
+    assert problem_of_group("\ud800", {}) == "its name is empty, too long or no text"

@@ -1,5 +1,6 @@
 """RocketMQ's files of timers, as RocketMQ 5.3.3 wrote them and as they are written here."""
 
+import dataclasses
 import struct
 
 import pytest
@@ -15,6 +16,7 @@ from store.format.delivery.timer_files import (
     TimerCheckpoint,
     UnitChain,
     blank,
+    check_timer_page,
     decode_timer_checkpoint,
     encode_timer_checkpoint,
     is_own_timer_checkpoint,
@@ -120,3 +122,18 @@ def test_units_of_a_broker_get_the_positions_that_it_gave_them() -> None:
         for at in range(0, len(BROKER_UNITS), UNIT_SIZE_BYTES)
     )
     assert UnitChain(8192).link(bare).tobytes() == BROKER_UNITS
+
+
+@pytest.mark.parametrize("page", [TimerCheckpoint(*[0] * 7), TimerCheckpoint(*[NOW] * 7)])
+def test_a_page_that_a_broker_writes_is_taken(page: TimerCheckpoint) -> None:
+    check_timer_page(encode_timer_checkpoint(page))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("last_read_millis", -1), ("last_read_millis", 2**62), ("timer_log_end", -1), ("queue_offset", -1)],
+)
+def test_a_page_that_nothing_writes_is_damage_with_what_it_says(field: str, value: int) -> None:
+    page = dataclasses.replace(TimerCheckpoint(*[NOW] * 7), **{field: value})
+    with pytest.raises(StoreCorruptedError, match="config/timercheck cannot be read"):
+        check_timer_page(encode_timer_checkpoint(page))
