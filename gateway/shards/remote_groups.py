@@ -94,7 +94,7 @@ class RemoteGroups:
     @port_call("consumer.see-topics")
     def see_topics(self, deadline: Deadline) -> None:
         """See the port."""
-        self._client.see_topics(timeout_seconds=deadline.remaining_seconds())
+        self._client.see_topics(pb.SeeTopicsRequest(), timeout_seconds=deadline.remaining_seconds())
 
     @port_call("consumer.send-back")
     def send_back(self, question: SendBackQuestion, deadline: Deadline) -> Sequence[SendBackOutcome]:

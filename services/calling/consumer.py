@@ -98,9 +98,11 @@ class ConsumerClient:
         """Locks queues for a member of a group, or unlocks them."""
         return self._call(self._stub.LockQueues, request, pb.LockQueuesResponse, timeout_seconds)
 
-    def see_topics(self, *, timeout_seconds: float = SECONDS_DEFAULT) -> None:
+    def see_topics(
+        self, request: pb.SeeTopicsRequest, *, timeout_seconds: float = SECONDS_DEFAULT
+    ) -> pb.SeeTopicsResponse:
         """Takes the groups past what was deleted of topics."""
-        self._call(self._stub.SeeTopics, pb.SeeTopicsRequest(), pb.SeeTopicsResponse, timeout_seconds)
+        return self._call(self._stub.SeeTopics, request, pb.SeeTopicsResponse, timeout_seconds)
 
     def commit_offsets(
         self, request: pb.CommitOffsetsRequest, *, timeout_seconds: float = SECONDS_DEFAULT

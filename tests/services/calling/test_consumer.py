@@ -33,6 +33,7 @@ REQUESTS = {
     "pull": pb.PullMessagesRequest(consumer_group="orders"),
     "send_back": pb.SendBackMessagesRequest(consumer_group="orders"),
     "lock_queues": pb.LockQueuesRequest(consumer_group="orders"),
+    "see_topics": pb.SeeTopicsRequest(),
     "commit_offsets": pb.CommitOffsetsRequest(consumer_group="orders"),
     "get_offsets": pb.GetOffsetsRequest(consumer_group="orders"),
     "reset_offsets": pb.ResetOffsetsRequest(consumer_group="orders"),
