@@ -50,10 +50,13 @@ def test_topics_groups_positions_and_the_lag_are_those_of_the_broker(tmp_path: P
         looks = BrokerState(broker, log.topics, config_files, state, look_seconds=0.01)
         looks.start()
         try:
-            wait_until(lambda: config_files.read("delayOffset.json"))
+            wait_until(lambda: config_files.read("delayOffset.json").content)
             assert [(config.topic, config.read_queue_count) for config in log.topics.all()] == [("orders", 3)]
-            assert decode_groups(config_files.read("subscriptionGroup.json") or b"")["readers"].retry_count_max == 4
-            assert decode_offsets(config_files.read("consumerOffset.json") or b"") == {
+            assert (
+                decode_groups(config_files.read("subscriptionGroup.json").content or b"")["readers"].retry_count_max
+                == 4
+            )
+            assert decode_offsets(config_files.read("consumerOffset.json").content or b"") == {
                 ("readers", "orders"): {0: 12, 1: 7}
             }
             assert state.lag_bytes(1000) == 3000
