@@ -24,6 +24,8 @@ from store.format.config_json import load_document, salvage_document
 
 BACKUP_SUFFIX = ".bak"
 DAMAGED_SUFFIX = ".damaged-"
+# Of one file: a disk that damages it again and again must not fill itself with what it damaged. The first ones stay.
+DAMAGED_COUNT_MAX = 16
 
 _log = structlog.get_logger("reput.store")
 
@@ -137,10 +139,10 @@ def replace_config_file(
 
 
 def set_aside(fs: FileSystem, path: Path) -> None:
-    """Renames a damaged file, so that it can be looked at; nothing removes it."""
-    number = 1
-    while fs.exists(aside := path.with_name(f"{path.name}{DAMAGED_SUFFIX}{number}")):
-        number += 1  # each is a damage that was found once
+    """Renames a damaged file, so that it can be looked at. Of DAMAGED_COUNT_MAX of them the last one is replaced."""
+    number = 1  # each is a damage that was found once
+    while fs.exists(aside := path.with_name(f"{path.name}{DAMAGED_SUFFIX}{number}")) and number < DAMAGED_COUNT_MAX:
+        number += 1
     fs.rename(path, aside)
     fs.fsync_dir(path.parent)
     _log.warning("config.damaged_kept", file=str(path), kept=str(aside))

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from store.files.config_file import RememberedCheck, read_config_file, replace_config_file
+from store.files.config_file import (
+    DAMAGED_COUNT_MAX,
+    RememberedCheck,
+    read_config_file,
+    replace_config_file,
+)
 from store.files.file_system import RealFileSystem
 from store.format.config_json import TABLES, load_document
 
@@ -95,6 +100,16 @@ def test_a_damaged_file_is_kept_aside_and_never_becomes_the_bak(tmp_path: Path) 
     assert replace_config_file(FS, path, OTHER)
     assert (path.read_bytes(), backup.read_bytes()) == (OTHER, SOUND)
     assert path.with_name(f"{NAME}.bak.damaged-1").read_bytes() == b"damaged bak"
+
+
+def test_of_many_damaged_files_the_first_ones_and_the_newest_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    for number in range(1, DAMAGED_COUNT_MAX + 4):
+        path.write_bytes(b"damaged %d" % number)
+        assert replace_config_file(FS, path, SOUND)
+    kept = {each.name: each.read_bytes() for each in tmp_path.glob("*.damaged-*")}
+    expected = {f"{NAME}.damaged-{number}": b"damaged %d" % number for number in range(1, DAMAGED_COUNT_MAX)}
+    assert kept == expected | {f"{NAME}.damaged-{DAMAGED_COUNT_MAX}": b"damaged %d" % (DAMAGED_COUNT_MAX + 3)}
 
 
 def test_numbers_as_keys_are_quoted_and_texts_that_look_like_them_stay() -> None:
