@@ -416,7 +416,7 @@ class ConsumeQueue:
             try:
                 is_own = self._keeper.is_own(self.units.directory, begin + first, unit)
             except StoreRecoveringError:
-                is_own = False  # nobody can say yet
+                is_own = False  # not known yet
             if not is_own:
                 self._keeper.copy_whole(self.units.path_of(number * self.units.file_size_bytes), OVERWRITTEN)
 
