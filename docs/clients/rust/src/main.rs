@@ -192,7 +192,11 @@ async fn consume(gateway: &mut Gateway, topic: &str, group: &str) -> Result<(), 
             queue_id: queue.queue_id,
             consumer_offset: next,
         };
-        let commit = CommitOffsetsRequest { consumer_group: group.into(), positions: vec![position] };
+        let commit = CommitOffsetsRequest {
+            consumer_group: group.into(),
+            positions: vec![position],
+            ..Default::default()
+        };
         gateway.commit_offsets(commit).await?;
     }
     println!("consumed {consumed}");
