@@ -17,7 +17,7 @@ from cli.queries.found import (
     window,
 )
 from cli.queries.outcomes import Outcomes
-from cli.queries.typed_ids import forms_of, typed_ids
+from cli.queries.typed_ids import forms_of, typed_ids, why_no_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,9 +84,11 @@ def query_msg_by_key(
             )
         found, outcomes = read_all(pages)
         messages = [client.with_body(message) for message in found]
+    why = "" if key_type is KeyType.TAG else why_no_key(key)
     return print_found(
-        messages, pages.completeness, output, body, save, details=False, pattern=pattern, outcomes=outcomes
-    )
+        messages, pages.completeness, output, body, save, details=False, pattern=pattern, outcomes=outcomes,
+        empty=why or "no message found",
+    )  # fmt: skip
 
 
 def query_msg_by_id(

@@ -57,6 +57,7 @@ def print_found(
     in_any_topic: bool = False,
     outcomes: Outcomes | None = None,
     order: str = "",
+    empty: str = "no message found",
 ) -> Exit:
     """Print the messages; the exit code says whether there are any and whether some may be missing.
 
@@ -73,6 +74,7 @@ def print_found(
         in_any_topic: the messages may be of several topics: a table names the topic.
         outcomes: how the shards took part; None when the answer does not say.
         order: of the messages, in words; part of JSON, and said beside a table with several queues.
+        empty: what an answer without messages says.
     """
     from cli.printing import output as printing
     from cli.queries.rows import message_row
@@ -103,6 +105,6 @@ def print_found(
     if completeness is Completeness.TRUNCATED:
         note("there are, or may be, more messages")
     if not rows:
-        say_empty("no message found")
+        say_empty(empty)
         return Exit.NOTHING_FOUND
     return Exit.FOUND

@@ -13,7 +13,7 @@ from gateway.ports.shard import Message
 from gateway.ports.shards import Shards, require_topic
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.completeness import Completeness, ShardOutcome
-from gateway.queries.limits import check_business_key, check_topic, page_size
+from gateway.queries.limits import check_key, check_topic, page_size
 from gateway.queries.matches import KeyQuestion, merge_matches
 from gateway.queries.page import PageEntry
 from gateway.queries.page_token import PageTokens, shard_cursors
@@ -49,7 +49,7 @@ def query_by_key(
         TopicNotFoundError: no shard knows the topic.
         StoreError: no shard answered.
     """
-    check_business_key(key)
+    check_key(key, "key")
     question = KeyQuestion(topic, key, window, lambda record: key in record.keys)
     query: dict[str, str | int | None] = {
         "topic": topic,

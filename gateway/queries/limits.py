@@ -15,7 +15,6 @@ CANDIDATE_ROUNDS_MAX = 16
 CANDIDATE_ROUND_COUNT = 64
 QUEUE_OFFSET_MAX = (1 << 63) - 1
 _NAME_BYTES_MAX = 255
-_SHOWN_CHARACTERS_MAX = 64  # of a key, in the text of an error
 
 
 def page_size(asked: int, field: str) -> int:
@@ -66,16 +65,6 @@ def check_key(text: str, field: str) -> None:
             f"{field} has {size_bytes} bytes: at most {PROPERTIES_SIZE_BYTES_MAX} are possible.",
             field=field,
             sizeBytes=size_bytes,
-        )
-
-
-def check_business_key(key: str) -> None:
-    """InvalidArgumentError when no message can have the key: `check_key`, and a space, which separates keys in KEYS."""
-    check_key(key, "key")
-    if " " in key:
-        raise InvalidArgumentError(
-            f"{key[:_SHOWN_CHARACTERS_MAX]!r} can be no key: spaces separate the keys of a message, so ask for one of them.",
-            field="key",
         )
 
 

@@ -88,11 +88,8 @@ def test_a_track_takes_a_key_and_shows_each_of_its_messages(stack: Stack) -> Non
 
 def test_a_key_with_a_space_was_not_found_without_a_reason(stack: Stack) -> None:
     append(stack, new_message("FindSpaces", b"x", keys=["one", "two"]))
-    refused = reput(stack, "queryMsgByKey", "-t", "FindSpaces", "-k", "one two")
-    assert refused.returncode == 2
-    assert "spaces separate the keys" in refused.stderr
-    for verb in ("find", "track"):
-        done = reput(stack, verb, "one two")
+    for verb in (("queryMsgByKey", "-t", "FindSpaces", "-k"), ("find",), ("track",)):
+        done = reput(stack, *verb, "one two")
         assert done.returncode == 1
         assert "cannot hold a space" in done.stderr
 

@@ -100,13 +100,6 @@ def test_page_sizes_default_to_64_are_clamped_at_1000_and_refused_below_0(ask, r
     assert refused.value.metadata["field"] == "page_size"
 
 
-@pytest.mark.parametrize("key", ["one two", " one", "one ", " "])
-def test_a_key_with_a_space_is_refused_because_no_message_can_have_it(ask, records, key):
-    with pytest.raises(InvalidArgumentError, match="can be no key: spaces separate the keys") as refused:
-        ask(MemoryShard(records), key=key)
-    assert refused.value.metadata == {"field": "key"}
-
-
 def test_windows_are_exact_to_the_millisecond_at_both_ends(ask, records):
     stored = sorted({r.store_time_millis for r in records if r.topic == "b_order" and "AaAa" in r.keys})
     for begin in stored[::9]:
