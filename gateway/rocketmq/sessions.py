@@ -80,6 +80,11 @@ class ProducerSession:
         self._question_bytes.give_back(question.ByteSize())
         return False
 
+    def answer_first(self, answered: v2.TelemetryCommand) -> None:
+        """Have the answer to the settings that began the session written before every question; once, before `commands`."""
+        self._answer_room.acquire()
+        self._outbox.put(answered)
+
     def commands(self, requests: Iterator[v2.TelemetryCommand], answer: Answer) -> Iterator[v2.TelemetryCommand]:
         """The answers to all requests, and the questions; ends with the requests, or with the error of an answer."""
 

@@ -77,15 +77,19 @@ def telemetry(
         return answered
 
     for command in requests:
-        if (answered := answer(command)) is not None:
+        answered = answer(command)
+        if answered is None:
+            continue
+        if producers is None or not client_id or not command.settings.publishing.topics:
             yield answered
-        if producers is not None and client_id and command.settings.publishing.topics:
-            session = ProducerSession(lambda: clients.known(client_id) is not None, question_bytes or QuestionBytes())
-            settle(command.settings)
-            try:
-                yield from session.commands(requests, answer)
-            finally:
-                producers.drop(session)
+            continue
+        session = ProducerSession(lambda: clients.known(client_id) is not None, question_bytes or QuestionBytes())
+        session.answer_first(answered)
+        try:
+            settle(command.settings)  # before the client reads the answer: from then on it expects to be asked
+            yield from session.commands(requests, answer)
+        finally:
+            producers.drop(session)
 
 
 def _served_topics(settings: v2.Settings) -> list[str]:

@@ -1,14 +1,21 @@
 """A producer's session: what waits for a client that takes nothing has a limit."""
 
 import itertools
+import queue
 import threading
+from unittest.mock import Mock
 
+import grpc
 import pytest
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.ports.waiting import Check
 from gateway.rocketmq import sessions as sessions_module
+from gateway.rocketmq import telemetry as telemetry_module
+from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.sessions import ProducerSession, QuestionBytes
+from gateway.rocketmq.telemetry import telemetry
+from gateway.waiting.producers import Producers
 from reput.message.v1.message_pb2 import StoredMessage
 from tests.support.waiting import wait_until
 
@@ -65,3 +72,25 @@ def test_questions_of_all_producers_have_room_together(monkeypatch: pytest.Monke
     stream.close()
     assert not first.ask(hanging(6))
     assert second.ask(hanging(7, 4_000)), "an ended session holds nothing"
+
+
+def test_a_producer_that_read_the_answer_to_its_settings_could_not_be_asked_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The check of a hanging transaction that came at this moment was put off to the next one."""
+    monkeypatch.setattr(telemetry_module, "agreed", lambda settings, *_: v2.TelemetryCommand(settings=settings))
+    clients, producers = Mock(spec_set=Clients), Producers[StoredMessage]()
+    clients.known.return_value = object()
+    context = Mock(spec_set=grpc.ServicerContext)
+    context.invocation_metadata.return_value = [("x-mq-client-id", "p1")]
+    settings = v2.Settings(publishing=v2.Publishing(topics=[v2.Resource(name="Orders")]))
+    says: queue.SimpleQueue[v2.TelemetryCommand | None] = queue.SimpleQueue()
+    says.put(v2.TelemetryCommand(settings=settings))
+    stream = telemetry(iter(says.get, None), context, clients, producers)
+
+    assert next(stream).HasField("settings")
+    assert producers.ask(hanging(1))
+    assert next(stream).recover_orphaned_transaction_command.transaction_id == "transaction-1"
+    says.put(None)
+    assert list(stream) == []
+    assert producers.topics() == []
