@@ -11,6 +11,9 @@ import pytest
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 from tests.support.fixture_stores import unpack_store
+from tests.support.signals import let_children_be_interrupted
+
+let_children_be_interrupted()
 
 # An example that takes long says that the machine is busy.
 hypothesis.settings.register_profile("shared-machine", deadline=None)
