@@ -17,7 +17,7 @@ from gateway.auth.access import Access
 from gateway.auth.access_file import Clients, WatchedFile
 from gateway.auth.api_keys import KEY_PREFIX, hash_key
 from gateway.auth.jwt_tokens import JwtTokens
-from services.serving.call_guard import peer_identities
+from services.serving.peer_names import peer_identities
 from store.errors import UnauthenticatedError
 
 AUTHORIZATION = "authorization"
@@ -51,7 +51,7 @@ class SignIn:
             return self.access_by(shown)
         if self._asks_certificates:
             by_certificate = self._clients.current().by_certificate
-            for name in peer_identities(context):
+            for name in sorted(peer_identities(context)):
                 if name in by_certificate:
                     return by_certificate[name]
         raise UnauthenticatedError(f"the call has no credentials: {HOW}")

@@ -72,12 +72,3 @@ def checked(handler: Any, check: Callable[[Any, Any], None]) -> Any:
         return inner(request, context)
 
     return handler._replace(**{name: single})
-
-
-def peer_identities(context: Any) -> frozenset[str]:
-    """The names in the SAN of the caller's certificate; empty without one.
-
-    gRPC has checked the certificate before the call.
-    """
-    facts = context.auth_context()
-    return frozenset(name.decode("utf-8", "replace") for name in facts.get("x509_subject_alternative_name", ()))

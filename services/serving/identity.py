@@ -10,7 +10,8 @@ from typing import Any
 
 from services.methods import COMMITLOG_SERVICE, METHODS
 from services.observing.telemetry import get_audit_logger
-from services.serving.call_guard import checked, peer_identities
+from services.serving.call_guard import checked
+from services.serving.peer_names import peer_identities, shown
 from store.errors import PermissionDeniedError
 
 # A report holds back retention and counts as progress, so each follower reports only under its own name.
@@ -50,8 +51,8 @@ class IdentityGuard:
 
 
 def _denied(method: str, names: frozenset[str], roles: set[str], how: str = "") -> PermissionDeniedError:
-    identity = ", ".join(sorted(names)) or "nobody"
-    get_audit_logger().warning("audit.denied", identity=identity[:256], roles=sorted(roles), method=method)
+    identity = shown(names)
+    get_audit_logger().warning("audit.denied", identity=identity, roles=sorted(roles), method=method)
     return PermissionDeniedError(
         f"{identity} may not call {method}{how}: see the setting allowed_identities, and docs/security.md for the callers of "
         "each RPC",

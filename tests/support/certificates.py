@@ -9,9 +9,11 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtensionOID, NameOID
 
 LOOPBACK = ("localhost", "127.0.0.1")
+# Tags of GeneralName (RFC 5280).
+EMAIL, DNS, URI = 0x81, 0x82, 0x86
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,26 @@ class Authority:
         *names: str,
         lifetime: datetime.timedelta = datetime.timedelta(hours=1),
         under: str | None = None,
+        san: bytes | None = None,
     ) -> Pem:
-        """A certificate for DNS names, IP addresses and URIs; `under` names its files, to replace those of another."""
+        """A certificate for DNS names, IP addresses and URIs.
+
+        Args:
+            name: its common name, and that of its files.
+            names: DNS names, IP addresses and URIs.
+            lifetime: from now on.
+            under: names its files, to replace those of another.
+            san: the bytes of the SAN instead of `names`, for what no sound authority writes; see `general_names`.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         builder = self._builder(subject, key.public_key(), lifetime)
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName([_general(text) for text in names]), False)
+        if san is not None:
+            builder = builder.add_extension(
+                x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, san), False
+            )
         certificate = builder.sign(self._key, hashes.SHA256())
         paths = Pem(self._directory / f"{under or name}.crt", self._directory / f"{under or name}.key", self.path)
         self._write(
@@ -94,3 +109,9 @@ def _general(text: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:
         return x509.DNSName(text)
+
+
+def general_names(*names: tuple[int, bytes]) -> bytes:
+    """The bytes of a SAN with names of these tags, below 128 bytes together; nothing is checked."""
+    inner = b"".join(bytes([tag, len(name)]) + name for tag, name in names)
+    return bytes([0x30, len(inner)]) + inner

@@ -1,10 +1,13 @@
 """Who a caller is: keys, JWTs and certificates, and what is not to be believed."""
 
 import base64
+import functools
 import gc
 import hashlib
 import hmac
 import json
+import pathlib
+import tempfile
 import threading
 import time
 import weakref
@@ -19,7 +22,9 @@ from gateway.auth.access_file import LOOK_SECONDS, WatchedFile, parse_clients
 from gateway.auth.api_keys import hash_key, make_key
 from gateway.auth.jwt_tokens import JwtTokens, parse_jwks
 from gateway.auth.sign_in import SignIn
+from services.serving.peer_names import CERTIFICATE_FACT
 from store.errors import InvalidSettingError, UnauthenticatedError
+from tests.support.certificates import Authority
 
 ISSUER, AUDIENCE = "https://issuer.example", "reput"
 RSA_KEY = rsa.generate_private_key(65537, 2048)
@@ -55,13 +60,19 @@ class Context:
     """As much of a call as signing in looks at."""
 
     def __init__(self, metadata=(), names=()):
-        self._metadata, self._names = metadata, names
+        self._metadata, self._names = metadata, tuple(names)
 
     def invocation_metadata(self):
         return self._metadata
 
     def auth_context(self):
-        return {"x509_subject_alternative_name": [name.encode() for name in self._names]} if self._names else {}
+        return {CERTIFICATE_FACT: [certificate_with(self._names)]} if self._names else {}
+
+
+@functools.cache
+def certificate_with(names):
+    with tempfile.TemporaryDirectory() as directory:
+        return Authority(pathlib.Path(directory)).issue("client", *names).certificate.read_bytes()
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from services.settings.service_settings import ServiceSettings
 from services.settings.tls_files import TlsFiles
 from store.errors import InvalidSettingError
 from tests.services.loopback import SERVICE_NAME, ScriptedCommitLog
-from tests.support.certificates import LOOPBACK, Authority, Pem
+from tests.support.certificates import LOOPBACK, URI, Authority, Pem, general_names
 
 
 def files_of(pem: Pem) -> TlsFiles:
@@ -181,3 +181,22 @@ def test_identities_that_say_nothing_or_two_things_are_refused(text):
 
 def test_identities_may_be_several_of_a_role():
     assert parse_identities("gateway=a, b ;index=c;") == {"a": "gateway", "b": "gateway", "c": "index"}
+
+
+def test_a_certificate_whose_name_is_cut_at_a_zero_byte_is_not_the_gateway(tmp_path):
+    """gRPC's own list of names ends at the zero byte."""
+    authority = Authority(tmp_path)
+    node = authority.issue("node", *LOOPBACK)
+    cut = authority.issue("cut", san=general_names((URI, b"spiffe://reput/gateway\0.evil")))
+    sound = authority.issue("sound", "spiffe://reput/gateway")
+    settings = ServiceSettings(
+        address="127.0.0.1:0", tls_certificate=node.certificate, tls_key=node.key, tls_ca=node.ca,
+        allowed_identities="gateway=spiffe://reput/gateway",
+    )  # fmt: skip
+    with served(settings, get_message=lambda *_: pb.GetMessageResponse()) as server:
+        with open_channel(server.address, TlsIdentity(files_of(sound))) as channel:
+            pb_grpc.CommitLogServiceStub(channel).GetMessage(pb.GetMessageRequest(), timeout=20)
+        with open_channel(server.address, TlsIdentity(files_of(cut))) as channel, pytest.raises(grpc.RpcError) as error:
+            pb_grpc.CommitLogServiceStub(channel).GetMessage(pb.GetMessageRequest(), timeout=20)
+
+    assert error.value.code() is grpc.StatusCode.PERMISSION_DENIED
