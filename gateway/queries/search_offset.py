@@ -45,12 +45,11 @@ def search_offset(
 def outcome_of(broker_name: str, found: FoundOffset, boundary: Boundary) -> ShardOutcome:
     """How the shard took part: incomplete when a message that is not built yet could be the one looked for.
 
-    Store times rise, so later messages do not change a position inside the queue. Also incomplete when the archive has a
-    problem.
+    The first message at or after a time stays the first. A later message may be the last one at or before a time, wherever
+    that is now: store times fall where the clock of a broker was set back. Also incomplete when the archive has a problem.
     """
-    last = found.max_offset if boundary is Boundary.LOWER else found.max_offset - 1
     progress = found.progress
-    if progress is not None and found.queue_offset < last:
+    if progress is not None and boundary is Boundary.LOWER and found.queue_offset < found.max_offset:
         progress = replace(progress, is_final=True)
     may_move = progress is not None and progress.is_behind and not progress.is_final
     return ShardOutcome(broker_name, found.problem, progress, complete=not may_move and found.problem is None)

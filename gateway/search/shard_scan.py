@@ -67,7 +67,7 @@ class ShardScan(Generic[Message]):
         # Before the queues, so that messages built between the two calls are not missed.
         progress = self._ask(partial(self.shard.queues.progress, 0, 0.0))
         queues = self._ask(partial(self.shard.queues.list_queues, topic))
-        self._note_progress(progress, behind=progress.is_behind and not _is_built(question, queues, progress))
+        self._note_progress(progress, behind=progress.is_behind and not _is_built(question, queues))
         return sorted(queues, key=lambda queue: queue.queue_id)
 
     def window(self, queue: QueueRange, offsets: OffsetWindow, times: TimeWindow) -> tuple[int, int]:
@@ -149,15 +149,12 @@ class ShardScan(Generic[Message]):
         return ask_until_gone(self._fan_out, ask, self._cancellation, self._deadline)
 
 
-def _is_built(question: SearchQuestion, queues: Sequence[QueueRange], progress: BuildProgress) -> bool:
-    """Whether all queues and times in question are built. Queues are built in order, so the builder may be behind the log."""
-    end_millis, built_millis, end_offset = (
-        question.times.end_millis,
-        progress.built_up_to_millis,
-        question.offsets.end_offset,
-    )
-    if end_millis is not None and built_millis is not None and end_millis < built_millis:
-        return True
+def _is_built(question: SearchQuestion, queues: Sequence[QueueRange]) -> bool:
+    """Whether all positions in question are built, while the builder is behind.
+
+    Only positions tell: a message that is not built yet may have any store time, where the clock of a broker was set back.
+    """
+    end_offset = question.offsets.end_offset
     return end_offset is not None and any(
         queue.queue_id == question.queue_id and queue.max_offset >= end_offset for queue in queues
     )

@@ -6,9 +6,9 @@
                                                                               else the shard holds no match
 
 A summary comes with the answer to a query that asked the index, so it never costs a call of its own. It stays valid,
-because sealed files do not change, and the store times of a log of Reput never fall. It becomes wrong if the shard gets
-another log, or if another program appended to the log while the shard was down. So a summary is used for at most
-HELD_SECONDS_MAX. Without a valid summary the shard is asked.
+because sealed files do not change, and later records of a log of Reput have later store times while no clock is set back. It
+becomes wrong if one is (ADR 0103), if the shard gets another log, or if another program appended to the log while the shard
+was down. So a summary is used for at most HELD_SECONDS_MAX. Without a valid summary the shard is asked.
 
 A query without an end in the past always asks every shard; otherwise it could miss a new message.
 

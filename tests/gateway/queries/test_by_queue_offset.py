@@ -186,14 +186,14 @@ def test_a_time_is_found_from_both_sides(fan_out, deadline, records):
         (Boundary.LOWER, 8, True),
         (Boundary.LOWER, 9, True),
         (Boundary.LOWER, 10, False),
-        (Boundary.UPPER, 8, True),
+        (Boundary.UPPER, 8, False),
         (Boundary.UPPER, 9, False),
     ],
 )
 def test_a_position_is_final_when_no_message_that_is_still_to_be_built_can_take_its_place(
     boundary, queue_offset, complete
 ):
-    """Ten messages; the eleventh may have any later time."""
+    """Ten messages; the eleventh may have any time."""
     for behind in (BuildProgress(5, 6, catching_up=False), BuildProgress(6, 6, catching_up=True)):
         found = FoundOffset(queue_offset, 0, 10, behind)
         assert outcome_of("a", found, boundary) == ShardOutcome("a", None, replace(behind, is_final=complete), complete)
