@@ -1,8 +1,10 @@
-"""Keeps unneeded modules out of a service: its `__main__` imports this before anything else.
+"""Keeps unneeded modules and lines out of a service: its `__main__` imports this before anything else.
 
 - structlog loads rich, if installed, to colour tracebacks on a terminal: about 50 ms and 4 MiB in each service. It loads
   greenlet, if installed, for an interface that we do not use: 1 MiB.
 - structlog loads asyncio, and asyncio loads ssl: 2 MiB. Only the console serves with asyncio: the gateway imports ssl before.
+- gRPC writes a line of its own, at level INFO, for each TLS handshake that fails: any caller could fill the disk of the
+  log with them. It reads GRPC_VERBOSITY when it is loaded; INFO shows them.
 - pydantic searches all installed packages for plugins, and loads importlib.metadata for it: 2 MiB.
 """
 
@@ -12,6 +14,7 @@ import types
 from typing import Any
 
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 _NO_PLUGINS: Any = types.ModuleType("importlib.metadata")
 _NO_PLUGINS.entry_points = tuple
 

@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import Any, Protocol
 
 import structlog
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
@@ -28,6 +28,7 @@ from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
 from services.observing.meters import Counter, HistogramFamily, Meters
+from services.observing.metrics_page import PageServer
 from services.observing.status_metrics import builder_metrics, commitlog_metrics, consumer_metrics, schedule_metrics
 from store.errors import InvalidSettingError
 
@@ -200,7 +201,7 @@ class Metrics:
         self.registry.register(LaneCollector(lanes))
         if meters is not None:
             self.registry.register(MeterCollector(meters))
-        self._http: Any = None
+        self._page: PageServer | None = None
 
     def add_service(self, service_name: str, servicer: Any) -> None:
         """Show the status of a servicer, if its service is known."""
@@ -217,7 +218,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         host, _, port = address.rpartition(":")
         try:
-            self._http, _ = start_http_server(int(port), host.strip("[]") or "127.0.0.1", self.registry)
+            self._page = PageServer(host.strip("[]") or "127.0.0.1", int(port), make_wsgi_app(self.registry))
         except (ValueError, OSError, OverflowError) as error:
             raise InvalidSettingError(
                 f"metrics_address is {address!r}, which cannot be bound ({error}): give each service "
@@ -225,13 +226,12 @@ class Metrics:
                 name="metrics_address",
                 source=address,
             ) from error
-        bound = f"{host or '127.0.0.1'}:{self._http.server_port}"
+        bound = f"{host or '127.0.0.1'}:{self._page.server_port}"
         _log.info("metrics.listening", address=bound)
         return bound
 
     def close(self) -> None:
         """Stop serving the page."""
-        if self._http is not None:
-            self._http.shutdown()
-            self._http.server_close()
-            self._http = None
+        if self._page is not None:
+            self._page.close()
+            self._page = None

@@ -48,7 +48,7 @@ from services.serving.identity import IdentityGuard
 from services.serving.interceptors import StatusInterceptor
 from services.serving.lanes import Lanes
 from services.serving.reflection import add_reflection
-from services.serving.server_options import SERVER_OPTIONS, options_of
+from services.serving.server_options import health_options, options_of
 from services.serving.stop_signal import StopSignal
 from services.serving.tls import TlsIdentity, server_credentials
 from services.settings.identity_names import parse_identities
@@ -340,10 +340,10 @@ class ServiceServer:
     def _serve_health(self, address: str) -> str:
         server = grpc.server(
             futures.ThreadPoolExecutor(HEALTH_THREAD_COUNT, thread_name_prefix="health"),
-            options=SERVER_OPTIONS,
+            options=health_options(),
             maximum_concurrent_rpcs=HEALTH_CALL_COUNT_MAX,
         )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        health_pb2_grpc.add_HealthServicer_to_server(_Probes(self._health), server)
         try:
             port = server.add_insecure_port(address)
         except RuntimeError as error:
@@ -387,6 +387,16 @@ class ServiceServer:
         self._server.stop(LAST_ANSWERS_SECONDS)
         stopped.wait(GRACE_SECONDS)
         self.lanes.watch.stop()
+
+
+class _Probes(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the library has no types
+    """Health without `Watch`, which probes do not use: its streams would take the places of their calls."""
+
+    def __init__(self, servicer: health.HealthServicer) -> None:
+        self._servicer = servicer
+
+    def Check(self, request: Any, context: Any) -> Any:  # noqa: N802  # gRPC's name
+        return self._servicer.Check(request, context)
 
 
 def main(

@@ -20,6 +20,13 @@ WINDOW_BYTES = 128 * 1024
 # An idle connection costs a descriptor and some memory; its caller reconnects by itself.
 CONNECTION_IDLE_MILLIS = 15 * 60_000
 
+# From a connection to the end of its TLS handshake and HTTP/2 greeting, as for the console. gRPC's default is 120 s, in which
+# one host that says nothing fills CONNECTION_COUNT_MAX.
+GREETING_MILLIS_MAX = 10_000
+# The port of health alone lies beside the service's own, in the reserve of descriptors. Probes connect anew each time.
+HEALTH_CONNECTION_COUNT_MAX = 256
+HEALTH_IDLE_MILLIS = 10_000
+
 Options = tuple[tuple[str, int], ...]
 
 SERVER_OPTIONS: Options = (
@@ -54,6 +61,7 @@ def options_of(settings: ServiceSettings) -> Options:
     age_millis = settings.connection_age_seconds * 1000
     return (
         *SERVER_OPTIONS,
+        ("grpc.server_handshake_timeout_ms", GREETING_MILLIS_MAX),
         *((("grpc.max_connection_age_ms", age_millis),) if age_millis else ()),
         ("grpc.max_allowed_incoming_connections", connection_count_max(open_file_limit())),
         (
@@ -61,3 +69,13 @@ def options_of(settings: ServiceSettings) -> Options:
             settings.worker_count * CONNECTION_CALL_COUNT_FACTOR + settings.connection_poll_count,
         ),
     )
+
+
+def health_options() -> Options:
+    """The options of the server that answers only health, without TLS."""
+    limits = {
+        "grpc.server_handshake_timeout_ms": GREETING_MILLIS_MAX,
+        "grpc.max_connection_idle_ms": HEALTH_IDLE_MILLIS,
+        "grpc.max_allowed_incoming_connections": HEALTH_CONNECTION_COUNT_MAX,
+    }
+    return tuple((dict(SERVER_OPTIONS) | limits).items())
