@@ -17,8 +17,9 @@ from typing import Any
 from store.errors import StoreCorruptedError
 
 OWN_MEMBER = "reput"
-# A text, which is left as it is, or a key that is a number without quotes.
-_TEXT_OR_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(\s*:)', re.DOTALL)
+# A text, which is left as it is, or a key that is a number without quotes. A text of a damaged file may have no end: it
+# is taken to the end of the file and never gone back over, so that no character takes memory or a second pass.
+_TEXT_OR_BARE_KEY = re.compile(r'"(?:[^"\\]++|\\.)*+"?|([{,]\s*)(-?\d+)(\s*:)', re.DOTALL)
 # The members of each file that hold its rows; a file may be without.
 TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

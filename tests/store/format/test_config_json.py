@@ -1,11 +1,12 @@
 """What can be read of RocketMQ's JSON files, also of damaged ones."""
 
 import json
+import tracemalloc
 
 import pytest
 
 from store.errors import StoreCorruptedError
-from store.format.config_json import salvage_document
+from store.format.config_json import load_document, salvage_document
 
 
 @pytest.mark.parametrize(
@@ -29,3 +30,16 @@ def test_bytes_that_are_no_text_keep_only_their_own_name_back() -> None:
 def test_a_file_of_which_nothing_can_be_read_is_named(data: bytes) -> None:
     with pytest.raises(StoreCorruptedError, match=r"consumerOffset\.json"):
         salvage_document(data, "consumerOffset.json")
+
+
+@pytest.mark.parametrize("text", [b'"' + b"[" * 100_000, b'\\"' * 50_000])
+def test_a_text_without_an_end_takes_no_memory_for_each_of_its_characters(text: bytes) -> None:
+    damaged = b'{"topicConfigTable":{1:' + text
+    tracemalloc.start()
+    try:
+        for read in (load_document, salvage_document):
+            with pytest.raises(StoreCorruptedError):
+                read(damaged, "topics.json")
+        assert tracemalloc.get_traced_memory()[1] < 10 * len(damaged)
+    finally:
+        tracemalloc.stop()
