@@ -18,7 +18,7 @@ from store.errors import StoreError
 from store.format.host import Host
 from store.format.message_id import encode_offset_msg_id
 from store.format.record import Record
-from store.format.sys_flag import TRANSACTION_MASK
+from store.format.sys_flag import INNER_BATCH, TRANSACTION_MASK
 
 TOKENS = PageTokens("torture")
 FAN_OUT = FanOut(1)  # one shard is asked on the caller's thread
@@ -39,8 +39,8 @@ class Answer:
 
 
 def is_queued(record: Record) -> bool:
-    """Whether it has a place in a queue."""
-    return record.sys_flag & TRANSACTION_MASK in QUEUED
+    """Whether it has a place in a queue that is served; those of batch topics are not."""
+    return record.sys_flag & TRANSACTION_MASK in QUEUED and not record.sys_flag & INNER_BATCH
 
 
 def right_answers(records: Iterable[Record]) -> dict[Question, tuple[Record, ...]]:
