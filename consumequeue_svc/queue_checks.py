@@ -14,9 +14,10 @@ from typing import NamedTuple
 from consumequeue_svc.consume_queue import ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.queue_ext_files import QueueExtFiles
-from services.following.checked_file import CheckedFile, GoesOn, ReadLog, Repair
+from services.following.checked_file import CheckedFile, GoesOn, Repair
 from services.following.follower_progress import FollowerProgress
 from store.derive.queue_placement import FILLER_BYTES, QueuePlacement, Verdict
+from store.derive.read_log import ReadLog
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreCorruptedError
 from store.files.checksums import ChecksumTable, Extent
 from store.format.derived.queue_unit import UNIT_SIZE_BYTES

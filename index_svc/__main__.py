@@ -17,6 +17,7 @@ from index_svc.index_summaries import IndexSummaries
 from index_svc.recovery import own_layout, saved_layout
 from index_svc.servicer import IndexServicer
 from index_svc.settings import IndexSettings
+from index_svc.unexplained import Keeper
 from reput.index.v1 import index_service_pb2 as pb
 from reput.index.v1 import index_service_pb2_grpc as pb_grpc
 from services.calling.commitlog import CommitLogClient
@@ -121,7 +122,7 @@ class IndexPart(FollowedFiles[IndexFileSet]):
             lambda: time.time_ns() // 1_000_000,
             summaries=summaries,
             checksums=self.checksums() if changes else None,
-            aside=self.aside() if changes else None,
+            keeper=Keeper(self.aside(), log_of(self._client)) if changes else None,
         )
 
     def _layout(self) -> IndexLayout:

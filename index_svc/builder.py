@@ -17,6 +17,7 @@ from store.derive.dispatch_columns import DispatchColumns
 from store.files.json_state import write_json_state
 
 BEHIND_LOG = "its entries point behind the end of the log"
+OTHER_LOG = "the log has another record than the one that was applied last"
 
 
 class IndexBuilder(FollowingBuilder):
@@ -44,20 +45,22 @@ class IndexBuilder(FollowingBuilder):
         super().__init__(progress=progress, on_flushed=on_flushed, checkpointer=checkpointer, clock=clock)
         self._files = files
         self._checkpoint = checkpoint
-        self._keep = ""
+        self._keep = OTHER_LOG
 
     def recover(
         self, *, is_clean_store: bool, log_first_offset: int, log_end_offset: int, first_indexed: FirstIndexed
     ) -> None:
         """Finds out where to go on and cuts the newest file back to there; the log's range is in bytes."""
         self._files.empty_rebuild_folder()
+        self._files.keeper.see_log(log_first_offset, log_end_offset)
         found = resume(
             self._files.fs, self._checkpoint, self._files, is_clean_store=is_clean_store, first_indexed=first_indexed
         )
         if found.next_offset > log_end_offset or (
             self._files.applied_offset >= log_end_offset and self._files.live is not None
         ):
-            self._keep = "" if found.last_record is not None else BEHIND_LOG
+            self._keep = BEHIND_LOG
+            self.progress.see_log(log_first_offset, log_end_offset)
             self.rebuild()
             self.progress.see_log(log_first_offset, log_end_offset)
             return
@@ -73,7 +76,7 @@ class IndexBuilder(FollowingBuilder):
         full = self._files.reopen_last()
         if full is None:
             return self.rebuild_all()
-        save_rebuild_mark(self._files.fs, self._checkpoint, self._files.layout)
+        self._save_mark()
         self._last_record = None
         self._saved_offset = -1
         # Before the file goes: no answer says that the index holds what it loses.
@@ -91,9 +94,14 @@ class IndexBuilder(FollowingBuilder):
         self._files.apply(columns)
 
     def _start_over(self) -> None:
-        save_rebuild_mark(self._files.fs, self._checkpoint, self._files.layout)
+        self._save_mark()
         self._files.clear(self._keep)
-        self._keep = ""
+        self._keep = OTHER_LOG
+
+    def _save_mark(self) -> None:
+        """Files are about to be removed: no checkpoint fits them, and those that are not explained are kept."""
+        self._files.keeper.see_log(self.progress.log_first_offset, self.progress.log_end_offset)
+        save_rebuild_mark(self._files.fs, self._checkpoint, self._files.layout, self._files.keeper.own_counts)
 
     def _prepare_checkpoint(self, *, is_clean: bool) -> Callable[[], None]:
         state = checkpoint_state(

@@ -13,9 +13,10 @@ import numpy as np
 
 from index_svc.index_file import IndexFile
 from index_svc.index_file_set import WRITE_KEY_COUNT, IndexFileSet, Seal
-from services.following.checked_file import CheckedFile, GoesOn, ReadLog, Repair
+from services.following.checked_file import CheckedFile, GoesOn, Repair
 from services.following.follower_progress import FollowerProgress
 from store.derive.dispatch_columns import DispatchColumns
+from store.derive.read_log import ReadLog
 from store.errors import StoreCorruptedError
 from store.files.checksums import ChecksumTable, Extent
 from store.format.derived.index_layout import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexHeader, entry_position
@@ -127,6 +128,7 @@ class SealedIndexFile(CheckedFile):
                 file=self.path,
                 offset=0,
             )
+        is_equal = header.begin_commit_log_offset >= self._checks.progress.log_first_offset
         made = self._made(header, goes_on)
         if made is None:
             return None
@@ -137,7 +139,7 @@ class SealedIndexFile(CheckedFile):
                     files.fs.unlink(made.path)
                 return True
             try:
-                files.replace_sealed(self._view, made)
+                files.replace_sealed(self._view, made, is_equal=is_equal)
             except OSError as error:
                 if error.errno != errno.EXDEV:
                     raise

@@ -15,11 +15,11 @@ import numpy as np
 
 from index_svc.index_file import IndexFile
 from index_svc.index_summaries import IndexSummaries
+from index_svc.unexplained import ALL, Keeper
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.index_files import is_followed
 from store.derive.index_state import Ints
 from store.errors import StoreCorruptedError, StoreError
-from store.files.aside import Aside
 from store.files.cached_pages import drop_cached_pages
 from store.files.checksums import ChecksumTable, Extent
 from store.files.file_system import FileSystem
@@ -50,7 +50,8 @@ class IndexFileSet:
         clock_millis: wall clock, for names.
         summaries: makes the summaries of sealed files, and is closed with the set; None: there are none.
         checksums: of the sealed files; None: there are none.
-        aside: keeps files that are not certainly ours and must be built again; None: nothing is kept.
+        keeper: judges files that must be built again, and keeps those that are not ours and that the log does not explain;
+            None: nothing is kept.
 
     A sealed file is one that is not written any more: all but the newest.
 
@@ -71,9 +72,9 @@ class IndexFileSet:
         *,
         summaries: IndexSummaries | None = None,
         checksums: ChecksumTable | None = None,
-        aside: Aside | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
-        self._aside = aside
+        self.keeper = keeper or Keeper()
         self.fs = fs
         self.layout = layout
         self.live: IndexFile | None = None
@@ -169,14 +170,23 @@ class IndexFileSet:
         for name in self.fs.listdir(self._rebuild_folder):
             self.fs.unlink(self._rebuild_folder / name)
 
-    def replace_sealed(self, view: IndexFileView, made: IndexFile) -> None:
-        """Puts a file that was made again, and is on the disk, into the place of a sealed one."""
+    def replace_sealed(self, view: IndexFileView, made: IndexFile, *, is_equal: bool) -> None:
+        """Puts a file that was made again, and is on the disk, into the place of a sealed one.
+
+        Args:
+            view: the sealed file.
+            made: the other.
+            is_equal: it has all that the sealed file had before it was damaged; otherwise the keeper is asked.
+        """
         self.fs.mkdirs(self.directory)
+        if not is_equal and self.fs.is_file(view.path):
+            self.keeper.move(self.files, view.path, self.layout, DAMAGED)
         make_way(self.files.fs, view.path)
         self.fs.rename(made.path, view.path)
         self.fs.fsync_dir(self.directory)
         self.files.forget(made.path)
         self.files.forget(view.path)
+        self.keeper.own_counts[view.path.name] = ALL
         self._header_crcs[view.path] = zlib.crc32(encode_index_header(made.state.header))
         view.is_doubtful = False
         if self.summaries is not None:
@@ -220,7 +230,8 @@ class IndexFileSet:
 
         Args:
             paths: the files.
-            keep: why those with entries are kept aside; empty: they are ours, and the log gives all of their entries again.
+            keep: why they leave their place, for those that the keeper keeps; empty: they are ours, and the log gives all of
+                their entries again.
         """
         for path in paths:
             self.files.forget(path)
@@ -229,27 +240,29 @@ class IndexFileSet:
             if self.checksums is not None:
                 self.checksums.remove(path.name)
             with suppress(FileNotFoundError):
-                if keep and self._aside is not None and self._has_entries(path):
-                    self._aside.move(path, keep)
-                else:
+                if not keep or not self.keeper.move(self.files, path, self.layout, keep):
                     self.fs.unlink(path)
+            self.files.forget(path)
+            self.keeper.own_counts.pop(path.name, None)
             if self.summaries is not None:
                 self.summaries.forget(path)
         if paths:
             self.fs.fsync_dir(self.directory)
-
-    def _has_entries(self, path: Path) -> bool:
-        """Whether a file has anything that its next builder could not know: one without entries is made ahead."""
-        file = self.files.get(path)
-        has_bytes = file.has_bytes(HEADER_SIZE)
-        self.files.forget(path)
-        return has_bytes
 
     def marks(self) -> list[tuple[str, int]]:
         """Name and CRC-32 of the header of each file, oldest first; 0 for the newest, because its header changes."""
         live = self.live
         sealed = [(view.path.name, self._mark_of(view)) for view in self._sealed]
         return sealed if live is None else [*sealed, (live.path.name, 0)]
+
+    def own_counts(self) -> dict[str, int]:
+        """How many entries of each file Reput wrote alone, from the first on; see `Keeper`."""
+        live, counts = self.live, self.keeper.own_counts
+        names = [view.path.name for view in self._sealed]
+        rows = {name: counts[name] for name in names if name in counts}
+        if live is not None and live.path.name in counts:
+            rows[live.path.name] = min(counts[live.path.name], live.state.header.entry_count)
+        return rows
 
     def _mark_of(self, view: IndexFileView) -> int:
         known = view.known_header
@@ -372,6 +385,7 @@ class IndexFileSet:
             if self.summaries is not None:
                 self.summaries.want([view], full.time_span)
         self.live = live
+        self.keeper.own_counts[path.name] = ALL
 
     def _next_path(self) -> Path:
         name = index_file_name(self._clock_millis())

@@ -7,31 +7,36 @@
   crash. The newest file is kept too if the store was stopped cleanly; otherwise it is built again.
 - No file can be kept: the index is built again from the log's first record.
 
-A file that is not certainly ours is kept aside when it must be built again: RocketMQ 5.5 writes entries of tags, we do not.
+A file that must be built again is removed when it is ours, or when the log gives all of its entries again; any other is kept
+aside (`unexplained.py`).
 
 Before files are removed to be built again, a checkpoint is written that fits nothing, because an older checkpoint must
 not fit the files of a build that was killed.
 """
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from index_svc.index_file import IndexFile, tail_crc_of
 from index_svc.index_file_set import IndexFileSet
+from index_svc.unexplained import ALL, saved_counts
 from store.derive.last_record import LastRecord
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_json_state, write_json_state
-from store.format.derived.index_layout import IndexHeader, encode_index_header
+from store.format.derived.index_layout import IndexHeader, encode_index_header, entry_position
 from store.format.derived.index_summary import TimeSpan
 from store.readers.index_reader import IndexFileView, IndexLayout, list_index_files
 
 VERSION = 2
 UNFIT = "it does not fit to the log or to the file before it, and is built again"
 NOT_OURS = "our checkpoint does not name it"
+ADDED = "entries behind those that our checkpoint counts, which the log does not give"
+NONE: Mapping[str, int] = MappingProxyType({})
 
 # Returns the offset (bytes) of the first record with keys behind the given offset; -1 asks for the log's first one. None
 # if there is none, or if the log no longer reaches back so far. Raises OffsetOutOfRangeError or RecordNotFoundError if
@@ -102,14 +107,15 @@ def checkpoint_state(
         "slots_crc": live.slots_crc() if live is not None else 0,
         "entries_crc": live.entries[1] if live is not None else None,
         "time_span": list(live.time_span) if live is not None and live.time_span is not None else None,
+        "own": files.own_counts(),
         "applied_offset": files.applied_offset,
         "applied_key_count": files.applied_key_count,
     }
 
 
-def save_rebuild_mark(fs: FileSystem, path: Path, layout: IndexLayout) -> None:
-    """Writes a checkpoint that fits no files."""
-    state = {"version": VERSION, "next_offset": -1}
+def save_rebuild_mark(fs: FileSystem, path: Path, layout: IndexLayout, own_counts: Mapping[str, int] = NONE) -> None:
+    """Writes a checkpoint that fits no files; it still says which entries Reput wrote, see `Keeper`."""
+    state = {"version": VERSION, "next_offset": -1, "own": dict(own_counts)}
     write_json_state(fs, path, state | {"slot_count": layout.slot_count, "entry_count_max": layout.entry_count_max})
 
 
@@ -127,18 +133,14 @@ def resume(
     """
     state = read_json_state(fs, checkpoint)
     if state is not None:
+        files.keeper.adopt_counts(saved_counts(state))
+        files.keeper.other_layout = saved_layout(fs, checkpoint)
         found = _resume_own(state, files)
         if found is not None:
             return found
     # If a checkpoint does not fit, the newest file is not as a clean stop left it.
-    is_rebuild = state is not None and state.get("next_offset") == -1  # all files here are ours, or fit
     return _resume_foreign(
-        fs,
-        checkpoint,
-        files,
-        is_clean_store=is_clean_store and state is None,
-        first_indexed=first_indexed,
-        keep="" if is_rebuild else UNFIT,
+        fs, checkpoint, files, is_clean_store=is_clean_store and state is None, first_indexed=first_indexed
     )
 
 
@@ -164,7 +166,7 @@ def _resume_own(state: dict[str, Any], files: IndexFileSet) -> Resume | None:
     if header is None:
         if is_clean and paths:
             return None  # another program has written since the checkpoint
-        _remove_newer(files, paths)
+        files.remove(paths, NOT_OURS)
         return found
     kept = [files.directory / name for name in names]
     if kept[-1] not in paths or not files.has_full_length(kept[-1]):
@@ -174,33 +176,28 @@ def _resume_own(state: dict[str, Any], files: IndexFileSet) -> Resume | None:
         return None
     if tail_crc_of(files.files, kept[-1], files.layout, header) != tail_crc:
         return None
-    newer = [path for path in paths if path.name > names[-1]]
-    if is_clean and (newer or IndexFileView(files.files, kept[-1], files.layout).header() != header):
-        return None  # someone else went on writing
+    count = max(header.entry_count, 1)
+    if is_clean and (
+        any(path.name > names[-1] for path in paths)
+        or IndexFileView(files.files, kept[-1], files.layout).header() != header
+        or files.files.get(kept[-1]).has_bytes(entry_position(count, files.layout.slot_count))
+    ):
+        return None  # another program went on writing
     live = IndexFile.reopen(files.files, kept[-1], files.layout, header)
+    if not is_clean:
+        files.keeper.copy_from(files.files, kept[-1], files.layout, count, ADDED)
     if not is_clean or (slots_crc is not None and live.slots_crc() != slots_crc):
         live = IndexFile.cut_back(files.files, kept[-1], files.layout, header, slots_crc)
     live.time_span = time_span
     if entries_crc is not None:
         live.entries = (live.entries[0], entries_crc)
     # Older files go, too: they had expired, and a crash came before they were removed.
-    files.remove([path for path in paths if path.name < names[0]])
-    _remove_newer(files, [path for path in paths if path.name >= names[0] and path not in kept])
+    files.remove([path for path in paths if path not in kept], NOT_OURS)
     files.adopt_sealed(kept[:-1], damaged)
     files.adopt_live(live, *applied)
+    if files.keeper.own_counts.get(names[-1]) == header.entry_count:
+        files.keeper.own_counts[names[-1]] = ALL  # it is cut back to what we wrote
     return found
-
-
-def _remove_newer(files: IndexFileSet, paths: list[Path]) -> None:
-    """Removes files that a killed life of ours began; one whose header counts entries may be another program's.
-
-    The header of a file of ours is written when it is full, or with the checkpoint that names it.
-    """
-    for path in paths:
-        is_counted = (
-            files.has_full_length(path) and IndexFileView(files.files, path, files.layout).header().entry_count > 1
-        )
-        files.remove([path], NOT_OURS if is_counted or not files.has_full_length(path) else "")
 
 
 def _unsound(
@@ -230,7 +227,6 @@ def _resume_foreign(
     *,
     is_clean_store: bool,
     first_indexed: FirstIndexed,
-    keep: str,
 ) -> Resume:
     paths = files.paths()
     kept: list[Path] = []
@@ -256,11 +252,8 @@ def _resume_foreign(
         kept = []
     removed = paths[len(kept) :]
     if removed:
-        if not keep:
-            save_rebuild_mark(fs, checkpoint, files.layout)
-        files.remove(removed, keep)
-        if keep:
-            save_rebuild_mark(fs, checkpoint, files.layout)  # what is there from now on is ours
+        save_rebuild_mark(fs, checkpoint, files.layout, files.keeper.own_counts)
+        files.remove(removed, UNFIT)
     if not kept:
         return Resume(-1, 0)
     assert before is not None

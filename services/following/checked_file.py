@@ -2,32 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
 from services.calling.commitlog import CommitLogClient
+from store.derive.read_log import LogBatch, ReadLog
 from store.files.checksums import Extent
 from store.files.file_system import FileStamp
 
-if TYPE_CHECKING:
-    from store.derive.dispatch_columns import DispatchColumns
-
-
-class LogBatch(Protocol):
-    """A part of the log: its records, None for none, and the position behind it (bytes)."""
-
-    @property
-    def columns(self) -> "DispatchColumns | None":
-        """The records."""
-
-    @property
-    def next_offset(self) -> int:
-        """The position behind them."""
-
-
-# The log from the record at an offset on (bytes; -1: from its first record), without end.
-ReadLog = Callable[[int], AbstractContextManager[Iterator[LogBatch]]]
 # Asked now and then during long work; False: stop. It also looks at the stamps of other files when it is time.
 GoesOn = Callable[[], bool]
 # Put into place what was made; False when the log must be followed anew from the builder's `start_offset`.
