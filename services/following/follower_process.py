@@ -62,6 +62,8 @@ REPORT_SECONDS = 1.0
 WAIT_SECONDS = 0.1
 # The commit log is asked for its role so often: part of the time in which a new leader delivers nothing.
 ROLE_SECONDS = 0.5
+# A life whose state is records of the log has written one to begin. If it goes on for this time, what had failed works again.
+WELL_SECONDS = 1.0
 # Writing resumes within 5 s of space coming back: at most this pause, and the time that opening the files takes.
 DISK_FULL_PAUSE_SECONDS_MAX = 2.0
 NO_ROOM_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
@@ -164,7 +166,7 @@ class FollowerProcess:
         set_serving: sets the answer of health checks.
         stopping: ends `run` when set; `stop` sets it.
         read_only: take no lock and report nothing.
-        follows_role: a life ends when the role of the commit log has changed.
+        follows_role: the state is records of the log, so a life ends when the role of the commit log has changed.
         gather_millis: the pause between batches at the end of the log that is asked for; 0: what the commit log likes.
         open_unbuilt: given when the follower is switched off: it serves the existing files, and nothing is built.
         backoff: pauses between lives.
@@ -209,6 +211,7 @@ class FollowerProcess:
         self._gather_millis = gather_millis
         self._role = ReplicaRole()
         self._role_at = 0.0
+        self._opened_at = 0.0
         self._open_unbuilt = open_unbuilt
         self._backoff = backoff or Backoff()
         self._wait = wait or stopping.wait
@@ -309,6 +312,7 @@ class FollowerProcess:
         self._role, self._role_at = log.role, self._clock() + ROLE_SECONDS
         follower = self._part.open(log, drop_cache=self._is_cache_doubtful)
         self._was_open = True
+        self._opened_at = self._clock()
         self._on_settled()
         self._follower = follower
         try:
@@ -384,6 +388,9 @@ class FollowerProcess:
         taken = self._follower.apply(batch.columns, batch.next_offset, batch.log_first_offset, batch.log_end_offset)
         self.lag.note(batch.next_offset, batch.log_end_offset)
         self._log_is_damaged = False
+        # Such a follower's reports say what it would have to read again, which may be far behind for hours.
+        if self._follows_role and self._clock() >= self._opened_at + WELL_SECONDS:
+            self._note_success(self.progress.next_offset)
         self._serve(not self._failure_count and not self.progress.catching_up)
         return taken
 
@@ -400,12 +407,16 @@ class FollowerProcess:
 
     def flushed(self, next_offset: int, store_time_millis: int | None) -> None:
         """The follower's `on_flushed`: everything before that offset (bytes) is applied and on the disk."""
+        self._note_success(next_offset)
+        self._report(next_offset, store_time_millis)
+
+    def _note_success(self, next_offset: int) -> None:
+        """What failed is behind, if everything before that offset is done."""
         if self._failure_count and (next_offset > self._failed_at or next_offset >= self.progress.log_end_offset):
             self._log.info("builder.resumed", next_offset=next_offset, failure_count=self._failure_count)
             self._failure_count, self._failed_at, self._last_error = 0, -1, ""
             self._is_cache_doubtful = False
             self._backoff.reset()
-        self._report(next_offset, store_time_millis)
 
     # -- failures
 

@@ -8,10 +8,10 @@ import pytest
 
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from services.calling.commitlog import ReputBatch
-from services.following.follower_process import ROLE_SECONDS, FollowerProcess, LifeOverError
+from services.following.follower_process import ROLE_SECONDS, FollowerProcess, FollowerState, LifeOverError
 from services.following.follower_progress import FollowerProgress
 from services.replica_role import ReplicaRole
-from store.errors import ServiceUnavailableError
+from store.errors import DiskFullError, ServiceUnavailableError
 
 WAIT_SECONDS_MAX = 60
 FOLLOWS = ReplicaRole(leads=False)
@@ -60,6 +60,9 @@ class Life:
 
     def apply(self, records: object, next_offset: int, log_first_offset: int, log_end_offset: int) -> bool:
         self.part.applied.release()
+        if self.part.fails.is_set():
+            self.part.fails.clear()
+            raise DiskFullError("no space left for the log", file="commitlog")
         if self.part.ends_life.is_set():
             self.part.ends_life.clear()
             raise LifeOverError
@@ -80,7 +83,8 @@ class Part:
         self.roles: list[ReplicaRole] = []
         self.ended: list[str] = []
         self.opened, self.applied = threading.Semaphore(0), threading.Semaphore(0)
-        self.ends_life = threading.Event()
+        self.ends_life, self.fails = threading.Event(), threading.Event()
+        self.serving: list[bool] = []
         self.seconds = 0.0
 
     def check(self) -> None:
@@ -115,8 +119,8 @@ def start(tmp_path: Path):
     def start(log: Log, *, follows_role: bool = True) -> Part:
         part = Part()
         process = FollowerProcess(
-            "consumer", tmp_path, part, log, FollowerProgress(), lambda _: None, threading.Event(),
-            follows_role=follows_role, clock=lambda: part.seconds,
+            "consumer", tmp_path, part, log, FollowerProgress(), part.serving.append, threading.Event(),
+            follows_role=follows_role, clock=lambda: part.seconds, wait=lambda _: None,
         )  # fmt: skip
         thread = threading.Thread(target=process.run, daemon=True)
         thread.start()
@@ -197,3 +201,24 @@ def test_a_life_that_ends_itself_is_followed_by_the_next_one_without_a_failure(s
     part.wait_until_opened()
     assert part.ended == ["abandoned"]
     assert part.process.state().failure_count == 0
+
+
+def test_a_life_that_goes_on_after_a_full_disk_serves_though_old_records_are_still_needed(start) -> None:
+    """It said `retrying`, and NOT_SERVING, until the log had grown by as much as a start may read."""
+    part = start(Log())
+    part.wait_until_opened()
+    part.wait_until_applied(5)
+    progress = part.process.progress
+    progress.see_log(0, 1_000)
+    progress.advance(1_000, None)
+
+    part.fails.set()
+    part.wait_until_opened()
+    progress.see_log(0, 1_100)
+    progress.advance(1_100, None)  # the record with which a life begins
+    part.process.flushed(10, None)  # a start would read again from there
+    part.wait_until_applied(5)
+
+    assert part.ended == ["abandoned"]
+    assert part.process.state() == FollowerState("serving", 0, "")
+    assert part.serving[-1] is True
