@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -33,12 +34,13 @@ from services.observing.append_refusals import APPEND_REFUSED
 from services.observing.meters import ROCKETMQ_LABELS, Meters, rocketmq_labels
 from services.rocketmq.address import parse_address, parse_addresses, parse_mirror
 from services.rocketmq.remoting import Broker
-from services.serving.server import ServiceServer, main
+from services.serving.process import main
+from services.serving.server import Service, ServiceServer
 from services.settings.service_settings import Origins
 from store.errors import LogChangedError, StoreError
 from store.failure_fields import failure_fields
 from store.features.table import Verdict
-from store.format.delivery.delay_levels import use_delay_levels
+from store.format.delivery.delay_levels import delay_levels_in_use, use_delay_levels
 
 if TYPE_CHECKING:
     from commitlog_svc.replication.replica_process import ReplicaProcess
@@ -219,6 +221,7 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
         server.set_serving(False)
         server.fail(EXIT_CODE_CHANGED)
 
+    server.on_stop(partial(use_delay_levels, delay_levels_in_use()))
     use_delay_levels(settings.delay_levels_millis)
     log = CommitLog(settings.store, settings, on_fenced=fenced, timings=timings_of(server.meters), on_changed=changed)
     log.hold()  # before a socket is made: a process that does not get the store must not answer for it
@@ -286,5 +289,7 @@ def _memory_size_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+SERVICE = Service("commitlog", CommitLogSettings, serve)
+
 if __name__ == "__main__":
-    main("commitlog", CommitLogSettings, serve)
+    main(SERVICE)

@@ -27,7 +27,8 @@ from services.following.follower_service import FollowedFiles, file_system_of, f
 from services.local.server import over_bytes, serve_local
 from services.local.wire import LOOKUPS, LocalMethod
 from services.reading.deleted_topics import DeletedTopics
-from services.serving.server import ServiceServer, main
+from services.serving.process import main
+from services.serving.server import Service, ServiceServer
 from services.settings.service_settings import Origins
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError, StoreError
 from store.files.file_system import FileSystem
@@ -145,5 +146,7 @@ def serve(server: ServiceServer, settings: ConsumeQueueSettings, origins: Origin
     serve_local(LOOKUPS, settings.address, lookups, server)
 
 
+SERVICE = Service(FOLLOWER, ConsumeQueueSettings, serve)
+
 if __name__ == "__main__":
-    main(FOLLOWER, ConsumeQueueSettings, serve)
+    main(SERVICE)

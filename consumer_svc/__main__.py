@@ -22,7 +22,8 @@ from services.following.follower_progress import FollowerProgress
 from services.following.follower_service import follow
 from services.local.server import serve_local
 from services.local.wire import DELIVERIES
-from services.serving.server import ServiceServer, main
+from services.serving.process import main
+from services.serving.server import Service, ServiceServer
 from services.settings.service_settings import Origins
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.json_state import read_bytes, write_bytes_atomic
@@ -55,6 +56,7 @@ def serve(server: ServiceServer, settings: ConsumerSettings, origins: Origins) -
         clients,
         arrivals,
     )
+    server.on_drain(arrivals.end)
     server.on_stop(consumequeue.close)  # after the follower has stopped
     follow(FOLLOWER, server, settings, commitlog, progress, part, servicer, follows_role=True)
     serve_local(DELIVERIES, settings.address, servicer.local_calls(), server)
@@ -74,5 +76,7 @@ def secret_of(settings: ConsumerSettings, fs: FileSystem) -> bytes:
     return secret
 
 
+SERVICE = Service(FOLLOWER, ConsumerSettings, serve)
+
 if __name__ == "__main__":
-    main(FOLLOWER, ConsumerSettings, serve)
+    main(SERVICE)

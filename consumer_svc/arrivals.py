@@ -26,11 +26,12 @@ class Watcher:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._arrived = Arrived(all=True)
+        self._is_over = False
 
     def take(self, timeout_seconds: float) -> Arrived:
-        """Wait for something and take it; empty when the time ran out first."""
+        """Wait for something and take it; empty when the time ran out first, or at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: bool(self._arrived), timeout_seconds)
+            self._changed.wait_for(lambda: bool(self._arrived) or self._is_over, timeout_seconds)
             arrived, self._arrived = self._arrived, Arrived()
         return arrived
 
@@ -42,6 +43,12 @@ class Watcher:
             arrived.group_topics.update(group_topics)
             if everything or len(arrived.topics) + len(arrived.group_topics) > NAME_COUNT_MAX:
                 self._arrived = Arrived(all=True)
+            self._changed.notify()
+
+    def end(self) -> None:
+        """Wait no longer from now on."""
+        with self._changed:
+            self._is_over = True
             self._changed.notify()
 
 
@@ -78,3 +85,8 @@ class Arrivals:
         """Anything may have arrived."""
         for watcher in self._watchers:
             watcher.note((), (), everything=True)
+
+    def end(self) -> None:
+        """The service stops: no watcher waits any more."""
+        for watcher in self._watchers:
+            watcher.end()

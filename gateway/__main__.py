@@ -64,7 +64,8 @@ from services.calling.port_calls import PORT_SECONDS
 from services.observing.append_refusals import APPEND_REFUSED
 from services.observing.telemetry import get_audit_logger
 from services.serving.admission.shares import Shares
-from services.serving.server import ServiceServer, main
+from services.serving.process import main
+from services.serving.server import Service, ServiceServer
 from services.serving.tls import TlsIdentity
 from services.settings.service_settings import Origins
 from store.errors import InvalidArgumentError, InvalidSettingError
@@ -338,5 +339,7 @@ def _require_sign_in(
     return guard, CallerShards(source, StoredMessage())
 
 
+SERVICE = Service("gateway", GatewaySettings, serve)
+
 if __name__ == "__main__":
-    main("gateway", GatewaySettings, serve)
+    main(SERVICE)

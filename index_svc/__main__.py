@@ -28,7 +28,8 @@ from services.following.follower_progress import FollowerProgress
 from services.following.follower_service import FollowedFiles, file_system_of, follow
 from services.local.server import over_bytes, serve_local
 from services.local.wire import LOOKUPS, LocalMethod
-from services.serving.server import ServiceServer, main
+from services.serving.process import main
+from services.serving.server import Service, ServiceServer
 from services.settings.service_settings import Origins
 from store.derive.dispatch_columns import DispatchColumns
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError
@@ -199,5 +200,7 @@ def serve(server: ServiceServer, settings: IndexSettings, origins: Origins) -> N
     serve_local(LOOKUPS, settings.address, lookups, server)
 
 
+SERVICE = Service(FOLLOWER, IndexSettings, serve)
+
 if __name__ == "__main__":
-    main(FOLLOWER, IndexSettings, serve)
+    main(SERVICE)

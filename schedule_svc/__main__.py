@@ -17,7 +17,8 @@ from services.following.follower_progress import FollowerProgress
 from services.following.follower_service import follow
 from services.local.server import over_bytes, serve_local
 from services.local.wire import VERDICTS, LocalMethod
-from services.serving.server import ServiceServer, main
+from services.serving.process import main
+from services.serving.server import Service, ServiceServer
 from services.settings.service_settings import Origins
 
 
@@ -30,6 +31,7 @@ def serve(server: ServiceServer, settings: ScheduleSettings, origins: Origins) -
     servicer = ScheduleServicer(progress, lasting.gateways, server.stopping.is_set)
     server.add("reput.schedule.v1.ScheduleService", pb_grpc.add_ScheduleServiceServicer_to_server, servicer)
     part = SchedulePart(settings, servicer, progress, commitlog, consumequeue, lasting)
+    server.on_drain(lasting.gateways.end)
     server.on_stop(consumequeue.close)  # after the follower has stopped
     follow(
         FOLLOWER, server, settings, commitlog, progress, part, servicer, follows_role=True, gather_millis=GATHER_MILLIS
@@ -38,5 +40,7 @@ def serve(server: ServiceServer, settings: ScheduleSettings, origins: Origins) -
     serve_local(VERDICTS, settings.address, verdicts, server)
 
 
+SERVICE = Service(FOLLOWER, ScheduleSettings, serve)
+
 if __name__ == "__main__":
-    main(FOLLOWER, ScheduleSettings, serve)
+    main(SERVICE)

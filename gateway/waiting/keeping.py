@@ -33,14 +33,18 @@ class ProducerKeeping(Generic[Message, Receipt]):
         self._gateway_id = gateway_id
         self._stopping = threading.Event()
         self._has_told = False
+        self._thread = threading.Thread(target=self._run, name="keep-producers", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
-        threading.Thread(target=self._run, name="keep-producers", daemon=True).start()
+        self._thread.start()
 
     def close(self) -> None:
         """Stop it; the services learn that this gateway asks no producers any more."""
         self._stopping.set()
+        self._producers.wake()
+        if self._thread.is_alive():
+            self._thread.join(KEEP_CALL_SECONDS)  # what it tells now would undo what is told here
         if self._has_told:
             self._tell([])
 

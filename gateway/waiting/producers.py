@@ -92,6 +92,10 @@ class Producers(Generic[Message]):
         self._changed.clear()
         return is_changed
 
+    def wake(self) -> None:
+        """End the wait for a change."""
+        self._changed.set()
+
     def _remove(self, key: int) -> bool:
         """With the lock held."""
         _, _, topics = self._topics.pop(key, ("", None, frozenset[str]()))

@@ -32,6 +32,7 @@ class CheckStream:
         self._changed = threading.Condition()
         self._checks: deque[tuple[Check, int]] = deque()
         self._size_bytes = 0
+        self._is_over = False
 
     @property
     def has_room(self) -> bool:
@@ -47,17 +48,23 @@ class CheckStream:
             self._changed.notify()
 
     def take(self, timeout_seconds: float) -> Sequence[Check]:
-        """Wait for checks and take what one answer holds; none when the time ran out first."""
+        """Wait for checks and take what one answer holds; none when the time ran out first, or at the end."""
         taken: list[Check] = []
         left = ANSWER_BYTES_MAX
         with self._changed:
-            self._changed.wait_for(lambda: bool(self._checks), timeout_seconds)
+            self._changed.wait_for(lambda: bool(self._checks) or self._is_over, timeout_seconds)
             while self._checks and len(taken) < ROUND_COUNT_MAX and (not taken or self._checks[0][1] <= left):
                 check, size_bytes = self._checks.popleft()
                 self._size_bytes -= size_bytes
                 left -= size_bytes
                 taken.append(check)
         return taken
+
+    def end(self) -> None:
+        """Wait no longer from now on."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify()
 
 
 class CheckGateways:
@@ -111,6 +118,11 @@ class CheckGateways:
         """A stream has ended; the producers of its checks are asked again later."""
         with self._lock:
             self._streams = tuple(one for one in self._streams if one is not stream)
+
+    def end(self) -> None:
+        """The service stops: no stream waits any more."""
+        for stream in self._streams:
+            stream.end()
 
     def topics(self) -> frozenset[str]:
         """The topics whose producers can be asked now."""

@@ -102,6 +102,7 @@ class LocalServer:
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
         self._listener: socket.socket | None = None
+        self._thread: threading.Thread | None = None
         self._file: SocketFile | None = None
 
     @property
@@ -121,7 +122,9 @@ class LocalServer:
             listener.close()
             raise
         self._file, self._listener = file, listener
-        threading.Thread(target=self._accept, args=(listener,), name=f"{self._kind.name}-accept", daemon=True).start()
+        thread = threading.Thread(target=self._accept, args=(listener,), name=f"{self._kind.name}-accept", daemon=True)
+        self._thread = thread
+        thread.start()
 
     def shut(self) -> None:
         """Accept no more connections; those that are open stay."""
@@ -131,7 +134,10 @@ class LocalServer:
         if self._file is not None:
             self._file.remove()
         with contextlib.suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)
+            listener.shutdown(socket.SHUT_RDWR)  # ends the wait of the thread
+        if self._thread is not None and self._thread is not threading.current_thread():
+            # Its next system call would be on the descriptor's next owner, which may be the socket of another stack.
+            self._thread.join()
         listener.close()
 
     def close(self) -> None:

@@ -4,9 +4,12 @@ Event names are `component.noun.verb`; everything else is a field. Domain files 
 and import nothing from here.
 """
 
+import contextlib
 import logging
 import re
 import sys
+import threading
+from collections.abc import Iterator
 
 import structlog
 
@@ -74,6 +77,52 @@ def configure_logging(component: str, level: str = "info") -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
+
+
+class LibraryLogs:
+    """The logs of services that a program hosts: lines of `logging`, as those of any library.
+
+    The program's own handlers and levels decide what becomes of them; without any, warnings appear on stderr. A program that
+    has configured structlog keeps its configuration.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._user_count = 0
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator[None]:
+        """For the block, which may run in several threads at the same time; after the last one all is as before."""
+        with self._lock:
+            is_ours = bool(self._user_count) or not structlog.is_configured()
+            if is_ours:
+                self._user_count += 1
+                if self._user_count == 1:
+                    self._configure()
+        try:
+            yield
+        finally:
+            with self._lock:
+                if is_ours:
+                    self._user_count -= 1
+                    if not self._user_count:
+                        structlog.reset_defaults()
+
+    @staticmethod
+    def _configure() -> None:
+        structlog.configure(
+            processors=[
+                structlog.stdlib.filter_by_level,
+                structlog.processors.format_exc_info,
+                structlog.processors.KeyValueRenderer(key_order=["event"]),
+            ],
+            logger_factory=structlog.stdlib.LoggerFactory(),
+            wrapper_class=structlog.stdlib.BoundLogger,
+        )
+
+
+# structlog's configuration belongs to the process.
+LIBRARY_LOGS = LibraryLogs()
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:

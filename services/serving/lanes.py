@@ -17,6 +17,7 @@ place, who waits and who is refused: admission/lane.py.
 gRPC's own `maximum_concurrent_rpcs` is not used: it would also refuse health checks, without our ErrorInfo.
 """
 
+import time
 from concurrent import futures
 from functools import partial
 
@@ -108,6 +109,19 @@ class Lanes:
     def start(self) -> None:
         """Start the stall watch."""
         self.watch.start(self._descriptors.look, *(lane.make_room for lane in self.all()))
+
+    def close(self, seconds_max: float) -> list[str]:
+        """End all threads, after the last call; the names of those that have not ended when the time is over."""
+        self.watch.stop()
+        pools = (*self.all(), self.refusals)
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=True)
+        deadline = time.monotonic() + seconds_max
+        threads = [thread for pool in pools for thread in pool._threads]
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self.watch.join(max(0.0, deadline - time.monotonic()))
+        return [thread.name for thread in threads if thread.is_alive()]
 
     def all(self) -> tuple[Lane, ...]:
         """Every lane, for metrics."""

@@ -1,4 +1,4 @@
-"""How a service's process runs: bind, health, reflection, and a clean end.
+"""How a service is served: bind, health, reflection, and a clean end.
 
     def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) -> None:
         servicer = CommitLogServicer()              # answers StoreRecoveringError until it is given its log
@@ -10,29 +10,31 @@
             server.on_stop(log.close)               # after the last call; last registered, first called
             server.set_serving(True)
 
-        server.in_background(recover)               # an exception there is logged and ends the process with code 1
+        server.in_background(recover)               # an exception there is logged and ends the service with code 1
+
+    SERVICE = Service("commitlog", CommitLogSettings, serve)
 
     if __name__ == "__main__":
-        main("commitlog", CommitLogSettings, serve)
+        main(SERVICE)
 
-`main` reads flags, environment and files (exit code 2 and one line on stderr for a wrong setting), sets up logs, calls
-`serve` (exit code 1 and a log line when the store is another process's), opens the port, writes the address file and stays
-until SIGTERM or SIGINT. Handlers get their caller's deadline from
+A service runs in a process of its own (services/serving/process.py) or beside others in one (services/serving/hosted.py).
+Nothing in this file changes the process: no signal, no exit, no logging. Handlers get their caller's deadline from
 `services.serving.deadline.remaining_seconds(context, default)`. Tails watch `server.stopping`.
 
 The end: NOT_SERVING; no new calls; 5 s for open work (services/serving/interceptors.py); the rest is cancelled; then the
-`on_stop` callbacks; exit code 0, or the code that `fail` was given. When the parent process was killed the process ends at
-once instead (services/serving/parent_watch.py).
+`on_stop` callbacks; the exit code is 0, or the code that `fail` was given. `close` then releases what a process would keep
+until its end: threads, and the descriptors of the stop signal.
 """
 
 import contextlib
 import os
-import sys
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable
 from concurrent import futures
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Generic, TypeVar
 
 import grpc
 import structlog
@@ -40,8 +42,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from services.observing import tracing
 from services.observing.meters import Meters
-from services.observing.telemetry import EVENTS, configure_logging
-from services.serving import parent_watch
+from services.observing.telemetry import EVENTS
 from services.serving.call_guard import CallGuard
 from services.serving.calls.open_work import OpenWork
 from services.serving.identity import IdentityGuard
@@ -52,14 +53,11 @@ from services.serving.server_options import health_options, options_of
 from services.serving.stop_signal import StopSignal
 from services.serving.tls import TlsIdentity, server_credentials
 from services.settings.identity_names import parse_identities
-from services.settings.service_settings import Origins, ServiceSettings, load_from_process, print_and_exit
+from services.settings.service_settings import Origins, ServiceSettings
 from services.settings.tls_files import TlsFiles
-from store.compiled import loading
 from store.errors import InvalidSettingError, StoreError, StoreLockedError
 from store.failure_fields import failure_fields
-from store.files.open_files import DESCRIPTOR_COUNT_FEW, raise_open_file_limit
 from store.files.socket_file import SocketFile, UnixAddress
-from store.files.umask import set_umask
 
 GRACE_SECONDS = 5.0
 # Health answers SERVING for this name as long as the process runs: a liveness probe must not end a service that recovers.
@@ -72,6 +70,9 @@ HEALTH_CALL_COUNT_MAX = 64
 # Time to write the last answers of finished handlers.
 LAST_ANSWERS_SECONDS = 0.25
 WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "*": "127.0.0.1"}  # noqa: S104  # replaced, not bound
+
+# After the end, for threads of calls that were cancelled.
+THREADS_SECONDS = 5.0
 
 Settings = TypeVar("Settings", bound=ServiceSettings)
 
@@ -86,6 +87,8 @@ class ServiceServer:
     Attributes:
         work: a clean stop waits for it.
         stopping: set when the end begins; tails and background threads watch it.
+        stop_signal: begins the end.
+        exit_code: of the service; 0 until `fail` is called.
         lanes: the pools of threads.
         address: the bound address, after `start`: `HOST:PORT` or `unix:/path`.
         meters: counts and times for the metrics page.
@@ -111,12 +114,14 @@ class ServiceServer:
         self._servicers: list[tuple[str, object]] = []
         self.stopping = self.work.stopping
         self.listening = threading.Event()
-        self._exit_code = 0
+        self.exit_code = 0
         self._is_ready = False
         self._unix_address = UnixAddress.of(settings.address)
         self._socket_file: SocketFile | None = None
-        self._stop_signal = StopSignal()
+        self.stop_signal = StopSignal()
         self._callbacks: list[Callable[[], object]] = []
+        self._is_over = False  # the callbacks were called
+        self._background: list[threading.Thread] = []
         self._drain_callbacks: list[Callable[[], object]] = []
         self._service_names: list[str] = []
         self._lock = threading.Lock()
@@ -201,13 +206,6 @@ class ServiceServer:
             with contextlib.suppress(OSError):  # the process that waited for it has gone
                 self._settings.ready_file.touch()
 
-    def stop_on_signals(self) -> None:
-        """Take SIGTERM and SIGINT as `stop`; for the main thread of a process that is only this server.
-
-        A second signal changes nothing: Ctrl-C reaches a whole process group, and its leader may send SIGTERM too.
-        """
-        self._stop_signal.give_on_signals()
-
     def set_serving(self, is_serving: bool) -> None:
         """Tell health checks, overall and for each service; without effect once the end has begun."""
         state = health_pb2.HealthCheckResponse.SERVING if is_serving else health_pb2.HealthCheckResponse.NOT_SERVING
@@ -228,7 +226,7 @@ class ServiceServer:
                 self._health.set(name, state)
 
     def in_background(self, work: Callable[[], object], name: str = "recover") -> threading.Thread:
-        """Run work in a daemon thread of its own; an exception there is logged and ends the process with code 1."""
+        """Run work in a daemon thread of its own; an exception there is logged and ends the service with code 1."""
 
         def run() -> None:
             try:
@@ -241,6 +239,8 @@ class ServiceServer:
                 self.fail(1, repr(error))
 
         thread = threading.Thread(target=run, name=f"{self.name}-{name}", daemon=True)
+        with self._lock:
+            self._background.append(thread)
         thread.start()
         return thread
 
@@ -255,50 +255,56 @@ class ServiceServer:
                 write_atomically(self._settings.ready_file, cause)
 
     def on_stop(self, callback: Callable[[], object]) -> None:
-        """Call this at the end, after the last RPC; the last one registered is called first."""
+        """Call this at the end, after the last RPC; the last one registered is called first. After the end: now."""
         with self._lock:
-            self._callbacks.append(callback)
+            if not self._is_over:
+                self._callbacks.append(callback)
+                return
+        callback()
 
     def fail(self, exit_code: int, cause: str = "") -> None:
         """Begin the end with this exit code; the first code given stays. The cause goes into `ready_file`."""
-        self._exit_code = self._exit_code or exit_code
+        self.exit_code = self.exit_code or exit_code
         self.leave_cause(cause)
         self.stop()
 
     def stop(self) -> None:
         """Begin the end, as SIGTERM does; returns at once."""
-        self._stop_signal.give()
+        self.stop_signal.give()
 
     def serve_until_stopped(self) -> int:
-        """Wait for a signal, `stop` or `fail`, end cleanly, and return the exit code."""
-        self._stop_signal.wait()
+        """Wait for `stop`, `fail` or a signal that was made to begin the end, end cleanly, and return the exit code."""
+        self.stop_signal.wait()
         self._drain()
         while True:
             with self._lock:
-                if not self._callbacks:
+                self._is_over = not self._callbacks
+                if self._is_over:
                     break
                 callback = self._callbacks.pop()
             try:
                 callback()
             except Exception:
                 self._log.exception("server.stop_callback_failed")
-                self._exit_code = self._exit_code or 1
+                self.exit_code = self.exit_code or 1
         if self._unix_address is not None:
             self._unix_address.release()
-        self._log.info("server.stopped", exit_code=self._exit_code)
-        return self._exit_code
+        self._log.info("server.stopped", exit_code=self.exit_code)
+        return self.exit_code
 
-    def run(self) -> NoReturn:
-        """`serve_until_stopped`, then leave the process.
+    def close(self) -> None:
+        """After the end, where the process lives on: end the threads and close the stop signal.
 
-        By `os._exit`: the interpreter's own end would wait for every worker thread, also for a stuck one. The `on_stop`
-        callbacks have saved what must be kept.
+        A thread that still works after THREADS_SECONDS is left behind and named in the log.
         """
-        exit_code = self.serve_until_stopped()
-        with contextlib.suppress(OSError, ValueError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(exit_code)
+        deadline = time.monotonic() + THREADS_SECONDS
+        stuck = self.lanes.close(THREADS_SECONDS)
+        for thread in self._background:
+            thread.join(max(0.0, deadline - time.monotonic()))
+            stuck += [thread.name] if thread.is_alive() else []
+        if stuck:
+            self._log.error("server.threads_left", threads=stuck, seconds=THREADS_SECONDS)
+        self.stop_signal.close()
 
     def identity_of(self, files: TlsFiles) -> TlsIdentity:
         """The certificate in these files. There is one TlsIdentity for them, so a change is noticed and logged once.
@@ -399,46 +405,12 @@ class _Probes(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libr
         return self._servicer.Check(request, context)
 
 
-def main(
-    component: str,
-    model: type[Settings],
-    serve: Callable[[ServiceServer, Settings, Origins], None],
-    argv: Sequence[str] | None = None,
-) -> NoReturn:
-    """Run the process of a component; see the top of this file."""
-    try:
-        settings, origins = load_from_process(component, model, argv)
-        set_umask(settings.umask)
-        descriptor_count_max = raise_open_file_limit()
-        configure_logging(component, settings.log_level)
-        loading.switch(settings.kernels)
-        tracing.switch_on(component, settings.otlp_endpoint)
-    except InvalidSettingError as error:
-        print_and_exit(error)
-    if descriptor_count_max < DESCRIPTOR_COUNT_FEW:
-        hint = "raise the hard limit of open files (ulimit -Hn, LimitNOFILE=)"
-        structlog.get_logger(f"reput.{component}").warning(
-            "descriptors.few", limit=descriptor_count_max, enough=DESCRIPTOR_COUNT_FEW, hint=hint
-        )
-    if settings.parent_pid is not None:
-        parent_watch.die_with_parent(settings.parent_pid)
+def tell_ignored(component: str, origins: Origins) -> None:
+    """Log the names in a broker.conf that are no settings here."""
     if origins.ignored_names:
         structlog.get_logger(f"reput.{component}").warning(
             "settings.ignored", source=origins.ignored_source, names=list(origins.ignored_names)
         )
-    try:
-        server = ServiceServer(component, settings)
-        server.stop_on_signals()
-        server.on_stop(tracing.switch_off)
-        serve(server, settings, origins)
-        server.start()
-    except InvalidSettingError as error:
-        print_and_exit(error)
-    except StoreError as error:  # the store is another process's, or is none: this one must not listen
-        server.log_failure("start", error)
-        server.leave_cause(error.message)
-        sys.exit(1)
-    server.run()
 
 
 def _reachable(address: str, port: int) -> str:
@@ -452,3 +424,18 @@ def write_atomically(path: Path, text: str) -> None:
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     scratch.write_text(text)
     scratch.replace(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Service(Generic[Settings]):
+    """What a `__main__` runs.
+
+    Attributes:
+        component: `commitlog`, ...
+        settings: the class of its settings.
+        serve: puts the service onto a server.
+    """
+
+    component: str
+    settings: type[Settings]
+    serve: Callable[[ServiceServer, Settings, Origins], None]

@@ -130,6 +130,7 @@ class StallWatch:
         self._waits: set[Wait] = set()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def add(self, lane: str, method: str, context: Call, client: Client = NOBODY) -> Wait:
         """Note a call that will wait for its caller at times."""
@@ -223,11 +224,17 @@ class StallWatch:
 
     def start(self, *then: Callable[[], None]) -> None:
         """Start a thread that looks four times a second and then calls each of `then`."""
-        threading.Thread(target=self._run, args=then, name="stall-watch", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, args=then, name="stall-watch", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         """Stop that thread."""
         self._stopping.set()
+
+    def join(self, seconds_max: float) -> None:
+        """Wait for its end."""
+        if self._thread is not None:
+            self._thread.join(seconds_max)
 
     def _run(self, *then: Callable[[], None]) -> None:
         while not self._stopping.wait(TICK_SECONDS):

@@ -8,6 +8,7 @@ import contextlib
 import os
 import select
 import signal
+import threading
 import weakref
 
 
@@ -17,12 +18,19 @@ class StopSignal:
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
-        weakref.finalize(self, _close_all, self._reader, self._writer)
+        self._closed = weakref.finalize(self, _close_all, self._reader, self._writer)
+        self._lock = threading.Lock()  # a descriptor that was closed may be another file's now
 
     def give(self) -> None:
-        """End the wait; returns at once."""
-        with contextlib.suppress(BlockingIOError):  # the pipe is full of such bytes
-            os.write(self._writer, b"\0")
+        """End the wait; returns at once. Without effect after `close`."""
+        with self._lock, contextlib.suppress(BlockingIOError):  # the pipe is full of such bytes
+            if self._closed.alive:
+                os.write(self._writer, b"\0")
+
+    def close(self) -> None:
+        """Close the descriptors; not for one that signals give, whose process keeps them until its end."""
+        with self._lock:
+            self._closed()
 
     def give_on_signals(self) -> None:
         """Have SIGTERM and SIGINT give it; for the main thread. A second signal changes nothing."""

@@ -1,5 +1,7 @@
 """Watchers hear what may have arrived, and a slow one costs a bounded set of names."""
 
+import threading
+
 from consumer_svc.arrivals import NAME_COUNT_MAX, Arrivals
 
 
@@ -38,3 +40,14 @@ def test_a_forgotten_watcher_hears_nothing_more() -> None:
     arrivals.forget(watcher)
     arrivals.note_all()
     assert not watcher.take(0)
+
+
+def test_a_watcher_that_waits_is_let_go_at_the_end() -> None:
+    arrivals = Arrivals()
+    watcher = arrivals.watch()
+    watcher.take(0)
+    waiting = threading.Thread(target=watcher.take, args=(60.0,))
+    waiting.start()
+    arrivals.end()
+    waiting.join(10)
+    assert not waiting.is_alive()

@@ -109,3 +109,10 @@ def test_the_checks_of_each_shard_reach_the_producers(kept) -> None:
         assert session.was_asked.wait(WAIT_SECONDS)
         session.was_asked.clear()
     assert sorted(session.asked) == ["a", "b", "c"]
+
+
+def test_the_end_waits_for_no_interval_and_leaves_no_thread(kept) -> None:
+    _, _, keeping = kept
+    keeping.start()
+    keeping.close()
+    assert not [each for each in threading.enumerate() if each.name == "keep-producers"]

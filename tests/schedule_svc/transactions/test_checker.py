@@ -1,5 +1,6 @@
 """Producers are asked for verdicts, as often as RocketMQ asks them and not more often."""
 
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -366,3 +367,13 @@ def test_a_half_message_of_three_days_is_not_given_up_while_a_producer_can_be_as
         asked += len(producers.asked())
         log.manual.now += 30_001
     assert asked == MAX_CHECKS
+
+
+def test_a_stream_that_waits_for_checks_is_let_go_at_the_end() -> None:
+    gateways = CheckGateways()
+    stream = gateways.watch("gateway-1")
+    waiting = threading.Thread(target=stream.take, args=(60.0,))
+    waiting.start()
+    gateways.end()
+    waiting.join(10)
+    assert not waiting.is_alive()

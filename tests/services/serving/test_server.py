@@ -31,7 +31,8 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 CHILD = """
 import pathlib, sys
 from reput.commitlog.v1 import commitlog_service_pb2 as pb, commitlog_service_pb2_grpc as pb_grpc
-from services.serving.server import main
+from services.serving.process import main
+from services.serving.server import Service
 from services.settings.service_settings import StoreSettings
 
 class Servicer(pb_grpc.CommitLogServiceServicer):
@@ -51,7 +52,7 @@ def serve(server, settings, origins):
         server.set_serving(True)
     server.in_background(recover)
 
-main("commitlog", StoreSettings, serve)
+main(Service("commitlog", StoreSettings, serve))
 """
 
 

@@ -21,6 +21,7 @@ importlib.import_module = import_module
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from services.serving.calls import grpc_private
+from services.serving.process import leave
 from services.serving.server import ServiceServer
 from services.serving.calls.unary_call import AnsweredLater
 from services.settings.service_settings import ServiceSettings
@@ -45,7 +46,7 @@ with grpc.insecure_channel(server.address) as channel:
     print("told", health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=30).status)
 sys.stdout.flush()
 server.stop()
-server.run()
+leave(server.serve_until_stopped())
 """
 
 

@@ -1,0 +1,114 @@
+"""What a program can leave behind in its process: threads, descriptors, signal handlers, settings of the whole process."""
+
+import contextlib
+import gc
+import logging
+import os
+import pathlib
+import resource
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from unittest import mock
+
+import structlog
+
+from services.observing import tracing
+from store.compiled import loading
+from store.format.delivery.delay_levels import delay_levels_in_use
+from tests.support.waiting import wait_until
+
+# gRPC makes these with its first channel and keeps them until the end of the process.
+OF_GRPC = ("anon_inode:[eventpoll]", "anon_inode:[eventfd]")
+OF_GRPC_THREADS = ("kernels",)  # loads a kernel and ends by itself
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """The state of this process; two are equal when nothing was left behind between them."""
+
+    threads: frozenset[str]
+    descriptors: frozenset[str]
+    handlers: tuple[object, ...]
+    wakeup_fd: int
+    umask: int
+    descriptor_limit: tuple[int, int]
+    structlog: object
+    log_handlers: tuple[object, ...]
+    tracer_is_on: bool
+    kernels: str
+    delay_levels: tuple[int, ...]
+    environ: frozenset[tuple[str, str]]
+    temporary_files: frozenset[str]
+
+    @classmethod
+    def now(cls, temporary: pathlib.Path) -> "ProcessState":
+        """The state of this moment; for the main thread.
+
+        Args:
+            temporary: the directory of temporary files.
+        """
+        umask = os.umask(0o077)
+        os.umask(umask)
+        wakeup_fd = signal.set_wakeup_fd(-1)
+        signal.set_wakeup_fd(wakeup_fd)
+        return cls(
+            frozenset(
+                f"{thread.name} {thread.ident}"
+                for thread in threading.enumerate()
+                if thread.name not in OF_GRPC_THREADS
+            ),
+            frozenset(
+                f"{path.name} {target}"
+                for path in pathlib.Path("/proc/self/fd").iterdir()
+                if (target := _target(path)) and target not in OF_GRPC
+            ),
+            tuple(signal.getsignal(number) for number in signal.valid_signals()),
+            wakeup_fd,
+            umask,
+            resource.getrlimit(resource.RLIMIT_NOFILE),
+            tuple(sorted((name, repr(value)) for name, value in structlog.get_config().items())),
+            tuple(logging.getLogger().handlers),
+            tracing.is_on(),
+            loading._mode,
+            delay_levels_in_use(),
+            frozenset(item for item in os.environ.items() if item[0] != "PYTEST_CURRENT_TEST"),
+            frozenset(os.listdir(temporary)),
+        )
+
+    def differences(self, other: "ProcessState") -> dict[str, object]:
+        """What is different in another one, by name."""
+        found: dict[str, object] = {}
+        for name in self.__slots__:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                found[name] = sorted(mine ^ theirs) if isinstance(mine, frozenset) else (mine, theirs)
+        return found
+
+
+def _target(path: pathlib.Path) -> str:
+    """What a descriptor is; empty for the one of the listing, which is closed."""
+    try:
+        return os.readlink(path)
+    except FileNotFoundError:
+        return ""
+
+
+@contextlib.contextmanager
+def nothing_left_behind() -> Iterator[None]:
+    """After the block the process is what it was before it. What is made once a process (imports, gRPC) is made before."""
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp") as made,
+        mock.patch.object(tempfile, "tempdir", made),
+    ):  # short, for sockets
+        gc.collect()
+        before = ProcessState.now(pathlib.Path(made))
+        yield
+        gc.collect()
+
+        def differences() -> dict[str, object]:
+            return before.differences(ProcessState.now(pathlib.Path(made)))
+
+        wait_until(lambda: not differences(), differences, 10)
