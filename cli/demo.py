@@ -55,7 +55,8 @@ def demo(
     port_file: serve.PortFile = None,
 ) -> int:
     """Serve a store, show the four queries on messages in it (samples when it is empty), go on until Ctrl-C."""
-    from deploy.local import ChildDiedError, LocalStack, StopAskedError
+    from deploy.hosts import ChildDiedError
+    from deploy.local import LocalStack, StopAskedError
     from deploy.processes import say
     from store.errors import InvalidSettingError
 

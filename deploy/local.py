@@ -1,8 +1,11 @@
 """Starts, watches and stops the six services on one machine together.
 
+This is the only wiring of a stack: addresses, settings, order. Where the services run, each in a process of its own or all in
+this one, is the host's choice (deploy/hosts.py).
+
 Rules of this file:
-- The children stay in the process group of this process. The kernel kills them when the thread that started them ends, also
-  when this process is killed: each child asks for it at its start, given `REPUT_PARENT_PID`. So that thread must outlive them.
+- Processes stay in the process group of this process. The kernel kills them when the thread that started them ends, also when
+  this process is killed: each child asks for it at its start, given `REPUT_PARENT_PID`. So that thread must outlive them.
 - Only the gateway has a port of its own. The inner five listen on sockets in a private directory, unless a setting
   (`REPUT_COMMITLOG_ADDRESS`, ...) names an address, so that two stacks never clash.
 - A clean stop goes against the flow of a request: gateway first, then the consumer and schedule services, then the builders,
@@ -12,7 +15,7 @@ Rules of this file:
 - A replica of a shard has no gateway of its own, and its services listen on loopback. When its commit log ends, the others are
   killed: what they derive is rebuilt from the log. Exit code 4: the replica gives up its role and is to be started again.
 - The children report their progress by files in that directory. This process does not load gRPC, which would take 30 MiB
-  permanently and a tenth of the start time, unless it shows the progress of a long recovery.
+  permanently and a tenth of the start time, unless it shows the progress of a long recovery, or hosts the services itself.
 """
 
 import contextlib
@@ -21,33 +24,15 @@ import json
 import os
 import pathlib
 import select
-import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from deploy.processes import (
-    STOP_SIGNALS,
-    TERMINAL_SIGNALS,
-    environ_of_services,
-    exit_code_of,
-    say,
-    short_directory,
-    signals_as_bytes,
-    write_by_rename,
-)
+from deploy.hosts import MODULES, Child, ChildDiedError, Host, Processes
+from deploy.processes import STOP_SIGNALS, environ_of_services, exit_code_of, say, short_directory, write_by_rename
 from deploy.progress import RecoveryDisplay
 
 STOP_ORDER = (("gateway",), ("consumer", "schedule"), ("consumequeue", "index"), ("commitlog",))
-MODULES = {
-    "commitlog": "commitlog_svc",
-    "consumequeue": "consumequeue_svc",
-    "index": "index_svc",
-    "consumer": "consumer_svc",
-    "schedule": "schedule_svc",
-    "gateway": "gateway",
-}
 CALLEES = {
     "commitlog": (),
     "consumequeue": ("commitlog",),
@@ -75,22 +60,6 @@ class Replica:
     coordinator: str
 
 
-class ChildDiedError(Exception):
-    """A service ended unexpectedly.
-
-    Args:
-        name: the service.
-        exit_code: its exit code; 128 + n when signal n ended it; never 0.
-        cause: why, in its own words; empty when it left none.
-    """
-
-    def __init__(self, name: str, exit_code: int, cause: str = "") -> None:
-        why = f": {cause}" if cause else f"; see the last lines of {name} above"
-        super().__init__(f"{name} ended with exit code {exit_code}{why}")
-        self.name = name
-        self.exit_code = exit_code
-
-
 class StopAskedError(Exception):
     """A signal asked for the stop."""
 
@@ -109,9 +78,12 @@ class LocalStack:
         port_file: the file to write the addresses to, once every service answers and the log is recovered.
         replica: the services are a replica of a shard, without a gateway; the port file gets the pid of its commit log, too.
         environ: the environment that settings come from; default: this process's own.
+        host: where the services run; default: each in a process of its own.
+        say: prints a line about the stack.
 
     Attributes:
         addresses: by service name, once `start` has returned; `console` too, if there is one.
+        death: the unexpected end of a service; None while there is none.
     """
 
     def __init__(
@@ -127,7 +99,11 @@ class LocalStack:
         port_file: pathlib.Path | None = None,
         replica: Replica | None = None,
         environ: Mapping[str, str] | None = None,
+        host: Host | None = None,
+        say: Callable[[str], None] = say,
     ) -> None:
+        self._host = Processes() if host is None else host
+        self._say = say
         self._store = store.absolute()
         self._read_only = read_only
         self._derived = derived.absolute() if derived else None
@@ -141,11 +117,12 @@ class LocalStack:
         self._environ |= {"REPUT_MIRROR_BROKER": mirror_broker} if mirror_broker else {}
         # A commit log that copies the log of a broker begins anew where that one went on.
         self._follows_broker = bool(self._derived or self._environ.get("REPUT_MIRROR"))
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._children: dict[str, Child] = {}
         self._spawned: dict[str, Mapping[str, str]] = {}
         self._ready_files: dict[str, pathlib.Path] = {}
         self._stopping = False
         self.addresses: dict[str, str] = {}
+        self.death: ChildDiedError | None = None
 
     def run(self) -> int:
         """Start, serve until a signal or the end of a service, stop; returns the exit code."""
@@ -155,7 +132,7 @@ class LocalStack:
             if failure is not None:
                 return failure
             if self._replica is not None:
-                say(f"serving {self._store} as {self._replica.name}, commitlog {self.addresses['commitlog']}")
+                self._say(f"serving {self._store} as {self._replica.name}, commitlog {self.addresses['commitlog']}")
                 return self.wait()
             how = (
                 " read-only"
@@ -165,7 +142,7 @@ class LocalStack:
                 else ""
             )
             console = f", console http://{self.addresses['console']}/" if "console" in self.addresses else ""
-            say(f"serving {self._store}{how}, gateway {self.addresses['gateway']}{console}")
+            self._say(f"serving {self._store}{how}, gateway {self.addresses['gateway']}{console}")
             return self.wait()
 
     @contextlib.contextmanager
@@ -175,13 +152,13 @@ class LocalStack:
         Raises:
             InvalidSettingError: a setting is unknown or unusable; nothing was started.
         """
-        with signals_as_bytes() as wakeups, short_directory() as scratch:
+        with self._host.wakeups() as wakeups, short_directory() as scratch:
             self._wakeups = wakeups
             try:
                 try:
                     self._start(scratch)
                 except ChildDiedError as death:
-                    say(str(death))
+                    self._died(death)
                     yield death.exit_code
                 except StopAskedError:
                     yield 0
@@ -196,7 +173,7 @@ class LocalStack:
             while not self._stopping:
                 self._check(timeout_seconds=None)
         except ChildDiedError as death:
-            say(str(death))
+            self._died(death)
             return death.exit_code
         except StopAskedError:
             pass
@@ -261,7 +238,6 @@ class LocalStack:
         if self._replica is not None:
             settings["REPUT_COMMITLOG_REPLICA_NAME"] = self._replica.name
             settings["REPUT_COMMITLOG_COORDINATOR"] = self._replica.coordinator
-        settings["REPUT_PARENT_PID"] = str(os.getpid())
         for callee, callee_address in known.items():
             if callee != name:
                 settings[f"REPUT_{callee.upper()}_TARGET"] = callee_address
@@ -275,15 +251,7 @@ class LocalStack:
 
     def _spawn(self, name: str, settings: Mapping[str, str]) -> None:
         self._spawned[name] = settings
-        # -P: a module in the working directory must not take a service's place.
-        command = [sys.executable, "-P", "-m", MODULES[name]]
-        # Ctrl-C and a hang-up reach the whole process group. The children inherit them blocked, because this process
-        # stops them in the right order.
-        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINAL_SIGNALS)
-        try:
-            self._children[name] = subprocess.Popen(command, env=settings, stdin=subprocess.DEVNULL)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+        self._children[name] = self._host.start(name, settings)
 
     def _bound_address(self, name: str, address_file: pathlib.Path) -> str:
         while True:
@@ -293,7 +261,7 @@ class LocalStack:
 
     def _wait_until_ready(self, ready_files: Mapping[str, pathlib.Path]) -> None:
         """Wait until the log is recovered, then at most OPEN_SECONDS_MAX until the services have opened their files."""
-        with RecoveryDisplay(say) as display:
+        with RecoveryDisplay(self._say) as display:
             while not ready_files["commitlog"].exists():
                 if display.wants_update():
                     self._show_recovery(display)
@@ -321,14 +289,19 @@ class LocalStack:
                 self._stopping = True
                 raise StopAskedError
         for name, child in list(self._children.items()):
-            if child.poll() is None:
+            code = child.poll()
+            if code is None:
                 continue
-            exit_code = exit_code_of(child.returncode)
+            exit_code = exit_code_of(code)
             if name == "commitlog" and self._follows_broker and exit_code == EXIT_CODE_CHANGED and not self._stopping:
-                say("the broker cut its log, or began another one: the log is read again")
+                self._say("the broker cut its log, or began another one: the log is read again")
                 self._spawn(name, self._spawned[name])
             else:
                 raise ChildDiedError(name, exit_code, self._cause(name))
+
+    def _died(self, death: ChildDiedError) -> None:
+        self.death = death
+        self._say(str(death))
 
     def _cause(self, name: str) -> str:
         """What a service wrote into its ready file about its end: why it could not open its files or had to end."""

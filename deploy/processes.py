@@ -62,21 +62,36 @@ def short_directory() -> Iterator[pathlib.Path]:
 
 
 @contextlib.contextmanager
-def signals_as_bytes() -> Iterator[socket.socket]:
-    """Stop signals and ends of children arrive as bytes on a socket, so that one `select` waits for all of them."""
+def socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Where bytes are read, and where they are written; neither blocks."""
     reader, writer = socket.socketpair()
     reader.setblocking(False)
     writer.setblocking(False)
+    try:
+        yield reader, writer
+    finally:
+        reader.close()
+        writer.close()
+
+
+@contextlib.contextmanager
+def signals_to(writer: socket.socket) -> Iterator[None]:
+    """Stop signals and ends of children arrive as bytes on a socket, so that one `select` waits for all of them."""
     handled = (*STOP_SIGNALS, signal.SIGCHLD)
     before = {number: signal.getsignal(number) for number in handled}
     for number in handled:
         signal.signal(number, lambda _number, _frame: None)
     wakeup_before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     try:
-        yield reader
+        yield
     finally:
         signal.set_wakeup_fd(wakeup_before)
         for number, handler in before.items():
             signal.signal(number, handler)
-        reader.close()
-        writer.close()
+
+
+@contextlib.contextmanager
+def signals_as_bytes() -> Iterator[socket.socket]:
+    """See `signals_to`; the socket to read from."""
+    with socket_pair() as (reader, writer), signals_to(writer):
+        yield reader

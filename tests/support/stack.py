@@ -1,4 +1,8 @@
-"""A running `reput serve` for tests: real processes on free ports, ended with the test."""
+"""A running stack for tests, ended with the test: `reput serve` with its processes, or all six services in this process.
+
+`hosted_stack` starts in 0.2 s and costs 0.1 s of CPU, `running_stack` 3 s of CPU: it is for tests that need processes, for
+kills, signals, descriptors, memory, umask, or what is printed.
+"""
 
 import contextlib
 import json
@@ -9,9 +13,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import grpc
 
+from deploy.background import BackgroundStack
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.message.v1 import message_pb2
@@ -25,7 +31,33 @@ STOP_SECONDS_MAX = 30
 SMALL_LOG_FILES = {"REPUT_COMMITLOG_FILE_SIZE_BYTES": str(64 << 20)}
 
 
-class Stack:
+class _AnyStack:
+    """What both have."""
+
+    addresses: dict[str, str]
+    gateway: gateway_grpc.GatewayServiceStub
+
+    def wait_until_built(self, seconds: float = 30.0) -> None:
+        """Return once queues and index hold everything that the log holds now."""
+        services: dict[str, pb.ServiceStatus] = {}
+
+        def look() -> None:
+            services.update(
+                (row.service, row) for row in self.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services
+            )
+
+        look()
+        target = services["commitlog"].log_end_offset
+
+        def are_built() -> bool:
+            look()
+            builders = [services[name] for name in ("consumequeue", "index")]
+            return all(row.next_offset >= target and not row.catching_up for row in builders)
+
+        wait_until(are_built, lambda: f"queues and index are built up to {target}: {services}", seconds)
+
+
+class Stack(_AnyStack):
     """The six services on one store root.
 
     Args:
@@ -72,25 +104,6 @@ class Stack:
         commands = {pid: pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in listed}
         return {words[words.index(b"-m") + 1].decode(): pid for pid, words in commands.items() if b"-m" in words}
 
-    def wait_until_built(self, seconds: float = 30.0) -> None:
-        """Return once queues and index hold everything that the log holds now."""
-        services: dict[str, pb.ServiceStatus] = {}
-
-        def look() -> None:
-            services.update(
-                (row.service, row) for row in self.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services
-            )
-
-        look()
-        target = services["commitlog"].log_end_offset
-
-        def are_built() -> bool:
-            look()
-            builders = [services[name] for name in ("consumequeue", "index")]
-            return all(row.next_offset >= target and not row.catching_up for row in builders)
-
-        wait_until(are_built, lambda: f"queues and index are built up to {target}: {services}", seconds)
-
     def stop(self) -> int:
         """End it cleanly; the exit code."""
         self.channel.close()
@@ -102,6 +115,47 @@ class Stack:
         """End it as a power cut of the process would (SIGKILL); its children die with it."""
         self.process.kill()
         self.process.wait()
+
+
+class HostedStack(_AnyStack):
+    """The six services on one store root, in this process.
+
+    Args:
+        store: the store root.
+        settings: `REPUT_...` environment variables.
+        choices: others of `deploy.local.LocalStack`, such as `read_only`.
+
+    Attributes:
+        background: the stack.
+        addresses: by service name.
+        channel: to the gateway.
+    """
+
+    defaults: Mapping[str, str] = SMALL_LOG_FILES
+
+    def __init__(self, store: pathlib.Path, *, settings: Mapping[str, str] | None = None, **choices: Any) -> None:
+        self.store = store
+        environ = {**self.defaults, **(settings or {})}
+        self.background = BackgroundStack(store, environ, **{"gateway_port": 0, "console_port": 0, **choices})
+        self.addresses = self.background.addresses
+        self.channel = grpc.insecure_channel(self.addresses["gateway"])
+        self.gateway = gateway_grpc.GatewayServiceStub(self.channel)
+
+    def stop(self) -> int:
+        """End it cleanly; the exit code."""
+        self.channel.close()
+        return self.background.stop()
+
+    def __enter__(self) -> "HostedStack":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def hosted_stack(store: pathlib.Path, *, settings: Mapping[str, str] | None = None, **choices: Any) -> HostedStack:
+    """A stack in this process that is gone when the block ends."""
+    return HostedStack(store, settings=settings, **choices)
 
 
 @contextlib.contextmanager

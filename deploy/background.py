@@ -1,0 +1,74 @@
+"""A stack in this process, kept by a thread of its own: for tests, and for programs with a store of their own."""
+
+import pathlib
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from deploy.hosts import ThisProcess
+from deploy.local import LocalStack
+from services.observing.telemetry import LIBRARY_LOGS
+
+
+class BackgroundStack:
+    """The six services on one store root, in threads of this process, from now on until `stop`.
+
+    What it needs of the process it gives back at the end: threads, descriptors, files, locks. It touches no signal, umask or
+    trace of the process. Its logs are lines of `logging` (services/observing/telemetry.py, LibraryLogs).
+
+    Args:
+        store: the store root.
+        environ: the environment that settings come from; default: none, so all have their defaults.
+        choices: others of `deploy.local.LocalStack`.
+
+    Attributes:
+        addresses: by service name; `console` too, if there is one.
+        said: the lines that `reput serve` would print.
+        exit_code: 0, or the code of the service that ended by itself; None while the stack runs.
+
+    Raises:
+        InvalidSettingError: a setting is unknown or unusable.
+        ChildDiedError: a service could not start; nothing is left running.
+    """
+
+    def __init__(self, store: pathlib.Path, environ: Mapping[str, str] | None = None, **choices: Any) -> None:
+        self._host = ThisProcess()
+        self.said: list[str] = []
+        self.exit_code: int | None = None
+        self._error: BaseException | None = None
+        self._stack = LocalStack(store, environ=environ or {}, host=self._host, say=self.said.append, **choices)
+        self._is_started = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="reput-stack", daemon=True)
+        self._thread.start()
+        self._is_started.wait()
+        self.addresses = self._stack.addresses
+        if self._error is not None:
+            self._thread.join()
+            raise self._error
+
+    def stop(self) -> int:
+        """Stop the services in order; the exit code. Without effect when they have stopped."""
+        self._host.ask_to_stop()
+        self._thread.join()
+        assert self.exit_code is not None, "the thread has set it"
+        return self.exit_code
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """The exit code once the stack has stopped, by itself or not; None when the time is over first."""
+        self._thread.join(seconds)
+        return self.exit_code
+
+    def _keep(self) -> None:
+        exit_code = 1
+        try:
+            with LIBRARY_LOGS.used(), self._stack.started() as failure:
+                if failure is None:
+                    self._is_started.set()
+                    exit_code = self._stack.wait()
+                else:
+                    exit_code, self._error = failure, self._stack.death
+        except BaseException as error:
+            self._error = error
+        finally:
+            self.exit_code = exit_code
+            self._is_started.set()

@@ -1,0 +1,159 @@
+"""Where the services of a stack run: each in a process of its own, or all in this one.
+
+Both hosts start a service from the same environment, so what the services are told is decided in one place (deploy/local.py).
+Both tell the stack by bytes on a socket: the number of SIGCHLD when a service has ended, of a stop signal when the stack shall
+stop.
+
+| | `Processes` | `ThisProcess` |
+| --- | --- | --- |
+| a service is | `python -m <module>` | `SERVICE` of that module, served by threads (services/serving/hosted.py) |
+| its process | is set up by its settings | belongs to the program: no signal, umask, log or trace is touched |
+| it dies | also alone; with this process | with this process only |
+| for | `reput serve`, every kind of store | tests, notebooks, programs with a store of their own; no replica of a shard |
+"""
+
+import contextlib
+import importlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from deploy.processes import TERMINAL_SIGNALS, signals_to, socket_pair
+
+MODULES = {
+    "commitlog": "commitlog_svc",
+    "consumequeue": "consumequeue_svc",
+    "index": "index_svc",
+    "consumer": "consumer_svc",
+    "schedule": "schedule_svc",
+    "gateway": "gateway",
+}
+
+
+class ChildDiedError(Exception):
+    """A service ended unexpectedly.
+
+    Args:
+        name: the service.
+        exit_code: its exit code; 128 + n when signal n ended it; never 0.
+        cause: why, in its own words; empty when it left none.
+    """
+
+    def __init__(self, name: str, exit_code: int, cause: str = "") -> None:
+        why = f": {cause}" if cause else f"; see the last lines of {name} above"
+        super().__init__(f"{name} ended with exit code {exit_code}{why}")
+        self.name = name
+        self.exit_code = exit_code
+
+
+class Child(Protocol):
+    """A service that was started; see `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int:
+        """The process that it runs in."""
+
+    def poll(self) -> int | None:
+        """The exit code; None while it runs."""
+
+    def terminate(self) -> None:
+        """Begin its clean end."""
+
+    def kill(self) -> None:
+        """Wait for it no longer."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, once it has ended; `subprocess.TimeoutExpired` when the time is over."""
+
+
+class Host(Protocol):
+    """Runs services."""
+
+    def wakeups(self) -> contextlib.AbstractContextManager[socket.socket]:
+        """In the block, the socket that the bytes come from."""
+
+    def start(self, name: str, environ: Mapping[str, str]) -> Child:
+        """Start a service with the settings of an environment.
+
+        Raises:
+            InvalidSettingError: a setting is unknown or unusable.
+            ChildDiedError: it could not start.
+        """
+
+
+class Processes:
+    """Each service has a process of its own, a child of this one; for the main thread, which takes the signals."""
+
+    @contextlib.contextmanager
+    def wakeups(self) -> Iterator[socket.socket]:
+        """See Host."""
+        with socket_pair() as (reader, writer), signals_to(writer):
+            yield reader
+
+    def start(self, name: str, environ: Mapping[str, str]) -> Child:
+        """See Host. What it cannot do is seen at its end."""
+        # -P: a module in the working directory must not take a service's place.
+        command = [sys.executable, "-P", "-m", MODULES[name]]
+        environ = {**environ, "REPUT_PARENT_PID": str(os.getpid())}
+        # Ctrl-C and a hang-up reach the whole process group. The children inherit them blocked, because this process
+        # stops them in the right order.
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINAL_SIGNALS)
+        try:
+            return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+
+
+class ThisProcess:
+    """All services run in this process.
+
+    Args:
+        takes_signals: stop signals ask for the stop; for the main thread of a process that is only the stack.
+    """
+
+    def __init__(self, *, takes_signals: bool = False) -> None:
+        self._takes_signals = takes_signals
+        self._lock = threading.Lock()
+        self._writer: socket.socket | None = None
+
+    @contextlib.contextmanager
+    def wakeups(self) -> Iterator[socket.socket]:
+        """See Host."""
+        with socket_pair() as (reader, writer):
+            self._writer = writer
+            try:
+                with signals_to(writer) if self._takes_signals else contextlib.nullcontext():
+                    yield reader
+            finally:
+                with self._lock:
+                    self._writer = None
+
+    def start(self, name: str, environ: Mapping[str, str]) -> Child:
+        """See Host."""
+        import ssl  # noqa: F401  # before asyncio, for the console's web server: see services/light_imports.py
+
+        from store.errors import InvalidSettingError, StoreError
+
+        service = importlib.import_module(f"{MODULES[name]}.__main__").SERVICE
+        from services.serving.hosted import HostedService
+
+        try:
+            return HostedService(service, environ, lambda: self._wake(signal.SIGCHLD))
+        except InvalidSettingError:
+            raise
+        except StoreError as error:
+            raise ChildDiedError(name, 1, error.message) from error
+
+    def ask_to_stop(self) -> None:
+        """Have the stack stop, as SIGTERM would; returns at once."""
+        self._wake(signal.SIGTERM)
+
+    def _wake(self, number: int) -> None:
+        with self._lock, contextlib.suppress(BlockingIOError):  # it is full of such bytes
+            if self._writer is not None:
+                self._writer.send(bytes([number]))

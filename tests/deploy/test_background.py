@@ -1,0 +1,127 @@
+"""Stacks in this process: they answer as the processes of `reput serve` do, and leave nothing behind."""
+
+import json
+import logging
+import pathlib
+from collections.abc import Iterator
+
+import grpc
+import pytest
+
+from deploy.background import BackgroundStack
+from deploy.hosts import ChildDiedError
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
+from store.errors import InvalidSettingError
+from store.files.locks import BrokerLock, OwnerLock
+from tests.support.process_state import nothing_left_behind
+from tests.support.stack import HostedStack, new_message
+from tests.support.waiting import wait_until
+
+SMALL = {"REPUT_COMMITLOG_FILE_SIZE_BYTES": str(1 << 20)}
+
+
+@pytest.fixture
+def unchanged(tmp_path: pathlib.Path) -> Iterator[None]:
+    """The process is afterwards what it was before, once the imports and gRPC's own threads are made."""
+    BackgroundStack(tmp_path / "first", SMALL, gateway_port=0, console_port=0).stop()
+    with nothing_left_behind():
+        yield
+
+
+def append_and_find(stack: BackgroundStack, number: int) -> None:
+    with grpc.insecure_channel(stack.addresses["gateway"]) as channel:
+        gateway = gateway_grpc.GatewayServiceStub(channel)
+        message = new_message("Orders", b"body", keys=[f"key-{number}"])
+        gateway.AppendMessages(pb.AppendMessagesRequest(messages=[message]), timeout=20)
+        wait_until(
+            lambda: (
+                len(
+                    gateway.QueryMessageByKey(
+                        pb.QueryMessageByKeyRequest(topic="Orders", key=f"key-{number}"), timeout=20
+                    ).messages
+                )
+                == 1
+            ),
+            "the message is found by its key",
+        )
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("count", [20, pytest.param(100, marks=pytest.mark.long)])
+def test_many_starts_and_stops_leave_nothing_behind_in_the_process(tmp_path: pathlib.Path, count: int) -> None:
+    for number in range(count):  # on one store: its locks are released each time
+        stack = BackgroundStack(
+            tmp_path / "store", SMALL | {"REPUT_DELAY_LEVELS": "1s 2s"}, gateway_port=0, console_port=0
+        )
+        if number % 10 == 0:
+            append_and_find(stack, number)
+        assert stack.stop() == 0
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_two_stacks_run_beside_one_another_in_one_process(tmp_path: pathlib.Path) -> None:
+    stacks = [BackgroundStack(tmp_path / name, SMALL, gateway_port=0, console_port=0) for name in ("a", "b")]
+    for number, stack in enumerate(stacks):
+        append_and_find(stack, number)
+    assert [stack.stop() for stack in stacks] == [0, 0]
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_stack_whose_gateway_cannot_listen_stops_what_it_has_started(tmp_path: pathlib.Path) -> None:
+    stack = BackgroundStack(tmp_path / "a", SMALL, gateway_port=0, console_port=0)
+    port = int(stack.addresses["gateway"].rpartition(":")[2])
+    with pytest.raises(InvalidSettingError, match="gateway cannot listen"):
+        BackgroundStack(tmp_path / "b", SMALL, gateway_port=port, console_port=0)
+    assert stack.stop() == 0
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_store_that_another_stack_has_is_refused_by_name(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = BackgroundStack(tmp_path / "store", SMALL, gateway_port=0, console_port=0)
+    for lock in (OwnerLock, BrokerLock):
+        monkeypatch.setitem(lock.__init__.__kwdefaults__, "wait_seconds", 0.1)
+    with pytest.raises(ChildDiedError, match=r"commitlog ended with exit code 1: .*lock is held"):
+        BackgroundStack(tmp_path / "store", SMALL, gateway_port=0, console_port=0)
+    assert stack.stop() == 0
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_service_that_ends_by_itself_ends_the_stack_with_its_code(tmp_path: pathlib.Path) -> None:
+    stack = BackgroundStack(tmp_path / "store", SMALL, gateway_port=0, console_port=0)
+    child = stack._stack._children["index"]
+    child.server.fail(3, "a reason")  # type: ignore[attr-defined]
+    assert stack.wait(20) == 3
+    assert stack.said == ["index ended with exit code 3: a reason"]
+    assert stack.stop() == 3
+
+
+def test_the_services_print_nothing_but_log_warnings_as_a_library_does(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "broker.conf").write_text("unknownName = 1\n")
+    stack = BackgroundStack(
+        tmp_path / "store", SMALL | {"REPUT_CONFIG": str(tmp_path / "broker.conf")}, gateway_port=0, console_port=0
+    )
+    stack.stop()
+    printed = capfd.readouterr()
+    assert (printed.out, printed.err) == ("", "")
+    assert ("reput.commitlog", logging.WARNING) in {(record.name, record.levelno) for record in caplog.records}
+
+
+def test_a_stack_in_this_process_has_the_addresses_of_the_processes(tmp_path: pathlib.Path) -> None:
+    port_file = tmp_path / "ports.json"
+    with HostedStack(tmp_path / "store", port_file=port_file) as stack:
+        assert set(stack.addresses) == {
+            "gateway",
+            "commitlog",
+            "consumequeue",
+            "index",
+            "consumer",
+            "schedule",
+            "console",
+        }
+        assert json.loads(port_file.read_text()) == stack.addresses
+    assert not port_file.exists()
