@@ -33,6 +33,7 @@ import time
 from collections.abc import Callable
 from concurrent import futures
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -344,8 +345,9 @@ class ServiceServer:
         return _reachable(address, port)
 
     def _serve_health(self, address: str) -> str:
+        pool = futures.ThreadPoolExecutor(HEALTH_THREAD_COUNT, thread_name_prefix="health")
         server = grpc.server(
-            futures.ThreadPoolExecutor(HEALTH_THREAD_COUNT, thread_name_prefix="health"),
+            pool,
             options=health_options(),
             maximum_concurrent_rpcs=HEALTH_CALL_COUNT_MAX,
         )
@@ -355,6 +357,7 @@ class ServiceServer:
         except RuntimeError as error:
             raise self._cannot_listen("health_address", address) from error
         server.start()
+        self.on_stop(partial(pool.shutdown, wait=False))
         self.on_stop(lambda: server.stop(None))
         return _reachable(address, port)
 

@@ -4,11 +4,13 @@ import pathlib
 import socket
 import subprocess
 import threading
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
@@ -86,6 +88,17 @@ def test_a_service_that_has_ended_leaves_nothing_behind(hosts: Hosts) -> None:
         service.terminate()
         assert service.wait(10) == service.poll() == 0
         assert hosts.ended.wait(10)
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_the_pages_of_health_and_metrics_end_with_their_service(hosts: Hosts) -> None:
+    addresses = {"REPUT_COMMITLOG_METRICS_ADDRESS": "127.0.0.1:0", "REPUT_COMMITLOG_HEALTH_ADDRESS": "127.0.0.1:0"}
+    service = hosts.start(**addresses)
+    with grpc.insecure_channel(service.server.health_address) as channel:
+        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+    assert urllib.request.urlopen(f"http://{service.server.metrics_address}/metrics", timeout=10).read()
+    service.terminate()
+    assert service.wait(10) == 0
 
 
 @pytest.mark.usefixtures("unchanged")
