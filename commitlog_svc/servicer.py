@@ -30,6 +30,7 @@ from services.serving.calls.raw_handlers import AnyHandler, add_with_raw
 from services.serving.request_fields import check_field_count
 from services.status import to_status
 from store.errors import BrokerNotFoundError, InvalidArgumentError, StoreError
+from store.features.table import held_elsewhere
 from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
 from store.format.freshness_token import encode_freshness_token
 from store.format.host import Host, encode_host
@@ -318,6 +319,10 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
             new_topic_queue_count=self._log.topics.new_topic_queue_count if self._auto_create_topic else 0,
             version=version,
             deleted_before=self._log.topics.deleted,
+            held_elsewhere={
+                topic: pb.ListTopicsResponse.HeldElsewhere(feature=feature, text=text)
+                for topic, (feature, text) in held_elsewhere(self._log.root.features).items()
+            },
         )
 
     def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:

@@ -44,6 +44,7 @@ from gateway.servicer import GatewayServicer, add_to_server
 from gateway.settings import GatewaySettings
 from gateway.shards.directory import ShardDirectory
 from gateway.shards.discovery import Discovery, ShardFile, ShardOrdinals, ShardSource
+from gateway.shards.facts.with_facts import with_facts
 from gateway.shards.guard import guarded
 from gateway.shards.leaders import Leaders, RoleClients
 from gateway.shards.reading import REPLICA_READS
@@ -194,7 +195,7 @@ def find_shards(
         open_remote,
         fan_out,
         retire=leaders.retire,
-        guard=partial(guarded, thread_count=settings.worker_count),
+        guard=lambda shard: with_facts(guarded(shard, settings.worker_count)),
         changed=changed,
         known=known,
     )

@@ -169,7 +169,8 @@ class StoreLockedError(StoreError):
 
 
 class UnsupportedStoreError(StoreError):
-    """The directory is not a store, or a store of an unsupported kind; metadata has `directory`."""
+    """The directory is not a store, or one of an unsupported kind, or it uses what is not read; metadata has `directory`,
+    or `feature` and `topic`."""
 
 
 class RecordConflictError(StoreError):

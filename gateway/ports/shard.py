@@ -14,6 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import GroupKeeper
 from gateway.ports.key_facts import HeldKeys, KeyExplanation
+from gateway.ports.store_facts import StoreFactsReader
 from gateway.ports.time_window import TimeWindow
 from gateway.ports.topic_admin import TopicAdmin
 from gateway.ports.waiting import WaitingLists
@@ -170,6 +171,13 @@ class FoundOffset:
     def catching_up(self) -> bool:
         """Whether the builder is catching up after a start."""
         return self.progress is not None and self.progress.catching_up
+
+    def is_at_front(self, time_millis: int, boundary: Boundary) -> bool:
+        """Whether a message before the queue's first one may be the right one."""
+        if self.queue_offset > self.min_offset:
+            return False
+        first_millis = self.first_store_time_millis
+        return boundary is Boundary.LOWER or first_millis is None or first_millis > time_millis
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,8 +349,8 @@ class Archive(Protocol):
 class Shard(Generic[Message_co]):
     """One CommitLog with its queues and indexes, and with its archive if there is one.
 
-    Without `log_end` only the builders tell how far the log is. A shard without consumer service has no `groups`, one
-    without schedule service no `waiting`.
+    Without `facts` its log has all messages that there are. Without `log_end` only the builders tell how far the log is. A
+    shard without consumer service has no `groups`, one without schedule service no `waiting`.
     """
 
     broker_name: str
@@ -356,3 +364,4 @@ class Shard(Generic[Message_co]):
     topic_admin: TopicAdmin | None = None
     groups: GroupKeeper | None = None
     waiting: WaitingLists | None = None
+    facts: StoreFactsReader | None = None

@@ -15,6 +15,8 @@ from typing import Generic
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import FoundRecord, Message, Shard
 from gateway.ports.shards import Shards, require_topic
+from gateway.ports.store_facts import held_elsewhere
+from gateway.queries.dropped import was_dropped
 from gateway.queries.limits import check_not_empty, check_topic
 from gateway.queries.page import Page, PageEntry
 from store.errors import BrokerNotFoundError, OffsetOutOfRangeError, RecordNotFoundError, StoreError
@@ -47,11 +49,12 @@ def query_by_offset_msg_id(
         RecordNotFoundError: no record starts there, or one of another topic.
         TopicNotFoundError: the topic is unknown.
         BrokerNotFoundError: no such shard, or several have a record there and no single one has the id's host.
+        UnsupportedStoreError: the log has dropped it, and the store may have it where it is not read.
         StoreError: a shard that may have the message did not answer.
     """
     if topic:
         check_topic(topic)
-    found = find_record(shards, offset_msg_id, broker_name, deadline)
+    found = find_record(shards, offset_msg_id, broker_name, deadline, topic)
     if topic and found.record.topic != topic:
         require_topic(shards, topic, deadline)
         raise RecordNotFoundError(
@@ -65,9 +68,12 @@ def query_by_offset_msg_id(
 
 
 def find_record(
-    shards: Shards[Message], offset_msg_id: str, broker_name: str, deadline: Deadline
+    shards: Shards[Message], offset_msg_id: str, broker_name: str, deadline: Deadline, topic: str = ""
 ) -> AddressedRecord[Message]:
-    """The record with its body, whatever its size; errors as `query_by_offset_msg_id`."""
+    """The record with its body, whatever its size; errors as `query_by_offset_msg_id`.
+
+    With a `topic`, its messages alone may be where they are not read.
+    """
     check_not_empty(offset_msg_id, "offset_msg_id")
     host, commit_log_offset = decode_offset_msg_id(offset_msg_id)
     asked = [shards.named(broker_name)] if broker_name else list(shards)
@@ -99,6 +105,11 @@ def find_record(
         )
     if found:
         return found[0]
+    for shard, answer in zip(asked, answers, strict=True):
+        if isinstance(answer, StoreError) and was_dropped(answer, commit_log_offset):
+            held = held_elsewhere(shard.facts, topic, deadline)
+            if held is not None:
+                raise held
     raise _not_found(offset_msg_id, commit_log_offset, [answer for answer in answers if isinstance(answer, StoreError)])
 
 

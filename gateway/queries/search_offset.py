@@ -6,6 +6,7 @@ from functools import partial
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import Boundary, BuildProgress, FoundOffset
 from gateway.ports.shards import Shards, has_unwritten_queue
+from gateway.ports.store_facts import held_elsewhere
 from gateway.queries.completeness import ShardOutcome
 from gateway.queries.limits import check_not_negative, check_topic
 from gateway.queries.unbuilt_queues import ask_once_more
@@ -38,7 +39,7 @@ def search_offset(
         found = ask_once_more(shard.queues, search, deadline)
         if isinstance(found, BuildProgress):
             has_unwritten_queue(shard, topic, queue_id, deadline)
-            return FoundOffset(0, 0, 0, found)
+            return FoundOffset(0, 0, 0, found, problem=held_elsewhere(shard.facts, topic, deadline))
         return found
 
 
@@ -46,7 +47,8 @@ def outcome_of(broker_name: str, found: FoundOffset, boundary: Boundary) -> Shar
     """How the shard took part: incomplete when a message that is not built yet could be the one looked for.
 
     The first message at or after a time stays the first. A later message may be the last one at or before a time, wherever
-    that is now: store times fall where the clock of a broker was set back. Also incomplete when the archive has a problem.
+    that is now: store times fall where the clock of a broker was set back. Also incomplete with a problem: of an archive, or
+    because messages may be elsewhere.
     """
     progress = found.progress
     if progress is not None and boundary is Boundary.LOWER and found.queue_offset < found.max_offset:

@@ -25,7 +25,13 @@ from gateway.rocketmq.names import full_name
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from gateway.wire import MessageShards, MessageShardsSource, deadline_of
 from reput.message.v1.message_pb2 import StoredMessage
-from store.errors import InvalidMessageIdError, PermissionDeniedError, RecordNotFoundError, StoreError
+from store.errors import (
+    InvalidMessageIdError,
+    PermissionDeniedError,
+    RecordNotFoundError,
+    StoreError,
+    UnsupportedStoreError,
+)
 
 # Each queue needs two reads: of its first and last message.
 TIME_SPAN_QUEUE_COUNT_MAX = 1_024
@@ -89,7 +95,9 @@ class AdminServicer(v2_grpc.AdminServicer):
             entries = _by_offset_msg_id(shards, request.message_id, topic, request, deadline)
         if not may_be_id or not entries:
             for outcome in outcomes:
-                if outcome.error is not None:  # the contract has no PARTIAL, so an incomplete list must be an error
+                # The contract has no PARTIAL, so an incomplete list must be an error. Where a feature is not read that may hold
+                # more, every list is incomplete: what there is is given then, and the status says so.
+                if outcome.error is not None and not (entries and isinstance(outcome.error, UnsupportedStoreError)):
                     raise outcome.error
         if may_be_id and not entries and completeness is not Completeness.PARTIAL:
             raise RefusedError(v2.MESSAGE_NOT_FOUND, f"topic {topic!r} has no message {request.message_id!r}")
@@ -241,4 +249,6 @@ def _lag(outcomes: Sequence[ShardOutcome]) -> str:
         for outcome in outcomes
         if (progress := outcome.progress) is not None and progress.is_behind
     ]
-    return f"OK, but the index is behind the log: {', '.join(behind)}" if behind else "OK"
+    why = [f"the index is behind the log: {', '.join(behind)}"] if behind else []
+    why += [outcome.error.message for outcome in outcomes if outcome.error is not None]
+    return f"OK, but {'; '.join(why)}" if why else "OK"

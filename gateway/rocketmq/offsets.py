@@ -5,7 +5,7 @@ import grpc
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import DeliveringSource
-from gateway.ports.shard import Boundary
+from gateway.ports.shard import Boundary, FoundOffset
 from gateway.ports.shards import Shards, require_queue
 from gateway.ports.time_window import millis_at_or_after
 from gateway.queries.search_offset import search_offset
@@ -14,6 +14,7 @@ from gateway.rocketmq.status import RefusedError, ok
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import QUERY_SECONDS
 from services.serving.deadline import answer_seconds
+from store.errors import UnsupportedStoreError
 
 
 def update_offset(
@@ -60,8 +61,7 @@ def get_offset(
         found = search_offset(
             shards, topic, queue.id, 0, boundary=Boundary.LOWER, broker_name=shard.broker_name, deadline=deadline
         )
-        if found.problem is not None:
-            raise found.problem
+        _check_whole(found)
         offset = found.min_offset
     return v2.GetOffsetResponse(status=ok(), offset=offset)
 
@@ -88,7 +88,13 @@ def query_offset(shards: Shards[object], request: v2.QueryOffsetRequest, deadlin
     )
     if found.catching_up and policy != v2.BEGINNING:
         raise RefusedError(v2.HA_NOT_AVAILABLE, "the queues are still being built: ask again")
-    if found.problem is not None and policy != v2.END:
-        raise found.problem
+    if policy != v2.END:
+        _check_whole(found)
     offsets = {v2.BEGINNING: found.min_offset, v2.END: found.max_offset, v2.TIMESTAMP: found.queue_offset}
     return v2.QueryOffsetResponse(status=ok(), offset=offsets[policy])
+
+
+def _check_whole(found: FoundOffset) -> None:
+    """Raise what may make a position wrong; what the store has elsewhere is in no queue that is delivered."""
+    if found.problem is not None and not isinstance(found.problem, UnsupportedStoreError):
+        raise found.problem

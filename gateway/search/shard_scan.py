@@ -13,6 +13,7 @@ from gateway.ports.cancellation import Cancellation
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import Boundary, BuildProgress, FoundRecord, Message, QueueRange, Shard, Unit
+from gateway.ports.store_facts import held_elsewhere
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.completeness import ShardOutcome, least_built
 from gateway.queries.limits import PAGE_BYTES_MAX
@@ -64,10 +65,13 @@ class ShardScan(Generic[Message]):
         topic = question.topic
         if self.shard.archive is not None:
             self._note_problem(self._ask(partial(self.shard.archive.problem, topic)))
+        held = self._ask(partial(held_elsewhere, self.shard.facts, topic))
         # Before the queues, so that messages built between the two calls are not missed.
         progress = self._ask(partial(self.shard.queues.progress, 0, 0.0))
         queues = self._ask(partial(self.shard.queues.list_queues, topic))
         self._note_progress(progress, behind=progress.is_behind and not _is_built(question, queues))
+        if not _is_in_the_log(question, queues):
+            self._note_problem(held)
         return sorted(queues, key=lambda queue: queue.queue_id)
 
     def window(self, queue: QueueRange, offsets: OffsetWindow, times: TimeWindow) -> tuple[int, int]:
@@ -147,6 +151,14 @@ class ShardScan(Generic[Message]):
                 raise ShardFailedError(error) from error
 
         return ask_until_gone(self._fan_out, ask, self._cancellation, self._deadline)
+
+
+def _is_in_the_log(question: SearchQuestion, queues: Sequence[QueueRange]) -> bool:
+    """Whether the search begins where the queue has all that was ever in it."""
+    begin_offset = question.offsets.begin_offset
+    return begin_offset is not None and any(
+        queue.queue_id == question.queue_id and queue.min_offset <= begin_offset for queue in queues
+    )
 
 
 def _is_built(question: SearchQuestion, queues: Sequence[QueueRange]) -> bool:

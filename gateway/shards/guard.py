@@ -54,6 +54,7 @@ from gateway.ports.shard import (
     Shard,
     TopicCatalog,
 )
+from gateway.ports.store_facts import StoreFacts, StoreFactsReader
 from gateway.ports.time_window import TimeWindow
 from gateway.ports.topic_admin import TopicAdmin, TopicSettings
 from gateway.ports.waiting import PendingTransaction, ScheduledMessage, WaitingLists, WaitingPage, WaitingQuestion
@@ -293,6 +294,18 @@ class GuardedLogEnd:
         return self._guard.call(self._log_end.offset, deadline, flush_soon=flush_soon)
 
 
+class GuardedFacts:
+    """A StoreFactsReader behind a guard."""
+
+    def __init__(self, facts: StoreFactsReader, guard: ShardGuard) -> None:
+        self._facts = facts
+        self._guard = guard
+
+    def facts(self, deadline: Deadline) -> StoreFacts:
+        """See the port."""
+        return self._guard.call(self._facts.facts, deadline)
+
+
 class GuardedGroups:
     """A GroupKeeper behind a guard."""
 
@@ -394,6 +407,7 @@ def guarded(shard: Shard[Message], thread_count: int, clock: Callable[[], float]
         keys=GuardedKeys(shard.keys, guard("index")),
         log_end=None if shard.log_end is None else GuardedLogEnd(shard.log_end, short),
         topic_admin=None if shard.topic_admin is None else GuardedTopicAdmin(shard.topic_admin, short),
+        facts=None if shard.facts is None else GuardedFacts(shard.facts, short),
         groups=None if shard.groups is None else GuardedGroups(shard.groups, guard("consumer")),
         waiting=None if shard.waiting is None else GuardedWaiting(shard.waiting, guard("schedule")),
     )

@@ -29,8 +29,10 @@ from gateway.ports.shard import (
     QueueStretch,
     Shard,
 )
+from gateway.ports.store_facts import StoreFacts
 from gateway.ports.time_window import TimeWindow
 from gateway.ports.topic_admin import TopicAdmin, TopicSettings
+from gateway.shards.facts.with_facts import with_facts
 from gateway.shards.replica_choice import Choice, ReadFrom, ReplicaFacts, Staleness, is_near, staleness_of
 from services.observing.meters import CounterFamily
 from store.errors import (
@@ -112,7 +114,7 @@ class ShardReading(Generic[Message]):
         is_near_first = choice.read_from is ReadFrom.REPLICA and not has_tokens and not lists
         self.derived = self.near if is_near_first else self.lists
         log_end = None if leader.log_end is None else _End(leader.log_end, self)
-        self.shard = replace(
+        read = replace(
             leader,
             records=_Records(self),
             queues=_Queues(self),
@@ -120,7 +122,9 @@ class ShardReading(Generic[Message]):
             topics=_Topics(self),
             log_end=log_end,
             topic_admin=None if leader.topic_admin is None else _Admin(leader.topic_admin, self),
+            facts=None if leader.facts is None else _Facts(self),
         )
+        self.shard = with_facts(read)
 
     @property
     def listed_offset(self) -> int:
@@ -361,6 +365,22 @@ class _Admin(Generic[Message]):
 def _settings(shard: Shard[Message], deadline: Deadline) -> Mapping[str, TopicSettings]:
     assert shard.topic_admin is not None, "a replica has what its leader has"
     return shard.topic_admin.settings(deadline)
+
+
+class _Facts(Generic[Message]):
+    """A StoreFactsReader; a replica knows what was deleted as its leader does."""
+
+    def __init__(self, reading: ShardReading[Message]) -> None:
+        self._reading = reading
+
+    def facts(self, deadline: Deadline) -> StoreFacts:
+        """See the port."""
+        return self._reading.ask(self._reading.lists, _facts, deadline, is_exact=True)
+
+
+def _facts(shard: Shard[Message], deadline: Deadline) -> StoreFacts:
+    assert shard.facts is not None, "a replica has what its leader has"
+    return shard.facts.facts(deadline)
 
 
 class _End(Generic[Message]):

@@ -18,6 +18,7 @@ from gateway.ports.shard import (
     Unit,
 )
 from gateway.ports.time_window import TimeWindow
+from gateway.shards.facts.remote_facts import RemoteStoreFacts
 from gateway.shards.remote_delivery import RemoteDelivering
 from gateway.shards.remote_groups import RemoteGroups
 from gateway.shards.remote_key_facts import explanation_of, held_of
@@ -36,6 +37,7 @@ from services.calling.index import IndexClient
 from services.calling.port_calls import port_call
 from services.calling.schedule import ScheduleClient
 from services.convert import stored_message, timestamp_to_millis
+from services.reading.deleted_topics import DeletedTopics
 from services.serving.tls import TlsIdentity
 from store.errors import ServiceUnavailableError, StoreCorruptedError, StoreError
 from store.format.record import Record
@@ -327,6 +329,7 @@ def open_shard(
         topic_admin=RemoteTopicAdmin(commitlog),
         groups=RemoteGroups(consumer) if consumer is not None else None,
         waiting=RemoteWaiting(schedule) if schedule is not None else None,
+        facts=RemoteStoreFacts(DeletedTopics(commitlog)),
     )
     delivering = RemoteDelivering(targets.broker_name, consumer) if consumer is not None else None
     scheduling = RemoteScheduling(targets.broker_name, schedule) if schedule is not None else None

@@ -36,10 +36,12 @@ from pipeline.object_files import ObjectFileSystem, open_root
 from pipeline.progress import Progress, run_on_spark, silent
 from pipeline.rebuild.object_root import ObjectRoot
 from pipeline.report import JobReport
+from pipeline.scan.log_files import held_notes
 from pipeline.shared_directory import refuse_unshared, refuse_unshared_output
 from services.object_uri import named
 from store.errors import UnsupportedStoreError
 from store.features.start import refuse_features
+from store.features.table import held_elsewhere
 from store.files.file_system import FileSystem, RealFileSystem
 from store.format.paths import commit_log_dir, parse_log_file_name
 
@@ -132,7 +134,7 @@ def _begin(store: Path | str, out: Path | str, *, is_dry_run: bool, clock: Calla
     fs, root, _ = _opened(store)
     if not fs.is_dir(commit_log_dir(str(root))):
         raise UnsupportedStoreError(f"{named(root)} has no commitlog/: name the root of a store", directory=named(root))
-    refuse_features(fs, root)
+    report.notes += held_notes(held_elsewhere(refuse_features(fs, root)))
     report.counts |= {"log_bytes": _log_bytes(fs, root), "index_file_count": len(index_files(root, fs)[0])}
     report.outputs = {"page": f"{place}/{PAGE_NAMES['en']}", "page_zh": f"{place}/{PAGE_NAMES['zh']}"}
     report.outputs |= {name: f"{place}/{name}.parquet" for name in TABLE_NAMES}

@@ -77,6 +77,7 @@ def run(
     place = str(store)
     store_fs, store = open_root(store)
     log = readable_log(store_fs, store)
+    report.notes += log.notes()
     offsets = log.first_offsets
     goal = archive_goal(archive, broker_name)
     fs, root = goal.opened()

@@ -27,6 +27,7 @@ from store.errors import (
     RecordNotFoundError,
     StoreCorruptedError,
     StoreError,
+    UnsupportedStoreError,
 )
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.mapped_file import MappedFile
@@ -38,6 +39,7 @@ from store.walk.checks import SizeCheck
 from store.walk.cursor import OneFile, RecordCursor
 
 COUNT_DEFAULT = 64
+ANY_TOPIC = ""
 
 
 class Source(StrEnum):
@@ -134,10 +136,19 @@ class UnionReader:
         Raises:
             InvalidMessageIdError: the id is not valid.
             RecordNotFoundError: no message starts there, in the log or in the archive.
+        UnsupportedStoreError: it lies before both, and the store may have it where it is not read.
             RecordCorruptedError: the log's is damaged, and the archive does not have it.
             StoreError: the message exists and cannot be read.
         """
-        return self._read(decode_offset_msg_id(offset_msg_id)[1])
+        offset = decode_offset_msg_id(offset_msg_id)[1]
+        try:
+            return self._read(offset)
+        except RecordNotFoundError:
+            firsts = [self._archive.range()[0], *self._log.first_offsets[:1]]
+            held = self._elsewhere(ANY_TOPIC)
+            if held is not None and offset < min(firsts):
+                raise held from None
+            raise
 
     def by_offset(self, topic: str, queue_id: int, queue_offset: int, *, count: int = 1) -> QueryAnswer:
         """Up to `count` messages of a queue from a queue offset on."""
@@ -157,6 +168,8 @@ class UnionReader:
                         columns.queue_offsets[chosen].tolist(), columns.commit_log_offsets[chosen].tolist(), strict=True
                     )
                 )
+        if min(places, default=queue_offset + 1) > queue_offset:
+            answer.problem = answer.problem or self._elsewhere(topic)
         for place in sorted(places)[:count]:
             found = self._read_listed(places[place], answer)
             if found is not None:
@@ -167,7 +180,7 @@ class UnionReader:
     def _by_hash(
         self, topic: str, key: str, begin_millis: int | None, end_millis: int | None, count: int, *, is_unique: bool
     ) -> QueryAnswer:
-        answer = QueryAnswer(problem=self._hole())
+        answer = QueryAnswer(problem=self._hole() or self._elsewhere(topic))
         seen: set[int] = set()
         for offset in self._candidates(topic, key, begin_millis, end_millis, answer):
             if offset in seen:
@@ -291,6 +304,16 @@ class UnionReader:
         if self._log.files and end < self._log.files[0].first_offset:
             return missing_log(end, self._log.files[0].first_offset)
         return None
+
+    def _elsewhere(self, topic: str) -> StoreError | None:
+        """The error for messages of a topic, or of any with ANY_TOPIC, that the store may have where they are not read."""
+        held = self._log.held
+        found = (
+            held.get(topic) or held.get(ANY_TOPIC) or (next(iter(held.values()), None) if topic == ANY_TOPIC else None)
+        )
+        if found is None:
+            return None
+        return UnsupportedStoreError(f"Messages may be missing: {found[1]}.", feature=found[0])
 
     def _read_log(self) -> ReadableLog:
         return ReadableLog([], 0, None, False) if self._store is None else readable_log(self._fs, self._store)

@@ -59,6 +59,7 @@ def run(
     report = JobReport.begin("ship-cold", is_dry_run=dry_run)
     store = Path(store)
     log = readable_log(RealFileSystem(), store)
+    report.notes += log.notes()
     offsets = log.first_offsets
     known = _shipped(root, broker_name)
     _refuse_other_log(store, root, broker_name, offsets, known)

@@ -9,13 +9,15 @@
   file ends.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.object_files import ObjectFileSystem, refuse_held
 from services.object_uri import named
 from store.errors import RecordCorruptedError, StoreCorruptedError, StoreLockedError, UnsupportedStoreError
 from store.features.start import refuse_features
+from store.features.table import held_elsewhere
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes
 from store.files.locks import is_held_by_other
@@ -25,6 +27,8 @@ from store.format.durable_mark import CONFIRMED_MARK_NAME, DURABLE_MARK_NAME, de
 from store.format.paths import checkpoint_file, commit_log_dir, log_file_name, own_state_dir, parse_log_file_name
 from store.walk.record_search import find_record_in
 
+# Of a thousand compacted topics a report names so many.
+NOTED_TOPIC_COUNT_MAX = 8
 EMPTY_HEAD = bytes(8)  # the first bytes of a file that was preallocated and not written
 
 
@@ -87,12 +91,19 @@ class ReadableLog:
         end_offset: nothing is read from here on: the end of the last file, or the mark (commit-log offset).
         mark: see `safe_offset`; None if no process writes to the log.
         is_live: whether a process has the store open for writing.
+        held: topics of which the store may have more messages than the log, where they are not read, as `held_elsewhere` of
+            `store/features/table.py`.
     """
 
     files: list[LogFile]
     end_offset: int
     mark: int | None
     is_live: bool
+    held: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    def notes(self) -> list[str]:
+        """A sentence for each feature of which messages may be missing from what is read of the log."""
+        return held_notes(self.held)
 
     @property
     def first_offsets(self) -> list[int]:
@@ -108,13 +119,21 @@ def readable_log(fs: FileSystem, root: Path) -> ReadableLog:
     """
     is_live = is_written_to(fs, root)
     files = list_log_files(fs, root)
-    refuse_features(fs, root)
+    features = refuse_features(fs, root)
     # Read after the listing: the mark covers listed files, or a file that is not seen.
     mark = safe_offset(fs, root) if is_live else None
     if mark is not None:
         files = [file for file in files if file.first_offset < mark]
     end_offset = files[-1].last_offset if files else 0
-    return ReadableLog(files, end_offset if mark is None else min(end_offset, mark), mark, is_live)
+    readable_end = end_offset if mark is None else min(end_offset, mark)
+    return ReadableLog(files, readable_end, mark, is_live, held_elsewhere(features))
+
+
+def held_notes(held: Mapping[str, tuple[str, str]]) -> list[str]:
+    """A sentence for each entry of `held_elsewhere`, NOTED_TOPIC_COUNT_MAX at most."""
+    texts = [f"messages may be missing: {text}" for _, text in held.values()]
+    more = len(texts) - NOTED_TOPIC_COUNT_MAX
+    return texts[:NOTED_TOPIC_COUNT_MAX] + ([f"likewise of {more} more topics"] if more > 0 else [])
 
 
 def list_log_files(fs: FileSystem, root: Path) -> list[LogFile]:

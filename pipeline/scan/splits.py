@@ -11,6 +11,7 @@
 """
 
 import itertools
+import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -36,6 +37,7 @@ WALKER_COUNT_MAX = 4
 # Files of an object store are not walked. A prober waits for round trips, and holds one piece.
 PROBER_COUNT_MAX = 16
 TAIL_ROW_COUNT = 4096
+_log = logging.getLogger("reput.pipeline")
 CHECKS = {Verify.NONE: LENGTHS, Verify.STRUCTURE: PLACE, Verify.CRC: SUMS}
 
 
@@ -52,6 +54,8 @@ def plan_splits(
     opened, root = open_root(options.root)
     fs = fs or opened
     log = readable_log(fs, root)
+    for note in log.notes():
+        _log.warning("scan.held_elsewhere %s", note)
     _refuse_gaps(log.files, options.corrupt)
     wanted = [file for file in log.files if _overlaps(file.first_offset, file.last_offset, options)]
     if not wanted:

@@ -2,18 +2,18 @@
 
 The table is asked for again when it is needed and older than LOOK_SECONDS; the call is small while nothing changes. When it
 fails, what was known holds; that is nothing until the log is recovered after a start. Delivery waits for that, and knows itself
-what was deleted (consumer_svc/topic_view.py).
+what was deleted (consumer_svc/topic_view.py). Queries ask for the whole table, and get the error while nothing is known.
 """
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
 
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
-from store.errors import StoreError
+from store.errors import ServiceUnavailableError, StoreError
 
 # A deletion is seen so much later at most.
 LOOK_SECONDS = 0.1
@@ -43,30 +43,59 @@ class DeletedTopics:
         self._source = source
         self._clock = clock
         self._asking = threading.Lock()
-        self._version = 0
-        self._before: Mapping[str, int] = {}
+        self._table = pb.ListTopicsResponse()
+        self._error: StoreError | None = None
         self._look_at = clock()
+        self._change_count = 0
 
     def before(self, topic: str) -> int:
         """Messages of the topic before this byte of the log are deleted; 0: none."""
-        if self._clock() >= self._look_at and self._asking.acquire(blocking=False):
-            try:
-                self._ask(CALL_SECONDS)
-            except StoreError as error:
-                self._look_at = self._clock() + (FAILED_SECONDS if self._version else LOOK_SECONDS)
-                _log.info("topics.not_seen", error=error.message, reason=error.reason())
-            finally:
-                self._asking.release()
-        return self._before.get(topic, 0)
+        self._look(CALL_SECONDS, waits=False)
+        return self._table.deleted_before.get(topic, 0)
+
+    def table(self, timeout_seconds: float) -> pb.ListTopicsResponse:
+        """What was known last, without topics; the same object while nothing changes.
+
+        Raises:
+            StoreError: nothing is known yet, and the commit log does not say it in time.
+        """
+        self._look(min(CALL_SECONDS, timeout_seconds), waits=not self._table.version)
+        if not self._table.version:
+            raise self._error or ServiceUnavailableError(
+                "The commit log does not say what its store has: ask again; reput status shows the service.",
+                service="commitlog",
+            )
+        return self._table
+
+    def expire(self) -> None:
+        """The table has changed: it is asked for before it is used again."""
+        self._change_count += 1
+        self._look_at = self._clock()
+
+    def _look(self, timeout_seconds: float, *, waits: bool) -> None:
+        """Ask again when it is time; another caller that asks already is waited for only with `waits`."""
+        if self._clock() < self._look_at or not self._asking.acquire(waits, timeout_seconds if waits else -1):
+            return
+        try:
+            if self._clock() >= self._look_at:
+                self._ask(timeout_seconds)
+        except StoreError as error:
+            self._error = error
+            self._look_at = self._clock() + (FAILED_SECONDS if self._table.version else LOOK_SECONDS)
+            _log.info("topics.not_seen", error=error.message, reason=error.reason())
+        finally:
+            self._asking.release()
 
     def _ask(self, timeout_seconds: float) -> None:
         """With the lock held."""
+        change_count = self._change_count
         answer = self._source.list_topics(  # each new topic is a change: 100,000 of them are not asked for
-            known_version=self._version, without_topics=True, timeout_seconds=timeout_seconds
+            known_version=self._table.version, without_topics=True, timeout_seconds=timeout_seconds
         )
-        self._look_at = self._clock() + LOOK_SECONDS
-        if answer.version != self._version:
-            self._version, self._before = answer.version, dict(answer.deleted_before)
+        if change_count == self._change_count:
+            self._look_at = self._clock() + LOOK_SECONDS
+        if answer.version != self._table.version:
+            self._table = answer
 
 
 def nothing_deleted(_topic: str) -> int:

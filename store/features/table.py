@@ -26,6 +26,9 @@ CLEANUP_POLICY_ATTRIBUTE = "cleanup.policy"
 # Names of an evidence that a text shows.
 EVIDENCE_SHOWN = 3
 EVIDENCE_CHARACTERS_SHOWN = 64
+HELD_TOPICS, HELD_STORE = "topics", "store"
+# Of more topics than this the answers of all topics say that messages may be elsewhere: a text takes some 500 bytes.
+HELD_TOPIC_COUNT_MAX = 1_000
 
 Find = Callable[[StoreSigns], Sequence[str]]
 
@@ -55,6 +58,8 @@ class Feature:
         hides_queues: the evidence are topics whose queues are not served: calls by queue are refused, lists are PARTIAL.
         takes_messages: whether the topics of the evidence take messages.
         holds_files: log files do not expire by age while it is used.
+        holds_messages: messages may be there that the log has no more, and Reput does not read them: answers of queries are
+            PARTIAL. HELD_TOPICS: of the topics of the evidence; HELD_STORE: of any topic; empty: none.
     """
 
     name: str
@@ -68,6 +73,7 @@ class Feature:
     hides_queues: bool = False
     takes_messages: bool = True
     holds_files: bool = False
+    holds_messages: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,18 @@ def closed_topics(found: Iterable[FoundFeature]) -> dict[str, str]:
 def held_topics(found: Iterable[FoundFeature]) -> list[str]:
     """The topics for which log files do not expire by age."""
     return [topic for each in found if each.feature.holds_files for topic in each.evidence]
+
+
+def held_elsewhere(found: Iterable[FoundFeature]) -> dict[str, tuple[str, str]]:
+    """The topics of which messages may be in a feature that is not read, each with its name and a text; "" is any topic."""
+    held: dict[str, tuple[str, str]] = {}
+    for each in found:
+        name, kind = each.feature.name, each.feature.holds_messages
+        if kind == HELD_STORE or (kind and len(each.evidence) > HELD_TOPIC_COUNT_MAX):
+            held.setdefault("", (name, f"the store uses {each.text}"))
+        elif kind:
+            held |= {topic: (name, _of_topic(topic, each.feature)) for topic in each.evidence}
+    return held
 
 
 def hidden_by_record(topic: str) -> str:
@@ -319,6 +337,7 @@ FEATURES: tuple[Feature, ...] = (
         find=_compaction_topics,
         takes_messages=False,
         holds_files=True,
+        holds_messages=HELD_TOPICS,
     ),
     Feature(
         name="lite-topics",
@@ -359,6 +378,7 @@ FEATURES: tuple[Feature, ...] = (
         here="the log is served; what only the tiered storage still has is not found",
         to_do="ask a broker for older messages",
         find=lambda signs: [*_listed("tieredstore")(signs), *_in_config("tieredStoreMetadata.json")(signs)],
+        holds_messages=HELD_STORE,
     ),
     Feature(
         name="controller",

@@ -13,7 +13,9 @@ from tests.support.stack import Stack, new_message, running_stack
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("topics") / "store") as stack:
+    store = tmp_path_factory.mktemp("topics") / "store"
+    (store / "compaction/compactionLog/Compacted/0").mkdir(parents=True)
+    with running_stack(store) as stack:
         yield stack
 
 
@@ -138,3 +140,19 @@ def test_an_unknown_shard_is_named(reput: Any) -> None:
 
     assert code == 1
     assert "BROKER_NOT_FOUND" in err
+
+
+def test_a_query_of_a_compacted_topic_was_complete_without_what_only_the_broker_has(stack: Stack, reput: Any) -> None:
+    for topic in ("Compacted", "NotCompacted"):
+        assert reput("topic", "create", topic)[0] in (0, 2)  # a compacted topic takes no messages
+    commands = {
+        "by key": ["queryMsgByKey", "-k", "k", "-t"],
+        "by unique key": ["queryMsgByUniqueKey", "-i", "0102FC0000000126AB0B15C0DB00000001", "-t"],
+        "find": ["find", "k", "--topic"],
+        "search": ["search", "-t"],
+    }
+    for name, command in commands.items():
+        code, out, err = reput(*command, "Compacted")
+        assert (code, "uses compacted topics" in err) == (3, True), (name, out, err)
+        code, out, err = reput(*command, "NotCompacted")
+        assert (code in (0, 1), "compacted" in err) == (True, False), (name, out, err)

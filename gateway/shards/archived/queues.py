@@ -112,7 +112,7 @@ class ArchivedQueues:
             unknown = error
         if live is not None and not live.min_offset:
             return live
-        is_at_front = live is None or _is_at_front(live, time_millis, boundary)
+        is_at_front = live is None or live.is_at_front(time_millis, boundary)
         try:
             archived = self._archive.queues(topic).get((topic, queue_id))
         except StoreError as error:
@@ -149,7 +149,7 @@ class ArchivedQueues:
         found, problem = live.queue_offset, live.problem
         if boundary is Boundary.LOWER and hits.queue_offset is not None:
             found = min(found, hits.queue_offset)  # also where times fall, and the queue has a later one that fits
-        if _is_at_front(live, time_millis, boundary):
+        if live.is_at_front(time_millis, boundary):
             if hits.queue_offset is not None:
                 found = min(found, hits.queue_offset)
             elif boundary is Boundary.UPPER:
@@ -168,14 +168,6 @@ class ArchivedQueues:
     def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
         """See the port; what is archived was built before."""
         return self._queues.progress(past_offset, wait_seconds, deadline)
-
-
-def _is_at_front(found: FoundOffset, time_millis: int, boundary: Boundary) -> bool:
-    """Whether a message before the queue's first one may be the right one."""
-    if found.queue_offset > found.min_offset:
-        return False
-    first_millis = found.first_store_time_millis
-    return boundary is Boundary.LOWER or first_millis is None or first_millis > time_millis
 
 
 def _missing_messages(topic: str, queue_id: int, begin: int, end: int) -> StoreCorruptedError:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -18,17 +19,19 @@ from gateway.delivery.waiting_room import WaitingRoom
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import BuildProgress, Candidates, Shard
 from gateway.ports.shards import Shards
+from gateway.ports.store_facts import StoreFacts
 from gateway.queries.page_token import PageTokens
 from gateway.rocketmq.admin import AdminServicer
 from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.servicer import MessagingServicer, add_messaging_to_server
+from gateway.shards.facts.with_facts import with_facts
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.message.v1 import message_pb2
 from services.convert import millis_to_timestamp
 from services.observing.append_refusals import APPEND_REFUSED
 from services.serving.server import ServiceServer
 from services.settings.service_settings import ServiceSettings
-from store.errors import InvalidMessageError, ServiceUnavailableError, StoreRecoveringError
+from store.errors import InvalidMessageError, ServiceUnavailableError, StoreRecoveringError, UnsupportedStoreError
 from store.format.record import Record
 from tests.gateway.memory_shard import MemoryShard
 from tests.gateway.test_servicer import ProtoShard
@@ -183,6 +186,27 @@ def test_an_index_that_is_behind_says_so(records: list[Record]) -> None:
         response = stubs.admin.QueryMessage(by_key(keyed(records)))
     assert response.status.code == v2.OK
     assert "broker-a" in response.status.message
+
+
+class HeldElsewhere(ProtoShard):
+    """A shard of whose topics more may be in tiered storage."""
+
+    def shard(self, broker_name: str = "broker-a") -> Shard:
+        held = UnsupportedStoreError("it may be in tiered storage", feature="tiered-storage")
+        facts = SimpleNamespace(facts=lambda deadline: StoreFacts({"": held}))
+        return with_facts(replace(super().shard(broker_name), facts=facts))
+
+
+def test_a_list_that_may_lack_what_a_tier_has_says_so_and_is_no_emptiness(records: list[Record]) -> None:
+    with serving(HeldElsewhere(records)) as stubs:
+        response = stubs.admin.QueryMessage(by_key(keyed(records)))
+        assert (response.status.code, bool(response.messages)) == (v2.OK, True)
+        assert "tiered storage" in response.status.message
+        response = stubs.admin.QueryMessage(
+            v2.ListMessageRequest(topic=v2.Resource(name=keyed(records).topic), message_key="nowhere")
+        )
+    assert (response.status.code == v2.OK, bool(response.messages)) == (False, False)
+    assert "tiered storage" in response.status.message
 
 
 def test_a_body_that_fits_no_page_is_never_left_out(records: list[Record]) -> None:

@@ -86,6 +86,13 @@ class Searcher:
         self.sandbox = sandbox
         self.tokens = PageTokens("a secret")
 
+    @classmethod
+    def over(cls, shards: Shards, sandbox: CelSandbox) -> "Searcher":
+        """Searches these shards, whatever their ports are."""
+        searcher = cls.__new__(cls)
+        searcher.shards, searcher.sandbox, searcher.tokens = shards, sandbox, PageTokens("a secret")
+        return searcher
+
     def search(
         self,
         question: SearchQuestion,

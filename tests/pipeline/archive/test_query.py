@@ -275,3 +275,22 @@ def test_a_record_that_became_zeros_is_damaged_not_missing(tmp_path: Path):
 
     with pytest.raises(RecordCorruptedError):
         UnionReader(made.archive, made.store).by_id(encode_offset_msg_id(record.store_host, record.commit_log_offset))
+
+
+def test_archive_and_log_were_complete_though_a_compacted_topic_may_have_more(tmp_path: Path):
+    made = of_queue(tmp_path)
+    (made.store / "compaction/compactionLog/orders/0").mkdir(parents=True)
+    union = UnionReader(made.archive, made.store)
+    unique_key = made.records[0].unique_key
+    assert unique_key is not None
+    for answer in (union.by_key("orders", "all"), union.by_unique_key("orders", unique_key)):
+        assert isinstance(answer.problem, UnsupportedStoreError)
+        assert answer.problem.metadata["feature"] == "compaction"
+        assert answer.messages
+    assert union.by_offset("orders", 0, 0).problem is None
+    assert union.by_key("other", "all").problem is None
+
+    (made.store / "tieredstore/broker").mkdir(parents=True)
+    problem = UnionReader(made.archive, made.store).by_key("other", "all").problem
+    assert problem is not None
+    assert problem.metadata["feature"] == "tiered-storage"

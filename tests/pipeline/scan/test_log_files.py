@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.scan.log_files import readable_log, safe_offset
+from pipeline.scan.log_files import NOTED_TOPIC_COUNT_MAX, readable_log, safe_offset
 from store.errors import UnsupportedStoreError
 from store.files.file_system import RealFileSystem
 from store.format.checkpoint import StoreCheckpoint, encode_checkpoint
@@ -77,3 +77,12 @@ def test_an_old_mark_does_not_hold_back_the_log_of_a_broker(root: Path) -> None:
 def test_what_is_no_store_has_no_log(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedStoreError, match="has no commitlog/"):
         readable_log(FS, tmp_path)
+
+
+def test_a_log_whose_store_may_hold_more_elsewhere_was_read_without_a_word(root: Path) -> None:
+    assert readable_log(FS, root).notes() == []
+    for number in range(NOTED_TOPIC_COUNT_MAX + 2):
+        (root / f"compaction/compactionLog/t{number}/0").mkdir(parents=True)
+    notes = readable_log(FS, root).notes()
+    assert notes[0].startswith("messages may be missing: topic t0 uses compacted topics")
+    assert notes[NOTED_TOPIC_COUNT_MAX:] == ["likewise of 2 more topics"]

@@ -1,5 +1,7 @@
 """What is known of deleted topics: asked for seldom, and kept while the commit log does not answer."""
 
+import pytest
+
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.reading.deleted_topics import FAILED_SECONDS, LOOK_SECONDS, DeletedTopics
 from store.errors import ServiceUnavailableError
@@ -49,3 +51,28 @@ def test_a_log_that_is_being_recovered_is_asked_again_soon() -> None:
     table.is_away = False
     now[0] += LOOK_SECONDS
     assert deleted.before("t") == 500
+
+
+def test_the_table_is_an_error_while_nothing_is_known_and_the_last_one_afterwards() -> None:
+    table, now = Table(), [0.0]
+    table.is_away, table.deleted = True, {"t": 500}
+    deleted = DeletedTopics(table, lambda: now[0])
+    for _ in range(2):
+        with pytest.raises(ServiceUnavailableError):
+            deleted.table(1.0)
+    assert table.asked == [0]
+    table.is_away = False
+    now[0] += LOOK_SECONDS
+    known = deleted.table(1.0)
+    assert dict(known.deleted_before) == {"t": 500}
+    now[0] += LOOK_SECONDS
+    assert deleted.table(1.0) is known
+
+
+def test_a_deletion_that_is_told_is_asked_for_at_once() -> None:
+    table, now = Table(), [0.0]
+    deleted = DeletedTopics(table, lambda: now[0])
+    assert deleted.before("t") == 0
+    table.deleted, table.version = {"t": 500}, 8
+    deleted.expire()
+    assert (deleted.before("t"), table.asked) == (500, [0, 7])

@@ -8,7 +8,7 @@ import pytest
 from store.errors import UnsupportedStoreError
 from store.features.signs import read_signs
 from store.features.start import refuse_unsupported
-from store.features.table import FEATURES, Verdict, closed_topics, hidden_queues
+from store.features.table import FEATURES, HELD_TOPIC_COUNT_MAX, Verdict, closed_topics, held_elsewhere, hidden_queues
 from store.files.file_system import RealFileSystem
 
 # What RocketMQ 5.5.0 made with each setting; kvStore and dledger by the source of 5.3.3 and DLedger.
@@ -166,3 +166,21 @@ def test_an_attribute_that_only_the_bak_of_a_damaged_table_has_is_a_sign(tmp_pat
     assert names_of(tmp_path)["batch-queues"] == ("Batch",)
     table.write_text(table.with_name("topics.json.bak").read_text().replace("BatchCQ", "\\u0042atchCQ"))
     assert names_of(tmp_path)["batch-queues"] == ("Batch",)
+
+
+def test_compacted_topics_and_tiered_storage_may_hold_what_the_log_has_no_more(tmp_path: Path) -> None:
+    configure(make(tmp_path), newest={"cleanup.policy": "COMPACTION"}, bcq={"queue.type": "BatchCQ"}, plain={})
+    (tmp_path / "compaction/compactionLog/older/0").mkdir(parents=True)
+    held = held_elsewhere(refuse_unsupported(RealFileSystem(), tmp_path))
+    assert {topic: feature for topic, (feature, _) in held.items()} == {"newest": "compaction", "older": "compaction"}
+    assert held["newest"][1].startswith("topic newest uses compacted topics")
+
+    (tmp_path / "tieredstore/broker").mkdir(parents=True)
+    feature, text = held_elsewhere(refuse_unsupported(RealFileSystem(), tmp_path))[""]
+    assert (feature, "the store uses tiered storage (tieredstore)" in text) == ("tiered-storage", True)
+
+
+def test_more_compacted_topics_than_an_answer_names_stand_for_all_topics(tmp_path: Path) -> None:
+    configure(make(tmp_path), **{f"t{n}": {"cleanup.policy": "COMPACTION"} for n in range(HELD_TOPIC_COUNT_MAX + 1)})
+    held = held_elsewhere(refuse_unsupported(RealFileSystem(), tmp_path))
+    assert {topic: feature for topic, (feature, _) in held.items()} == {"": "compaction"}

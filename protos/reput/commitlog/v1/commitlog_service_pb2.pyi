@@ -344,7 +344,7 @@ class ListTopicsRequest(_message.Message):
     def __init__(self, known_version: _Optional[int] = ..., without_topics: _Optional[bool] = ...) -> None: ...
 
 class ListTopicsResponse(_message.Message):
-    __slots__ = ("topics", "new_topic_queue_count", "version", "deleted_before")
+    __slots__ = ("topics", "new_topic_queue_count", "version", "deleted_before", "held_elsewhere")
     class Topic(_message.Message):
         __slots__ = ("topic", "write_queue_count", "read_queue_count", "message_type", "perm")
         TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -365,15 +365,31 @@ class ListTopicsResponse(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class HeldElsewhere(_message.Message):
+        __slots__ = ("feature", "text")
+        FEATURE_FIELD_NUMBER: _ClassVar[int]
+        TEXT_FIELD_NUMBER: _ClassVar[int]
+        feature: str
+        text: str
+        def __init__(self, feature: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+    class HeldElsewhereEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: ListTopicsResponse.HeldElsewhere
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[ListTopicsResponse.HeldElsewhere, _Mapping]] = ...) -> None: ...
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     NEW_TOPIC_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DELETED_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    HELD_ELSEWHERE_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[ListTopicsResponse.Topic]
     new_topic_queue_count: int
     version: int
     deleted_before: _containers.ScalarMap[str, int]
-    def __init__(self, topics: _Optional[_Iterable[_Union[ListTopicsResponse.Topic, _Mapping]]] = ..., new_topic_queue_count: _Optional[int] = ..., version: _Optional[int] = ..., deleted_before: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    held_elsewhere: _containers.MessageMap[str, ListTopicsResponse.HeldElsewhere]
+    def __init__(self, topics: _Optional[_Iterable[_Union[ListTopicsResponse.Topic, _Mapping]]] = ..., new_topic_queue_count: _Optional[int] = ..., version: _Optional[int] = ..., deleted_before: _Optional[_Mapping[str, int]] = ..., held_elsewhere: _Optional[_Mapping[str, ListTopicsResponse.HeldElsewhere]] = ...) -> None: ...
 
 class GetStatusRequest(_message.Message):
     __slots__ = ("flush_soon",)

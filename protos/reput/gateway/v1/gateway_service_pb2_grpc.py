@@ -233,7 +233,8 @@ class GatewayServiceServicer:
 
     def QueryMessageById(self, request, context):
         """Reads the message that an offsetMsgId names; the address inside the id is never dialled.
-        Errors: NOT_FOUND (RECORD_NOT_FOUND), INVALID_ARGUMENT (INVALID_MESSAGE_ID).
+        Errors: NOT_FOUND (RECORD_NOT_FOUND), INVALID_ARGUMENT (INVALID_MESSAGE_ID), FAILED_PRECONDITION (UNSUPPORTED_STORE) when the
+        log has dropped it and the store may have it in a feature that is not read (`feature`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -30,7 +30,8 @@ class GatewayServiceStub:
     """
     QueryMessageById: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.QueryMessageByIdRequest, _gateway_service_pb2.QueryMessageByIdResponse]
     """Reads the message that an offsetMsgId names; the address inside the id is never dialled.
-    Errors: NOT_FOUND (RECORD_NOT_FOUND), INVALID_ARGUMENT (INVALID_MESSAGE_ID).
+    Errors: NOT_FOUND (RECORD_NOT_FOUND), INVALID_ARGUMENT (INVALID_MESSAGE_ID), FAILED_PRECONDITION (UNSUPPORTED_STORE) when the
+    log has dropped it and the store may have it in a feature that is not read (`feature`).
     """
     QueryMessageByUniqueKey: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.QueryMessageByUniqueKeyRequest, _gateway_service_pb2.QueryMessageByUniqueKeyResponse]
     """Finds every copy of a message by the producer's unique key, newest first, without any hidden
@@ -194,7 +195,8 @@ class GatewayServiceServicer:
         context: _grpc.ServicerContext,
     ) -> _gateway_service_pb2.QueryMessageByIdResponse:
         """Reads the message that an offsetMsgId names; the address inside the id is never dialled.
-        Errors: NOT_FOUND (RECORD_NOT_FOUND), INVALID_ARGUMENT (INVALID_MESSAGE_ID).
+        Errors: NOT_FOUND (RECORD_NOT_FOUND), INVALID_ARGUMENT (INVALID_MESSAGE_ID), FAILED_PRECONDITION (UNSUPPORTED_STORE) when the
+        log has dropped it and the store may have it in a feature that is not read (`feature`).
         """
 
     def QueryMessageByUniqueKey(

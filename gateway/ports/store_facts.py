@@ -1,0 +1,49 @@
+"""What a shard's store says of its messages as a whole: where others may be that are not read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gateway.ports.deadline import Deadline
+from store.errors import StoreError, StoreRecoveringError
+
+ANY_TOPIC = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """See the top of this file.
+
+    Attributes:
+        held_elsewhere: by topic, or ANY_TOPIC: why the store may hold more messages than its log, where they are not read.
+    """
+
+    held_elsewhere: Mapping[str, StoreError] = field(default_factory=dict)
+
+    def elsewhere(self, topic: str) -> StoreError | None:
+        """Why messages of a topic, or of any topic with ANY_TOPIC, may be missing; None: the log has all that there are."""
+        if topic == ANY_TOPIC:
+            return next(iter(self.held_elsewhere.values()), None)
+        return self.held_elsewhere.get(topic) or self.held_elsewhere.get(ANY_TOPIC)
+
+
+class StoreFactsReader(Protocol):
+    """Knows them."""
+
+    def facts(self, deadline: Deadline) -> StoreFacts:
+        """The facts as they were a moment ago; a StoreError while nothing is known yet."""
+
+
+def held_elsewhere(reader: StoreFactsReader | None, topic: str, deadline: Deadline) -> StoreError | None:
+    """Why messages of a topic may be missing from answers: they are not read, or nothing says where they are.
+
+    While the log is being recovered, builders say so themselves.
+    """
+    if reader is None:
+        return None
+    try:
+        return reader.facts(deadline).elsewhere(topic)
+    except StoreRecoveringError:
+        return None
+    except StoreError as error:
+        return error

@@ -1,0 +1,40 @@
+"""StoreFactsReader over a commitlog service."""
+
+from gateway.ports.deadline import Deadline
+from gateway.ports.store_facts import ANY_TOPIC, StoreFacts
+from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from services.calling.port_calls import port_call
+from services.reading.deleted_topics import DeletedTopics
+from store.errors import UnsupportedStoreError
+
+
+class RemoteStoreFacts:
+    """See the port; one call each LOOK_SECONDS at most, whose answer is small while nothing changes.
+
+    Args:
+        topics: asks the commit log.
+    """
+
+    def __init__(self, topics: DeletedTopics) -> None:
+        self._topics = topics
+        self._seen: pb.ListTopicsResponse | None = None
+        self._facts = StoreFacts()
+
+    @port_call("commitlog.facts")
+    def facts(self, deadline: Deadline) -> StoreFacts:
+        """See the port."""
+        table = self._topics.table(deadline.remaining_seconds())
+        if table is not self._seen:
+            self._facts, self._seen = _facts(table), table
+        return self._facts
+
+
+def _facts(table: pb.ListTopicsResponse) -> StoreFacts:
+    return StoreFacts({topic: _not_read(topic, held) for topic, held in table.held_elsewhere.items()})
+
+
+def _not_read(topic: str, held: pb.ListTopicsResponse.HeldElsewhere) -> UnsupportedStoreError:
+    error = UnsupportedStoreError(f"Messages may be missing: {held.text}.", feature=held.feature)
+    if topic != ANY_TOPIC:
+        error.metadata["topic"] = topic
+    return error

@@ -1,0 +1,93 @@
+"""A shard whose answers say what its store holds elsewhere: a feature of RocketMQ that is not read (docs/features.md).
+
+Candidates of a topic of which more may be there, and units and positions before the begin of its queue, have a `problem`, which
+makes an answer PARTIAL and names the feature.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import (
+    Boundary,
+    BuildProgress,
+    Candidates,
+    FoundOffset,
+    KeyLocator,
+    Message,
+    QueueLocator,
+    QueueRange,
+    QueueStretch,
+    Shard,
+)
+from gateway.ports.store_facts import StoreFactsReader, held_elsewhere
+from gateway.ports.time_window import TimeWindow
+
+
+def with_facts(shard: Shard[Message]) -> Shard[Message]:
+    """The shard, with what its store says; unchanged without `facts`."""
+    facts = shard.facts
+    if facts is None:
+        return shard
+    return replace(shard, queues=FactsQueues(shard.queues, facts), keys=FactsKeys(shard.keys, facts))
+
+
+class FactsKeys:
+    """A KeyLocator."""
+
+    def __init__(self, keys: KeyLocator, facts: StoreFactsReader) -> None:
+        self._keys = keys
+        self._facts = facts
+        self.progress = keys.progress
+
+    def search(
+        self,
+        topic: str,
+        key: str,
+        window: TimeWindow,
+        *,
+        below_offset: int | None,
+        count_max: int,
+        deadline: Deadline,
+        explain: bool = False,
+    ) -> Candidates:
+        """See the port."""
+        found = self._keys.search(
+            topic, key, window, below_offset=below_offset, count_max=count_max, deadline=deadline, explain=explain
+        )
+        problem = found.problem or held_elsewhere(self._facts, topic, deadline)
+        return found if problem is found.problem else replace(found, problem=problem)
+
+
+class FactsQueues:
+    """A QueueLocator."""
+
+    def __init__(self, queues: QueueLocator, facts: StoreFactsReader) -> None:
+        self._queues = queues
+        self._facts = facts
+
+    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
+        """See the port."""
+        return self._queues.list_queues(topic, deadline)
+
+    def units(
+        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
+    ) -> QueueStretch:
+        """See the port."""
+        stretch = self._queues.units(topic, queue_id, queue_offset, unit_count_max, deadline)
+        if stretch.problem is not None or queue_offset >= stretch.min_offset:
+            return stretch
+        return replace(stretch, problem=held_elsewhere(self._facts, topic, deadline))
+
+    def search_offset(
+        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
+    ) -> FoundOffset:
+        """See the port."""
+        found = self._queues.search_offset(topic, queue_id, time_millis, boundary, deadline)
+        if found.problem is not None or not found.min_offset or not found.is_at_front(time_millis, boundary):
+            return found
+        return replace(found, problem=held_elsewhere(self._facts, topic, deadline))
+
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
+        """See the port."""
+        return self._queues.progress(past_offset, wait_seconds, deadline)
