@@ -31,4 +31,5 @@ def tokens() -> PageTokens:
 
 @pytest.fixture
 def deadline() -> Deadline:
-    return Deadline.after(60)
+    """Longer than a test may take: some ask hundreds of questions with it, on a machine that is busy."""
+    return Deadline.after(600)
