@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
@@ -97,18 +96,20 @@ def test_every_query_mode_is_a_read_of_the_gateway_and_stands_once():
     assert len(modes) == sum(bool(method.query_mode) for method in METHODS.values())
 
 
-@pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.path)
-def test_health_and_reflection_have_lanes_of_their_own_and_no_other_rpc_shares_them(method: Method):
-    if method.path.startswith("/grpc.health."):
-        assert (method.lane, method.is_ours) == (LaneName.HEALTH, False)
-    elif method.path.startswith(REFLECTION_SERVICES):
-        assert (method.lane, method.is_ours) == (LaneName.REFLECTION, False)
-    elif method.path.endswith("GatewayService/PullMessages"):  # its streams wait for messages, downloads do not
-        assert (method.lane, method.is_ours) == (LaneName.PULLS, True)
-    elif method.path.endswith("CommitLogService/FetchLog"):  # a whole log file, beside its session
-        assert (method.lane, method.is_ours) == (LaneName.SESSIONS, True)
-    else:
-        assert (method.lane, method.is_ours) == (LANE_BY_KIND[method.kind], True)
+def test_health_and_reflection_have_lanes_of_their_own_and_no_other_rpc_shares_them():
+    def expected(method: Method) -> tuple[LaneName, bool]:
+        if method.path.startswith("/grpc.health."):
+            return LaneName.HEALTH, False
+        if method.path.startswith(REFLECTION_SERVICES):
+            return LaneName.REFLECTION, False
+        if method.path.endswith("GatewayService/PullMessages"):  # its streams wait for messages, downloads do not
+            return LaneName.PULLS, True
+        if method.path.endswith("CommitLogService/FetchLog"):  # a whole log file, beside its session
+            return LaneName.SESSIONS, True
+        return LANE_BY_KIND[method.kind], True
+
+    lanes = {method.path: (method.lane, method.is_ours) for method in METHODS.values()}
+    assert lanes == {method.path: expected(method) for method in METHODS.values()}
 
 
 def test_labels_are_short_and_say_which_contract():
