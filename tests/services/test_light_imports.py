@@ -1,5 +1,6 @@
 """What a service loads when it starts: each library here is seconds and megabytes in six processes."""
 
+import functools
 import os
 import pathlib
 import subprocess
@@ -22,19 +23,26 @@ NOT_NEEDED = {
 }
 
 
-def loaded_by(statements: str) -> set[str]:
+@functools.cache
+def loaded_by(statements: str) -> frozenset[str]:
     code = f"{statements}\nimport sys; print(' '.join(name for name, module in sys.modules.items() if module))"
     finished = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'protos'}"},
         capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
-    return set(finished.stdout.split())
+    return frozenset(finished.stdout.split())
+
+
+def loaded_at_a_start(name: str) -> frozenset[str]:
+    """What the service has loaded, beside the module of asyncio that tells whether it has found ssl."""
+    has_ssl = "import asyncio.sslproto; assert (asyncio.sslproto.ssl is not None) == ('ssl' in sys.modules)"
+    return loaded_by(f"import {name}.__main__, sys; {has_ssl}")
 
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_starts_without_what_only_some_need(name):
-    loaded = loaded_by(f"import {name}.__main__")
+    loaded = loaded_at_a_start(name)
 
     assert "grpc" in loaded
     assert not NOT_NEEDED & loaded
@@ -42,9 +50,7 @@ def test_a_service_starts_without_what_only_some_need(name):
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_only_the_gateway_whose_console_serves_tls_with_asyncio_loads_ssl(name):
-    has_ssl = "import asyncio.sslproto; assert (asyncio.sslproto.ssl is not None) == ('ssl' in sys.modules)"
-
-    assert ("ssl" in loaded_by(f"import {name}.__main__, sys; {has_ssl}")) == (name == "gateway")
+    assert ("ssl" in loaded_at_a_start(name)) == (name == "gateway")
 
 
 def test_what_starts_the_services_speaks_no_grpc_and_checks_no_settings():

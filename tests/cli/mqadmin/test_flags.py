@@ -1,5 +1,6 @@
 """mqadmin's verbs take every flag that `mqadmin help VERB` of RocketMQ 5.5.0 names, in every form that commons-cli reads."""
 
+import functools
 import re
 from typing import Any
 
@@ -35,6 +36,7 @@ NOT_NEEDED_HERE = {
 }
 
 
+@functools.cache
 def command(verb: str) -> Any:
     return typer.main.get_command(cli.main._build_app([verb], {})).commands[verb]
 
