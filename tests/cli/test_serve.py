@@ -1,10 +1,10 @@
 """`reput serve` refuses flags of a mirror that cannot work, before it makes anything."""
 
 import pathlib
-import subprocess
-import sys
 
 import pytest
+
+from tests.support.command import run_command
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,6 @@ def test_a_mirror_that_names_no_broker_is_a_usage_error(
     tmp_path: pathlib.Path, flags: tuple[str, ...], why: str
 ) -> None:
     store = tmp_path / "store"
-    command = [sys.executable, "-m", "cli.main", "serve", "--store", str(store), *flags]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = run_command("serve", "--store", str(store), *flags)
     assert (done.returncode, store.exists()) == (2, False)
     assert why in done.stderr

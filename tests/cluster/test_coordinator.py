@@ -1,9 +1,6 @@
 """The coordinator is away, restarts, or loses its data: what goes on, and what waits for it."""
 
-import os
 import pathlib
-import subprocess
-import sys
 import time
 
 import pytest
@@ -11,6 +8,7 @@ import pytest
 from services.coordination.opening import open_record_store
 from tests.cluster.cases import FAILOVER_SECONDS_MAX, SHORT_SECONDS_MAX, epoch_of, under_load
 from tests.cluster.shard import BROKER_NAME, Shard, pause
+from tests.support.command import run_command
 from tests.support.etcd import ETCD, MISSING
 from tests.support.waiting import wait_until
 
@@ -78,12 +76,11 @@ def test_nobody_leads_after_the_data_is_lost_with_the_leader_until_an_operator_s
 ) -> None:
     leader = shard.wait_until_whole()
     to = shard.others(leader)[0]
-    command = [sys.executable, "-m", "cli.main", "lead", "--force", to, "--coordinator", coordinator_of(shard)]
+    command = ["lead", "--force", to, "--coordinator", coordinator_of(shard)]
     with under_load(shard, topic, "coordinator's data and the leader lost, --force after 8 s"), shard.away(leader):
         shard.etcd.lose_data()
         pause(AWAY_SECONDS)
         assert shard.leader() is None
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
-        forced = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ, cwd=ROOT)
+        forced = run_command(*command)
         assert forced.returncode == 0, forced.stderr
         assert shard.wait_for_leader() == to

@@ -9,8 +9,6 @@ import pathlib
 import shutil
 import signal
 import struct
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,6 +21,7 @@ from reput_client import AppendClient, Consumer, FlushMode, NewMessage, QueryCli
 from services.calling.commitlog import CommitLogClient
 from services.serving.server import IN_SYNC_NAME
 from tests.support.cluster import Cluster, Load, running_cluster
+from tests.support.command import run_command
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -126,10 +125,10 @@ def test_two_changes_of_the_leader_in_a_row_lose_nothing(cluster: Cluster) -> No
 def test_a_planned_change_of_the_leader_fails_no_append(cluster: Cluster) -> None:
     leader = cluster.wait_until_whole()
     to = next(name for name in cluster.replicas() if name != leader)
-    command = [sys.executable, "-m", "cli.main", "lead", "--to", to, "--address", cluster.status()["gateway"]]
+    command = ["lead", "--to", to, "--address", cluster.status()["gateway"]]
     with Load(cluster.status()["gateway"], "Planned") as load:
         load.wait_for(100)
-        moved = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        moved = run_command(*command)
         load.wait_for(100)
     assert moved.returncode == 0, moved.stderr
     assert moved.stdout.startswith(f"{to} leads in epoch ")
@@ -150,11 +149,10 @@ def test_a_leader_that_leaves_before_it_is_stopped_fails_no_append(cluster: Clus
     for name, one in replicas.items():
         wait_until(lambda one=one: _health(one["address"]) == "SERVING", f"{name} knows that it is in sync")
     follower = next(name for name in replicas if name != leader)
-    command = [sys.executable, "-m", "cli.main", "lead", "--coordinator", cluster.status()["coordinator"], "--leave"]
+    command = ["lead", "--coordinator", cluster.status()["coordinator"], "--leave"]
     with Load(cluster.status()["gateway"], "Left") as load:
         load.wait_for(100)
-        before = subprocess.run([*command, follower], capture_output=True, text=True, timeout=120, check=True)
-        left = subprocess.run([*command, leader], capture_output=True, text=True, timeout=120, check=True)
+        before, left = run_command(*command, follower), run_command(*command, leader)
         load.wait_for(100)
     assert before.stdout == f"{follower} does not lead\n"
     # The last name is the first choice: a roll-out has restarted it already.
@@ -219,9 +217,9 @@ def test_a_replica_with_an_emptied_store_joins_again(cluster: Cluster) -> None:
 
 def test_status_shows_the_role_and_the_lag_of_each_replica(cluster: Cluster) -> None:
     leader = cluster.wait_until_whole()
-    command = [sys.executable, "-m", "cli.main", "status", "--address", cluster.status()["gateway"], "-o", "json"]
-
-    status = json.loads(subprocess.run(command, capture_output=True, timeout=60, check=True).stdout)
+    shown = run_command("status", "--address", cluster.status()["gateway"], "-o", "json")
+    assert shown.returncode == 0, shown.stderr
+    status = json.loads(shown.stdout)
 
     (row,) = [row for row in status["services"] if row["service"] == "commitlog"]
     assert (row["replica"], row["role"]) == (leader, "leader")

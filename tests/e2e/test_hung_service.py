@@ -1,10 +1,7 @@
 """A service that hangs is named before the caller's deadline, also with one shard."""
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from urllib.error import HTTPError
@@ -16,6 +13,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.status import from_rpc_error
 from store.errors import ServiceUnavailableError
+from tests.support.command import run_command
 from tests.support.halting import halt, resume
 from tests.support.stack import Stack, new_message, running_stack
 
@@ -48,14 +46,7 @@ def test_an_index_that_hangs_took_the_whole_deadline_and_was_not_named(stack: St
             assert (error.metadata["service"], error.metadata["brokerName"]) == ("index", "broker-a")
             assert "index of shard broker-a" in error.message
         whole = stack.gateway.QueryMessageByOffset(by_offset, timeout=30)
-        found = subprocess.run(
-            [sys.executable, "-m", "cli.main", "find", KEY, "--timeout", str(DEADLINE_SECONDS)],
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=60,
-            env={**os.environ, "REPUT_ADDRESS": stack.addresses["gateway"]},
-        )
+        found = run_command("find", KEY, "--timeout", str(DEADLINE_SECONDS), REPUT_ADDRESS=stack.addresses["gateway"])
         page = f"http://{stack.addresses['console']}/?mode=key&topic={TOPIC}&key={KEY}&last=all&format=json"
         with pytest.raises(HTTPError) as failed:
             urllib.request.urlopen(page, timeout=60)

@@ -4,8 +4,6 @@ import datetime
 import json
 import socket
 import ssl
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +22,7 @@ from reput_client import ClientSecurity, PermissionDeniedError, Producer, QueryC
 from services.methods import METHODS
 from tests.gateway.auth.conftest import access_text, key_of
 from tests.support.certificates import LOOPBACK, Authority, Pem
+from tests.support.command import run_command
 from tests.support.ports import free_port
 from tests.support.service import Service
 
@@ -206,9 +205,9 @@ def test_messages_go_in_and_come_out_over_tls_by_every_client_of_ours(secure: Se
         client.by_id(receipt.offset_msg_id)
     with Producer(address, security=nobody) as producer, pytest.raises(UnauthenticatedError):
         producer.send_and_wait("shop-orders", b"from nobody")
-    command = [sys.executable, "-m", "cli.main", "queryMsgById", "-i", receipt.offset_msg_id, "-O", "json"]
+    command = ["queryMsgById", "-i", receipt.offset_msg_id, "-O", "json"]
     command += ["--address", address, "--tls-ca", str(secure.authority.path)]
-    told = subprocess.run(command, capture_output=True, text=True, env={"REPUT_API_KEY": key_of("clerk")}, check=False)
+    told = run_command(*command, REPUT_API_KEY=key_of("clerk"))
     assert told.returncode == 0, told.stderr
     assert "shop-orders" in json.dumps(json.loads(told.stdout))
 

@@ -7,29 +7,29 @@ import sys
 
 import pytest
 
+from tools import free_ports
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def run_tool(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, ROOT / "tools/free_ports.py", *arguments], capture_output=True, text=True)
-
-
-def test_a_port_where_a_program_listens_is_refused_with_the_variable_to_set() -> None:
+def test_a_port_where_a_program_listens_is_refused_with_the_variable_to_set(tmp_path: pathlib.Path) -> None:
+    """As `make run` calls it: with the machine's own Python, and nothing that setup installs."""
+    tool = [sys.executable, "-S", ROOT / "tools/free_ports.py"]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        refused = run_tool("GATEWAY_PORT=0", f"CONSOLE_PORT={port}")
+        command = [*tool, "GATEWAY_PORT=0", f"CONSOLE_PORT={port}"]
+        refused = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
 
     assert refused.returncode == 2
     assert f"port {port} is taken" in refused.stderr
     assert "make run CONSOLE_PORT=n" in refused.stderr
-    assert run_tool(f"CONSOLE_PORT={port}").returncode == 0
+    assert free_ports.main([f"CONSOLE_PORT={port}"]) == 0
 
 
 @pytest.mark.parametrize("argument", ["CONSOLE_PORT=http", "CONSOLE_PORT=70000", "CONSOLE_PORT=-1"])
-def test_what_is_no_port_is_refused(argument: str) -> None:
-    refused = run_tool(argument)
-    assert refused.returncode == 2
-    assert "a port is a number up to 65535" in refused.stderr  # 70000 was called taken
+def test_what_is_no_port_is_refused(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert free_ports.main([argument]) == 2
+    assert "a port is a number up to 65535" in capsys.readouterr().err  # 70000 was called taken
 
 
 def test_make_run_looks_at_its_ports_before_it_sets_up() -> None:

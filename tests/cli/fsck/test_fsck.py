@@ -24,6 +24,7 @@ from store.format.derived.queue_unit import FILLER, encode_queue_unit
 from tests.commitlog_svc.internal import append_internal, internal_record
 from tests.commitlog_svc.support import append, new_message, open_log
 from tests.store.audit.support import audit, bad_codes, find, flip, patch, records
+from tests.support.command import run_command
 from tests.support.dispatches import file_bytes
 
 CLEAN, FOUND, USAGE, REPAIRED, DISK_FAILED = range(5)
@@ -442,10 +443,7 @@ def test_repair_log_needs_a_yes_where_nobody_can_be_asked(copy_of_engine_crc_sto
     flip(*records(copy_of_engine_crc_store)[100][:2])
     before = file_bytes(copy_of_engine_crc_store)
 
-    finished = subprocess.run(
-        [sys.executable, "-m", "cli.main", "fsck", str(copy_of_engine_crc_store), "--repair-log"],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    finished = run_command("fsck", str(copy_of_engine_crc_store), "--repair-log")
 
     assert finished.returncode == USAGE
     assert "--yes" in finished.stderr

@@ -4,8 +4,6 @@ import csv
 import json
 import math
 import re
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -23,6 +21,7 @@ from pipeline.rebuild.object_root import ObjectRoot
 from pipeline.report import JobReport
 from store.errors import StoreLockedError
 from store.format.record import Record, decode_record
+from tests.support.command import run_command
 from tests.support.fixture_stores import walk_frames
 from tests.support.object_store import CREDENTIALS, running_object_store
 
@@ -268,7 +267,7 @@ def test_the_page_names_every_topic(made: Any, records: list[Record]) -> None:
 
 def test_a_dry_run_needs_no_spark_and_writes_nothing(broker_store: Path, tmp_path: Path) -> None:
     arguments = ["pipeline", "analytics", "--store", str(broker_store), "--out", str(tmp_path / "out"), "--dry-run"]
-    ended = subprocess.run([sys.executable, "-m", "cli.main", *arguments], capture_output=True, text=True)
+    ended = run_command(*arguments)
     assert ended.returncode == 0, ended.stderr
     said = json.loads(ended.stdout)
     assert said["is_dry_run"] is True
@@ -278,7 +277,7 @@ def test_a_dry_run_needs_no_spark_and_writes_nothing(broker_store: Path, tmp_pat
 
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     arguments = ["pipeline", "analytics", "--store", str(tmp_path), "--out", str(tmp_path / "out")]
-    ended = subprocess.run([sys.executable, "-m", "cli.main", *arguments], capture_output=True, text=True)
+    ended = run_command(*arguments)
     assert ended.returncode == 2
     assert "has no commitlog/" in ended.stderr
 
