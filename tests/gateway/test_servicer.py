@@ -76,7 +76,7 @@ def serving(memory: MemoryShard, commitlog_address: str) -> Iterator[pb_grpc.Gat
             fan_out.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def gateway(records):
     with serving(ProtoShard(records), "127.0.0.1:1") as stub:
         yield stub

@@ -75,7 +75,7 @@ def serving(*memories: MemoryShard, commitlog_address: str = "127.0.0.1:1") -> I
             fan_out.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def stubs(records: list[Record]) -> Iterator[Stubs]:
     with serving(ProtoShard(records)) as both:
         yield both
