@@ -73,6 +73,7 @@ class Arrivals:
 
     def note_topics(self, topics: Iterable[str]) -> None:
         """Topics have new messages."""
+        topics = tuple(topics)  # every watcher reads them
         for watcher in self._watchers:
             watcher.note(topics, (), everything=False)
 

@@ -51,3 +51,13 @@ def test_a_watcher_that_waits_is_let_go_at_the_end() -> None:
     arrivals.end()
     waiting.join(10)
     assert not waiting.is_alive()
+
+
+def test_every_watcher_hears_of_topics_that_are_told_as_a_generator() -> None:
+    """Each gateway watches; with two of them the polls of the second one were not woken."""
+    arrivals = Arrivals()
+    watchers = [arrivals.watch() for _ in range(3)]
+    for watcher in watchers:
+        watcher.take(0.0)
+    arrivals.note_topics(topic for topic in ("t", "u"))
+    assert [watcher.take(0.0).topics for watcher in watchers] == [{"t", "u"}] * 3
