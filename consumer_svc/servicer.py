@@ -24,6 +24,7 @@ from consumer_svc.delivering.pulls import (
 from consumer_svc.delivering.pulls import MESSAGE_COUNT_MAX as PULL_COUNT_MAX
 from consumer_svc.delivering.send_back import SendBackOutcome
 from consumer_svc.queue_locks import QueueLocks, check
+from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import QueueRef
 from consumer_svc.wire import duration_millis, filter_of, settings_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
@@ -144,6 +145,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             filter_of(request.filter),
             request.max_per_message_group,
             request.caller,
+            request.known_only,
         )
         delivery = self._delivery
         return ask, delivery.pops.pop(ask), delivery.acks
@@ -216,7 +218,9 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
     ) -> pb.SendBackMessagesResponse:
         """See the proto."""
         ref = QueueRef(request.consumer_group, _topic(request.topic), request.queue_id)
-        outcomes = self._delivery.send_backs.send_back(ref, request.queue_offsets, request.delay_level, request.caller)
+        outcomes = self._delivery.send_backs.send_back(
+            ref, request.queue_offsets, request.delay_level, request.caller, known_only=request.known_only
+        )
         return pb.SendBackMessagesResponse(outcomes=[SEND_BACK_OUTCOMES[outcome] for outcome in outcomes])
 
     def LockQueues(self, request: pb.LockQueuesRequest, context: grpc.ServicerContext) -> pb.LockQueuesResponse:
@@ -262,7 +266,9 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         if any(queue_offset > recent.end(topic, queue_id) for topic, queue_id, queue_offset in offsets):
             # The queues' service may know messages that this service has not seen. A pop would take such a position back.
             self._see_all()
-        self._delivery.pulls.commit(request.consumer_group, offsets, request.caller, begins=request.begins)
+        self._delivery.pulls.commit(
+            request.consumer_group, offsets, request.caller, begins=request.begins, known_only=request.known_only
+        )
         return pb.CommitOffsetsResponse()
 
     def GetOffsets(self, request: pb.GetOffsetsRequest, context: grpc.ServicerContext) -> pb.GetOffsetsResponse:
@@ -282,7 +288,12 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         self._see_all()  # the ends of the queues are what the log has now
         targets = delivery.groups.reset_targets(request)
         resets = delivery.pulls.reset(
-            request.consumer_group, request.topic, targets, dry_run=request.dry_run, caller=request.caller
+            request.consumer_group,
+            request.topic,
+            targets,
+            dry_run=request.dry_run,
+            caller=request.caller,
+            known_only=request.known_only,
         )
         return pb.ResetOffsetsResponse(
             resets=[
@@ -349,7 +360,10 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
 
     def UpdateGroup(self, request: pb.UpdateGroupRequest, context: grpc.ServicerContext) -> pb.UpdateGroupResponse:
         """See the proto."""
-        self._delivery.groups.update(settings_of(request.settings), request.caller)
+        settings = settings_of(request.settings)
+        if request.if_unset and not request.settings.is_set:
+            settings = GroupSettings(settings.consumer_group)
+        self._delivery.groups.update(settings, request.caller, if_unset=request.if_unset)
         return pb.UpdateGroupResponse()
 
     def DeleteGroup(self, request: pb.DeleteGroupRequest, context: grpc.ServicerContext) -> pb.DeleteGroupResponse:

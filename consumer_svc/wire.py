@@ -39,6 +39,7 @@ def settings_to_proto(settings: GroupSettings, attempts_max: int) -> pb.GroupSet
         delivery_attempts_max=attempts_max,
         consume_enabled=settings.consume_enabled,
         broadcast=settings.broadcast,
+        is_set=settings.is_set,
     )
 
 

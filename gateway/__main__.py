@@ -131,7 +131,7 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
         shards, delivering, room, clients, server.work, types, waiting, limits, check_group=may_consume
     )
     server.add(MESSAGING_NAME, partial(add_messaging_to_server, forwarder=forwarder), messaging)
-    for close in (fan_out.close, filters.close, sandbox.close, servicer.close, waits.close):
+    for close in (fan_out.close, filters.close, sandbox.close, servicer.close, waits.close, messaging.receiving.close):
         server.on_stop(close)
     server.on_drain(room.close)
     # The last one is called first, and still needs the shards.

@@ -66,19 +66,27 @@ class Groups:
             settings = [groups[name].settings if name in groups else GroupSettings(name) for name in found]
         return [settings_to_proto(each, life.attempts_max(each)) for each in settings], has_more
 
-    def update(self, settings: GroupSettings, caller: str = "") -> None:
-        """Set the settings of a group; makes it for the caller if it is absent, errors as Life.group. Then it is in the log."""
+    def update(self, settings: GroupSettings, caller: str = "", *, if_unset: bool = False) -> None:
+        """Set the settings of a group; makes it for the caller if it is absent, errors as Life.group. Then it is in the log.
+
+        With `if_unset` those that somebody has set are kept.
+        """
         check_group_name(settings.consumer_group)
         life = self._life
         life.refuse_if_over()
         with life.lock:
             before = life.states.groups.get(settings.consumer_group)
+            is_kept = if_unset and before is not None and (before.settings.is_set or not settings.is_set)
             was_enabled = before is None or before.settings.consume_enabled
             if before is None:
                 written = life.make_group(settings, caller, may_lose=False)
+            elif is_kept:
+                written = life.newest_write()  # it may still be under way
             else:
                 written = life.change([GroupSet(settings)])
-            if settings.consume_enabled is was_enabled:
+            if is_kept:
+                pass
+            elif settings.consume_enabled is was_enabled:
                 life.arrivals.note_group(settings.consumer_group, "")
             else:
                 # Polls and pulls that wait are refused, or go on. Pulls wait for topics, also for those that it has not read.

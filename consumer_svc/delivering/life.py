@@ -36,6 +36,7 @@ from services.reading.queue_reader import Reader
 from services.replica_role import not_leading
 from store.errors import (
     GroupDisabledError,
+    GroupNotFoundError,
     InvalidArgumentError,
     ServiceUnavailableError,
     StoreError,
@@ -214,6 +215,12 @@ class Life:
             group = self.states.groups[name]
         return group
 
+    def check_known(self, name: str) -> None:
+        """Raise GroupNotFoundError when the group is unknown; the caller holds `lock`."""
+        if name not in self.states.groups:
+            check_group_name(name)
+            raise group_not_known(name, begins_at_end=self.rules.begins_at_end)
+
     def make_group(self, settings: GroupSettings, caller: str, *, may_lose: bool) -> "Future[int]":
         """Make a group that is unknown; see `change`. Errors as `group`; the caller holds `lock`."""
         check_group_name(settings.consumer_group)
@@ -254,6 +261,15 @@ def check_consuming(settings: GroupSettings) -> None:
             "with `reput group update GROUP --consume`",
             consumerGroup=settings.consumer_group,
         )
+
+
+def group_not_known(name: str, *, begins_at_end: bool) -> GroupNotFoundError:
+    """The error for a group that this shard has to be told of, or where it began; gateway/groups/joining.py."""
+    return GroupNotFoundError(
+        f"this shard does not know the consumer group {name[:64]!r}, or where it began: ask again",
+        consumerGroup=name[:64],
+        beginsAtEnd="true" if begins_at_end else "false",
+    )
 
 
 def check_group_name(name: str) -> None:

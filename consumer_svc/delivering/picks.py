@@ -37,6 +37,7 @@ class PopAsk:
     filter: MessageFilter = EVERYTHING
     per_message_group_max: int = 0
     caller: str = ""
+    known_only: bool = False
 
 
 @dataclass(slots=True)

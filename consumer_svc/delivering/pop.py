@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
-from consumer_svc.delivering.life import INVISIBLE_MILLIS_MAX, Life, check_consuming
+from consumer_svc.delivering.life import INVISIBLE_MILLIS_MAX, Life, check_consuming, group_not_known
 from consumer_svc.delivering.moves import next_retry_topic_of
 from consumer_svc.delivering.picks import Pick, PopAsk, Taking
 from consumer_svc.delivering.receipt_handle import ReceiptHandle
 from consumer_svc.filters.message_filter import EVERYTHING
-from consumer_svc.state.group_states import Change, GroupSettings
+from consumer_svc.state.group_states import Change, Group, GroupSettings
 from consumer_svc.state.queue_state import Ended, HandedOut, Lease, Moved, QueueRef, QueueState, Waiting
 from reput.message.v1.message_pb2 import StoredMessage
 from services.following.state_topic.state_writer import wait_for
@@ -62,6 +62,7 @@ class Pops:
         """The messages that are handed out; they are in flight in the log when this returns.
 
         Raises:
+            GroupNotFoundError: `known_only`, and this shard does not know the group, or where it begins.
             TopicNotFoundError: there is no such topic, and no message makes it by itself, or it was deleted.
             StoreError: nothing was handed out, or it is not known and the leases end by themselves.
         """
@@ -79,10 +80,15 @@ class Pops:
                     field="consumer_group",
                 )
             check_consuming(settings)
-            group = life.states.groups.get(ask.consumer_group)
-            self._begin_topic(ask, known=group is not None and ask.topic in group.topics)
-            has_messages = bool(life.reader.recent.ends(ask.topic))
             is_empty = not any(map(life.reader.recent.ends, _topics(ask)))
+            group = life.states.groups.get(ask.consumer_group)
+            if not self._has_begun(ask, group):
+                if ask.known_only:
+                    raise group_not_known(ask.consumer_group, begins_at_end=True)
+                self._begin_topic(ask)
+            elif ask.known_only and not is_empty:
+                life.check_known(ask.consumer_group)
+            has_messages = bool(life.reader.recent.ends(ask.topic))
         # After its beginning: a group that asks for a topic before it is made gets its first message.
         life.topics.check_exists(ask.topic, has_messages=has_messages, may_come=True)
         if is_empty:
@@ -123,10 +129,14 @@ class Pops:
             )
         return delivered
 
-    def _begin_topic(self, ask: PopAsk, *, known: bool) -> None:
-        """The first pop of a topic: where the group begins, if that is not the first message."""
-        if known or not self._life.rules.begins_at_end or ask.topic.startswith((DLQ_PREFIX, RETRY_PREFIX)):
-            return
+    def _has_begun(self, ask: PopAsk, group: Group | None) -> bool:
+        """Whether the group has begun in the topic here, or begins at its first message."""
+        if not self._life.rules.begins_at_end or ask.topic.startswith((DLQ_PREFIX, RETRY_PREFIX)):
+            return True
+        return group is not None and ask.topic in group.topics
+
+    def _begin_topic(self, ask: PopAsk) -> None:
+        """The first pop of a topic: the group begins at its end."""
         self._life.group(ask.consumer_group, ask.caller)
         self._life.check_room(ask.consumer_group)
         # A topic without messages is begun as well: the group gets its first one.

@@ -212,11 +212,18 @@ class Pulls:
         return Pulled(batch, at, known, "FOUND" if batch else "NO_MATCHED_MSG", is_whole)
 
     def commit(
-        self, consumer_group: str, offsets: Sequence[tuple[str, int, int]], caller: str = "", *, begins: bool = False
+        self,
+        consumer_group: str,
+        offsets: Sequence[tuple[str, int, int]],
+        caller: str = "",
+        *,
+        begins: bool = False,
+        known_only: bool = False,
     ) -> None:
         """Set positions, given as topic, queue and position. In the log when this returns; errors as Life.group.
 
-        With `begins` the group begins there: positions that it has are kept, and what lies before these is skipped.
+        With `begins` the group begins there: positions that it has are kept, and what lies before these is skipped. With
+        `known_only` GroupNotFoundError for a group that is not known.
         """
         if not 1 <= len(offsets) <= OFFSET_COUNT_MAX:
             raise InvalidArgumentError(f"{len(offsets)} offsets: 1 to {OFFSET_COUNT_MAX} are possible", field="offsets")
@@ -234,6 +241,8 @@ class Pulls:
         life = self._life
         life.refuse_if_over()
         with life.lock:
+            if known_only:
+                life.check_known(consumer_group)
             life.group(consumer_group, caller)
             moves = [
                 Moved(QueueRef(consumer_group, topic, queue_id), at, is_reset=begins) for topic, queue_id, at in offsets
@@ -258,11 +267,18 @@ class Pulls:
             return [(ref, state.consumer_offset) for ref, state in queues if topic in ("", ref.topic)]
 
     def reset(
-        self, consumer_group: str, topic: str, targets: Mapping[int, int], *, dry_run: bool, caller: str = ""
+        self,
+        consumer_group: str,
+        topic: str,
+        targets: Mapping[int, int],
+        *,
+        dry_run: bool,
+        caller: str = "",
+        known_only: bool = False,
     ) -> Sequence[Reset]:
         """Move a group to positions of a topic, given by queue; they are clamped to the queues' ranges.
 
-        A group that never consumed is made; errors as Life.group.
+        A group that never consumed is made, unless `known_only`: then GroupNotFoundError. Other errors as Life.group.
         """
         life = self._life
         if not dry_run:
@@ -278,6 +294,8 @@ class Pulls:
                 resets.append(Reset(queue_id, None if state is None else state.consumer_offset, after))
             if dry_run or not resets:
                 return resets
+            if known_only:
+                life.check_known(consumer_group)
             life.group(consumer_group, caller)
             if any(one.before is None for one in resets):
                 life.check_room(consumer_group)

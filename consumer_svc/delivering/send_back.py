@@ -49,11 +49,18 @@ class SendBacks:
         self._life = life
 
     def send_back(
-        self, ref: QueueRef, queue_offsets: Sequence[int], delay_level: int, caller: str = ""
+        self,
+        ref: QueueRef,
+        queue_offsets: Sequence[int],
+        delay_level: int,
+        caller: str = "",
+        *,
+        known_only: bool = False,
     ) -> Sequence[SendBackOutcome]:
         """Send messages back for a caller; the outcomes in order. In the log when this returns.
 
         Raises:
+            GroupNotFoundError: `known_only`, and the group is not known; nothing was sent back.
             ResourceBusyError: the group is new, and the caller's share of groups is in use.
             InvalidArgumentError, TopicNotFoundError, OffsetOutOfRangeError: nothing was sent back.
             StoreError: for some of them it is not known; the call may be repeated.
@@ -67,6 +74,8 @@ class SendBacks:
         self._check_positions(ref, queue_offsets)
         life.refuse_if_over()
         with life.lock:
+            if known_only:
+                life.check_known(ref.consumer_group)
             life.group(ref.consumer_group, caller)
             written = life.newest_write()  # of what was sent back before, which may still be under way
         outcomes: list[SendBackOutcome] = []

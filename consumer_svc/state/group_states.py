@@ -31,6 +31,11 @@ class GroupSettings:
     consume_enabled: bool = True
     broadcast: bool = False
 
+    @property
+    def is_set(self) -> bool:
+        """Whether somebody has set them: gateways and brokers always name a number of attempts."""
+        return self != GroupSettings(self.consumer_group)
+
 
 @dataclass(frozen=True, slots=True)
 class GroupSet:

@@ -449,6 +449,11 @@ class SeenGroups:
         self._check(settings.consumer_group)
         self._groups.update(settings, deadline)
 
+    def make(self, settings: GroupSettings, deadline: Deadline) -> None:
+        """See the port."""
+        self._check(settings.consumer_group)
+        self._groups.make(settings, deadline)
+
     def delete(self, consumer_group: str, deadline: Deadline) -> None:
         """See the port."""
         self._check(consumer_group)

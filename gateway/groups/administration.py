@@ -13,7 +13,7 @@ from gateway.groups.asking import (
     raise_failure,
 )
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import DELIVERY_ATTEMPTS_DEFAULT, ClientFacts, GroupSettings
+from gateway.ports.delivery import DELIVERY_ATTEMPTS_DEFAULT, ClientFacts, GroupSettings, settings_that_count
 from gateway.ports.groups import GroupChoice, GroupFacts, GroupQueue
 from gateway.ports.shard import Boundary, Shard
 from gateway.ports.shards import Shards, list_built_queues
@@ -34,7 +34,7 @@ class Group:
     """A group as all shards together have it.
 
     Attributes:
-        settings: those of the first shard that knows it.
+        settings: those that count: of the first shard in which somebody has set some.
         members: by id.
         queues: with the shards' names, by topic, shard and queue.
         retry_count: messages in its retry topics that are not consumed.
@@ -107,7 +107,7 @@ def list_groups(
     by_name: dict[str, GroupSettings] = {}
     for _, page in found:
         for each in page.items:
-            by_name.setdefault(each.consumer_group, each)
+            by_name[each.consumer_group] = settings_that_count([by_name.get(each.consumer_group, each), each])
     # The first names of all are among the first ones of their shards.
     names = sorted(by_name)
     shown = names[: choice.count_max]
@@ -155,7 +155,7 @@ def describe_group(shards: Shards[object], consumer_group: str, deadline: Deadli
         key=lambda row: (row[1].topic, row[0], row[1].queue_id),
     )
     return Group(
-        found[0][1].settings,
+        settings_that_count([facts.settings for _, facts in found]),
         _members(found),
         queues,
         sum(max(queue.lag_count, 0) for _, queue in queues if queue.topic.startswith(RETRY_PREFIX)),
@@ -186,7 +186,7 @@ def update_group(
     before = [each for _, page in answered(answers) for each in page.items]
     if not before:  # a shard that did not answer may know it
         raise_failure(answers, (), "")
-    base = before[0] if before else GroupSettings(consumer_group)
+    base = settings_that_count([*before, GroupSettings(consumer_group)])
     settings = GroupSettings(
         consumer_group,
         base.ordered if change.ordered is None else change.ordered,
@@ -262,9 +262,11 @@ def _positions_behind_ends(consumer_group: str, queues: Sequence[tuple[str, Grou
 
 def _problems(found: Sequence[tuple[str, GroupFacts]]) -> list[str]:
     problems = list(dict.fromkeys(problem for _, facts in found for problem in facts.problems))
-    different = [name for name, facts in found[1:] if facts.settings != found[0][1].settings]
+    counted = settings_that_count([facts.settings for _, facts in found])
+    different = [name for name, facts in found if facts.settings != counted]
     if different:
+        same = next(name for name, facts in found if facts.settings is counted)
         problems.append(
-            f"its settings in {', '.join(different)} differ from those in {found[0][0]}: set them with UpdateConsumerGroup"
+            f"its settings in {', '.join(different)} differ from those in {same}: set them with UpdateConsumerGroup"
         )
     return problems

@@ -12,6 +12,7 @@ from gateway.groups.asking import (
     keeper_of,
     raise_failure,
 )
+from gateway.groups.joining import ask_joined
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import Position, Reset, ResetQuestion, ResetTo
 from gateway.ports.shard import Shard
@@ -93,7 +94,7 @@ def commit_positions(
     def commit(shard: Shard[object]) -> None:
         keeper_of(shard).commit(consumer_group, by_shard[shard.broker_name], shard_deadline, begins=begins)
 
-    answers = shards.fan_out.ask(named, commit)
+    answers = ask_joined(shards, named, consumer_group, deadline, commit)
     raise_failure(list(zip(by_shard, answers, strict=True)), (), "the positions are set")
 
 
@@ -116,7 +117,12 @@ def reset_positions(
     if question.to is ResetTo.OFFSET:
         check_not_negative(question.value, "queue_offset")
         assert question.value <= QUEUE_OFFSET_MAX
-    answers = ask_all(shards, broker_name, deadline, lambda keeper, within: keeper.reset(question, within))
+    asked = [shards.named(broker_name)] if broker_name else list(shards)
+    within = deadline.for_one_of(len(asked))
+    moved = ask_joined(
+        shards, asked, question.consumer_group, deadline, lambda shard: keeper_of(shard).reset(question, within)
+    )
+    answers = list(zip([shard.broker_name for shard in asked], moved, strict=True))
     raise_failure(answers, (GroupNotFoundError, TopicNotFoundError), "" if question.dry_run else "the group was moved")
     found = answered(answers)
     if not found:

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.groups.asking import check_consumed_topic, check_users_group, keeper_of, raise_failure
+from gateway.groups.joining import ask_joined
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import LockQuestion, SendBackOutcome, SendBackQuestion
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards
 from gateway.queries.limits import check_not_empty, check_not_negative
-from store.errors import InvalidArgumentError, QueueNotFoundError
+from store.errors import InvalidArgumentError, QueueNotFoundError, StoreError
 
 SENT_BACK_COUNT_MAX = 32
 LOCKED_COUNT_MAX = 1_024
@@ -30,7 +31,13 @@ def send_back(
     _check_count(len(question.queue_offsets), SENT_BACK_COUNT_MAX, "queue_offsets")
     for queue_offset in question.queue_offsets:
         check_not_negative(queue_offset, "queue_offsets")
-    return keeper_of(shards.named(broker_name)).send_back(question, deadline)
+    shard = shards.named(broker_name)
+    (answer,) = ask_joined(
+        shards, [shard], question.consumer_group, deadline, lambda one: keeper_of(one).send_back(question, deadline)
+    )
+    if isinstance(answer, StoreError):
+        raise answer
+    return answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ outcome is the answer or the StoreError of the failure. The other calls wait, an
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -59,6 +59,7 @@ class PopQuestion:
         filter: which messages.
         max_per_message_group: in an ordered group, messages of one message group in one answer; 0: no limit.
         caller: in whose share the group counts that the poll makes.
+        known_only: the shard must know the group, and where it begins: there are others, which may know it.
     """
 
     consumer_group: str
@@ -70,6 +71,7 @@ class PopQuestion:
     filter: Filter = ALL_MESSAGES
     max_per_message_group: int = 0
     caller: str = ""
+    known_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,7 @@ class GroupSettings:
         delivery_attempts_max: the first delivery included.
         consume_enabled: False: the group gets nothing.
         broadcast: each member consumes every message, and keeps its positions itself.
+        is_set: somebody has set them in the shard that says so; else they are its defaults.
     """
 
     consumer_group: str
@@ -196,6 +199,12 @@ class GroupSettings:
     delivery_attempts_max: int = DELIVERY_ATTEMPTS_DEFAULT
     consume_enabled: bool = True
     broadcast: bool = False
+    is_set: bool = field(default=False, compare=False)
+
+
+def settings_that_count(of_shards: Sequence[GroupSettings]) -> GroupSettings:
+    """Of what shards say of one group, that of the first one in which somebody has set some; else of the first one."""
+    return next((each for each in of_shards if each.is_set), of_shards[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +263,10 @@ class Delivering(Protocol[Message_co]):
         """The shard's name."""
 
     def pop(self, question: PopQuestion, seconds: float, then: Then[Sequence[Delivery[Message_co]]]) -> None:
-        """Hand out messages; none: there is nothing now. IllegalFilterError, StoreReadOnlyError, ..."""
+        """Hand out messages; none: there is nothing now. IllegalFilterError, StoreReadOnlyError, ...
+
+        GroupNotFoundError with `known_only`: see gateway/groups/joining.py.
+        """
 
     def ack(
         self, consumer_group: str, handles: Sequence[str], seconds: float, then: Then[Sequence[AckOutcome]]
@@ -285,6 +297,9 @@ class Delivering(Protocol[Message_co]):
         self, clients: Sequence[ClientFacts], seconds: float, delivered: Sequence[str] = ()
     ) -> Sequence[GroupSettings]:
         """Say that clients live, at most 1,024, and what they have, at most 8,192 handles; the settings of their groups."""
+
+    def make_group(self, settings: GroupSettings, caller: str, seconds: float) -> None:
+        """As GroupKeeper.make, for a caller."""
 
     def end_client(self, client_id: str, consumer_group: str, seconds: float) -> None:
         """Say that a client has ended."""

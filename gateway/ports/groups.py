@@ -244,13 +244,13 @@ class GroupKeeper(Protocol):
     def commit(
         self, consumer_group: str, positions: Sequence[Position], deadline: Deadline, *, begins: bool = False
     ) -> None:
-        """Set positions, 1 to 1,024; makes the group if it is absent. With `begins` those that it has are kept."""
+        """Set positions, 1 to 1,024. With `begins` those that it has are kept. GroupNotFoundError."""
 
     def see_topics(self, deadline: Deadline) -> None:
         """Take the groups past what was deleted of topics."""
 
     def send_back(self, question: SendBackQuestion, deadline: Deadline) -> Sequence[SendBackOutcome]:
-        """Give messages to a group again, 1 to 32; makes it if it is absent. TopicNotFoundError, OffsetOutOfRangeError."""
+        """Give messages to a group again, 1 to 32. GroupNotFoundError, TopicNotFoundError, OffsetOutOfRangeError."""
 
     def lock(self, question: LockQuestion, deadline: Deadline) -> LockAnswer:
         """Lock or unlock queues, 1 to 1,024."""
@@ -260,6 +260,12 @@ class GroupKeeper(Protocol):
 
     def update(self, settings: GroupSettings, deadline: Deadline) -> None:
         """Set the settings of a group; makes it if it is absent."""
+
+    def make(self, settings: GroupSettings, deadline: Deadline) -> None:
+        """Make a group if it is absent, and give it these settings unless it has some that somebody has set.
+
+        Settings that nobody has set (`is_set`) make it with the shard's defaults.
+        """
 
     def delete(self, consumer_group: str, deadline: Deadline) -> None:
         """Forget a group; without effect when it is absent."""

@@ -8,13 +8,19 @@ another gateway is taken by its next heartbeat, and a delivery that is not repor
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic
 
 import structlog
 
-from gateway.ports.delivery import ClientFacts, Delivering, DeliveringSource, GroupSettings
+from gateway.ports.delivery import (
+    ClientFacts,
+    Delivering,
+    DeliveringSource,
+    GroupSettings,
+    settings_that_count,
+)
 from gateway.ports.shard import Message
 from services.serving.admission.kept_keys import KeptKeys
 from services.serving.admission.shares import client_of_name
@@ -34,6 +40,8 @@ KEEP_COUNT_MAX = 1_024
 KEEP_BYTES_MAX = 2 << 20
 # Deliveries that one KeepClients names: with handles of 800 bytes, beside the clients, it stays below the limit of 4 MiB.
 DELIVERED_COUNT_MAX = 2_048
+# Groups that get their settings in a shard where nobody has set some; the next heartbeat of a member goes on.
+SET_COUNT_MAX = 64
 # Deliveries that wait for it, of one shard; beyond this the oldest are forgotten, and come again after their 60 s.
 DELIVERED_WAITING_COUNT_MAX = 100_000
 # Clients that are remembered, 1 KiB each. Above it, and above its share (kept_keys.py), a caller loses the one that was silent
@@ -201,8 +209,9 @@ class Clients(Generic[Message]):
                 failure = error if failure is not None else None
         if failure is not None:
             raise failure
-        self._note_groups(answers or [GroupSettings(name)])
-        return self._groups[name][0]
+        settings = settings_that_count([*answers, GroupSettings(name)])
+        self._note_groups([settings])
+        return settings
 
     def is_ordered(self, consumer_group: str) -> bool | None:
         """Whether a group is ordered, as far as that is known."""
@@ -226,11 +235,14 @@ class Clients(Generic[Message]):
             delivered, self._delivered = self._delivered, {}
             self._expire()
         clients = list(to_keep.values())
+        said: dict[str, list[tuple[Delivering[Message], GroupSettings]]] = {}
         for shard in self._shards.all():
-            if not self._keep_in(shard, clients, list(delivered.get(shard.broker_name, ()))):
+            if not self._keep_in(shard, clients, list(delivered.get(shard.broker_name, ())), said):
                 with self._lock:  # not those that are forgotten meanwhile, while a shard is away for long
                     known = {client_id: facts for client_id, facts in to_keep.items() if client_id in self._known}
                     self._to_keep = known | self._to_keep
+        self._note_groups([settings_that_count([settings for _, settings in of_group]) for of_group in said.values()])
+        self._set_unset(said, {facts.consumer_group: facts.caller for facts in clients})
 
     def _run(self) -> None:
         while not self._stopping.wait(KEEP_SECONDS):
@@ -239,18 +251,50 @@ class Clients(Generic[Message]):
             except Exception:  # it would end the thread, and no client would live any more
                 _log.exception("delivery.keep_failed")
 
-    def _keep_in(self, shard: Delivering[Message], clients: Sequence[ClientFacts], delivered: Sequence[str]) -> bool:
+    def _set_unset(
+        self, said: Mapping[str, Sequence[tuple[Delivering[Message], GroupSettings]]], callers: Mapping[str, str]
+    ) -> None:
+        """Give a group its settings in shards where nobody has set some: they joined, or came back, after it was set."""
+        unset = [
+            (shard, counted)
+            for of_shards in said.values()
+            if (counted := settings_that_count([settings for _, settings in of_shards])).is_set
+            for shard, settings in of_shards
+            if not settings.is_set
+        ]
+        failed: set[str] = set()
+        for shard, counted in unset[:SET_COUNT_MAX]:
+            if shard.broker_name in failed:
+                continue
+            try:
+                shard.make_group(counted, callers.get(counted.consumer_group, ""), KEEP_CALL_SECONDS)
+            except StoreError as error:
+                failed.add(shard.broker_name)
+                _log.info("group.not_set", broker_name=shard.broker_name, error=error.message)
+
+    def _keep_in(
+        self,
+        shard: Delivering[Message],
+        clients: Sequence[ClientFacts],
+        delivered: Sequence[str],
+        said: dict[str, list[tuple[Delivering[Message], GroupSettings]]],
+    ) -> bool:
+        """Whether a shard was told; `said` gets the settings that it has."""
+        of_shard: dict[str, GroupSettings] = {}
         try:
             while clients or delivered:
                 count = _count_in_one_call(clients)
                 some = delivered[:DELIVERED_COUNT_MAX]
-                self._note_groups(shard.keep_clients(clients[:count], KEEP_CALL_SECONDS, some))
+                kept = shard.keep_clients(clients[:count], KEEP_CALL_SECONDS, some)
+                of_shard.update((group.consumer_group, group) for group in kept)
                 clients, delivered = clients[count:], delivered[DELIVERED_COUNT_MAX:]
         except StoreError as error:
             if isinstance(error, NOT_NOW):
                 self._put_back(shard.broker_name, delivered)
             _log.info("delivery.keep_failed", broker_name=shard.broker_name, error=error.message)
             return False
+        for name, settings in of_shard.items():
+            said.setdefault(name, []).append((shard, settings))
         return True
 
     def _put_back(self, broker_name: str, delivered: Sequence[str]) -> None:

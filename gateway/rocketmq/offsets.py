@@ -3,6 +3,7 @@
 import grpc
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from gateway.groups.joining import ask_joined
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import DeliveringSource
 from gateway.ports.shard import Boundary, FoundOffset
@@ -32,8 +33,15 @@ def update_offset(
         raise RefusedError(v2.BAD_REQUEST, f"queue {queue.id} cannot be: name one from 0 on")
     shard = delivering.named(queue.broker.name)
     deadline = Deadline.after(answer_seconds(context, QUERY_SECONDS))
-    require_queue(shards.named(shard.broker_name), topic, queue.id, deadline)
-    shard.commit_offset(group, topic, queue.id, request.offset, deadline.remaining_seconds())
+    catalog = shards.named(shard.broker_name)
+    require_queue(catalog, topic, queue.id, deadline)
+
+    def commit(_: object) -> None:
+        shard.commit_offset(group, topic, queue.id, request.offset, deadline.remaining_seconds())
+
+    (outcome,) = ask_joined(shards, [catalog], group, deadline, commit)
+    if outcome is not None:
+        raise outcome
     return v2.UpdateOffsetResponse(status=ok())
 
 

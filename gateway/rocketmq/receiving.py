@@ -7,7 +7,7 @@ service renews messages only when it has heard that their answers were sent whol
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
@@ -17,7 +17,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.delivery.polls import Poll, QueueName, not_answered
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.ports.delivery import Delivering, DeliveringSource, Delivery, PopQuestion, is_absent
+from gateway.groups.joining import Join, Joins
+from gateway.ports.delivery import Delivering, DeliveringSource, Delivery, PopQuestion, Then, is_absent
 from gateway.rocketmq.caller import Caller, consumer_of
 from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.filters import filter_of
@@ -30,7 +31,7 @@ from services.serving.admission.callers import caller_of_call
 from services.serving.admission.shares import client_of_name
 from services.serving.calls.open_work import OpenWork
 from services.serving.calls.streamed_later import Streamable
-from store.errors import InvalidArgumentError, StoreError
+from store.errors import GroupNotFoundError, InvalidArgumentError, StoreError
 
 # RocketMQ's limit of a poll: grpcClientConsumerMaxLongPollingTimeoutMillis.
 POLL_SECONDS_MAX = 20.0
@@ -90,6 +91,7 @@ class Receiving:
         clients: knows request timeouts and ordered groups.
         work: a clean stop waits for messages on their way; None: for none.
         check_topic: calls its function with None when some shard has a topic, else with the error; None: there is one shard.
+        joins: tells a shard of a group that it does not know; None: there is one shard.
         clock: that of the room.
         limits: of polls.
     """
@@ -103,8 +105,10 @@ class Receiving:
         check_topic: Callable[[str, Callable[[StoreError | None], None]], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
         limits: PollLimits = DEFAULT_LIMITS,
+        joins: Joins | None = None,
     ) -> None:
         self._shards = shards
+        self._joins = joins
         self._check_topic = check_topic
         self._limits = limits
         self.room = room
@@ -130,6 +134,21 @@ class Receiving:
         else:
             self._check_topic(topic, then)
 
+    def close(self) -> None:
+        """Tell shards of no more groups."""
+        if self._joins is not None:
+            self._joins.close()
+
+    def join(self, delivering: Delivering[Any], question: PopQuestion, unknown: StoreError, then: Then[None]) -> None:
+        """Call `then` with None when a shard knows a group that it did not know, else with the error."""
+        if self._joins is None:
+            then(unknown)
+            return
+        begins_at_end = unknown.metadata.get("beginsAtEnd") == "true"
+        self._joins.join(
+            Join(delivering.broker_name, question.consumer_group, question.topic, begins_at_end, question.caller), then
+        )
+
     def _poll(self, request: v2.ReceiveMessageRequest, call: Streamable) -> "ReceivePoll":
         caller = consumer_of(call)
         now = self.clock()
@@ -153,6 +172,7 @@ class Receiving:
             filter_of(request.filter_expression),
             1 if caller.language in ONE_PER_GROUP_LANGUAGES else 0,
             caller_of_call(call),
+            known_only=self._joins is not None and len(self._shards.all()) > 1,
         )
         delivering = self._delivering(request.message_queue.broker.name)
         # An ordered group gives an attempt again what it got before, whatever another member has found.
@@ -249,9 +269,22 @@ class ReceivePoll(Poll):
         """The caller has gone."""
         self._receiving.room.remove(self)
 
+    def _joined(self, outcome: StoreError | None) -> None:
+        """The shard knows the group now, or the error says why not."""
+        if outcome is not None:
+            self._failed(outcome)
+            return
+        question = replace(self._question, known_only=False)
+        try:
+            self._delivering.pop(question, INNER_SECONDS, self._popped)
+        except Exception as error:  # a bug, as above
+            self._popped(error if isinstance(error, StoreError) else StoreError(f"the pop failed: {error!r}"))
+
     def _popped(self, outcome: Sequence[Delivery[StoredMessage]] | StoreError) -> None:
         room = self._receiving.room
-        if isinstance(outcome, StoreError) and is_absent(outcome):
+        if isinstance(outcome, GroupNotFoundError):
+            self._receiving.join(self._delivering, self._question, outcome, self._joined)
+        elif isinstance(outcome, StoreError) and is_absent(outcome):
             self._receiving.check_absent(outcome, self._question.topic, self._failed)
         elif isinstance(outcome, StoreError):
             self._failed(outcome)

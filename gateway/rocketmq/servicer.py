@@ -10,6 +10,7 @@ from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
 from gateway.appends.forwarder import AppendForwarder
 from gateway.delivery.waiting_room import WaitingRoom
+from gateway.groups.joining import Joins
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import ClientFacts, DeliveringSource
 from gateway.ports.shards import Shards, ShardsSource
@@ -102,7 +103,10 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         self._clients = clients
         self.types = types or TopicTypes(shards)
         self.pulling = Pulling(delivering, room, self.types.source)
-        self.receiving = Receiving(delivering, room, clients, work, self.pulling.check_topic, limits=limits)
+        joins = Joins(self.types.source)
+        self.receiving = Receiving(
+            delivering, room, clients, work, self.pulling.check_topic, limits=limits, joins=joins
+        )
         self.acknowledging = Acknowledging(delivering, clients)
         self.waiting = waiting or Waiting.none()
         self.ending = Ending(self.waiting.endings)

@@ -351,6 +351,10 @@ class GuardedGroups:
         """See the port."""
         self._guard.call(self._groups.update, settings, deadline)
 
+    def make(self, settings: GroupSettings, deadline: Deadline) -> None:
+        """See the port."""
+        self._guard.call(self._groups.make, settings, deadline)
+
     def delete(self, consumer_group: str, deadline: Deadline) -> None:
         """See the port."""
         self._guard.call(self._groups.delete, consumer_group, deadline)

@@ -90,6 +90,7 @@ class RemoteDelivering:
             attempt_id=question.attempt_id,
             filter=filter_of(question.filter),
             max_per_message_group=question.max_per_message_group,
+            known_only=question.known_only,
             caller=question.caller,
         )
         if question.invisible_millis is not None:
@@ -154,7 +155,9 @@ class RemoteDelivering:
         """See the port."""
         offset = pb.QueueOffset(topic=topic, queue_id=queue_id, queue_offset=queue_offset)
         self._client.commit_offsets(
-            pb.CommitOffsetsRequest(consumer_group=consumer_group, offsets=[offset], caller=caller_here()),
+            pb.CommitOffsetsRequest(
+                consumer_group=consumer_group, offsets=[offset], known_only=True, caller=caller_here()
+            ),
             timeout_seconds=seconds,
         )
 
@@ -174,6 +177,11 @@ class RemoteDelivering:
         request = pb.KeepClientsRequest(clients=map(_client, clients), delivered_receipt_handles=delivered)
         answer = self._client.keep_clients(request, timeout_seconds=seconds)
         return [settings_of(group) for group in answer.groups]
+
+    def make_group(self, settings: GroupSettings, caller: str, seconds: float) -> None:
+        """See the port."""
+        request = pb.UpdateGroupRequest(settings=settings_to(settings), if_unset=True, caller=caller)
+        self._client.update_group(request, timeout_seconds=seconds)
 
     def end_client(self, client_id: str, consumer_group: str, seconds: float) -> None:
         """See the port."""
@@ -230,6 +238,19 @@ def settings_of(group: pb.GroupSettings) -> GroupSettings:
         group.delivery_attempts_max or DELIVERY_ATTEMPTS_DEFAULT,
         group.consume_enabled,
         group.broadcast,
+        group.is_set,
+    )
+
+
+def settings_to(settings: GroupSettings) -> pb.GroupSettings:
+    """The settings of a group, for a request."""
+    return pb.GroupSettings(
+        consumer_group=settings.consumer_group,
+        ordered=settings.ordered,
+        delivery_attempts_max=settings.delivery_attempts_max,
+        consume_enabled=settings.consume_enabled,
+        broadcast=settings.broadcast,
+        is_set=settings.is_set,
     )
 
 

@@ -22,7 +22,7 @@ from gateway.ports.groups import (
     Track,
     TrackState,
 )
-from gateway.shards.remote_delivery import settings_of
+from gateway.shards.remote_delivery import settings_of, settings_to
 from gateway.shards.remote_services import optional_millis
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
@@ -86,7 +86,7 @@ class RemoteGroups:
         ]
         self._client.commit_offsets(
             pb.CommitOffsetsRequest(
-                consumer_group=consumer_group, offsets=offsets, begins=begins, caller=caller_here()
+                consumer_group=consumer_group, offsets=offsets, begins=begins, known_only=True, caller=caller_here()
             ),
             timeout_seconds=deadline.remaining_seconds(),
         )
@@ -105,6 +105,7 @@ class RemoteGroups:
             queue_id=question.queue_id,
             queue_offsets=question.queue_offsets,
             delay_level=question.delay_level,
+            known_only=True,
             caller=caller_here(),
         )
         answer = self._client.send_back(request, timeout_seconds=deadline.remaining_seconds())
@@ -135,6 +136,7 @@ class RemoteGroups:
             topic=question.topic,
             queue_id=question.queue_id,
             dry_run=question.dry_run,
+            known_only=True,
             caller=caller_here(),
         )
         match question.to:
@@ -154,16 +156,14 @@ class RemoteGroups:
     @port_call("consumer.update-group")
     def update(self, settings: GroupSettings, deadline: Deadline) -> None:
         """See the port."""
-        wanted = pb.GroupSettings(
-            consumer_group=settings.consumer_group,
-            ordered=settings.ordered,
-            delivery_attempts_max=settings.delivery_attempts_max,
-            consume_enabled=settings.consume_enabled,
-            broadcast=settings.broadcast,
-        )
-        self._client.update_group(
-            pb.UpdateGroupRequest(settings=wanted, caller=caller_here()), timeout_seconds=deadline.remaining_seconds()
-        )
+        request = pb.UpdateGroupRequest(settings=settings_to(settings), caller=caller_here())
+        self._client.update_group(request, timeout_seconds=deadline.remaining_seconds())
+
+    @port_call("consumer.make-group")
+    def make(self, settings: GroupSettings, deadline: Deadline) -> None:
+        """See the port."""
+        request = pb.UpdateGroupRequest(settings=settings_to(settings), if_unset=True, caller=caller_here())
+        self._client.update_group(request, timeout_seconds=deadline.remaining_seconds())
 
     @port_call("consumer.delete-group")
     def delete(self, consumer_group: str, deadline: Deadline) -> None:

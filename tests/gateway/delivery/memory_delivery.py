@@ -17,6 +17,7 @@ from gateway.ports.delivery import (
 from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import millis_to_timestamp
 from store.errors import (
+    GroupNotFoundError,
     IllegalFilterError,
     InvalidReceiptHandleError,
     ReceiptHandleNotFoundError,
@@ -38,6 +39,7 @@ class MemoryDelivering:
         ended: the clients that have ended.
         is_down: every call fails.
         deleted: topics that there are no more.
+        begun: the groups that have begun, where they begin at the end; None: all have.
         seen_offset: what pulls have seen of the log (bytes); None: they do not say.
     """
 
@@ -57,6 +59,7 @@ class MemoryDelivering:
         self.dead = []
         self.is_down = False
         self.deleted = set()
+        self.begun = None
         self.seen_offset = None
         self.held = None
         self._numbers = 0
@@ -120,6 +123,8 @@ class MemoryDelivering:
                     outcome = ServiceUnavailableError("down")
                 elif question.topic in self.deleted:
                     outcome = TopicNotFoundError("deleted", isAbsent="true")
+                elif self.begun is not None and question.known_only and question.consumer_group not in self.begun:
+                    outcome = GroupNotFoundError("unknown", beginsAtEnd="true")
                 else:
                     outcome = self._popped(question)
             then(outcome)
@@ -192,6 +197,11 @@ class MemoryDelivering:
         self.confirmed += delivered
         names = dict.fromkeys(client.consumer_group for client in clients)
         return [self.groups.get(name, GroupSettings(name)) for name in names]
+
+    def make_group(self, settings, caller, seconds):
+        if self.is_down:
+            raise ServiceUnavailableError("down")
+        self.groups[settings.consumer_group] = settings
 
     def end_client(self, client_id, consumer_group, seconds):
         self.ended.append((client_id, consumer_group))

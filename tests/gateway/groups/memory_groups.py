@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from gateway.ports.delivery import GroupSettings
 from gateway.ports.groups import GroupFacts, GroupPage, GroupQueue, LockAnswer, Position, Reset, SendBackOutcome
 from gateway.ports.shard import Shard
 from store.errors import GroupNotFoundError, TopicNotFoundError
@@ -77,7 +76,7 @@ class MemoryGroups:
         ]
 
     def commit(self, consumer_group, positions, deadline, *, begins=False):
-        self._check()
+        self._known(consumer_group)
         for each in positions:
             key = consumer_group, each.topic, each.queue_id
             if not begins or key not in self.held:
@@ -88,7 +87,7 @@ class MemoryGroups:
         self.topic_looks += 1
 
     def send_back(self, question, deadline):
-        self._check()
+        self._known(question.consumer_group)
         self.sent_back.append(question)
         return [SendBackOutcome.OK if at < 10 else SendBackOutcome.REMOVED for at in question.queue_offsets]
 
@@ -111,14 +110,20 @@ class MemoryGroups:
             raise TopicNotFoundError("no topic")
         before = self.held.get(key)
         if not question.dry_run:
+            self._known(question.consumer_group)
             self.resets.append(question)
-            self.groups.setdefault(question.consumer_group, GroupSettings(question.consumer_group))
             self.held[key] = question.value
         return [Reset(0, before, question.value)]
 
     def update(self, settings, deadline):
         self._check()
-        self.groups[settings.consumer_group] = settings
+        self.groups[settings.consumer_group] = replace(settings, is_set=True)
+
+    def make(self, settings, deadline):
+        self._check()
+        known = self.groups.get(settings.consumer_group)
+        if known is None or (settings.is_set and not known.is_set):
+            self.groups[settings.consumer_group] = settings
 
     def delete(self, consumer_group, deadline):
         self._check()

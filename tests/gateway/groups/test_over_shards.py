@@ -366,3 +366,15 @@ def test_clients_consumed_for_a_group_of_the_brokers_own_and_changed_it(shards, 
         [],
     )
     assert get_positions(shards, group, "", deadline), "what a broker left there can still be seen"
+
+
+def test_settings_that_somebody_has_set_count_before_the_defaults_of_the_first_shard(shards, near, far, deadline):
+    far.groups["g"] = GroupSettings("g", delivery_attempts_max=3, consume_enabled=False, is_set=True)
+
+    listed = {each.consumer_group: each for each in list_groups(shards, TOKENS, GroupChoice(0), "", deadline).groups}
+    group = describe_group(shards, "g", deadline)
+    changed = update_group(shards, "g", SettingsChange(ordered=True), deadline)
+
+    assert listed["g"] == group.settings == GroupSettings("g", delivery_attempts_max=3, consume_enabled=False)
+    assert group.problems == ["its settings in near differ from those in far: set them with UpdateConsumerGroup"]
+    assert changed == GroupSettings("g", True, 3, consume_enabled=False)

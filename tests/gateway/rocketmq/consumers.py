@@ -1,6 +1,7 @@
 """A gateway whose shards deliver from memory, and the calls of a consumer."""
 
 import contextlib
+import dataclasses
 import threading
 from functools import partial
 
@@ -119,8 +120,8 @@ def memory(records):
 
 
 @contextlib.contextmanager
-def serving(*shards, records=(), guard=None, scheduling=(), limits=DEFAULT_LIMITS):
-    """A gateway in front of shards that deliver from memory (MemoryDelivering, MemoryScheduling)."""
+def serving(*shards, records=(), guard=None, scheduling=(), limits=DEFAULT_LIMITS, keepers=None):
+    """A gateway in front of shards that deliver from memory (MemoryDelivering, MemoryScheduling; MemoryGroups by shard)."""
     fan_out = FanOut(2)
     timers = Timers()
     room = WaitingRoom(timers)
@@ -129,7 +130,13 @@ def serving(*shards, records=(), guard=None, scheduling=(), limits=DEFAULT_LIMIT
     producers = Producers()
     scheduled = SchedulingShards(producers, "gateway-1")
     keeping = ProducerKeeping(producers, scheduled, "gateway-1")
-    memories = Shards([memory(records).shard(shard.broker_name) for shard in shards], fan_out)
+    memories = Shards(
+        [
+            dataclasses.replace(memory(records).shard(shard.broker_name), groups=(keepers or {}).get(shard.broker_name))
+            for shard in shards
+        ],
+        fan_out,
+    )
     server = ServiceServer("gateway", GatewaySettings(address="127.0.0.1:0", worker_count=WORKER_COUNT))
     if guard is not None:
         server.guard_calls(guard)
@@ -161,6 +168,7 @@ def serving(*shards, records=(), guard=None, scheduling=(), limits=DEFAULT_LIMIT
         finally:
             server.stop()
             ended.join()
+            servicer.receiving.close()
             clients.close()
             delivering.close()
             keeping.close()

@@ -7,7 +7,7 @@ import pytest
 from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.ports.delivery import ClientFacts, Filter, FilterKind
+from gateway.ports.delivery import ClientFacts, Filter, FilterKind, GroupSettings
 from gateway.rocketmq import clients as clients_module
 from gateway.rocketmq.clients import DELIVERED_COUNT_MAX, DELIVERED_WAITING_COUNT_MAX, KEEP_BYTES_MAX, Clients
 from store.errors import NotLeaderError, ResourceBusyError, StoreReadOnlyError, StoreRecoveringError
@@ -169,3 +169,40 @@ def test_a_caller_that_invents_clients_loses_its_own_and_the_others_stay_known(s
         clients.beat(replace(consumer(f"c{number}"), caller="identity:attacker"))
     assert clients.known("victim").facts.subscriptions
     assert [clients.known(f"c{number}") is not None for number in (489, 490, 499)] == [False, True, True]
+
+
+SET = GroupSettings("g", delivery_attempts_max=3, consume_enabled=False, is_set=True)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_heartbeat_brings_a_group_its_settings_in_a_shard_where_nobody_has_set_them(shards, clients, at):
+    shards[at].groups["g"] = SET
+    clients.settle(ClientFacts("c", "g"), 3.0)
+    clients.keep()
+    assert [shard.groups["g"] for shard in shards] == [SET, SET]
+    assert clients.group(ClientFacts("c", "g")) == SET
+
+
+def test_settings_that_two_shards_have_are_left_as_they_are(shards, clients):
+    others = GroupSettings("g", delivery_attempts_max=5, is_set=True)
+    shards[0].groups["g"], shards[1].groups["g"] = SET, others
+    clients.settle(ClientFacts("c", "g"), 3.0)
+    clients.keep()
+    assert [shard.groups["g"] for shard in shards] == [SET, others]
+
+
+def test_the_settings_that_somebody_has_set_count_in_whatever_shard(shards, clients):
+    shards[0].groups["g"] = SET
+    assert clients.group(ClientFacts("c", "g")) == SET
+
+
+def test_a_shard_that_takes_no_settings_gets_them_with_a_later_heartbeat(shards, clients):
+    shards[0].groups["g"] = SET
+    make, shards[1].make_group = shards[1].make_group, lambda *_: (_ for _ in ()).throw(ResourceBusyError("full"))
+    clients.settle(ClientFacts("c", "g"), 3.0)
+    clients.keep()
+    assert "g" not in shards[1].groups
+    shards[1].make_group = make
+    clients.beat(ClientFacts("c", "g"))
+    clients.keep()
+    assert shards[1].groups["g"] == SET

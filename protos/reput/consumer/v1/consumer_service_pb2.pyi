@@ -55,7 +55,7 @@ class Filter(_message.Message):
     def __init__(self, tags: _Optional[str] = ..., sql: _Optional[str] = ...) -> None: ...
 
 class PopMessagesRequest(_message.Message):
-    __slots__ = ("consumer_group", "topic", "queue_id", "max_messages", "invisible_duration", "client_id", "attempt_id", "filter", "max_per_message_group", "caller")
+    __slots__ = ("consumer_group", "topic", "queue_id", "max_messages", "invisible_duration", "client_id", "attempt_id", "filter", "max_per_message_group", "known_only", "caller")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +65,7 @@ class PopMessagesRequest(_message.Message):
     ATTEMPT_ID_FIELD_NUMBER: _ClassVar[int]
     FILTER_FIELD_NUMBER: _ClassVar[int]
     MAX_PER_MESSAGE_GROUP_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_ONLY_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     topic: str
@@ -75,8 +76,9 @@ class PopMessagesRequest(_message.Message):
     attempt_id: str
     filter: Filter
     max_per_message_group: int
+    known_only: bool
     caller: str
-    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., max_messages: _Optional[int] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., max_per_message_group: _Optional[int] = ..., caller: _Optional[str] = ...) -> None: ...
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., max_messages: _Optional[int] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., max_per_message_group: _Optional[int] = ..., known_only: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class Delivery(_message.Message):
     __slots__ = ("message", "receipt_handle", "delivery_attempt", "invisible_until")
@@ -197,20 +199,22 @@ class PullMessagesResponse(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., status: _Optional[_Union[PullStatus, str]] = ..., shown_as: _Optional[str] = ..., is_whole: _Optional[bool] = ..., records: _Optional[_Iterable[bytes]] = ..., seen_offset: _Optional[int] = ...) -> None: ...
 
 class SendBackMessagesRequest(_message.Message):
-    __slots__ = ("consumer_group", "topic", "queue_id", "queue_offsets", "delay_level", "caller")
+    __slots__ = ("consumer_group", "topic", "queue_id", "queue_offsets", "delay_level", "known_only", "caller")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     DELAY_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_ONLY_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     topic: str
     queue_id: int
     queue_offsets: _containers.RepeatedScalarFieldContainer[int]
     delay_level: int
+    known_only: bool
     caller: str
-    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offsets: _Optional[_Iterable[int]] = ..., delay_level: _Optional[int] = ..., caller: _Optional[str] = ...) -> None: ...
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offsets: _Optional[_Iterable[int]] = ..., delay_level: _Optional[int] = ..., known_only: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class SendBackMessagesResponse(_message.Message):
     __slots__ = ("outcomes",)
@@ -271,16 +275,18 @@ class QueueOffset(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ...) -> None: ...
 
 class CommitOffsetsRequest(_message.Message):
-    __slots__ = ("consumer_group", "offsets", "begins", "caller")
+    __slots__ = ("consumer_group", "offsets", "begins", "known_only", "caller")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     BEGINS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_ONLY_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     offsets: _containers.RepeatedCompositeFieldContainer[QueueOffset]
     begins: bool
+    known_only: bool
     caller: str
-    def __init__(self, consumer_group: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ..., begins: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
+    def __init__(self, consumer_group: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ..., begins: _Optional[bool] = ..., known_only: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class CommitOffsetsResponse(_message.Message):
     __slots__ = ()
@@ -301,7 +307,7 @@ class GetOffsetsResponse(_message.Message):
     def __init__(self, offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ...) -> None: ...
 
 class ResetOffsetsRequest(_message.Message):
-    __slots__ = ("consumer_group", "topic", "earliest", "latest", "time", "queue_offset", "queue_id", "dry_run", "caller")
+    __slots__ = ("consumer_group", "topic", "earliest", "latest", "time", "queue_offset", "queue_id", "dry_run", "known_only", "caller")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_FIELD_NUMBER: _ClassVar[int]
@@ -310,6 +316,7 @@ class ResetOffsetsRequest(_message.Message):
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_ONLY_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     topic: str
@@ -319,8 +326,9 @@ class ResetOffsetsRequest(_message.Message):
     queue_offset: int
     queue_id: int
     dry_run: bool
+    known_only: bool
     caller: str
-    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., queue_offset: _Optional[int] = ..., queue_id: _Optional[int] = ..., dry_run: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., queue_offset: _Optional[int] = ..., queue_id: _Optional[int] = ..., dry_run: _Optional[bool] = ..., known_only: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class ResetOffsetsResponse(_message.Message):
     __slots__ = ("resets",)
@@ -414,18 +422,20 @@ class GroupTopic(_message.Message):
     def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
 
 class GroupSettings(_message.Message):
-    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_enabled", "broadcast")
+    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_enabled", "broadcast", "is_set")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     ORDERED_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
     CONSUME_ENABLED_FIELD_NUMBER: _ClassVar[int]
     BROADCAST_FIELD_NUMBER: _ClassVar[int]
+    IS_SET_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     ordered: bool
     delivery_attempts_max: int
     consume_enabled: bool
     broadcast: bool
-    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_enabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ...) -> None: ...
+    is_set: bool
+    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_enabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ..., is_set: _Optional[bool] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
     __slots__ = ("topic", "page_size", "after", "name_contains", "consumer_group")
@@ -492,12 +502,14 @@ class GetGroupResponse(_message.Message):
     def __init__(self, settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[Client, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[GroupQueue, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class UpdateGroupRequest(_message.Message):
-    __slots__ = ("settings", "caller")
+    __slots__ = ("settings", "if_unset", "caller")
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    IF_UNSET_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     settings: GroupSettings
+    if_unset: bool
     caller: str
-    def __init__(self, settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., caller: _Optional[str] = ...) -> None: ...
+    def __init__(self, settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., if_unset: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class UpdateGroupResponse(_message.Message):
     __slots__ = ()

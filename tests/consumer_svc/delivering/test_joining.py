@@ -1,0 +1,94 @@
+"""What a shard says of a group that it has to be told of: `known_only`, and settings that nobody has set."""
+
+from collections.abc import Callable
+
+import pytest
+
+from consumer_svc.delivering.picks import PopAsk
+from consumer_svc.state.group_states import GroupSettings
+from consumer_svc.state.queue_state import QueueRef
+from store.errors import GroupDisabledError, GroupNotFoundError
+from tests.consumer_svc.memory_log import LogLife, MemoryLog
+
+ASK = PopAsk("g", "t", known_only=True)
+Begin = Callable[..., LogLife]
+
+
+def bodies(life: LogLife, wanted: PopAsk = ASK) -> list[bytes]:
+    """What a pop hands out."""
+    return [one.message.body for one in life.pops.pop(wanted)]
+
+
+def refused(life: LogLife, wanted: PopAsk = ASK) -> str:
+    """What a refusal says of where groups begin."""
+    with pytest.raises(GroupNotFoundError) as caught:
+        life.pops.pop(wanted)
+    return str(caught.value.metadata["beginsAtEnd"])
+
+
+def test_a_pop_of_a_group_that_is_not_known_is_refused_before_it_gets_a_message(log: MemoryLog, life: LogLife) -> None:
+    log.send("t", b"m")
+    assert refused(life) == "false"
+    assert not life.states.groups
+    life.groups.update(GroupSettings("g"), if_unset=True)
+    assert bodies(life) == [b"m"]
+
+
+def test_a_pop_that_finds_nothing_needs_no_group(life: LogLife, log: MemoryLog) -> None:
+    log.configure("t")
+    assert bodies(life) == []
+    assert not life.states.groups
+
+
+def test_a_pop_where_groups_begin_at_the_end_is_refused_until_it_has_begun(log: MemoryLog, begin: Begin) -> None:
+    life = begin(begins_at_end=True)
+    log.send("t", b"before")
+    assert refused(life) == "true"
+    life.groups.update(GroupSettings("g"), if_unset=True)
+    assert refused(life) == "true", "it is known, and has not begun in the topic"
+    life.pulls.commit("g", [("t", 0, 0)], begins=True, known_only=True)
+    assert bodies(life) == [b"before"]
+    assert refused(life, PopAsk("g", "u", known_only=True)) == "true"
+
+
+def test_retry_topics_have_no_beginning_of_their_own(log: MemoryLog, begin: Begin) -> None:
+    life = begin(begins_at_end=True)
+    log.send("%DLQ%g", b"dead")
+    life.groups.update(GroupSettings("g"), if_unset=True)
+    assert bodies(life, PopAsk("g", "%DLQ%g", known_only=True)) == [b"dead"]
+
+
+CALLS: dict[str, Callable[[LogLife], object]] = {
+    "commit": lambda life: life.pulls.commit("g", [("t", 0, 0)], known_only=True),
+    "reset": lambda life: life.pulls.reset("g", "t", {0: 0}, dry_run=False, known_only=True),
+    "send back": lambda life: life.send_backs.send_back(QueueRef("g", "t", 0), [0], 1, known_only=True),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_no_call_makes_a_group_that_must_be_known(log: MemoryLog, life: LogLife, call: str) -> None:
+    log.send("t", b"m")
+    with pytest.raises(GroupNotFoundError):
+        CALLS[call](life)
+    assert not life.states.groups
+    life.groups.update(GroupSettings("g"), if_unset=True)
+    CALLS[call](life)
+
+
+SET = GroupSettings("g", delivery_attempts_max=3, consume_enabled=False)
+
+
+def test_settings_that_follow_replace_defaults_and_never_what_somebody_has_set(log: MemoryLog, life: LogLife) -> None:
+    log.send("t", b"m")
+    life.pulls.commit("g", [("t", 0, 0)])
+    assert not life.groups.settings("g").is_set
+    life.groups.update(SET, if_unset=True)
+    assert life.groups.settings("g").is_set
+    assert life.states.groups["g"].settings == SET
+    for other in (GroupSettings("g"), GroupSettings("g", delivery_attempts_max=9)):
+        life.groups.update(other, if_unset=True)
+        assert life.states.groups["g"].settings == SET
+    with pytest.raises(GroupDisabledError):
+        bodies(life)
+    life.groups.update(GroupSettings("g", delivery_attempts_max=9))
+    assert bodies(life) == [b"m"]

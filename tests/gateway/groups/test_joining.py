@@ -1,0 +1,290 @@
+"""A shard that does not know a group is told its settings and where it began, by shards in memory."""
+
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+
+from gateway.groups.joining import SETTLE_SECONDS, Join, Joins, ask_joined, begin_later, join
+from gateway.groups.positions import commit_positions, reset_positions
+from gateway.groups.pulling import send_back
+from gateway.ports.delivery import GroupSettings
+from gateway.ports.groups import Position, ResetQuestion, ResetTo, SendBackQuestion
+from gateway.ports.shard import QueueRange
+from gateway.ports.shards import Shards
+from store.errors import GroupDisabledError, ServiceUnavailableError
+from tests.gateway.groups.memory_groups import MemoryGroups
+from tests.gateway.memory_shard import MemoryShard
+
+AWAY = ServiceUnavailableError("it is away")
+WAIT_SECONDS = 20
+
+
+@dataclass
+class Queues(MemoryShard):
+    """A shard whose queues are numbers.
+
+    Attributes:
+        ranges: first and last position of each queue, by topic and queue.
+    """
+
+    ranges: dict = field(default_factory=dict)
+
+    def list_queues(self, topic, deadline):
+        self._called("list_queues", deadline)
+        return [QueueRange(*key, *ends) for key, ends in sorted(self.ranges.items()) if topic in (None, key[0])]
+
+
+class InOrder:
+    """A FanOut that asks one after the other."""
+
+    def ask(self, items, call):
+        answers = []
+        for item in items:
+            try:
+                answers.append(call(item))
+            except Exception as error:
+                answers.append(error)
+        return answers
+
+
+def groups_with(**ends):
+    """A shard with these ends of the queues of topic T; `q0=5` is queue 0."""
+    return MemoryGroups(Queues([], ranges={("T", int(name[1:])): (0, end) for name, end in ends.items()}))
+
+
+@pytest.fixture
+def near():
+    return groups_with(q0=5, q1=7)
+
+
+@pytest.fixture
+def far():
+    return groups_with(q0=3)
+
+
+@pytest.fixture
+def shards(near, far):
+    return Shards([near.shard("near"), far.shard("far")], InOrder())
+
+
+def of(broker_name, *, begins_at_end=True):
+    return Join(broker_name, "g", "T", begins_at_end, "peer")
+
+
+def positions(groups):
+    return {(topic, queue): at for (_, topic, queue), at in groups.held.items()}
+
+
+def test_a_new_group_begins_at_the_end_of_every_shard_at_once(shards, near, far):
+    assert join(shards, of("near"))
+    assert positions(near) == {("T", 0): 5, ("T", 1): 7}
+    assert positions(far) == {("T", 0): 3}
+
+
+def test_a_group_begins_at_the_first_message_of_a_shard_that_joined_later(near, far):
+    alone = Shards([near.shard("near")], InOrder())
+    assert join(alone, of("near"))
+    both = Shards([near.shard("near"), far.shard("far")], InOrder())
+    far.memory.ranges["T", 1] = (2, 9)
+
+    assert not join(both, of("far")), "it has begun in the other shard"
+    begin_later(both, of("far"))
+    assert positions(far) == {("T", 0): 0}, "a later queue begins at its first message by itself"
+    assert positions(near) == {("T", 0): 5, ("T", 1): 7}
+
+
+def test_a_shard_that_was_restored_empty_begins_at_its_first_message_again(shards, near, far):
+    assert join(shards, of("near"))
+    far.groups, far.held = {}, {}
+    assert not join(shards, of("far"))
+    begin_later(shards, of("far"))
+    assert positions(far) == {("T", 0): 0}
+
+
+def test_nothing_begins_while_a_shard_does_not_answer_that_may_know_where_the_group_began(shards, near, far):
+    far.failure = AWAY
+    with pytest.raises(ServiceUnavailableError, match="because shard far does not answer"):
+        join(shards, of("near"))
+    assert positions(near) == {}
+    far.failure = None
+    assert join(shards, of("near"))
+    assert positions(near) == {("T", 0): 5, ("T", 1): 7}
+
+
+def test_a_shard_that_is_away_changes_nothing_where_another_one_says_that_the_group_has_begun(near, far):
+    third = groups_with(q0=9)
+    shards = Shards([near.shard("near"), far.shard("far"), third.shard("third")], InOrder())
+    near.groups["g"] = GroupSettings("g")
+    near.held["g", "T", 0] = 1
+    third.failure = AWAY
+    assert not join(shards, of("far"))
+
+
+def test_what_comes_while_the_shards_are_asked_is_not_skipped(shards, near, far):
+    ask = far.positions
+
+    def slow(*arguments):
+        near.memory.ranges["T", 0] = (0, 50)
+        far.memory.ranges["T", 0] = (0, 30)
+        return ask(*arguments)
+
+    far.positions = slow
+    assert join(shards, of("near"))
+    assert (near.held["g", "T", 0], far.held["g", "T", 0]) == (5, 3)
+
+
+def test_two_gateways_that_begin_a_group_in_two_shards_at_once_set_its_ends(shards, near, far):
+    """The second one looks when the first one has set half of the ends."""
+    seen = []
+    commit = near.commit
+
+    def commit_and_let_the_other_look(*arguments, **named):
+        commit(*arguments, **named)
+        near.commit = commit
+        seen.append(join(shards, of("far")))
+
+    near.commit = commit_and_let_the_other_look
+    assert join(shards, of("near"))
+    assert seen == [False]
+    begin_later(shards, of("far"))
+    assert positions(far) == {("T", 0): 3}, "its pause has let the first one end"
+
+
+def test_two_gateways_that_both_saw_no_beginning_keep_the_first_ends(shards, near, far):
+    make, seen = near.make, []
+
+    def make_and_let_the_other_begin(*arguments):
+        make(*arguments)
+        if not seen:
+            seen.append(None)
+            seen.append(join(shards, of("far")))
+            near.memory.ranges["T", 0] = (0, 99)
+
+    near.make = make_and_let_the_other_begin
+    assert join(shards, of("near"))
+    assert (positions(near), positions(far)) == ({("T", 0): 5, ("T", 1): 7}, {("T", 0): 3})
+
+
+def test_a_group_that_begins_at_first_messages_is_only_made(shards, near, far):
+    assert join(shards, of("far", begins_at_end=False))
+    assert (far.held, list(far.groups), list(near.groups)) == ({}, ["g"], [])
+
+
+def test_a_topic_without_messages_is_begun_where_it_is_asked_for(near, far):
+    shards = Shards([near.shard("near"), far.shard("far")], InOrder())
+    assert join(shards, Join("far", "g", "new", True))
+    assert (positions(near), positions(far)) == ({}, {("new", 0): 0})
+
+
+SET = GroupSettings("g", delivery_attempts_max=3, consume_enabled=False, is_set=True)
+
+
+@pytest.mark.parametrize("begins_at_end", [False, True])
+def test_a_shard_gets_the_settings_that_somebody_has_set_in_another(shards, near, far, begins_at_end):
+    near.groups["g"] = GroupSettings("g")  # the first shard has only the defaults
+    far.groups["g"] = SET
+    join(shards, of("near", begins_at_end=begins_at_end))
+    assert near.groups["g"] == SET
+
+
+def test_a_shard_keeps_the_settings_that_somebody_has_set_in_it(shards, near, far):
+    near.groups["g"] = GroupSettings("g", delivery_attempts_max=9, is_set=True)
+    far.groups["g"] = SET
+    join(shards, of("near", begins_at_end=False))
+    assert near.groups["g"].delivery_attempts_max == 9
+
+
+def commit_there(shards, deadline):
+    commit_positions(shards, "g", [("far", Position("T", 0, 2))], deadline)
+
+
+def reset_there(shards, deadline):
+    reset_positions(shards, ResetQuestion("g", "T", ResetTo.OFFSET, 2), "far", deadline)
+
+
+def send_back_there(shards, deadline):
+    send_back(shards, SendBackQuestion("g", "T", 0, (1,)), "far", deadline)
+
+
+@pytest.mark.parametrize("call", [commit_there, reset_there, send_back_there])
+def test_every_call_that_makes_a_group_in_a_shard_brings_its_settings(shards, near, far, deadline, call):
+    near.groups["g"] = SET
+    far.held["other", "T", 0] = 0
+    call(shards, deadline)
+    assert far.groups["g"] == SET
+
+
+def test_a_call_for_several_shards_makes_the_group_where_it_is_unknown(shards, near, far, deadline):
+    near.groups["g"] = SET
+    both = list(shards)
+
+    def call(shard):
+        shard.groups.commit("g", [Position("T", 0, 1)], deadline)
+        return shard.broker_name
+
+    assert ask_joined(shards, both, "g", deadline, call) == ["near", "far"]
+    assert far.groups["g"] == SET
+
+
+def test_an_error_behind_the_join_is_the_answer(shards, near, deadline):
+    def call(shard):
+        shard.groups.positions("g", "T", deadline)
+        raise GroupDisabledError("no")
+
+    (answer,) = ask_joined(shards, [shards.named("near")], "g", deadline, call)
+    assert isinstance(answer, GroupDisabledError)
+
+
+class Told:
+    """What polls are told."""
+
+    def __init__(self):
+        self.outcomes = []
+        self.ended = threading.Event()
+
+    def __call__(self, outcome):
+        self.outcomes.append(outcome)
+        self.ended.set()
+
+
+def test_polls_of_many_groups_cost_a_shard_that_joined_later_one_pause(shards, near, far):
+    pauses, polls = [], {name: [Told(), Told()] for name in ("a", "b", "c")}
+    released = threading.Event()
+    ask = far.memory.list_queues
+
+    def slow(*arguments):
+        released.wait(WAIT_SECONDS)
+        return ask(*arguments)
+
+    far.memory.list_queues = slow
+    joins = Joins(shards, pauses.append)
+    first = Told()
+    joins.join(Join("far", "z", "T", True), first)
+    for name, tolds in polls.items():
+        near.groups[name] = GroupSettings(name)
+        near.held[name, "T", 0] = 1
+        for told in tolds:
+            joins.join(Join("far", name, "T", True), told)
+    released.set()
+    for told in (first, *(told for tolds in polls.values() for told in tolds)):
+        assert told.ended.wait(WAIT_SECONDS)
+        assert told.outcomes == [None]
+    assert pauses == [SETTLE_SECONDS]
+    assert [far.held[name, "T", 0] for name in polls] == [0, 0, 0]
+
+
+def test_a_poll_hears_why_a_shard_could_not_be_told(shards, near, far):
+    joins, told = Joins(shards, lambda _: None), Told()
+    far.failure = AWAY
+    joins.join(of("near"), told)
+    assert told.ended.wait(WAIT_SECONDS)
+    assert [type(outcome) for outcome in told.outcomes] == [ServiceUnavailableError]
+
+
+def test_a_gateway_that_ends_tells_shards_of_no_more_groups(shards, near):
+    joins, told = Joins(shards, lambda _: None), Told()
+    joins.close()
+    joins.join(of("near"), told)
+    assert [type(outcome) for outcome in told.outcomes] == [ServiceUnavailableError]
+    assert near.held == {}
