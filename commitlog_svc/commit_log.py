@@ -17,7 +17,7 @@ and never flushes again; reading continues.
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,7 +56,7 @@ from commitlog_svc.retention.disk_space import DiskSpace
 from commitlog_svc.retention.retention import Retention
 from commitlog_svc.timer_log_files import TimerLogFiles
 from store.errors import DiskFullError, StoreError, StoreRecoveringError
-from store.features.table import closed_topics, held_topics
+from store.features.table import BATCH_QUEUES, FoundFeature, closed_topics, held_topics, with_batch_topics
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.owners_files import OwnersFiles
@@ -76,6 +76,7 @@ SNAPSHOT_LOOK_SECONDS = 0.25
 RETENTION_SECONDS = 0.05
 # An async append to a file that was removed is acknowledged no longer than this, a sync one never.
 FILES_SECONDS = 1.0
+BATCH_TOPICS_TOLD_MAX = 10  # of those that the log shows, in a log line
 MARKER_SECONDS = 1.0  # a log without an abort marker checks this often whether there is room for one
 
 
@@ -209,6 +210,7 @@ class CommitLog:
                 self._open_own_directory()
             self.followers.load()
             found = self._find_end()
+            self._close_batch_topics(found.batch_topics)
             if self._followed is None:
                 self.topics.load(found.queue_offsets)
             else:
@@ -267,7 +269,10 @@ class CommitLog:
             StoreRecoveringError: the log is not recovered yet.
         """
 
-        def settled(end_offset: int, store_time_millis: int, queue_offsets: Mapping[QueueKey, int]) -> None:
+        def settled(
+            end_offset: int, store_time_millis: int, queue_offsets: Mapping[QueueKey, int], batch_topics: Set[str]
+        ) -> None:
+            self._close_batch_topics(batch_topics)
             on_queues(queue_offsets)
             self._safe_points.written_times.append((end_offset, store_time_millis))
             self._commits.note_written(end_offset)
@@ -294,6 +299,23 @@ class CommitLog:
     def plan_cut(self, offset: int) -> None:
         """Notes that the next start cuts the log at an offset (bytes); what lies behind is kept aside."""
         plan_cut(self._fs, self._own_directory, offset)
+
+    def _close_batch_topics(self, topics: Set[str]) -> None:
+        """Topics of which the log has an inner batch take no messages, whatever config/ and folders say of them."""
+        if topics <= self._safe_points.batch_topics:
+            return
+        new = sorted(topics - self._safe_points.batch_topics)
+        self._safe_points.batch_topics |= topics
+        self.root.features = with_batch_topics(self.root.features, topics)
+        self.topics.closed = closed_topics(self.root.features)
+        feature = BATCH_QUEUES
+        _log.warning(
+            "store.feature",
+            feature=feature.name,
+            verdict=str(feature.verdict),
+            where=new[:BATCH_TOPICS_TOLD_MAX],
+            text=FoundFeature(feature, tuple(new)).text,
+        )
 
     def _find_end(self) -> RecoveredLog:
         if self._followed is not None:

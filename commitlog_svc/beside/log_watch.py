@@ -35,7 +35,7 @@ from store.format.record import Record, decode_header
 from store.format.record_layout import HEADER_BYTES_MAX
 from store.walk.checks import FullCheck
 from store.walk.cursor import RecordCursor
-from store.walk.record_runs import KERNEL, RecordRun, RunCheck, note_next_offsets
+from store.walk.record_runs import KERNEL, RecordRun, RunCheck, note_batch_topics, note_next_offsets
 from store.walk.record_search import find_record_in, is_record
 
 # A broker writes a record within microseconds, and a page fault or a busy machine may stop it in between.
@@ -61,12 +61,14 @@ class WatchedLog:
         last_record: offset and size of the record before it; None when not known.
         last_store_time_millis: the greatest store time; 0 without a record.
         queue_offsets: the next offset of each queue.
+        batch_topics: topics that have an inner batch.
     """
 
     end_offset: int
     last_record: tuple[int, int] | None = None
     last_store_time_millis: int = 0
     queue_offsets: dict[QueueKey, int] = field(default_factory=dict)
+    batch_topics: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class _Candidate:
     """Whole records behind the end that have to settle.
 
     Attributes:
-        log: what is known with them; its queue offsets are those of their queues only.
+        log: what is known with them; its queue offsets and batch topics are those of their queues only.
         begin_offset: where the bytes that are not shown yet begin.
         crc: of these bytes.
         seen_at: when it was taken (seconds).
@@ -157,7 +159,10 @@ class LogWatch:
             self._candidate = None
             if self._crc(candidate.begin_offset, candidate.log.end_offset) == candidate.crc:
                 self.log.queue_offsets.update(candidate.log.queue_offsets)
-                self.log = replace(candidate.log, queue_offsets=self.log.queue_offsets)
+                self.log.batch_topics.update(candidate.log.batch_topics)
+                self.log = replace(
+                    candidate.log, queue_offsets=self.log.queue_offsets, batch_topics=self.log.batch_topics
+                )
                 self._show(self.log.end_offset)
         self._walk()
         if self.shown_offset > shown_before:
@@ -191,6 +196,7 @@ class LogWatch:
         begin = self.log.end_offset
         full = FullCheck(self._files)
         queue_offsets: dict[QueueKey, int] = {}
+        batch_topics: set[str] = set()
         settled_offset = noted_offset = begin
 
         def pulse(offset: int) -> None:
@@ -204,6 +210,7 @@ class LogWatch:
         cursor: RecordCursor[Record | RecordRun] = RecordCursor(self._files, begin, RunCheck(full), on_piece=pulse)
         for taken in cursor:
             note_next_offsets(taken, queue_offsets)
+            note_batch_topics(taken, batch_topics)
             self.is_at_end = cursor.offset - begin < LOOK_BYTES_MAX
             if not self.is_at_end:
                 break
@@ -219,6 +226,7 @@ class LogWatch:
                     full.last_record or self.log.last_record,
                     max(self.log.last_store_time_millis, full.last_store_time_millis),
                     queue_offsets,
+                    batch_topics,
                 ),
                 self.shown_offset,
                 self._crc(self.shown_offset, cursor.offset),

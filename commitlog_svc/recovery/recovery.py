@@ -35,7 +35,7 @@ from store.format.record_layout import HEADER_BYTES_MAX
 from store.format.topic import is_light_queue
 from store.walk.checks import FullCheck
 from store.walk.cursor import RecordCursor
-from store.walk.record_runs import KERNEL, RecordRun, RunCheck, note_next_offsets
+from store.walk.record_runs import KERNEL, RecordRun, RunCheck, note_batch_topics, note_next_offsets
 from store.walk.record_search import find_record_behind
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class RecoveredLog:
         cut_why: what was wrong with the tail.
         walked_from_offset: where the walk began.
         record_count: number of records walked.
+        batch_topics: topics that have an inner batch in the log.
     """
 
     end_offset: int = 0
@@ -86,6 +87,7 @@ class RecoveredLog:
     cut_why: str = ""
     walked_from_offset: int = 0
     record_count: int = 0
+    batch_topics: set[str] = field(default_factory=set)
 
 
 def recover_log(
@@ -120,6 +122,7 @@ def recover_log(
     snapshot = read_snapshot(fs, own_directory, files)
     if snapshot is not None:
         found.queue_offsets = snapshot.queue_offsets
+        found.batch_topics = set(snapshot.batch_topics)
         found.last_record = snapshot.last_record
         found.last_store_time_millis = snapshot.last_store_time_millis
         begin = snapshot.commit_log_offset
@@ -162,6 +165,7 @@ def recover_log(
     cursor = RecordCursor(files, begin, RunCheck(full), on_piece=pulse)
     for taken in cursor:
         note_next_offsets(taken, found.queue_offsets)
+        note_batch_topics(taken, found.batch_topics)
         if feed is not None and isinstance(taken, RecordRun):
             feed.see_stretch(taken.piece, taken.at, taken.next_at, taken.commit_log_offset)
     end_offset = cursor.offset
@@ -237,6 +241,7 @@ class _Checkpoint:
             zlib.crc32(self._files.read(offset, size_bytes)),
             max(self._found.last_store_time_millis, walked.last_store_time_millis),
             self._found.queue_offsets,
+            frozenset(self._found.batch_topics),
             is_whole=False,
         )
         with contextlib.suppress(DiskFullError):

@@ -1,6 +1,7 @@
 """Safe points: the commit log's state in `reput/commitlog/`, with which a restart does not read the whole log.
 
-    snapshot.json   an offset up to which the log was on the disk, the last record before it, the next offset of each queue
+    snapshot.json   an offset up to which the log was on the disk, the last record before it, the next offset of each queue,
+                    the topics in batch queues
     durable         i64 offset | u32 CRC-32 of it     written after each flush, not flushed itself
 
 `snapshot.json` counts only if the log still has exactly that last record there. `durable` is never ahead of the disk. After a
@@ -29,7 +30,8 @@ class Snapshot:
     """The log at one moment: all before `commit_log_offset` on the disk, the last record before it, the queues' ends.
 
     A snapshot from the middle of a recovery is not complete: it lacks queues whose records are all further on, or in files
-    that were removed.
+    that were removed. `batch_topics` have an inner batch in the log, also in a file that was removed since; snapshots of older
+    versions do not name them.
     """
 
     commit_log_offset: int
@@ -38,6 +40,7 @@ class Snapshot:
     last_record_crc: int
     last_store_time_millis: int
     queue_offsets: dict[QueueKey, int]
+    batch_topics: frozenset[str] = frozenset()
     is_whole: bool = True
 
 
@@ -53,6 +56,7 @@ def write_snapshot(fs: FileSystem, directory: Path, snapshot: Snapshot) -> None:
         "last_record_crc": snapshot.last_record_crc,
         "last_store_time_millis": snapshot.last_store_time_millis,
         "queue_offsets": topics,
+        "batch_topics": sorted(snapshot.batch_topics),
         "is_whole": snapshot.is_whole,
     }
     write_json_state(fs, directory / SNAPSHOT_NAME, state)
@@ -76,6 +80,7 @@ def read_snapshot(fs: FileSystem, directory: Path, files: MappedFileQueue) -> Sn
                 for topic, queues in state["queue_offsets"].items()
                 for queue_id, next_offset in queues.items()
             },
+            frozenset(map(str, state.get("batch_topics", ()))),
             bool(state.get("is_whole", True)),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):

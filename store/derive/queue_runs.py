@@ -42,8 +42,8 @@ class ExtRuns(NamedTuple):
 
 
 def batch_topics(columns: DispatchColumns) -> set[str]:
-    """The topics that have a record which is an inner batch."""
-    numbers = columns.topic_numbers[columns.sys_flags & INNER_BATCH != 0]
+    """The topics that have a record which is an inner batch, and no part of a transaction that is open or rolled back."""
+    numbers = columns.topic_numbers[columns.sys_flags & NO_UNIT_BITS == INNER_BATCH]
     return {columns.topics[number] for number in np.unique(numbers).tolist()}
 
 

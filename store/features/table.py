@@ -14,7 +14,7 @@ of RocketMQ 5.5.0 and 5.3.3; `DLedgerConfig`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -133,9 +133,18 @@ def held_elsewhere(found: Iterable[FoundFeature]) -> dict[str, tuple[str, str]]:
     return held
 
 
+def with_batch_topics(found: Iterable[FoundFeature], topics: Collection[str]) -> tuple[FoundFeature, ...]:
+    """What a store uses, and batch queues for these topics: its log has inner batches of them."""
+    rows = {each.feature.name: each for each in found}
+    if topics:
+        known = rows[BATCH_QUEUES.name].evidence if BATCH_QUEUES.name in rows else ()
+        rows[BATCH_QUEUES.name] = FoundFeature(BATCH_QUEUES, tuple(sorted({*known, *topics})))
+    return tuple(rows[feature.name] for feature in FEATURES if feature.name in rows)
+
+
 def hidden_by_record(topic: str) -> str:
     """Why the queues of a topic are not served that has a record with the bit of an inner batch in its sysFlag."""
-    return _of_topic(topic, feature_named("batch-queues"))
+    return _of_topic(topic, BATCH_QUEUES)
 
 
 def hidden_by_name(topic: str) -> str:
@@ -421,3 +430,5 @@ FEATURES: tuple[Feature, ...] = (
         find=lambda signs: [] if signs.rocksdb_files else _in_root(r"rocksdbstore")(signs),
     ),
 )
+
+BATCH_QUEUES = feature_named("batch-queues")

@@ -18,8 +18,9 @@ Int64Rows = npt.NDArray[np.int64]
 
 QUEUE_COUNT_MAX = 4096
 SLOT_COUNT = 4 * QUEUE_COUNT_MAX  # a power of two
-# Rows of the table of queues that the kernel fills: where the topic lies in `data`, its queue, the last queue offset.
-TOPIC_AT, TOPIC_SIZE, QUEUE_ID, QUEUE_OFFSET, ROW_COUNT = range(5)
+# Rows of the table of queues that the kernel fills: where the topic lies in `data`, its queue, the last queue offset, and the
+# bits that any sysFlag of the queue has.
+TOPIC_AT, TOPIC_SIZE, QUEUE_ID, QUEUE_OFFSET, SYS_FLAGS, ROW_COUNT = range(6)
 
 _NAME_SIZE = MARKER_SIZE - 1
 _TRANSACTION_MASK = int(TRANSACTION_MASK)
@@ -70,6 +71,7 @@ def _queue_number(
     queues[TOPIC_AT, count] = topic_at
     queues[TOPIC_SIZE, count] = topic_size
     queues[QUEUE_ID, count] = queue_id
+    queues[SYS_FLAGS, count] = 0
     return count
 
 
@@ -137,6 +139,7 @@ def check_run(
                 break
             queue_count = max(queue_count, number + 1)
             queues[QUEUE_OFFSET, number] = load_i64(data, at + 20)
+            queues[SYS_FLAGS, number] |= load_i32(data, at + 36)
         store_time_millis = max(store_time_millis, load_i64(data, store_time_at(data, at)))
         is_guarded = guarded
         last_at = at

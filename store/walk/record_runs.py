@@ -4,7 +4,7 @@ The kernel takes 0.4 us for a record, the plain check 13 us. What the kernel doe
 outcome of a walk is the same with the kernel, without it, and when it is loaded in between.
 """
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, MutableSet
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from store.compiled import loading
 from store.derive.queue_units import NO_UNIT_BIT
 from store.format.record import Record
 from store.format.record_header import Buffer
+from store.format.sys_flag import INNER_BATCH
 from store.walk.checks import FullCheck
 
 KERNEL = "store.walk.log_walk_kernel"
@@ -34,6 +35,7 @@ class RecordRun(NamedTuple):
         commit_log_offset: of the first one.
         queue_offsets: the queue offset of the last record of each queue (topic, queue id), without prepared and rolled-back
             messages, which stand in no queue.
+        batch_topics: the topics of these queues that have a record which is an inner batch.
     """
 
     piece: Buffer
@@ -41,6 +43,7 @@ class RecordRun(NamedTuple):
     next_at: int
     commit_log_offset: int
     queue_offsets: Mapping[tuple[str, int], int]
+    batch_topics: frozenset[str] = frozenset()
 
 
 def note_next_offsets(taken: Record | RecordRun, next_offsets: MutableMapping[tuple[str, int], int]) -> None:
@@ -50,6 +53,14 @@ def note_next_offsets(taken: Record | RecordRun, next_offsets: MutableMapping[tu
             next_offsets[queue] = queue_offset + 1
     elif not taken.sys_flag & NO_UNIT_BIT:
         next_offsets[taken.topic, taken.queue_id] = taken.queue_offset + 1
+
+
+def note_batch_topics(taken: Record | RecordRun, topics: MutableSet[str]) -> None:
+    """Note the topics that have an inner batch, which only topics in batch queues can have."""
+    if isinstance(taken, RecordRun):
+        topics |= taken.batch_topics
+    elif taken.sys_flag & INNER_BATCH and not taken.sys_flag & NO_UNIT_BIT:
+        topics.add(taken.topic)
 
 
 class RunCheck:
@@ -103,9 +114,13 @@ class RunCheck:
         last_record = (offset + last_at - at, next_at - last_at)
         self._full.count(record_count, last_record, store_time_millis, is_guarded=bool(is_guarded))
         queue_offsets: dict[tuple[str, int], int] = {}
-        for topic_at, topic_size, queue_id, queue_offset in self._queues[:, :queue_count].T.tolist():
-            queue_offsets[str(piece[topic_at : topic_at + topic_size], "ascii"), queue_id] = queue_offset
-        return RecordRun(piece, at, next_at, offset, queue_offsets)
+        batch_topics: set[str] = set()
+        for topic_at, topic_size, queue_id, queue_offset, sys_flags in self._queues[:, :queue_count].T.tolist():
+            topic = str(piece[topic_at : topic_at + topic_size], "ascii")
+            queue_offsets[topic, queue_id] = queue_offset
+            if sys_flags & INNER_BATCH:
+                batch_topics.add(topic)
+        return RecordRun(piece, at, next_at, offset, queue_offsets, frozenset(batch_topics))
 
     def _has_stopped(self, piece: Buffer, at: int) -> bool:
         return self._stopped is not None and self._stopped[0] is piece and self._stopped[1] == at

@@ -1,15 +1,19 @@
 """What a store uses that Reput does not know: named by the status, and neither written nor expired."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from commitlog_svc.__main__ import tell_features
 from commitlog_svc.status_answer import status_answer
+from store.compiled import loading
 from store.errors import InvalidMessageError, UnsupportedStoreError
+from store.format.sys_flag import INNER_BATCH, NEED_UNWRAP
 from tests.commitlog_svc.retention_bench import Bench
-from tests.commitlog_svc.support import append, make_log, new_message, open_log
+from tests.commitlog_svc.support import append, make_log, new_message, open_log, read_tree
+from tests.store.walk.logs import frames_of, message
 
 RESERVED_MILLIS = 72 * 3_600_000
 ATTRIBUTES = {"bcq": {"queue.type": "BatchCQ"}, "newest": {"cleanup.policy": "COMPACTION"}, "orders": {}}
@@ -21,6 +25,64 @@ def configured(root: Path) -> Path:
     (root / "config/topics.json").write_text(json.dumps({"topicConfigTable": table}))
     (root / "consumequeue/%LMQ%a/0").mkdir(parents=True)
     return root
+
+
+def lost(root: Path, log_file_size: int = 16384) -> Path:
+    """A broker's store with two batches of `bcq`, of which neither config/ nor a folder tells any more."""
+    flags = INNER_BATCH | NEED_UNWRAP
+    batches = [
+        message("bcq", "INNER_NUM\x013\x02INNER_BASE\x010\x02KEYS\x01k\x02", sys_flag=flags, guarded=False),
+        message("orders", guarded=False),
+        message("bcq", "INNER_NUM\x012\x02INNER_BASE\x013\x02KEYS\x01k\x02", sys_flag=flags, guarded=False),
+    ]
+    (root / "commitlog").mkdir()
+    data = b"".join(frames_of(batches, base=0))
+    (root / "commitlog" / f"{0:020}").write_bytes(data.ljust(log_file_size, b"\0"))
+    return root
+
+
+@pytest.fixture(params=[loading.OFF, loading.EAGER])
+def kernels(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = loading.switch(request.param)
+    yield
+    loading.switch(before)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_a_send_to_a_batch_topic_was_taken_when_its_row_and_its_folder_were_lost(tmp_path: Path) -> None:
+    for _ in range(2):  # the second start reads no record: the snapshot names the topic
+        with open_log(lost(tmp_path) if not (tmp_path / "commitlog").exists() else tmp_path) as log:
+            with pytest.raises(InvalidMessageError, match="topic bcq uses batch queues"):
+                append(log, new_message(topic="bcq"))
+            append(log, new_message(topic="orders"))
+            (feature,) = status_answer(log, "broker-a").features
+            assert (feature.name, list(feature.where), feature.hides_queues) == ("batch-queues", ["bcq"], True)
+
+
+def test_a_batch_that_a_copied_log_brings_closes_its_topic_at_once_and_after_a_start(tmp_path: Path) -> None:
+    """A mirror and a replica grow by the bytes of others; they write when they lead."""
+    with open_log(tmp_path / "to") as log:
+        append(log, new_message(topic="orders"))
+        end = log.opened.appender.snapshot()[0]
+        copy = log.begin_copy()
+        flags = INNER_BATCH | NEED_UNWRAP
+        (frame,) = frames_of([message("bcq", "INNER_NUM\x013\x02INNER_BASE\x010\x02", sys_flag=flags)], base=end)
+        copy.receive(end, frame)
+        copy.settle_records()
+        assert list(log.topics.closed) == ["bcq"]
+    with open_log(tmp_path / "to") as log:
+        assert list(log.topics.closed) == ["bcq"]
+
+
+def test_the_topics_of_a_log_that_is_only_followed_are_known_too(tmp_path: Path) -> None:
+    (tmp_path / "broker").mkdir()
+    root = lost(tmp_path / "broker")
+    before = read_tree(root)
+    with open_log(root, read_only=True) as log:
+        assert [each.evidence for each in log.root.features] == [("bcq",)]
+    with open_log(root, follow=True, derived=tmp_path / "derived") as log:
+        assert [each.evidence for each in log.root.features] == [("bcq",)]
+    assert read_tree(root) == before
 
 
 @pytest.mark.parametrize("topic", ["bcq", "newest", "%LMQ%a"])

@@ -15,7 +15,7 @@
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 
 from commitlog_svc.append.appender import Appender
@@ -29,10 +29,10 @@ from store.format.record_header import IncompleteRecordError
 from store.format.record_layout import BLANK_SIZE_BYTES, HEADER_BYTES_MAX
 from store.walk.checks import FullCheck
 from store.walk.cursor import OneFile, PieceBuffer, RecordCursor
-from store.walk.record_runs import RunCheck, note_next_offsets
+from store.walk.record_runs import RunCheck, note_batch_topics, note_next_offsets
 from store.walk.record_search import LogBytes
 
-Settled = Callable[[int, int, Mapping[QueueKey, int]], None]
+Settled = Callable[[int, int, Mapping[QueueKey, int], Set[str]], None]
 
 
 class LogCopy:
@@ -41,8 +41,8 @@ class LogCopy:
     Args:
         files: the log's files.
         appender: the end of the log and of its queues; it appends nothing while the copy is made.
-        on_settled: told the new end of the log (bytes), the greatest store time of the new records (milliseconds) and the next
-            offset of each queue that has grown. It has to have them flushed.
+        on_settled: told the new end of the log (bytes), the greatest store time of the new records (milliseconds), the next
+            offset of each queue that has grown, and the topics of inner batches. It has to have them flushed.
 
     Attributes:
         received_offset: the next byte to be received (commit-log offset).
@@ -159,7 +159,9 @@ class LogCopy:
             self._appender.take_copied(
                 walk.end_offset, walk.last_record, walk.last_store_time_millis, walk.queue_offsets
             )
-            self._on_settled(walk.end_offset, walk.last_store_time_millis, walk.queue_offsets)
+            self._on_settled(
+                walk.end_offset, walk.last_store_time_millis, walk.queue_offsets, walk.batch_topics
+            )
 
     def _damage(self, end_offset: int, walk: "_Walk") -> StoreCorruptedError:
         offset = self.settled_offset
@@ -220,6 +222,7 @@ class _Walk:
         last_record: offset and size of the last one; None without one.
         last_store_time_millis: the greatest store time; 0 without a record.
         queue_offsets: the next offset of each queue of these records.
+        batch_topics: the topics of inner batches among them.
         may_go_on: whether the bytes behind the last one can be the first ones of another record.
         damage: what is wrong there, if they cannot.
     """
@@ -228,8 +231,10 @@ class _Walk:
         full = FullCheck(None)  # these bytes were sent: they are not torn by a power cut of this machine
         cursor = RecordCursor(files, begin_offset, RunCheck(full), end_offset=limit_offset, read=PieceBuffer().read)
         self.queue_offsets: dict[QueueKey, int] = {}
+        self.batch_topics: set[str] = set()
         for taken in cursor:
             note_next_offsets(taken, self.queue_offsets)
+            note_batch_topics(taken, self.batch_topics)
         self.end_offset, self.last_record = cursor.offset, full.last_record
         self.last_store_time_millis = full.last_store_time_millis
         self.damage = cursor.damage
