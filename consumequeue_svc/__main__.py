@@ -9,6 +9,7 @@ from pathlib import Path
 
 import structlog
 
+from consumequeue_svc.batch_queues import BatchQueues
 from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.queue_checks import QueueChecks
@@ -32,6 +33,7 @@ from services.serving.server import Service, ServiceServer
 from services.settings.service_settings import Origins
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError, StoreError
 from store.files.file_system import FileSystem
+from store.format.derived.batch_unit import batch_message_count
 from store.format.derived.queue_unit import QueueUnit
 from store.format.properties import dispatched_to
 from store.readers.queue_reader import detect_queue_file_size, list_queue_ids, queue_strangers
@@ -75,6 +77,7 @@ class QueuePart(FollowedFiles[ConsumeQueueTable]):
             ext_file_size_bytes=ext_file_size_bytes,
             keeper=keeper,
             hidden=log.hidden,
+            batches=BatchQueues(self._fs, self._settings.store, self._batch_count_at),
         )
         builder = ConsumeQueueBuilder(
             table,
@@ -113,6 +116,13 @@ class QueuePart(FollowedFiles[ConsumeQueueTable]):
         except (OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError):
             return None
         return RecordPlace(record.topic, record.queue_id, record.queue_offset, dispatched_to(record.properties))
+
+    def _batch_count_at(self, commit_log_offset: int) -> int | None:
+        """See CountAt."""
+        try:
+            return batch_message_count(self._client.get(commit_log_offset).properties)
+        except (OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError):
+            return None
 
     def _file_size_bytes(self) -> int:
         wanted = self._settings.file_size_bytes

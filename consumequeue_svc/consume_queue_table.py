@@ -13,6 +13,7 @@ from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from consumequeue_svc.batch_queues import BatchQueues
 from consumequeue_svc.consume_queue import ConsumeQueue
 from consumequeue_svc.rising_runs import UNSEEN, RisingRuns
 from consumequeue_svc.unexplained import Keeper
@@ -47,6 +48,7 @@ class ConsumeQueueTable:
         ext_file_size_bytes: size of the files of ConsumeQueueExt; 0: none are written.
         keeper: judges and keeps what the log does not explain; None: nothing is kept.
         hidden: topics whose queues are not served, each with the reason: none of their files is read or written.
+        batches: knows the ranges of those in batch queues.
 
     Attributes:
         left_alone: queues of a broker on the disk that are not in the table.
@@ -61,10 +63,12 @@ class ConsumeQueueTable:
         ext_file_size_bytes: int = 0,
         keeper: Keeper | None = None,
         hidden: Mapping[str, str] = MappingProxyType({}),
+        batches: BatchQueues | None = None,
     ) -> None:
         self.left_alone: set[QueueId] = set()
         self.times = RisingRuns((UNSEEN,))  # until a builder knows better
         self.keeper = keeper or Keeper()
+        self.batches = batches or BatchQueues(fs, root)
         self.fs = fs
         self._root = root
         self.file_size_bytes = file_size_bytes
@@ -168,15 +172,13 @@ class ConsumeQueueTable:
 
     def apply(self, columns: "DispatchColumns", *, is_replay: bool = False) -> None:
         """Writes the units of records, given in log order."""
-        from store.derive.queue_runs import (  # not before there is a record: numpy takes memory
-            batch_topics,
-            place_ext_runs,
-        )
+        from store.derive import queue_runs  # not before there is a record: numpy takes memory
 
-        new_hidden = batch_topics(columns) - self._hidden_by_record
-        if new_hidden:
-            self.hide(new_hidden)
-        for topic, number, runs, ext in place_ext_runs(columns, self.ext_file_size_bytes):
+        if batches := queue_runs.batches(columns):
+            self.batches.note(batches)
+            if new_hidden := {batch.topic for batch in batches} - self._hidden_by_record:
+                self.hide(new_hidden)
+        for topic, number, runs, ext in queue_runs.place_ext_runs(columns, self.ext_file_size_bytes):
             queue_id = topic, number
             if queue_id in self._refused or topic in self._hidden:
                 continue
@@ -254,6 +256,7 @@ class ConsumeQueueTable:
 
     def cut(self, log_end_offset: int, *, keep: str = "") -> None:
         """Cuts off all units whose record ends behind this offset (bytes); `keep`: see ConsumeQueue.cut."""
+        self.batches.cut(log_end_offset)
         for queue in self._all():
             if queue.units.next_log_offset() > log_end_offset:
                 queue.cut(queue.units.end_within(log_end_offset), keep=keep)

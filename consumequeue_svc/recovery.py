@@ -126,6 +126,7 @@ def _state(
         # Light queues tell themselves by their names.
         "left_alone": sorted([topic, queue_id] for topic, queue_id in table.left_alone if not is_light_queue(topic)),
         "hidden": table.hidden_by_record,
+        "batch_queues": table.batches.state(),
     }
 
 
@@ -191,7 +192,11 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable) -> Resume | Non
             return None
         if state.get("ext_file_size_bytes", 0) != table.ext_file_size_bytes:
             return None  # all units get other tags codes
-        table.hide([str(topic) for topic in state.get("hidden", ())])
+        hidden = [str(topic) for topic in state.get("hidden", ())]
+        if hidden and "batch_queues" not in state:
+            return None  # of an older version: the ranges of these topics are not known
+        table.batches.restore(state.get("batch_queues", {}))
+        table.hide(hidden)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
     present = dict(table.items())

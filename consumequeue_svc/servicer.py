@@ -1,9 +1,12 @@
 """Serves reput.consumequeue.v1: translates between the proto messages and the domain."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import grpc
 
+from consumequeue_svc.batch_queues import BatchQueues
+from consumequeue_svc.consume_queue import ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.time_search import Boundary, search_offset, time_span
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
@@ -29,6 +32,9 @@ PAGE_SIZE_DEFAULT = 64
 PAGE_SIZE_MAX = 1000
 # A search is repeated only if retention removed a log file during the one before.
 SEARCH_COUNT_MAX = 4
+NOT_EXACT = (
+    "there may be messages outside of the range of its queue: no file of batchconsumequeue/ tells its whole range"
+)
 QUEUE_OFFSET_MAX = (1 << 63) - 1
 
 # Reads the store times (ms) of the records of units, within so many seconds.
@@ -83,28 +89,40 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
             if problem := hidden_by_name(request.topic):
                 raise UnsupportedStoreError(problem, topic=request.topic)
         count = _page_size(request.page_size, "page_size")
-        items = [
-            (queue_id, queue)
+        rows: dict[tuple[str, int], Callable[[], pb.Queue]] = {
+            queue_id: partial(self._row, queue_id, queue)
             for queue_id, queue in table.items()
-            if request.topic in ("", queue_id[0]) and (after is None or queue_id > after)
-        ]
-        response = pb.ListQueuesResponse(
-            queues=[
-                pb.Queue(
-                    topic=topic,
-                    queue_id=queue_id,
-                    min_offset=queue.units.min_offset(self._first(topic)),
-                    max_offset=queue.units.end,
-                )
-                for (topic, queue_id), queue in items[:count]
-            ]
-        )
-        if after is None and not request.topic:
-            response.queues.extend(pb.Queue(topic=topic, problem=why) for topic, why in sorted(table.hidden.items()))
-        if len(items) > count:
-            topic, queue_id = items[count - 1][0]
+            if request.topic in ("", queue_id[0])
+        }
+        if not request.topic and (hidden := table.hidden):
+            in_part = table.batches.queue_ids(hidden.keys())
+            in_part |= {(topic, 0) for topic in hidden.keys() - {topic for topic, _ in in_part}}
+            rows |= {
+                queue_id: partial(self._row_in_part, queue_id, table.batches, hidden[queue_id[0]])
+                for queue_id in in_part
+            }
+        queue_ids = sorted(queue_id for queue_id in rows if after is None or queue_id > after)
+        response = pb.ListQueuesResponse(queues=[rows[queue_id]() for queue_id in queue_ids[:count]])
+        if len(queue_ids) > count:
+            topic, queue_id = queue_ids[count - 1]
             response.next_page_token = f"{queue_id}@{topic}"
         return response
+
+    def _row(self, queue_id: tuple[str, int], queue: ConsumeQueue) -> pb.Queue:
+        topic, number = queue_id
+        min_offset = queue.units.min_offset(self._first(topic))
+        return pb.Queue(topic=topic, queue_id=number, min_offset=min_offset, max_offset=queue.units.end)
+
+    def _row_in_part(self, queue_id: tuple[str, int], batches: BatchQueues, problem: str) -> pb.Queue:
+        topic, number = queue_id
+        found = batches.range(queue_id, self._first(topic), self._progress.log_end_offset)
+        return pb.Queue(
+            topic=topic,
+            queue_id=number,
+            min_offset=found.min_offset,
+            max_offset=found.max_offset,
+            problem=problem if found.is_exact else f"{problem}; {NOT_EXACT}",
+        )
 
     def GetQueueUnits(
         self, request: pb.GetQueueUnitsRequest, context: grpc.ServicerContext

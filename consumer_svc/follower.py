@@ -298,7 +298,7 @@ class ConsumerPart:
     ) -> ConsumerFollower:
         recent = RecentUnits()
         queues = self._consumequeue.list_queues(timeout_seconds=CALL_SECONDS)
-        recent.set_ends((queue.topic, queue.queue_id, queue.max_offset) for queue in queues)
+        recent.set_ends((queue.topic, queue.queue_id, queue.max_offset) for queue in queues if not queue.problem)
         topics = TopicView(self._commitlog, self._arrivals, time.monotonic, log.hidden)
         topics.load()
         reader = QueueReader(recent, self._consumequeue, self._commitlog, deleted_before=topics.deleted_before)

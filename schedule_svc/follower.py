@@ -279,7 +279,7 @@ class SchedulePart:
             writer.changes_behind_full = loaded.change_count
         recent = RecentUnits()
         queues = self._consumequeue.list_queues(timeout_seconds=CALL_SECONDS)
-        recent.set_ends((queue.topic, queue.queue_id, queue.max_offset) for queue in queues)
+        recent.set_ends((queue.topic, queue.queue_id, queue.max_offset) for queue in queues if not queue.problem)
         reader = QueueReader(recent, self._consumequeue, self._commitlog)
         clock = DueClock(newest_millis=self._state_log.newest_store_millis())
         life = Life(writer, reader, clock, append)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli import options
-from cli.exits import PARTIAL_OR_BUILDING, Exit, usage_error, warn
+from cli.exits import Exit, usage_error
 from cli.mqadmin.values import shard_of
 from cli.options import OutputFormat
 from cli.queries.topics import QUEUE_COLUMNS, queue_row, times_of
@@ -32,11 +32,16 @@ def topic_status(
     from cli.client import query_client
     from cli.printing.output import print_rows
     from cli.printing.times import iso_text
+    from cli.queries.outcomes import Outcomes
     from reput_client import Completeness
 
+    outcomes = Outcomes()
+    listed: list[Topic] = []
     with query_client(address, timeout, read_from.value) as client:
         pages = client.topics(topic=topic)
-        listed = list(pages)
+        for page in pages.pages():
+            outcomes.see(page.shards)
+            listed += page.items
         times = times_of(client, listed)
     rows = _empty_queues(listed)
     for each in listed:
@@ -49,7 +54,7 @@ def topic_status(
         empty=f"the topic {topic!r} has no queue with messages" if listed else f"there is no topic {topic!r}",
     )  # fmt: skip
     if pages.completeness is Completeness.PARTIAL:
-        warn(PARTIAL_OR_BUILDING)
+        outcomes.warn_partial()
         return Exit.PARTIAL
     return Exit.FOUND if listed else Exit.NOTHING_FOUND
 

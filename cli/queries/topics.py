@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli import options
-from cli.exits import PARTIAL_OR_BUILDING, Exit, note, warn
+from cli.exits import Exit, note, warn
 from cli.options import OutputFormat
 from store.format.topic import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 
 if TYPE_CHECKING:
+    from cli.queries.outcomes import Outcomes
     from reput_client import QueryClient, Queue, Topic
 
 TIMEOUT_SECONDS = 10.0
@@ -43,9 +44,11 @@ def topics(
     """
     from cli.client import query_client
     from cli.printing.output import print_rows
+    from cli.queries.outcomes import Outcomes
 
+    outcomes = Outcomes()
     with query_client(address, timeout, read_from.value) as client:
-        listed, is_partial = list_topics(client, name)
+        listed, is_partial = list_topics(client, name, outcomes)
         shown = [each for each in listed if show_all or name or not is_rocketmqs_own(each)]
         times = {} if queues else times_of(client, shown)
     if queues:
@@ -68,13 +71,15 @@ def topics(
     if rows and len(listed) > len(shown):
         note(hidden)
     if is_partial:
-        warn(PARTIAL_OR_BUILDING)
+        outcomes.warn_partial()
         return Exit.PARTIAL
     return Exit.FOUND if shown else Exit.NOTHING_FOUND
 
 
-def list_topics(client: "QueryClient", name_contains: str = "") -> "tuple[list[Topic], bool]":
-    """All topics over all pages, and whether some may be missing.
+def list_topics(
+    client: "QueryClient", name_contains: str = "", outcomes: "Outcomes | None" = None
+) -> "tuple[list[Topic], bool]":
+    """All topics over all pages, and whether some may be missing; `outcomes` sees how the shards took part.
 
     A topic with more queues than a page has room for comes in parts, which are joined here.
     """
@@ -82,12 +87,17 @@ def list_topics(client: "QueryClient", name_contains: str = "") -> "tuple[list[T
 
     pages = client.topics(page_size=PAGE_SIZE, name_contains=name_contains)
     by_name: dict[str, Topic] = {}
-    for each in pages:
-        known = by_name.get(each.topic)
-        joined = (
-            each if known is None else Topic(each.topic, known.queues + each.queues, each.queue_count, each.settings)
-        )
-        by_name[each.topic] = joined
+    for page in pages.pages():
+        if outcomes is not None:
+            outcomes.see(page.shards)
+        for each in page.items:
+            known = by_name.get(each.topic)
+            joined = (
+                each
+                if known is None
+                else Topic(each.topic, known.queues + each.queues, each.queue_count, each.settings)
+            )
+            by_name[each.topic] = joined
     return list(by_name.values()), pages.completeness is Completeness.PARTIAL
 
 

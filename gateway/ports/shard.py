@@ -111,7 +111,7 @@ class Candidates:
 class QueueRange:
     """A queue and its range `[min_offset, max_offset)`.
 
-    With a `problem` it stands for all queues of the topic, which are not served for that reason, and has no range.
+    With a `problem` nothing else of the queues of the topic is served, for that reason, and the range may be told in part.
     """
 
     topic: str
@@ -270,7 +270,10 @@ class QueueLocator(Protocol):
     """Reads the consume queues. TopicNotFoundError and QueueNotFoundError when it has no file of such a queue."""
 
     def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
-        """The queues of a topic (none when unknown), or all."""
+        """The queues of a topic (none when unknown), or all.
+
+        UnsupportedStoreError for a topic whose queues are not served; the list of all has them, each with a problem.
+        """
 
     def units(
         self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline

@@ -169,7 +169,7 @@ def list_topics(
 class ShardTopic:
     """A topic in one shard: its queues with files, by number, how many are configured, and its settings where known.
 
-    With a `problem` its queues are not served, and none is listed.
+    With a `problem` its queues are not served, except for their ranges.
     """
 
     topic: str
@@ -185,8 +185,6 @@ class ShardTopic:
 
     def queues(self) -> list[QueueRange]:
         """Those that are listed, by number."""
-        if self.problem:
-            return []
         count = min(self.configured_count, EMPTY_QUEUE_COUNT_MAX)
         queues = {n: QueueRange(self.topic, n, 0, 0) for n in range(count)} | self.ranges
         return [queues[queue_id] for queue_id in sorted(queues)]
@@ -203,17 +201,28 @@ def _topics_of(shard: Shard[object], choice: TopicChoice, topic_count_max: int, 
     listed: Sequence[QueueRange] = ()
     # A topic that the caller may not see is in no list, as if it were not there.
     with contextlib.suppress(PermissionDeniedError):
-        listed = shard.queues.list_queues(choice.topic or None, deadline)
+        listed = _listed(shard, choice.topic, deadline)
     there = (topic for topic in {*counts, *(queue.topic for queue in listed)} if choice.holds(topic))
     ranges: dict[str, dict[int, QueueRange]] = {topic: {} for topic in heapq.nsmallest(topic_count_max, there)}
     problems = {queue.topic: queue.problem for queue in listed if queue.problem}
     for queue in listed:
-        if queue.topic in ranges and queue.topic not in problems:
+        if queue.topic in ranges:
             ranges[queue.topic][queue.queue_id] = queue
     return [
         ShardTopic(topic, found, counts.get(topic, 0), settings.get(topic), problems.get(topic, ""))
         for topic, found in ranges.items()
     ]
+
+
+def _listed(shard: Shard[object], topic: str, deadline: Deadline) -> Sequence[QueueRange]:
+    """The queues of a topic, or all. Of queues that are not served only the list of all has the ranges."""
+    try:
+        return shard.queues.list_queues(topic or None, deadline)
+    except UnsupportedStoreError:
+        of_topic = [queue for queue in shard.queues.list_queues(None, deadline) if topic and queue.topic == topic]
+        if not of_topic:
+            raise
+        return of_topic
 
 
 def _place_in(after: str, topic: str, shard_name: str, last: QueueRange) -> dict[str, str | int]:

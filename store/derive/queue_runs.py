@@ -41,10 +41,28 @@ class ExtRuns(NamedTuple):
     ext: list[Buffer]
 
 
-def batch_topics(columns: DispatchColumns) -> set[str]:
-    """The topics that have a record which is an inner batch, and no part of a transaction that is open or rolled back."""
-    numbers = columns.topic_numbers[columns.sys_flags & NO_UNIT_BITS == INNER_BATCH]
-    return {columns.topics[number] for number in np.unique(numbers).tolist()}
+class Batch(NamedTuple):
+    """A record that is an inner batch: its queue, its first position there, and where it lies in the log."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    commit_log_offset: int
+
+
+def batches(columns: DispatchColumns) -> list[Batch]:
+    """The records that are inner batches, in log order; none that is part of a transaction that is open or rolled back."""
+    places = np.flatnonzero(columns.sys_flags & NO_UNIT_BITS == INNER_BATCH)
+    return [
+        Batch(columns.topics[number], queue_id, queue_offset, commit_log_offset)
+        for number, queue_id, queue_offset, commit_log_offset in zip(
+            columns.topic_numbers[places].tolist(),
+            columns.queue_ids[places].tolist(),
+            columns.queue_offsets[places].tolist(),
+            columns.commit_log_offsets[places].tolist(),
+            strict=True,
+        )
+    ]
 
 
 def place_runs(columns: DispatchColumns) -> Iterator[QueueRuns]:

@@ -308,8 +308,8 @@ FEATURES: tuple[Feature, ...] = (
         ),
         verdict=Verdict.PART,
         here=(
-            "messages are found by key and id; the queues of the topic are not served, it takes no messages, and no file of "
-            "consumequeue/ or batchconsumequeue/ is written for it"
+            "messages are found by key and id, and lists of topics have the ranges of its queues; otherwise these queues are "
+            "not served, the topic takes no messages, and no file of consumequeue/ or batchconsumequeue/ is written for it"
         ),
         to_do="read it by queue with a broker",
         find=_batch_topics,

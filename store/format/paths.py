@@ -48,6 +48,11 @@ def consume_queue_dir(root: str) -> str:
     return posixpath.join(root, "consumequeue")
 
 
+def batch_queue_dir(root: str) -> str:
+    """Folder of the queues of topics with `queue.type=BatchCQ`, which only a broker writes."""
+    return posixpath.join(root, "batchconsumequeue")
+
+
 def queue_dir(root: str, topic: str, queue_id: int) -> str:
     """Folder of one queue's files.
 

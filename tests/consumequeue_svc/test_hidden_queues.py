@@ -5,19 +5,23 @@ from pathlib import Path
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from consumequeue_svc.batch_queues import BatchQueues
 from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
-from consumequeue_svc.servicer import ConsumeQueueServicer
+from consumequeue_svc.servicer import NOT_EXACT, ConsumeQueueServicer
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from services.following.follower_progress import FollowerProgress
 from store.errors import UnsupportedStoreError
+from store.features.table import hidden_by_record
 from store.files.file_system import RealFileSystem
+from store.files.json_state import read_json_state, write_json_state
 from store.format.sys_flag import INNER_BATCH, NEED_UNWRAP
 from tests.support.dispatches import feed, file_bytes, make_request
 
 FILE_SIZE = 4000
 BATCH_FLAG = INNER_BATCH | NEED_UNWRAP  # what SendMessageProcessor sets
 LIGHT = "%LMQ%first%r%a"
+CHECKPOINT = Path("reput/consumequeue/checkpoint.json")
 
 
 def open_builder(root: Path, log_end: int, **hidden: str) -> tuple[ConsumeQueueBuilder, ConsumeQueueTable]:
@@ -86,7 +90,7 @@ def test_files_of_hidden_queues_were_removed_by_a_start(tmp_path: Path, topic: s
         table.queue(topic, 0)
 
 
-def test_every_call_by_queue_is_refused_and_the_list_of_all_names_the_topic(tmp_path: Path) -> None:
+def test_every_call_by_queue_is_refused_for_a_topic_in_another_form(tmp_path: Path) -> None:
     builder, table = open_builder(tmp_path, 400)
     feed(builder, batch_log(), log_end_offset=400)
     servicer = ConsumeQueueServicer(FollowerProgress(), lambda units, _: [0 for _ in units])
@@ -98,9 +102,55 @@ def test_every_call_by_queue_is_refused_and_the_list_of_all_names_the_topic(tmp_
         servicer.GetQueueUnits(pb.GetQueueUnitsRequest(topic="bcq", queue_offset=1), None)
     with pytest.raises(UnsupportedStoreError):
         servicer.SearchOffset(pb.SearchOffsetRequest(topic="bcq", time=Timestamp(seconds=1)), None)
-    rows = servicer.ListQueues(pb.ListQueuesRequest(), None).queues
-    assert [(row.topic, row.max_offset, "batch queues" in row.problem) for row in rows] == [
-        ("plain", 2, False),
-        ("bcq", 0, True),
-    ]
     builder.stop()
+
+
+def listed(root: Path, page_size: int = 0, *, counts: dict[int, int] | None = None, **hidden: str) -> list[tuple]:
+    """The rows of the list of all queues, over all pages, after a start that follows the whole log."""
+    builder, table = open_builder(root, 400, **hidden)
+    table.batches = BatchQueues(RealFileSystem(), root, (counts or {}).get)
+    if builder.progress.next_offset < 400:
+        feed(builder, batch_log(), log_end_offset=400)
+    else:
+        table.batches.restore(read_json_state(table.fs, root / CHECKPOINT)["batch_queues"])
+    progress = FollowerProgress()
+    progress.see_log(0, 400)
+    servicer = ConsumeQueueServicer(progress, lambda units, _: [0 for _ in units])
+    servicer.open(table)
+    rows, token = [], ""
+    while True:
+        answer = servicer.ListQueues(pb.ListQueuesRequest(page_size=page_size, page_token=token), None)
+        rows += [(row.topic, row.queue_id, row.min_offset, row.max_offset, row.problem) for row in answer.queues]
+        token = answer.next_page_token
+        if not token:
+            builder.stop()
+            return rows
+
+
+@pytest.mark.parametrize("page_size", [0, 1, 2])
+def test_the_list_of_all_queues_had_0_for_the_end_of_a_batch_queue(tmp_path: Path, page_size: int) -> None:
+    """A broker answers 5: the second batch begins at 3 and has two messages."""
+    for _ in range(2):  # also after a start that reads no batch again
+        bcq, plain = listed(tmp_path, page_size, counts={200: 2})
+        assert bcq[:4] == ("bcq", 0, 0, 5)
+        assert bcq[4] == hidden_by_record("bcq")
+        assert plain == ("plain", 0, 0, 2, "")
+
+
+def test_a_range_that_is_known_in_part_says_so_and_a_topic_without_messages_has_a_row(tmp_path: Path) -> None:
+    bcq, none, _ = listed(tmp_path, none="topic none uses batch queues")
+    assert bcq[:4] == ("bcq", 0, 0, 4)
+    assert bcq[4].endswith(NOT_EXACT)
+    assert none == ("none", 0, 0, 0, "topic none uses batch queues")
+
+
+def test_a_checkpoint_of_an_older_version_does_not_hide_the_ends_of_batch_queues(tmp_path: Path) -> None:
+    listed(tmp_path)
+    path = tmp_path / CHECKPOINT
+    state = read_json_state(RealFileSystem(), path)
+    assert state is not None
+    del state["batch_queues"]
+    write_json_state(RealFileSystem(), path, state)
+    builder, _ = open_builder(tmp_path, 400)
+    assert builder.progress.next_offset <= 0, "the log is followed from its begin"
+    assert builder.is_replay

@@ -159,9 +159,7 @@ class LogCopy:
             self._appender.take_copied(
                 walk.end_offset, walk.last_record, walk.last_store_time_millis, walk.queue_offsets
             )
-            self._on_settled(
-                walk.end_offset, walk.last_store_time_millis, walk.queue_offsets, walk.batch_topics
-            )
+            self._on_settled(walk.end_offset, walk.last_store_time_millis, walk.queue_offsets, walk.batch_topics)
 
     def _damage(self, end_offset: int, walk: "_Walk") -> StoreCorruptedError:
         offset = self.settled_offset

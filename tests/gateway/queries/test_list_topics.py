@@ -214,7 +214,9 @@ def test_queues_that_were_being_built_made_a_list_that_called_itself_complete(re
 def test_queues_that_are_not_served_were_listed_with_wrong_ends_and_complete(records, fan_out, deadline) -> None:
     class Hiding(MemoryShard):
         def list_queues(self, topic, deadline):
-            return [*super().list_queues(topic, deadline), QueueRange("batch", 0, 0, 0, "batch is in batch queues")]
+            if topic == "batch":
+                raise UnsupportedStoreError("batch is in batch queues")
+            return [*super().list_queues(topic, deadline), QueueRange("batch", 1, 2, 5, "batch is in batch queues")]
 
     shards = Shards([Hiding(records, topics={"batch": 4, "plain": 2}).shard()], fan_out)
     answer = list_topics(shards, PageTokens("s"), 0, "", deadline)
@@ -222,8 +224,12 @@ def test_queues_that_are_not_served_were_listed_with_wrong_ends_and_complete(rec
     (outcome,) = answer.outcomes
     assert isinstance(outcome.error, UnsupportedStoreError)
     assert "batch queues" in outcome.error.message
-    queues = {row.topic: [queue for _, queue in row.queues] for row in answer.topics}
-    assert queues["batch"] == []
+    queues = {row.topic: [(queue.min_offset, queue.max_offset) for _, queue in row.queues] for row in answer.topics}
+    assert queues["batch"] == [(0, 0), (2, 5), (0, 0), (0, 0)]
     assert len(queues["plain"]) == 2
+    alone = list_topics(shards, PageTokens("s"), 0, "", deadline, TopicChoice(topic="batch"))
+    assert alone.topics == tuple(row for row in answer.topics if row.topic == "batch")
+    assert alone.completeness is Completeness.PARTIAL
+    assert [str(each.error) for each in alone.outcomes] == [str(outcome.error)]
     narrow = list_topics(shards, PageTokens("s"), 0, "", deadline, TopicChoice(name_contains="plain"))
     assert narrow.completeness is Completeness.COMPLETE

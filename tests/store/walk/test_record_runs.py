@@ -14,7 +14,7 @@ from store.files.mapped_file_queue import MappedFileQueue
 from store.walk import record_runs
 from store.walk.checks import FullCheck
 from store.walk.cursor import PIECE_BYTES, RecordCursor
-from store.walk.record_runs import RecordRun, RunCheck, note_next_offsets
+from store.walk.record_runs import RecordRun, RunCheck, note_batch_topics, note_next_offsets
 from tests.store.walk import logs
 from tests.store.walk.logs import ODD, closed, frames_of, message, mixed_log, mutated, open_files
 
@@ -27,6 +27,7 @@ class Walk:
     def __init__(self, files: MappedFileQueue, mode: str, begin: int = 0, piece_bytes: int = PIECE_BYTES) -> None:
         self.queue_offsets: dict[tuple[str, int], int] = {}
         self.next_offsets: dict[tuple[str, int], int] = {}
+        self.batch_topics: set[str] = set()
         self.seen_count = 0
         self.pulses: list[tuple[int, dict[tuple[str, int], int]]] = []
         before = loading.switch(mode)
@@ -35,6 +36,7 @@ class Walk:
         try:
             for taken in self.cursor:
                 note_next_offsets(taken, self.next_offsets)
+                note_batch_topics(taken, self.batch_topics)
                 if isinstance(taken, RecordRun):
                     self.queue_offsets.update(taken.queue_offsets)
                     continue
@@ -59,6 +61,7 @@ class Walk:
             "is_guarded": full.is_guarded,
             "queues": self.queue_offsets,
             "next_offsets": self.next_offsets,
+            "batch_topics": self.batch_topics,
         }
 
 
@@ -91,6 +94,14 @@ def test_ordinary_records_need_no_python(guarded: bool) -> None:
     fast = assert_walks_agree(data)
     assert fast.seen_count == 0
     assert fast.full.record_count == 500
+
+
+@pytest.mark.parametrize("transaction", [0x0, 0x4, 0x8, 0xC])
+def test_topics_of_inner_batches_are_noted_and_halves_of_transactions_are_none(transaction: int) -> None:
+    batch = message("bcq", sys_flag=0x80 | transaction)
+    fast = assert_walks_agree(b"".join(frames_of([*[message("bcq")] * 9, batch, *[message()] * 9, batch], base=0)))
+    assert fast.seen_count == 0, "the kernel takes them"
+    assert fast.batch_topics == (set() if transaction in (0x4, 0xC) else {"bcq"})
 
 
 @pytest.mark.parametrize("piece_bytes", [300, 1000, 4096])
