@@ -174,7 +174,7 @@ class ConsumeQueueTable:
         """Writes the units of records, given in log order."""
         from store.derive import queue_runs  # not before there is a record: numpy takes memory
 
-        if batches := queue_runs.batches(columns):
+        if batches := queue_runs.inner_batches(columns):
             self.batches.note(batches)
             if new_hidden := {batch.topic for batch in batches} - self._hidden_by_record:
                 self.hide(new_hidden)

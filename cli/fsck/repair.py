@@ -232,7 +232,9 @@ class Repairer:
             return RecordPlace(record.topic, record.queue_id, record.queue_offset, dispatched_to(record.properties))
 
         keeper = Keeper(self._aside, place_of)
-        table = ConsumeQueueTable(self._root, self._fs, size, ext_file_size_bytes=ext_size, keeper=keeper)
+        table = ConsumeQueueTable(
+            self._root, self._fs, size, ext_file_size_bytes=ext_size, keeper=keeper, hidden=audit.hidden_queues
+        )
         ext_directory = self._root / CONSUME_QUEUE_EXT
         if not ext_size:
             self._aside.move(ext_directory)  # a broker's: the units get their tags codes back

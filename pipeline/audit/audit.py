@@ -37,6 +37,7 @@ from store.audit.log_audit import LogSummary
 from store.audit.log_files import LogFiles
 from store.audit.queue_files import tell_strangers
 from store.audit.state_audit import StateAudit
+from store.audit.store_audit import tell_features
 from store.derive.index_files import index_file_count
 from store.errors import UnsupportedStoreError
 from store.features.start import refuse_features
@@ -177,6 +178,7 @@ class Audit:
                 durable_offset=state.durable_offset, watched=state.watched, units_fs=units_fs,
             )  # fmt: skip
             summary = log.run()
+            tell_features(self._fs, self._root, summary, self._findings)
             topics = self._judge_queues(scans, summary, state)
             self._judge_index(scans, summary, state)
             state.finish(log, files, topics)
@@ -214,7 +216,7 @@ class Audit:
             QueueTask(
                 self._place, self._scratch, frozenset(group), tuple(pair for queue in group for pair in spans.get(queue, ())),
                 summary.first_offset, summary.end_offset, tuple(summary.lost),
-                state.queues.next_offset if state.queues is not None else None,
+                state.queues.next_offset if state.queues is not None else None, frozenset(summary.batch_topics),
             )
             for group in groups
         ]  # fmt: skip

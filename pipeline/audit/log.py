@@ -55,6 +55,7 @@ class JoinedLogAudit(LogAudit):
         self._scans = scans
         self._units_fs = units_fs
         self.summary.unguarded_count = sum(scan.unguarded_count for scan, _ in scans.values())
+        self.summary.batch_topics = set[str]().union(*(scan.batch_topics for scan, _ in scans.values()))
         firsts = [scan.first_unguarded for scan, _ in scans.values() if scan.first_unguarded is not None]
         self._first_unguarded = min(firsts, default=None)
 

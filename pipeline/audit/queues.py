@@ -27,6 +27,7 @@ class QueueTask:
         log_first_offset, log_end_offset: the range of the log (bytes).
         lost: begin and end of the damaged parts of the log (bytes).
         resumes_at: see QueueAudit.
+        batch_topics: topics of which the log has an inner batch.
     """
 
     root: str
@@ -37,6 +38,7 @@ class QueueTask:
     log_end_offset: int
     lost: tuple[tuple[int, int], ...]
     resumes_at: int | None
+    batch_topics: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ def audit_queues(task: QueueTask) -> QueueOutcome:
         fs, root, task.log_first_offset, findings,
         resumes_at=task.resumes_at, dispatched_to=lambda offset: log_files().dispatched_to(offset),
     )  # fmt: skip
+    for topic in task.batch_topics:
+        audit.hide(topic)
     for begin, end in task.lost:
         audit.lose(begin, end)
     units_fs, units_root = task.scratch.opened()

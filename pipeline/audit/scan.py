@@ -17,7 +17,7 @@ from pipeline.object_files import open_root
 from pipeline.rebuild.files import KeySpill
 from pipeline.rebuild.scan import Batches, memory_bytes_max
 from store.derive.dispatch_columns import DispatchColumns
-from store.derive.queue_runs import place_runs
+from store.derive.queue_runs import inner_batches, place_runs
 from store.files.file_system import RealFileSystem
 from store.format.derived.queue_unit import UNIT_SIZE_BYTES, decode_queue_unit
 from store.format.paths import commit_log_dir, log_file_name
@@ -98,6 +98,7 @@ class FileScan:
         unguarded_count: count of records without `__CRC32#`.
         first_unguarded: offset of the first of them (bytes); None without one.
         memory_bytes_max: peak resident memory of the worker process so far.
+        batch_topics: topics that have an inner batch.
     """
 
     stretches: list[tuple[list[Segment], int, str]] = field(default_factory=list)
@@ -105,6 +106,7 @@ class FileScan:
     unguarded_count: int = 0
     first_unguarded: int | None = None
     memory_bytes_max: int = 0
+    batch_topics: set[str] = field(default_factory=set)
 
 
 def scan_file(task: AuditScanTask) -> FileScan:
@@ -182,6 +184,7 @@ class _FileScan:
             columns.commit_log_offsets[columns.key_records],
             columns.store_times_millis[columns.key_records],
         )
+        self._result.batch_topics |= {batch.topic for batch in inner_batches(columns)}
         spans = []
         for topic, queue_id, runs in place_runs(columns):
             for position, units in runs:

@@ -14,8 +14,10 @@ writes at several offsets of a file; there, mode `shuffle` writes each file from
 `object_out.py`).
 """
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,14 +38,16 @@ from pipeline.rebuild.queues import (
     out_of_order,
     write_in_order,
 )
-from pipeline.rebuild.scan import QueueId, ScanTask, ends_without_keys, scan
+from pipeline.rebuild.scan import QueueId, ScanResult, ScanTask, drop_topics, ends_without_keys, scan
 from pipeline.rebuild.target import DirectoryTarget, MadeFiles, Target
 from pipeline.report import JobReport
 from pipeline.shared_directory import refuse_unshared, refuse_unshared_output
 from store.errors import InvalidArgumentError
+from store.features.table import hidden_by_record
 from store.files.file_system import FileSystem, RealFileSystem
 from store.format.derived.index_layout import IndexHeader
 from store.format.derived.queue_unit import UNIT_SIZE_BYTES
+from store.format.paths import consume_queue_dir, is_topic_folder_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -221,6 +225,7 @@ class Rebuild:
             for number, split in enumerate(plan.splits)
         ]
         results = self._run_tasks("scan", scan, tasks)
+        self._hide_batches(staging, results)
         end_offset = log_end(plan.source_fs, plan.source, plan.outline, results)
         ordered = out_of_order(results)
         refused = set[QueueId]().union(*(result.refused for result in results))
@@ -239,6 +244,18 @@ class Rebuild:
             f"no queue can be made for topic {topic!r}, queue {queue_id}" for topic, queue_id in sorted(refused)
         ]
         return [pair for pair in zip(tasks, results, strict=True) if pair[1].record_count], ordered
+
+    def _hide_batches(self, staging: Staging | None, results: list[ScanResult]) -> None:
+        """Makes no queue of topics that only the log shows to be in batch queues."""
+        topics = set[str]().union(*(result.batch_topics for result in results)) - self._plan.hidden
+        if not topics:
+            return
+        drop_topics(results, topics)
+        self._plan = replace(self._plan, hidden=self._plan.hidden | topics)
+        self._report.notes += [f"no queues are made: {hidden_by_record(topic)}" for topic in sorted(topics)]
+        if staging is not None:
+            for topic in filter(is_topic_folder_name, topics):  # the scan may have written some, before it saw a batch
+                shutil.rmtree(Path(consume_queue_dir(str(staging.root))) / topic, ignore_errors=True)
 
     def _finish_queues(self, staging: Staging, scanned: Scanned, ordered: set[QueueId]) -> int:
         """Writes the queues that jump and the fillers; returns the count of queue files."""

@@ -6,7 +6,7 @@ begins and ends. A queue that does not continue where the split before ended, or
 one task that reads the whole log writes it again (`pipeline/rebuild/queues.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from pipeline.rebuild.files import KeySpill, QueueFiles
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.index_files import is_followed
 from store.derive.queue_placement import QueuePlacement, UnitRun, Verdict
-from store.derive.queue_runs import QueueRuns, place_runs
+from store.derive.queue_runs import QueueRuns, inner_batches, place_runs
 from store.errors import InvalidArgumentError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.format.derived.queue_unit import UNIT_SIZE_BYTES, decode_queue_unit
@@ -60,12 +60,14 @@ class QueueSpan:
         end: the position after the last message.
         first_offset: commit-log offset of the first record (bytes).
         is_broken: whether the positions in between are not consecutive.
+        unit_count: count of its units.
     """
 
     first: int
     end: int
     first_offset: int
     is_broken: bool = False
+    unit_count: int = 0
 
 
 @dataclass(slots=True)
@@ -82,6 +84,7 @@ class ScanResult:
         last_store_time_millis: store time of the last record; 0 without one.
         queues: by topic and queue id.
         refused: topics and queue ids that are not valid as folder names.
+        batch_topics: topics that have an inner batch, of which no plain queue may be made.
         paths: files written, below the root.
         memory_bytes_max: peak resident memory of the worker process so far.
     """
@@ -98,6 +101,7 @@ class ScanResult:
     last_store_time_millis: int = 0
     queues: dict[QueueId, QueueSpan] = field(default_factory=dict)
     refused: set[QueueId] = field(default_factory=set)
+    batch_topics: set[str] = field(default_factory=set)
     memory_bytes_max: int = 0
 
 
@@ -175,6 +179,7 @@ class _Scan:
             if self._spill is not None:
                 times_millis = columns.store_times_millis[columns.key_records]
                 self._spill.append(np.ascontiguousarray(columns.key_hashes), offsets, times_millis)
+        result.batch_topics |= {batch.topic for batch in inner_batches(columns)}
         for queue in made_queues(columns, self._task.hidden):
             self._place((queue.topic, queue.queue_id), queue.runs)
 
@@ -194,6 +199,7 @@ class _Scan:
             span = self._result.queues[queue] = QueueSpan(position, position, offset, is_broken)
         for position, units in runs:
             self._result.unit_count += len(units) // UNIT_SIZE_BYTES
+            span.unit_count += len(units) // UNIT_SIZE_BYTES
             if position != span.end:
                 span.is_broken = True
             if span.is_broken:
@@ -206,6 +212,13 @@ class _Scan:
 def made_queues(columns: DispatchColumns, hidden: frozenset[str]) -> Iterator[QueueRuns]:
     """The units of records by queue, without queues that only a broker makes: those of hidden topics, and light queues."""
     return (queue for queue in place_runs(columns) if queue.topic not in hidden and not is_light_queue(queue.topic))
+
+
+def drop_topics(results: list[ScanResult], topics: Collection[str]) -> None:
+    """Takes the queues of topics out of results."""
+    for result in results:
+        for queue in [queue for queue in result.queues if queue[0] in topics]:
+            result.unit_count -= result.queues.pop(queue).unit_count
 
 
 def ends_without_keys(results: list[ScanResult]) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from store.audit.findings import Findings
 from store.audit.log_files import LogFileRun, LogFiles
 from store.derive.dispatch import DispatchRequest
-from store.derive.queue_units import NO_UNIT_BITS
+from store.derive.queue_units import NO_UNIT_BITS, is_batch
 from store.errors import RecordCorruptedError
 from store.format.derived.queue_unit import tags_code
 from store.format.record import Record
@@ -56,6 +56,7 @@ class LogSummary:
         lost: ranges with damage, `[begin, end)`.
         has_tail: the sound end is followed by bytes that a start would cut.
         queue_offsets: the next offset of each queue, from the sound part.
+        batch_topics: topics of good records that are inner batches.
     """
 
     first_offset: int = 0
@@ -70,6 +71,7 @@ class LogSummary:
     lost: list[tuple[int, int]] = field(default_factory=list)
     has_tail: bool = False
     queue_offsets: dict[QueueId, int] = field(default_factory=dict)
+    batch_topics: set[str] = field(default_factory=set)
 
     @property
     def is_damaged(self) -> bool:
@@ -194,6 +196,8 @@ class LogAudit:
             self._unique_keys.append(hash((request.topic, request.unique_key)))
         if not request.sys_flag & NO_UNIT_BITS:
             self._follow_queue(request)
+        elif is_batch(request.sys_flag):
+            summary.batch_topics.add(request.topic)
         for observer in self._observers:
             observer.see(request, tags)
         if self._is_sound and request.next_offset in self._watched:
@@ -206,6 +210,8 @@ class LogAudit:
         """Queue offsets must have no gap: a gap is a message that was acknowledged and is missing."""
         queue_id, position = (request.topic, request.queue_id), request.queue_offset
         expected = self._next.get(queue_id)
+        if request.topic in self.summary.batch_topics:
+            expected = None  # a batch takes as many positions as it has messages
         if self._after_loss is not None and queue_id not in self._after_loss:
             self._after_loss.add(queue_id)
             if expected is not None and position >= expected:

@@ -23,10 +23,10 @@ from store.audit.queue_files import check_queue_files, tell_strangers
 from store.audit.unit_findings import UnitFindings, WrongUnits
 from store.derive.dispatch import DispatchRequest
 from store.derive.queue_placement import FILLER_BYTES, Buffer, PlacedUnits, QueuePlacement, UnitRun, Verdict, fillers
-from store.derive.queue_units import place_unit
+from store.derive.queue_units import is_batch, place_unit
 from store.errors import InvalidArgumentError
 from store.features.signs import read_signs
-from store.features.table import found_features, hidden_queues
+from store.features.table import found_features, hidden_by_record, hidden_queues
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFiles
 from store.format.derived.queue_ext import is_ext_address
@@ -78,6 +78,7 @@ class QueueAudit:
     Attributes:
         left_alone: queues of multi-dispatch on the disk.
         wrong_queues: queues with an error.
+        hidden: topics whose queues are not in consumequeue/, or not in a form that the log explains, each with the reason.
         unit_count: units compared.
         total_bytes: length of all files.
     """
@@ -105,8 +106,7 @@ class QueueAudit:
         self._resumes_at = resumes_at
         self._files = OpenFiles(fs)
         self._queues: dict[QueueId, _Queue] = {}
-        # Topics whose queues are not in consumequeue/, or not in a form that the log explains.
-        self._hidden = hidden_queues(found_features(read_signs(fs, root)))
+        self.hidden = hidden_queues(found_features(read_signs(fs, root)))
         self._refused: set[QueueId] = set()
         self._pending_count = 0
         self._lost: list[tuple[int, int]] = []
@@ -118,14 +118,26 @@ class QueueAudit:
 
     def see(self, request: DispatchRequest, tags: str = "") -> None:
         """See `log_audit.Observer`."""
+        if is_batch(request.sys_flag):
+            self.hide(request.topic)
         placed = place_unit(request)
         if placed is None:
             return
         self.see_units(placed.topic, placed.queue_id, UnitRun(placed.queue_offset, placed.unit))
 
+    def hide(self, topic: str) -> None:
+        """A topic of which the log has an inner batch: consumequeue/ has no queue of it, whatever config/ says."""
+        if topic in self.hidden:
+            return
+        self.hidden[topic] = hidden_by_record(topic)
+        for queue_id in [each for each in self._queues if each[0] == topic]:
+            queue = self._queues.pop(queue_id)
+            self._pending_count -= sum(len(units) // UNIT_SIZE_BYTES for units in queue.pending)
+            self.wrong_queues.discard(queue_id)
+
     def see_units(self, topic: str, queue_id: int, run: UnitRun) -> None:
         """The next units of a queue, in log order."""
-        if topic in self._hidden or is_light_queue(topic):
+        if topic in self.hidden or is_light_queue(topic):
             return
         queue = self._queues.get((topic, queue_id)) or self._first_seen(topic, queue_id, run)
         if queue is None:
@@ -150,8 +162,8 @@ class QueueAudit:
             only: these queues and nothing else in `consumequeue/`; None for everything.
         """
         self._compare_all()
-        present = {queue for queue in list_queue_ids(self._fs, self._root) if queue[0] not in self._hidden}
-        only = None if only is None else {queue for queue in only if queue[0] not in self._hidden}
+        present = {queue for queue in list_queue_ids(self._fs, self._root) if queue[0] not in self.hidden}
+        only = None if only is None else {queue for queue in only if queue[0] not in self.hidden}
         for queue_id in sorted(present | self._queues.keys() if only is None else only):
             queue = self._queues.get(queue_id)
             if queue is None:

@@ -6,7 +6,7 @@ holds the slot table of one index file (4 bytes a slot, 20 MB by default), the n
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from store.audit.log_files import LogFiles
 from store.audit.queue_audit import QueueAudit
 from store.audit.state_audit import StateAudit
 from store.features.signs import read_signs
-from store.features.table import Verdict, found_features
+from store.features.table import Verdict, found_features, with_batch_topics
 from store.files.file_system import FileSystem
 from store.readers.index_reader import IndexLayout
 from store.readers.queue_reader import list_queue_ids
@@ -35,6 +35,7 @@ class StoreAudit:
         unit_count: queue units compared.
         wrong_queues: queues with an error.
         queues_with_records: queues with a record in the log.
+        hidden_queues: topics of which consumequeue/ may have no queue, each with the reason.
         queue_file_size_bytes: size of queue files.
         index_layout: how index files are divided; None when there is none or it cannot be found out.
         index_file_count: index files on the disk.
@@ -50,6 +51,7 @@ class StoreAudit:
     unit_count: int
     wrong_queues: frozenset[QueueId]
     queues_with_records: frozenset[QueueId]
+    hidden_queues: Mapping[str, str]
     queue_file_size_bytes: int
     index_layout: IndexLayout | None
     index_file_count: int
@@ -57,6 +59,13 @@ class StoreAudit:
     entry_count: int
     total_bytes: int
     seconds: float
+
+
+def tell_features(fs: FileSystem, root: Path, summary: LogSummary, findings: Findings) -> None:
+    """Adds what the store uses that is not wholly supported, by its signs and by its log."""
+    for found in with_batch_topics(found_features(read_signs(fs, root)), summary.batch_topics):
+        if found.feature.verdict is not Verdict.SUPPORTED:
+            findings.add("STORE_FEATURE", root, 0, found.text)
 
 
 def audit_store(
@@ -79,9 +88,6 @@ def audit_store(
     """
     began = clock()
     findings = Findings(root)
-    for feature in found_features(read_signs(fs, root)):
-        if feature.feature.verdict is not Verdict.SUPPORTED:
-            findings.add("STORE_FEATURE", root, 0, feature.text)
     state = StateAudit(fs, root, findings)
     files = LogFiles(fs, root, findings)
     try:
@@ -104,6 +110,7 @@ def audit_store(
         )  # fmt: skip
         summary = log.run()
         on_progress(files.total_bytes, files.total_bytes)
+        tell_features(fs, root, summary, findings)
         queues.finish(summary.end_offset)
         index.finish(summary.end_offset)
         queue_ids = [queue_id for queue_id in list_queue_ids(fs, root) if queue_id not in queues.left_alone]
@@ -117,6 +124,7 @@ def audit_store(
         unit_count=queues.unit_count,
         wrong_queues=frozenset(queues.wrong_queues),
         queues_with_records=frozenset(queues.queue_ids),
+        hidden_queues=queues.hidden,
         queue_file_size_bytes=queues.file_size_bytes,
         index_layout=layout,
         index_file_count=index.file_count,

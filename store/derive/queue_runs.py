@@ -50,7 +50,7 @@ class Batch(NamedTuple):
     commit_log_offset: int
 
 
-def batches(columns: DispatchColumns) -> list[Batch]:
+def inner_batches(columns: DispatchColumns) -> list[Batch]:
     """The records that are inner batches, in log order; none that is part of a transaction that is open or rolled back."""
     places = np.flatnonzero(columns.sys_flags & NO_UNIT_BITS == INNER_BATCH)
     return [

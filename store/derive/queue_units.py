@@ -20,6 +20,14 @@ NO_UNIT_BITS = NO_UNIT_BIT | INNER_BATCH
 assert {kind for kind in TransactionType if kind & NO_UNIT_BIT} == {TransactionType.PREPARED, TransactionType.ROLLBACK}
 
 
+def is_batch(sys_flag: int) -> bool:
+    """Whether a record is an inner batch, and no part of a transaction that is open or rolled back.
+
+    A broker takes such records only for topics in batch queues.
+    """
+    return sys_flag & NO_UNIT_BITS == INNER_BATCH
+
+
 class PlacedUnit(NamedTuple):
     """A unit (20 bytes), its queue, and its position in the queue."""
 

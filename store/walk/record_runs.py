@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from store.compiled import loading
-from store.derive.queue_units import NO_UNIT_BIT
+from store.derive.queue_units import NO_UNIT_BIT, is_batch
 from store.format.record import Record
 from store.format.record_header import Buffer
 from store.format.sys_flag import INNER_BATCH
@@ -59,7 +59,7 @@ def note_batch_topics(taken: Record | RecordRun, topics: MutableSet[str]) -> Non
     """Note the topics that have an inner batch, which only topics in batch queues can have."""
     if isinstance(taken, RecordRun):
         topics |= taken.batch_topics
-    elif taken.sys_flag & INNER_BATCH and not taken.sys_flag & NO_UNIT_BIT:
+    elif is_batch(taken.sys_flag):
         topics.add(taken.topic)
 
 

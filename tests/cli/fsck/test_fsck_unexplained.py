@@ -1,5 +1,6 @@
 """`reput fsck` on what a newer RocketMQ, or one with light queues, writes: nothing is wrong, and nothing changes."""
 
+import json
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from store.format.checkpoint import StoreCheckpoint, decode_checkpoint, encode_c
 from store.format.derived.index_layout import index_key, key_hash
 from store.format.record import Record, decode_record
 from store.format.record_frame import PreparedMessage
+from store.format.sys_flag import INNER_BATCH
 from store.readers.index_reader import IndexLayout
 from tests.cli.fsck.test_fsck import CLEAN, FOUND, REPAIRED, fsck
 from tests.store.audit.support import audit, bad_codes, find
@@ -93,6 +95,24 @@ def test_queues_of_multi_dispatch_are_not_wrong_and_a_repair_of_other_queues_lea
     assert fsck(root, "--repair") == REPAIRED
     assert queue.read_bytes() == whole
     assert {n: d for n, d in file_bytes(root / "consumequeue").items() if not n.startswith("orders")} == light
+    assert fsck(root) == CLEAN
+
+
+@pytest.mark.parametrize("shown_by", ["config", "record"])
+def test_a_repair_made_a_plain_queue_of_the_single_messages_of_a_batch_topic(tmp_path: Path, shown_by: str) -> None:
+    """RocketMQ does not start with it: "should be BatchCQ, but is SimpleCQ". Its row may be lost; then its log tells."""
+    root, flag = tmp_path / "store", INNER_BATCH if shown_by == "record" else 0
+    write_log(
+        root, [message(0, topic="bcq"), message(1, topic="bcq", sys_flag=flag), message(2, topic="bcq"), message(3)]
+    )
+    (root / "config").mkdir()
+    if shown_by == "config":
+        rows = {"bcq": {"topicName": "bcq", "attributes": {"queue.type": "BatchCQ"}}}
+        (root / "config/topics.json").write_text(json.dumps({"topicConfigTable": rows}))
+    assert "(bcq)" in find(root, "STORE_FEATURE").what
+    assert fsck(root) == FOUND, "there is no queue of orders"
+    assert fsck(root, "--repair") == REPAIRED
+    assert [path.name for path in (root / "consumequeue").iterdir()] == ["orders"]
     assert fsck(root) == CLEAN
 
 

@@ -15,7 +15,9 @@ from store.audit.findings import Finding
 from store.audit.store_audit import audit_store
 from store.errors import InvalidArgumentError
 from store.files.file_system import RealFileSystem
+from store.format.sys_flag import INNER_BATCH
 from store.readers.index_reader import list_index_files
+from tests.support.archives import message, write_log
 from tests.support.dispatches import file_bytes, requests_of
 from tests.support.object_store import CREDENTIALS, running_object_store
 
@@ -109,6 +111,16 @@ def test_random_damage_is_listed_exactly(copy_of_crashed_store, tmp_path, seed):
         _damage(copy_of_crashed_store, number)
 
     assert_same_verdict(copy_of_crashed_store, tmp_path / "scratch")
+
+
+def test_batch_topics_whose_row_and_folder_are_lost_are_known_by_their_records(tmp_path):
+    """No queue of their single messages is missing, and no queue offset that a batch took."""
+    store = tmp_path / "store"
+    flags = [0, INNER_BATCH, 0, 0]
+    write_log(store, [message(n, topic="bcq", sys_flag=flag) for n, flag in enumerate(flags)])
+    codes = {code for code, *_ in assert_same_verdict(store, tmp_path / "scratch")}
+    assert "STORE_FEATURE" in codes
+    assert not {"QUEUE_MISSING_UNITS", "LOG_QUEUE_OFFSET_GAP"} & codes
 
 
 def test_a_wrong_tag_code_is_one_row_that_says_where_and_what(copy_of_broker_store, tmp_path):

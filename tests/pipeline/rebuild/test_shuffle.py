@@ -14,6 +14,7 @@ from pipeline.report import JobReport
 from store.errors import RecordCorruptedError
 from store.files.file_system import RealFileSystem
 from store.format.record import decode_record
+from store.format.sys_flag import INNER_BATCH
 from store.readers.index_reader import IndexLayout
 from tests.pipeline.rebuild.rebuilding import assert_same_store, rebuild_here
 from tests.pipeline.rebuild.shuffling import shuffle_here
@@ -59,17 +60,21 @@ def test_shuffle_writes_queues_that_jump_as_scatter_does(engine_store, tmp_path)
     assert any("left out" in note for note in report.notes)
 
 
-def test_no_plain_queue_is_made_for_single_messages_of_a_batch_topic(engine_store, tmp_path):
-    """A broker with both kinds of queues of one topic does not start."""
+@pytest.mark.parametrize("shown_by", ["config", "record"])
+def test_no_plain_queue_is_made_for_single_messages_of_a_batch_topic(engine_store, tmp_path, shown_by):
+    """A broker with both kinds of queues of one topic does not start. Its row and folder may be lost: then its log tells."""
     model = decode_record(next(walk_frames(engine_store))[1])
     topics = ["batches", "plain", "batches", "%LMQ%light", "plain"]
     records = [replace(model, topic=topic, queue_id=0, queue_offset=n // 2) for n, topic in enumerate(topics)]
     records = [replace(record, store_time_millis=1_700_000_000_000 + n) for n, record in enumerate(records)]
     store = tmp_path / "store"
+    if shown_by == "record":
+        records[2] = replace(records[2], sys_flag=records[2].sys_flag | INNER_BATCH)
     write_log(store, records, 16_384)
     rows = {"batches": {"topicName": "batches", "attributes": {"queue.type": "BatchCQ"}}}
     (store / "config").mkdir()
-    (store / "config/topics.json").write_text(json.dumps({"topicConfigTable": rows}))
+    if shown_by == "config":
+        (store / "config/topics.json").write_text(json.dumps({"topicConfigTable": rows}))
     layout = StoreLayout(100, IndexLayout(10, 8))
     scattered = rebuild_here(store, tmp_path / "scattered", layout=layout)
 
@@ -77,7 +82,9 @@ def test_no_plain_queue_is_made_for_single_messages_of_a_batch_topic(engine_stor
 
     for root in ("scattered", "out"):
         assert [path.name for path in (tmp_path / root / "consumequeue").iterdir()] == ["plain"]
-    assert all(any("topic batches uses batch queues" in note for note in each.notes) for each in (scattered, report))
+    for each in (scattered, report):
+        assert any("topic batches uses batch queues" in note for note in each.notes)
+        assert each.counts["unit_count"] == 2
 
 
 def test_what_is_appended_between_the_passes_is_left_out(copy_of_broker_store, tmp_path):
