@@ -156,6 +156,7 @@ class ScheduleServicer(pb_grpc.ScheduleServiceServicer):
         if kinds is not None and _is_current(kinds):
             book = kinds.timers.book
             answer.catching_up = answer.catching_up or not book.is_known
+            answer.last_error = state.last_error or kinds.reader.problem
             answer.delay_levels_millis.extend(kinds.rules.delays_millis)
             answer.delayed_count = kinds.levels.pending_count()
             answer.timer_count = kinds.timers.pending_count()

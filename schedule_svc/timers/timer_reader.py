@@ -31,6 +31,9 @@ _log = structlog.get_logger("reput.schedule")
 class TimerReader(KindWithoutState):
     """A Kind (`life.py`) that delivers nothing; see the top of this file.
 
+    Attributes:
+        problem: why the files cannot be written now, for the status; empty when they can.
+
     Args:
         life: what the kinds share.
         book: what is known of the timers.
@@ -51,6 +54,7 @@ class TimerReader(KindWithoutState):
         self._files = files
         self._roller = roller
         self._known_end = 0
+        self.problem = ""
         self._again_millis = 0  # when files are tried again that could not be written
         self._removed: list[tuple[int, int]] = []  # positions that retention removed, and how many; not counted yet
 
@@ -124,7 +128,7 @@ class TimerReader(KindWithoutState):
         if is_settled:
             if self._again_millis:
                 _log.info("timers.files_written_again")
-            self._again_millis = 0
+            self._again_millis, self.problem = 0, ""
             self._count_removed()
 
     def _count_removed(self) -> None:
@@ -138,6 +142,7 @@ class TimerReader(KindWithoutState):
     def _note_failure(self, error: Exception) -> int:
         if not self._again_millis:
             _log.warning("timers.files_not_written", error=str(error))
+        self.problem = f"timers are kept in memory, because their files cannot be written: {error}"
         self._again_millis = self._life.clock.millis() + FILES_AGAIN_MILLIS
         return self._again_millis
 

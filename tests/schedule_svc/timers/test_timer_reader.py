@@ -3,11 +3,17 @@
 import pathlib
 import shutil
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from reput.schedule.v1 import schedule_service_pb2 as pb
+from schedule_svc.servicer import ScheduleServicer
 from schedule_svc.timers import roller, timer_index, timer_reader
 from schedule_svc.timers.timer_reader import FILES_AGAIN_MILLIS
+from schedule_svc.transactions.check_gateways import CheckGateways
+from services.following.follower_process import FollowerState
 from tests.schedule_svc.memory_life import ROLL_AFTER_MILLIS, MemoryLife, MemoryLog, timed
 from tests.support.memory_log import START_MILLIS, ManualClock
 
@@ -52,6 +58,15 @@ def test_a_call_rolls_some_old_records_and_is_called_again_at_once(
     assert sum(message.queue_offset >= 25 for message in log.written) == 25
 
 
+def last_error(life: MemoryLife) -> str:
+    """What the status says."""
+    servicer = ScheduleServicer(life.progress, CheckGateways(), lambda: False)
+    servicer.state = lambda: FollowerState("serving", 0, "")
+    servicer.open(life.kinds)
+    context: Any = SimpleNamespace()
+    return servicer.GetStatus(pb.GetStatusRequest(), context).last_error
+
+
 def fill_disk(directory: pathlib.Path) -> None:
     """No file can be written there."""
     shutil.rmtree(directory, ignore_errors=True)
@@ -80,6 +95,7 @@ def test_without_room_for_its_files_timers_are_kept_in_memory_and_delivered(
     for _ in range(4):
         life.kinds.reader.work()  # raises nothing, and is not slowed by it
     assert life.kinds.timers.book.is_known
+    assert "their files cannot be written" in last_error(life)
     clock.now += 10_000
     life.work()
     assert len({message.unique_key for message in log.delivered()}) == len(list(log.delivered())) == 40
@@ -88,6 +104,7 @@ def test_without_room_for_its_files_timers_are_kept_in_memory_and_delivered(
     clock.now += FILES_AGAIN_MILLIS
     life.kinds.reader.work()
     assert sum(1 for _ in directory.glob("*.run")) >= 1
+    assert last_error(life) == ""
     life = begin()
     assert life.kinds.timers.book.index.next_queue_offset == 80  # nothing is read again
     clock.now += HOUR_MILLIS
