@@ -13,8 +13,10 @@ from pathlib import Path
 
 import grpc
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
 
+from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as log_grpc
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -23,6 +25,7 @@ from reput.index.v1 import index_service_pb2_grpc as index_grpc
 from reput.message.v1 import message_pb2
 from services.status import error_info, status_of
 from store.walk.log_reader import LogReader
+from tests.gateway.rocketmq.consumers import Consumer
 from tests.support.service import Service
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import wait_until
@@ -127,7 +130,7 @@ def service_status(stack: Stack, name: str) -> pb.GetStatusResponse.ServiceStatu
 
 
 class SmallDisks:
-    """The four services on small disks: the queues and the index have one each, everything else shares one.
+    """The services on small disks: the queues and the index have one each, everything else shares one.
 
     Attributes:
         store: the store root.
@@ -374,3 +377,63 @@ def test_under_load_a_disk_that_fills_and_empties_loses_nothing(disks: SmallDisk
         assert_says_no_room(error)
     for producer in producers:
         producer.read_back(dice, 5)
+
+
+def append_timers(stack: Stack, topic: str, count: int, seconds: float) -> None:
+    """Appends messages that are due in so many seconds, numbered in their bodies; the receipts have come."""
+    due = Timestamp()
+    due.FromMilliseconds(int((time.time() + seconds) * 1000))
+    messages = [message_pb2.NewMessage(topic=topic, body=b"%d" % number, delivery_time=due) for number in range(count)]
+    stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=CALL_SECONDS)
+
+
+def bodies_in_topic(stack: Stack, topic: str) -> list[bytes]:
+    """The bodies of a topic, as the log of the running stack has them."""
+    log = LogReader(stack.store)
+    found = [request for request in log.dispatch_requests() if request.topic == topic]
+    return [log.record(request.commit_log_offset, request.record_size_bytes).body for request in found]
+
+
+def test_a_full_disk_under_deliveries_and_timers_is_told_to_callers_and_both_resume_alone(disks: SmallDisks) -> None:
+    """No acknowledgement is answered as done that is not; each timer comes once, and no service stays `retrying`."""
+    producer, ballast, stack = disks.producer("delivered"), disks.ballast("commitlog"), disks.stack
+    consumer = Consumer(stack.addresses["gateway"], group="full-disk", topic="delivered")
+    consumer.tell(consumer.settings())
+    producer.append_many(8)
+    received: list[v2.Message] = []
+    while len(received) < 8:
+        received += consumer.receive(seconds=1, batch_size=16, invisible=10)[1]
+    append_timers(stack, "due-while-full", 20, seconds=3)
+
+    ballast.take_all()
+    assert_says_no_room(producer.append_until_refused())
+    entries = consumer.ack(*(message.system_properties.receipt_handle for message in received)).entries
+    assert {entry.status.code for entry in entries} == {v2.HA_NOT_AVAILABLE}
+    assert all("bytes left" in entry.status.message for entry in entries)
+    for name in ("consumer", "schedule"):
+        wait_until(lambda name=name: "bytes left" in service_status(stack, name).problem, f"{name} says why")  # type: ignore[misc]
+    assert consumer.receive(seconds=1)[0] == v2.HA_NOT_AVAILABLE  # no room for its lease; never told as emptiness
+    assert stack.process.poll() is None
+
+    ballast.give_back()
+    producer.seconds_until_accepted()
+    for name in ("consumer", "schedule"):
+        wait_until(lambda name=name: is_well(stack, name), f"{name} is well again", RESUME_SECONDS_MAX)  # type: ignore[misc]
+    consumed: set[bytes] = set()
+
+    def is_all_consumed() -> bool:
+        messages = consumer.receive(seconds=1, batch_size=16, invisible=10)[1]
+        if messages:
+            consumer.ack(*(message.system_properties.receipt_handle for message in messages))
+        consumed.update(message.body.split(b":")[0] for message in messages)
+        return consumed >= {b"%d" % number for number in producer.acked}
+
+    wait_until(is_all_consumed, "what was refused comes again", CALL_SECONDS)
+    wait_until(lambda: len(bodies_in_topic(stack, "due-while-full")) >= 20, "each timer is delivered", CALL_SECONDS)
+    assert sorted(map(int, bodies_in_topic(stack, "due-while-full"))) == list(range(20))
+
+
+def is_well(stack: Stack, name: str) -> bool:
+    """Whether a service says that it serves and nothing is wrong."""
+    status = service_status(stack, name)
+    return (status.state, status.problem) == ("serving", "")
