@@ -71,7 +71,7 @@ class SendBacks:
                 f"{len(queue_offsets)} positions: 1 to {SENT_BACK_COUNT_MAX} are possible", field="queue_offsets"
             )
         check_group_name(ref.consumer_group)
-        self._check_positions(ref, queue_offsets)
+        first_offset = self._check_positions(ref, queue_offsets)
         life.refuse_if_over()
         with life.lock:
             if known_only:
@@ -82,13 +82,19 @@ class SendBacks:
         for queue_offset in queue_offsets:  # one after the other: a body may have 4 MiB
             message = read_message(life.reader, ref.topic, ref.queue_id, queue_offset)
             with life.lock:
-                outcome, written = self._send_back(ref, queue_offset, message, delay_level, written)
+                outcome, written = self._send_back(ref, queue_offset, first_offset, message, delay_level, written)
             outcomes.append(outcome)
         wait_for(written)
         return outcomes
 
     def _send_back(
-        self, ref: QueueRef, queue_offset: int, message: StoredMessage | None, delay_level: int, written: "Future[int]"
+        self,
+        ref: QueueRef,
+        queue_offset: int,
+        first_offset: int,
+        message: StoredMessage | None,
+        delay_level: int,
+        written: "Future[int]",
     ) -> "tuple[SendBackOutcome, Future[int]]":
         """One message; its outcome, and what is done when it is in the log. The lock is held."""
         life = self._life
@@ -111,10 +117,11 @@ class SendBacks:
         changes: list[Change] = [Ended(ref, [queue_offset], moved=True)]
         if state is None:
             life.check_room(ref.consumer_group)
-            changes.insert(0, Moved(ref, queue_offset))
+            changes.insert(0, Moved(ref, first_offset, is_reset=True))  # none before the message is consumed
         return outcome, life.change(changes, [record])
 
-    def _check_positions(self, ref: QueueRef, queue_offsets: Sequence[int]) -> None:
+    def _check_positions(self, ref: QueueRef, queue_offsets: Sequence[int]) -> int:
+        """The first position of the queue."""
         reader = self._life.reader
         if not reader.recent.ends(ref.topic):
             raise TopicNotFoundError(f"topic {ref.topic!r} has no messages in this shard", topic=ref.topic)
@@ -128,3 +135,4 @@ class SendBacks:
                     minOffset=known.min_offset,
                     maxOffset=known.max_offset,
                 )
+        return known.min_offset

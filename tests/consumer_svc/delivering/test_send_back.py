@@ -242,3 +242,28 @@ def test_a_message_that_was_sent_back_is_done_with_in_its_queue_before_the_posit
     life.send_backs.send_back(REF, [0], 0)
     (after,) = life.tracks.track(sent)
     assert (before.state, after.state) == ("NOT_CONSUMED", "CONSUMED")
+
+
+def test_a_message_that_is_sent_back_does_not_say_that_those_before_it_are_consumed(
+    log: MemoryLog, life: LogLife
+) -> None:
+    """The group has no position yet: it does not begin at the first message that it could not handle."""
+    for number in range(3):
+        log.send("t", f"m{number}".encode())
+    life.send_backs.send_back(REF, [2], 0)
+    assert dict(life.pulls.offsets("g", "t")) == {REF: 0}
+    assert [one.message.body for one in life.pops.pop(PopAsk("g", "t"))][:2] == [b"m0", b"m1"]
+
+
+def test_what_retention_removed_before_a_first_send_back_is_not_lost_to_the_group(
+    log: MemoryLog, begin: Callable[..., LogLife]
+) -> None:
+    life = begin(recent_count_max=1)
+    for number in range(3):
+        log.send("t", f"m{number}".encode())
+    log.remove("t", 0, 1)
+    life.send_backs.send_back(REF, [2], 0)
+    assert dict(life.pulls.offsets("g", "t")) == {REF: 1}
+    state = life.states.find(REF)
+    assert state is not None
+    assert state.removed_count == 0
