@@ -116,7 +116,7 @@ def position_changes(
         if group == REVIVE_GROUP
         for queue_id, position in queues.items()
     }
-    in_flight = read_in_flight(life.reader, revived, newest_millis)
+    in_flight = read_in_flight(life.reader, revived, newest_millis, life.clock.millis())
     for (group, topic), queues in offsets.items():
         if group in (REVIVE_GROUP, TRANSACTION_GROUP):
             continue

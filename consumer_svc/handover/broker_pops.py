@@ -16,7 +16,7 @@ from consumer_svc.delivering.life import INVISIBLE_MILLIS_MAX
 from consumer_svc.state.queue_state import QueueRef
 from reput.message.v1.message_pb2 import StoredMessage
 from services.reading.queue_reader import ANSWER_BODY_BYTES_MAX, Reader
-from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError
+from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError, UnsupportedStoreError
 from store.format.delivery.pop_records import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -43,18 +43,21 @@ InFlight = dict[QueueRef, dict[int, tuple[int, bool]]]
 _log = structlog.get_logger("reput.consumer")
 
 
-def read_in_flight(reader: Reader, revived: Mapping[tuple[str, int], int], newest_millis: int) -> InFlight:
+def read_in_flight(
+    reader: Reader, revived: Mapping[tuple[str, int], int], newest_millis: int, now_millis: int
+) -> InFlight:
     """The messages in flight.
 
     Args:
         reader: reads queues and records.
         revived: the positions of the revive group, by revive topic and queue.
         newest_millis: when the newest record was stored (ms since 1970).
+        now_millis: the time of leases; a record that is ahead of it says nothing of which checkpoints are over.
 
     Raises:
         StoreError: a record cannot be read: what it says would be skipped.
     """
-    reading = _Reading(reader, newest_millis - INVISIBLE_MILLIS_MAX - MARGIN_MILLIS)
+    reading = _Reading(reader, min(newest_millis, now_millis) - INVISIBLE_MILLIS_MAX - MARGIN_MILLIS, now_millis)
     for topic in reader.recent.topics():
         if topic.startswith(REVIVE_PREFIX):
             for queue_id in reader.recent.ends(topic):
@@ -74,8 +77,9 @@ def read_in_flight(reader: Reader, revived: Mapping[tuple[str, int], int], newes
 class _Reading:
     """Reads the topics, and puts checkpoints and acknowledgements together."""
 
-    def __init__(self, reader: Reader, since_millis: int) -> None:
+    def __init__(self, reader: Reader, since_millis: int, now_millis: int) -> None:
         self._reader = reader
+        self._until_millis_max = now_millis + INVISIBLE_MILLIS_MAX
         self._since_millis = max(since_millis, 0)
         self._waiting: dict[tuple[PopKey, int], CheckPoint] = {}
         self._over: set[tuple[PopKey, int]] = set()
@@ -83,8 +87,15 @@ class _Reading:
         self.record_count = 0
 
     def read_revive_queue(self, topic: str, queue_id: int, revived: int) -> None:
-        """`revived`: position of the newest record that was dealt with; -1 for none."""
-        begin = min(self._reader.offset_at(topic, queue_id, self._since_millis), revived + 1)
+        """`revived`: position of the newest record that was dealt with; -1 for none.
+
+        One that the queue does not have proves nothing: it is of another store, or of a log that was cut.
+        """
+        end = self._reader.recent.end(topic, queue_id)
+        if revived >= end:
+            _log.warning("consumer.broker_pops_unproven", topic=topic, queue_id=queue_id, position=revived, end=end)
+            revived = -1
+        begin = min(self._begin(topic, queue_id), revived + 1)
         for message in self._records(topic, queue_id, begin):
             point = self._take(message)
             if point is not None and message.queue_offset <= revived:
@@ -94,13 +105,18 @@ class _Reading:
 
     def read_timer_queue(self, queue_id: int) -> None:
         """Likewise; everything here that came out of the timer is in a revive topic, which was read before."""
-        for message in self._records(
-            TIMER_TOPIC, queue_id, self._reader.offset_at(TIMER_TOPIC, queue_id, self._since_millis)
-        ):
+        for message in self._records(TIMER_TOPIC, queue_id, self._begin(TIMER_TOPIC, queue_id)):
             if message.properties.get(REAL_TOPIC, "").startswith(REVIVE_PREFIX):
                 point = self._take(message)
                 if point is not None and (point.key, point.put_count) not in self._over:
                     self._waiting[point.key, point.put_count] = point
+
+    def _begin(self, topic: str, queue_id: int) -> int:
+        """Where the checkpoints begin that may not be over: by time if that is exact, else at the first one."""
+        try:
+            return self._reader.offset_at(topic, queue_id, self._since_millis, is_exact=True)
+        except UnsupportedStoreError:
+            return 0
 
     def in_flight(self) -> InFlight:
         """See `read_in_flight`."""
@@ -108,9 +124,9 @@ class _Reading:
         for point in self._waiting.values():
             acked = self._acked.get(point.key, set())
             of_queue = in_flight.setdefault(QueueRef(point.consumer_group, point.topic, point.queue_id), {})
-            until = point.pop_millis + point.invisible_millis
+            until = min(point.pop_millis + point.invisible_millis, self._until_millis_max)
             for queue_offset in point.queue_offsets:
-                if queue_offset not in acked:
+                if queue_offset >= 0 and queue_offset not in acked:
                     of_queue[queue_offset] = max((until, point.is_suspended), of_queue.get(queue_offset, (0, False)))
         return in_flight
 

@@ -73,6 +73,7 @@ class MemoryLog:
         writes_failing: whether the append that fails is written.
         body_bytes_max: bodies of an append of the service, but for its state; a larger request is refused.
         is_building: the consumequeue service has no units now.
+        is_unproven: store times of queues fall, so positions by time are guesses: the end.
         unreadable: offsets of records that cannot be read now.
         config: the files of `config/`.
         timer_log: the units of `timerlog/`; None: they were never written.
@@ -94,6 +95,7 @@ class MemoryLog:
         self.writes_failing = False
         self.body_bytes_max = 1 << 40
         self.is_building = False
+        self.is_unproven = False
         self.unreadable: set[int] = set()
         self.config: dict[str, bytes] = {}
         self.problems: dict[str, str] = {}
@@ -293,6 +295,8 @@ class MemoryLog:
         queue = self.queues.get((topic, queue_id))
         if queue is None:
             raise TopicNotFoundError(f"there is no queue {queue_id} of topic {topic}", topic=topic)
+        if self.is_unproven:
+            return queue_pb.SearchOffsetResponse(queue_offset=queue.end, unproven=True)
         for place, unit in enumerate(queue.units):
             stored = self.records[unit.commit_log_offset].store_time
             if timestamp_to_millis(stored, "store_time") >= time_millis:

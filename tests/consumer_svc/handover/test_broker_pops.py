@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from consumer_svc.courtesy_files import OFFSETS, CourtesyFiles
+from consumer_svc.delivering.life import INVISIBLE_MILLIS_MAX
 from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.state.queue_state import QueueRef
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
@@ -197,3 +198,68 @@ def test_many_open_messages_are_written_less_often_but_at_the_end(
     log.clock.now += 31 * 5
     courtesy.write(life.life)
     assert len(list(log.messages(REVIVE))) == 3
+
+
+def test_checkpoints_are_read_from_the_first_where_store_times_fall(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles
+) -> None:
+    """A position by time is a guess then, and a checkpoint before it would be forgotten: its message would be skipped."""
+    for number in range(2):
+        log.send("t", f"m{number}".encode())
+    put(log, "ck", point(0, 1), timer=True)
+    put(log, "ck", point(1, 1), timer=False)
+    put_offsets(log, '"t@g":{0:2}')
+    log.is_unproven = True
+    courtesy.take_over(life.life, START_MILLIS)
+    state = life.states.find(REF)
+    assert state is not None
+    assert sorted(state.leases) == [0, 1]
+
+
+def test_a_record_of_a_far_future_hides_no_checkpoint(log: MemoryLog, life: LogLife, courtesy: CourtesyFiles) -> None:
+    log.send("t")
+    put(log, "ck", point(0, 1), timer=True)
+    put_offsets(log, '"t@g":{0:1}')
+    courtesy.take_over(life.life, START_MILLIS + 25 * 365 * 86_400_000)
+    state = life.states.find(REF)
+    assert state is not None
+    assert sorted(state.leases) == [0]
+
+
+@pytest.mark.parametrize(("revived", "expected"), [(0, []), (1, [0]), (999_999, [0])])
+def test_a_position_of_the_revive_group_that_no_queue_proves_ends_no_checkpoint(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles, revived: int, expected: list[int]
+) -> None:
+    """Of another store, or from before the log was cut: what is in flight would be skipped."""
+    log.send("t")
+    put(log, "ck", point(0, 1), timer=True)
+    put(log, "ck", point(0, 1), timer=False)
+    put_offsets(log, f'"t@g":{{0:1}},"{REVIVE}@{REVIVE_GROUP}":{{0:{revived}}}')
+    courtesy.take_over(life.life, START_MILLIS)
+    state = life.states.find(REF)
+    assert state is not None
+    assert sorted(state.leases) == expected
+
+
+def test_a_checkpoint_hides_a_message_for_no_longer_than_a_pop_may(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles
+) -> None:
+    log.send("t")
+    put(log, "ck", point(0, 1, popped=START_MILLIS + 25 * 365 * 86_400_000), timer=True)
+    put_offsets(log, '"t@g":{0:1}')
+    courtesy.take_over(life.life, START_MILLIS)
+    state = life.states.find(REF)
+    assert state is not None
+    assert [lease.invisible_until_millis for lease in state.leases.values()] == [START_MILLIS + INVISIBLE_MILLIS_MAX]
+
+
+def test_a_checkpoint_before_the_first_position_is_of_no_message(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles
+) -> None:
+    log.send("t")
+    put(log, "ck", point(-3, 4), timer=True)
+    put_offsets(log, '"t@g":{0:1}')
+    courtesy.take_over(life.life, START_MILLIS)
+    state = life.states.find(REF)
+    assert state is not None
+    assert sorted(state.leases) == [0]
