@@ -64,6 +64,7 @@ def message_of(entry: PageEntry[message_pb2.StoredMessage]) -> message_pb2.Store
     message = entry.record.message
     message.broker_name = entry.broker_name
     message.source = message_pb2.MESSAGE_SOURCE_ARCHIVE if entry.record.is_archived else message_pb2.MESSAGE_SOURCE_LIVE
+    message.deleted_with_topic = entry.record.is_deleted
     if entry.body_omitted:
         message.ClearField("body")
         message.body_omitted = True

@@ -138,4 +138,4 @@ def _row(found: "FoundMessage", broker_name: str, body: BodyFormat, binary_form:
     from services.convert import stored_message
 
     row: dict[str, Any] = message_row(message_of(stored_message(found.record, broker_name)), body.value, binary_form)
-    return row | {"source": str(found.source)}
+    return row | {"source": str(found.source)} | ({"deleted_with_topic": True} if found.is_deleted else {})

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cli.exits import say_empty
+from cli.exits import say_empty, warn
 from cli.options import OutputFormat
 from cli.printing.tables import plain_text, print_block, print_table
 from cli.printing.terminal import json_safe, neutralise, one_line
 
 DETAIL_BODY_CHARACTERS_MAX = 4096
+DELETED_SHOWN_MAX = 4
 # Columns of a table of messages that a narrow terminal leaves out, the first one first.
 MESSAGE_COLUMNS_DROPPED_FIRST = (
     *("body_format", "queue_id", "queue_offset", "unique_key", "tags", "matched_by", "topic"),
@@ -111,6 +112,19 @@ def print_messages(
         print_message_details(rows)
     elif rows:
         print_message_table(rows, wide=output is OutputFormat.WIDE, with_topic=with_topic)
+    if output.is_table or output is OutputFormat.CSV:
+        say_deleted(rows)
+
+
+def say_deleted(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Warn how many of the messages were deleted with their topic, and which; nothing without any."""
+    ids = [row["offset_msg_id"] for row in rows if row.get("deleted_with_topic")]
+    if not ids:
+        return
+    shown = ", ".join(ids[:DELETED_SHOWN_MAX]) + (
+        f" and {len(ids) - DELETED_SHOWN_MAX} more" * (len(ids) > DELETED_SHOWN_MAX)
+    )
+    warn(f"deleted with the topic, so no group gets them: {len(ids)} of {len(rows)} messages ({shown})")
 
 
 def print_message_table(rows: Sequence[Mapping[str, object]], *, wide: bool = False, with_topic: bool = False) -> None:

@@ -93,6 +93,7 @@ def print_found(
         from cli.queries.pattern import print_pattern
 
         print_pattern(pattern, rows, messages)
+        printing.say_deleted(rows)
     else:
         shards = {"shards": outcomes.rows()} if outcomes is not None else {}
         answer = {"completeness": completeness.name} | shards | ({"order": order} if order else {})

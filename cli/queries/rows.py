@@ -56,6 +56,8 @@ def message_row(message: Message, body_format: str, binary_form: str, charset: s
         row["body_note"] = body.note
     if message.source is not None:
         row["source"] = message.source.name.lower()
+    if message.deleted_with_topic:
+        row["deleted_with_topic"] = True
     return row
 
 

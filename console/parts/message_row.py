@@ -45,6 +45,7 @@ class MessageRow:
     preview: str
     body_size_bytes: int
     is_archived: bool
+    is_deleted: bool
     matched_by: str = ""
 
 
@@ -67,6 +68,7 @@ def message_row(message: Any, matched_by: str = "") -> MessageRow:
         preview="" if message.body_omitted else preview(message.body, message.sys_flag),
         body_size_bytes=-1 if message.body_omitted else len(message.body),
         is_archived=message.source == 2,
+        is_deleted=message.deleted_with_topic,
         matched_by=matched_by,
     )
 

@@ -44,6 +44,7 @@ class FoundRecord(Generic[Message_co]):
         body_omitted: the reader left the body out.
         message: what the answer shows; the same object that the shard answered with, not a copy.
         is_archived: it was read from the shard's archive, because the log has dropped it.
+        is_deleted: its topic was deleted after it was stored, so that it is not delivered.
     """
 
     topic: str
@@ -59,6 +60,7 @@ class FoundRecord(Generic[Message_co]):
     body_omitted: bool
     message: Message_co
     is_archived: bool = False
+    is_deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

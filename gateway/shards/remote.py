@@ -317,6 +317,7 @@ def open_shard(
     consumer = ConsumerClient(targets.consumer, tls=tls) if targets.consumer else None
     schedule = ScheduleClient(targets.schedule, tls=tls) if targets.schedule else None
     records = RemoteRecords(commitlog)
+    topics = DeletedTopics(commitlog)
     keys = RemoteKeys(index)
     shard = Shard(
         broker_name=targets.broker_name,
@@ -326,10 +327,10 @@ def open_shard(
         topics=records,
         services=RemoteServices(commitlog, consumequeue, index, consumer, schedule),
         log_end=RemoteLogEnd(commitlog),
-        topic_admin=RemoteTopicAdmin(commitlog),
+        topic_admin=RemoteTopicAdmin(commitlog, topics.expire),
         groups=RemoteGroups(consumer) if consumer is not None else None,
         waiting=RemoteWaiting(schedule) if schedule is not None else None,
-        facts=RemoteStoreFacts(DeletedTopics(commitlog)),
+        facts=RemoteStoreFacts(topics),
     )
     delivering = RemoteDelivering(targets.broker_name, consumer) if consumer is not None else None
     scheduling = RemoteScheduling(targets.broker_name, schedule) if schedule is not None else None

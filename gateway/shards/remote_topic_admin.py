@@ -1,6 +1,6 @@
 """TopicAdmin over a commitlog service."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.topic_admin import TopicChange, TopicSettings
@@ -10,10 +10,16 @@ from services.calling.port_calls import port_call
 
 
 class RemoteTopicAdmin:
-    """See the port."""
+    """See the port.
 
-    def __init__(self, client: CommitLogClient) -> None:
+    Args:
+        client: of the commit log.
+        deleted: called after a deletion, so that the next query sees it.
+    """
+
+    def __init__(self, client: CommitLogClient, deleted: Callable[[], object] = lambda: None) -> None:
         self._client = client
+        self._deleted = deleted
 
     @port_call("commitlog.list-topics")
     def settings(self, deadline: Deadline) -> Mapping[str, TopicSettings]:
@@ -45,7 +51,10 @@ class RemoteTopicAdmin:
     @port_call("commitlog.delete-topic")
     def delete(self, topic: str, deadline: Deadline) -> bool:
         """See the port."""
-        return self._client.delete_topic(topic, timeout_seconds=deadline.remaining_seconds())
+        try:
+            return self._client.delete_topic(topic, timeout_seconds=deadline.remaining_seconds())
+        finally:
+            self._deleted()
 
 
 def _settings(topic: pb.ListTopicsResponse.Topic) -> TopicSettings:

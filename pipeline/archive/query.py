@@ -7,8 +7,9 @@ A message that is in both is one row, read from the log; from the archive if the
 `pipeline/archive/view.py` is the same for Spark.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -29,12 +30,14 @@ from store.errors import (
     StoreError,
     UnsupportedStoreError,
 )
+from store.files.config_file import read_config_file
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.mapped_file import MappedFile
 from store.format.derived.index_layout import index_key, key_hash
 from store.format.message_id import decode_offset_msg_id
 from store.format.record import Record, decode_header, decode_record
 from store.format.record_layout import HEADER_BYTES_MAX
+from store.format.topic import decode_deleted_topics
 from store.walk.checks import SizeCheck
 from store.walk.cursor import OneFile, RecordCursor
 
@@ -51,10 +54,11 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FoundMessage:
-    """A message and where it was read."""
+    """A message, where it was read, and whether its topic was deleted after it was stored (`config/topics.json`)."""
 
     record: Record
     source: Source
+    is_deleted: bool = False
 
 
 @dataclass(slots=True)
@@ -99,6 +103,7 @@ class UnionReader:
         if store is not None:
             self._fs, self._store = open_root(store)
         self._maps: dict[int, memoryview] = {}
+        self._deleted_before: Mapping[str, int] = {} if self._store is None else _deleted_topics(self._fs, self._store)
         self._log = self._read_log()
 
     def plan(self) -> dict[str, int]:
@@ -237,6 +242,11 @@ class UnionReader:
             return None
 
     def _read(self, commit_log_offset: int) -> FoundMessage:
+        found = self._read_somewhere(commit_log_offset)
+        is_deleted = commit_log_offset < self._deleted_before.get(found.record.topic, 0)
+        return replace(found, is_deleted=True) if is_deleted else found
+
+    def _read_somewhere(self, commit_log_offset: int) -> FoundMessage:
         """Reads a record from the log if it is there and sound, else from the archive."""
         damage: RecordCorruptedError | None = None
         first = max((offset for offset in self._log.first_offsets if offset <= commit_log_offset), default=None)
@@ -339,3 +349,12 @@ class UnionReader:
         if first_offset not in self._maps:
             self._maps[first_offset] = map_log_file(self._fs, log_path(self._store, first_offset))
         return self._maps[first_offset]
+
+
+def _deleted_topics(fs: FileSystem, store: Path) -> Mapping[str, int]:
+    """Where in the log the topics ended that were deleted; none where the file does not say it."""
+    with suppress(StoreCorruptedError, OSError):
+        content = read_config_file(fs, store / "config" / "topics.json").content
+        if content:
+            return decode_deleted_topics(content)
+    return {}

@@ -48,6 +48,7 @@ class Message:
         prepared_transaction_offset: offset of the prepared message that this one ends; 0 otherwise.
         body_crc: CRC-32 of the stored body, 31 bits of it.
         source: where the gateway found it; None when it does not say.
+        deleted_with_topic: the topic was deleted after the message was stored: no consumer group gets it.
     """
 
     topic: str
@@ -73,6 +74,7 @@ class Message:
     prepared_transaction_offset: int
     body_crc: int
     source: MessageSource | None = None
+    deleted_with_topic: bool = False
 
     # Pickling and copying: a read-only view of a dict supports neither.
     def __getstate__(self) -> list[Any]:
@@ -133,4 +135,5 @@ def message_of(stored: message_pb2.StoredMessage) -> Message:
         prepared_transaction_offset=stored.prepared_transaction_offset,
         body_crc=stored.body_crc,
         source=_SOURCES.get(stored.source),
+        deleted_with_topic=stored.deleted_with_topic,
     )

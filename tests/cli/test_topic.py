@@ -92,6 +92,37 @@ def test_messages_of_a_deleted_topic_are_found_and_a_send_makes_it_again(stack: 
     assert table(stack)["Kept"]["writeQueueNums"] == 8
 
 
+def test_what_was_deleted_with_its_topic_was_shown_as_if_groups_got_it(stack: Stack, reput: Any) -> None:
+    """The topic is made again; each verb says which of the messages lie before the deletion."""
+
+    def send(body: bytes) -> Any:
+        messages = [new_message("Gone", body, keys=["gone-key"])]
+        response = stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=10)
+        stack.wait_until_built()
+        return response.results[0]
+
+    old = send(b"old")
+    assert reput("topic", "delete", "Gone")[0] == 0
+    new = send(b"new")
+
+    for command in (
+        ["find", "gone-key"],
+        ["queryMsgByKey", "-t", "Gone", "-k", "gone-key"],
+        ["queryMsgById", "-i", f"{old.offset_msg_id},{new.offset_msg_id}"],
+    ):
+        code, out, _ = reput(*command, "-O", "json")
+        assert code == 0
+        marks = {row["body"]: row.get("deleted_with_topic", False) for row in json.loads(out)["messages"]}
+        assert marks == {"old": True, "new": False}, command
+        code, out, err = reput(*command)
+        assert "deleted with the topic, so no group gets them: 1 of 2 messages" in err, command
+        assert old.offset_msg_id in err
+    code, out, err = reput("queryMsgByUniqueKey", "-t", "Gone", "-i", old.unique_key)
+    assert "deleted_with_topic" in out + err
+    assert "1 of 1 messages" in err
+    assert "deleted" not in "".join(reput("queryMsgByUniqueKey", "-t", "Gone", "-i", new.unique_key)[1:])
+
+
 def test_mqadmins_verbs_create_change_and_delete_with_its_flags(stack: Stack, reput: Any) -> None:
     flags = ["-n", "127.0.0.1:9876", "-c", "DefaultCluster"]
     code, _, err = reput(

@@ -30,7 +30,8 @@ class RemoteStoreFacts:
 
 
 def _facts(table: pb.ListTopicsResponse) -> StoreFacts:
-    return StoreFacts({topic: _not_read(topic, held) for topic, held in table.held_elsewhere.items()})
+    held = {topic: _not_read(topic, held) for topic, held in table.held_elsewhere.items()}
+    return StoreFacts(held, dict(table.deleted_before))
 
 
 def _not_read(topic: str, held: pb.ListTopicsResponse.HeldElsewhere) -> UnsupportedStoreError:

@@ -1,11 +1,16 @@
-"""A shard whose answers say what its store holds elsewhere: a feature of RocketMQ that is not read (docs/features.md).
+"""A shard whose answers say what its store holds elsewhere, and which messages were deleted with their topic.
 
-Candidates of a topic of which more may be there, and units and positions before the begin of its queue, have a `problem`, which
-makes an answer PARTIAL and names the feature.
+What is elsewhere is in a feature of RocketMQ that is not read (docs/features.md). Candidates of a topic of which more may be
+there, and units and positions before the begin of its queue, have a `problem`, which makes an answer PARTIAL and names the
+feature.
+
+A topic was deleted at a byte of the log (ADR 0105). Its records before that byte are marked, wherever they were read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import Generic
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
@@ -13,15 +18,18 @@ from gateway.ports.shard import (
     BuildProgress,
     Candidates,
     FoundOffset,
+    FoundRecord,
     KeyLocator,
     Message,
     QueueLocator,
     QueueRange,
     QueueStretch,
+    RecordReader,
     Shard,
 )
 from gateway.ports.store_facts import StoreFactsReader, held_elsewhere
 from gateway.ports.time_window import TimeWindow
+from store.errors import StoreError
 
 
 def with_facts(shard: Shard[Message]) -> Shard[Message]:
@@ -29,7 +37,42 @@ def with_facts(shard: Shard[Message]) -> Shard[Message]:
     facts = shard.facts
     if facts is None:
         return shard
-    return replace(shard, queues=FactsQueues(shard.queues, facts), keys=FactsKeys(shard.keys, facts))
+    records = FactsRecords(shard.records, facts)
+    return replace(shard, records=records, queues=FactsQueues(shard.queues, facts), keys=FactsKeys(shard.keys, facts))
+
+
+class FactsRecords(Generic[Message]):
+    """A RecordReader."""
+
+    def __init__(self, records: RecordReader[Message], facts: StoreFactsReader) -> None:
+        self._records = records
+        self._facts = facts
+
+    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord[Message]:
+        """See the port."""
+        return _marked(self._records.get(commit_log_offset, deadline), self._deleted_before(deadline))
+
+    def get_many(
+        self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
+    ) -> Sequence[FoundRecord[Message] | StoreError]:
+        """See the port."""
+        outcomes = self._records.get_many(commit_log_offsets, body_bytes_max, deadline)
+        deleted = self._deleted_before(deadline)
+        return (
+            [each if isinstance(each, StoreError) else _marked(each, deleted) for each in outcomes]
+            if deleted
+            else outcomes
+        )
+
+    def _deleted_before(self, deadline: Deadline) -> Mapping[str, int]:
+        with suppress(StoreError):  # nothing is known yet: the other ports say so
+            return self._facts.facts(deadline).deleted_before
+        return {}
+
+
+def _marked(record: FoundRecord[Message], deleted_before: Mapping[str, int]) -> FoundRecord[Message]:
+    is_deleted = record.commit_log_offset < deleted_before.get(record.topic, 0)
+    return replace(record, is_deleted=True) if is_deleted else record
 
 
 class FactsKeys:

@@ -13,6 +13,7 @@ from pipeline.archive.query import QueryAnswer, Source, UnionReader
 from store.errors import RecordCorruptedError, RecordNotFoundError, StoreCorruptedError, UnsupportedStoreError
 from store.format.message_id import encode_offset_msg_id
 from store.format.record import Record
+from store.format.topic import encode_topic_table
 from tests.support.archives import Archived, archived, message, write_log
 from tests.support.fixture_stores import STORE_NAMES
 
@@ -294,3 +295,24 @@ def test_archive_and_log_were_complete_though_a_compacted_topic_may_have_more(tm
     problem = UnionReader(made.archive, made.store).by_key("other", "all").problem
     assert problem is not None
     assert problem.metadata["feature"] == "tiered-storage"
+
+
+def test_archive_and_log_did_not_say_what_was_deleted_with_its_topic(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    made = of_queue(tmp_path)
+    at = made.records[300].commit_log_offset
+    (made.store / "config").mkdir()
+    (made.store / "config/topics.json").write_bytes(encode_topic_table({}, None, time_millis=1, deleted={"orders": at}))
+    union = UnionReader(made.archive, made.store)
+    answer = union.by_key("orders", "all", count=1000)
+    assert len(answer.messages) == 400
+    assert {each.is_deleted for each in answer.messages} == {True, False}
+    for found in (*answer.messages, *union.by_offset("orders", 0, 0, count=1000).messages):
+        assert found.is_deleted == (found.record.commit_log_offset < at)
+    record = made.records[0]
+    offset_msg_id = encode_offset_msg_id(record.store_host, record.commit_log_offset)
+    assert union.by_id(offset_msg_id).is_deleted
+    flags = ("--archive", made.archive, "--store", made.store, "-O", "json")
+    code, out = run(capsys, "byId", "-i", offset_msg_id, *flags)
+    assert (code, json.loads(out)["messages"][0]["deleted_with_topic"]) == (0, True)

@@ -90,7 +90,7 @@ class NewMessage(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., body: _Optional[bytes] = ..., tags: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., flag: _Optional[int] = ..., unique_key: _Optional[str] = ..., born_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delivery_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delay_level: _Optional[int] = ...) -> None: ...
 
 class StoredMessage(_message.Message):
-    __slots__ = ("topic", "queue_id", "queue_offset", "commit_log_offset", "store_size_bytes", "flag", "sys_flag", "born_time", "born_host", "store_time", "store_host", "reconsume_times", "prepared_transaction_offset", "body_crc", "body", "properties", "tags", "keys", "unique_key", "offset_msg_id", "broker_name", "body_omitted", "source")
+    __slots__ = ("topic", "queue_id", "queue_offset", "commit_log_offset", "store_size_bytes", "flag", "sys_flag", "born_time", "born_host", "store_time", "store_host", "reconsume_times", "prepared_transaction_offset", "body_crc", "body", "properties", "tags", "keys", "unique_key", "offset_msg_id", "broker_name", "body_omitted", "source", "deleted_with_topic")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -121,6 +121,7 @@ class StoredMessage(_message.Message):
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     BODY_OMITTED_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
+    DELETED_WITH_TOPIC_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     queue_offset: int
@@ -144,7 +145,8 @@ class StoredMessage(_message.Message):
     broker_name: str
     body_omitted: bool
     source: MessageSource
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., store_size_bytes: _Optional[int] = ..., flag: _Optional[int] = ..., sys_flag: _Optional[int] = ..., born_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., born_host: _Optional[str] = ..., store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., store_host: _Optional[str] = ..., reconsume_times: _Optional[int] = ..., prepared_transaction_offset: _Optional[int] = ..., body_crc: _Optional[int] = ..., body: _Optional[bytes] = ..., properties: _Optional[_Mapping[str, str]] = ..., tags: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., unique_key: _Optional[str] = ..., offset_msg_id: _Optional[str] = ..., broker_name: _Optional[str] = ..., body_omitted: _Optional[bool] = ..., source: _Optional[_Union[MessageSource, str]] = ...) -> None: ...
+    deleted_with_topic: bool
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., store_size_bytes: _Optional[int] = ..., flag: _Optional[int] = ..., sys_flag: _Optional[int] = ..., born_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., born_host: _Optional[str] = ..., store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., store_host: _Optional[str] = ..., reconsume_times: _Optional[int] = ..., prepared_transaction_offset: _Optional[int] = ..., body_crc: _Optional[int] = ..., body: _Optional[bytes] = ..., properties: _Optional[_Mapping[str, str]] = ..., tags: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., unique_key: _Optional[str] = ..., offset_msg_id: _Optional[str] = ..., broker_name: _Optional[str] = ..., body_omitted: _Optional[bool] = ..., source: _Optional[_Union[MessageSource, str]] = ..., deleted_with_topic: _Optional[bool] = ...) -> None: ...
 
 class AppendResult(_message.Message):
     __slots__ = ("offset_msg_id", "unique_key", "queue_id", "queue_offset", "commit_log_offset", "store_time", "broker_name", "deduplicated", "freshness_token", "recall_handle", "transaction_id")

@@ -181,6 +181,17 @@ def test_a_deleted_topic_keeps_its_queues_over_a_restart_as_long_as_they_have_me
         assert (receipt.queue_offset, table(tmp_path)["orders"]["writeQueueNums"]) == (1, 11)
 
 
+def test_a_store_that_is_only_read_knows_where_its_deleted_topics_ended(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        append(log, new_message(b"old"))
+        end = log.status.end_offset
+        log.opened.topic_commands.delete("orders")
+        append(log, new_message(b"new"))
+        assert log.status.end_offset > end
+    with open_log(tmp_path, read_only=True) as log:
+        assert log.topics.deleted == {"orders": end}
+
+
 def test_without_auto_create_a_deleted_topic_takes_no_message_any_more(tmp_path: Path) -> None:
     with open_log(tmp_path, auto_create_topic=False) as log:
         with pytest.raises(TopicNotFoundError):

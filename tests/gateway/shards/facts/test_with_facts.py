@@ -20,7 +20,14 @@ from gateway.shards.facts.with_facts import with_facts
 from store.errors import RecordNotFoundError, ServiceUnavailableError, StoreRecoveringError, UnsupportedStoreError
 from store.format.message_id import encode_offset_msg_id
 from tests.gateway.search.searching import Searcher
-from tests.gateway.shards.archived.archived_shard import ShortenedShard
+from tests.gateway.shards.archived.archived_shard import (
+    OLD_TOPIC,
+    TOPIC,
+    ShortenedShard,
+    archived_orders,
+    front_of,
+    shard_of,
+)
 
 COMPACTED, PLAIN = "b_order", "b_log"
 FRONT = 20  # messages of each queue that are gone from the log
@@ -29,9 +36,10 @@ FRONT = 20  # messages of each queue that are gone from the log
 class Facts:
     """What the commit log says; `failure`: nothing."""
 
-    def __init__(self, *topics):
+    def __init__(self, *topics, deleted=None):
         self.failure = None
-        self._facts = StoreFacts({topic: UnsupportedStoreError("it is elsewhere", feature="f") for topic in topics})
+        held = {topic: UnsupportedStoreError("it is elsewhere", feature="f") for topic in topics}
+        self._facts = StoreFacts(held, deleted or {})
 
     def facts(self, deadline):
         if self.failure is not None:
@@ -173,3 +181,39 @@ def test_an_answer_is_partial_while_nothing_is_known_of_the_store_and_no_builder
     assert (ask().completeness, ask().outcomes[0].error) == (Completeness.PARTIAL, facts.failure)
     facts.failure = StoreRecoveringError("soon")
     assert ask().completeness is Completeness.COMPLETE
+
+
+def test_what_was_deleted_with_its_topic_was_found_without_a_word(tmp_path, fan_out, tokens, deadline, sandbox):
+    """By every query, in the log and in its archive; what came after the deletion and other topics are not marked."""
+    made = archived_orders(tmp_path)
+    at = made.records[40].commit_log_offset
+    assert front_of(made) < at
+    shard = with_facts(replace(shard_of(made), facts=Facts(deleted={TOPIC: at})))
+    shards = Shards([shard], fan_out)
+    paged = {"page_size_asked": 1000, "page_token": "", "deadline": deadline}
+
+    def marks(entries):
+        found = {entry.record.commit_log_offset: entry.record.is_deleted for entry in entries}
+        assert found == {offset: offset < at for offset in found}
+        return set(found.values())
+
+    def by_id(record):
+        offset_msg_id = encode_offset_msg_id(record.store_host, record.commit_log_offset)
+        return query_by_offset_msg_id(shards, offset_msg_id, "", "", deadline)
+
+    records = [record for record in made.records if record.topic == TOPIC]
+    both = {True, False}
+    assert marks(query_by_key(shards, tokens, TOPIC, "all", TimeWindow(), **paged).entries) == both
+    assert marks(map(by_id, records)) == both
+    found = find_message(shards, tokens, "all", TOPIC, TimeWindow(), page_size_asked=1000, deadline=deadline)
+    assert marks(entry for entry, _ in found.entries) == both
+    pages = Searcher.over(shards, sandbox).pages(SearchQuestion(TOPIC), page_size=1000)
+    assert marks(entry for page in pages for entry in page.entries) == both
+    by_unique_key = [
+        entry
+        for record in records
+        for entry in query_by_unique_key(shards, tokens, TOPIC, record.unique_key, **paged).entries
+    ]
+    assert marks(by_unique_key) == both
+    old = query_by_key(shards, tokens, OLD_TOPIC, "all", TimeWindow(), **paged).entries
+    assert [entry.record.is_deleted for entry in old] == [False, False]
