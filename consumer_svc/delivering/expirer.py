@@ -18,7 +18,7 @@ from concurrent.futures import Future
 import structlog
 
 from consumer_svc.delivering.expiry_heap import LeaseEnd
-from consumer_svc.delivering.life import Life
+from consumer_svc.delivering.life import RELEASED_COUNT_MAX, Life
 from consumer_svc.delivering.moves import attempts_of, dead_letter_of, retry_of
 from consumer_svc.delivering.pop import RENEWED_INVISIBLE_MILLIS
 from consumer_svc.state.group_states import Change, GroupSettings
@@ -164,4 +164,5 @@ class Expirer:
     def _is_released(self, settings: GroupSettings, state: QueueState, lease: Lease) -> bool:
         """Whether the program did not get the message; the caller holds the life's lock."""
         is_on_its_way = bool(lease.renew_until_millis) and not lease.is_delivered
+        is_on_its_way &= lease.uncounted < RELEASED_COUNT_MAX
         return lease.is_released or is_on_its_way or (settings.ordered and state.is_behind(lease))

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Mapping, Sequence
 
 from consumer_svc.delivering.group_names import ALL_GROUPS, GroupNames
-from consumer_svc.delivering.life import Life, check_group_name
+from consumer_svc.delivering.life import RELEASED_COUNT_MAX, Life, check_group_name
 from consumer_svc.state.group_states import Change, Group, GroupDeleted, GroupSet, GroupSettings
 from consumer_svc.state.queue_state import QueueRef, QueueState, Returned, Waiting
 from consumer_svc.wire import settings_to_proto
@@ -20,9 +20,6 @@ from store.errors import GroupNotFoundError, InvalidArgumentError, TopicNotFound
 LAG_COUNT_MAX = 1_000
 # Messages of one change: some 100 bytes each.
 RETURNED_COUNT_MAX = 1_000
-# After so many deliveries that were no attempts the next end of its client counts: a program may end because of a message, and
-# that one must become a dead letter at last.
-RELEASED_COUNT_MAX = 100
 
 
 class Groups:

@@ -52,6 +52,9 @@ CHANGE_COUNT_MAX = 1_000
 INVISIBLE_MILLIS_MAX = 12 * 3_600_000
 # Hand-outs of a life are far fewer, so its serials never reach those of the next life.
 SERIALS_PER_MILLI = 1_000
+# After so many deliveries that were no attempts the next one counts whose client ends in order, or whose answer did not go out:
+# a program or a gateway may end because of a message, and that one must become a dead letter at last.
+RELEASED_COUNT_MAX = 100
 # Queues of a group: positions can be committed for any name.
 QUEUE_COUNT_MAX = 100_000
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from consumer_svc.clients import Clients
-from consumer_svc.delivering.groups import RELEASED_COUNT_MAX
+from consumer_svc.delivering.life import RELEASED_COUNT_MAX
 from consumer_svc.delivering.picks import MESSAGE_GROUP_LENGTH_MAX, PopAsk
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import HandedOut, Lease, QueueRef
@@ -79,6 +79,22 @@ def test_a_message_that_ends_every_program_in_order_becomes_a_dead_letter_at_las
         ends += 1
         assert ends < 1_000
     assert ends == (RELEASED_COUNT_MAX + 1) * 3
+    assert [dead.body for dead in log.messages("%DLQ%g")] == [b"poison"]
+
+
+def test_a_message_whose_answer_never_goes_out_becomes_a_dead_letter_at_last(
+    log: MemoryLog, clock: ManualClock, begin: Begin
+) -> None:
+    """Each gateway ends before its answer is out, maybe because of the message."""
+    life = begin(attempts_max=3)
+    log.send("t", b"poison")
+    deliveries = 0
+    while life.pops.pop(RENEWED):
+        clock.now += 60_000
+        life.expire()
+        deliveries += 1
+        assert deliveries < 1_000
+    assert deliveries == (RELEASED_COUNT_MAX + 1) * 3
     assert [dead.body for dead in log.messages("%DLQ%g")] == [b"poison"]
 
 
