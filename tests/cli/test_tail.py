@@ -12,15 +12,15 @@ from cli.groups.tail import Filters
 from reput.message.v1 import message_pb2
 from reput_client.querying.message import message_of
 from tests.support.command import run_command
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_stack
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("tail") / "store") as stack:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(tmp_path_factory.mktemp("tail") / "store") as stack:
         for number in range(30):
             tag = "odd" if number % 2 else "even"
             send(stack, "Orders", f"Body {number} Straße", "--tag", tag, "-k", f"order-{number}")
@@ -30,11 +30,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
-def send(stack: Stack, topic: str, text: str, *more: str) -> None:
+def send(stack: HostedStack, topic: str, text: str, *more: str) -> None:
     assert reput(stack, "send", "-t", topic, "-b", text, *more).returncode == 0
 
 
-def reput(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
+def reput(stack: HostedStack, *arguments: str) -> subprocess.CompletedProcess[str]:
     return run_command(*arguments, "--address", stack.addresses["gateway"])
 
 
@@ -42,7 +42,7 @@ def numbers(shown: str) -> list[int]:
     return [int(number) for number in re.findall(r"Body (\d+)", shown)]
 
 
-def test_the_last_messages_of_all_queues_come_in_the_order_of_their_store_times(stack: Stack) -> None:
+def test_the_last_messages_of_all_queues_come_in_the_order_of_their_store_times(stack: HostedStack) -> None:
     assert numbers(reput(stack, "tail", "Orders").stdout) == list(range(20, 30))
     assert numbers(reput(stack, "tail", "Orders", "-n", "3", "--format", r"%b\n").stdout) == [27, 28, 29]
 
@@ -59,7 +59,7 @@ def test_the_last_messages_of_all_queues_come_in_the_order_of_their_store_times(
         (["--tag", "even", "--text", "Body 1"], [14, 16, 18]),
     ],
 )
-def test_the_last_messages_that_pass_the_filters_are_found_before_others(stack: Stack, filters, expected) -> None:
+def test_the_last_messages_that_pass_the_filters_are_found_before_others(stack: HostedStack, filters, expected) -> None:
     found = reput(stack, "tail", "Orders", "-n", "3", *filters)
 
     assert numbers(found.stdout) == expected, found.stderr
@@ -67,7 +67,7 @@ def test_the_last_messages_that_pass_the_filters_are_found_before_others(stack: 
     assert ("no message" in found.stderr) == (not expected)
 
 
-def test_what_comes_is_followed_and_filtered(stack: Stack, tmp_path: Path) -> None:
+def test_what_comes_is_followed_and_filtered(stack: HostedStack, tmp_path: Path) -> None:
     shown = tmp_path / "shown"
     command = [sys.executable, "-m", "cli.main", "tail", "-f", "Orders", "-n", "1", "--tag", "odd", "--text", "BODY"]
     with shown.open("wb") as out:
@@ -107,7 +107,7 @@ def test_a_message_that_comes_is_filtered_as_one_that_is_there(filters: Filters,
     assert filters.passes(message_of(stored)) is passes
 
 
-def test_a_search_without_a_topic_looks_into_all_that_people_send_to(stack: Stack) -> None:
+def test_a_search_without_a_topic_looks_into_all_that_people_send_to(stack: HostedStack) -> None:
     found = reput(stack, "search", "--text", "straße", "--ignore-case", "-m", "100", "--format", r"%t %k\n")
     rows = found.stdout.splitlines()
 
@@ -118,7 +118,7 @@ def test_a_search_without_a_topic_looks_into_all_that_people_send_to(stack: Stac
     assert table.split()[0] == "topic"
 
 
-def test_a_search_that_stops_before_the_last_topic_is_not_called_complete(stack: Stack) -> None:
+def test_a_search_that_stops_before_the_last_topic_is_not_called_complete(stack: HostedStack) -> None:
     found = reput(stack, "search", "--text", "straße", "-m", "1", "-o", "json")
 
     assert '"completeness": "TRUNCATED"' in found.stdout
@@ -126,5 +126,5 @@ def test_a_search_that_stops_before_the_last_topic_is_not_called_complete(stack:
 
 
 @pytest.mark.parametrize("flags", [["--ignore-case"], ["--pageToken", "x"], ["--queueId", "1"]])
-def test_flags_of_a_search_that_need_another_are_refused(stack: Stack, flags) -> None:
+def test_flags_of_a_search_that_need_another_are_refused(stack: HostedStack, flags) -> None:
     assert reput(stack, "search", *flags).returncode == 2

@@ -8,19 +8,19 @@ import pytest
 
 from cli.main import main
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from tests.support.stack import Stack, new_message, running_stack
+from tests.support.stack import HostedStack, hosted_stack, new_message
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
     store = tmp_path_factory.mktemp("topics") / "store"
     (store / "compaction/compactionLog/Compacted/0").mkdir(parents=True)
-    with running_stack(store) as stack:
+    with hosted_stack(store) as stack:
         yield stack
 
 
 @pytest.fixture
-def reput(stack: Stack, capsys: pytest.CaptureFixture[str]) -> Any:
+def reput(stack: HostedStack, capsys: pytest.CaptureFixture[str]) -> Any:
     """Runs a verb; its exit code, and what it printed."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
@@ -32,13 +32,13 @@ def reput(stack: Stack, capsys: pytest.CaptureFixture[str]) -> Any:
     return run
 
 
-def table(stack: Stack) -> dict[str, Any]:
+def table(stack: HostedStack) -> dict[str, Any]:
     """The topics that a broker would find."""
     rows: dict[str, Any] = json.loads((stack.store / "config" / "topics.json").read_text())["topicConfigTable"]
     return rows
 
 
-def test_a_topic_is_created_changed_and_deleted_by_the_command(stack: Stack, reput: Any) -> None:
+def test_a_topic_is_created_changed_and_deleted_by_the_command(stack: HostedStack, reput: Any) -> None:
     code, out, _ = reput("topic", "create", "Orders", "--queues", "4", "--type", "FIFO", "-O", "json")
     assert code == 0
     (row,) = json.loads(out)["topics"]
@@ -75,7 +75,7 @@ def test_a_topic_is_created_changed_and_deleted_by_the_command(stack: Stack, rep
     assert reput("topic", "update", "Orders", "-w", "2")[0] == 1
 
 
-def test_messages_of_a_deleted_topic_are_found_and_a_send_makes_it_again(stack: Stack, reput: Any) -> None:
+def test_messages_of_a_deleted_topic_are_found_and_a_send_makes_it_again(stack: HostedStack, reput: Any) -> None:
     messages = [new_message("Kept", b"still there", keys=["kept-key"])]
     stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=10)
     stack.wait_until_built()
@@ -92,7 +92,7 @@ def test_messages_of_a_deleted_topic_are_found_and_a_send_makes_it_again(stack: 
     assert table(stack)["Kept"]["writeQueueNums"] == 8
 
 
-def test_what_was_deleted_with_its_topic_was_shown_as_if_groups_got_it(stack: Stack, reput: Any) -> None:
+def test_what_was_deleted_with_its_topic_was_shown_as_if_groups_got_it(stack: HostedStack, reput: Any) -> None:
     """The topic is made again; each verb says which of the messages lie before the deletion."""
 
     def send(body: bytes) -> Any:
@@ -123,7 +123,7 @@ def test_what_was_deleted_with_its_topic_was_shown_as_if_groups_got_it(stack: St
     assert "deleted" not in "".join(reput("queryMsgByUniqueKey", "-t", "Gone", "-i", new.unique_key)[1:])
 
 
-def test_mqadmins_verbs_create_change_and_delete_with_its_flags(stack: Stack, reput: Any) -> None:
+def test_mqadmins_verbs_create_change_and_delete_with_its_flags(stack: HostedStack, reput: Any) -> None:
     flags = ["-n", "127.0.0.1:9876", "-c", "DefaultCluster"]
     code, _, err = reput(
         "updateTopic", "-t", "Admin", "-r", "6", "-w", "4", "-p", "4", "-a", "+message.type=DELAY", *flags
@@ -157,7 +157,9 @@ def test_mqadmins_verbs_create_change_and_delete_with_its_flags(stack: Stack, re
         ["deleteTopic", "-t", "SCHEDULE_TOPIC_XXXX"],
     ],
 )
-def test_what_is_not_allowed_ends_with_2_and_makes_no_topic(reput: Any, stack: Stack, arguments: list[str]) -> None:
+def test_what_is_not_allowed_ends_with_2_and_makes_no_topic(
+    reput: Any, stack: HostedStack, arguments: list[str]
+) -> None:
     code, _, err = reput(*arguments)
 
     assert code == 2
@@ -173,7 +175,9 @@ def test_an_unknown_shard_is_named(reput: Any) -> None:
     assert "BROKER_NOT_FOUND" in err
 
 
-def test_a_query_of_a_compacted_topic_was_complete_without_what_only_the_broker_has(stack: Stack, reput: Any) -> None:
+def test_a_query_of_a_compacted_topic_was_complete_without_what_only_the_broker_has(
+    stack: HostedStack, reput: Any
+) -> None:
     for topic in ("Compacted", "NotCompacted"):
         assert reput("topic", "create", topic)[0] in (0, 2)  # a compacted topic takes no messages
     commands = {

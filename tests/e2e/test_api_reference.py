@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import run_command
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_stack
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/api/gateway.md").read_text(encoding="utf-8")
@@ -26,8 +26,8 @@ needs_grpcurl = pytest.mark.skipif(shutil.which("grpcurl") is None, reason="need
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("api") / "store") as stack:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(tmp_path_factory.mktemp("api") / "store") as stack:
         loaded = run_command(
             "load", str(ROOT / "cli/samples/messages.jsonl"), "--sync", "--address", stack.addresses["gateway"]
         )
@@ -43,7 +43,7 @@ def commands_of(rpc: str) -> list[str]:
     return re.split(r"\n(?=buf curl)", SCRIPTS[rpc].rstrip("\n"))
 
 
-def run_one(stack: Stack, command: str) -> subprocess.CompletedProcess[str]:
+def run_one(stack: HostedStack, command: str) -> subprocess.CompletedProcess[str]:
     script = command.replace("127.0.0.1:8081", stack.addresses["gateway"])
     environ = {**os.environ, "PATH": PATH}
     return subprocess.run(["bash", "-c", script], env=environ, capture_output=True, text=True, timeout=60)
@@ -58,7 +58,7 @@ def test_every_rpc_of_the_gateway_has_its_two_lines() -> None:
 
 @needs_grpcurl
 @pytest.mark.parametrize("rpc", SCRIPTS)
-def test_the_lines_of_an_rpc_run_as_they_stand_on_the_page(stack: Stack, rpc: str) -> None:
+def test_the_lines_of_an_rpc_run_as_they_stand_on_the_page(stack: HostedStack, rpc: str) -> None:
     for command in commands_of(rpc):
         done = run_one(stack, command)
         if rpc in REFUSED:

@@ -12,7 +12,7 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from tests.support.stack import Stack, new_message, running_stack
+from tests.support.stack import HostedStack, hosted_stack, new_message
 from tests.support.waiting import wait_until
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
@@ -20,7 +20,7 @@ INVALID, NOT_FOUND = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
     """Services with one topic that holds one message."""
     sizes = {
         "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(32 << 20),
@@ -28,7 +28,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         "REPUT_INDEX_HASH_SLOT_COUNT": "500",
         "REPUT_INDEX_ENTRY_COUNT_MAX": "1000",
     }
-    with running_stack(tmp_path_factory.mktemp("bad-input") / "store", settings=sizes) as running:
+    with hosted_stack(tmp_path_factory.mktemp("bad-input") / "store", settings=sizes) as running:
         message = new_message("T", b"hello", keys=["k"], queue_id=0)
         running.gateway.AppendMessages(pb.AppendMessagesRequest(messages=[message]), timeout=10)
         running.wait_until_built()
@@ -36,7 +36,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield running
 
 
-def _wait_for_checkpoint(running: Stack) -> None:
+def _wait_for_checkpoint(running: HostedStack) -> None:
     """Return once the index's own writing of its first message is over: slots and header go with the checkpoint."""
     checkpoint = running.store / "reput" / "index" / "checkpoint.json"
     wait_until(
@@ -100,7 +100,7 @@ BAD_MESSAGES = {
 
 
 @pytest.mark.parametrize("name", BAD_MESSAGES)
-def test_a_bad_message_writes_nothing_of_its_request(stack: Stack, name: str) -> None:
+def test_a_bad_message_writes_nothing_of_its_request(stack: HostedStack, name: str) -> None:
     """The good message before it is not written either, and the error names the index."""
     fields, field = BAD_MESSAGES[name]
     message = {"topic": "T", "body": b"x", **fields}
@@ -118,13 +118,13 @@ def test_a_bad_message_writes_nothing_of_its_request(stack: Stack, name: str) ->
     assert before == _trace(stack.store)
 
 
-def _log_end(stack: Stack) -> int:
+def _log_end(stack: HostedStack) -> int:
     rows = stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services
     return next(row.log_end_offset for row in rows if row.service == "commitlog")
 
 
 @pytest.mark.parametrize("size_bytes", [1, BODY_BYTES_MAX - 1, BODY_BYTES_MAX])
-def test_bodies_up_to_the_limit_come_back_whole(stack: Stack, size_bytes: int) -> None:
+def test_bodies_up_to_the_limit_come_back_whole(stack: HostedStack, size_bytes: int) -> None:
     """A body too large for a page is left out of it and comes by DownloadBody."""
     body = bytes(i % 251 for i in range(1000)) * (size_bytes // 1000 + 1)
     message = new_message("Big", body[:size_bytes], keys=[f"size-{size_bytes}"])
@@ -146,7 +146,7 @@ def _time(seconds: int) -> Timestamp:
     return Timestamp(seconds=seconds)
 
 
-Query = Callable[[Stack], object]
+Query = Callable[[HostedStack], object]
 BAD_QUERIES: dict[str, tuple[Query, grpc.StatusCode, str]] = {
     "an unknown topic by key": (
         lambda s: s.gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic="Nope", key="k"), timeout=10),
@@ -248,7 +248,7 @@ BAD_QUERIES: dict[str, tuple[Query, grpc.StatusCode, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD_QUERIES)
-def test_a_bad_query_has_its_status_and_reason(stack: Stack, name: str) -> None:
+def test_a_bad_query_has_its_status_and_reason(stack: HostedStack, name: str) -> None:
     """Each with exactly one ErrorInfo of the domain reput."""
     query, code, reason = BAD_QUERIES[name]
 
@@ -263,14 +263,14 @@ def test_a_bad_query_has_its_status_and_reason(stack: Stack, name: str) -> None:
         {"end_time": _time(253_402_300_799)},
     ],
 )
-def test_the_edges_of_what_is_allowed_answer(stack: Stack, fields: dict[str, object]) -> None:
+def test_the_edges_of_what_is_allowed_answer(stack: HostedStack, fields: dict[str, object]) -> None:
     """The default page, a clamped one, the year 9999."""
     answer = stack.gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic="T", key="k", **fields), timeout=10)
 
     assert [b"hello"] == [message.body for message in answer.messages]
 
 
-def test_an_offset_out_of_range_is_empty_and_has_the_range(stack: Stack) -> None:
+def test_an_offset_out_of_range_is_empty_and_has_the_range(stack: HostedStack) -> None:
     """Huge and past the end alike."""
     for queue_offset in (1, 2**63 - 1):
         answer = stack.gateway.QueryMessageByOffset(
@@ -279,7 +279,7 @@ def test_an_offset_out_of_range_is_empty_and_has_the_range(stack: Stack) -> None
         assert (0, 0, 1) == (len(answer.messages), answer.min_offset, answer.max_offset)
 
 
-def test_a_bad_request_on_a_stream_is_answered_and_the_stream_goes_on(stack: Stack) -> None:
+def test_a_bad_request_on_a_stream_is_answered_and_the_stream_goes_on(stack: HostedStack) -> None:
     """In order, the second with its error."""
     requests = [
         pb.AppendMessageStreamRequest(messages=[new_message("S", b"first")]),

@@ -10,26 +10,26 @@ import pytest
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.support.command import run_command
-from tests.support.stack import Stack, new_message, running_stack
+from tests.support.stack import HostedStack, hosted_stack, new_message
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("find") / "store") as running:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(tmp_path_factory.mktemp("find") / "store") as running:
         yield running
 
 
-def reput(stack: Stack, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def reput(stack: HostedStack, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return run_command(*arguments, **{"REPUT_ADDRESS": stack.addresses["gateway"], **environment})
 
 
-def append(stack: Stack, *messages: object) -> list[object]:
+def append(stack: HostedStack, *messages: object) -> list[object]:
     results = stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=30).results
     stack.wait_until_built()
     return list(results)
 
 
-def test_any_id_or_key_finds_the_message_and_says_which_it_is(stack: Stack, tmp_path: pathlib.Path) -> None:
+def test_any_id_or_key_finds_the_message_and_says_which_it_is(stack: HostedStack, tmp_path: pathlib.Path) -> None:
     sent, _ = append(
         stack,
         new_message("FindA", b"\x00binary\xff", keys=["find-me"]),
@@ -50,7 +50,7 @@ def test_any_id_or_key_finds_the_message_and_says_which_it_is(stack: Stack, tmp_
     assert "find-me" in reput(stack, "find", "find-me").stdout
 
 
-def test_ids_with_blanks_with_quotes_and_in_lower_case_were_not_found(stack: Stack) -> None:
+def test_ids_with_blanks_with_quotes_and_in_lower_case_were_not_found(stack: HostedStack) -> None:
     """As they are copied from logs and chats; the three verbs take the same."""
     key = "7F0000010A2B18B4AAC2000000AB0001"
     (sent,) = append(stack, new_message("FindIds", b"typed", keys=["typed-key"], unique_key=key))
@@ -73,7 +73,7 @@ def test_ids_with_blanks_with_quotes_and_in_lower_case_were_not_found(stack: Sta
     assert reput(stack, "queryMsgByKey", "-t", "FindIds", "-k", " typed-key ").returncode == 0
 
 
-def test_a_track_takes_a_key_and_shows_each_of_its_messages(stack: Stack) -> None:
+def test_a_track_takes_a_key_and_shows_each_of_its_messages(stack: HostedStack) -> None:
     sent = append(stack, *(new_message("FindTracks", b"%d" % n, keys=["of-two"]) for n in range(2)))
 
     both = reput(stack, "track", "of-two", "-o", "json")
@@ -86,7 +86,7 @@ def test_a_track_takes_a_key_and_shows_each_of_its_messages(stack: Stack) -> Non
     assert reput(stack, "track", "no-such-key").returncode == 1
 
 
-def test_a_key_with_a_space_was_not_found_without_a_reason(stack: Stack) -> None:
+def test_a_key_with_a_space_was_not_found_without_a_reason(stack: HostedStack) -> None:
     append(stack, new_message("FindSpaces", b"x", keys=["one", "two"]))
     for verb in (("queryMsgByKey", "-t", "FindSpaces", "-k"), ("find",), ("track",)):
         done = reput(stack, *verb, "one two")
@@ -94,7 +94,7 @@ def test_a_key_with_a_space_was_not_found_without_a_reason(stack: Stack) -> None
         assert "cannot hold a space" in done.stderr
 
 
-def test_several_ids_are_shown_and_one_that_is_missing_is_named(stack: Stack) -> None:
+def test_several_ids_are_shown_and_one_that_is_missing_is_named(stack: HostedStack) -> None:
     sent = append(stack, *(new_message("FindSeveral", b"%d" % n) for n in range(2)))
     first, second = (each.offset_msg_id for each in sent)
     both = reput(stack, "queryMsgById", "-i", f"{first}, {second}", "-o", "jsonl")
@@ -106,7 +106,7 @@ def test_several_ids_are_shown_and_one_that_is_missing_is_named(stack: Stack) ->
     assert f"consumer groups of {first}\n  none" in reput(stack, "queryMsgById", "-i", first).stdout
 
 
-def test_a_message_that_is_sent_again_by_its_id_is_a_new_one(stack: Stack) -> None:
+def test_a_message_that_is_sent_again_by_its_id_is_a_new_one(stack: HostedStack) -> None:
     (sent,) = append(stack, new_message("FindAgain", b"again", keys=["again"], tags="t", properties={"own": "1"}))
     assert reput(stack, "queryMsgById", "-i", sent.offset_msg_id, "-s", "true", "-u", "unit").returncode == 0
     stack.wait_until_built()
@@ -117,7 +117,7 @@ def test_a_message_that_is_sent_again_by_its_id_is_a_new_one(stack: Stack) -> No
     assert reput(stack, "queryMsgById", "-i", sent.offset_msg_id, "-s", "perhaps").returncode == 2
 
 
-def test_more_matches_than_a_page_holds_are_all_found(stack: Stack) -> None:
+def test_more_matches_than_a_page_holds_are_all_found(stack: HostedStack) -> None:
     append(stack, *(new_message(f"FindMany{n % 3}", b"%d" % n, keys=["of-many"]) for n in range(1_020)))
     first = json.loads(reput(stack, "find", "of-many", "-m", "1010", "-o", "json").stdout)
     assert len({row["offset_msg_id"] for row in first["messages"]}) == len(first["messages"]) == 1_010
@@ -128,7 +128,7 @@ def test_more_matches_than_a_page_holds_are_all_found(stack: Stack) -> None:
     assert {row["matched_by"] for row in answer["messages"]} == {"key"}
 
 
-def test_save_writes_what_a_compressed_body_holds(stack: Stack, tmp_path: pathlib.Path) -> None:
+def test_save_writes_what_a_compressed_body_holds(stack: HostedStack, tmp_path: pathlib.Path) -> None:
     """Appends through the gateway are never compressed: the body here only looks like it, and stays as it is."""
     body = zlib.compress(b"x" * 1000)
     (sent,) = append(stack, new_message("Save", body, keys=["save"]))
@@ -137,7 +137,7 @@ def test_save_writes_what_a_compressed_body_holds(stack: Stack, tmp_path: pathli
     assert (tmp_path / f"{sent.offset_msg_id}.body").read_bytes() == body
 
 
-def test_save_into_what_is_no_directory_is_refused(stack: Stack, tmp_path: pathlib.Path) -> None:
+def test_save_into_what_is_no_directory_is_refused(stack: HostedStack, tmp_path: pathlib.Path) -> None:
     append(stack, new_message("Save", b"b", keys=["refused"]))
     (tmp_path / "file").write_bytes(b"")
     done = reput(stack, "queryMsgByKey", "-t", "Save", "-k", "refused", "--save", str(tmp_path / "file"))
@@ -145,7 +145,7 @@ def test_save_into_what_is_no_directory_is_refused(stack: Stack, tmp_path: pathl
     assert "cannot be written" in done.stderr
 
 
-def test_a_shell_completes_verbs_and_flags(stack: Stack) -> None:
+def test_a_shell_completes_verbs_and_flags(stack: HostedStack) -> None:
     verbs = reput(stack, _REPUT_COMPLETE="complete_bash", COMP_WORDS="reput fi", COMP_CWORD="1")
     flags = reput(stack, _REPUT_COMPLETE="complete_bash", COMP_WORDS="reput find --sa", COMP_CWORD="2")
     assert "find" in (verbs.stdout + flags.stdout).split()

@@ -12,14 +12,14 @@ import pytest
 from cli.main import main
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.support.command import run_command
-from tests.support.stack import Stack, new_message, running_stack
+from tests.support.stack import HostedStack, hosted_stack, new_message
 
 TOPIC = "Verbs"
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("verbs") / "store") as running:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(tmp_path_factory.mktemp("verbs") / "store") as running:
         messages = [
             new_message(
                 TOPIC, b"body-%d" % number, queue_id=number % 2, unique_key=f"k-{number}", tags="ab"[number % 2]
@@ -31,23 +31,23 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield running
 
 
-def command(stack: Stack, *arguments: str) -> list[str]:
+def command(stack: HostedStack, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "cli.main", *arguments, "--address", stack.addresses["gateway"]]
 
 
-def run(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(stack: HostedStack, *arguments: str) -> subprocess.CompletedProcess[str]:
     if arguments[0] == "consume":  # its threads end with its process
         return subprocess.run(command(stack, *arguments), capture_output=True, text=True, timeout=60)
     return run_command(*arguments, "--address", stack.addresses["gateway"])
 
 
-def answer(stack: Stack, *arguments: str) -> dict:
+def answer(stack: HostedStack, *arguments: str) -> dict:
     finished = run(stack, *arguments, "-o", "json")
     assert finished.returncode == 0, finished.stderr
     return json.loads(finished.stdout)
 
 
-def test_consume_with_a_group_commits_what_it_printed_and_the_next_run_goes_on_there(stack: Stack) -> None:
+def test_consume_with_a_group_commits_what_it_printed_and_the_next_run_goes_on_there(stack: HostedStack) -> None:
     first = run(stack, "consume", "-t", TOPIC, "-g", "reader", "-m", "2", "-o", "jsonl")
     second = run(stack, "consume", "-t", TOPIC, "-g", "reader", "--until-end", "-o", "jsonl")
     third = run(stack, "consume", "-t", TOPIC, "-g", "reader", "--until-end", "-o", "jsonl")
@@ -61,7 +61,7 @@ def test_consume_with_a_group_commits_what_it_printed_and_the_next_run_goes_on_t
     assert [total["lag"] for total in totals] == [0]
 
 
-def test_consume_prints_what_arrives_and_ends_with_an_interrupt(stack: Stack) -> None:
+def test_consume_prints_what_arrives_and_ends_with_an_interrupt(stack: HostedStack) -> None:
     with subprocess.Popen(
         command(stack, "consume", "-t", TOPIC, "--from", "latest", "-o", "jsonl"), stdout=subprocess.PIPE, text=True
     ) as process:
@@ -89,7 +89,7 @@ def test_consume_prints_what_arrives_and_ends_with_an_interrupt(stack: Stack) ->
         timer.cancel()
 
 
-def test_lag_ends_with_one_when_a_group_is_further_behind_than_allowed(stack: Stack) -> None:
+def test_lag_ends_with_one_when_a_group_is_further_behind_than_allowed(stack: HostedStack) -> None:
     assert run(stack, "consume", "-t", TOPIC, "-g", "slow", "-m", "1").returncode == 0
 
     assert run(stack, "lag", "slow", "--max-lag", "1").returncode == 1
@@ -97,7 +97,7 @@ def test_lag_ends_with_one_when_a_group_is_further_behind_than_allowed(stack: St
     assert run(stack, "lag", "no-such").returncode == 1
 
 
-def test_a_position_behind_the_end_of_its_queue_was_shown_as_no_lag(stack: Stack, capsys) -> None:
+def test_a_position_behind_the_end_of_its_queue_was_shown_as_no_lag(stack: HostedStack, capsys) -> None:
     position = pb.QueuePosition(topic=TOPIC, queue_id=0, consumer_offset=999_999)
     stack.gateway.CommitOffsets(pb.CommitOffsetsRequest(consumer_group="beyond", positions=[position]))
 
@@ -111,7 +111,7 @@ def test_a_position_behind_the_end_of_its_queue_was_shown_as_no_lag(stack: Stack
     assert "reput reset-offset -g beyond" in err
 
 
-def test_a_dry_run_of_reset_offset_moves_nothing_and_the_run_moves(stack: Stack) -> None:
+def test_a_dry_run_of_reset_offset_moves_nothing_and_the_run_moves(stack: HostedStack) -> None:
     run(stack, "consume", "-t", TOPIC, "-g", "mover", "--until-end")
     before = answer(stack, "lag", "mover")["totals"][0]["lag"]
 
@@ -121,7 +121,7 @@ def test_a_dry_run_of_reset_offset_moves_nothing_and_the_run_moves(stack: Stack)
     assert answer(stack, "lag", "mover")["totals"][0]["lag"] > before
 
 
-def test_a_group_was_reset_before_it_ever_consumed_and_then_read_all_history(stack: Stack) -> None:
+def test_a_group_was_reset_before_it_ever_consumed_and_then_read_all_history(stack: HostedStack) -> None:
     done = run(stack, "resetOffsetByTime", "-g", "unborn", "-t", TOPIC, "-s", "now")
 
     assert done.returncode == 0
@@ -131,7 +131,7 @@ def test_a_group_was_reset_before_it_ever_consumed_and_then_read_all_history(sta
     assert run(stack, "resetOffsetByTime", "-g", "unborn", "-t", "NoSuch", "-s", "now").returncode == 1
 
 
-def test_mqadmins_verbs_do_the_same_with_its_flags(stack: Stack) -> None:
+def test_mqadmins_verbs_do_the_same_with_its_flags(stack: HostedStack) -> None:
     assert run(stack, "updateSubGroup", "-g", "made", "-s", "false", "-r", "3").returncode == 0
     made = next(each for each in answer(stack, "groups")["groups"] if each["consumer_group"] == "made")
     assert (made["consume_disabled"], made["delivery_attempts_max"]) == (True, 4)
@@ -168,7 +168,7 @@ LINES = [
 ]
 
 
-def test_of_17_command_lines_for_mqadmin_none_was_taken(stack: Stack, capsys) -> None:
+def test_of_17_command_lines_for_mqadmin_none_was_taken(stack: HostedStack, capsys) -> None:
     for line in LINES:
         code = main([*line.split(), "--address", stack.addresses["gateway"]])
         shown = capsys.readouterr()
@@ -177,7 +177,7 @@ def test_of_17_command_lines_for_mqadmin_none_was_taken(stack: Stack, capsys) ->
             assert (f"reput: {flag} is ignored: " in shown.err) == (f" {flag} " in line), (line, shown.err)
 
 
-def test_a_reset_of_one_queue_to_an_offset_moves_that_queue_only(stack: Stack) -> None:
+def test_a_reset_of_one_queue_to_an_offset_moves_that_queue_only(stack: HostedStack) -> None:
     run(stack, "resetOffsetByTime", "-g", "by-offset", "-t", TOPIC, "-s", "-1")
     moved = run(stack, "resetOffsetByTime", "-g", "by-offset", "-t", TOPIC, "-q", "0", "-o", "1", "-o", "jsonl")
     assert [(row["queue_id"], row["after"]) for row in map(json.loads, moved.stdout.splitlines())] == [(0, 1)]
@@ -189,7 +189,7 @@ def test_a_reset_of_one_queue_to_an_offset_moves_that_queue_only(stack: Stack) -
     assert run(stack, "resetOffsetByTime", "-g", "by-offset", "-t", TOPIC).returncode == 2
 
 
-def test_a_topic_that_mqadmins_verb_makes_has_8_queues_and_its_status_shows_them(stack: Stack) -> None:
+def test_a_topic_that_mqadmins_verb_makes_has_8_queues_and_its_status_shows_them(stack: HostedStack) -> None:
     """Both as the real mqadmin 5.5.0 does."""
     assert run(stack, "updateTopic", "-c", "DefaultCluster", "-t", "Empty").returncode == 0
     rows = answer(stack, "topicStatus", "-t", "Empty")["queues"]
@@ -200,7 +200,7 @@ def test_a_topic_that_mqadmins_verb_makes_has_8_queues_and_its_status_shows_them
     assert [bool(row["last_time"]) for row in rows] == [row["max_offset"] > 0 for row in rows]
 
 
-def test_a_status_of_a_member_that_there_is_not_ends_with_one(stack: Stack) -> None:
+def test_a_status_of_a_member_that_there_is_not_ends_with_one(stack: HostedStack) -> None:
     run(stack, "updateSubGroup", "-g", "alone", "-d", "true")
     assert run(stack, "consumerStatus", "-g", "alone").returncode == 0
     assert run(stack, "consumerStatus", "-g", "alone", "-i", "no-such").returncode == 1
@@ -208,7 +208,7 @@ def test_a_status_of_a_member_that_there_is_not_ends_with_one(stack: Stack) -> N
     assert run(stack, "updateSubGroup", "-g", "alone", "-d", "yes").returncode == 2
 
 
-def test_dead_letters_of_a_group_that_there_is_not_were_an_empty_list(stack: Stack, capsys) -> None:
+def test_dead_letters_of_a_group_that_there_is_not_were_an_empty_list(stack: HostedStack, capsys) -> None:
     stack.gateway.UpdateConsumerGroup(pb.UpdateConsumerGroupRequest(consumer_group="healthy"))
 
     codes = [main(["dlq", "list", name, "--address", stack.addresses["gateway"]]) for name in ("typo", "healthy")]
@@ -219,7 +219,7 @@ def test_dead_letters_of_a_group_that_there_is_not_were_an_empty_list(stack: Sta
     assert none == "no dead letters"
 
 
-def test_track_shows_a_line_for_each_group_by_key_and_by_id(stack: Stack) -> None:
+def test_track_shows_a_line_for_each_group_by_key_and_by_id(stack: HostedStack) -> None:
     run(stack, "consume", "-t", TOPIC, "-g", "tracker", "--until-end")
 
     by_key = answer(stack, "track", "-t", TOPIC, "-i", "k-0")

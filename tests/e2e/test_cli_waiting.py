@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from reput_client import NewMessage, QueryClient, TransactionProducer
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_stack
 from tests.support.waiting import wait_until
 
 SETTINGS = {
@@ -19,12 +19,12 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("store"), settings=SETTINGS) as running:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(tmp_path_factory.mktemp("store"), settings=SETTINGS) as running:
         yield running
 
 
-def cli(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
+def cli(stack: HostedStack, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "cli.main", *arguments, "--address", stack.addresses["gateway"]],
         capture_output=True,
@@ -34,7 +34,7 @@ def cli(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_command_sends_lists_and_recalls_delayed_messages(stack: Stack) -> None:
+def test_the_command_sends_lists_and_recalls_delayed_messages(stack: HostedStack) -> None:
     sent = cli(stack, "send", "-t", "ByHand", "-b", "x", "--delay", "10m", "-o", "jsonl")
     assert sent.returncode == 0, sent.stderr
     handle = json.loads(sent.stdout)["recall_handle"]
@@ -50,7 +50,7 @@ def test_the_command_sends_lists_and_recalls_delayed_messages(stack: Stack) -> N
     assert both.returncode == 2
 
 
-def test_the_command_lists_and_ends_hanging_transactions(stack: Stack) -> None:
+def test_the_command_lists_and_ends_hanging_transactions(stack: HostedStack) -> None:
     with TransactionProducer(stack.addresses["gateway"]) as producer:
         ids = [producer.send_half(NewMessage("Hanging", b"%d" % n)).receipt.transaction_id for n in range(2)]
     with QueryClient(stack.addresses["gateway"]) as queries:

@@ -6,7 +6,7 @@ import pathlib
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from store.format.derived.index_layout import index_key, key_hash
-from tests.support.stack import new_message, running_stack
+from tests.support.stack import hosted_stack, new_message
 
 TOPIC = "Collisions"
 CALLS_MAX = 3
@@ -27,7 +27,7 @@ def test_the_one_true_message_among_a_thousand_colliding_comes_alone_and_in_few_
     assert len({java_string_hash(f"{TOPIC}#{key}") for key in [true_key, *keys]}) == 1
     assert len({key_hash(index_key(TOPIC, key)) for key in [true_key, *keys]}) == 1
     messages = [new_message(TOPIC, key.encode(), keys=[key]) for key in [*keys[:500], true_key, *keys[500:]]]
-    with running_stack(tmp_path / "store") as stack:
+    with hosted_stack(tmp_path / "store") as stack:
         for begin in range(0, len(messages), 500):
             request = pb.AppendMessagesRequest(messages=messages[begin : begin + 500])
             stack.gateway.AppendMessages(request, timeout=30)

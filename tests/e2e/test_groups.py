@@ -13,26 +13,26 @@ from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput_client import MessageState, QueryClient
 from services.calling.consumer import ConsumerClient
-from tests.support.stack import Stack, new_message, running_stack
+from tests.support.stack import HostedStack, hosted_stack, new_message
 from tests.support.waiting import wait_until
 
 INVISIBLE_SECONDS = 1
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("groups") / "store") as running:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(tmp_path_factory.mktemp("groups") / "store") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def consumer(stack: Stack) -> Iterator[ConsumerClient]:
+def consumer(stack: HostedStack) -> Iterator[ConsumerClient]:
     client = ConsumerClient(stack.addresses["consumer"])
     yield client
     client.close()
 
 
-def send(stack: Stack, topic: str, count: int, **fields: object) -> list[str]:
+def send(stack: HostedStack, topic: str, count: int, **fields: object) -> list[str]:
     """Ids of new messages in queue 0."""
     messages = [new_message(topic, b"%d" % number, queue_id=0, **fields) for number in range(count)]
     return [
@@ -41,7 +41,7 @@ def send(stack: Stack, topic: str, count: int, **fields: object) -> list[str]:
     ]
 
 
-def pull(stack: Stack, topic: str, **fields: object) -> list[pb.PullMessagesResponse]:
+def pull(stack: HostedStack, topic: str, **fields: object) -> list[pb.PullMessagesResponse]:
     return list(stack.gateway.PullMessages(pb.PullMessagesRequest(topic=topic, **fields), timeout=30))
 
 
@@ -52,7 +52,7 @@ def refused(call: object, request: object) -> grpc.StatusCode:
     return caught.value.code()
 
 
-def test_a_pull_streams_batches_to_the_end_of_the_queue_and_says_where_it_is(stack: Stack) -> None:
+def test_a_pull_streams_batches_to_the_end_of_the_queue_and_says_where_it_is(stack: HostedStack) -> None:
     send(stack, "Batches", 5, tags="a")
     stack.wait_until_built()
 
@@ -70,7 +70,7 @@ def test_a_pull_streams_batches_to_the_end_of_the_queue_and_says_where_it_is(sta
     assert {each.broker_name for batch in batches for each in batch.messages} == {"broker-a"}
 
 
-def test_a_filter_that_takes_nothing_still_moves_the_position(stack: Stack) -> None:
+def test_a_filter_that_takes_nothing_still_moves_the_position(stack: HostedStack) -> None:
     send(stack, "Filtered", 3, tags="a")
     stack.wait_until_built()
 
@@ -82,7 +82,7 @@ def test_a_filter_that_takes_nothing_still_moves_the_position(stack: Stack) -> N
     ]
 
 
-def test_a_pull_that_waits_is_woken_by_the_arrival_and_not_by_its_end(stack: Stack) -> None:
+def test_a_pull_that_waits_is_woken_by_the_arrival_and_not_by_its_end(stack: HostedStack) -> None:
     send(stack, "Waited", 1)
     request = pb.PullMessagesRequest(topic="Waited", queue_offset=1, wait=Duration(seconds=60))
     stream = stack.gateway.PullMessages(request, timeout=60)
@@ -98,7 +98,7 @@ def test_a_pull_that_waits_is_woken_by_the_arrival_and_not_by_its_end(stack: Sta
     timer.join()
 
 
-def test_a_pull_outside_the_queue_ends_and_names_a_position_inside(stack: Stack) -> None:
+def test_a_pull_outside_the_queue_ends_and_names_a_position_inside(stack: HostedStack) -> None:
     send(stack, "Outside", 2)
     stack.wait_until_built()
 
@@ -107,7 +107,7 @@ def test_a_pull_outside_the_queue_ends_and_names_a_position_inside(stack: Stack)
     assert (batch.status, batch.next_offset) == (pb.PULL_STATUS_OFFSET_ILLEGAL, 2)
 
 
-def test_bad_requests_get_the_codes_that_the_contract_names_and_change_nothing(stack: Stack) -> None:
+def test_bad_requests_get_the_codes_that_the_contract_names_and_change_nothing(stack: HostedStack) -> None:
     send(stack, "Known", 1)
     gateway = stack.gateway
     huge = "x" * 300
@@ -226,7 +226,7 @@ def test_bad_requests_get_the_codes_that_the_contract_names_and_change_nothing(s
     assert "bad-commit" not in {each.consumer_group for each in listed.groups}
 
 
-def test_a_group_counts_for_the_connection_that_made_it(stack: Stack) -> None:
+def test_a_group_counts_for_the_connection_that_made_it(stack: HostedStack) -> None:
     send(stack, "Owned", 1)
     position = pb.QueuePosition(topic="Owned", queue_id=0, consumer_offset=0)
     stack.gateway.CommitOffsets(pb.CommitOffsetsRequest(consumer_group="by-commit", positions=[position]), timeout=30)
@@ -236,7 +236,7 @@ def test_a_group_counts_for_the_connection_that_made_it(stack: Stack) -> None:
     assert b"ipv4:127.0.0.1:" in made[0]
 
 
-def test_lag_counts_also_the_queues_that_a_group_has_never_read(stack: Stack) -> None:
+def test_lag_counts_also_the_queues_that_a_group_has_never_read(stack: HostedStack) -> None:
     messages = [new_message("Lagging", b"x", queue_id=queue_id) for queue_id in (0, 0, 1, 1, 1)]
     stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages))
     commit = pb.CommitOffsetsRequest(
@@ -251,7 +251,7 @@ def test_lag_counts_also_the_queues_that_a_group_has_never_read(stack: Stack) ->
     assert all(queue.HasField("lag_age") for queue in group.queues)
 
 
-def test_a_dry_run_of_a_reset_says_what_the_reset_does_and_changes_nothing(stack: Stack) -> None:
+def test_a_dry_run_of_a_reset_says_what_the_reset_does_and_changes_nothing(stack: HostedStack) -> None:
     ids = send(stack, "Resets", 4)
     gateway = stack.gateway
     commit = pb.CommitOffsetsRequest(
@@ -283,11 +283,11 @@ def test_a_dry_run_of_a_reset_says_what_the_reset_does_and_changes_nothing(stack
     ]
 
 
-def track(stack: Stack, **which: str) -> pb.TrackMessageResponse:
+def track(stack: HostedStack, **which: str) -> pb.TrackMessageResponse:
     return stack.gateway.TrackMessage(pb.TrackMessageRequest(**which), timeout=30)
 
 
-def track_states(stack: Stack, offset_msg_id: str) -> dict[str, int]:
+def track_states(stack: HostedStack, offset_msg_id: str) -> dict[str, int]:
     return {each.consumer_group: each.state for each in track(stack, offset_msg_id=offset_msg_id).tracks}
 
 
@@ -299,7 +299,7 @@ def pop(consumer: ConsumerClient, group: str, topic: str) -> list[consumer_pb.De
 
 
 def test_a_message_is_tracked_from_its_first_delivery_to_its_second_life(
-    stack: Stack, consumer: ConsumerClient
+    stack: HostedStack, consumer: ConsumerClient
 ) -> None:
     gateway = stack.gateway
     gateway.UpdateConsumerGroup(

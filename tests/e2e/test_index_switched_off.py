@@ -4,12 +4,12 @@ import pathlib
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
-from tests.support.stack import new_message, running_stack
+from tests.support.stack import hosted_stack, new_message
 
 
 def test_a_key_query_without_an_index_is_partial(tmp_path: pathlib.Path) -> None:
     """`REPUT_INDEX_ENABLED=false` (RocketMQ: messageIndexEnable) leaves the other modes whole."""
-    with running_stack(tmp_path / "store", settings={"REPUT_INDEX_ENABLED": "false"}) as stack:
+    with hosted_stack(tmp_path / "store", settings={"REPUT_INDEX_ENABLED": "false"}) as stack:
         message = new_message("T", b"hello", keys=["k"])
         result = stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=[message]), timeout=10).results[0]
 

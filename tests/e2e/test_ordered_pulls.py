@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from reput_client import AdminClient, MessageQueue, Producer, PullConsumer, PullConsumerSettings, QueryClient
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_stack
 from tests.support.waiting import wait_until
 
 QUEUE_COUNT = 4
@@ -51,7 +51,7 @@ class Watch:
 class Worker:
     """A member with a thread that polls and processes until it is stopped."""
 
-    def __init__(self, stack: Stack, topic: str, name: str, watch: Watch) -> None:
+    def __init__(self, stack: HostedStack, topic: str, name: str, watch: Watch) -> None:
         self.consumer = PullConsumer(stack.addresses["gateway"], "ordered", {topic: "*"}, ordered=True, settings=QUICK)
         self._name = name
         self._watch = watch
@@ -79,12 +79,12 @@ class Worker:
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("ordered") / "store") as running:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(tmp_path_factory.mktemp("ordered") / "store") as running:
         yield running
 
 
-def test_two_members_never_have_one_queue_and_order_is_kept_over_joins_and_leaves(stack: Stack) -> None:
+def test_two_members_never_have_one_queue_and_order_is_kept_over_joins_and_leaves(stack: HostedStack) -> None:
     topic, watch, sent = "Ordered", Watch(), 0
     with AdminClient(stack.addresses["gateway"]) as client:
         client.create_topic(topic, queue_count=QUEUE_COUNT)
@@ -118,7 +118,7 @@ def test_two_members_never_have_one_queue_and_order_is_kept_over_joins_and_leave
     )
 
 
-def test_a_queue_is_locked_by_one_member_until_it_unlocks_it(stack: Stack) -> None:
+def test_a_queue_is_locked_by_one_member_until_it_unlocks_it(stack: HostedStack) -> None:
     with AdminClient(stack.addresses["gateway"]) as admin:
         admin.create_topic("Locked", queue_count=2)
     with QueryClient(stack.addresses["gateway"]) as client:

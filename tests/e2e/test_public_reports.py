@@ -14,20 +14,20 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput_client import AdminClient, Consumer, MessageType, NotFoundError, Producer, QueryClient
 from tests.gateway.rocketmq import consumers
 from tests.support.command import run_command
-from tests.support.stack import Stack, new_message, running_stack
+from tests.support.stack import HostedStack, hosted_stack, new_message
 from tests.support.waiting import wait_until
 
 LEASE_SECONDS_MIN = 10  # the shortest invisible time that RocketMQ's contract allows
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("reports") / "store") as running:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(tmp_path_factory.mktemp("reports") / "store") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def address(stack: Stack) -> str:
+def address(stack: HostedStack) -> str:
     return stack.addresses["gateway"]
 
 
@@ -67,7 +67,7 @@ def test_a_unique_key_of_a_producer_whose_clock_is_wrong_finds_its_message(
     assert [message.body for message in client.by_unique_key("Clocks", epoch_in_id, after=receipt)] == [b"late"]
 
 
-def test_a_unique_key_of_two_messages_finds_both(stack: Stack, client: QueryClient) -> None:
+def test_a_unique_key_of_two_messages_finds_both(stack: HostedStack, client: QueryClient) -> None:
     """apache/rocketmq 2735: the tool showed one of the messages that a retry of the producer had stored twice."""
     key = "C0A80001" + "1" * 24
     messages = [new_message("Twice", body, unique_key=key) for body in (b"one", b"two")]
@@ -99,7 +99,7 @@ def test_a_message_that_waits_for_its_time_is_found_by_its_key(producer: Produce
 
 @pytest.mark.long  # waits for the end of a lease
 def test_an_acknowledgement_after_a_change_of_invisible_time_counts_in_the_middle_of_a_batch(
-    stack: Stack, producer: Producer, address: str
+    stack: HostedStack, producer: Producer, address: str
 ) -> None:
     """apache/rocketmq 9583: the fifth of ten messages came again although it was acknowledged with its new handle."""
     topic = one_queue(address, "Middle")
@@ -124,7 +124,7 @@ def test_an_acknowledgement_after_a_change_of_invisible_time_counts_in_the_middl
 
 
 def test_a_receive_that_is_repeated_with_its_attempt_id_gets_its_messages_again_as_the_same_attempt(
-    stack: Stack, producer: Producer, address: str
+    stack: HostedStack, producer: Producer, address: str
 ) -> None:
     """apache/rocketmq 6690, rocketmq-clients 708, 1321: an answer was lost, and the queue stood still until the lease ended."""
     topic = one_queue(address, "Lost", message_type=MessageType.FIFO)

@@ -12,7 +12,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput_client import Consumer, NewMessage, Producer, ReceivedMessage
 from reput_client.errors import DeadlineExceededError, InvalidArgumentError, InvalidMessageError
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_stack
 
 SECONDS_MAX = 60
 SETTINGS = {
@@ -23,18 +23,18 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("store"), settings=SETTINGS) as running:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(tmp_path_factory.mktemp("store"), settings=SETTINGS) as running:
         yield running
 
 
 @pytest.fixture
-def producer(stack: Stack) -> Iterator[Producer]:
+def producer(stack: HostedStack) -> Iterator[Producer]:
     with Producer(stack.addresses["gateway"]) as made:
         yield made
 
 
-def test_a_request_is_answered_with_the_reply_of_its_consumer(stack: Stack, producer: Producer) -> None:
+def test_a_request_is_answered_with_the_reply_of_its_consumer(stack: HostedStack, producer: Producer) -> None:
     answered: list[bytes] = []
     is_over = threading.Event()
 
@@ -80,7 +80,7 @@ def test_a_request_is_answered_with_the_reply_of_its_consumer(stack: Stack, prod
         {"properties": {"TIMER_DELAY_MS": "5"}},
     ],
 )
-def test_a_request_that_nobody_would_see_was_sent_and_waited_for(stack: Stack, waiting: dict[str, Any]) -> None:
+def test_a_request_that_nobody_would_see_was_sent_and_waited_for(stack: HostedStack, waiting: dict[str, Any]) -> None:
     request = pb.SendRequestRequest(message=message_pb2.NewMessage(topic="Never", body=b"x", **waiting))
     with pytest.raises(grpc.RpcError) as refused:
         stack.gateway.SendRequest(request, timeout=10)
@@ -89,7 +89,9 @@ def test_a_request_that_nobody_would_see_was_sent_and_waited_for(stack: Stack, w
     assert "delivered at once" in refused.value.details()
 
 
-def test_a_message_that_did_not_say_that_it_is_a_reply_was_taken_for_one(stack: Stack, producer: Producer) -> None:
+def test_a_message_that_did_not_say_that_it_is_a_reply_was_taken_for_one(
+    stack: HostedStack, producer: Producer
+) -> None:
     with Consumer(stack.addresses["gateway"], "askers", {"Unsaid": "*"}) as consumer:
         outcomes: list[Exception | bytes] = []
 
@@ -110,13 +112,13 @@ def test_a_message_that_did_not_say_that_it_is_a_reply_was_taken_for_one(stack: 
     assert outcomes == [b"a reply"]
 
 
-def producer_properties(stack: Stack, message: ReceivedMessage) -> dict[str, str]:
+def producer_properties(stack: HostedStack, message: ReceivedMessage) -> dict[str, str]:
     """All properties of a message as it is stored."""
     query = pb.QueryMessageByUniqueKeyRequest(topic=message.topic, unique_key=message.message_id)
     return dict(stack.gateway.QueryMessageByUniqueKey(query, timeout=10).messages[0].properties)
 
 
-def test_many_requests_at_once_each_get_their_own_reply(stack: Stack, producer: Producer) -> None:
+def test_many_requests_at_once_each_get_their_own_reply(stack: HostedStack, producer: Producer) -> None:
     count = 32
     replies: dict[int, bytes] = {}
 

@@ -11,7 +11,7 @@ from reput_client import (
     SendBackOutcome,
     TrackState,
 )
-from tests.support.stack import running_stack
+from tests.support.stack import hosted_stack
 from tests.support.waiting import wait_until
 
 QUICK = PullConsumerSettings(members_seconds=0.2, commit_seconds=0.2, rebalance_seconds=0.5)
@@ -20,7 +20,7 @@ QUICK = PullConsumerSettings(members_seconds=0.2, commit_seconds=0.2, rebalance_
 def test_a_message_that_is_sent_back_comes_again_with_one_attempt_more_until_it_is_a_dead_letter(
     tmp_path: Path,
 ) -> None:
-    with running_stack(tmp_path / "store") as stack:
+    with hosted_stack(tmp_path / "store") as stack:
         target = stack.addresses["gateway"]
         with AdminClient(target) as admin, QueryClient(target) as client:
             admin.create_topic("Orders", queue_count=1)

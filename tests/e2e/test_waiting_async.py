@@ -18,7 +18,7 @@ from reput_client import (
     TransactionResolution,
 )
 from reput_client.consuming.received_message import ReceivedMessage
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_stack
 
 SECONDS_MAX = 60
 SETTINGS = {
@@ -31,12 +31,12 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("store"), settings=SETTINGS) as running:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(tmp_path_factory.mktemp("store"), settings=SETTINGS) as running:
         yield running
 
 
-async def taken(stack: Stack, topic: str, count: int) -> list[ReceivedMessage]:
+async def taken(stack: HostedStack, topic: str, count: int) -> list[ReceivedMessage]:
     """The first messages of a topic for a new group."""
     found: list[ReceivedMessage] = []
     async with AsyncConsumer(stack.addresses["gateway"], f"g-{topic}", {topic: "*"}) as consumer:
@@ -46,7 +46,7 @@ async def taken(stack: Stack, topic: str, count: int) -> list[ReceivedMessage]:
     return found
 
 
-def test_a_block_commits_at_its_end_and_a_checker_that_is_a_coroutine_settles_what_hangs(stack: Stack) -> None:
+def test_a_block_commits_at_its_end_and_a_checker_that_is_a_coroutine_settles_what_hangs(stack: HostedStack) -> None:
     async def check(message: ReceivedMessage) -> TransactionResolution:
         await asyncio.sleep(0)  # it is a coroutine
         return TransactionResolution.COMMIT if message.body == b"hangs" else TransactionResolution.ROLLBACK
@@ -71,7 +71,7 @@ def test_a_block_commits_at_its_end_and_a_checker_that_is_a_coroutine_settles_wh
     asyncio.run(run())
 
 
-def test_an_async_producer_recalls_asks_and_replies(stack: Stack) -> None:
+def test_an_async_producer_recalls_asks_and_replies(stack: HostedStack) -> None:
     async def serve(producer: AsyncProducer) -> None:
         async with AsyncConsumer(stack.addresses["gateway"], "helpers", {"AsyncQuestions": "*"}) as consumer:
             delivery = await consumer.take(SECONDS_MAX)
@@ -95,7 +95,7 @@ def test_an_async_producer_recalls_asks_and_replies(stack: Stack) -> None:
     asyncio.run(run())
 
 
-def test_an_async_query_client_lists_and_ends_what_waits(stack: Stack) -> None:
+def test_an_async_query_client_lists_and_ends_what_waits(stack: HostedStack) -> None:
     async def run() -> None:
         target = stack.addresses["gateway"]
         async with AsyncTransactionProducer(target) as producer:

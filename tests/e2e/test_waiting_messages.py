@@ -26,7 +26,7 @@ from reput_client import (
 from services.status import from_rpc_error
 from store.errors import BrokerNotFoundError, StoreError
 from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_stack
 from tests.support.waiting import wait_until
 
 FAST_CHECKS = {
@@ -41,24 +41,24 @@ SECONDS_MAX = 60
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("store"), settings=FAST_CHECKS) as running:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(tmp_path_factory.mktemp("store"), settings=FAST_CHECKS) as running:
         yield running
 
 
 @pytest.fixture
-def queries(stack: Stack) -> Iterator[QueryClient]:
+def queries(stack: HostedStack) -> Iterator[QueryClient]:
     with QueryClient(stack.addresses["gateway"]) as client:
         yield client
 
 
 @pytest.fixture
-def producer(stack: Stack) -> Iterator[Producer]:
+def producer(stack: HostedStack) -> Iterator[Producer]:
     with Producer(stack.addresses["gateway"]) as made:
         yield made
 
 
-def taken(stack: Stack, topic: str, count: int, group: str = "", seconds: float = SECONDS_MAX) -> list:
+def taken(stack: HostedStack, topic: str, count: int, group: str = "", seconds: float = SECONDS_MAX) -> list:
     """The first messages of a topic for a new group."""
     found = []
     with Consumer(stack.addresses["gateway"], group or f"g-{topic}", {topic: "*"}) as consumer:
@@ -81,7 +81,7 @@ def body_of(queries: QueryClient, topic: str) -> list[bytes]:
 
 
 def test_a_delayed_message_comes_at_its_time_and_not_before_and_is_tracked_until_then(
-    stack: Stack, producer: Producer, queries: QueryClient
+    stack: HostedStack, producer: Producer, queries: QueryClient
 ) -> None:
     due = datetime.now(UTC) + timedelta(seconds=6)
     receipt = producer.send_and_wait("Later", b"later", keys=["k"], properties={"colour": "red"}, delivery_time=due)
@@ -110,7 +110,7 @@ def test_a_delayed_message_comes_at_its_time_and_not_before_and_is_tracked_until
 
 
 def test_a_recalled_message_never_comes_and_a_second_recall_says_so(
-    stack: Stack, producer: Producer, queries: QueryClient
+    stack: HostedStack, producer: Producer, queries: QueryClient
 ) -> None:
     kept = producer.send_and_wait("Recalled", b"kept", delay=timedelta(seconds=5))
     gone = producer.send_and_wait("Recalled", b"gone", delay=timedelta(seconds=4))
@@ -124,7 +124,7 @@ def test_a_recalled_message_never_comes_and_a_second_recall_says_so(
 
 
 def test_a_message_of_a_delay_level_waits_as_long_as_the_level_says(
-    stack: Stack, producer: Producer, queries: QueryClient
+    stack: HostedStack, producer: Producer, queries: QueryClient
 ) -> None:
     receipt = producer.send_and_wait("Levelled", b"x", delay_level=2)
     assert not receipt.recall_handle
@@ -135,7 +135,7 @@ def test_a_message_of_a_delay_level_waits_as_long_as_the_level_says(
 
 @pytest.mark.parametrize("verdict", ["commit", "rollback"])
 def test_a_half_message_is_seen_only_when_its_transaction_is_committed(
-    stack: Stack, queries: QueryClient, verdict: str
+    stack: HostedStack, queries: QueryClient, verdict: str
 ) -> None:
     topic = f"Half-{verdict}"
     with TransactionProducer(stack.addresses["gateway"]) as producer:
@@ -161,7 +161,7 @@ def test_a_half_message_is_seen_only_when_its_transaction_is_committed(
 
 
 def test_the_block_of_a_transaction_commits_at_its_end_and_rolls_back_after_an_exception(
-    stack: Stack, queries: QueryClient
+    stack: HostedStack, queries: QueryClient
 ) -> None:
     with TransactionProducer(stack.addresses["gateway"]) as producer:
         with producer.transaction(NewMessage("Block", b"good")):
@@ -173,7 +173,7 @@ def test_the_block_of_a_transaction_commits_at_its_end_and_rolls_back_after_an_e
 
 
 def test_another_producer_is_asked_for_the_verdict_when_the_first_one_has_gone(
-    stack: Stack, queries: QueryClient
+    stack: HostedStack, queries: QueryClient
 ) -> None:
     with TransactionProducer(stack.addresses["gateway"]) as first:
         for body in (b"yes", b"no", b"unknown"):
@@ -206,7 +206,7 @@ def test_another_producer_is_asked_for_the_verdict_when_the_first_one_has_gone(
 class V2:
     """The calls of an official client."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: HostedStack) -> None:
         self.stub = v2_grpc.MessagingServiceStub(stack.channel)
 
     def end(self, transaction_id: str, topic: str = "Half-commit", resolution: int = v2.COMMIT) -> int:
@@ -220,7 +220,7 @@ class V2:
         return self.stub.RecallMessage(request, timeout=20)
 
 
-def test_verdicts_and_recalls_of_nothing_have_the_codes_of_rocketmqs_contract(stack: Stack) -> None:
+def test_verdicts_and_recalls_of_nothing_have_the_codes_of_rocketmqs_contract(stack: HostedStack) -> None:
     calls = V2(stack)
     nothing = WaitingHandle("Half-commit", "broker-a", 0, "K")
     assert calls.end(" ") == v2.INVALID_TRANSACTION_ID
@@ -236,7 +236,7 @@ def test_verdicts_and_recalls_of_nothing_have_the_codes_of_rocketmqs_contract(st
     assert calls.recall(encode_handle(RECALL, handle._replace(broker_name="broker-z"))).status.code == v2.NOT_FOUND
 
 
-def test_wrong_questions_about_waiting_messages_have_typed_errors(stack: Stack) -> None:
+def test_wrong_questions_about_waiting_messages_have_typed_errors(stack: HostedStack) -> None:
     def refused(call, request) -> StoreError:
         with pytest.raises(grpc.RpcError) as error:
             call(request, timeout=20)
@@ -263,7 +263,7 @@ def test_wrong_questions_about_waiting_messages_have_typed_errors(stack: Stack) 
 
 
 def test_the_list_of_scheduled_messages_comes_in_pages_the_next_due_one_first(
-    stack: Stack, producer: Producer, queries: QueryClient
+    stack: HostedStack, producer: Producer, queries: QueryClient
 ) -> None:
     now = datetime.now(UTC)
     sent = [
@@ -279,7 +279,7 @@ def test_the_list_of_scheduled_messages_comes_in_pages_the_next_due_one_first(
     assert list(queries.scheduled_messages("Paged")) == []
 
 
-def test_a_producer_that_asks_for_both_a_delay_and_a_transaction_is_refused(stack: Stack) -> None:
+def test_a_producer_that_asks_for_both_a_delay_and_a_transaction_is_refused(stack: HostedStack) -> None:
     with TransactionProducer(stack.addresses["gateway"]) as producer, pytest.raises(ValueError, match="delay_level"):
         producer.send_half(NewMessage("Both", b"x", delay_level=1))
     request = pb.AppendMessagesRequest(

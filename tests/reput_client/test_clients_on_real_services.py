@@ -19,14 +19,14 @@ from reput_client import (
     TopicNotFoundError,
 )
 from reput_client.querying import queries
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_stack
 
 COUNT = 150
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("client") / "store") as running:
+def stack(tmp_path_factory) -> Iterator[HostedStack]:
+    with hosted_stack(tmp_path_factory.mktemp("client") / "store") as running:
         born = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
         with Producer(running.addresses["gateway"]) as producer:
             for i in range(COUNT):
@@ -35,7 +35,7 @@ def stack(tmp_path_factory) -> Iterator[Stack]:
         yield running
 
 
-def test_pages_go_on_to_the_end_and_say_so(stack: Stack) -> None:
+def test_pages_go_on_to_the_end_and_say_so(stack: HostedStack) -> None:
     with QueryClient(stack.addresses["gateway"], require_complete=True) as client:
         found = client.by_key("T", "k", page_size=40)
         assert found.completeness is Completeness.TRUNCATED
@@ -70,7 +70,7 @@ def test_pages_go_on_to_the_end_and_say_so(stack: Stack) -> None:
             list(client.by_key("Nowhere", "k"))
 
 
-def test_what_no_index_knows_is_searched_for_page_after_page(stack: Stack) -> None:
+def test_what_no_index_knows_is_searched_for_page_after_page(stack: HostedStack) -> None:
     bodies = [b"%d" % i for i in range(COUNT)]
     with QueryClient(stack.addresses["gateway"], require_complete=True) as client:
         found = client.search("T", body="7", tags=["A", "B"], page_size=10)
@@ -92,7 +92,7 @@ def test_what_no_index_knows_is_searched_for_page_after_page(stack: Stack) -> No
         assert [message.body for page in pages for message in page.items] == bodies[:100]
 
 
-def test_a_text_of_any_kind_is_found_and_how_is_explained(stack: Stack) -> None:
+def test_a_text_of_any_kind_is_found_and_how_is_explained(stack: HostedStack) -> None:
     with QueryClient(stack.addresses["gateway"], require_complete=True) as client:
         (first,) = client.by_unique_key("T", "u0")
         (match,) = client.find(first.offset_msg_id)
@@ -116,7 +116,7 @@ def test_a_text_of_any_kind_is_found_and_how_is_explained(stack: Stack) -> None:
         assert (type(missing.error), missing.completeness) == (TopicNotFoundError, None)
 
 
-def test_the_asyncio_clients_do_the_same(stack: Stack) -> None:
+def test_the_asyncio_clients_do_the_same(stack: HostedStack) -> None:
     async def main() -> None:
         async with AsyncProducer(stack.addresses["gateway"]) as producer:
             made = [await producer.send("A", b"%d" % i, keys=["k"], queue_id=0) for i in range(300)]

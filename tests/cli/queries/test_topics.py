@@ -10,12 +10,12 @@ import pytest
 from cli.queries.topics import is_rocketmqs_own
 from reput_client import Queue, Topic
 from tests.support.command import run_command
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_stack
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("topics") / "store") as stack:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(tmp_path_factory.mktemp("topics") / "store") as stack:
         here = ("--address", stack.addresses["gateway"])
         for number in range(5):
             run_command("send", "-t", "Orders", "-b", f"hello {number}", "-k", f"order-{number}", *here)
@@ -24,11 +24,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
-def topics(stack: Stack, *arguments: str):
+def topics(stack: HostedStack, *arguments: str):
     return run_command("topics", *arguments, "--address", stack.addresses["gateway"])
 
 
-def test_a_topic_is_one_row_with_its_messages_and_their_times(stack: Stack) -> None:
+def test_a_topic_is_one_row_with_its_messages_and_their_times(stack: HostedStack) -> None:
     found = topics(stack, "-o", "json")
     (orders,) = [row for row in json.loads(found.stdout)["topics"] if row["topic"] == "Orders"]
     queues = json.loads(topics(stack, "Orders", "--queues", "-o", "json").stdout)["queues"]
@@ -41,7 +41,7 @@ def test_a_topic_is_one_row_with_its_messages_and_their_times(stack: Stack) -> N
     assert (orders["first_time"], orders["last_time"]) == (times[0], times[-1])
 
 
-def test_topics_of_rocketmq_are_hidden_until_they_are_asked_for(stack: Stack) -> None:
+def test_topics_of_rocketmq_are_hidden_until_they_are_asked_for(stack: HostedStack) -> None:
     """A real store has a thousand of them."""
 
     def names(*arguments: str) -> set[str]:
@@ -54,7 +54,7 @@ def test_topics_of_rocketmq_are_hidden_until_they_are_asked_for(stack: Stack) ->
     assert json.loads(topics(stack, "-o", "json").stdout)["hidden_topic_count"] == len(names("-a")) - 1
 
 
-def test_a_name_that_no_topic_has_is_said(stack: Stack) -> None:
+def test_a_name_that_no_topic_has_is_said(stack: HostedStack) -> None:
     found = topics(stack, "nonesuch")
 
     assert (found.returncode, found.stdout, found.stderr) == (1, "", "no topic has 'nonesuch' in its name\n")

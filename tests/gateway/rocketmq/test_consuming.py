@@ -13,18 +13,18 @@ from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.gateway.rocketmq.consumers import ENDPOINTS, Consumer
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_stack
 
 CALL_SECONDS = 20
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(pathlib.Path(tmp_path_factory.mktemp("consuming")) / "store") as one:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(pathlib.Path(tmp_path_factory.mktemp("consuming")) / "store") as one:
         yield one
 
 
-def consumer_of(stack: Stack, topic: str, group: str = "", **options: str) -> Consumer:
+def consumer_of(stack: HostedStack, topic: str, group: str = "", **options: str) -> Consumer:
     """A consumer of a new group, which has told its settings and knows its route."""
     consumer = Consumer(stack.addresses["gateway"], group=group or f"group-of-{topic}", topic=topic, **options)
     route = consumer.call("QueryRoute", v2.QueryRouteRequest(topic=consumer.topic, endpoints=ENDPOINTS))
@@ -69,7 +69,7 @@ def handle_of(message: v2.Message) -> str:
     return str(message.system_properties.receipt_handle)
 
 
-def test_what_is_sent_is_received_and_acknowledged_once(stack: Stack) -> None:
+def test_what_is_sent_is_received_and_acknowledged_once(stack: HostedStack) -> None:
     consumer = consumer_of(stack, "Once")
     poll = consumer.poll(broker=consumer.broker)  # waits before anything is sent
     ids = send(consumer, b"first")
@@ -87,7 +87,7 @@ def test_what_is_sent_is_received_and_acknowledged_once(stack: Stack) -> None:
     assert receive(consumer, seconds=5) == []
 
 
-def test_two_groups_both_get_all(stack: Stack) -> None:
+def test_two_groups_both_get_all(stack: HostedStack) -> None:
     first, second = consumer_of(stack, "Both", "one"), consumer_of(stack, "Both", "two")
     polls = [consumer.poll(broker=consumer.broker) for consumer in (first, second)]
     (sent,) = send(first, b"x")
@@ -95,7 +95,7 @@ def test_two_groups_both_get_all(stack: Stack) -> None:
         assert [answer.message.system_properties.message_id for answer in poll if answer.HasField("message")] == [sent]
 
 
-def test_a_disabled_group_waited_as_if_its_topics_were_empty(stack: Stack) -> None:
+def test_a_disabled_group_waited_as_if_its_topics_were_empty(stack: HostedStack) -> None:
     consumer = consumer_of(stack, "Disabled")
 
     def set_disabled(is_disabled: bool) -> None:
@@ -114,7 +114,7 @@ def test_a_disabled_group_waited_as_if_its_topics_were_empty(stack: Stack) -> No
     assert [answer.status.code for answer in poll if answer.HasField("status")] == [v2.FORBIDDEN]
 
 
-def test_a_topic_without_the_right_to_read_was_answered_as_if_nothing_came(stack: Stack) -> None:
+def test_a_topic_without_the_right_to_read_was_answered_as_if_nothing_came(stack: HostedStack) -> None:
     consumer = consumer_of(stack, "WriteOnly")
     send(consumer, b"x")
     assert [message.body for message in receive(consumer)] == [b"x"]
@@ -144,7 +144,7 @@ def test_a_topic_without_the_right_to_read_was_answered_as_if_nothing_came(stack
     assert [message.body for message in receive(consumer)] == [b"y"]
 
 
-def test_a_message_that_is_returned_comes_again_at_once_with_the_next_attempt(stack: Stack) -> None:
+def test_a_message_that_is_returned_comes_again_at_once_with_the_next_attempt(stack: HostedStack) -> None:
     consumer = consumer_of(stack, "Again")
     poll = consumer.poll(broker=consumer.broker)
     send(consumer, b"x")
@@ -161,7 +161,7 @@ def test_a_message_that_is_returned_comes_again_at_once_with_the_next_attempt(st
     assert consumer.ack(handle_of(message)).status.code in (v2.OK, v2.INVALID_RECEIPT_HANDLE)
 
 
-def test_a_message_that_is_given_up_is_a_dead_letter(stack: Stack) -> None:
+def test_a_message_that_is_given_up_is_a_dead_letter(stack: HostedStack) -> None:
     consumer = consumer_of(stack, "GivenUp")
     poll = consumer.poll(broker=consumer.broker)
     (sent,) = send(consumer, b"x")
@@ -175,7 +175,7 @@ def test_a_message_that_is_given_up_is_a_dead_letter(stack: Stack) -> None:
     assert dead.system_properties.message_id == sent
 
 
-def test_official_clients_repeated_for_ever_to_give_up_a_message_that_was_given_up_or_reset(stack: Stack) -> None:
+def test_official_clients_repeated_for_ever_to_give_up_a_message_that_was_given_up_or_reset(stack: HostedStack) -> None:
     consumer = consumer_of(stack, "Forwarded")
     send(consumer, b"x", b"y")
     first, second = receive_count(consumer, 2)
@@ -195,7 +195,7 @@ def test_official_clients_repeated_for_ever_to_give_up_a_message_that_was_given_
     assert [message.body for message in receive_count(undertaker, 1)] == [b"x"]
 
 
-def test_a_tag_and_an_expression_choose_messages(stack: Stack) -> None:
+def test_a_tag_and_an_expression_choose_messages(stack: HostedStack) -> None:
     consumer = consumer_of(stack, "Chosen", "tags")
     other = consumer_of(stack, "Chosen", "sql")
     tags = v2.FilterExpression(type=v2.TAG, expression="a || c")
@@ -217,7 +217,7 @@ def test_a_tag_and_an_expression_choose_messages(stack: Stack) -> None:
     assert other.receive(broker=consumer.broker, filter_expression=too_long) == (v2.ILLEGAL_FILTER_EXPRESSION, [])
 
 
-def test_a_handle_of_nobody_is_invalid(stack: Stack) -> None:
+def test_a_handle_of_nobody_is_invalid(stack: HostedStack) -> None:
     consumer = consumer_of(stack, "Handles")
     for handle in ("", "x", f"{'eA'}.1.2"):
         assert consumer.ack(handle).status.code == v2.INVALID_RECEIPT_HANDLE
@@ -225,7 +225,7 @@ def test_a_handle_of_nobody_is_invalid(stack: Stack) -> None:
         assert consumer.forward(handle).status.code == v2.INVALID_RECEIPT_HANDLE
 
 
-def test_a_poll_that_was_cancelled_costs_the_next_consumer_no_time(stack: Stack) -> None:
+def test_a_poll_that_was_cancelled_costs_the_next_consumer_no_time(stack: HostedStack) -> None:
     consumer = consumer_of(stack, "Cancelled")
     poll = consumer.poll(broker=consumer.broker)
     assert poll.is_active()
@@ -239,7 +239,7 @@ def test_a_poll_that_was_cancelled_costs_the_next_consumer_no_time(stack: Stack)
     assert message.system_properties.delivery_attempt == 1
 
 
-def test_offsets_are_kept_and_a_queue_is_read(stack: Stack) -> None:
+def test_offsets_are_kept_and_a_queue_is_read(stack: HostedStack) -> None:
     consumer = consumer_of(stack, "Read")
     send(consumer, b"one", b"two", group="same")
     stack.wait_until_built()
@@ -270,7 +270,7 @@ def test_offsets_are_kept_and_a_queue_is_read(stack: Stack) -> None:
     ids=["gzip", "no gzip", "the large message of RocketMQ's contract tests"],
 )
 def test_a_body_marked_as_gzip_is_readable_for_every_consumer(
-    stack: Stack, sent: bytes, received: bytes, encoding: int
+    stack: HostedStack, sent: bytes, received: bytes, encoding: int
 ) -> None:
     consumer = consumer_of(stack, f"Encoded-{len(sent)}")
     poll = consumer.poll(broker=consumer.broker)
@@ -286,7 +286,7 @@ def test_a_body_marked_as_gzip_is_readable_for_every_consumer(
     assert [one.body for one in found.messages] == [received], "as any other reader of the store sees it"
 
 
-def test_a_topic_with_a_type_refuses_others_from_its_first_message_on(stack: Stack) -> None:
+def test_a_topic_with_a_type_refuses_others_from_its_first_message_on(stack: HostedStack) -> None:
     create = pb.CreateTopicRequest(topic="Ordered", message_type=message_pb2.MESSAGE_TYPE_FIFO)
     stack.gateway.CreateTopic(create, timeout=CALL_SECONDS)
     consumer = Consumer(stack.addresses["gateway"], group="of-types", topic="Ordered")
@@ -305,7 +305,7 @@ def test_a_topic_with_a_type_refuses_others_from_its_first_message_on(stack: Sta
 
 
 def test_without_auto_create_topic_an_unknown_topic_is_not_found_and_never_made(tmp_path: pathlib.Path) -> None:
-    with running_stack(tmp_path / "store", settings={"REPUT_COMMITLOG_AUTO_CREATE_TOPIC": "false"}) as stack:
+    with hosted_stack(tmp_path / "store", settings={"REPUT_COMMITLOG_AUTO_CREATE_TOPIC": "false"}) as stack:
         consumer = Consumer(stack.addresses["gateway"], group="billing", topic="Unheard")
         route = v2.QueryRouteRequest(topic=consumer.topic, endpoints=ENDPOINTS)
         message = v2.Message(topic=consumer.topic, body=b"x", system_properties=v2.SystemProperties(message_id="1"))
@@ -315,7 +315,7 @@ def test_without_auto_create_topic_an_unknown_topic_is_not_found_and_never_made(
         assert consumer.call("QueryRoute", route).status.code == v2.TOPIC_NOT_FOUND
 
 
-def test_a_message_that_its_program_never_got_was_given_back_as_an_attempt(stack: Stack) -> None:
+def test_a_message_that_its_program_never_got_was_given_back_as_an_attempt(stack: HostedStack) -> None:
     """`suspend` of RocketMQ 5.5: it comes again when its time is over, and the delivery does not count."""
     consumer = consumer_of(stack, "Suspended")
     send(consumer, b"x")
@@ -337,7 +337,7 @@ def test_a_message_that_its_program_never_got_was_given_back_as_an_attempt(stack
     assert consumer.ack(handle_of(message)).status.code == v2.OK
 
 
-def test_a_client_that_ended_in_order_had_attempted_what_it_only_held(stack: Stack) -> None:
+def test_a_client_that_ended_in_order_had_attempted_what_it_only_held(stack: HostedStack) -> None:
     consumer = consumer_of(stack, "Terminated")
     send(consumer, *[b"%d" % number for number in range(6)])
     for attempt in range(3):

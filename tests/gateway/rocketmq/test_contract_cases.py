@@ -13,7 +13,7 @@ from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.gateway.rocketmq.consumers import ENDPOINTS, Consumer
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_stack
 
 CALL_SECONDS = 20
 QUEUE_COUNT = 8
@@ -22,12 +22,12 @@ OK_STATUS = v2.Status(code=v2.OK, message="OK")
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(pathlib.Path(tmp_path_factory.mktemp("contract")) / "store") as one:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(pathlib.Path(tmp_path_factory.mktemp("contract")) / "store") as one:
         yield one
 
 
-def client_of(stack: Stack, topic: str, *, is_fifo: bool = False, attempts: int = 0) -> Consumer:
+def client_of(stack: HostedStack, topic: str, *, is_fifo: bool = False, attempts: int = 0) -> Consumer:
     """A client of a new topic with its type, and of a new group."""
     kind = message_pb2.MESSAGE_TYPE_FIFO if is_fifo else message_pb2.MESSAGE_TYPE_NORMAL
     create = pb.CreateTopicRequest(topic=topic, queue_count=QUEUE_COUNT, message_type=kind)
@@ -65,7 +65,7 @@ def settle(client: Consumer, client_type: int) -> None:
 
 
 @pytest.mark.parametrize(("is_fifo", "count"), [(False, 1), (True, QUEUE_COUNT)])
-def test_a_group_gets_one_assignment_or_one_for_each_queue(stack: Stack, is_fifo: bool, count: int) -> None:
+def test_a_group_gets_one_assignment_or_one_for_each_queue(stack: HostedStack, is_fifo: bool, count: int) -> None:
     client = client_of(stack, f"Assigned-{is_fifo}", is_fifo=is_fifo)
     request = v2.QueryAssignmentRequest(topic=client.topic, group=client.group, endpoints=ENDPOINTS)
     answer = client.call("QueryAssignment", request)
@@ -75,7 +75,7 @@ def test_a_group_gets_one_assignment_or_one_for_each_queue(stack: Stack, is_fifo
     assert (route.status, len(route.message_queues)) == (OK_STATUS, QUEUE_COUNT)
 
 
-def test_of_two_lives_of_a_message_only_the_second_can_be_acknowledged(stack: Stack) -> None:
+def test_of_two_lives_of_a_message_only_the_second_can_be_acknowledged(stack: HostedStack) -> None:
     client = client_of(stack, "TwoLives")
     settle(client, v2.SIMPLE_CONSUMER)
     send(client, "two-lives")
@@ -90,7 +90,7 @@ def test_of_two_lives_of_a_message_only_the_second_can_be_acknowledged(stack: St
     assert [entry.status.code for entry in answer.entries] == [v2.INVALID_RECEIPT_HANDLE, v2.OK]
 
 
-def test_after_its_attempts_a_message_is_in_the_dead_letters_and_nowhere_else(stack: Stack) -> None:
+def test_after_its_attempts_a_message_is_in_the_dead_letters_and_nowhere_else(stack: HostedStack) -> None:
     client = client_of(stack, "Attempts", attempts=2)
     settle(client, v2.SIMPLE_CONSUMER)
     send(client, "attempts")
@@ -103,7 +103,7 @@ def test_after_its_attempts_a_message_is_in_the_dead_letters_and_nowhere_else(st
     assert client.receive(broker="", seconds=5) == (v2.MESSAGE_NOT_FOUND, [])
 
 
-def test_messages_of_one_group_come_one_by_one_in_their_order(stack: Stack) -> None:
+def test_messages_of_one_group_come_one_by_one_in_their_order(stack: HostedStack) -> None:
     client = client_of(stack, "InOrder", is_fifo=True)
     settle(client, v2.PUSH_CONSUMER)
     sent = [f"in-order-{number}" for number in range(3)]
