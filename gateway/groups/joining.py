@@ -32,7 +32,7 @@ from gateway.groups.asking import keeper_of
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import GroupSettings, settings_that_count
 from gateway.ports.groups import GroupChoice, Position
-from gateway.ports.shard import Shard
+from gateway.ports.shard import QueueRange, Shard
 from gateway.ports.shards import Shards, ShardsSource, list_built_queues
 from services.serving.admission.callers import note_in_context
 from services.serving.admission.shares import client_of_name
@@ -111,14 +111,17 @@ def join(shards: Shards[object], one: Join) -> bool:
         StoreError: the shard, or one that may know where the group began, does not answer.
     """
     shard = shards.named(one.broker_name)
+    asked = [each for each in shards if each.groups is not None]  # the others deliver nothing
     # Before the others are asked: what comes meanwhile is not skipped.
-    ends = _ask(shards, lambda each, within: list_built_queues(each, one.topic, within)) if one.begins_at_end else []
+    ends: Sequence[Sequence[QueueRange] | StoreError] = []
+    if one.begins_at_end:
+        ends = _ask(shards, asked, lambda each, within: list_built_queues(each, one.topic, within))
     settings = settings_elsewhere(shards, one.consumer_group, Deadline.after(CALL_SECONDS))
     keeper_of(shard).make(settings, Deadline.after(CALL_SECONDS))
     if not one.begins_at_end:
         return True
-    begun = _ask(shards, lambda each, within: _has_begun(each, one, within))
-    names = [each.broker_name for each in shards]
+    begun = _ask(shards, asked, lambda each, within: _has_begun(each, one, within))
+    names = [each.broker_name for each in asked]
     if begun[names.index(one.broker_name)] is True:
         return True
     if True in begun:
@@ -143,7 +146,7 @@ def join(shards: Shards[object], one: Join) -> bool:
         keeper_of(each).make(settings, within)
         _begin(each, one.consumer_group, positions or [Position(one.topic, 0, 0)], within)
 
-    for name, outcome in zip(names, _ask(shards, begin), strict=True):
+    for name, outcome in zip(names, _ask(shards, asked, begin), strict=True):
         if isinstance(outcome, StoreError) and name == one.broker_name:
             raise outcome
         if isinstance(outcome, StoreError):  # there it begins at the first message, when it is asked for
@@ -238,9 +241,11 @@ def _told(one: Join, thens: Sequence[Then], step: Callable[[Join], bool]) -> boo
     return True
 
 
-def _ask(shards: Shards[object], call: Callable[[Shard[object], Deadline], Answer]) -> list[Answer | StoreError]:
+def _ask(
+    shards: Shards[object], asked: Sequence[Shard[object]], call: Callable[[Shard[object], Deadline], Answer]
+) -> list[Answer | StoreError]:
     within = Deadline.after(CALL_SECONDS)
-    return shards.fan_out.ask(shards, lambda shard: call(shard, within))
+    return shards.fan_out.ask(asked, lambda shard: call(shard, within))
 
 
 def _has_begun(shard: Shard[object], one: Join, within: Deadline) -> bool:

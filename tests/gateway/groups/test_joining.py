@@ -112,6 +112,12 @@ def test_nothing_begins_while_a_shard_does_not_answer_that_may_know_where_the_gr
     assert positions(near) == {("T", 0): 5, ("T", 1): 7}
 
 
+def test_a_shard_without_consumer_service_keeps_no_group_from_beginning(near, far):
+    shards = Shards([near.shard("near"), far.memory.shard("bare")], InOrder())
+    assert join(shards, of("near"))
+    assert positions(near) == {("T", 0): 5, ("T", 1): 7}
+
+
 def test_a_shard_that_is_away_changes_nothing_where_another_one_says_that_the_group_has_begun(near, far):
     third = groups_with(q0=9)
     shards = Shards([near.shard("near"), far.shard("far"), third.shard("third")], InOrder())

@@ -3,6 +3,7 @@
 import pytest
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from store.errors import ServiceUnavailableError
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 from tests.gateway.groups.memory_groups import MemoryGroups
 from tests.gateway.rocketmq.consumers import GROUP, TOPIC, serving
@@ -48,8 +49,9 @@ def test_a_poll_of_a_group_that_has_not_begun_in_a_shard_begins_there_and_goes_o
 
 def test_a_poll_hears_that_it_is_not_known_where_its_group_began(near, far):
     far.store(TOPIC, b"m")
-    keeper = Keeper(far)
-    with serving(near, far, keepers={"broker-b": keeper}) as gateway:  # the other has no consumer service
+    keeper, away = Keeper(far), MemoryGroups()
+    away.failure = ServiceUnavailableError("it is away")
+    with serving(near, far, keepers={"broker-a": away, "broker-b": keeper}) as gateway:
         code, messages = gateway.consumer().receive(broker="broker-b")
     assert (code, messages) == (v2.HA_NOT_AVAILABLE, [])
     assert keeper.held == {}
