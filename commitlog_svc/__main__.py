@@ -31,6 +31,7 @@ from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.local.server import over_bytes, serve_local
 from services.local.wire import APPENDS, LOOKUPS, LocalMethod
 from services.observing.append_refusals import APPEND_REFUSED
+from services.observing.aside_meter import show_moved_aside
 from services.observing.meters import ROCKETMQ_LABELS, Meters, rocketmq_labels
 from services.rocketmq.address import parse_address, parse_addresses, parse_mirror
 from services.rocketmq.remoting import Broker
@@ -40,6 +41,7 @@ from services.settings.service_settings import Origins
 from store.errors import LogChangedError, StoreError
 from store.failure_fields import failure_fields
 from store.features.table import Verdict
+from store.files.file_system import RealFileSystem
 from store.format.delivery.delay_levels import delay_levels_in_use, use_delay_levels
 
 if TYPE_CHECKING:
@@ -143,6 +145,7 @@ def add_meters(log: LogStatus, root: StoreRoot, settings: CommitLogSettings, met
         lambda: {(each.feature.name, str(each.feature.verdict)): 1.0 for each in root.features},
         ("feature", "verdict"),
     )
+    show_moved_aside(meters, RealFileSystem(), settings.store, "commitlog")
     meters.gauge(
         "rocketmq_storage_message_reserve_time", "Age of the oldest message, milliseconds.", reserve, ROCKETMQ_LABELS
     )

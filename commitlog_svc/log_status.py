@@ -129,7 +129,7 @@ class LogStatus:
         opened = self._find_opened()
         problems = [] if opened is None else [text for _, text in sorted(opened.config_files.problems.items())]
         topics = "" if self._topics is None else self._topics.problem
-        return "; ".join(text for text in (topics, *problems, self._time_problem) if text)
+        return "; ".join(text for text in (topics, *problems, self._time_problem, self._root.aside_words) if text)
 
     @property
     def _time_problem(self) -> str:

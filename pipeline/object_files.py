@@ -165,6 +165,10 @@ class ObjectFileSystem:
         """See FileSystem."""
         return self.stamp(path).size_bytes
 
+    def allocated_bytes(self, path: PathLike) -> int:
+        """See FileSystem: an object has no holes."""
+        return self.stat_size(path)
+
     def stamp(self, path: PathLike) -> FileStamp:
         """See FileSystem: an object has no inode and no time of change."""
         info = self._info(path)

@@ -5,6 +5,7 @@ from pathlib import Path
 from store.features.start import refuse_unsupported
 from store.features.table import FoundFeature
 from store.files.abort import create_abort_marker, has_abort_marker, remove_abort_marker
+from store.files.aside import aside_words
 from store.files.file_system import FileSystem
 from store.files.locks import BrokerLock, OwnerLock
 from store.format import paths
@@ -33,6 +34,11 @@ class StoreRoot:
         self._is_held = False
         self._owner_lock = OwnerLock(Path(paths.own_state_dir(str(directory), "commitlog")) / "lock")
         self._broker_lock = BrokerLock(Path(paths.lock_file(str(directory))))
+
+    @property
+    def aside_words(self) -> str:
+        """What the status says about files of `timerlog/` that were moved aside; empty when nothing is kept."""
+        return aside_words(self._fs, Path(self.directory), "commitlog")
 
     def acquire(self) -> None:
         """Takes both locks, unless they are held already, and reads whether there is an abort marker.

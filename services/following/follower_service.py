@@ -4,7 +4,7 @@ A `__main__` gives what differs: its name, its servicer and its files (`Followed
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -16,12 +16,13 @@ from services.following.file_check import FileChecker
 from services.following.follower_process import FollowerPart, FollowerProcess, FollowerState, LogRange
 from services.following.follower_progress import FollowerProgress
 from services.following.following_builder import FollowingBuilder
+from services.observing.aside_meter import show_moved_aside
 from services.observing.meters import Meters
 from services.serving.server import ServiceServer
 from services.settings.service_settings import StoreSettings
 from store.features.start import refuse_features, refuse_unsupported
 from store.files.abort import has_abort_marker
-from store.files.aside import Aside, builder_folder, kept_count
+from store.files.aside import Aside, aside_words, builder_folder
 from store.files.checksums import ChecksumTable
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.overlay_file_system import OverlayFileSystem
@@ -119,22 +120,11 @@ class FollowedFiles(ABC, Generic[Files]):
 
     def aside_words(self) -> str:
         """What the status says about what was moved aside; empty when nothing is kept."""
-        count = kept_count(self._fs, self._aside_folder)
-        return (
-            f"{self._aside_folder.relative_to(self._root)}/ keeps what the log did not explain, of {count} starts: look at it, "
-            "then remove it (docs/fsck.md)"
-            if count
-            else ""
-        )
+        return aside_words(self._fs, self._root, self._name)
 
     def show_aside(self, meters: Meters) -> None:
         """Shows on the metrics page what is kept aside."""
-
-        def read() -> Mapping[tuple[str, ...], float]:
-            return {(self._name,): float(kept_count(self._fs, self._aside_folder))}
-
-        text = "Starts at which something was moved aside that the log does not explain, and that nobody has removed."
-        meters.gauge("reput_store_moved_aside", text, read, ("follower",))
+        show_moved_aside(meters, self._fs, self._root, self._name)
 
     def check(self) -> None:
         """See FollowerPart."""

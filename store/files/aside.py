@@ -21,6 +21,9 @@ COPY_BYTES = 4 << 20
 FOLDER_COUNT_MAX = 100
 # Files that one folder takes. More of them are no leftovers: somebody put another store into this one.
 FILE_COUNT_MAX = 100_000
+# The room that all folders of a component may take before nothing more is moved: 80 index files of RocketMQ, or the queues of
+# 1.7 billion messages. A move takes no room, but what is built in its place does; so both could fill the disk of the log.
+BYTES_MAX = 32 << 30
 
 
 def repair_folder(root: Path) -> Path:
@@ -45,6 +48,8 @@ class Aside:
         root: the store root.
         base: the folder that has the numbers; None: that of repairs.
         tell: called with each path, where it is kept, and why.
+        bytes_max: nothing more is kept once all folders of `base` take so much room. Repairs have no such limit: somebody asked
+            for them, and they keep what they replace.
 
     Attributes:
         moved: what was put there, as paths inside the root.
@@ -57,7 +62,10 @@ class Aside:
         base: Path | None = None,
         *,
         tell: Callable[[Path, Path, str], None] = _nobody,
+        bytes_max: int = BYTES_MAX,
     ) -> None:
+        self._bytes_max = bytes_max if base is not None else None
+        self._kept_bytes: int | None = None  # read with the first move
         self.moved: list[str] = []
         self._fs = fs
         self._root = root
@@ -96,6 +104,7 @@ class Aside:
         """
         if not self._fs.exists(path):
             return
+        self._look_for_room()
         target = self._target(path)
         try:
             self._fs.rename(path, target)
@@ -116,13 +125,24 @@ class Aside:
         Raises:
             DiskFullError: nothing more may be kept, or the disk is full.
         """
+        self._look_for_room()
         target = self._target(path, suffix)
         self._copy(path, target, begin, end)
         self._fs.fsync_dir(target.parent)
         self._note(target)
         self._tell(path, target, why)
 
+    def _look_for_room(self) -> None:
+        if self._bytes_max is None:
+            return
+        if self._kept_bytes is None or self._kept_bytes >= self._bytes_max:  # somebody may have made room meanwhile
+            self._kept_bytes = kept_bytes(self._fs, self._base)
+        if self._kept_bytes >= self._bytes_max:
+            raise self._full(f"its files take {self._kept_bytes} of {self._bytes_max} bytes")
+
     def _note(self, target: Path) -> None:
+        if self._kept_bytes is not None:
+            self._kept_bytes += kept_bytes(self._fs, target)
         self.moved.append(str(target.relative_to(self.directory)))
 
     def _copy(self, path: Path, target: Path, begin: int, end: int | None, *, is_whole: bool = False) -> None:
@@ -171,6 +191,25 @@ class Aside:
 def kept_count(fs: FileSystem, base: Path) -> int:
     """How many folders with something moved aside there are below `base`, which nobody has removed."""
     return len(_numbers(fs, base))
+
+
+def kept_bytes(fs: FileSystem, path: Path) -> int:
+    """The room that a file, or everything below a folder, takes on the disk."""
+    if not fs.is_dir(path):
+        return fs.allocated_bytes(path) if fs.exists(path) else 0
+    return sum(kept_bytes(fs, path / name) for name in fs.listdir(path))
+
+
+def aside_words(fs: FileSystem, root: Path, component: str) -> str:
+    """What the status of a component says about what was moved aside; empty when nothing is kept."""
+    base = builder_folder(root, component)
+    count = kept_count(fs, base)
+    return (
+        f"{base.relative_to(root)}/ keeps what the log did not explain, of {count} starts: look at it, "
+        "then remove it (docs/fsck.md)"
+        if count
+        else ""
+    )
 
 
 def _holds_nothing(fs: FileSystem, directory: Path) -> bool:

@@ -29,6 +29,9 @@ FILE_MODE = 0o666  # less the umask: store/files/umask.py
 VECTOR_COUNT_MAX = 1024  # IOV_MAX on Linux
 
 
+STAT_BLOCK_BYTES = 512  # the unit of st_blocks, whatever the file system
+
+
 class FileStamp(NamedTuple):
     """What a file system says about a file; a write by any program changes it. Times are nanoseconds since 1970."""
 
@@ -107,6 +110,9 @@ class FileSystem(Protocol):
 
     def stat_size(self, path: PathLike) -> int:
         """Size of a file in bytes; FileNotFoundError when it does not exist."""
+
+    def allocated_bytes(self, path: PathLike) -> int:
+        """The room that a file takes on the disk, without its holes; FileNotFoundError when it does not exist."""
 
     def stamp(self, path: PathLike) -> FileStamp:
         """Length, times and inode of a file; FileNotFoundError when it does not exist."""
@@ -342,6 +348,10 @@ class RealFileSystem:
     def stat_size(self, path: PathLike) -> int:
         """See FileSystem."""
         return os.stat(path).st_size
+
+    def allocated_bytes(self, path: PathLike) -> int:
+        """See FileSystem."""
+        return os.stat(path).st_blocks * STAT_BLOCK_BYTES
 
     def stamp(self, path: PathLike) -> FileStamp:
         """See FileSystem."""

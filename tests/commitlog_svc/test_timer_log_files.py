@@ -7,6 +7,8 @@ import pytest
 
 from commitlog_svc.config_files import ConfigFiles
 from commitlog_svc.timer_log_files import TimerLogFiles
+from services.observing.aside_meter import show_moved_aside
+from services.observing.meters import Meters
 from store.errors import InvalidArgumentError, StoreReadOnlyError
 from store.files.file_system import RealFileSystem
 from store.format.delivery.timer_files import UNIT_SIZE_BYTES, UnitChain, blank
@@ -137,3 +139,15 @@ def test_unknown_files_of_the_directory_and_snapshots_of_the_wheel_are_moved_asi
     assert (aside / "timerlog" / "notes.txt").read_bytes() == b"not ours"
     assert (aside / "timerwheel.12800").read_bytes() == b"a snapshot"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["reput", "timerlog"]
+
+
+def test_what_the_commit_log_moved_aside_is_named_by_its_status_and_counted_by_its_metric(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        meters = Meters()
+        show_moved_aside(meters, RealFileSystem(), tmp_path, "commitlog")
+        (shown,) = [gauge for gauge in meters.gauges if gauge.name == "reput_store_moved_aside"]
+        assert (log.status.problem, shown.read()) == ("", {("commitlog",): 0.0})
+        (tmp_path / "timerwheel.12800").write_bytes(b"a snapshot")
+        write(files(tmp_path), units(2))
+        assert "reput/aside/commitlog/ keeps" in log.status.problem
+        assert shown.read() == {("commitlog",): 1.0}

@@ -96,6 +96,7 @@ UNPROVOKED = OF_REPLICAS | {
     "ReputAuditStands",
     "ReputConfigDamaged",
     "ReputLogAheadOfClock",
+    "ReputStoreMovedAside",
 }
 NAMES = ("commitlog", "consumequeue", "index", "consumer", "schedule", "gateway")  # each after those that it calls
 

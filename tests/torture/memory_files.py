@@ -198,6 +198,9 @@ class MemoryFileSystem:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
             return len(self._names[key].data)
 
+    def allocated_bytes(self, path: PathLike) -> int:
+        return self.stat_size(path)
+
     def stamp(self, path: PathLike) -> FileStamp:
         return FileStamp(self.stat_size(path), 0, 0, 0)
 
