@@ -74,6 +74,12 @@ def serve(
     coordinator: Annotated[
         str, typer.Option("--coordinator", metavar="URL", help="Of the replica: etcd://HOST:PORT/PREFIX.")
     ] = "",
+    single_process: Annotated[
+        bool,
+        typer.Option(
+            "--single-process", help="Run all services in this process: a third of the memory; not for a replica."
+        ),
+    ] = False,
 ) -> int:
     """Start the services on one store root, and stop them together; exit code 4: start this replica again."""
     from cli.serving import become_supervisor
@@ -83,6 +89,8 @@ def serve(
     check_mirrored(mirror, mirror_broker, is_read_only=read_only or follow)
     if bool(replica) != bool(coordinator):
         usage_error("--replica and --coordinator are given together or not at all")
+    if replica and single_process:
+        usage_error("--replica and --single-process are both set", "A replica's services are killed alone.")
     if replica and (read_only or follow or mirror or gateway_port is not None or console_port is not None):
         usage_error(
             "a replica has no gateway and is not read-only", "Run a gateway beside the replicas: docs/replicas.md."
@@ -97,6 +105,7 @@ def serve(
         console_port=console_port,
         port_file=port_file,
         replica=(replica, coordinator) if replica else None,
+        single_process=single_process or None,
     )
 
 

@@ -17,7 +17,7 @@ def become_supervisor(store: pathlib.Path, **arguments: Any) -> NoReturn:
 
     Args:
         store: the store root.
-        arguments: others of `deploy.local.LocalStack`, a replica as its two fields; what is None is left out.
+        arguments: others of `deploy.local.LocalStack`, a replica as its two fields, and `single_process`; None: left out.
     """
     from deploy.processes import python_path
 
@@ -36,14 +36,35 @@ def main() -> int:
     given |= {name: pathlib.Path(given[name]) for name in ("store", "derived", "port_file") if name in given}
     if "replica" in given:
         given["replica"] = Replica(*given["replica"])
+    is_single = given.pop("single_process", False)
     try:
-        return LocalStack(**given).run()
+        return _run_in_this_process(given) if is_single else LocalStack(**given).run()
     except InvalidSettingError as error:
         hint = "`reput config` shows every setting and the origin of its value."
         show_error(CliError(Exit.USAGE, "INVALID_ARGUMENT", error.message, hint))
         return Exit.USAGE
     except KeyboardInterrupt:
         return 130
+
+
+def _run_in_this_process(given: dict[str, Any]) -> NoReturn:
+    import ssl  # noqa: F401  # before asyncio, for the console's web server: see light_imports
+
+    import services.light_imports  # noqa: F401  # before the others
+
+    # isort: split
+    from deploy.hosts import ThisProcess
+    from deploy.local import LocalStack
+    from services.observing import tracing
+    from services.observing.telemetry import SINGLE_PROCESS
+    from services.serving.process import leave, own
+    from services.settings.service_settings import ServiceSettings, load_settings
+
+    settings, _ = load_settings("gateway", ServiceSettings)  # for what all services share
+    own(SINGLE_PROCESS, settings)
+    exit_code = LocalStack(**given, host=ThisProcess(takes_signals=True)).run()
+    tracing.switch_off()
+    leave(exit_code)
 
 
 if __name__ == "__main__":

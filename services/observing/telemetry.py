@@ -15,8 +15,11 @@ import structlog
 
 from services.observing import tracing
 from services.observing.meters import OTHER, CounterFamily
+from services.settings.setting_names import COMPONENTS
 from store.errors import InvalidSettingError
 
+# The component of a process in which all services run.
+SINGLE_PROCESS = "reput"
 LEVELS = ("debug", "info", "warning", "error")
 # Levels that are counted; a serving service logs little else.
 COUNTED_LEVELS = frozenset({"warning", "error", "critical"})
@@ -29,7 +32,7 @@ def configure_logging(component: str, level: str = "info") -> None:
     """Set up logging for this process, once, at the start.
 
     Args:
-        component: stands in each line as `service`.
+        component: stands in each line as `service`; `reput`: the component that the logger's name has, if it has one.
         level: one of `LEVELS`.
 
     Raises:
@@ -40,8 +43,9 @@ def configure_logging(component: str, level: str = "info") -> None:
             f"log_level is {level!r}, but only {', '.join(LEVELS)} are possible", name="REPUT_LOG_LEVEL", source="value"
         )
 
-    def add_service(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-        event.setdefault("service", component)
+    def add_service(logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        named = getattr(logger, "name", "").removeprefix("reput.")
+        event.setdefault("service", named if component == SINGLE_PROCESS and named in COMPONENTS else component)
         ids = tracing.current_ids()
         if ids is not None:
             event["trace_id"], event["span_id"] = ids

@@ -22,3 +22,11 @@ def test_a_mirror_that_names_no_broker_is_a_usage_error(
     done = run_command("serve", "--store", str(store), *flags)
     assert (done.returncode, store.exists()) == (2, False)
     assert why in done.stderr
+
+
+def test_a_replica_in_a_single_process_is_a_usage_error(tmp_path: pathlib.Path) -> None:
+    store = tmp_path / "store"
+    flags = ("--replica", "r1", "--coordinator", "etcd://127.0.0.1:1/reput", "--single-process")
+    done = run_command("serve", "--store", str(store), *flags)
+    assert (done.returncode, store.exists()) == (2, False)
+    assert "--replica and --single-process are both set" in done.stderr

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.support.processes import wait_until_gone
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import Stack, new_message, running_stack
 
 END_SECONDS_MAX = 20
 SMALL_FILES = {
@@ -161,3 +162,18 @@ def test_queries_are_answered_as_soon_as_the_port_file_is_there(copy_of_broker_s
             assert stack.gateway.ListTopics(pb.ListTopicsRequest(), timeout=10).topics
             request = pb.QueryMessageByKeyRequest(topic="b_order", key="AaBB")
             stack.gateway.QueryMessageByKey(request, timeout=10)
+
+
+def test_one_process_serves_the_same_addresses_and_ends_in_the_same_order(tmp_path: pathlib.Path) -> None:
+    stack = Stack(tmp_path / "store", "--single-process", settings=SMALL_FILES)
+    assert {"gateway", "commitlog", "consumequeue", "index", "consumer", "schedule", "console"} == set(stack.addresses)
+    assert stack.children() == {}
+    stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=[new_message("Orders", b"body")]), timeout=20)
+    stack.wait_until_built()
+    assert stat.S_IMODE((tmp_path / "store" / "commitlog" / f"{0:020}").stat().st_mode) == 0o640
+    assert stack.stop() == 0
+    order = stopped_in_order(stack.log())
+    assert order[0] == "gateway"
+    assert set(order[1:3]) == {"consumer", "schedule"}
+    assert set(order[3:5]) == {"consumequeue", "index"}
+    assert order[5:] == ["commitlog"]
