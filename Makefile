@@ -21,7 +21,7 @@ HELM ?= $(firstword $(wildcard .tools/control-plane/bin/helm) helm)
 
 # Test files run side by side; each file stays in one process, and one is worth about half a core.
 JOBS ?= 4
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) -p tests.support.scheduling
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) -p tests.support.scheduling -p tests.support.collecting
 # A test starts hundreds of Pythons: none of them is to compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 # In CI a few that fail are run once more, alone, and named.
