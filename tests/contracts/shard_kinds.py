@@ -15,7 +15,7 @@ from tests.gateway.search.searching import TaggedShard
 from tests.gateway.shards.archived.archived_shard import TOPIC, archived_orders, shard_of
 from tests.gateway.shards.archived.cold_shard import cold_shard_of
 from tests.support.archives import BROKER, Archived
-from tests.support.stack import running_stack
+from tests.support.stack import hosted_stack
 from tests.torture import local_shard
 
 CONFIGURED = "configured"
@@ -62,7 +62,7 @@ def cold(made: Archived, scratch: Path) -> "Iterator[Shard[Any]]":
 @contextlib.contextmanager
 def services(made: Archived, scratch: Path) -> "Iterator[Shard[Any]]":
     """Three services in processes of their own, by the gateway's clients."""
-    with running_stack(shutil.copytree(made.store, scratch / "store")) as stack:
+    with hosted_stack(shutil.copytree(made.store, scratch / "store")) as stack:
         stack.wait_until_built()
         addresses = stack.addresses
         targets = ShardTargets(BROKER, addresses["commitlog"], addresses["consumequeue"], addresses["index"])

@@ -18,7 +18,7 @@ from reput.message.v1 import message_pb2
 from store.format.derived.index_layout import key_hash
 from store.format.record import Record, decode_record
 from tests.support.fixture_stores import read_rows, walk_frames
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_stack
 
 CLIENT_PROPERTIES = {"MIN_OFFSET", "MAX_OFFSET"}
 COMPRESSED_FLAG = 0x1
@@ -42,9 +42,9 @@ ADDRESSES = {
 
 
 @pytest.fixture(scope="module", params=list(ADDRESSES))
-def stack(request: pytest.FixtureRequest, broker_store: Path) -> Iterator[Stack]:
+def stack(request: pytest.FixtureRequest, broker_store: Path) -> Iterator[HostedStack]:
     # Read-only on read-only files: whatever a query needs must come without a write.
-    with running_stack(broker_store, "--read-only", settings=ADDRESSES[request.param]) as stack:
+    with hosted_stack(broker_store, read_only=True, settings=ADDRESSES[request.param]) as stack:
         stack.wait_until_built()
         yield stack
 
@@ -146,7 +146,7 @@ def why_rocketmq_differs(row: dict[str, Any], records: list[Record]) -> str:
     return ""
 
 
-def test_queries_by_key_answer_what_the_log_holds(stack: Stack, records: list[Record]):
+def test_queries_by_key_answer_what_the_log_holds(stack: HostedStack, records: list[Record]):
     reasons: dict[str, int] = {}
     for row in rows_of("key"):
         matches = matches_in_log(row, records)
@@ -174,7 +174,7 @@ def test_queries_by_key_answer_what_the_log_holds(stack: Stack, records: list[Re
     assert reasons == {"seconds": 24, "budget": 57}
 
 
-def test_colliding_keys_neither_show_up_nor_use_up_pages(stack: Stack, records: list[Record]):
+def test_colliding_keys_neither_show_up_nor_use_up_pages(stack: HostedStack, records: list[Record]):
     """`AaAa`, `AaBB`, `BBAa` and `BBBB` have one hash; RocketMQ finds 18 of the 62 messages with `AaAa` in `b_order`."""
     for key in ("AaAa", "AaBB", "BBAa", "BBBB"):
         row = {"topic": "b_order", "key": key, "begin": 0, "end": LONG_MAX}
@@ -192,7 +192,7 @@ def test_colliding_keys_neither_show_up_nor_use_up_pages(stack: Stack, records: 
         assert found == [match.commit_log_offset for match in matches_in_log(row, records)]
 
 
-def test_queries_by_id_find_the_message_at_the_offset(stack: Stack):
+def test_queries_by_id_find_the_message_at_the_offset(stack: HostedStack):
     for row in rows_of("id"):
         # Without a topic: one id asked for under `b_order` is of a delayed message, in the schedule topic.
         answer = stack.gateway.QueryMessageById(pb.QueryMessageByIdRequest(offset_msg_id=row["id"]), timeout=10)
@@ -201,7 +201,7 @@ def test_queries_by_id_find_the_message_at_the_offset(stack: Stack):
         assert answer.message.offset_msg_id == row["id"]
 
 
-def test_queries_by_unique_key_find_every_copy(stack: Stack, records: list[Record]):
+def test_queries_by_unique_key_find_every_copy(stack: HostedStack, records: list[Record]):
     for row in rows_of("unique_key"):
         request = pb.QueryMessageByUniqueKeyRequest(topic=row["topic"], unique_key=row["id"])
         answer = stack.gateway.QueryMessageByUniqueKey(request, timeout=10)
@@ -214,14 +214,14 @@ def test_queries_by_unique_key_find_every_copy(stack: Stack, records: list[Recor
         assert answer.completeness == message_pb2.COMPLETENESS_COMPLETE
 
 
-def by_offset(stack: Stack, row: dict[str, Any], queue_offset: int, max_messages: int) -> Any:
+def by_offset(stack: HostedStack, row: dict[str, Any], queue_offset: int, max_messages: int) -> Any:
     request = pb.QueryMessageByOffsetRequest(
         topic=row["topic"], queue_id=row["queue_id"], queue_offset=queue_offset, max_messages=max_messages
     )
     return stack.gateway.QueryMessageByOffset(request, timeout=10)
 
 
-def test_queries_by_offset_find_the_message_in_the_queue(stack: Stack):
+def test_queries_by_offset_find_the_message_in_the_queue(stack: HostedStack):
     for row in rows_of("offset"):
         answer = by_offset(stack, row, row["offset"], len(row["messages"]))
 
@@ -230,7 +230,7 @@ def test_queries_by_offset_find_the_message_in_the_queue(stack: Stack):
         assert (str(answer.min_offset), str(answer.max_offset)) == (shown["MIN_OFFSET"], shown["MAX_OFFSET"])
 
 
-def test_queues_have_the_ranges_that_the_broker_says(stack: Stack):
+def test_queues_have_the_ranges_that_the_broker_says(stack: HostedStack):
     for row in rows_of("range"):
         answer = by_offset(stack, row, row["max"], 1)
 
@@ -239,7 +239,7 @@ def test_queues_have_the_ranges_that_the_broker_says(stack: Stack):
         assert answer.next_queue_offset == row["max"]
 
 
-def test_offsets_for_times_are_the_first_at_or_after_the_time(stack: Stack):
+def test_offsets_for_times_are_the_first_at_or_after_the_time(stack: HostedStack):
     for row in rows_of("offset_for_time"):
         request = pb.SearchOffsetRequest(
             topic=row["topic"], queue_id=row["queue_id"], time=timestamp(row["timestamp"]), boundary=pb.BOUNDARY_LOWER
@@ -249,7 +249,7 @@ def test_offsets_for_times_are_the_first_at_or_after_the_time(stack: Stack):
         assert answer.queue_offset == row["offset"], row
 
 
-def test_pulls_by_tag_are_reads_by_offset_with_the_tag_compared(stack: Stack):
+def test_pulls_by_tag_are_reads_by_offset_with_the_tag_compared(stack: HostedStack):
     """A broker filters by the tag's hash and its client by the tag; a reader by offset has the tags at hand."""
     for row in rows_of("tag_pull"):
         tags = {tag.strip() for tag in row["expression"].split("||")}

@@ -14,7 +14,7 @@ from reput.message.v1 import message_pb2
 from services.status import from_rpc_error
 from store.errors import InvalidPageTokenError
 from tests.support.service import Service
-from tests.support.stack import Stack, new_message, running_stack
+from tests.support.stack import HostedStack, hosted_stack, new_message
 
 TOPIC = "Tokens"
 COUNT = 40
@@ -24,7 +24,7 @@ SETTINGS = {"REPUT_COMMITLOG_FILE_SIZE_BYTES": str(LOG_FILE_BYTES)}
 Ask = Callable[[str], object]
 
 
-def append(stack: Stack, count: int) -> None:
+def append(stack: HostedStack, count: int) -> None:
     messages = [
         new_message(TOPIC, b"%d" % n, keys=["all", "other"], unique_key="one", queue_id=0) for n in range(count)
     ]
@@ -35,8 +35,8 @@ def append(stack: Stack, count: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("tokens") / "store") as running:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(tmp_path_factory.mktemp("tokens") / "store") as running:
         append(running, COUNT)
         yield running
 
@@ -75,7 +75,7 @@ def is_refused(ask: Ask, token: str) -> bool:
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_a_token_goes_on_with_its_own_query_and_no_other(stack: Stack, name: str) -> None:
+def test_a_token_goes_on_with_its_own_query_and_no_other(stack: HostedStack, name: str) -> None:
     queries = paged_queries(stack.gateway)
     token = queries[name]("").next_page_token
     assert token
@@ -85,7 +85,7 @@ def test_a_token_goes_on_with_its_own_query_and_no_other(stack: Stack, name: str
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_a_token_with_one_changed_character_or_length_is_refused(stack: Stack, name: str) -> None:
+def test_a_token_with_one_changed_character_or_length_is_refused(stack: HostedStack, name: str) -> None:
     ask = paged_queries(stack.gateway)[name]
     token = ask("").next_page_token
     for at in range(len(token)):
@@ -96,7 +96,7 @@ def test_a_token_with_one_changed_character_or_length_is_refused(stack: Stack, n
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 127, 255])
-def test_a_token_of_another_version_is_refused_whatever_it_holds(stack: Stack, version: int) -> None:
+def test_a_token_of_another_version_is_refused_whatever_it_holds(stack: HostedStack, version: int) -> None:
     """Of a newer or an older gateway, during an upgrade: refused cleanly, the client begins anew."""
     for ask in paged_queries(stack.gateway).values():
         token = ask("").next_page_token
@@ -108,7 +108,7 @@ def test_a_token_of_another_version_is_refused_whatever_it_holds(stack: Stack, v
 
 
 def test_a_token_of_a_gateway_with_another_secret_is_refused_and_of_one_with_the_same_is_taken(
-    stack: Stack, tmp_path: pathlib.Path
+    stack: HostedStack, tmp_path: pathlib.Path
 ) -> None:
     inner = {f"REPUT_{name.upper()}_TARGET": stack.addresses[name] for name in ("commitlog", "consumequeue", "index")}
     with contextlib.ExitStack() as processes:
@@ -125,7 +125,7 @@ def test_a_token_of_a_gateway_with_another_secret_is_refused_and_of_one_with_the
 
 def test_a_token_that_points_to_what_has_expired_ends_with_what_is_left(tmp_path: pathlib.Path) -> None:
     """Retention took the older log files between two pages: the next page has what is left of its part, and nothing twice."""
-    with running_stack(tmp_path / "store", settings=SETTINGS) as stack:
+    with hosted_stack(tmp_path / "store", settings=SETTINGS) as stack:
         append(stack, COUNT)
         first = paged_queries(stack.gateway)["by key"]("")
     files = sorted((tmp_path / "store" / "commitlog").iterdir())
@@ -133,7 +133,7 @@ def test_a_token_that_points_to_what_has_expired_ends_with_what_is_left(tmp_path
     for path in files[:-1]:
         path.unlink()
     begin = int(files[-1].name)
-    with running_stack(tmp_path / "store", settings=SETTINGS) as stack:
+    with hosted_stack(tmp_path / "store", settings=SETTINGS) as stack:
         stack.wait_until_built()
         ask = paged_queries(stack.gateway)["by key"]
         everything = stack.gateway.QueryMessageByKey(
