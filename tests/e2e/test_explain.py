@@ -8,27 +8,27 @@ from typing import Any
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.support.command import run_command
-from tests.support.stack import Stack, new_message, running_stack
-from tests.support.waiting import wait_for
+from tests.support.stack import HostedStack, hosted_stack, new_message
+from tests.support.waiting import wait_for, wait_until
 
 SETTINGS = {"REPUT_INDEX_HASH_SLOT_COUNT": "50", "REPUT_INDEX_ENTRY_COUNT_MAX": "41"}  # 40 keys a file
 COUNT = 300
 
 
-def reput(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
+def reput(stack: HostedStack, *arguments: str) -> subprocess.CompletedProcess[str]:
     return run_command("explain", *arguments, REPUT_ADDRESS=stack.addresses["gateway"])
 
 
-def explain(stack: Stack, **fields: object) -> pb.ExplainQueryResponse:
+def explain(stack: HostedStack, **fields: object) -> pb.ExplainQueryResponse:
     request = pb.ExplainQueryRequest(by_key=pb.QueryMessageByKeyRequest(topic="Explain", **fields))
     return stack.gateway.ExplainQuery(request, timeout=30)
 
 
-def lookup_of(stack: Stack, **fields: object) -> pb.ShardExplanation.Lookup:
+def lookup_of(stack: HostedStack, **fields: object) -> pb.ShardExplanation.Lookup:
     return explain(stack, **fields).shards[0].lookups[0]
 
 
-def wait_until_summarized(stack: Stack, sealed_count: int) -> pb.ShardExplanation.Lookup:
+def wait_until_summarized(stack: HostedStack, sealed_count: int) -> pb.ShardExplanation.Lookup:
     """The explanation of a key that is nowhere, once a file without summary is only the newest."""
 
     def find() -> Any:
@@ -40,7 +40,7 @@ def wait_until_summarized(stack: Stack, sealed_count: int) -> pb.ShardExplanatio
 
 
 def test_a_key_is_explained_file_by_file_before_and_after_a_restart(tmp_path: pathlib.Path) -> None:
-    with running_stack(tmp_path, settings=SETTINGS) as stack:
+    with hosted_stack(tmp_path, settings=SETTINGS) as stack:
         messages = [new_message("Explain", b"%d" % n, keys=["all", f"own-{n}"]) for n in range(COUNT)]
         receipts = []
         for at in range(0, COUNT, 100):
@@ -74,14 +74,18 @@ def test_a_key_is_explained_file_by_file_before_and_after_a_restart(tmp_path: pa
         assert reput(stack, "-t", "Explain", "-k", "nowhere").returncode == 1
         assert reput(stack, "-k", "no topic given").returncode == 2
         assert reput(stack, "-t", "NoSuchTopic", "-k", "x").returncode == 1
-    summaries = sorted(path.name for path in (tmp_path / "reput/index/summaries").iterdir())
+    made = tmp_path / "reput/index/summaries"
+    summaries = sorted(path.name for path in made.iterdir())
     assert summaries == sorted(path.name for path in (tmp_path / "index").iterdir())[:-1]
 
-    for path in list((tmp_path / "reput/index/summaries").iterdir())[:5]:
+    for path in list(made.iterdir())[:5]:
         path.unlink()
-    with running_stack(tmp_path, settings=SETTINGS) as stack:
+    with hosted_stack(tmp_path, settings=SETTINGS) as stack:
         stack.wait_until_built()
         wait_until_summarized(stack, 22)
+        wait_until(
+            lambda: sorted(path.name for path in made.iterdir()) == summaries, "the removed summaries are made again"
+        )
         first, last = (row.store_time.ToMilliseconds() for row in (receipts[0], receipts[-1]))
         done = reput(stack, "-t", "Explain", "-k", "own-7", "-e", str(first - 1), "-o", "json")
         (lookup,) = json.loads(done.stdout)["shards"][0]["lookups"]

@@ -27,7 +27,7 @@ OF_GRPC_THREADS = ("kernels",)  # loads a kernel and ends by itself
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """The state of this process; two are equal when nothing was left behind between them."""
+    """The state of this process; `differences` says what was left behind between two."""
 
     threads: frozenset[str]
     descriptors: frozenset[str]
@@ -78,13 +78,19 @@ class ProcessState:
             frozenset(os.listdir(temporary)),
         )
 
-    def differences(self, other: "ProcessState") -> dict[str, object]:
-        """What is different in another one, by name."""
+    def differences(self, later: "ProcessState") -> dict[str, object]:
+        """What a later state has or does otherwise, by name.
+
+        Threads and descriptors that have gone are no difference: earlier tests may have left them to the garbage collector.
+        """
         found: dict[str, object] = {}
         for name in self.__slots__:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs:
-                found[name] = sorted(mine ^ theirs) if isinstance(mine, frozenset) else (mine, theirs)
+            mine, theirs = getattr(self, name), getattr(later, name)
+            if isinstance(mine, frozenset):
+                if theirs - mine:
+                    found[name] = sorted(theirs - mine)
+            elif mine != theirs:
+                found[name] = (mine, theirs)
         return found
 
 
