@@ -53,10 +53,13 @@ class ConsumeQueueBuilder(FollowingBuilder):
             self._checkpoint,
             self._table,
             is_clean_store=is_clean_store,
+            log_first_offset=log_first_offset,
             log_size_bytes=log_end_offset - log_first_offset,
         )
+        self._table.is_ours = found.is_ours
         if found.next_offset > log_end_offset:
-            self._table.cut(log_end_offset)  # we wrote them; the log was cut since
+            self._table.note_own()
+            self._table.cut(log_end_offset, keep=UNCONFIRMED)  # the log was cut since
             self._table.forget_replay()
             found = Resume(-1, 0, is_replay=True)
         self._table.times.runs = () if found.next_offset < 0 else found.runs
@@ -81,6 +84,8 @@ class ConsumeQueueBuilder(FollowingBuilder):
             StoreCorruptedError: always.
         """
         self._checkpointer.settle()
+        self._table.note_own()
+        self._table.forget_replay()
         save_replay_mark(self._table.fs, self._checkpoint, self._table)
         raise StoreCorruptedError(
             "queue files are damaged: all of them are compared with the log and built again",
@@ -117,6 +122,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
         return True
 
     def _start_over(self) -> None:
+        self._table.note_own()
         self._table.forget_replay()
         save_replay_mark(self._table.fs, self._checkpoint, self._table)
         self._table.times.start_over()

@@ -22,7 +22,7 @@ from consumequeue_svc.unexplained import Keeper
 from store.derive.queue_placement import Buffer, PlacedUnits, QueuePlacement, Verdict, fillers
 from store.errors import StoreRecoveringError
 from store.files.open_files import OpenFile, OpenFiles
-from store.format.derived.queue_ext import is_ext_address
+from store.format.derived.queue_ext import HEAD_SIZE_BYTES, bare_unit_offset, is_ext_address
 from store.format.derived.queue_unit import FILLER_SIZE_BYTES, UNIT_SIZE_BYTES, QueueUnit
 from store.format.paths import log_file_name
 from store.readers.queue_ext_reader import QueueExtUnits
@@ -56,6 +56,8 @@ class ConsumeQueue:
         doubtful_files: first bytes of files that are known to be damaged, or may be.
         sealed_crcs: CRC-32 of files that became full since the start, by first byte, until they are taken from here.
         write_count: changes before and after each write.
+        own_end: position behind the last unit that is certainly ours: Reput wrote it, or compared it with the log. What is cut
+            off or overwritten before it is not kept aside.
         generation: changes when files may get other bytes at the same places: a replay begins, the queue begins anew.
         was_replayed: the files were compared with the log since the start, or are now.
         replayed: position behind the last unit that the replay confirmed; None if no replay runs, or if it has not come
@@ -81,6 +83,7 @@ class ConsumeQueue:
             self.ext_files = QueueExtFiles(
                 files, self._ext.directory, ext_file_size_bytes, self.dirty, self.dirty_directories, self._keeper
             )
+            self.ext_files.is_ours = self._is_own_ext
         self._files = files
         self._file_unit_count = file_size_bytes // UNIT_SIZE_BYTES
         self._file_offsets: set[int] = set()
@@ -91,9 +94,62 @@ class ConsumeQueue:
         self.generation = 0
         self.was_replayed = False
         self._written = -1, 0, 0  # (first byte, bytes written, their CRC) of the file that is being filled
+        self.own_end = 0
+        self.own_crc = 0  # of the last units before it, when it was noted
+        self._own_ext = 0, -1  # size and first byte of the files of ConsumeQueueExt that belong to them
         self._tail_crc: tuple[int, int] | None = None  # (end, CRC up to there)
         self._written_path = -1, directory  # (first byte, path) of the file written last
         self.replayed: int | None = None
+
+    def note_own(self, end: int) -> None:
+        """Notes that all units before a position are ours, and their units of ConsumeQueueExt."""
+        if end > self.own_end:
+            self.own_end, self.own_crc = end, self.units.tail_crc(end)
+            if self.ext_files is not None:
+                self._own_ext = self.ext_files.file_size_bytes, self.ext_files.first_byte
+
+    def note_own_row(self, first_byte: int, end: int, crc: int, ext_file_size_bytes: int, ext_first_byte: int) -> None:
+        """Notes the same when the queue has what a checkpoint says of it.
+
+        Args:
+            first_byte: the first byte that the files had room for.
+            end: the end of the queue.
+            crc: of the last units, with those of ConsumeQueueExt.
+            ext_file_size_bytes: size of the files of ConsumeQueueExt; 0: there were none.
+            ext_first_byte: their first byte; -1: there were none.
+        """
+        size, end_byte = self.units.file_size_bytes, end * UNIT_SIZE_BYTES
+        needed = range(first_byte, max(end_byte, first_byte + 1), size)
+        if self.units.end < end or not self._file_offsets.issuperset(needed):
+            return
+        found = self.units.tail_crc(end)
+        if ext_file_size_bytes:
+            ext = QueueExtFiles(self._files, self._ext.directory, ext_file_size_bytes, set(), set())
+            ext.load()
+            found = ext.tail_crc(end, found)
+        if found == crc and end > self.own_end:
+            self.own_end, self.own_crc = end, self.units.tail_crc(end)
+            self._own_ext = ext_file_size_bytes, ext_first_byte
+
+    def _is_own_file(self, first_byte: int) -> bool:
+        """Whether a file has no units but those that are certainly ours."""
+        size, own_byte = self.units.file_size_bytes, self.own_end * UNIT_SIZE_BYTES
+        if own_byte >= first_byte + size:
+            return True
+        return own_byte > first_byte and not self._files.get(self.units.path_of(first_byte)).has_bytes(
+            own_byte - first_byte
+        )
+
+    def _is_own_ext(self, first_byte: int) -> bool:
+        """The same of a file of ConsumeQueueExt."""
+        size, first = self._own_ext
+        path = self._ext.directory / log_file_name(first_byte)
+        if not size or not 0 <= first <= first_byte or first_byte % size or self._files.fs.stat_size(path) != size:
+            return False
+        end_byte = bare_unit_offset(self.own_end - 1, size) + HEAD_SIZE_BYTES
+        if end_byte > first_byte + size:
+            return True
+        return end_byte > first_byte and not self._files.get(path).has_bytes(end_byte - first_byte)
 
     def load(self) -> None:
         """Finds out what the files hold; a file of a wrong length is brought to its full length."""
@@ -288,7 +344,8 @@ class ConsumeQueue:
         if self.ext_files is not None:
             if not self.has_own_layout():
                 for path in self.ext_files.paths():
-                    self._keeper.copy_whole(path, EXT_OF_OTHERS)
+                    if not self._is_own_ext(int(path.name)):
+                        self._keeper.copy_whole(path, EXT_OF_OTHERS)
             self.ext_files.begin_replay()
         # What it keeps it must find on the disk, and what only memory holds must get there.
         self.mark_all_dirty()
@@ -335,8 +392,9 @@ class ConsumeQueue:
                 self.sealed_crcs.pop(offset, None)
                 # Also behind the known end: after a power cut units may stand there behind an empty one.
                 if self._files.get(path).has_bytes(end_byte - offset):
-                    if keep:
-                        self._keeper.copy(path, end_byte - offset, keep)
+                    begin = max(end_byte, self.own_end * UNIT_SIZE_BYTES) - offset
+                    if keep and begin < size and self._files.get(path).has_bytes(begin):
+                        self._keeper.copy(path, begin, keep)
                     self._files.get(path, writing=True).zero_from(end_byte - offset, size)
                     self.dirty.add(path)
             else:
@@ -346,6 +404,8 @@ class ConsumeQueue:
         self.units.forget_front()
         if not self._file_offsets:
             self.units.begin = self.units.end = 0
+        if self.own_end > self.units.end:
+            self.own_end, self.own_crc = self.units.end, self.units.tail_crc(self.units.end)
         return end < was
 
     def _prepare(self, placed: PlacedUnits) -> None:
@@ -410,6 +470,7 @@ class ConsumeQueue:
         # Another tags code of the same record is no other unit: ConsumeQueueExt was switched on or off.
         is_other = (there["commit_log_offset"] != new["commit_log_offset"]) | (sizes != new["record_size_bytes"])
         rows = np.flatnonzero(is_other & (sizes > 0) & (sizes < FILLER_SIZE_BYTES))
+        rows = rows[begin + rows >= self.own_end]
         numbers, firsts = np.unique((begin + rows) // self._file_unit_count, return_index=True)
         for number, first in zip(numbers.tolist(), rows[firsts].tolist(), strict=True):
             unit = QueueUnit._make(there[first].tolist())
@@ -500,7 +561,8 @@ class ConsumeQueue:
 
     def _remove(self, first_byte: int, keep: str = "") -> None:
         path = self.units.path_of(first_byte)
-        is_kept = bool(keep) and self._files.get(path).has_bytes(0) and self._keeper.move(path, keep)
+        is_foreign = bool(keep) and self._files.get(path).has_bytes(0) and not self._is_own_file(first_byte)
+        is_kept = is_foreign and self._keeper.move(path, keep)
         self._file_offsets.discard(first_byte)
         self.doubtful_files.discard(first_byte)
         self.sealed_crcs.pop(first_byte, None)
@@ -532,6 +594,7 @@ class ConsumeQueue:
         directory = self._ext.directory
         for first_byte in file_offsets(self._files.fs, directory):
             path = directory / log_file_name(first_byte)
+            is_own = self._is_own_ext(first_byte)
             self._files.forget(path)
-            if not self._keeper.move(path, EXT_OF_A_BROKER):
+            if is_own or not self._keeper.move(path, EXT_OF_A_BROKER):
                 self._files.fs.unlink(path)

@@ -51,6 +51,7 @@ class ConsumeQueueTable:
         batches: knows the ranges of those in batch queues.
 
     Attributes:
+        is_ours: all units were written by Reput, or compared with the log; not while a replay runs.
         left_alone: queues of a broker on the disk that are not in the table.
     """
 
@@ -65,6 +66,7 @@ class ConsumeQueueTable:
         hidden: Mapping[str, str] = MappingProxyType({}),
         batches: BatchQueues | None = None,
     ) -> None:
+        self.is_ours = False
         self.left_alone: set[QueueId] = set()
         self.times = RisingRuns((UNSEEN,))  # until a builder knows better
         self.keeper = keeper or Keeper()
@@ -218,12 +220,13 @@ class ConsumeQueueTable:
         """Cuts off what a replay did not confirm, leaves a broker's queues alone; returns how many were cut."""
         count = 0
         for queue_id, queue in self.items():
-            if queue.replayed is None and self._is_dispatched(queue_id[0], queue, log_first_offset):
+            if queue.replayed is None and self.is_dispatched(queue_id[0], queue, log_first_offset):
                 self.leave_alone(queue_id)
             else:
                 count += queue.end_replay(log_first_offset)
         self.drop_empty()
         self.tell_left_alone()
+        self.is_ours = True
         return count
 
     def leave_alone(self, queue_id: QueueId) -> None:
@@ -249,7 +252,7 @@ class ConsumeQueueTable:
             f"({shown}{', ...' if len(queues) > LEFT_ALONE_COUNT_SHOWN else ''})"
         )
 
-    def _is_dispatched(self, topic: str, queue: ConsumeQueue, log_first_offset: int) -> bool:
+    def is_dispatched(self, topic: str, queue: ConsumeQueue, log_first_offset: int) -> bool:
         """Whether the records that a queue's units point to name the topic as a further queue; a few are looked at."""
         units = queue.units.sampled_from(queue.units.end_before(log_first_offset))
         return bool(units) and all(self.keeper.is_dispatched(topic, unit) for unit in units)
@@ -276,6 +279,12 @@ class ConsumeQueueTable:
             if file_count_max <= 0:
                 break
         return hidden
+
+    def note_own(self) -> None:
+        """Notes what is certainly ours: a replay begins, which may find that the log does not have it any more."""
+        for queue in self._all():
+            queue.note_own(queue.units.end if self.is_ours else queue.replayed or 0)
+        self.is_ours = False
 
     def forget_replay(self) -> None:
         """Forgets what a replay confirmed: it begins, or begins anew."""

@@ -6,6 +6,7 @@ meaning, for RocketMQ walks these files from unit to unit when it opens them. Su
 """
 
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -42,6 +43,7 @@ class QueueExtFiles:
         keeper: keeps files of another size, and those of units that the log does not have any more.
 
     Attributes:
+        is_ours: whether a file, by its first byte, is certainly ours, and is not kept when it goes.
         doubtful_files: first bytes of files that are known to be damaged, or may be.
         sealed_crcs: CRC-32 of files that were ended since the start, by first byte, until they are taken from here.
     """
@@ -56,6 +58,7 @@ class QueueExtFiles:
         keeper: Keeper | None = None,
     ) -> None:
         self._keeper = keeper or Keeper()
+        self.is_ours: Callable[[int], bool] = lambda first_byte: False
         self.file_size_bytes = file_size_bytes
         self._files = files
         self._directory = directory
@@ -286,7 +289,7 @@ class QueueExtFiles:
     def _remove(self, first_byte: int, keep: str = "") -> None:
         path = self.path_of(first_byte)
         has_bytes = bool(keep) and self._files.fs.is_file(path) and self._files.get(path).has_bytes(0)
-        is_kept = has_bytes and self._keeper.move(path, keep)
+        is_kept = has_bytes and not self.is_ours(first_byte) and self._keeper.move(path, keep)
         self._firsts.discard(first_byte)
         self.doubtful_files.discard(first_byte)
         self.sealed_crcs.pop(first_byte, None)

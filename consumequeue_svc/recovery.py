@@ -28,6 +28,7 @@ from store.format.topic import is_light_queue
 
 ADOPTED_LOG_BYTES_MIN = 8 << 30
 VERSION = 2
+UNKNOWN = "our checkpoint does not know the queue, and the log does not explain its units"
 OLDER = "units that the checkpoint does not have, of records before it"
 
 
@@ -42,6 +43,7 @@ class Resume:
         is_marked: the checkpoint already says that the files may be ahead of it.
         last_record: the newest record applied; None if unknown.
         runs: in which the store times of what is applied rise.
+        is_ours: all units were written by Reput, or compared with the log.
     """
 
     next_offset: int
@@ -50,6 +52,7 @@ class Resume:
     is_marked: bool = False
     last_record: LastRecord | None = None
     runs: tuple[Run, ...] = (UNSEEN,)
+    is_ours: bool = False
 
 
 def saved_file_size_bytes(fs: FileSystem, checkpoint: Path) -> int | None:
@@ -80,7 +83,7 @@ def checkpoint_state(
         if first_byte >= 0 and first_byte + end_byte == queue.units.end * UNIT_SIZE_BYTES:
             written_crcs.setdefault(topic, []).append([queue_id, first_byte, crc])
     state = _state(table, rows, next_offset, store_time_millis, last_record)
-    return state | {"clean": is_clean, "written_crcs": written_crcs}
+    return state | {"clean": is_clean, "written_crcs": written_crcs, "ours": table.is_ours}
 
 
 def save_replay_mark(fs: FileSystem, path: Path, table: ConsumeQueueTable) -> None:
@@ -97,7 +100,12 @@ def replay_state(
         for key, queue in table.items()
         if queue.replayed is not None
     ]
-    return _state(table, rows, next_offset, store_time_millis, last_record) | {"clean": False, "replay": True}
+    own: dict[str, list[list[int]]] = {}  # what the replay has not come to, and is certainly ours
+    for (topic, queue_id), queue in table.items():
+        if queue.own_end > (queue.replayed or 0):
+            own.setdefault(topic, []).append([queue_id, queue.first_file_offset, queue.own_end, queue.own_crc])
+    state = _state(table, rows, next_offset, store_time_millis, last_record)
+    return state | {"clean": False, "replay": True, "own": own}
 
 
 def _state(
@@ -131,7 +139,13 @@ def _state(
 
 
 def resume(
-    fs: FileSystem, checkpoint: Path, table: ConsumeQueueTable, *, is_clean_store: bool, log_size_bytes: int
+    fs: FileSystem,
+    checkpoint: Path,
+    table: ConsumeQueueTable,
+    *,
+    is_clean_store: bool,
+    log_first_offset: int,
+    log_size_bytes: int,
 ) -> Resume:
     """Brings a loaded table to the state at an offset from which the log can be followed.
 
@@ -140,10 +154,13 @@ def resume(
         checkpoint: the builder's checkpoint file.
         table: all queues, loaded.
         is_clean_store: there is no abort marker.
+        log_first_offset: the log's first record (bytes).
         log_size_bytes: from the log's first record to its end.
     """
     state = read_json_state(fs, checkpoint)
-    found = _resume_own(state, table) if state is not None else None
+    found = _resume_own(state, table, log_first_offset) if state is not None else None
+    if state is not None and (found is None or found.is_replay):
+        _note_own(state, table)
     if found is not None:
         return found
     queues = [queue for _, queue in table.items()]
@@ -156,10 +173,38 @@ def resume(
             queue.mark_all_dirty()
         return Resume(table.next_log_offset(), 0, is_replay=False)
     # Without queues there is nothing to compare with, and ordinary checkpoints can be written on the way.
-    return Resume(-1, 0, is_replay=bool(queues))
+    return Resume(-1, 0, is_replay=bool(queues), is_ours=not queues)
 
 
-def _resume_own(state: dict[str, Any], table: ConsumeQueueTable) -> Resume | None:
+def _note_own(state: dict[str, Any], table: ConsumeQueueTable) -> None:
+    """Notes what is certainly ours by a checkpoint that does not fit as a whole: all that it says of a queue that fits it.
+
+    A broker that ran since has added units behind those. What a checkpoint says of a store that was taken as it is proves
+    nothing, nor does one of a version that did not note it.
+    """
+    present = dict(table.items())
+    try:
+        if state["version"] != VERSION or state["file_size_bytes"] != table.file_size_bytes:
+            return
+        ext_size = int(state.get("ext_file_size_bytes", 0))
+        ext_firsts = {
+            (str(topic), int(queue_id)): int(first_byte)
+            for topic, queues in state.get("ext_firsts", {}).items()
+            for queue_id, first_byte in queues
+        }
+        whole = state["queues"] if state.get("ours") is True or state.get("replay") is True else {}
+        for rows, size in ((whole, ext_size), (state.get("own", {}), 0)):
+            for topic, queues in rows.items():
+                for queue_id, first, end, crc in queues:
+                    queue = present.get((str(topic), int(queue_id)))
+                    if queue is not None:
+                        ext_first = ext_firsts.get((str(topic), int(queue_id)), -1)
+                        queue.note_own_row(int(first), int(end), int(crc), size, ext_first)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return
+
+
+def _resume_own(state: dict[str, Any], table: ConsumeQueueTable, log_first_offset: int) -> Resume | None:
     """Cuts the files back to a checkpoint; None if it does not fit them."""
     try:
         saved = {
@@ -176,6 +221,7 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable) -> Resume | Non
             is_marked=not is_clean,
             last_record=last_record,
             runs=runs_of_state(state.get("time_runs")),
+            is_ours=state.get("ours") is True,
         )
         written = {
             (str(topic), int(queue_id)): (int(first_byte), int(crc))
@@ -215,10 +261,22 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable) -> Resume | Non
             return None
     if is_clean and present.keys() != saved.keys():
         return None
-    if not all(
-        _is_ours(queue, found.next_offset, table) for queue_id, queue in present.items() if queue_id not in saved
-    ):
+    unknown = [
+        queue_id
+        for queue_id, queue in present.items()
+        if queue_id not in saved and not _is_ours(queue, found.next_offset, table)
+    ]
+    try:
+        dispatched = {each for each in unknown if table.is_dispatched(each[0], present[each], log_first_offset)}
+    except StoreRecoveringError:
         return None
+    # No record before the checkpoint is of these queues, so nothing of the log has to be applied again for them.
+    for queue_id in unknown:
+        queue = present.pop(queue_id)
+        if queue_id in dispatched:
+            table.leave_alone(queue_id)
+        else:
+            queue.keep_aside(UNKNOWN)
     for queue_id, queue in present.items():
         first, end, _ = saved.get(queue_id, (0, 0, 0))
         # What we wrote since the checkpoint is of records behind it, and is written again from there.
@@ -261,4 +319,4 @@ def _resume_replay(
             return None
     for queue_id, (_, end, _) in saved.items():
         present[queue_id].replayed = end
-    return replace(found, is_replay=True)
+    return replace(found, is_replay=True, is_ours=False)

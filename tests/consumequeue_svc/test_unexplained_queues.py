@@ -10,7 +10,7 @@ from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.unexplained import Keeper, RecordPlace
 from store.derive.dispatch import DispatchRequest
-from store.errors import DiskFullError, UnsupportedStoreError
+from store.errors import DiskFullError, StoreCorruptedError, UnsupportedStoreError
 from store.files.aside import FOLDER_COUNT_MAX, Aside, builder_folder
 from store.files.file_system import RealFileSystem
 from tests.support.dispatches import RECORD_SIZE_BYTES, feed, file_bytes, make_request
@@ -36,6 +36,7 @@ def open_builder(
     dispatched_to: str = "",
     log_first: int = 0,
     told: list[str] | None = None,
+    ext_file_size_bytes: int = 0,
 ) -> ConsumeQueueBuilder:
     """A recovered builder over a log of these records, all of which name one further queue."""
     fs = RealFileSystem()
@@ -52,7 +53,8 @@ def open_builder(
         builder_folder(root, "consumequeue"),
         tell=lambda path, kept, why: words.append(f"{path.relative_to(root)}: {why}"),
     )
-    table = ConsumeQueueTable(root, fs, FILE_SIZE, keeper=Keeper(aside, places.get))
+    keeper = Keeper(aside, places.get)
+    table = ConsumeQueueTable(root, fs, FILE_SIZE, ext_file_size_bytes=ext_file_size_bytes, keeper=keeper)
     table.load()
     builder = ConsumeQueueBuilder(table, root / "reput/consumequeue/checkpoint.json")
     builder.recover(is_clean_store=True, log_first_offset=log_first, log_end_offset=requests[-1].next_offset)
@@ -235,3 +237,140 @@ def test_two_starts_keep_two_folders_and_overwrite_nothing(tmp_path: Path) -> No
     folders = sorted((tmp_path / "reput/aside/consumequeue").iterdir())
     assert [folder.name for folder in folders] == ["1", "2"]
     assert [next(folder.rglob("0000*")).read_bytes() for folder in folders] == contents
+
+
+def kill_after(builder: ConsumeQueueBuilder, requests: Sequence[DispatchRequest]) -> None:
+    """A life that has saved a checkpoint, and is killed."""
+    follow(builder, requests)
+    builder._prepare_checkpoint(is_clean=False)()
+
+
+OTHERS = [make_request(number, topic="others") for number in range(29)]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_queues_of_our_own_leave_nothing_aside_when_the_log_is_another_one_after_a_failover(
+    tmp_path: Path, is_clean: bool
+) -> None:
+    """A replica's log was cut, and its leader's other records came in the place: the log explains none of the units."""
+    builder = open_builder(tmp_path)
+    kill_after(builder, REQUESTS)
+    if is_clean:
+        builder.stop()
+    replaced = [*OTHERS, *(make_request(29 + n, topic="others", queue_offset=29 + n) for n in range(9))]
+    builder = open_builder(tmp_path, replaced)
+    feed(builder, replaced[29:], log_end_offset=replaced[-1].next_offset)  # another record is where the last one was
+    for _ in range(2):
+        feed(
+            builder,
+            [request for request in replaced if request.commit_log_offset >= builder.start_offset()],
+            log_end_offset=replaced[-1].next_offset,
+        )
+    builder.stop()
+    assert kept(tmp_path) == {}
+    assert not (tmp_path / "consumequeue/orders/0" / f"{0:020d}").exists()
+
+
+def test_queues_of_our_own_leave_nothing_aside_when_the_log_ends_before_their_checkpoint(tmp_path: Path) -> None:
+    run(tmp_path)
+    for _ in range(2):  # the second life goes on with a replay that was killed
+        builder = open_builder(tmp_path, OTHERS)
+    follow(builder, OTHERS)
+    builder.stop()
+    assert kept(tmp_path) == {}
+
+
+def test_our_own_units_that_a_disk_damaged_are_replaced_and_do_not_stay_aside(tmp_path: Path) -> None:
+    """A half made file of a full disk, or a damaged one: the checks have all queues compared with the log."""
+    builder = open_builder(tmp_path)
+    follow(builder)
+    path = tmp_path / "consumequeue/orders/0" / f"{20 * 20:020d}"
+    right = path.read_bytes()
+    path.write_bytes(UNIT.pack(77, 55, 3) + right[20:])
+    with pytest.raises(StoreCorruptedError):
+        builder.replay_all()
+    builder.abandon()
+    run(tmp_path)
+    assert path.read_bytes() == right
+    assert kept(tmp_path) == {}
+
+
+def test_a_damaged_checkpointed_queue_leaves_the_other_queues_of_ours_out_of_what_is_kept(tmp_path: Path) -> None:
+    """One file is missing, so everything is compared with the log, which is another one meanwhile."""
+    two = [*REQUESTS, *(make_request(30 + n, topic="second", queue_offset=n) for n in range(25))]
+    builder = open_builder(tmp_path, two)
+    follow(builder, two)
+    builder.stop()
+    (tmp_path / "consumequeue/orders/0" / f"{0:020d}").unlink()
+    builder = open_builder(tmp_path, OTHERS)
+    follow(builder, OTHERS)
+    builder.stop()
+    assert [path for path in kept(tmp_path) if "second" in path] == []
+
+
+def test_what_another_program_added_behind_our_own_units_is_kept_aside_alone(tmp_path: Path) -> None:
+    run(tmp_path)
+    path = tmp_path / "consumequeue/orders/0" / f"{20 * 20:020d}"
+    data = path.read_bytes()
+    added = UNIT.pack(9900, 100, 0)
+    path.write_bytes(data[:200] + added + data[220:])
+    run(tmp_path)
+    assert kept(tmp_path) == {f"consumequeue/orders/0/{400:020d}.from.200": added.rstrip(b"\0")}
+
+
+def test_a_store_that_was_taken_as_it_is_proves_nothing_about_who_wrote_its_queues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log too large to be compared with at a first start: our checkpoints name a broker's queues as well."""
+    monkeypatch.setattr("consumequeue_svc.recovery.ADOPTED_LOG_BYTES_MIN", 1)
+    before = write_queue(tmp_path, "ghost", [0, 300]).read_bytes()
+    run(tmp_path)
+    builder = open_builder(tmp_path)
+    assert not builder.is_replay
+    builder.rebuild()
+    follow(builder)
+    builder.stop()
+    assert kept(tmp_path) == {f"consumequeue/ghost/0/{0:020d}": before}
+
+
+@pytest.mark.parametrize("offset", [100, 2900])
+def test_a_queue_that_a_checkpoint_does_not_know_is_moved_aside_without_a_replay_of_the_log(
+    tmp_path: Path, offset: int
+) -> None:
+    """As after the cut of a replica's log: one queue had the whole log applied again."""
+    killed = open_builder(tmp_path)
+    kill_after(killed, REQUESTS)
+    before = write_queue(tmp_path, "ghost", [offset]).read_bytes()
+    builder = open_builder(tmp_path)
+    assert not builder.is_replay
+    follow(builder)
+    builder.stop()
+    assert kept(tmp_path) == {f"consumequeue/ghost/0/{0:020d}": before}
+
+
+def test_a_dispatched_queue_that_a_checkpoint_does_not_know_is_left_alone_without_a_replay_of_the_log(
+    tmp_path: Path,
+) -> None:
+    kill_after(open_builder(tmp_path, dispatched_to="copies"), REQUESTS)
+    path = write_queue(tmp_path, "copies", [0, 300])
+    before = path.read_bytes()
+    builder = open_builder(tmp_path, dispatched_to="copies")
+    assert not builder.is_replay
+    follow(builder)
+    builder.stop()
+    assert path.read_bytes() == before
+    assert kept(tmp_path) == {}
+
+
+@pytest.mark.parametrize("ext_file_size_bytes", [0, 800])
+def test_our_own_files_of_consume_queue_ext_go_when_it_is_switched_off_or_gets_another_size(
+    tmp_path: Path, ext_file_size_bytes: int
+) -> None:
+    builder = open_builder(tmp_path, ext_file_size_bytes=400)
+    follow(builder)
+    builder.stop()
+    assert list((tmp_path / "consumequeue_ext").rglob("0*"))
+    builder = open_builder(tmp_path, ext_file_size_bytes=ext_file_size_bytes)
+    follow(builder)
+    builder.stop()
+    assert kept(tmp_path) == {}
