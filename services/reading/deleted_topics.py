@@ -2,7 +2,8 @@
 
 The table is asked for again when it is needed and older than LOOK_SECONDS; the call is small while nothing changes. When it
 fails, what was known holds; that is nothing until the log is recovered after a start. Delivery waits for that, and knows itself
-what was deleted (consumer_svc/topic_view.py). Queries ask for the whole table, and get the error while nothing is known.
+what was deleted (consumer_svc/topic_view.py). Queries ask for the whole table, and get the error while nothing is known, or a
+change is known of which the table is not.
 """
 
 import threading
@@ -46,21 +47,24 @@ class DeletedTopics:
         self._table = pb.ListTopicsResponse()
         self._error: StoreError | None = None
         self._look_at = clock()
-        self._change_count = 0
+        self._changing = threading.Lock()
+        self._change_count = 1  # what the store has at the start is the first change
+        self._seen_count = 0
 
     def before(self, topic: str) -> int:
         """Messages of the topic before this byte of the log are deleted; 0: none."""
-        self._look(CALL_SECONDS, waits=False)
+        self._look(CALL_SECONDS, 0)
         return self._table.deleted_before.get(topic, 0)
 
     def table(self, timeout_seconds: float) -> pb.ListTopicsResponse:
         """What was known last, without topics; the same object while nothing changes.
 
         Raises:
-            StoreError: nothing is known yet, and the commit log does not say it in time.
+            StoreError: nothing is known since the start or since `expire`, and the commit log does not say it in time.
         """
-        self._look(min(CALL_SECONDS, timeout_seconds), waits=not self._table.version)
-        if not self._table.version:
+        change_count = self._change_count
+        self._look(min(CALL_SECONDS, timeout_seconds), change_count)
+        if self._seen_count < change_count:
             raise self._error or ServiceUnavailableError(
                 "The commit log does not say what its store has: ask again; reput status shows the service.",
                 service="commitlog",
@@ -68,17 +72,25 @@ class DeletedTopics:
         return self._table
 
     def expire(self) -> None:
-        """The table has changed: it is asked for before it is used again."""
-        self._change_count += 1
+        """The table has changed: who asks for it from now on gets none that is older."""
+        with self._changing:
+            self._change_count += 1
         self._look_at = self._clock()
 
-    def _look(self, timeout_seconds: float, *, waits: bool) -> None:
-        """Ask again when it is time; another caller that asks already is waited for only with `waits`."""
-        if self._clock() < self._look_at or not self._asking.acquire(waits, timeout_seconds if waits else -1):
+    def _look(self, timeout_seconds: float, change_count: int) -> None:
+        """Ask again when it is time, or while fewer changes are seen than `change_count`.
+
+        Only then another caller that asks already is waited for: what it hears may be older.
+        """
+        until = self._clock() + timeout_seconds
+        waits = self._seen_count < change_count
+        if not waits and self._clock() < self._look_at:
+            return
+        if not self._asking.acquire(waits, timeout_seconds if waits else -1):
             return
         try:
-            if self._clock() >= self._look_at:
-                self._ask(timeout_seconds)
+            if self._seen_count < change_count or self._clock() >= self._look_at:
+                self._ask(max(until - self._clock(), 0))
         except StoreError as error:
             self._error = error
             self._look_at = self._clock() + (FAILED_SECONDS if self._table.version else LOOK_SECONDS)
@@ -92,10 +104,11 @@ class DeletedTopics:
         answer = self._source.list_topics(  # each new topic is a change: 100,000 of them are not asked for
             known_version=self._table.version, without_topics=True, timeout_seconds=timeout_seconds
         )
-        if change_count == self._change_count:
-            self._look_at = self._clock() + LOOK_SECONDS
         if answer.version != self._table.version:
             self._table = answer
+        self._error = None
+        self._seen_count = change_count
+        self._look_at = self._clock() + LOOK_SECONDS
 
 
 def nothing_deleted(_topic: str) -> int:

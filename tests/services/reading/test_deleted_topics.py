@@ -1,5 +1,9 @@
 """What is known of deleted topics: asked for seldom, and kept while the commit log does not answer."""
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
@@ -15,14 +19,17 @@ class Table:
         self.deleted: dict[str, int] = {}
         self.is_away = False
         self.asked: list[int] = []
+        self.before_answers: Callable[[], object] = lambda: None
 
     def list_topics(self, *, known_version: int, without_topics: bool, timeout_seconds: float) -> pb.ListTopicsResponse:
         self.asked.append(known_version)
         if self.is_away:
             raise ServiceUnavailableError("it is away")
-        if known_version == self.version:
-            return pb.ListTopicsResponse(version=self.version)
-        return pb.ListTopicsResponse(version=self.version, deleted_before=self.deleted)
+        answer = pb.ListTopicsResponse(version=self.version)
+        if known_version != self.version:
+            answer.deleted_before.update(self.deleted)
+        self.before_answers()
+        return answer
 
 
 def test_a_deletion_is_seen_after_a_moment_and_kept_while_the_log_is_away() -> None:
@@ -60,9 +67,7 @@ def test_the_table_is_an_error_while_nothing_is_known_and_the_last_one_afterward
     for _ in range(2):
         with pytest.raises(ServiceUnavailableError):
             deleted.table(1.0)
-    assert table.asked == [0]
     table.is_away = False
-    now[0] += LOOK_SECONDS
     known = deleted.table(1.0)
     assert dict(known.deleted_before) == {"t": 500}
     now[0] += LOOK_SECONDS
@@ -76,3 +81,43 @@ def test_a_deletion_that_is_told_is_asked_for_at_once() -> None:
     table.deleted, table.version = {"t": 500}, 8
     deleted.expire()
     assert (deleted.before("t"), table.asked) == (500, [0, 7])
+
+
+def test_a_deletion_was_not_seen_while_another_thread_waited_for_an_older_answer() -> None:
+    table, now = Table(), [0.0]
+    deleted = DeletedTopics(table, lambda: now[0])
+    assert not deleted.table(1.0).deleted_before
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        is_asked.set()
+        assert may_answer.wait(60)
+
+    table.before_answers = hold
+    now[0] += LOOK_SECONDS
+    with ThreadPoolExecutor(1) as pool:
+        older = pool.submit(deleted.table, 1.0)
+        assert is_asked.wait(60)
+        table.deleted, table.version = {"t": 500}, 8
+        deleted.expire()
+        try:
+            with pytest.raises(ServiceUnavailableError):  # the old table was the answer
+                deleted.table(0.01)
+        finally:
+            may_answer.set()
+        assert not older.result(60).deleted_before  # it asked before the deletion
+    assert dict(deleted.table(1.0).deleted_before) == {"t": 500}
+    assert table.asked == [0, 7, 7]
+
+
+def test_a_table_that_is_known_to_be_old_was_the_answer_when_the_log_did_not_give_the_new_one() -> None:
+    table, now = Table(), [0.0]
+    deleted = DeletedTopics(table, lambda: now[0])
+    assert not deleted.table(1.0).deleted_before
+    table.deleted, table.version, table.is_away = {"t": 500}, 8, True
+    deleted.expire()
+    for _ in range(2):
+        with pytest.raises(ServiceUnavailableError, match="it is away"):
+            deleted.table(1.0)
+    table.is_away = False
+    assert dict(deleted.table(1.0).deleted_before) == {"t": 500}
