@@ -6,7 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMAND = re.compile(r"^(?:\.venv/bin/)?reput (.*?)(?:\s{2,}#.*)?$", re.MULTILINE)
 # Those that are about the shell or another installation.
 LEFT_OUT = ("--install-completion", "context")
+# A command of the pages that goes on from what another one did before.
+GOES_ON_FROM = {"lag": "consume"}
 
 
 def commands_of(page: str, heading: str) -> list[str]:
@@ -46,17 +48,35 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
+@pytest.fixture(scope="module")
+def run_line(stack: Stack) -> Callable[[str], subprocess.CompletedProcess[str]]:
+    """Runs a line of the pages, once, after the one that it goes on from."""
+    done: dict[str, subprocess.CompletedProcess[str]] = {}
+
+    def run(line: str) -> subprocess.CompletedProcess[str]:
+        arguments = shlex.split(line)
+        if line not in done:
+            if before := GOES_ON_FROM.get(arguments[0]):
+                assert run(next(each for each in COMMANDS if each.startswith(before))).returncode == 0
+            done[line] = run_command(*arguments, **_address(stack))
+        return done[line]
+
+    return run
+
+
 def test_the_pages_have_commands() -> None:
     assert len(COMMANDS) > 15
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_a_command_of_the_pages_works_as_it_stands(stack: Stack, line: str, tmp_path: Path) -> None:
+def test_a_command_of_the_pages_works_as_it_stands(
+    stack: Stack, run_line: Callable[[str], subprocess.CompletedProcess[str]], line: str, tmp_path: Path
+) -> None:
     arguments = shlex.split(line)
     if "-f" in arguments and arguments[0] == "tail":
         assert followed(stack, arguments, tmp_path / "shown") == 0
         return
-    done = run_command(*arguments, REPUT_ADDRESS=stack.addresses["gateway"])
+    done = run_line(line)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout
