@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.ports.deadline import Deadline
-from store.errors import StoreError, StoreRecoveringError
+from store.errors import StoreError
 
 ANY_TOPIC = ""
 
@@ -37,15 +37,10 @@ class StoreFactsReader(Protocol):
 
 
 def held_elsewhere(reader: StoreFactsReader | None, topic: str, deadline: Deadline) -> StoreError | None:
-    """Why messages of a topic may be missing from answers: they are not read, or nothing says where they are.
-
-    While the log is being recovered, builders say so themselves.
-    """
+    """Why messages of a topic may be missing from answers: they are not read, or nothing says where they are."""
     if reader is None:
         return None
     try:
         return reader.facts(deadline).elsewhere(topic)
-    except StoreRecoveringError:
-        return None
     except StoreError as error:
         return error

@@ -4,11 +4,11 @@ What is elsewhere is in a feature of RocketMQ that is not read (docs/features.md
 there, and units and positions before the begin of its queue, have a `problem`, which makes an answer PARTIAL and names the
 feature.
 
-A topic was deleted at a byte of the log (ADR 0105). Its records before that byte are marked, wherever they were read.
+A topic was deleted at a byte of the log (ADR 0105). Its records before that byte are marked, wherever they were read. While
+nothing says what was deleted, no record is given: the call fails with the reason.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Generic
 
@@ -50,24 +50,22 @@ class FactsRecords(Generic[Message]):
 
     def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord[Message]:
         """See the port."""
-        return _marked(self._records.get(commit_log_offset, deadline), self._deleted_before(deadline))
+        record = self._records.get(commit_log_offset, deadline)
+        return _marked(record, self._facts.facts(deadline).deleted_before)
 
     def get_many(
         self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
     ) -> Sequence[FoundRecord[Message] | StoreError]:
         """See the port."""
         outcomes = self._records.get_many(commit_log_offsets, body_bytes_max, deadline)
-        deleted = self._deleted_before(deadline)
+        if all(isinstance(each, StoreError) for each in outcomes):
+            return outcomes
+        deleted = self._facts.facts(deadline).deleted_before
         return (
             [each if isinstance(each, StoreError) else _marked(each, deleted) for each in outcomes]
             if deleted
             else outcomes
         )
-
-    def _deleted_before(self, deadline: Deadline) -> Mapping[str, int]:
-        with suppress(StoreError):  # nothing is known yet: the other ports say so
-            return self._facts.facts(deadline).deleted_before
-        return {}
 
 
 def _marked(record: FoundRecord[Message], deleted_before: Mapping[str, int]) -> FoundRecord[Message]:

@@ -169,18 +169,49 @@ def test_an_id_whose_record_expired_was_not_found_though_it_may_be_elsewhere(sha
             ask(at, topic, *held)
 
 
-def test_an_answer_is_partial_while_nothing_is_known_of_the_store_and_no_builder_says_so(shards, tokens, deadline, log):
+@pytest.mark.parametrize(
+    "failure", [ServiceUnavailableError("it is away", service="commitlog"), StoreRecoveringError("soon")]
+)
+def test_an_answer_was_complete_and_unmarked_while_nothing_was_known_of_the_store(
+    shards, tokens, deadline, log, sandbox, failure
+):
     facts = Facts()
+    facts.failure = failure
     asked = shards(facts)
+    record = next(each for each in log if each.topic == PLAIN and each.keys)
 
-    def ask():
+    def by_key(key):
         paged = {"page_size_asked": 1000, "page_token": "", "deadline": deadline}
-        return query_by_key(asked, tokens, PLAIN, key_of(log, PLAIN), TimeWindow(), **paged)
+        return query_by_key(asked, tokens, PLAIN, key, TimeWindow(), **paged)
 
-    facts.failure = ServiceUnavailableError("it is away", service="commitlog")
-    assert (ask().completeness, ask().outcomes[0].error) == (Completeness.PARTIAL, facts.failure)
-    facts.failure = StoreRecoveringError("soon")
-    assert ask().completeness is Completeness.COMPLETE
+    def by_queue_offset(begin):
+        return query_by_queue_offset(
+            asked, PLAIN, record.queue_id, begin, broker_name="", page_size_asked=0, deadline=deadline
+        )
+
+    def search(begin):
+        question = SearchQuestion(PLAIN, queue_id=record.queue_id, offsets=OffsetWindow(begin, None))
+        return list(Searcher.over(asked, sandbox).pages(question, page_size=1000))
+
+    nowhere = by_key("nowhere")
+    assert (nowhere.completeness, nowhere.outcomes[0].error) == (Completeness.PARTIAL, failure)
+    calls = {
+        "id": lambda: query_by_offset_msg_id(
+            asked, encode_offset_msg_id(record.store_host, record.commit_log_offset), "", "", deadline
+        ),
+        "expired id": lambda: query_by_offset_msg_id(
+            asked, encode_offset_msg_id(record.store_host, 0), "", "", deadline
+        ),
+        "key": lambda: by_key(record.keys[0]),
+        "queue offset": lambda: by_queue_offset(record.queue_offset),
+        "search": lambda: search(record.queue_offset),
+    }
+    for ask in calls.values():
+        with pytest.raises(type(failure)):
+            ask()
+    facts.failure = None
+    assert by_key("nowhere").completeness is Completeness.COMPLETE
+    assert calls["id"]().record.commit_log_offset == record.commit_log_offset
 
 
 def test_what_was_deleted_with_its_topic_was_found_without_a_word(tmp_path, fan_out, tokens, deadline, sandbox):
