@@ -20,7 +20,7 @@ class PageServer(ThreadingMixIn, WSGIServer):
     """Serves one application until `close`.
 
     Args:
-        host: where to listen.
+        host: where to listen; of a name with several addresses, the first.
         port: 0 takes a free one.
         application: WSGI.
 
@@ -32,10 +32,11 @@ class PageServer(ThreadingMixIn, WSGIServer):
     block_on_close = False
 
     def __init__(self, host: str, port: int, application: Callable[..., Any]) -> None:
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        self.address_family = family
         self._connections: dict[socket.socket, None] = {}  # the oldest first
         self._lock = threading.Lock()
-        super().__init__((host, port), _QuietHandler)
+        super().__init__((str(address[0]), port), _QuietHandler)
         self.set_app(application)
         threading.Thread(target=self.serve_forever, name="metrics", daemon=True).start()
 

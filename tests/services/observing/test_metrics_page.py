@@ -47,3 +47,15 @@ def test_a_connection_that_stays_silent_is_closed(monkeypatch, server):
     with silent_connection(server) as silent:
         assert silent.recv(100) == b""
     assert read(server) == b"page"
+
+
+def test_a_host_name_with_only_an_address_of_ipv6_was_not_bound(monkeypatch):
+    found = [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    server = PageServer("metrics.example", 0, application)
+    monkeypatch.undo()
+    try:
+        with urllib.request.urlopen(f"http://[::1]:{server.server_port}/metrics", timeout=20) as answer:
+            assert answer.read() == b"page"
+    finally:
+        server.close()
