@@ -2,7 +2,8 @@
 
 import grpc
 
-from reput_client.security import ClientSecurity, CredentialsInterceptor, async_interceptors
+from reput_client.reloading_channel import AsyncReloadingChannel, ReloadingChannel
+from reput_client.security import ClientSecurity, CredentialsInterceptor, Pem, async_interceptors
 
 # A page of bodies (under 4 MiB) with the properties of 1,000 messages.
 RECEIVE_BYTES_MAX = 16 * 1024 * 1024
@@ -35,23 +36,29 @@ def open_channel(target: str, security: ClientSecurity | None = None) -> grpc.Ch
     """A channel to `HOST:PORT` or `unix:/path`. It connects with the first call.
 
     Raises:
-        OSError: a file of `security` cannot be read.
+        OSError: a file of `security` cannot be used.
         ValueError: `security` does not fit the target.
     """
-    credentials = security.channel_credentials() if security is not None else None
-    if credentials is None:
+    files = security.pem_files() if security is not None else None
+    if files is None:
         channel = grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
     else:
-        channel = grpc.secure_channel(target, credentials, options=CHANNEL_OPTIONS)
+        channel = ReloadingChannel(
+            files, lambda pem: grpc.secure_channel(target, pem.credentials(), options=CHANNEL_OPTIONS)
+        )
     metadata = security.metadata(target) if security is not None else None
     return channel if metadata is None else grpc.intercept_channel(channel, CredentialsInterceptor(metadata))
 
 
 def open_async_channel(target: str, security: ClientSecurity | None = None) -> grpc.aio.Channel:
     """The same for asyncio."""
-    credentials = security.channel_credentials() if security is not None else None
+    files = security.pem_files() if security is not None else None
     metadata = security.metadata(target) if security is not None else None
     interceptors = async_interceptors(metadata) if metadata is not None else None
-    if credentials is None:
+    if files is None:
         return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS, interceptors=interceptors)
-    return grpc.aio.secure_channel(target, credentials, options=CHANNEL_OPTIONS, interceptors=interceptors)
+
+    def make(pem: Pem) -> grpc.aio.Channel:
+        return grpc.aio.secure_channel(target, pem.credentials(), options=CHANNEL_OPTIONS, interceptors=interceptors)
+
+    return AsyncReloadingChannel(files, make)

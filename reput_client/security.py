@@ -1,6 +1,7 @@
 """TLS and credentials of a client: API keys, JWTs, client certificates."""
 
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,29 @@ LOCAL_HOSTS = ("127.", "localhost", "[::1]", "unix:")
 _Continuation = Callable[[Any, Any], Any]
 
 
+class Pem(NamedTuple):
+    """What a TLS channel is made with.
+
+    Attributes:
+        ca: PEM, of the authorities; None: the public ones.
+        key: PEM; None: no certificate is shown.
+        certificate: PEM chain.
+    """
+
+    ca: bytes | None
+    key: bytes | None
+    certificate: bytes | None
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """Credentials of a channel, of grpc's or of grpc.aio's."""
+        return grpc.ssl_channel_credentials(self.ca, self.key, self.certificate)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class ClientSecurity:
     """The authority that a client trusts, and the credentials that it sends.
+
+    The PEM files are read again when they have changed: new calls then use a new connection (reloading_channel.py).
 
     Attributes:
         ca_file: PEM file, the authority of the gateway's certificate; None: the public authorities, if TLS is used.
@@ -65,11 +86,14 @@ class ClientSecurity:
         """Whether channels use TLS."""
         return self.tls if self.tls is not None else self.ca_file is not None or self.certificate_file is not None
 
+    def pem_files(self) -> "PemFiles | None":
+        """What TLS channels are made with, None without TLS; OSError when a file cannot be used."""
+        return PemFiles(self) if self.uses_tls else None
+
     def channel_credentials(self) -> grpc.ChannelCredentials | None:
-        """Credentials of a TLS channel, None without TLS; OSError when a file cannot be read."""
-        if not self.uses_tls:
-            return None
-        return grpc.ssl_channel_credentials(_read(self.ca_file), _read(self.key_file), _read(self.certificate_file))
+        """Credentials of a TLS channel with what the files contain now, None without TLS; OSError as `pem_files`."""
+        files = self.pem_files()
+        return files.current().credentials() if files is not None else None
 
     def metadata(self, target: str) -> "Callable[[], tuple[tuple[str, str], ...]] | None":
         """A function that returns the metadata of a call with the key or token; None when there is neither.
@@ -87,6 +111,56 @@ class ClientSecurity:
             return _TokenFile(Path(self.token_file))
         metadata = (("authorization", f"Bearer {self.api_key}"),)
         return lambda: metadata
+
+
+class PemFiles:
+    """The content of a client's PEM files; thread-safe.
+
+    Args:
+        security: says where they are.
+
+    Raises:
+        OSError: a file cannot be read, or key and certificate do not belong together.
+    """
+
+    def __init__(self, security: ClientSecurity) -> None:
+        self._paths = tuple(
+            None if path is None else Path(path)
+            for path in (security.ca_file, security.key_file, security.certificate_file)
+        )
+        self._lock = threading.Lock()
+        self._stamp = self._look()
+        self._pem = self._read()
+
+    def current(self) -> Pem:
+        """The content now, or the last content in which key and certificate belonged together."""
+        with self._lock:
+            try:
+                stamp = self._look()
+                if stamp != self._stamp:
+                    pem = self._read()
+                    if self._look() == stamp:
+                        self._stamp, self._pem = stamp, pem
+            except OSError:
+                pass  # a change is under way: they are looked at again
+            return self._pem
+
+    def _look(self) -> tuple[tuple[int, int, int], ...]:
+        looks = [path.stat() for path in self._paths if path is not None]
+        return tuple((look.st_mtime_ns, look.st_ino, look.st_size) for look in looks)
+
+    def _read(self) -> Pem:
+        _, key, certificate = self._paths
+        if key is not None and certificate is not None:
+            import ssl  # takes 10 ms, only with certificates
+
+            # gRPC would take files that do not belong together, and then fail with every connection.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate, key, password=_no_password)
+        return Pem(*(None if path is None else path.read_bytes() for path in self._paths))
+
+
+def _no_password() -> str:
+    raise OSError("the key is encrypted with a password: use a key without one")
 
 
 class _TokenFile:
@@ -182,7 +256,3 @@ def async_interceptors(metadata: Callable[[], tuple[tuple[str, str], ...]]) -> l
     return [
         type("AsyncCredentialsInterceptor", (base,), {f"intercept_{kind}": add_credentials})() for kind, base in kinds
     ]
-
-
-def _read(path: Path | str | None) -> bytes | None:
-    return None if path is None else Path(path).read_bytes()

@@ -64,7 +64,7 @@ def open_channel(
         if read_by_caller:
             options += (READ_BY_CALLER,)
         return tracing.traced_channel(grpc.insecure_channel(address, options=options))
-    from services.calling.reloading_channel import ReloadingChannel
+    from reput_client.reloading_channel import ReloadingChannel
 
     def make(pem: PemFiles) -> grpc.Channel:
         return grpc.secure_channel(

@@ -1,15 +1,15 @@
-"""The names in the certificate of a caller, and until when it counts.
+"""The names in the certificate of a caller.
 
 They are read from the certificate itself. gRPC's own list of names is not used: it ends a name at a zero byte, so that
 `spiffe://reput/gateway\\0.evil` looks like the gateway, and it has e-mail and IP addresses among the URIs and DNS names.
+
+Whether a certificate has expired is decided when a connection is made, by TLS. No call is refused for it later: gRPC's clients
+stay on a connection whose calls are UNAUTHENTICATED, also when they have a new certificate. The connection ends instead:
+`CERTIFIED_AGE_SECONDS` in server_options.py.
 """
 
-import time
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
-
-from store.errors import UnauthenticatedError
+from typing import Any
 
 CERTIFICATE_FACT = "x509_pem_cert"
 # Certificates that are kept parsed: one for each service or client that is connected. Parsing takes 0.1 ms.
@@ -18,44 +18,17 @@ CERTIFICATE_COUNT_MAX = 1_024
 SHOWN_CHARACTERS_MAX = 256
 
 
-class PeerCertificate(NamedTuple):
-    """What counts of a certificate.
-
-    Attributes:
-        names: its URIs and DNS names.
-        end_seconds: since the epoch; it does not count after that.
-    """
-
-    names: frozenset[str]
-    end_seconds: float
-
-
-def peer_identities(context: Any, clock: Callable[[], float] = time.time) -> frozenset[str]:
+def peer_identities(context: Any) -> frozenset[str]:
     """The URIs and DNS names in the SAN of the caller's certificate; empty without one.
 
-    gRPC has checked the certificate when the connection was made. The connection may be older than the certificate's end.
-
-    Args:
-        context: gRPC's context of the call.
-        clock: seconds since the epoch.
-
-    Raises:
-        UnauthenticatedError: the certificate has expired since.
+    gRPC has checked the certificate when the connection was made.
     """
     found = context.auth_context().get(CERTIFICATE_FACT)
-    if not found:
-        return frozenset()
-    certificate = read_certificate(found[0])
-    if clock() > certificate.end_seconds:
-        raise UnauthenticatedError(
-            f"the certificate of {shown(certificate.names)} has expired since this connection was made: renew it and connect "
-            "again"
-        )
-    return certificate.names
+    return names_of(found[0]) if found else frozenset()
 
 
 @lru_cache(CERTIFICATE_COUNT_MAX)
-def read_certificate(pem: bytes) -> PeerCertificate:
+def names_of(pem: bytes) -> frozenset[str]:
     """Reads a certificate; one whose names cannot be read has none.
 
     A URI has a colon and a DNS name has none: a name of one kind never counts as one of the other.
@@ -63,14 +36,13 @@ def read_certificate(pem: bytes) -> PeerCertificate:
     from cryptography import x509  # takes 20 ms, only with TLS
 
     certificate = x509.load_pem_x509_certificate(pem)
-    end_seconds = certificate.not_valid_after_utc.timestamp()
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
-        return PeerCertificate(frozenset(), end_seconds)
+        return frozenset()
     uris = (name for name in names.get_values_for_type(x509.UniformResourceIdentifier) if ":" in name)
     dns_names = (name for name in names.get_values_for_type(x509.DNSName) if ":" not in name)
-    return PeerCertificate(frozenset((*uris, *dns_names)), end_seconds)
+    return frozenset((*uris, *dns_names))
 
 
 def shown(names: frozenset[str]) -> str:

@@ -23,6 +23,9 @@ CONNECTION_IDLE_MILLIS = 15 * 60_000
 # From a connection to the end of its TLS handshake and HTTP/2 greeting, as for the console. gRPC's default is 120 s, in which
 # one host that says nothing fills CONNECTION_COUNT_MAX.
 GREETING_MILLIS_MAX = 10_000
+# Of a connection whose caller shows a certificate, without `connection_age_seconds`. TLS looks at a certificate only when a
+# connection is made, so an expired one is of use for as long as this at most.
+CERTIFIED_AGE_SECONDS = 3_600
 # The port of health alone lies beside the service's own, in the reserve of descriptors. Probes connect anew each time.
 HEALTH_CONNECTION_COUNT_MAX = 256
 HEALTH_IDLE_MILLIS = 10_000
@@ -55,10 +58,12 @@ SERVER_OPTIONS: Options = (
 def options_of(settings: ServiceSettings) -> Options:
     """The options of a service's server.
 
-    With `connection_age_seconds` callers reconnect from time to time. No grace is set for that, so a stream under way stays as
-    long as its caller wants.
+    With `connection_age_seconds` callers reconnect from time to time, and those with certificates always do. No grace is set
+    for that, so a stream under way stays as long as its caller wants.
     """
-    age_millis = settings.connection_age_seconds * 1000
+    files = settings.server_tls_files
+    asks_certificates = files is not None and files.ca is not None and not settings.address.startswith("unix:")
+    age_millis = (settings.connection_age_seconds or (CERTIFIED_AGE_SECONDS if asks_certificates else 0)) * 1000
     return (
         *SERVER_OPTIONS,
         ("grpc.server_handshake_timeout_ms", GREETING_MILLIS_MAX),

@@ -3,9 +3,9 @@
     settings ─▶ TlsFiles (paths) ─▶ TlsIdentity (their bytes, as of the last look) ─▶ server credentials | client credentials
 
 Certificates change while a process runs (cert-manager, a secret that is mounted again). So the files are checked whenever a
-server accepts a connection, gRPC's and the console's, and from time to time by callers (calling/reloading_channel.py). A check
-is a `stat` of each file; the files are read only when one has changed. New bytes are used only when key and certificate belong
-together and no file changed while they were read. Otherwise the former bytes stay in use, and the log has the reason.
+server accepts a connection, gRPC's and the console's, and from time to time by callers (reput_client/reloading_channel.py). A
+check is a `stat` of each file; the files are read only when one has changed. New bytes are used only when key and certificate
+belong together and no file changed while they were read. Otherwise the former bytes stay in use, and the log has the reason.
 """
 
 import dataclasses

@@ -70,8 +70,8 @@ class ServiceSettings(pydantic.BaseModel):
         umask: what new files are not permitted; empty: the inherited umask and 027 (store/files/umask.py).
         worker_count: calls of a client that is alone that run at the same time; of all clients twice as many, and four times as
             many append streams (services/serving/lanes.py).
-        connection_age_seconds: callers reconnect so often, calls under way go on; 0 = never. Behind a name of several
-            addresses, a caller sees new ones only when it connects.
+        connection_age_seconds: callers reconnect so often, calls under way go on; 0 = never, or each hour when they
+            show certificates. Behind a name of several addresses, a caller sees new ones only when it connects.
         kernels: whether the compiled codecs are loaded with the first load, at once, or never (store/compiled/loading.py).
         metrics_address: `HOST:PORT` of the metrics page; empty = none.
         otlp_endpoint: `http://HOST:PORT` of the collector that traces go to; empty = what `OTEL_EXPORTER_OTLP_ENDPOINT` says.

@@ -114,7 +114,7 @@ SETTINGS: tuple[Setting, ...] = (
         "connection_age_seconds",
         "0",
         "seconds",
-        "Callers connect anew so often, to see new addresses; 0: never.",
+        "Callers connect anew so often, to see new addresses; 0: never, with certificates each hour.",
     ),
     Setting(SHARED, "parent_pid", "", "pid", "Process with which this one ends at once."),
     Setting(SHARED, "commitlog_target", "127.0.0.1:8082", "host:port|unix:/path", "Where the commitlog service is."),

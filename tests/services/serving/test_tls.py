@@ -10,10 +10,11 @@ import pytest
 
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
+from reput_client.reloading_channel import LOOK_SECONDS, ReloadingChannel
 from services.calling.channel import open_channel
-from services.calling.reloading_channel import LOOK_SECONDS, ReloadingChannel
 from services.local.server import serve_local
 from services.local.wire import APPENDS, LOOKUPS
+from services.serving import server_options
 from services.serving.server import ServiceServer
 from services.serving.tls import TlsIdentity
 from services.settings.identity_names import parse_identities
@@ -200,3 +201,37 @@ def test_a_certificate_whose_name_is_cut_at_a_zero_byte_is_not_the_gateway(tmp_p
             pb_grpc.CommitLogServiceStub(channel).GetMessage(pb.GetMessageRequest(), timeout=20)
 
     assert error.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_a_connection_with_a_certificate_ends_by_its_age_and_its_caller_connects_again(tmp_path, monkeypatch):
+    """Otherwise an expired certificate is of use for as long as its connection is kept."""
+    monkeypatch.setattr(server_options, "CERTIFIED_AGE_SECONDS", 1)
+    pem = Authority(tmp_path).issue("node", *LOOPBACK, "spiffe://reput/gateway")
+    settings = ServiceSettings(
+        address="127.0.0.1:0", tls_certificate=pem.certificate, tls_key=pem.key, tls_ca=pem.ca,
+        allowed_identities="gateway=spiffe://reput/gateway",
+    )  # fmt: skip
+    credentials = grpc.ssl_channel_credentials(*(path.read_bytes() for path in (pem.ca, pem.key, pem.certificate)))
+    ended = threading.Event()
+    with (
+        served(settings, get_message=lambda *_: pb.GetMessageResponse()) as server,
+        grpc.secure_channel(server.address, credentials) as channel,
+    ):
+        stub = pb_grpc.CommitLogServiceStub(channel)
+        stub.GetMessage(pb.GetMessageRequest(), timeout=20)
+        channel.subscribe(lambda state: state is grpc.ChannelConnectivity.IDLE and ended.set())
+        assert ended.wait(30)
+        stub.GetMessage(pb.GetMessageRequest(), timeout=20, wait_for_ready=True)
+
+
+def test_only_connections_of_callers_with_certificates_have_an_age_by_default(tmp_path):
+    pem = Authority(tmp_path).issue("a")
+    files = {"tls_certificate": pem.certificate, "tls_key": pem.key, "tls_ca": pem.ca}
+
+    def age_millis(**fields):
+        return dict(server_options.options_of(ServiceSettings(**fields))).get("grpc.max_connection_age_ms")
+
+    assert age_millis(**files) == 3_600_000
+    assert age_millis(**files, connection_age_seconds=60) == 60_000
+    assert age_millis(**files, address="unix:/s") is None
+    assert age_millis() is None

@@ -1,25 +1,40 @@
-"""A TLS channel that follows its certificate: when the files have changed, new calls use a new channel.
+"""TLS channels that follow their certificate: when the files have changed, new calls use a new channel.
 
-A gRPC channel keeps the certificate that it was made with. So this class opens another channel when `TlsIdentity` has other
-bytes (each call checks, at most once in LOOK_SECONDS) and closes the former one after its last call: no call is cut off.
+A gRPC channel keeps the certificate that it was made with. So these classes open another channel when there are other bytes
+(each call checks, at most once in LOOK_SECONDS) and close the former one after its last call: no call is cut off.
+
+The clients use both, and our services the first, with files of their own (services/serving/tls.py).
 """
 
+import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
-
-from services.serving.tls import PemFiles, TlsIdentity
+import grpc.aio
 
 LOOK_SECONDS = 10.0
+# For asyncio: a former channel is told to take no further calls so much later, when those that had chosen it have begun.
+RETIRE_SECONDS = 1.0
+# What its calls under way have then; a consumer's stream lasts as long as the consumer.
+RETIRED_SECONDS_MAX = 30 * 86_400.0
+
+
+class Identity(Protocol):
+    """Files that change."""
+
+    def current(self) -> Any:
+        """What they contain now; the same object as before when nothing has changed."""
+        ...
 
 
 class _Generation:
     """A channel and the count of its calls under way."""
 
-    def __init__(self, channel: grpc.Channel, pem: PemFiles) -> None:
+    def __init__(self, channel: grpc.Channel, pem: Any) -> None:
         self.channel = channel
         self.pem = pem
         self._lock = threading.Lock()
@@ -63,8 +78,8 @@ class ReloadingChannel(grpc.Channel):
 
     def __init__(
         self,
-        identity: TlsIdentity,
-        make: Callable[[PemFiles], grpc.Channel],
+        identity: Identity,
+        make: Callable[[Any], grpc.Channel],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._identity = identity
@@ -196,3 +211,110 @@ class _StreamAnswer(_Method):
         if not call.add_callback(generation.leave):
             generation.leave()  # it has ended already
         return call
+
+
+class AsyncReloadingChannel(grpc.aio.Channel):
+    """The same for asyncio.
+
+    Args:
+        identity: the certificate.
+        make: makes a channel with these bytes.
+        clock: seconds, rising.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        make: Callable[[Any], grpc.aio.Channel],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._identity = identity
+        self._make = make
+        self._clock = clock
+        self._pem = identity.current()
+        self._channel = make(self._pem)
+        self._retired: dict[asyncio.Task[None], grpc.aio.Channel] = {}
+        self._is_closed = False
+        self._look_seconds = clock() + LOOK_SECONDS
+
+    def current(self) -> grpc.aio.Channel:
+        """The channel for a new call."""
+        if self._clock() >= self._look_seconds and not self._is_closed:
+            self._look_seconds = self._clock() + LOOK_SECONDS
+            pem = self._identity.current()
+            if pem is not self._pem:
+                former, self._channel, self._pem = self._channel, self._make(pem), pem
+                task = asyncio.get_running_loop().create_task(_retire(former))
+                self._retired[task] = former
+                task.add_done_callback(self._retired.pop)
+        return self._channel
+
+    def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """See grpc.aio.Channel."""
+        return _AsyncMethod(self, "unary_unary", method, args, kwargs)
+
+    def unary_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """See grpc.aio.Channel."""
+        return _AsyncMethod(self, "unary_stream", method, args, kwargs)
+
+    def stream_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """See grpc.aio.Channel."""
+        return _AsyncMethod(self, "stream_unary", method, args, kwargs)
+
+    def stream_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """See grpc.aio.Channel."""
+        return _AsyncMethod(self, "stream_stream", method, args, kwargs)
+
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
+        """See grpc.aio.Channel; of the current channel."""
+        return self._channel.get_state(try_to_connect)
+
+    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
+        """See grpc.aio.Channel; of the current channel."""
+        await self._channel.wait_for_state_change(last_observed_state)
+
+    async def channel_ready(self) -> None:
+        """See grpc.aio.Channel; of the current channel."""
+        await self._channel.channel_ready()
+
+    async def close(self, grace: float | None = None) -> None:
+        """Close; calls under way end after `grace` seconds."""
+        self._is_closed = True
+        retired = dict(self._retired)
+        for task in retired:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await asyncio.gather(*(channel.close(grace) for channel in (*retired.values(), self._channel)))
+
+    async def __aenter__(self) -> "AsyncReloadingChannel":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+async def _retire(channel: grpc.aio.Channel) -> None:
+    await asyncio.sleep(RETIRE_SECONDS)
+    await channel.close(RETIRED_SECONDS_MAX)
+
+
+class _AsyncMethod:
+    """A method of the channel that is there when it is called."""
+
+    def __init__(
+        self, channel: AsyncReloadingChannel, kind: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self._channel = channel
+        self._kind = kind
+        self._method = method
+        self._args = args
+        self._kwargs = kwargs
+        self._made: tuple[grpc.aio.Channel, Any] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        channel = self._channel.current()
+        made = self._made
+        if made is None or made[0] is not channel:
+            made = self._made = channel, getattr(channel, self._kind)(self._method, *self._args, **self._kwargs)
+        return made[1](*args, **kwargs)
