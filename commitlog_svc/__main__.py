@@ -12,7 +12,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -37,12 +36,12 @@ from services.rocketmq.address import parse_address, parse_addresses, parse_mirr
 from services.rocketmq.remoting import Broker
 from services.serving.process import main
 from services.serving.server import Service, ServiceServer
-from services.settings.service_settings import Origins
-from store.errors import LogChangedError, StoreError
+from services.settings.service_settings import DEFAULT, Origins
+from store.errors import InvalidArgumentError, InvalidSettingError, LogChangedError, StoreError
 from store.failure_fields import failure_fields
 from store.features.table import Verdict
 from store.files.file_system import RealFileSystem
-from store.format.delivery.delay_levels import delay_levels_in_use, use_delay_levels
+from store.format.delivery.delay_levels import hold_delay_levels
 
 if TYPE_CHECKING:
     from commitlog_svc.replication.replica_process import ReplicaProcess
@@ -224,8 +223,12 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
         server.set_serving(False)
         server.fail(EXIT_CODE_CHANGED)
 
-    server.on_stop(partial(use_delay_levels, delay_levels_in_use()))
-    use_delay_levels(settings.delay_levels_millis)
+    try:
+        server.on_stop(hold_delay_levels(settings.delay_levels_millis))
+    except InvalidArgumentError as error:
+        raise InvalidSettingError(
+            error.message, name="delay_levels", source=origins.get("delay_levels", DEFAULT)
+        ) from error
     log = CommitLog(settings.store, settings, on_fenced=fenced, timings=timings_of(server.meters), on_changed=changed)
     log.hold()  # before a socket is made: a process that does not get the store must not answer for it
     tell_features(log.root, logger.warning)

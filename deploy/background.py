@@ -1,9 +1,11 @@
 """A stack in this process, kept by a thread of its own: for tests, and for programs with a store of their own."""
 
+import concurrent.futures.thread  # noqa: F401  # before `_stop_all` is registered, which has to run before its own end
 import pathlib
 import threading
 from collections.abc import Mapping
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from deploy.hosts import ThisProcess
 from deploy.local import LocalStack
@@ -14,7 +16,9 @@ class BackgroundStack:
     """The six services on one store root, in threads of this process, from now on until `stop`.
 
     What it needs of the process it gives back at the end: threads, descriptors, files, locks. It touches no signal, umask or
-    trace of the process. Its logs are lines of `logging` (services/observing/telemetry.py, LibraryLogs).
+    trace of the process; importing the services sets GRPC_VERBOSITY and PYDANTIC_DISABLE_PLUGINS in its environment, where the
+    program has not (services/light_imports.py). Its logs are lines of `logging` (services/observing/telemetry.py, LibraryLogs).
+    A stack that still runs when the interpreter ends is stopped then; a `with` block stops it at its end.
 
     Args:
         store: the store root.
@@ -39,12 +43,25 @@ class BackgroundStack:
         self._stack = LocalStack(store, environ=environ or {}, host=self._host, say=self.said.append, **choices)
         self._is_started = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="reput-stack", daemon=True)
+        _RUNNING.add(self)
         self._thread.start()
-        self._is_started.wait()
+        try:
+            self._is_started.wait()
+        except BaseException:  # Ctrl-C: nobody else could stop it
+            self.stop()
+            raise
         self.addresses = self._stack.addresses
         if self._error is not None:
             self._thread.join()
             raise self._error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
 
     def stop(self) -> int:
         """Stop the services in order; the exit code. Without effect when they have stopped."""
@@ -71,4 +88,18 @@ class BackgroundStack:
             self._error = error
         finally:
             self.exit_code = exit_code
+            _RUNNING.discard(self)
             self._is_started.set()
+
+
+_RUNNING: set[BackgroundStack] = set()
+
+
+def _stop_all() -> None:
+    for stack in list(_RUNNING):
+        stack.stop()
+
+
+# The interpreter's end joins the threads of executors before it calls `atexit`, and those of the services serve until they are
+# stopped: the program would never end. What is registered here last runs first.
+threading._register_atexit(_stop_all)  # type: ignore[attr-defined]

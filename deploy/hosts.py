@@ -120,13 +120,18 @@ class ThisProcess:
         self._takes_signals = takes_signals
         self._lock = threading.Lock()
         self._writer: socket.socket | None = None
+        self._is_asked_to_stop = False
 
     @contextlib.contextmanager
     def wakeups(self) -> Iterator[socket.socket]:
         """See Host."""
         with socket_pair() as (reader, writer):
-            self._writer = writer
+            with self._lock:
+                self._writer = writer
+                is_asked_to_stop = self._is_asked_to_stop
             try:
+                if is_asked_to_stop:
+                    self._wake(signal.SIGTERM)
                 with signals_to(writer) if self._takes_signals else contextlib.nullcontext():
                     yield reader
             finally:
@@ -151,6 +156,8 @@ class ThisProcess:
 
     def ask_to_stop(self) -> None:
         """Have the stack stop, as SIGTERM would; returns at once."""
+        with self._lock:
+            self._is_asked_to_stop = True  # also before it has begun
         self._wake(signal.SIGTERM)
 
     def _wake(self, number: int) -> None:

@@ -150,7 +150,7 @@ class LocalStack:
         """The services run inside the block and are stopped after it; yields an exit code when they did not start, else None.
 
         Raises:
-            InvalidSettingError: a setting is unknown or unusable; nothing was started.
+            InvalidSettingError: a setting is unknown or unusable; nothing is left running.
         """
         with self._host.wakeups() as wakeups, short_directory() as scratch:
             self._wakeups = wakeups
@@ -282,8 +282,11 @@ class LocalStack:
             display.update(client.get_status(timeout_seconds=PROBE_SECONDS_MAX).recovery)
 
     def _check(self, timeout_seconds: float | None) -> None:
-        ready, _, _ = select.select([self._wakeups], [], [], timeout_seconds)
-        if ready:
+        poll = (
+            select.poll()
+        )  # `select` takes no descriptor above 1,023, and a program that hosts services may have more
+        poll.register(self._wakeups, select.POLLIN)
+        if poll.poll(None if timeout_seconds is None else timeout_seconds * 1000):
             received = self._wakeups.recv(4096)
             if any(number in received for number in STOP_SIGNALS):
                 self._stopping = True

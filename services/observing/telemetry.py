@@ -93,6 +93,7 @@ class LibraryLogs:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._user_count = 0
+        self._factory = structlog.stdlib.LoggerFactory()
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
@@ -109,18 +110,18 @@ class LibraryLogs:
             with self._lock:
                 if is_ours:
                     self._user_count -= 1
-                    if not self._user_count:
+                    # What the program has configured meanwhile stays.
+                    if not self._user_count and structlog.get_config()["logger_factory"] is self._factory:
                         structlog.reset_defaults()
 
-    @staticmethod
-    def _configure() -> None:
+    def _configure(self) -> None:
         structlog.configure(
             processors=[
                 structlog.stdlib.filter_by_level,
                 structlog.processors.format_exc_info,
                 structlog.processors.KeyValueRenderer(key_order=["event"]),
             ],
-            logger_factory=structlog.stdlib.LoggerFactory(),
+            logger_factory=self._factory,
             wrapper_class=structlog.stdlib.BoundLogger,
         )
 

@@ -3,13 +3,16 @@
 import json
 import logging
 import pathlib
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import grpc
 import pytest
 
 from deploy.background import BackgroundStack
-from deploy.hosts import ChildDiedError
+from deploy.hosts import ChildDiedError, ThisProcess
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from store.errors import InvalidSettingError
@@ -65,6 +68,34 @@ def test_two_stacks_run_beside_one_another_in_one_process(tmp_path: pathlib.Path
     for number, stack in enumerate(stacks):
         append_and_find(stack, number)
     assert [stack.stop() for stack in stacks] == [0, 0]
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_stack_with_other_delay_levels_than_a_running_one_is_refused(tmp_path: pathlib.Path) -> None:
+    with (
+        BackgroundStack(tmp_path / "a", SMALL | {"REPUT_DELAY_LEVELS": "1s 2s"}, gateway_port=0, console_port=0),
+        pytest.raises(InvalidSettingError, match="other delay levels"),
+    ):
+        BackgroundStack(tmp_path / "b", SMALL, gateway_port=0, console_port=0)
+
+
+def test_a_program_that_forgot_to_stop_its_stack_never_ended(tmp_path: pathlib.Path) -> None:
+    program = f"""
+import pathlib
+from deploy.background import BackgroundStack
+stack = BackgroundStack(pathlib.Path({str(tmp_path / "store")!r}), {SMALL!r}, gateway_port=0, console_port=0)
+raise SystemExit(7)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stderr) == (7, "")
+    assert not (tmp_path / "store" / "abort").exists(), "it was stopped cleanly"
+
+
+def test_a_stop_that_is_asked_for_before_the_stack_begins_is_heard() -> None:
+    host = ThisProcess()
+    host.ask_to_stop()
+    with host.wakeups() as reader:
+        assert reader.recv(16) == bytes([signal.SIGTERM])
 
 
 @pytest.mark.usefixtures("unchanged")

@@ -8,6 +8,8 @@ one list, so a process that works on a store of a broker with a list of its own 
 """
 
 import re
+import threading
+from collections.abc import Callable
 
 from store.errors import InvalidArgumentError
 
@@ -46,11 +48,42 @@ class _InUse:
     """The list of this process's store."""
 
     levels_millis = DELAY_LEVELS_MILLIS
+    lock = threading.Lock()
+    holder_count = 0
+    levels_before_millis = DELAY_LEVELS_MILLIS
 
 
 def use_delay_levels(levels_millis: tuple[int, ...]) -> None:
     """Says which list the store of this process has; 1 delay or more."""
     _InUse.levels_millis = levels_millis
+
+
+def hold_delay_levels(levels_millis: tuple[int, ...]) -> Callable[[], None]:
+    """As `use_delay_levels`, for a store beside others in one process, until the function returned is called.
+
+    Once the last one has let go the process has the list of before.
+
+    Raises:
+        InvalidArgumentError: another store of this process is held with another list.
+    """
+    with _InUse.lock:
+        if not _InUse.holder_count:
+            _InUse.levels_before_millis = _InUse.levels_millis
+        elif levels_millis != _InUse.levels_millis:
+            raise InvalidArgumentError(
+                "a stack with other delay levels runs in this process: their times would be mixed up; give both the same "
+                "delay_levels, or run this one in a process of its own"
+            )
+        _InUse.holder_count += 1
+        _InUse.levels_millis = levels_millis
+
+    def let_go() -> None:
+        with _InUse.lock:
+            _InUse.holder_count -= 1
+            if not _InUse.holder_count:
+                _InUse.levels_millis = _InUse.levels_before_millis
+
+    return let_go
 
 
 def delay_levels_in_use() -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from store.format.delivery.delay_levels import (
     LEVEL_COUNT_MAX,
     delay_levels_in_use,
     delay_millis,
+    hold_delay_levels,
     parse_delay_levels,
     use_delay_levels,
 )
@@ -69,3 +70,15 @@ def test_the_tags_code_of_a_delayed_record_follows_an_own_list() -> None:
 
 def test_the_list_in_use_is_that_of_the_store(own_list: None) -> None:
     assert delay_levels_in_use() == (3_000, 120_000)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_first_of_two_stores_that_ends_took_the_delay_levels_of_the_other_away(first: int) -> None:
+    own = parse_delay_levels("3s 2m")
+    ends = [hold_delay_levels(own), hold_delay_levels(own)]
+    ends.pop(first)()
+    assert delay_levels_in_use() == own
+    with pytest.raises(InvalidArgumentError, match="other delay levels"):
+        hold_delay_levels(DELAY_LEVELS_MILLIS)
+    ends.pop()()
+    assert delay_levels_in_use() == DELAY_LEVELS_MILLIS
