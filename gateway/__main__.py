@@ -131,11 +131,12 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
         shards, delivering, room, clients, server.work, types, waiting, limits, check_group=may_consume
     )
     server.add(MESSAGING_NAME, partial(add_messaging_to_server, forwarder=forwarder), messaging)
-    for close in (fan_out.close, filters.close, sandbox.close, servicer.close, waits.close, messaging.receiving.close):
+    for close in (fan_out.close, filters.close, sandbox.close, servicer.close, waits.close):
         server.on_stop(close)
     server.on_drain(room.close)
     # The last one is called first, and still needs the shards.
-    for close in (timers.close, delivering.close, scheduling.close, clients.close, keeping.close):
+    in_use = (timers.close, delivering.close, scheduling.close, clients.close, keeping.close, messaging.receiving.close)
+    for close in in_use:
         server.on_stop(close)
     timers.start()
     clients.start()

@@ -104,6 +104,11 @@ class Poll(ABC):
         self._is_woken = False
         self._tick = 0
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has been answered, or its caller has gone."""
+        return self._phase is Phase.ENDED
+
     @abstractmethod
     def look(self) -> None:
         """Begin one Pop. Its outcome must be told to the room once: `found`, `found_nothing` or `failed`."""

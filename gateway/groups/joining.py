@@ -18,11 +18,9 @@ positions in a part of the shards, though. So a shard is believed to have come l
 SETTLE_SECONDS, in which a beginning that was under way has ended.
 """
 
-import threading
+import math
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -33,20 +31,21 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import GroupSettings, settings_that_count
 from gateway.ports.groups import GroupChoice, Position
 from gateway.ports.shard import QueueRange, Shard
-from gateway.ports.shards import Shards, ShardsSource, list_built_queues
-from services.serving.admission.callers import note_in_context
-from services.serving.admission.shares import client_of_name
+from gateway.ports.shards import Shards, list_built_queues
 from store.errors import GroupNotFoundError, ServiceUnavailableError, StoreError
 
 # Of the calls of a join to all shards at once.
 CALL_SECONDS = 1.0
-# Longer: what another gateway has begun in the first shard, it has then begun in all, or it has failed.
+# A call that fails after so long was not answered; one that is refused fails at once.
+LATE_SECONDS = CALL_SECONDS / 2
+# So long joins do not wait for a shard that did not answer. Short: it may only have been slow.
+SILENT_SECONDS = 3.0
+# Longer than CALL_SECONDS: what another gateway has begun in the first shard, it has then begun in all, or it has failed.
 SETTLE_SECONDS = 1.5
 # Of one CommitOffsets.
 POSITION_COUNT_MAX = 1_024
 
 Answer = TypeVar("Answer")
-Then = Callable[[StoreError | None], object]
 
 _log = structlog.get_logger("reput.gateway")
 
@@ -69,6 +68,51 @@ class Join:
     caller: str = ""
 
 
+class Silence:
+    """Shards that did not answer a join in time: joins do not wait for them again within SILENT_SECONDS; thread-safe.
+
+    Args:
+        clock: seconds, rising.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: dict[str, float] = {}  # by shard
+
+    def ask(
+        self, shards: Shards[object], asked: Sequence[Shard[object]], call: Callable[[Shard[object], Deadline], Answer]
+    ) -> list[Answer | StoreError]:
+        """What each shard answers within CALL_SECONDS, in order."""
+        within = Deadline.after(CALL_SECONDS)
+
+        def ask_one(shard: Shard[object]) -> Answer:
+            begin = self._clock()
+            if begin < self._until.get(shard.broker_name, -math.inf):
+                raise ServiceUnavailableError(
+                    f"shard {shard.broker_name} did not answer in time just now",
+                    service="consumer",
+                    brokerName=shard.broker_name,
+                )
+            try:
+                return call(shard, within)
+            except StoreError:
+                now = self._clock()
+                if now - begin >= LATE_SECONDS:
+                    self._until[shard.broker_name] = now + SILENT_SECONDS
+                raise
+
+        return shards.fan_out.ask(asked, ask_one)
+
+    def ask_one(
+        self, shards: Shards[object], shard: Shard[object], call: Callable[[Shard[object], Deadline], Answer]
+    ) -> Answer:
+        """What one shard answers; its error is raised."""
+        (answer,) = self.ask(shards, [shard], call)
+        if isinstance(answer, StoreError):
+            raise answer
+        return answer
+
+
 def ask_joined(
     shards: Shards[object],
     asked: Sequence[Shard[object]],
@@ -81,7 +125,7 @@ def ask_joined(
     unknown = [at for at, answer in enumerate(answers) if isinstance(answer, GroupNotFoundError)]
     if not unknown:
         return answers
-    settings = settings_elsewhere(shards, consumer_group, deadline)
+    settings = settings_elsewhere(shards, consumer_group, Silence())
 
     def call_again(shard: Shard[object]) -> Answer:
         keeper_of(shard).make(settings, deadline)
@@ -93,34 +137,36 @@ def ask_joined(
     return answers
 
 
-def settings_elsewhere(shards: Shards[object], consumer_group: str, deadline: Deadline) -> GroupSettings:
+def settings_elsewhere(shards: Shards[object], consumer_group: str, silence: Silence) -> GroupSettings:
     """The settings that a group shall have in a shard that does not know it.
 
-    A shard that does not answer is left out: consumers of the others go on, and the settings follow with heartbeats.
+    A shard that does not answer within CALL_SECONDS is left out: consumers of the others go on, and the settings follow with
+    heartbeats.
     """
     choice = GroupChoice(1, only=consumer_group)
-    answers = shards.fan_out.ask(shards, lambda shard: keeper_of(shard).settings(choice, deadline))
+    answers = silence.ask(shards, list(shards), lambda shard, within: keeper_of(shard).settings(choice, within))
     known = [each for page in answers if not isinstance(page, StoreError) for each in page.items]
     return settings_that_count([*known, GroupSettings(consumer_group)])
 
 
-def join(shards: Shards[object], one: Join) -> bool:
+def join(shards: Shards[object], one: Join, silence: Silence | None = None) -> bool:
     """Tell a shard what the others know; False: the group has begun elsewhere, and `begin_later` follows.
 
     Raises:
         StoreError: the shard, or one that may know where the group began, does not answer.
     """
+    silence = silence or Silence()
     shard = shards.named(one.broker_name)
     asked = [each for each in shards if each.groups is not None]  # the others deliver nothing
     # Before the others are asked: what comes meanwhile is not skipped.
     ends: Sequence[Sequence[QueueRange] | StoreError] = []
     if one.begins_at_end:
-        ends = _ask(shards, asked, lambda each, within: list_built_queues(each, one.topic, within))
-    settings = settings_elsewhere(shards, one.consumer_group, Deadline.after(CALL_SECONDS))
-    keeper_of(shard).make(settings, Deadline.after(CALL_SECONDS))
+        ends = silence.ask(shards, asked, lambda each, within: list_built_queues(each, one.topic, within))
+    settings = settings_elsewhere(shards, one.consumer_group, silence)
+    silence.ask_one(shards, shard, lambda each, within: keeper_of(each).make(settings, within))
     if not one.begins_at_end:
         return True
-    begun = _ask(shards, asked, lambda each, within: _has_begun(each, one, within))
+    begun = silence.ask(shards, asked, lambda each, within: _has_begun(each, one, within))
     names = [each.broker_name for each in asked]
     if begun[names.index(one.broker_name)] is True:
         return True
@@ -146,7 +192,7 @@ def join(shards: Shards[object], one: Join) -> bool:
         keeper_of(each).make(settings, within)
         _begin(each, one.consumer_group, positions or [Position(one.topic, 0, 0)], within)
 
-    for name, outcome in zip(names, _ask(shards, asked, begin), strict=True):
+    for name, outcome in zip(names, silence.ask(shards, asked, begin), strict=True):
         if isinstance(outcome, StoreError) and name == one.broker_name:
             raise outcome
         if isinstance(outcome, StoreError):  # there it begins at the first message, when it is asked for
@@ -154,98 +200,20 @@ def join(shards: Shards[object], one: Join) -> bool:
     return True
 
 
-def begin_later(shards: Shards[object], one: Join) -> None:
+def begin_later(shards: Shards[object], one: Join, silence: Silence | None = None) -> None:
     """Let the group begin at the first message of a shard, unless it has begun there meanwhile; StoreError as `join`."""
+    silence = silence or Silence()
     shard = shards.named(one.broker_name)
-    if _has_begun(shard, one, Deadline.after(CALL_SECONDS)):
+    if silence.ask_one(shards, shard, lambda each, within: _has_begun(each, one, within)):
         return
-    within = Deadline.after(CALL_SECONDS)
-    queues = list_built_queues(shard, one.topic, within)
-    # A position in one queue says that it has begun; the others then begin at their first messages.
-    at = [Position(one.topic, queue.queue_id, queue.min_offset) for queue in queues[:1]]
-    _begin(shard, one.consumer_group, at or [Position(one.topic, 0, 0)], within)
 
+    def begin(each: Shard[object], within: Deadline) -> None:
+        queues = list_built_queues(each, one.topic, within)
+        # A position in one queue says that it has begun; the others then begin at their first messages.
+        at = [Position(one.topic, queue.queue_id, queue.min_offset) for queue in queues[:1]]
+        _begin(each, one.consumer_group, at or [Position(one.topic, 0, 0)], within)
 
-class Joins:
-    """Joins of polls, one after the other in a thread: those of one group must not meet.
-
-    Args:
-        shards: all shards, whoever asks.
-        pause: waits for so many seconds.
-    """
-
-    def __init__(self, shards: ShardsSource[object], pause: Callable[[float], object] = time.sleep) -> None:
-        self._shards = shards
-        self._pause = pause
-        self._lock = threading.Lock()
-        self._waiting: dict[Join, list[Then]] = {}
-        self._is_closed = False
-        self._thread = ThreadPoolExecutor(1, "joins")
-
-    def join(self, one: Join, then: Then) -> None:
-        """Call `then` with None when the shard knows the group and where it begins, else with the error; once, later.
-
-        Polls wait in the waiting room, which limits how many there are.
-        """
-        with self._lock:
-            is_open = not self._is_closed
-            if is_open:
-                is_first = not self._waiting
-                self._waiting.setdefault(one, []).append(then)
-                if is_first:
-                    self._thread.submit(self._run)
-        if not is_open:
-            then(ServiceUnavailableError("this gateway ends: ask another one", service="gateway"))
-
-    def close(self) -> None:
-        """Begin no more joins; one that is under way ends."""
-        with self._lock:
-            self._is_closed = True
-        self._thread.shutdown(wait=False)
-
-    def _run(self) -> None:
-        with self._lock:
-            waiting, self._waiting = self._waiting, {}
-        later = {one: thens for one, thens in waiting.items() if not _told(one, thens, self._join)}
-        if later:  # together, so that a shard with many new groups costs one pause
-            self._pause(SETTLE_SECONDS)
-        for one, thens in later.items():
-            _told(one, thens, self._begin_later)
-
-    def _join(self, one: Join) -> bool:
-        return join(self._shards.now(), one)
-
-    def _begin_later(self, one: Join) -> bool:
-        begin_later(self._shards.now(), one)
-        return True
-
-
-def _told(one: Join, thens: Sequence[Then], step: Callable[[Join], bool]) -> bool:
-    """Whether the step ended the join; then the polls are told."""
-
-    def done() -> bool:
-        note_in_context(client_of_name(one.caller))
-        return step(one)
-
-    error: StoreError | None = None
-    try:
-        if not copy_context().run(done):
-            return False
-    except StoreError as failure:
-        error = failure
-    except Exception as failure:  # a bug; the polls must not wait for ever
-        _log.exception("group.join_failed")
-        error = StoreError(f"the shard was not told of the group: {failure!r}")
-    for then in thens:
-        then(error)
-    return True
-
-
-def _ask(
-    shards: Shards[object], asked: Sequence[Shard[object]], call: Callable[[Shard[object], Deadline], Answer]
-) -> list[Answer | StoreError]:
-    within = Deadline.after(CALL_SECONDS)
-    return shards.fan_out.ask(asked, lambda shard: call(shard, within))
+    silence.ask_one(shards, shard, begin)
 
 
 def _has_begun(shard: Shard[object], one: Join, within: Deadline) -> bool:

@@ -17,7 +17,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.delivery.polls import Poll, QueueName, not_answered
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.groups.joining import Join, Joins
+from gateway.groups.joining import Join
+from gateway.groups.joins import Joins
 from gateway.ports.delivery import Delivering, DeliveringSource, Delivery, PopQuestion, Then, is_absent
 from gateway.rocketmq.caller import Caller, consumer_of
 from gateway.rocketmq.clients import Clients
@@ -139,14 +140,26 @@ class Receiving:
         if self._joins is not None:
             self._joins.close()
 
-    def join(self, delivering: Delivering[Any], question: PopQuestion, unknown: StoreError, then: Then[None]) -> None:
-        """Call `then` with None when a shard knows a group that it did not know, else with the error."""
+    def join(
+        self,
+        delivering: Delivering[Any],
+        question: PopQuestion,
+        unknown: StoreError,
+        then: Then[None],
+        is_over: Callable[[], bool],
+    ) -> None:
+        """Call `then` with None when a shard knows a group that it did not know, else with the error.
+
+        Nothing is done for a poll that is over.
+        """
         if self._joins is None:
             then(unknown)
             return
         begins_at_end = unknown.metadata.get("beginsAtEnd") == "true"
         self._joins.join(
-            Join(delivering.broker_name, question.consumer_group, question.topic, begins_at_end, question.caller), then
+            Join(delivering.broker_name, question.consumer_group, question.topic, begins_at_end, question.caller),
+            then,
+            is_over,
         )
 
     def _poll(self, request: v2.ReceiveMessageRequest, call: Streamable) -> "ReceivePoll":
@@ -220,7 +233,7 @@ class Receiving:
 class ReceivePoll(Poll):
     """One poll."""
 
-    __slots__ = ("_call", "_delivering", "_question", "_receiving")
+    __slots__ = ("_call", "_delivering", "_has_joined", "_question", "_receiving")
 
     def __init__(
         self,
@@ -247,10 +260,12 @@ class ReceivePoll(Poll):
         self._delivering = delivering
         self._question = question
         self._call = call
+        self._has_joined = False  # in this look: it joins once
 
     def look(self) -> None:
         """See Poll."""
         self._receiving.work.add(1)
+        self._has_joined = False
         try:
             self._delivering.pop(self._question, INNER_SECONDS, self._popped)
         except Exception as error:  # a bug; the poll must not wait for ever
@@ -274,6 +289,7 @@ class ReceivePoll(Poll):
         if outcome is not None:
             self._failed(outcome)
             return
+        self._has_joined = True
         question = replace(self._question, known_only=False)
         try:
             self._delivering.pop(question, INNER_SECONDS, self._popped)
@@ -282,8 +298,8 @@ class ReceivePoll(Poll):
 
     def _popped(self, outcome: Sequence[Delivery[StoredMessage]] | StoreError) -> None:
         room = self._receiving.room
-        if isinstance(outcome, GroupNotFoundError):
-            self._receiving.join(self._delivering, self._question, outcome, self._joined)
+        if isinstance(outcome, GroupNotFoundError) and not self._has_joined:
+            self._receiving.join(self._delivering, self._question, outcome, self._joined, lambda: self.is_over)
         elif isinstance(outcome, StoreError) and is_absent(outcome):
             self._receiving.check_absent(outcome, self._question.topic, self._failed)
         elif isinstance(outcome, StoreError):

@@ -10,7 +10,7 @@ from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
 from gateway.appends.forwarder import AppendForwarder
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.groups.joining import Joins
+from gateway.groups.joins import Joins
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import ClientFacts, DeliveringSource
 from gateway.ports.shards import Shards, ShardsSource

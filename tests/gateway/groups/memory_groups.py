@@ -1,10 +1,10 @@
 """A GroupKeeper in memory, and shards that have one."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from gateway.ports.groups import GroupFacts, GroupPage, GroupQueue, LockAnswer, Position, Reset, SendBackOutcome
-from gateway.ports.shard import Shard
-from store.errors import GroupNotFoundError, TopicNotFoundError
+from gateway.ports.shard import QueueRange, Shard
+from store.errors import GroupNotFoundError, StoreError, TopicNotFoundError
 from tests.gateway.memory_shard import MemoryShard
 
 QUEUE_COUNT = 8
@@ -134,3 +134,36 @@ class MemoryGroups:
         tracks = self.tracks.get(message.commit_log_offset, [])
         found = [each for each in tracks if not each.consumer_group or choice.holds(each.consumer_group)]
         return GroupPage(found[: choice.count_max], len(found) > choice.count_max)
+
+
+@dataclass
+class Queues(MemoryShard):
+    """A shard whose queues are numbers.
+
+    Attributes:
+        ranges: first and last position of each queue, by topic and queue.
+    """
+
+    ranges: dict = field(default_factory=dict)
+
+    def list_queues(self, topic, deadline):
+        self._called("list_queues", deadline)
+        return [QueueRange(*key, *ends) for key, ends in sorted(self.ranges.items()) if topic in (None, key[0])]
+
+
+class InOrder:
+    """A FanOut that asks one after the other."""
+
+    def ask(self, items, call):
+        answers = []
+        for item in items:
+            try:
+                answers.append(call(item))
+            except StoreError as error:
+                answers.append(error)
+        return answers
+
+
+def groups_with(**ends):
+    """A shard with these ends of the queues of topic T; `q0=5` is queue 0."""
+    return MemoryGroups(Queues([], ranges={("T", int(name[1:])): (0, end) for name, end in ends.items()}))

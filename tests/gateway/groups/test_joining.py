@@ -1,56 +1,17 @@
 """A shard that does not know a group is told its settings and where it began, by shards in memory."""
 
-import threading
-from dataclasses import dataclass, field
-
 import pytest
 
-from gateway.groups.joining import SETTLE_SECONDS, Join, Joins, ask_joined, begin_later, join
+from gateway.groups.joining import Join, ask_joined, begin_later, join
 from gateway.groups.positions import commit_positions, reset_positions
 from gateway.groups.pulling import send_back
 from gateway.ports.delivery import GroupSettings
 from gateway.ports.groups import Position, ResetQuestion, ResetTo, SendBackQuestion
-from gateway.ports.shard import QueueRange
 from gateway.ports.shards import Shards
 from store.errors import GroupDisabledError, ServiceUnavailableError
-from tests.gateway.groups.memory_groups import MemoryGroups
-from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.groups.memory_groups import InOrder, groups_with
 
 AWAY = ServiceUnavailableError("it is away")
-WAIT_SECONDS = 20
-
-
-@dataclass
-class Queues(MemoryShard):
-    """A shard whose queues are numbers.
-
-    Attributes:
-        ranges: first and last position of each queue, by topic and queue.
-    """
-
-    ranges: dict = field(default_factory=dict)
-
-    def list_queues(self, topic, deadline):
-        self._called("list_queues", deadline)
-        return [QueueRange(*key, *ends) for key, ends in sorted(self.ranges.items()) if topic in (None, key[0])]
-
-
-class InOrder:
-    """A FanOut that asks one after the other."""
-
-    def ask(self, items, call):
-        answers = []
-        for item in items:
-            try:
-                answers.append(call(item))
-            except Exception as error:
-                answers.append(error)
-        return answers
-
-
-def groups_with(**ends):
-    """A shard with these ends of the queues of topic T; `q0=5` is queue 0."""
-    return MemoryGroups(Queues([], ranges={("T", int(name[1:])): (0, end) for name, end in ends.items()}))
 
 
 @pytest.fixture
@@ -240,57 +201,3 @@ def test_an_error_behind_the_join_is_the_answer(shards, near, deadline):
 
     (answer,) = ask_joined(shards, [shards.named("near")], "g", deadline, call)
     assert isinstance(answer, GroupDisabledError)
-
-
-class Told:
-    """What polls are told."""
-
-    def __init__(self):
-        self.outcomes = []
-        self.ended = threading.Event()
-
-    def __call__(self, outcome):
-        self.outcomes.append(outcome)
-        self.ended.set()
-
-
-def test_polls_of_many_groups_cost_a_shard_that_joined_later_one_pause(shards, near, far):
-    pauses, polls = [], {name: [Told(), Told()] for name in ("a", "b", "c")}
-    released = threading.Event()
-    ask = far.memory.list_queues
-
-    def slow(*arguments):
-        released.wait(WAIT_SECONDS)
-        return ask(*arguments)
-
-    far.memory.list_queues = slow
-    joins = Joins(shards, pauses.append)
-    first = Told()
-    joins.join(Join("far", "z", "T", True), first)
-    for name, tolds in polls.items():
-        near.groups[name] = GroupSettings(name)
-        near.held[name, "T", 0] = 1
-        for told in tolds:
-            joins.join(Join("far", name, "T", True), told)
-    released.set()
-    for told in (first, *(told for tolds in polls.values() for told in tolds)):
-        assert told.ended.wait(WAIT_SECONDS)
-        assert told.outcomes == [None]
-    assert pauses == [SETTLE_SECONDS]
-    assert [far.held[name, "T", 0] for name in polls] == [0, 0, 0]
-
-
-def test_a_poll_hears_why_a_shard_could_not_be_told(shards, near, far):
-    joins, told = Joins(shards, lambda _: None), Told()
-    far.failure = AWAY
-    joins.join(of("near"), told)
-    assert told.ended.wait(WAIT_SECONDS)
-    assert [type(outcome) for outcome in told.outcomes] == [ServiceUnavailableError]
-
-
-def test_a_gateway_that_ends_tells_shards_of_no_more_groups(shards, near):
-    joins, told = Joins(shards, lambda _: None), Told()
-    joins.close()
-    joins.join(of("near"), told)
-    assert [type(outcome) for outcome in told.outcomes] == [ServiceUnavailableError]
-    assert near.held == {}

@@ -3,7 +3,7 @@
 import pytest
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from store.errors import ServiceUnavailableError
+from store.errors import GroupNotFoundError, ServiceUnavailableError
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 from tests.gateway.groups.memory_groups import MemoryGroups
 from tests.gateway.rocketmq.consumers import GROUP, TOPIC, serving
@@ -62,3 +62,19 @@ def test_a_gateway_with_one_shard_asks_nothing_more(far):
     with serving(far) as gateway:
         assert gateway.consumer().receive(broker="broker-b")[0] == v2.OK
     assert [pop.known_only for pop in far.pops] == [False]
+
+
+class Forgetful(MemoryDelivering):
+    """A shard that says of every pop that it does not know the group."""
+
+    def pop(self, question, seconds, then):
+        self.pops.append(question)
+        then(GroupNotFoundError("unknown", beginsAtEnd="false"))
+
+
+def test_a_shard_that_does_not_know_a_group_it_was_told_of_is_not_asked_for_ever(near):
+    forgetful = Forgetful("broker-b")
+    with serving(near, forgetful, keepers={"broker-a": MemoryGroups(), "broker-b": MemoryGroups()}) as gateway:
+        code, messages = gateway.consumer().receive(broker="broker-b")
+    assert (code, messages) == (v2.CONSUMER_GROUP_NOT_FOUND, [])
+    assert [pop.known_only for pop in forgetful.pops] == [True, False]
