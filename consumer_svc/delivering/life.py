@@ -27,7 +27,7 @@ from consumer_svc.state.group_states import (
     GroupSettings,
     GroupStates,
 )
-from consumer_svc.state.queue_state import Lease, QueueRef, Released
+from consumer_svc.state.queue_state import Lease, Moved, QueueRef, Released
 from consumer_svc.state_topic import StateWriter
 from consumer_svc.topic_view import TopicView
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
@@ -43,7 +43,7 @@ from store.errors import (
     StoreReadOnlyError,
 )
 from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS
-from store.format.topic import dead_letter_topic_of, validate_topic
+from store.format.topic import DLQ_PREFIX, RETRY_PREFIX, dead_letter_topic_of, validate_topic
 
 GROUP_LENGTH_MAX = 255
 # Changes in one request to the log: some 600 bytes each at most.
@@ -229,6 +229,19 @@ class Life:
         check_group_name(settings.consumer_group)
         self._shares.check(settings.consumer_group, caller)
         return self.change([GroupSet(settings, caller)], may_lose=may_lose)
+
+    def has_begun(self, name: str, topic: str) -> bool:
+        """Whether the group has begun in the topic here, or begins at its first message; the caller holds `lock`."""
+        if not self.rules.begins_at_end or topic.startswith((DLQ_PREFIX, RETRY_PREFIX)):
+            return True
+        group = self.states.groups.get(name)
+        return group is not None and topic in group.topics
+
+    def ends(self, name: str, topic: str) -> "list[Moved]":
+        """The changes that let the group begin at the end of each queue; the caller holds `lock`."""
+        # A topic without messages is begun as well: the group gets its first one.
+        ends = self.reader.recent.ends(topic) or {0: 0}
+        return [Moved(QueueRef(name, topic, queue_id), end, is_reset=True) for queue_id, end in ends.items()]
 
     def check_room(self, name: str) -> None:
         """Raise InvalidArgumentError when the group has too many queues to get another; the caller holds `lock`."""

@@ -16,13 +16,13 @@ from consumer_svc.delivering.moves import next_retry_topic_of
 from consumer_svc.delivering.picks import Pick, PopAsk, Taking
 from consumer_svc.delivering.receipt_handle import ReceiptHandle
 from consumer_svc.filters.message_filter import EVERYTHING
-from consumer_svc.state.group_states import Change, Group, GroupSettings
+from consumer_svc.state.group_states import Change, GroupSettings
 from consumer_svc.state.queue_state import Ended, HandedOut, Lease, Moved, QueueRef, QueueState, Waiting
 from reput.message.v1.message_pb2 import StoredMessage
 from services.following.state_topic.state_writer import wait_for
 from services.reading.queue_reader import ANSWER_BODY_BYTES_MAX, read_message
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
-from store.format.topic import DLQ_PREFIX, RETRY_PREFIX, retry_topic_v2_of, validate_topic
+from store.format.topic import retry_topic_v2_of, validate_topic
 
 # Hidden for so long when the caller says nothing, and renewed for so long in all while its client lives.
 RENEWED_INVISIBLE_MILLIS = 60_000
@@ -81,8 +81,7 @@ class Pops:
                 )
             check_consuming(settings)
             is_empty = not any(map(life.reader.recent.ends, _topics(ask)))
-            group = life.states.groups.get(ask.consumer_group)
-            if not self._has_begun(ask, group):
+            if not life.has_begun(ask.consumer_group, ask.topic):
                 if ask.known_only:
                     raise group_not_known(ask.consumer_group, begins_at_end=True)
                 self._begin_topic(ask)
@@ -129,20 +128,11 @@ class Pops:
             )
         return delivered
 
-    def _has_begun(self, ask: PopAsk, group: Group | None) -> bool:
-        """Whether the group has begun in the topic here, or begins at its first message."""
-        if not self._life.rules.begins_at_end or ask.topic.startswith((DLQ_PREFIX, RETRY_PREFIX)):
-            return True
-        return group is not None and ask.topic in group.topics
-
     def _begin_topic(self, ask: PopAsk) -> None:
         """The first pop of a topic: the group begins at its end."""
         self._life.group(ask.consumer_group, ask.caller)
         self._life.check_room(ask.consumer_group)
-        # A topic without messages is begun as well: the group gets its first one.
-        ends = self._life.reader.recent.ends(ask.topic) or {0: 0}
-        refs = [(QueueRef(ask.consumer_group, ask.topic, queue_id), end) for queue_id, end in ends.items()]
-        self._life.change([Moved(ref, end, is_reset=True) for ref, end in refs])
+        self._life.change(self._life.ends(ask.consumer_group, ask.topic))
 
     def _queues(self, ask: PopAsk) -> Iterator[tuple[str, int]]:
         """The queues that have something, in the order in which this pop asks them; the next pop begins with another."""

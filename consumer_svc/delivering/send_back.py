@@ -8,7 +8,8 @@
 
 The copy and the change that says so are one atomic request. The state remembers which messages were sent back (the newest
 MOVED_COUNT_MAX of a queue), so a call that is repeated, or a member that reads a message again, sends it back once. A reset, or
-a position that is moved back, forgets what follows it. A group without a position in the queue gets one at the message.
+a position that is moved back, forgets what follows it. A group without a position in the queue begins at its first
+message; where new groups begin at the end of a topic, and this one has not begun, it begins at the end of the other queues.
 """
 
 from collections.abc import Sequence
@@ -117,7 +118,10 @@ class SendBacks:
         changes: list[Change] = [Ended(ref, [queue_offset], moved=True)]
         if state is None:
             life.check_room(ref.consumer_group)
-            changes.insert(0, Moved(ref, first_offset, is_reset=True))  # none before the message is consumed
+            begin: list[Change] = [Moved(ref, first_offset, is_reset=True)]  # none before the message is consumed
+            if not life.has_begun(ref.consumer_group, ref.topic):  # and the other queues begin where a pop would begin
+                begin += [at for at in life.ends(ref.consumer_group, ref.topic) if at.queue != ref]
+            changes = begin + changes
         return outcome, life.change(changes, [record])
 
     def _check_positions(self, ref: QueueRef, queue_offsets: Sequence[int]) -> int:

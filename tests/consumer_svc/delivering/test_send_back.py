@@ -267,3 +267,30 @@ def test_what_retention_removed_before_a_first_send_back_is_not_lost_to_the_grou
     state = life.states.find(REF)
     assert state is not None
     assert state.removed_count == 0
+
+
+def test_where_new_groups_begin_at_the_end_a_first_send_back_begins_no_other_queue_at_its_first_message(
+    log: MemoryLog, begin: Callable[..., LogLife]
+) -> None:
+    life = begin(begins_at_end=True)
+    log.send("t", b"before", queue_id=0)
+    for queue_id in (1, 2):
+        for number in range(3):
+            log.send("t", f"old{number}".encode(), queue_id=queue_id)
+    life.pulls.commit("g", [("other", 0, 0)])
+    life.send_backs.send_back(REF, [0], 0)
+    assert dict(life.pulls.offsets("g", "t")) == {REF: 0, QueueRef("g", "t", 1): 3, QueueRef("g", "t", 2): 3}
+    log.send("t", b"new", queue_id=1)
+    popped = [one.message for one in life.pops.pop(PopAsk("g", "t"))]
+    assert [message.body for message in popped if message.queue_id] == [b"new"]
+
+
+def test_a_later_send_back_leaves_queues_that_came_meanwhile_at_their_first_message(
+    log: MemoryLog, begin: Callable[..., LogLife]
+) -> None:
+    life = begin(begins_at_end=True)
+    log.send("t", b"m", queue_id=0)
+    life.pulls.commit("g", [("t", 1, 0)])
+    log.send("t", b"came", queue_id=2)
+    life.send_backs.send_back(REF, [0], 0)
+    assert dict(life.pulls.offsets("g", "t")) == {REF: 0, QueueRef("g", "t", 1): 0}
