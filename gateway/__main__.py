@@ -222,7 +222,15 @@ def find_shards(
         partial(guarded, thread_count=settings.worker_count),
         discovery.retire,
     )
-    for stop in (forwarder.close, discovery.stop, clients.close, reads.close, leaders.stop, watch.stop):
+    for stop in (
+        directory.close,
+        forwarder.close,
+        discovery.stop,
+        clients.close,
+        reads.close,
+        leaders.stop,
+        watch.stop,
+    ):
         server.on_stop(stop)
     return directory, forwarder, reads
 

@@ -79,6 +79,13 @@ class ShardDirectory(Generic[Open, Message]):
         assert self._now is not None, "a gateway without shards"
         return self._now
 
+    def close(self) -> None:
+        """Close all connections, after the last call."""
+        with self._lock:
+            left = [*self._open.values(), *self._opened.values()]
+        for one in left:
+            one.close()
+
     def keep(self, targets: Iterable[ShardTargets]) -> None:
         """Open new shards, and open shards again whose addresses have changed. Other shards stay as they are.
 

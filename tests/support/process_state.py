@@ -104,17 +104,23 @@ def _target(path: pathlib.Path) -> str:
 
 @contextlib.contextmanager
 def nothing_left_behind() -> Iterator[None]:
-    """After the block the process is what it was before it. What is made once a process (imports, gRPC) is made before."""
+    """After the block the process is what it was before it. What is made once a process (imports, gRPC) is made before.
+
+    Without the garbage collector, which ends threads of pools and closes files at a time that nobody knows.
+    """
     with (
         tempfile.TemporaryDirectory(dir="/tmp") as made,
         mock.patch.object(tempfile, "tempdir", made),
     ):  # short, for sockets
         gc.collect()
         before = ProcessState.now(pathlib.Path(made))
-        yield
-        gc.collect()
+        gc.disable()
+        try:
+            yield
 
-        def differences() -> dict[str, object]:
-            return before.differences(ProcessState.now(pathlib.Path(made)))
+            def differences() -> dict[str, object]:
+                return before.differences(ProcessState.now(pathlib.Path(made)))
 
-        wait_until(lambda: not differences(), differences, 10)
+            wait_until(lambda: not differences(), differences, 10)
+        finally:
+            gc.enable()
