@@ -6,6 +6,11 @@ checkpoints of a revive topic have been dealt with. So these are in flight:
 
     in a revive topic, behind the position of the revive group
     in the timer topic, and not in a revive topic yet
+
+Records in the timer topic stay there, so what came out of it is told from the revive topics. Where store times are unproven,
+both are read from their first records. That may be three days of a busy broker, so above KEPT_COUNT_MAX checkpoints and
+acknowledged messages only those count whose own times are within the longest invisible time: older ones of the timer topic are
+over.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +41,8 @@ from store.format.properties import REAL_TOPIC
 # Checkpoints in the timer topic that are older than the longest invisible time, and so much more, are over.
 MARGIN_MILLIS = 600_000
 UNIT_PAGE_COUNT = 512
+# Checkpoints that are over and acknowledged messages that are kept, whatever their times: about 200 MB.
+KEPT_COUNT_MAX = 500_000
 
 # By queue and position: when the message becomes visible again (ms since 1970), and whether this delivery is no attempt.
 InFlight = dict[QueueRef, dict[int, tuple[int, bool]]]
@@ -84,6 +91,8 @@ class _Reading:
         self._waiting: dict[tuple[PopKey, int], CheckPoint] = {}
         self._over: set[tuple[PopKey, int]] = set()
         self._acked: dict[PopKey, set[int]] = {}
+        self._kept_count = 0
+        self._is_by_time = False  # too many: the old ones are forgotten
         self.record_count = 0
 
     def read_revive_queue(self, topic: str, queue_id: int, revived: int) -> None:
@@ -99,7 +108,9 @@ class _Reading:
         for message in self._records(topic, queue_id, begin):
             point = self._take(message)
             if point is not None and message.queue_offset <= revived:
-                self._over.add((point.key, point.put_count))
+                if not self._is_forgotten(point.key):
+                    self._over.add((point.key, point.put_count))
+                    self._count_kept(1)
             elif point is not None:
                 self._waiting[point.key, point.put_count] = point
 
@@ -108,7 +119,9 @@ class _Reading:
         for message in self._records(TIMER_TOPIC, queue_id, self._begin(TIMER_TOPIC, queue_id)):
             if message.properties.get(REAL_TOPIC, "").startswith(REVIVE_PREFIX):
                 point = self._take(message)
-                if point is not None and (point.key, point.put_count) not in self._over:
+                if point is None or self._is_forgotten(point.key):
+                    continue
+                if (point.key, point.put_count) not in self._over:
                     self._waiting[point.key, point.put_count] = point
 
     def _begin(self, topic: str, queue_id: int) -> int:
@@ -138,9 +151,22 @@ class _Reading:
         if message.tags not in (ACK_TAG, BATCH_ACK_TAG):
             return None
         ack = decode_ack(message.body)
-        if ack is not None:
+        if ack is not None and not self._is_forgotten(ack.key):
             self._acked.setdefault(ack.key, set()).update(ack.queue_offsets)
+            self._count_kept(len(ack.queue_offsets))
         return None
+
+    def _is_forgotten(self, key: PopKey) -> bool:
+        return self._is_by_time and key[-1] < self._since_millis  # when the messages were handed out
+
+    def _count_kept(self, count: int) -> None:
+        self._kept_count += count
+        if self._kept_count <= KEPT_COUNT_MAX or self._is_by_time:
+            return
+        self._is_by_time = True
+        _log.warning("consumer.broker_pops_by_time", kept=self._kept_count, since_millis=self._since_millis)
+        self._over = {each for each in self._over if not self._is_forgotten(each[0])}
+        self._acked = {key: offsets for key, offsets in self._acked.items() if not self._is_forgotten(key)}
 
     def _records(self, topic: str, queue_id: int, queue_offset: int) -> Iterator[StoredMessage]:
         while True:

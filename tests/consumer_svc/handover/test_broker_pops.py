@@ -8,6 +8,7 @@ import pytest
 from consumer_svc.courtesy_files import OFFSETS, CourtesyFiles
 from consumer_svc.delivering.life import INVISIBLE_MILLIS_MAX
 from consumer_svc.delivering.picks import PopAsk
+from consumer_svc.handover import broker_pops
 from consumer_svc.state.queue_state import QueueRef
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import FLUSH_MODE_UNSPECIFIED
@@ -263,3 +264,37 @@ def test_a_checkpoint_before_the_first_position_is_of_no_message(
     state = life.states.find(REF)
     assert state is not None
     assert sorted(state.leases) == [0]
+
+
+def test_three_days_of_a_busy_broker_are_not_kept_in_memory(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old checkpoints of the timer topic are over by their own times, and what is in flight now is found."""
+    monkeypatch.setattr(broker_pops, "KEPT_COUNT_MAX", 10)
+    sizes: list[int] = []
+    count_kept = broker_pops._Reading._count_kept
+
+    def counted(reading: broker_pops._Reading, count: int) -> None:
+        count_kept(reading, count)
+        sizes.append(len(reading._over) + sum(map(len, reading._acked.values())))
+
+    monkeypatch.setattr(broker_pops._Reading, "_count_kept", counted)
+    for number in range(43):
+        log.send("t", f"m{number}".encode())
+    old = START_MILLIS - 3 * 86_400_000
+    points = [point(number, 1, popped=old + number) for number in range(40)]
+    points += [point(40, 1), point(41, 1), point(42, 1)]
+    for one in points:
+        put(log, "ck", one, timer=True)
+    for one in points[:41]:
+        put(log, "ck", one, timer=False)
+        if one["so"] != 39:
+            put(log, "ack", ack(one, one["so"]), timer=False)
+    put(log, "ck", point(39, 1, popped=old + 39, rp="1"), timer=False)  # not dealt with, however old
+    put_offsets(log, f'"t@g":{{0:43}},"{REVIVE}@{REVIVE_GROUP}":{{0:80}}')
+    log.is_unproven = True
+    courtesy.take_over(life.life, START_MILLIS)
+    state = life.states.find(REF)
+    assert state is not None
+    assert sorted(state.leases) == [39, 41, 42]
+    assert max(sizes) <= 11
