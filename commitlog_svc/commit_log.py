@@ -210,7 +210,7 @@ class CommitLog:
                 self._open_own_directory()
             self.followers.load()
             found = self._find_end()
-            self._close_batch_topics(found.batch_topics)
+            self._close_batch_topics(found.batch_topics.keys())
             if self._followed is None:
                 self.topics.load(found.queue_offsets)
             else:
@@ -302,10 +302,10 @@ class CommitLog:
 
     def _close_batch_topics(self, topics: Set[str]) -> None:
         """Topics of which the log has an inner batch take no messages, whatever config/ and folders say of them."""
-        if topics <= self._safe_points.batch_topics:
+        known = {topic for each in self.root.features if each.feature is BATCH_QUEUES for topic in each.evidence}
+        new = sorted(topics - known)
+        if not new:
             return
-        new = sorted(topics - self._safe_points.batch_topics)
-        self._safe_points.batch_topics |= topics
         self.root.features = with_batch_topics(self.root.features, topics)
         self.topics.closed = closed_topics(self.root.features)
         feature = BATCH_QUEUES

@@ -46,6 +46,22 @@ def _none_known(commit_log_offset: int) -> int | None:
     return None
 
 
+def batch_topics(state: Mapping[str, Any], log_first_offset: int) -> frozenset[str]:
+    """The topics of a checkpoint of which the log still has a batch: the last one lies not before its first byte.
+
+    KeyError, TypeError, ValueError or AttributeError when it is no checkpoint.
+    """
+    return frozenset(topic for (topic, _), noted in _noted_of(state).items() if noted.last_at >= log_first_offset)
+
+
+def _noted_of(state: Mapping[str, Any]) -> dict[QueueId, _Noted]:
+    return {
+        (str(topic), int(queue_id)): _Noted(*map(int, places))
+        for topic, queues in state.items()
+        for queue_id, *places in queues
+    }
+
+
 class BatchQueues:
     """See the top of this file. One thread notes and cuts, any may ask.
 
@@ -89,12 +105,8 @@ class BatchQueues:
         return rows
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Notes what a checkpoint has; KeyError, TypeError, ValueError or AttributeError when it is none."""
-        noted = {
-            (str(topic), int(queue_id)): _Noted(*map(int, places))
-            for topic, queues in state.items()
-            for queue_id, *places in queues
-        }
+        """Notes what a checkpoint has, and nothing else; errors as `batch_topics`."""
+        noted = _noted_of(state)
         with self._lock:
             self._noted = noted
 

@@ -62,6 +62,8 @@ class ConsumeQueueBuilder(FollowingBuilder):
             self._table.cut(log_end_offset, keep=UNCONFIRMED)  # the log was cut since
             self._table.forget_replay()
             found = Resume(-1, 0, is_replay=True)
+        self._table.batches.restore(found.batch_queues)
+        self._table.hide(found.hidden)  # not before the checkpoint is known to fit the queues and the log
         self._table.times.runs = () if found.next_offset < 0 else found.runs
         self._table.times.cut(log_end_offset)
         self.progress.retreat(found.next_offset, found.store_time_millis)
@@ -124,6 +126,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
     def _start_over(self) -> None:
         self._table.note_own()
         self._table.forget_replay()
+        self._table.forget_batches()
         save_replay_mark(self._table.fs, self._checkpoint, self._table)
         self._table.times.start_over()
         self._is_replay = True  # before the files change their generation: no checked file is made of them meanwhile

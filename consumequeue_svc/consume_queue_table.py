@@ -79,17 +79,21 @@ class ConsumeQueueTable:
         self._lock = Lock()
         self._queues: dict[QueueId, ConsumeQueue] = {}
         self._hidden = dict(hidden)
+        self._hidden_at_start = frozenset(hidden)
         self._hidden_by_record: set[str] = set()
         self._refused: set[QueueId] = set()
         self._emptied: set[ConsumeQueue] = set()  # out of the table, their last changes not yet flushed
 
-    def load(self, *, drop_cache: bool = False) -> None:
+    def load(self, *, drop_cache: bool = False, topics: Collection[str] | None = None) -> None:
         """Opens every queue that has files.
 
         Args:
             drop_cache: drop the files from the page cache first: a flush failed before.
+            topics: only queues of these.
         """
         for topic, queue_id in list_queue_ids(self.fs, self._root):
+            if topics is not None and topic not in topics:
+                continue
             if is_light_queue(topic):
                 self.left_alone.add((topic, queue_id))
                 continue
@@ -171,6 +175,17 @@ class ConsumeQueueTable:
                 self._hidden_by_record.add(topic)
             for queue_id in [queue_id for queue_id in self._queues if queue_id[0] in self._hidden]:
                 del self._queues[queue_id]  # its files stay as they are
+
+    def forget_batches(self) -> None:
+        """Forgets what records told of batch queues: the whole log is applied anew, and it is another one."""
+        self.batches.restore({})
+        with self._lock:
+            topics = self._hidden_by_record - self._hidden_at_start
+            for topic in topics:
+                del self._hidden[topic]
+            self._hidden_by_record.clear()
+        if topics:
+            self.load(topics=topics)
 
     def apply(self, columns: "DispatchColumns", *, is_replay: bool = False) -> None:
         """Writes the units of records, given in log order."""

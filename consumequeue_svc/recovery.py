@@ -11,11 +11,12 @@ A replay first writes a checkpoint that fits nothing, because an older checkpoin
 was killed. Later checkpoints say how far each queue is confirmed, so a kill costs only the work since the last one.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from consumequeue_svc.batch_queues import batch_topics
 from consumequeue_svc.consume_queue import ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable, QueueId
 from consumequeue_svc.rising_runs import UNSEEN, Run, runs_of_state
@@ -44,6 +45,8 @@ class Resume:
         last_record: the newest record applied; None if unknown.
         runs: in which the store times of what is applied rise.
         is_ours: all units were written by Reput, or compared with the log.
+        batch_queues: where the batches of what is applied lie (`BatchQueues.state`).
+        hidden: the topics of those of them that the log still has.
     """
 
     next_offset: int
@@ -53,6 +56,8 @@ class Resume:
     last_record: LastRecord | None = None
     runs: tuple[Run, ...] = (UNSEEN,)
     is_ours: bool = False
+    batch_queues: Mapping[str, Any] = field(default_factory=dict)
+    hidden: frozenset[str] = frozenset()
 
 
 def saved_file_size_bytes(fs: FileSystem, checkpoint: Path) -> int | None:
@@ -238,14 +243,13 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable, log_first_offse
             return None
         if state.get("ext_file_size_bytes", 0) != table.ext_file_size_bytes:
             return None  # all units get other tags codes
-        hidden = [str(topic) for topic in state.get("hidden", ())]
-        if hidden and "batch_queues" not in state:
+        if state.get("hidden") and "batch_queues" not in state:
             return None  # of an older version: the ranges of these topics are not known
-        table.batches.restore(state.get("batch_queues", {}))
-        table.hide(hidden)
+        batches = state.get("batch_queues", {})
+        found = replace(found, batch_queues=batches, hidden=batch_topics(batches, log_first_offset))
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
-    present = dict(table.items())
+    present = {queue_id: queue for queue_id, queue in table.items() if queue_id[0] not in found.hidden}
     for queue_id in left_alone:
         if present.pop(queue_id, None) is not None:
             table.leave_alone(queue_id)

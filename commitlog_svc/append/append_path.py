@@ -188,6 +188,7 @@ class AppendPath:
             lambda offset: read_record(files, starts, offset, self.appender.end_offset),
         )
         self.appender.last_record = found.last_record
+        self.appender.batch_topics = dict(found.batch_topics)
         self._lock = threading.Lock()  # held while one of the fields below is created
         self._scanner: RequestScanner | None = None
         self._recent: RecentKeys | None = None

@@ -56,6 +56,7 @@ class Appender:
         end_offset: where the log ends; it moves at ends of requests only.
         last_store_time_millis: store time of the last record.
         last_record: offset and size of the last record, None when not known.
+        batch_topics: topics that have an inner batch in the log, each with the commit-log offset of the last one.
         disk_full: the disk refused the last write or the next file.
     """
 
@@ -83,6 +84,7 @@ class Appender:
         self.last_store_time_millis = self.greatest_store_time_millis = last_store_time_millis
         self.disk_full = False
         self.last_record: tuple[int, int] | None = None  # offset, size
+        self.batch_topics: dict[str, int] = {}
         self._unfinished: list[tuple[int, int]] = []  # [begin, end) behind the end of the log, to be zeroed
 
     def append(self, records: Sequence[PreparedRecord], *, deduplicate: bool = False) -> list[AppendReceipt]:
@@ -234,6 +236,7 @@ class Appender:
         last_record: tuple[int, int] | None,
         last_store_time_millis: int,
         queue_offsets: Mapping[QueueKey, int],
+        batch_topics: Mapping[str, int],
     ) -> None:
         """Makes bytes of `write_copy` part of the log.
 
@@ -242,9 +245,11 @@ class Appender:
             last_record: offset and size of the last record; None when only a blank was added.
             last_store_time_millis: the greatest store time among the new records.
             queue_offsets: the next offset of each queue that has grown.
+            batch_topics: topics that have an inner batch among the new records, each with the offset of the last one.
         """
         with self._lock:
             self._queue_offsets.update(queue_offsets)
+            self.batch_topics.update(batch_topics)
             self.last_record = last_record or self.last_record
             self._note_time(max(self.last_store_time_millis, last_store_time_millis))
             self.end_offset = end_offset
@@ -272,10 +277,10 @@ class Appender:
         with self._lock:
             self._zero_unfinished()
 
-    def snapshot(self) -> tuple[int, tuple[int, int] | None, dict[QueueKey, int]]:
-        """End of the log, its last record (offset, size) and the next offset of each queue, at one moment."""
+    def snapshot(self) -> tuple[int, tuple[int, int] | None, dict[QueueKey, int], dict[str, int]]:
+        """End of the log, its last record (offset, size), the next offset of each queue and the batch topics, at one moment."""
         with self._lock:
-            return self.end_offset, self.last_record, self._queue_offsets.as_dict()
+            return self.end_offset, self.last_record, self._queue_offsets.as_dict(), dict(self.batch_topics)
 
     def make_next_file_ahead(self) -> None:
         """Makes the file behind the current one when that is half full; DiskFullError when there is no room yet."""

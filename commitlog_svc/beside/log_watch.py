@@ -61,14 +61,14 @@ class WatchedLog:
         last_record: offset and size of the record before it; None when not known.
         last_store_time_millis: the greatest store time; 0 without a record.
         queue_offsets: the next offset of each queue.
-        batch_topics: topics that have an inner batch.
+        batch_topics: topics that have an inner batch, each with the commit-log offset of the last one.
     """
 
     end_offset: int
     last_record: tuple[int, int] | None = None
     last_store_time_millis: int = 0
     queue_offsets: dict[QueueKey, int] = field(default_factory=dict)
-    batch_topics: set[str] = field(default_factory=set)
+    batch_topics: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class LogWatch:
         begin = self.log.end_offset
         full = FullCheck(self._files)
         queue_offsets: dict[QueueKey, int] = {}
-        batch_topics: set[str] = set()
+        batch_topics: dict[str, int] = {}
         settled_offset = noted_offset = begin
 
         def pulse(offset: int) -> None:

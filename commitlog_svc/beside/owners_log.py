@@ -114,7 +114,7 @@ class OwnersLog:
                 snapshot.last_record,
                 snapshot.last_store_time_millis,
                 snapshot.queue_offsets,
-                set(snapshot.batch_topics),
+                dict(snapshot.batch_topics),
             )
         begin_offset = known.end_offset
         progress.begin_offset = progress.next_offset = begin_offset
@@ -139,7 +139,7 @@ class OwnersLog:
             last_store_time_millis=log.last_store_time_millis,
             walked_from_offset=begin_offset,
             record_count=self._watch.record_count,
-            batch_topics=set(log.batch_topics),
+            batch_topics=dict(log.batch_topics),
         )
 
     def start(self) -> None:
@@ -314,7 +314,7 @@ class OwnersLog:
             zlib.crc32(data),
             log.last_store_time_millis,
             log.queue_offsets,
-            frozenset(log.batch_topics),
+            log.batch_topics,
         )
         self._fs.mkdirs(self._directory)
         write_snapshot(self._fs, self._directory, snapshot)

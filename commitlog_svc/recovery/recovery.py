@@ -76,7 +76,7 @@ class RecoveredLog:
         cut_why: what was wrong with the tail.
         walked_from_offset: where the walk began.
         record_count: number of records walked.
-        batch_topics: topics that have an inner batch in the log.
+        batch_topics: topics that have an inner batch in the log, each with the commit-log offset of the last one.
     """
 
     end_offset: int = 0
@@ -87,7 +87,7 @@ class RecoveredLog:
     cut_why: str = ""
     walked_from_offset: int = 0
     record_count: int = 0
-    batch_topics: set[str] = field(default_factory=set)
+    batch_topics: dict[str, int] = field(default_factory=dict)
 
 
 def recover_log(
@@ -122,7 +122,7 @@ def recover_log(
     snapshot = read_snapshot(fs, own_directory, files)
     if snapshot is not None:
         found.queue_offsets = snapshot.queue_offsets
-        found.batch_topics = set(snapshot.batch_topics)
+        found.batch_topics = dict(snapshot.batch_topics)
         found.last_record = snapshot.last_record
         found.last_store_time_millis = snapshot.last_store_time_millis
         begin = snapshot.commit_log_offset
@@ -241,7 +241,7 @@ class _Checkpoint:
             zlib.crc32(self._files.read(offset, size_bytes)),
             max(self._found.last_store_time_millis, walked.last_store_time_millis),
             self._found.queue_offsets,
-            frozenset(self._found.batch_topics),
+            self._found.batch_topics,
             is_whole=False,
         )
         with contextlib.suppress(DiskFullError):

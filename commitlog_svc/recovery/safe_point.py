@@ -1,7 +1,7 @@
 """Safe points: the commit log's state in `reput/commitlog/`, with which a restart does not read the whole log.
 
     snapshot.json   an offset up to which the log was on the disk, the last record before it, the next offset of each queue,
-                    the topics in batch queues
+                    the topics in batch queues, each with the offset of its last batch
     durable         i64 offset | u32 CRC-32 of it     written after each flush, not flushed itself
 
 `snapshot.json` counts only if the log still has exactly that last record there. `durable` is never ahead of the disk. After a
@@ -12,8 +12,10 @@ Bytes before it were acknowledged as durable: what is wrong there is damage, nev
 import contextlib
 import os
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from commitlog_svc.append.topics.queue_offsets import QueueKey
 from store.errors import DiskFullError
@@ -30,8 +32,8 @@ class Snapshot:
     """The log at one moment: all before `commit_log_offset` on the disk, the last record before it, the queues' ends.
 
     A snapshot from the middle of a recovery is not complete: it lacks queues whose records are all further on, or in files
-    that were removed. `batch_topics` have an inner batch in the log, also in a file that was removed since; snapshots of older
-    versions do not name them.
+    that were removed. `batch_topics` have an inner batch in the log, each with the commit-log offset of the last one; snapshots
+    of older versions do not name them, or without their offsets.
     """
 
     commit_log_offset: int
@@ -40,7 +42,7 @@ class Snapshot:
     last_record_crc: int
     last_store_time_millis: int
     queue_offsets: dict[QueueKey, int]
-    batch_topics: frozenset[str] = frozenset()
+    batch_topics: Mapping[str, int] = field(default_factory=dict)
     is_whole: bool = True
 
 
@@ -56,14 +58,14 @@ def write_snapshot(fs: FileSystem, directory: Path, snapshot: Snapshot) -> None:
         "last_record_crc": snapshot.last_record_crc,
         "last_store_time_millis": snapshot.last_store_time_millis,
         "queue_offsets": topics,
-        "batch_topics": sorted(snapshot.batch_topics),
+        "batch_topics": dict(snapshot.batch_topics),
         "is_whole": snapshot.is_whole,
     }
     write_json_state(fs, directory / SNAPSHOT_NAME, state)
 
 
 def read_snapshot(fs: FileSystem, directory: Path, files: MappedFileQueue) -> Snapshot | None:
-    """The snapshot, if there is one and the log still agrees with it."""
+    """The snapshot, if there is one and the log still agrees with it; without topics whose last inner batch was removed."""
     state = read_json_state(fs, directory / SNAPSHOT_NAME)
     if state is None:
         return None
@@ -80,7 +82,7 @@ def read_snapshot(fs: FileSystem, directory: Path, files: MappedFileQueue) -> Sn
                 for topic, queues in state["queue_offsets"].items()
                 for queue_id, next_offset in queues.items()
             },
-            frozenset(map(str, state.get("batch_topics", ()))),
+            _batch_topics(state, files.first_offset),
             bool(state.get("is_whole", True)),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
@@ -92,6 +94,13 @@ def read_snapshot(fs: FileSystem, directory: Path, files: MappedFileQueue) -> Sn
     if not ends_there or not files.first_offset <= offset < snapshot.commit_log_offset <= files.last_offset:
         return None
     return snapshot if zlib.crc32(files.read(offset, size_bytes)) == snapshot.last_record_crc else None
+
+
+def _batch_topics(state: Mapping[str, Any], first_offset: int) -> dict[str, int]:
+    topics = state.get("batch_topics", {})
+    if isinstance(topics, list):  # of an older version: the batches lie anywhere before the end
+        topics = dict.fromkeys(topics, int(state["commit_log_offset"]) - 1)
+    return {str(topic): int(at) for topic, at in topics.items() if int(at) >= first_offset}
 
 
 class DurableMark:

@@ -39,7 +39,6 @@ class SafePointWriter:
         written_times: ends of appends that are not flushed, each with its store time in milliseconds; AppendPath adds them.
         flushed_store_time_millis: of the newest flushed record.
         snapshot_offset: offset of the last snapshot (bytes); -1 when this process has not written one.
-        batch_topics: topics that have an inner batch in the log; replaced as a whole.
     """
 
     def __init__(
@@ -62,7 +61,6 @@ class SafePointWriter:
         self.written_times: deque[tuple[int, int]] = deque()
         self.flushed_store_time_millis = 0
         self.snapshot_offset = -1
-        self.batch_topics: frozenset[str] = frozenset()
 
     def begin(self, found: RecoveredLog, appender: Appender, commits: GroupCommit, confirm: ConfirmOffset) -> None:
         """Begins after a recovery.
@@ -127,7 +125,7 @@ class SafePointWriter:
         """Writes a snapshot of the log as it is now, once that is flushed, and the checkpoint."""
         assert self._appender is not None
         assert self._commits is not None
-        end_offset, last_record, queue_offsets = self._appender.snapshot()
+        end_offset, last_record, queue_offsets, batch_topics = self._appender.snapshot()
         if end_offset != self.snapshot_offset and last_record is not None:
             last_store_time_millis = self._appender.greatest_store_time_millis
             last_frame = self._files.read(*last_record)
@@ -142,7 +140,7 @@ class SafePointWriter:
                 zlib.crc32(last_frame),
                 last_store_time_millis,
                 queue_offsets,
-                self.batch_topics,
+                batch_topics,
             )
             write_snapshot(self._fs, self._directory, snapshot)
             self.snapshot_offset = end_offset

@@ -11,20 +11,21 @@ from store.compiled.compiling import Bytes, Number, compiled
 from store.compiled.crc32_kernel import crc32
 from store.format.frame_kernel import bits_of, is_same, load_i32, load_i64, locate, store_time_at
 from store.format.guard_kernel import GUARD_SIZE, MARKER_SIZE, is_guard_right, marker_matches
-from store.format.sys_flag import TRANSACTION_MASK, TransactionType
+from store.format.sys_flag import INNER_BATCH, TRANSACTION_MASK, TransactionType
 
 Int32s = npt.NDArray[np.int32]
 Int64Rows = npt.NDArray[np.int64]
 
 QUEUE_COUNT_MAX = 4096
 SLOT_COUNT = 4 * QUEUE_COUNT_MAX  # a power of two
-# Rows of the table of queues that the kernel fills: where the topic lies in `data`, its queue, the last queue offset, and the
-# bits that any sysFlag of the queue has.
-TOPIC_AT, TOPIC_SIZE, QUEUE_ID, QUEUE_OFFSET, SYS_FLAGS, ROW_COUNT = range(6)
+# Rows of the table of queues that the kernel fills: where the topic lies in `data`, its queue, the last queue offset, and
+# where in `data` the last record of the queue lies that is an inner batch (-1: none is).
+TOPIC_AT, TOPIC_SIZE, QUEUE_ID, QUEUE_OFFSET, BATCH_AT, ROW_COUNT = range(6)
 
 _NAME_SIZE = MARKER_SIZE - 1
 _TRANSACTION_MASK = int(TRANSACTION_MASK)
 _PREPARED = int(TransactionType.PREPARED)
+_INNER_BATCH = int(INNER_BATCH)
 _INT64_MIN = -(1 << 63)
 _ROLLBACK = int(TransactionType.ROLLBACK)
 
@@ -71,7 +72,7 @@ def _queue_number(
     queues[TOPIC_AT, count] = topic_at
     queues[TOPIC_SIZE, count] = topic_size
     queues[QUEUE_ID, count] = queue_id
-    queues[SYS_FLAGS, count] = 0
+    queues[BATCH_AT, count] = -1
     return count
 
 
@@ -132,14 +133,16 @@ def check_run(
             if has_zero or not _is_plainly_whole(data, properties_at, frame_end):
                 break
             guarded = False
-        transaction = load_i32(data, at + 36) & _TRANSACTION_MASK
+        sys_flag = load_i32(data, at + 36)
+        transaction = sys_flag & _TRANSACTION_MASK
         if transaction not in (_PREPARED, _ROLLBACK):
             number = _queue_number(data, topic_at, topic_size, load_i32(data, at + 12), queues, queue_count, slots)
             if number < 0:
                 break
             queue_count = max(queue_count, number + 1)
             queues[QUEUE_OFFSET, number] = load_i64(data, at + 20)
-            queues[SYS_FLAGS, number] |= load_i32(data, at + 36)
+            if sys_flag & _INNER_BATCH:
+                queues[BATCH_AT, number] = at
         store_time_millis = max(store_time_millis, load_i64(data, store_time_at(data, at)))
         is_guarded = guarded
         last_at = at

@@ -4,7 +4,8 @@ The kernel takes 0.4 us for a record, the plain check 13 us. What the kernel doe
 outcome of a walk is the same with the kernel, without it, and when it is loaded in between.
 """
 
-from collections.abc import Mapping, MutableMapping, MutableSet
+from collections.abc import Mapping, MutableMapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,6 @@ from store.compiled import loading
 from store.derive.queue_units import NO_UNIT_BIT, is_batch
 from store.format.record import Record
 from store.format.record_header import Buffer
-from store.format.sys_flag import INNER_BATCH
 from store.walk.checks import FullCheck
 
 KERNEL = "store.walk.log_walk_kernel"
@@ -35,7 +35,7 @@ class RecordRun(NamedTuple):
         commit_log_offset: of the first one.
         queue_offsets: the queue offset of the last record of each queue (topic, queue id), without prepared and rolled-back
             messages, which stand in no queue.
-        batch_topics: the topics of these queues that have a record which is an inner batch.
+        batch_topics: the topics that have a record which is an inner batch, each with the commit-log offset of the last one.
     """
 
     piece: Buffer
@@ -43,7 +43,7 @@ class RecordRun(NamedTuple):
     next_at: int
     commit_log_offset: int
     queue_offsets: Mapping[tuple[str, int], int]
-    batch_topics: frozenset[str] = frozenset()
+    batch_topics: Mapping[str, int] = MappingProxyType({})
 
 
 def note_next_offsets(taken: Record | RecordRun, next_offsets: MutableMapping[tuple[str, int], int]) -> None:
@@ -55,12 +55,12 @@ def note_next_offsets(taken: Record | RecordRun, next_offsets: MutableMapping[tu
         next_offsets[taken.topic, taken.queue_id] = taken.queue_offset + 1
 
 
-def note_batch_topics(taken: Record | RecordRun, topics: MutableSet[str]) -> None:
-    """Note the topics that have an inner batch, which only topics in batch queues can have."""
+def note_batch_topics(taken: Record | RecordRun, topics: MutableMapping[str, int]) -> None:
+    """Note the topics that have an inner batch, which only topics in batch queues can have, and where the last one lies."""
     if isinstance(taken, RecordRun):
-        topics |= taken.batch_topics
+        topics.update(taken.batch_topics)
     elif is_batch(taken.sys_flag):
-        topics.add(taken.topic)
+        topics[taken.topic] = taken.commit_log_offset
 
 
 class RunCheck:
@@ -114,13 +114,13 @@ class RunCheck:
         last_record = (offset + last_at - at, next_at - last_at)
         self._full.count(record_count, last_record, store_time_millis, is_guarded=bool(is_guarded))
         queue_offsets: dict[tuple[str, int], int] = {}
-        batch_topics: set[str] = set()
-        for topic_at, topic_size, queue_id, queue_offset, sys_flags in self._queues[:, :queue_count].T.tolist():
+        batch_topics: dict[str, int] = {}
+        for topic_at, topic_size, queue_id, queue_offset, batch_at in self._queues[:, :queue_count].T.tolist():
             topic = str(piece[topic_at : topic_at + topic_size], "ascii")
             queue_offsets[topic, queue_id] = queue_offset
-            if sys_flags & INNER_BATCH:
-                batch_topics.add(topic)
-        return RecordRun(piece, at, next_at, offset, queue_offsets, frozenset(batch_topics))
+            if batch_at >= 0:
+                batch_topics[topic] = max(batch_topics.get(topic, -1), offset + batch_at - at)
+        return RecordRun(piece, at, next_at, offset, queue_offsets, batch_topics)
 
     def _has_stopped(self, piece: Buffer, at: int) -> bool:
         return self._stopped is not None and self._stopped[0] is piece and self._stopped[1] == at

@@ -1,6 +1,7 @@
 """What a store uses that Reput does not know: named by the status, and neither written nor expired."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,6 +73,58 @@ def test_a_batch_that_a_copied_log_brings_closes_its_topic_at_once_and_after_a_s
         assert list(log.topics.closed) == ["bcq"]
     with open_log(tmp_path / "to") as log:
         assert list(log.topics.closed) == ["bcq"]
+
+
+@pytest.mark.parametrize("version", ["this", "without offsets"])
+def test_a_batch_topic_stayed_closed_for_ever_after_its_last_batch_expired(tmp_path: Path, version: str) -> None:
+    def append_file() -> None:
+        for _ in range(6):
+            append(log, new_message(topic="orders", body=bytes(3_000)))
+
+    (tmp_path / "broker").mkdir()
+    root, derived = lost(tmp_path / "broker"), tmp_path / "derived"
+    first, snapshot = root / "commitlog" / f"{0:020}", root / "reput/commitlog/snapshot.json"
+    with open_log(root) as log:
+        append_file()
+    with open_log(root, follow=True, derived=derived) as log:
+        assert [each.evidence for each in log.root.features] == [("bcq",)]
+    state = json.loads(snapshot.read_text())
+    if version == "without offsets":
+        snapshot.write_text(json.dumps(state | {"batch_topics": ["bcq"]}))
+        with open_log(root) as log:
+            assert list(log.topics.closed) == ["bcq"], "its batch may lie anywhere"
+            append_file()
+        first.with_name(f"{16384:020}").unlink()
+    first.unlink()
+    with open_log(root, follow=True, derived=derived) as log:
+        assert not log.root.features
+    with open_log(root) as log:
+        assert not log.root.features
+        append(log, new_message(topic="bcq"))
+
+
+def test_a_snapshot_closed_a_topic_whose_only_batch_was_cut_off_behind_it(tmp_path: Path) -> None:
+    """A follower that takes an unconfirmed tail while the snapshot waits for the disk, and cuts that tail later."""
+    with open_log(tmp_path / "to") as log:
+        append(log, new_message(topic="orders"))
+        end = log.opened.appender.snapshot()[0]
+        copy, wait_flushed = log.begin_copy(), log._commits.wait_flushed
+        flags = INNER_BATCH | NEED_UNWRAP
+        (frame,) = frames_of([message("bcq", "INNER_NUM\x013\x02INNER_BASE\x010\x02", sys_flag=flags)], base=end)
+
+        def wait_while_a_batch_comes(offset: int) -> None:
+            copy.receive(end, frame)
+            copy.settle_records()
+            wait_flushed(offset)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(log._commits, "wait_flushed", wait_while_a_batch_comes)
+            log._safe_points.write()
+        log.plan_cut(end)
+        shutil.copytree(tmp_path / "to", tmp_path / "killed")
+    with open_log(tmp_path / "killed") as log:
+        assert not log.topics.closed
+        append(log, new_message(topic="bcq"))
 
 
 def test_the_topics_of_a_log_that_is_only_followed_are_known_too(tmp_path: Path) -> None:

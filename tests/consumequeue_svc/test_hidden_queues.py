@@ -24,11 +24,13 @@ LIGHT = "%LMQ%first%r%a"
 CHECKPOINT = Path("reput/consumequeue/checkpoint.json")
 
 
-def open_builder(root: Path, log_end: int, **hidden: str) -> tuple[ConsumeQueueBuilder, ConsumeQueueTable]:
+def open_builder(
+    root: Path, log_end: int, log_first: int = 0, **hidden: str
+) -> tuple[ConsumeQueueBuilder, ConsumeQueueTable]:
     table = ConsumeQueueTable(root, RealFileSystem(), FILE_SIZE, hidden=hidden)
     table.load()
     builder = ConsumeQueueBuilder(table, root / "reput/consumequeue/checkpoint.json")
-    builder.recover(is_clean_store=True, log_first_offset=0, log_end_offset=log_end)
+    builder.recover(is_clean_store=True, log_first_offset=log_first, log_end_offset=log_end)
     return builder, table
 
 
@@ -65,6 +67,56 @@ def test_a_topic_with_a_batch_stays_hidden_after_a_restart_that_reads_no_batch_a
     builder.stop()
     _, table = open_builder(tmp_path, 400)
     assert list(table.hidden) == ["bcq"]
+
+
+def test_a_batch_topic_stayed_hidden_for_ever_after_its_last_batch_expired(tmp_path: Path) -> None:
+    """A topic of that name in plain queues can be made then."""
+    builder, _ = open_builder(tmp_path, 400)
+    feed(builder, batch_log(), log_end_offset=400)
+    builder.stop()
+    assert list(open_builder(tmp_path, 400, 200)[1].hidden) == ["bcq"], "the batch at 200 is still there"
+    builder, table = open_builder(tmp_path, 400, 201)
+    assert dict(table.hidden) == {}
+    assert builder.progress.next_offset == 400
+    feed(builder, [make_request(4, topic="bcq", queue_offset=5)], log_end_offset=500)
+    assert table.queue("bcq", 0).units.end == 6
+    builder.stop()
+    assert not open_builder(tmp_path, 500, 201)[1].hidden
+
+
+def plain_log() -> list:
+    """Another log, in which the topic has ordinary messages."""
+    return [make_request(number, topic=("bcq", "plain")[number % 2], queue_offset=number // 2) for number in range(4)]
+
+
+@pytest.mark.parametrize("how", ["queues are others", "log is cut", "log is another one"])
+def test_hidden_topics_of_a_log_that_is_no_more_hid_those_of_the_new_one(tmp_path: Path, how: str) -> None:
+    builder, table = open_builder(tmp_path, 400)
+    feed(builder, batch_log(), log_end_offset=400)
+    if how == "log is another one":
+        builder.rebuild()
+    else:
+        builder.stop()
+        if how == "queues are others":
+            (tmp_path / "consumequeue/plain/0" / ("0" * 20)).unlink()
+        builder, table = open_builder(tmp_path, 400 if how == "queues are others" else 100)
+    assert builder.is_replay or builder.progress.next_offset < 0
+    feed(builder, plain_log(), log_end_offset=400)
+    assert dict(table.hidden) == {}
+    assert table.batches.state() == {}
+    assert table.queue("bcq", 0).units.end == 2
+    builder.stop()
+
+
+def test_plain_queues_of_a_topic_are_back_when_another_log_has_no_batch_of_it(tmp_path: Path) -> None:
+    path = foreign_queue(tmp_path, "bcq")
+    builder, table = open_builder(tmp_path, 400)
+    feed(builder, batch_log(), log_end_offset=400)
+    assert path.exists()
+    builder.rebuild()
+    feed(builder, plain_log(), log_end_offset=400)
+    builder.stop()
+    assert table.queue("bcq", 0).units.end == 2
 
 
 def test_single_messages_of_a_batch_topic_make_no_queue_either(tmp_path: Path) -> None:

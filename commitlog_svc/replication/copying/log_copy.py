@@ -157,9 +157,9 @@ class LogCopy:
     def _take(self, walk: "_Walk") -> None:
         if walk.end_offset > self.settled_offset:
             self._appender.take_copied(
-                walk.end_offset, walk.last_record, walk.last_store_time_millis, walk.queue_offsets
+                walk.end_offset, walk.last_record, walk.last_store_time_millis, walk.queue_offsets, walk.batch_topics
             )
-            self._on_settled(walk.end_offset, walk.last_store_time_millis, walk.queue_offsets, walk.batch_topics)
+            self._on_settled(walk.end_offset, walk.last_store_time_millis, walk.queue_offsets, walk.batch_topics.keys())
 
     def _damage(self, end_offset: int, walk: "_Walk") -> StoreCorruptedError:
         offset = self.settled_offset
@@ -220,7 +220,7 @@ class _Walk:
         last_record: offset and size of the last one; None without one.
         last_store_time_millis: the greatest store time; 0 without a record.
         queue_offsets: the next offset of each queue of these records.
-        batch_topics: the topics of inner batches among them.
+        batch_topics: the topics of inner batches among them, each with the commit-log offset of the last one.
         may_go_on: whether the bytes behind the last one can be the first ones of another record.
         damage: what is wrong there, if they cannot.
     """
@@ -229,7 +229,7 @@ class _Walk:
         full = FullCheck(None)  # these bytes were sent: they are not torn by a power cut of this machine
         cursor = RecordCursor(files, begin_offset, RunCheck(full), end_offset=limit_offset, read=PieceBuffer().read)
         self.queue_offsets: dict[QueueKey, int] = {}
-        self.batch_topics: set[str] = set()
+        self.batch_topics: dict[str, int] = {}
         for taken in cursor:
             note_next_offsets(taken, self.queue_offsets)
             note_batch_topics(taken, self.batch_topics)

@@ -39,7 +39,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
         for number in range(40):
             append(log, *(new_message(b"%d" % number * 300, topic) for topic in ("orders", "other")))
             append_internal(log, internal_record(b"a" * 700), internal_record(b"b", "rmq_sys_state"))
-        end_offset, _, queue_offsets = log.opened.appender.snapshot()
+        end_offset, _, queue_offsets, _ = log.opened.appender.snapshot()
         data = b"".join(part for _, part in files_of(log).iterate(0, end_offset, 1 << 20))
     assert end_offset > 4 * FILE_BYTES
     return Source(data, end_offset, queue_offsets)
