@@ -4,6 +4,7 @@ import services.light_imports  # noqa: F401  # first of all
 
 # isort: split
 
+import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -54,11 +55,13 @@ class IndexPart(FollowedFiles[IndexFileSet]):
         servicer: IndexServicer,
         progress: FollowerProgress,
         client: CommitLogClient,
+        stopping: threading.Event,
     ) -> None:
         super().__init__(FOLLOWER, fs, settings.derived_root, servicer)
         self._settings = settings
         self._progress = progress
         self._client = client
+        self._stopping = stopping
 
     def strangers(self) -> Iterable[tuple[Path, str]]:
         """See FollowedFiles."""
@@ -123,7 +126,7 @@ class IndexPart(FollowedFiles[IndexFileSet]):
             lambda: time.time_ns() // 1_000_000,
             summaries=summaries,
             checksums=self.checksums() if changes else None,
-            keeper=Keeper(self.aside(), log_of(self._client)) if changes else None,
+            keeper=Keeper(self.aside(), log_of(self._client, self._stopping)) if changes else None,
         )
 
     def _layout(self) -> IndexLayout:
@@ -190,7 +193,7 @@ def serve(server: ServiceServer, settings: IndexSettings, origins: Origins) -> N
     client = CommitLogClient(settings.commitlog_target, tls=server.tls)
     progress = FollowerProgress()
     servicer = IndexServicer(progress, settings.worker_count // 2, times_rise=not settings.writes_no_records)
-    part = IndexPart(file_system_of(settings), settings, servicer, progress, client)
+    part = IndexPart(file_system_of(settings), settings, servicer, progress, client, server.stopping)
     servicer.aside_words = part.aside_words
     part.show_aside(server.meters)
     server.add("reput.index.v1.IndexService", pb_grpc.add_IndexServiceServicer_to_server, servicer)

@@ -1,11 +1,13 @@
 """CheckedFile: a derived file as a FileChecker sees it (`file_check.py`), and the log from which it can be made again."""
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from services.calling.commitlog import CommitLogClient
+from services.following.follower_process import LifeOverError
 from store.derive.read_log import LogBatch, ReadLog
 from store.files.checksums import Extent
 from store.files.file_system import FileStamp
@@ -16,18 +18,25 @@ GoesOn = Callable[[], bool]
 Repair = Callable[[], bool]
 
 
-def log_of(client: CommitLogClient) -> ReadLog:
-    """The log of a commitlog service."""
+def log_of(client: CommitLogClient, stopping: threading.Event | None = None) -> ReadLog:
+    """The log of a commitlog service; for a life's own thread LifeOverError behind a batch once `stopping` is set."""
 
     @contextmanager
     def read(offset: int) -> Iterator[Iterator[LogBatch]]:
         stream = client.reput(offset)
         try:
-            yield iter(stream)
+            yield iter(stream) if stopping is None else _until(stopping, stream)
         finally:
             stream.cancel()
 
     return read
+
+
+def _until(stopping: threading.Event, batches: Iterable[LogBatch]) -> Iterator[LogBatch]:
+    for batch in batches:
+        if stopping.is_set():
+            raise LifeOverError
+        yield batch
 
 
 class CheckedFile(ABC):

@@ -3,6 +3,7 @@
 What Reput wrote, and what the log gives again, is removed; entries of tags stay in place as long as their file may stay.
 """
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +19,9 @@ from index_svc.index_file_set import IndexFileSet
 from index_svc.servicer import IndexServicer
 from index_svc.settings import IndexSettings
 from index_svc.unexplained import PAGE_BYTES, Keeper
-from services.following.follower_process import LogRange
+from services.calling.commitlog import CommitLogClient
+from services.following.checked_file import log_of
+from services.following.follower_process import LifeOverError, LogRange
 from services.following.follower_progress import FollowerProgress
 from store.derive.dispatch import DispatchRequest
 from store.derive.dispatch_columns import DispatchColumns
@@ -82,6 +85,30 @@ def log_of_requests(requests: Sequence[DispatchRequest]) -> ReadLog:
     return open_log
 
 
+class LogClient(CommitLogClient):
+    """Streams the log of REQUESTS."""
+
+    def __init__(self) -> None:
+        pass
+
+    def reput(self, offset: int, *_: object) -> Any:
+        """See CommitLogClient."""
+        return LogStream(REQUESTS[[each.commit_log_offset for each in REQUESTS].index(offset) :])
+
+
+class LogStream:
+    """A stream of batches of one record."""
+
+    def __init__(self, requests: Sequence[DispatchRequest]) -> None:
+        self._requests = requests
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (Batch(DispatchColumns.of([each]), each.next_offset) for each in self._requests)
+
+    def cancel(self) -> None:
+        """Nothing is under way."""
+
+
 def open_builder(
     root: Path,
     requests: Sequence[DispatchRequest] = REQUESTS,
@@ -90,10 +117,11 @@ def open_builder(
     layout: IndexLayout = LAYOUT,
     log_first: int = 0,
     begins: bool = True,
+    read_log: ReadLog | None = None,
 ) -> IndexBuilder:
     """A recovered builder over a log of these records, which begins unless it is killed before."""
     fs = RealFileSystem()
-    keeper = Keeper(Aside(fs, root, builder_folder(root, "index")), log_of_requests(requests))
+    keeper = Keeper(Aside(fs, root, builder_folder(root, "index")), read_log or log_of_requests(requests))
     files = IndexFileSet(root, fs, layout, lambda: 1_800_000_000_000, keeper=keeper)
     builder = IndexBuilder(files, root / "reput/index/checkpoint.json")
     builder.recover(
@@ -160,6 +188,19 @@ def test_the_newest_file_of_a_killed_broker_is_kept_aside_with_its_entries_of_ta
     assert all(path.exists() for path in paths[:-1])
 
 
+def test_a_stop_waited_until_a_brokers_file_was_compared_with_the_whole_log(tmp_path: Path) -> None:
+    """What was begun is taken up again by the next start."""
+    paths = write_as_rocketmq_5_5(tmp_path, REQUESTS)
+    before = {path.name: path.read_bytes() for path in paths}
+    stopping = threading.Event()
+    stopping.set()
+    with pytest.raises(LifeOverError):
+        open_builder(tmp_path, is_clean=False, read_log=log_of(LogClient(), stopping))
+    assert {path.name: path.read_bytes() for path in paths} == before
+    follow(open_builder(tmp_path, is_clean=False))
+    assert kept(tmp_path) == {f"index/{paths[-1].name}": before[paths[-1].name]}
+
+
 @pytest.mark.parametrize("other", [IndexLayout(40, 101), IndexLayout(50, 31)], ids=["slots", "entries"])
 def test_a_file_of_another_size_is_kept_aside(tmp_path: Path, other: IndexLayout) -> None:
     (path, *_) = write_as_rocketmq_5_5(tmp_path, REQUESTS[:9], other)
@@ -200,7 +241,9 @@ def test_a_store_that_its_broker_stopped_cleanly_is_clean_although_the_commit_lo
     create_abort_marker(RealFileSystem(), tmp_path)  # as the commit log of `reput serve` does, which starts first
     progress, no_client = FollowerProgress(), None
     client: Any = no_client
-    part = IndexPart(RealFileSystem(), IndexSettings(store=tmp_path), IndexServicer(progress), progress, client)
+    part = IndexPart(
+        RealFileSystem(), IndexSettings(store=tmp_path), IndexServicer(progress), progress, client, threading.Event()
+    )
     assert part.is_clean_store(LogRange(0, 100, stopped_cleanly=True))
     assert not part.is_clean_store(LogRange(0, 100))
 

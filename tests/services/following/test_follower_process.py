@@ -151,7 +151,7 @@ class Running:
         else:
             self.servicer = IndexServicer(progress)
             settings = IndexSettings(store=root, hash_slot_count=50, entry_count_max=31)
-            self.part = IndexPart(fs, settings, self.servicer, progress, log)
+            self.part = IndexPart(fs, settings, self.servicer, progress, log, self.stopping)
         self.process = FollowerProcess(
             kind,
             root,
