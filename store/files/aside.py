@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from store.errors import DiskFullError
+from store.errors import DiskFullError, StoreError
 from store.files.file_system import FileSystem
 
 COPY_BYTES = 4 << 20
@@ -201,9 +201,15 @@ def kept_bytes(fs: FileSystem, path: Path) -> int:
 
 
 def aside_words(fs: FileSystem, root: Path, component: str) -> str:
-    """What the status of a component says about what was moved aside; empty when nothing is kept."""
+    """What the status of a component says about what was moved aside; empty when nothing is kept.
+
+    The folder may be on a disk that fails now: the status says so and is no error, because it is asked for just then.
+    """
     base = builder_folder(root, component)
-    count = kept_count(fs, base)
+    try:
+        count = kept_count(fs, base)
+    except (OSError, StoreError) as error:
+        return f"{base.relative_to(root)}/ cannot be read: {error}"
     return (
         f"{base.relative_to(root)}/ keeps what the log did not explain, of {count} starts: look at it, "
         "then remove it (docs/fsck.md)"

@@ -1,12 +1,15 @@
 """What is kept aside is kept once, and whole; a disk without room costs neither numbers nor halves of files."""
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from services.observing.aside_meter import show_moved_aside
+from services.observing.meters import Meters
 from store.errors import DiskFullError
-from store.files.aside import FOLDER_COUNT_MAX, Aside, builder_folder
-from store.files.file_system import RealFileSystem
+from store.files.aside import FOLDER_COUNT_MAX, Aside, aside_words, builder_folder
+from store.files.file_system import PathLike, RealFileSystem
 
 
 class NarrowFileSystem(RealFileSystem):
@@ -98,3 +101,19 @@ def test_a_limit_of_room_leaves_place_for_a_file_that_is_larger_than_it(tmp_path
     path.write_bytes(b"x" * 65536)
     Aside(RealFileSystem(), tmp_path, builder_folder(tmp_path, "index"), bytes_max=4096).move(path)
     assert not path.exists()
+
+
+class SickDisk(RealFileSystem):
+    """A disk that cannot list a folder now."""
+
+    def listdir(self, path: PathLike) -> list[str]:
+        """See FileSystem."""
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+
+def test_a_folder_that_cannot_be_listed_ended_the_status_and_the_metrics_page(tmp_path: Path) -> None:
+    assert "reput/aside/index/ cannot be read" in aside_words(SickDisk(), tmp_path, "index")
+    meters = Meters()
+    show_moved_aside(meters, SickDisk(), tmp_path, "index")
+    (gauge,) = meters.gauges
+    assert gauge.read() == {}
