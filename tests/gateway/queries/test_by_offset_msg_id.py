@@ -7,6 +7,7 @@ import pytest
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.shards import Shards
+from gateway.ports.store_facts import StoreFacts
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
 from store.errors import (
     BrokerNotFoundError,
@@ -16,10 +17,12 @@ from store.errors import (
     RecordNotFoundError,
     ServiceUnavailableError,
     TopicNotFoundError,
+    UnsupportedStoreError,
 )
 from store.format.host import Host
 from store.format.message_id import encode_offset_msg_id
 from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.shards.archived.archived_shard import ShortenedShard
 
 
 @pytest.fixture
@@ -150,3 +153,21 @@ def test_one_shard_that_hangs_took_all_the_time_of_a_query_by_id(records, fan_ou
     else:
         assert query_by_offset_msg_id(shards, offset_msg_id, "", "", deadline).record.message is records[7]
     assert deadline.remaining_seconds() == 2.0
+
+
+@pytest.mark.parametrize("topic", ["", "Orders"])
+def test_an_expired_id_of_a_store_that_may_hold_it_elsewhere_names_the_feature(records, fan_out, deadline, topic):
+    class Facts:
+        def facts(self, deadline):
+            return StoreFacts({"": UnsupportedStoreError("it is elsewhere", feature="f")}, {})
+
+    kept = records[50:]
+    memory = ShortenedShard(kept, {})
+    memory.first_offset = kept[0].commit_log_offset
+    shards = Shards([replace(memory.shard(), facts=Facts())], fan_out)
+    host = Host("127.0.0.1", 10911)
+    with pytest.raises(UnsupportedStoreError) as caught:
+        query_by_offset_msg_id(shards, encode_offset_msg_id(host, 0), topic, "", deadline)
+    assert caught.value.metadata["feature"] == "f"
+    with pytest.raises(RecordNotFoundError):
+        query_by_offset_msg_id(shards, encode_offset_msg_id(host, memory.first_offset + 1), topic, "", deadline)

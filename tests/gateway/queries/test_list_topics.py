@@ -233,3 +233,15 @@ def test_queues_that_are_not_served_were_listed_with_wrong_ends_and_complete(rec
     assert [str(each.error) for each in alone.outcomes] == [str(outcome.error)]
     narrow = list_topics(shards, PageTokens("s"), 0, "", deadline, TopicChoice(name_contains="plain"))
     assert narrow.completeness is Completeness.COMPLETE
+
+
+def test_a_topic_whose_shard_serves_no_queues_and_gives_no_ranges_says_why(records, deadline, fan_out) -> None:
+    class Refusing(MemoryShard):
+        def list_queues(self, topic, deadline):
+            if topic == "batch":
+                raise UnsupportedStoreError("batch is in batch queues")
+            return super().list_queues(topic, deadline)
+
+    shards = Shards([Refusing(records, topics={"batch": 4}).shard()], fan_out)
+    with pytest.raises(UnsupportedStoreError, match="batch queues"):
+        list_topics(shards, PageTokens("s"), 0, "", deadline, TopicChoice(topic="batch"))

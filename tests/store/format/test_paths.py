@@ -25,6 +25,11 @@ def test_a_number_that_no_offset_can_be_names_no_file(name: str) -> None:
     assert paths.parse_log_file_name(name) is None
 
 
+def test_batch_queues_lie_beside_the_plain_ones() -> None:
+    assert paths.batch_queue_dir("/store") == "/store/batchconsumequeue"
+    assert paths.consume_queue_dir("/store") == "/store/consumequeue"
+
+
 @pytest.mark.parametrize("topic", ["t" * 255, "订" * 85])
 def test_a_topic_of_255_bytes_names_a_folder(topic: str) -> None:
     assert paths.queue_dir("/store", topic, (1 << 31) - 1) == f"/store/consumequeue/{topic}/2147483647"

@@ -23,6 +23,7 @@ def test_the_units_that_a_broker_wrote_are_read_field_by_field() -> None:
         (1032, 368, 0, stored, 5, 7, -1, 0),
     ]
     assert all(unit.is_whole for unit in units)
+    assert [unit.next_offset for unit in units] == [240, 928, 1400]
     assert not decode_batch_unit(bytes(BATCH_UNIT_SIZE_BYTES)).is_whole
 
 
