@@ -171,3 +171,6 @@ def test_an_expired_id_of_a_store_that_may_hold_it_elsewhere_names_the_feature(r
     assert caught.value.metadata["feature"] == "f"
     with pytest.raises(RecordNotFoundError):
         query_by_offset_msg_id(shards, encode_offset_msg_id(host, memory.first_offset + 1), topic, "", deadline)
+    without = Shards([memory.shard()], fan_out)  # what is elsewhere is not asked for there
+    with pytest.raises(RecordNotFoundError):
+        query_by_offset_msg_id(without, encode_offset_msg_id(host, 0), topic, "", deadline)
