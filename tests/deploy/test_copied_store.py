@@ -58,7 +58,15 @@ def test_a_broker_s_store_is_found_in_with_the_command_and_the_settings_of_the_m
         wait_until(lambda: _is_ready(port), "the readiness probe", START_SECONDS_MAX)
         sent = next(row for row in read_rows("broker.sends.jsonl") if row["keys"])
         here = ("--address", environ["REPUT_GATEWAY_ADDRESS"])
-        found = run_command("queryMsgById", "-i", sent["offset_msg_id"], "-o", "json", *here)
+        # The gateway is ready as soon as it can answer, which may be before the services of the pod's shard can.
+        answers: list[subprocess.CompletedProcess[str]] = []
+
+        def is_answered() -> bool:
+            answers.append(run_command("queryMsgById", "-i", sent["offset_msg_id"], "-o", "json", *here))
+            return "SERVICE_UNAVAILABLE" not in answers[-1].stderr
+
+        wait_until(is_answered, "an answer of the shard", START_SECONDS_MAX)
+        found = answers[-1]
         assert found.returncode == 0, found.stderr
         assert json.loads(found.stdout)["messages"][0]["topic"] == sent["topic"]
         by_key = ("queryMsgByKey", "-t", sent["topic"], "-k", sent["keys"].split()[0], "-o", "json", *here)
