@@ -1,6 +1,7 @@
 """A stack in this process, kept by a thread of its own: for tests, and for programs with a store of their own."""
 
 import concurrent.futures.thread  # noqa: F401  # before `_stop_all` is registered, which has to run before its own end
+import os
 import pathlib
 import threading
 from collections.abc import Mapping
@@ -18,7 +19,8 @@ class BackgroundStack:
     What it needs of the process it gives back at the end: threads, descriptors, files, locks. It touches no signal, umask or
     trace of the process; importing the services sets GRPC_VERBOSITY and PYDANTIC_DISABLE_PLUGINS in its environment, where the
     program has not (services/light_imports.py). Its logs are lines of `logging` (services/observing/telemetry.py, LibraryLogs).
-    A stack that still runs when the interpreter ends is stopped then; a `with` block stops it at its end.
+    A stack that still runs when the interpreter ends is stopped then; a `with` block stops it at its end. It belongs to the
+    process that opened it: in a child of a fork, `stop` has no effect.
 
     Args:
         store: the store root.
@@ -39,6 +41,7 @@ class BackgroundStack:
         self._host = ThisProcess()
         self.said: list[str] = []
         self.exit_code: int | None = None
+        self._pid = os.getpid()
         self._error: BaseException | None = None
         self._stack = LocalStack(store, environ=environ or {}, host=self._host, say=self.said.append, **choices)
         self._is_started = threading.Event()
@@ -65,6 +68,8 @@ class BackgroundStack:
 
     def stop(self) -> int:
         """Stop the services in order; the exit code. Without effect when they have stopped."""
+        if self._pid != os.getpid():  # a copy of the socket that stops the stack of the parent, and none of its threads
+            return 0
         self._host.ask_to_stop()
         self._thread.join()
         assert self.exit_code is not None, "the thread has set it"

@@ -91,6 +91,22 @@ raise SystemExit(7)
     assert not (tmp_path / "store" / "abort").exists(), "it was stopped cleanly"
 
 
+def test_a_forked_child_stopped_the_stack_of_its_parent_at_its_end(tmp_path: pathlib.Path) -> None:
+    program = f"""
+import multiprocessing, pathlib
+from deploy.background import BackgroundStack
+with BackgroundStack(pathlib.Path({str(tmp_path / "store")!r}), {SMALL!r}, gateway_port=0, console_port=0) as stack:
+    for target in (print, stack.stop):
+        child = multiprocessing.get_context("fork").Process(target=target)
+        child.start()
+        child.join()
+        assert child.exitcode == 0, child.exitcode
+    assert stack.wait(0.5) is None, "it was stopped"
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
 def test_a_stop_that_is_asked_for_before_the_stack_begins_is_heard() -> None:
     host = ThisProcess()
     host.ask_to_stop()
