@@ -8,12 +8,17 @@ checkpoints of a revive topic have been dealt with. So these are in flight:
     in the timer topic, and not in a revive topic yet
 
 Records in the timer topic stay there, so what came out of it is told from the revive topics. Where store times are unproven,
-both are read from their first records. That may be three days of a busy broker, so above KEPT_COUNT_MAX checkpoints and
-acknowledged messages only those count whose own times are within the longest invisible time: older ones of the timer topic are
-over.
+both are read from their first records, and so is a revive topic where the position of its group proves nothing. That may be
+three days of a busy broker. So an acknowledgement ends its message as it is read, and above KEPT_COUNT_MAX only this is kept:
+
+    checkpoints that wait, and what of them is acknowledged        those of a revive topic however old: they are in flight
+    checkpoints that are over, and other acknowledgements          within the longest invisible time
+
+Older checkpoints of the timer topic are over.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -41,7 +46,7 @@ from store.format.properties import REAL_TOPIC
 # Checkpoints in the timer topic that are older than the longest invisible time, and so much more, are over.
 MARGIN_MILLIS = 600_000
 UNIT_PAGE_COUNT = 512
-# Checkpoints that are over and acknowledged messages that are kept, whatever their times: about 200 MB.
+# Messages of checkpoints, checkpoints that are over, and acknowledged messages, whatever their times: about 200 MB.
 KEPT_COUNT_MAX = 500_000
 
 # By queue and position: when the message becomes visible again (ms since 1970), and whether this delivery is no attempt.
@@ -88,7 +93,7 @@ class _Reading:
         self._reader = reader
         self._until_millis_max = now_millis + INVISIBLE_MILLIS_MAX
         self._since_millis = max(since_millis, 0)
-        self._waiting: dict[tuple[PopKey, int], CheckPoint] = {}
+        self._waiting: dict[PopKey, dict[int, CheckPoint]] = {}  # by put count; without what is acknowledged
         self._over: set[tuple[PopKey, int]] = set()
         self._acked: dict[PopKey, set[int]] = {}
         self._kept_count = 0
@@ -112,7 +117,7 @@ class _Reading:
                     self._over.add((point.key, point.put_count))
                     self._count_kept(1)
             elif point is not None:
-                self._waiting[point.key, point.put_count] = point
+                self._await(point)
 
     def read_timer_queue(self, queue_id: int) -> None:
         """Likewise; everything here that came out of the timer is in a revive topic, which was read before."""
@@ -122,7 +127,7 @@ class _Reading:
                 if point is None or self._is_forgotten(point.key):
                     continue
                 if (point.key, point.put_count) not in self._over:
-                    self._waiting[point.key, point.put_count] = point
+                    self._await(point)
 
     def _begin(self, topic: str, queue_id: int) -> int:
         """Where the checkpoints begin that may not be over: by time if that is exact, else at the first one."""
@@ -134,12 +139,11 @@ class _Reading:
     def in_flight(self) -> InFlight:
         """See `read_in_flight`."""
         in_flight: InFlight = {}
-        for point in self._waiting.values():
-            acked = self._acked.get(point.key, set())
+        for point in (point for points in self._waiting.values() for point in points.values()):
             of_queue = in_flight.setdefault(QueueRef(point.consumer_group, point.topic, point.queue_id), {})
             until = min(point.pop_millis + point.invisible_millis, self._until_millis_max)
             for queue_offset in point.queue_offsets:
-                if queue_offset >= 0 and queue_offset not in acked:
+                if queue_offset >= 0:
                     of_queue[queue_offset] = max((until, point.is_suspended), of_queue.get(queue_offset, (0, False)))
         return in_flight
 
@@ -151,10 +155,33 @@ class _Reading:
         if message.tags not in (ACK_TAG, BATCH_ACK_TAG):
             return None
         ack = decode_ack(message.body)
-        if ack is not None and not self._is_forgotten(ack.key):
+        if ack is not None and (ack.key in self._waiting or not self._is_forgotten(ack.key)):
             self._acked.setdefault(ack.key, set()).update(ack.queue_offsets)
+            for point in list(self._waiting.get(ack.key, {}).values()):
+                self._strike(point)
             self._count_kept(len(ack.queue_offsets))
         return None
+
+    def _await(self, point: CheckPoint) -> None:
+        """Note a checkpoint that is not over."""
+        self._waiting.setdefault(point.key, {})[point.put_count] = point
+        self._strike(point)
+        self._count_kept(len(point.queue_offsets))
+
+    def _strike(self, point: CheckPoint) -> None:
+        """Take what is acknowledged from a checkpoint that waits; it is over when nothing is left."""
+        acked, points = self._acked.get(point.key, set()), self._waiting[point.key]
+        left = [queue_offset for queue_offset in point.queue_offsets if queue_offset not in acked]
+        if left:
+            points[point.put_count] = replace(point, queue_offsets=left)
+            return
+        del points[point.put_count]
+        if not points:
+            del self._waiting[point.key]
+        if not self._is_forgotten(point.key):
+            self._over.add((point.key, point.put_count))  # the timer topic may have it, too
+        elif not points:
+            self._acked.pop(point.key, None)
 
     def _is_forgotten(self, key: PopKey) -> bool:
         return self._is_by_time and key[-1] < self._since_millis  # when the messages were handed out
@@ -166,7 +193,9 @@ class _Reading:
         self._is_by_time = True
         _log.warning("consumer.broker_pops_by_time", kept=self._kept_count, since_millis=self._since_millis)
         self._over = {each for each in self._over if not self._is_forgotten(each[0])}
-        self._acked = {key: offsets for key, offsets in self._acked.items() if not self._is_forgotten(key)}
+        self._acked = {
+            key: offsets for key, offsets in self._acked.items() if key in self._waiting or not self._is_forgotten(key)
+        }
 
     def _records(self, topic: str, queue_id: int, queue_offset: int) -> Iterator[StoredMessage]:
         while True:

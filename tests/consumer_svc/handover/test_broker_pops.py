@@ -298,3 +298,42 @@ def test_three_days_of_a_busy_broker_are_not_kept_in_memory(
     assert state is not None
     assert sorted(state.leases) == [39, 41, 42]
     assert max(sizes) <= 11
+
+
+@pytest.mark.parametrize("revived", [None, 999_999])
+def test_old_acknowledged_messages_do_not_come_again_where_the_revive_position_proves_nothing(
+    log: MemoryLog,
+    life: LogLife,
+    courtesy: CourtesyFiles,
+    monkeypatch: pytest.MonkeyPatch,
+    revived: int | None,
+) -> None:
+    """Every checkpoint of the revive topic waits then, and what it waits for must not be forgotten."""
+    monkeypatch.setattr(broker_pops, "KEPT_COUNT_MAX", 10)
+    sizes: list[int] = []
+    take = broker_pops._Reading._take
+
+    def measured(reading: broker_pops._Reading, message: Any) -> Any:
+        sizes.append(len(reading._waiting) + len(reading._over) + sum(map(len, reading._acked.values())))
+        return take(reading, message)
+
+    monkeypatch.setattr(broker_pops._Reading, "_take", measured)
+    for number in range(43):
+        log.send("t", f"m{number}".encode())
+    old = START_MILLIS - 3 * 86_400_000
+    points = [point(number, 1, popped=old + number) for number in range(38)]
+    points += [point(38, 2, popped=old + 38), point(40, 1), point(41, 1), point(42, 1)]
+    for one in points:
+        put(log, "ck", one, timer=True)
+    for one in points[:-1]:  # the newest one still waits for its time
+        put(log, "ck", one, timer=False)
+        if one["so"] != 41:
+            put(log, "ack", ack(one, one["so"]), timer=False)
+    table = '"t@g":{0:43}' + ("" if revived is None else f',"{REVIVE}@{REVIVE_GROUP}":{{0:{revived}}}')
+    put_offsets(log, table)
+    log.is_unproven = True
+    courtesy.take_over(life.life, START_MILLIS)
+    state = life.states.find(REF)
+    assert state is not None
+    assert sorted(state.leases) == [39, 41, 42], "39 was not acknowledged, however old it is"
+    assert max(sizes) <= 12
