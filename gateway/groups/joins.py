@@ -1,7 +1,8 @@
 """The joins that polls wait for: who is next, how many may wait, and what ends them. What a join does is in joining.py.
 
     waiting    in the queue of their client; clients and addresses take turns, so many new groups of one client delay no other
-    joining    in one of THREAD_COUNT threads, one at a time for a group: joins of one group must not meet
+    joining    in one of THREAD_COUNT threads, one at a time for a group: joins of one group must not meet; other groups of
+               the same client pass those that wait for that
     settling   the group has begun elsewhere: they wait SETTLE_SECONDS, all together, and then wait for a thread again
 
 A join whose polls have all ended is skipped. A shard that did not answer in time is not waited for again at once (`Silence`).
@@ -128,7 +129,7 @@ class Joins:
 
     def _next(self) -> _Waiting | None:
         with self._lock:
-            found = self._queue.pop(lambda _, waiting: waiting.one.consumer_group not in self._joining)
+            found = self._queue.pop(lambda _, waiting: waiting.one.consumer_group not in self._joining, may_pass=True)
             if found is None:  # a thread that has a group takes what waits for it
                 self._thread_count -= 1
                 return None

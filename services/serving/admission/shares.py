@@ -130,7 +130,10 @@ def kept_shares(count_max: int) -> Shares:
 
 
 class FairQueue(Generic[Item]):
-    """Waiting items. Addresses take turns, and so do the clients of an address; items of a client keep their order."""
+    """Waiting items. Addresses take turns, and so do the clients of an address; items of a client keep their order.
+
+    Where an owner lets items pass others of their client, those that wait for the same keep theirs.
+    """
 
     __slots__ = ("_addresses", "count")
 
@@ -182,13 +185,20 @@ class FairQueue(Generic[Item]):
         self.count -= len(dropped)
         return dropped
 
-    def pop(self, may: Callable[[Client, Item], bool]) -> tuple[Client, Item] | None:
-        """The item whose turn it is, among the first ones of their clients that may; None when there is none."""
+    def pop(self, may: Callable[[Client, Item], bool], *, may_pass: bool = False) -> tuple[Client, Item] | None:
+        """The item whose turn it is, among the first ones of their clients that may; None when there is none.
+
+        Args:
+            may: whether an item may be taken.
+            may_pass: a later item of a client is taken where those before it may not.
+        """
         for address, clients in self._addresses.items():
             for client, items in clients.items():
-                if not may(client, items[0]):
+                ready = 0 if may(client, items[0]) else self._passing(may, client, items) if may_pass else None
+                if ready is None:
                     continue
-                item = items.popleft()
+                item = items[ready]
+                del items[ready]
                 self.count -= 1
                 del clients[client]
                 if items:
@@ -198,3 +208,8 @@ class FairQueue(Generic[Item]):
                     self._addresses[address] = clients
                 return client, item
         return None
+
+    @staticmethod
+    def _passing(may: Callable[[Client, Item], bool], client: Client, items: deque[Item]) -> int | None:
+        """Where the first item lies that may."""
+        return next((at for at, item in enumerate(items) if may(client, item)), None)

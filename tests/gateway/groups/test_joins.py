@@ -1,6 +1,7 @@
 """Joins take turns: those of a client, of a silent shard, and of polls that have ended delay no others."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
@@ -192,6 +193,19 @@ def test_joins_of_one_group_do_not_meet(begin, far):
     assert not gate.entered.acquire(blocking=False)
     gate.open()
     assert [told.error() for told in (*tolds, other)] == [None] * 3
+
+
+def test_a_group_that_joins_elsewhere_holds_up_no_other_group_of_its_client(begin, near, far):
+    joins = begin()
+    gate = Gate(far, "make")
+    joins.join(of("slow"), first := Told())
+    assert gate.entered.acquire(timeout=WAIT_SECONDS)
+    joins.join(replace(of("slow"), topic="U"), second := Told())
+    joins.join(replace(of("other"), broker_name="near"), other := Told())
+    assert other.error() is None
+    assert not first.ended.is_set()
+    gate.open()
+    assert [first.error(), second.error()] == [None, None]
 
 
 @pytest.mark.parametrize("begins_at_end", [False, True])

@@ -102,6 +102,21 @@ def test_a_client_that_may_not_is_passed_over_and_keeps_its_turn():
     assert taken_from(queue) == ["first"]
 
 
+def test_an_item_that_may_not_is_passed_over_by_its_client_s_later_ones_where_these_may_pass():
+    queue = FairQueue()
+    for item in ("blocked", "blocked", "a", "blocked", "b"):
+        queue.append(host(1), item)
+    may = {"a", "b"}
+    assert queue.pop(lambda _client, item: item in may) is None
+    assert [queue.pop(lambda _client, item: item in may, may_pass=True) for _ in range(3)] == [
+        (host(1), "a"),
+        (host(1), "b"),
+        None,
+    ]
+    assert taken_from(queue) == ["blocked"] * 3
+    assert queue.count == 0
+
+
 def test_the_newest_item_of_a_client_can_be_taken_back():
     queue = FairQueue()
     for item in ("a", "b"):
