@@ -193,7 +193,10 @@ class Joins:
         with self._lock:
             self._shares.give_back(waiting.client, len(waiting.polls))
         for then, _ in waiting.polls:
-            then(error)
+            try:
+                then(error)
+            except Exception:  # a bug; the other polls are told, and the thread goes on
+                _log.exception("group.poll_not_told", consumer_group=waiting.one.consumer_group)
 
 
 def _ends() -> ServiceUnavailableError:

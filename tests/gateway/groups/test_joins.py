@@ -208,6 +208,24 @@ def test_a_group_that_joins_elsewhere_holds_up_no_other_group_of_its_client(begi
     assert [first.error(), second.error()] == [None, None]
 
 
+def test_a_poll_that_cannot_be_told_ends_no_thread_and_keeps_no_other_poll_waiting(begin, far):
+    def broken(_):
+        raise RuntimeError("its call has ended")
+
+    joins = begin()
+    for number in range(THREAD_COUNT):
+        gate, other = Gate(far, "make"), Told()
+        joins.join(of(f"g{number}"), broken)
+        assert gate.entered.acquire(timeout=WAIT_SECONDS)
+        joins.join(replace(of(f"g{number}"), topic="U"), broken)
+        joins.join(replace(of(f"g{number}"), topic="U"), other)
+        gate.open()
+        assert other.error() is None
+    last = Told()
+    joins.join(of("last"), last)
+    assert last.error() is None
+
+
 @pytest.mark.parametrize("begins_at_end", [False, True])
 def test_a_shard_that_hangs_is_waited_for_once_and_not_for_each_group(begin, near, begins_at_end):
     now, waited = [0.0], []
