@@ -49,6 +49,13 @@ def _no_lock_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OwnerLock.__init__, "__kwdefaults__", {"wait_seconds": 0.05})
 
 
+def ended(server: ServiceServer) -> None:
+    """Ends a service that could not start, as its host does: this process keeps nothing of it."""
+    server.stop()
+    server.serve_until_stopped()
+    server.close()
+
+
 def inodes(directory: Path) -> dict[str, int]:
     return {entry.name: entry.inode() for entry in os.scandir(directory)}
 
@@ -108,6 +115,7 @@ def test_a_service_whose_files_are_held_makes_no_socket(tmp_path: Path, name: st
         assert inodes(sockets) == {}
     finally:
         held.release()
+        ended(server)
 
 
 @pytest.mark.parametrize("name", ["consumequeue", "index", "consumer", "schedule"])
@@ -116,8 +124,10 @@ def test_a_follower_writes_nothing_into_a_directory_that_is_no_store(tmp_path: P
     (tmp_path / "Documents").mkdir()
     settings = settings_class(store=tmp_path)
 
+    server = ServiceServer(name, settings)
     with pytest.raises(UnsupportedStoreError, match="Documents"):
-        serve(ServiceServer(name, settings), settings, Origins())  # type: ignore[arg-type]
+        serve(server, settings, Origins())  # type: ignore[arg-type]
+    ended(server)
 
     assert os.listdir(tmp_path) == ["Documents"]
 
@@ -133,7 +143,7 @@ def test_its_process_ends_and_says_which_file_is_held(tmp_path: Path, name: str)
     if name != "commitlog":
         flags += ["--commitlog-target", f"unix:{tmp_path}/nobody"]
     try:
-        ended = subprocess.run(
+        run = subprocess.run(
             [sys.executable, "-c", IMPATIENT, f"{name}_svc", *flags],
             env=environment,
             capture_output=True,
@@ -144,8 +154,8 @@ def test_its_process_ends_and_says_which_file_is_held(tmp_path: Path, name: str)
     finally:
         held.release()
 
-    assert ended.returncode == 1, ended.stderr
-    assert f"{held.path} is held by another process: stop that process first" in ended.stderr
-    assert "STORE_LOCKED" in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert "server.listening" not in ended.stderr
+    assert run.returncode == 1, run.stderr
+    assert f"{held.path} is held by another process: stop that process first" in run.stderr
+    assert "STORE_LOCKED" in run.stderr
+    assert "Traceback" not in run.stderr
+    assert "server.listening" not in run.stderr
