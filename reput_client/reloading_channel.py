@@ -1,7 +1,8 @@
 """TLS channels that follow their certificate: when the files have changed, new calls use a new channel.
 
 A gRPC channel keeps the certificate that it was made with. So these classes open another channel when there are other bytes
-(each call checks, at most once in LOOK_SECONDS) and close the former one after its last call: no call is cut off.
+(each call checks, at most once in LOOK_SECONDS) and close the former one after its last call: no call is cut off. `close` ends
+the calls of all channels, also of former ones.
 
 The clients use both, and our services the first, with files of their own (services/serving/tls.py).
 """
@@ -17,9 +18,7 @@ import grpc
 import grpc.aio
 
 LOOK_SECONDS = 10.0
-# For asyncio: a former channel is told to take no further calls so much later, when those that had chosen it have begun.
-RETIRE_SECONDS = 1.0
-# What its calls under way have then; a consumer's stream lasts as long as the consumer.
+# For asyncio: how long the calls of a former channel may last; a consumer's stream lasts as long as the consumer.
 RETIRED_SECONDS_MAX = 30 * 86_400.0
 
 
@@ -62,9 +61,13 @@ class _Generation:
         """Close it after its last call."""
         with self._lock:
             self._is_retired = True
-            is_over = self._call_count == 0
-        if is_over:
+        if self.is_over():
             self.channel.close()
+
+    def is_over(self) -> bool:
+        """Whether it is retired and has no calls: it is closed or about to be."""
+        with self._lock:
+            return self._is_retired and self._call_count == 0
 
 
 class ReloadingChannel(grpc.Channel):
@@ -89,6 +92,7 @@ class ReloadingChannel(grpc.Channel):
         self._is_closed = False
         pem = identity.current()
         self._generation = _Generation(make(pem), pem)
+        self._former: list[_Generation] = []  # those that may have calls
         self._look_seconds = clock() + LOOK_SECONDS
 
     def entered(self) -> _Generation:
@@ -109,6 +113,7 @@ class ReloadingChannel(grpc.Channel):
             pem = self._identity.current()
             if pem is not self._generation.pem and not self._is_closed:
                 former, self._generation = self._generation, _Generation(self._make(pem), pem)
+                self._former = [each for each in self._former if not each.is_over()] + [former]
         if former is not None:
             former.retire()
         return self._generation
@@ -138,12 +143,13 @@ class ReloadingChannel(grpc.Channel):
         self._generation.channel.unsubscribe(callback)
 
     def close(self) -> None:
-        """Close; calls under way end."""
+        """Close; calls under way end, also those of former channels."""
         with self._lock:
             self._is_closed = True
-            generation = self._generation
-        generation.retire()
-        generation.channel.close()
+            generations = [*self._former, self._generation]
+        for generation in generations:
+            generation.retire()
+            generation.channel.close()
 
     def __enter__(self) -> "ReloadingChannel":
         return self
@@ -213,6 +219,38 @@ class _StreamAnswer(_Method):
         return call
 
 
+class _AsyncGeneration:
+    """The same for asyncio.
+
+    gRPC's own `close(grace)` cannot wait for the last call: when that wait is cancelled, another `close` does nothing.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, pem: Any) -> None:
+        self.channel = channel
+        self.pem = pem
+        self._call_count = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+
+    def enter(self, call: Any) -> None:
+        """Count a call until it ends."""
+        self._call_count += 1
+        self._is_idle.clear()
+        call.add_done_callback(self._leave)
+
+    def _leave(self, _call: Any) -> None:
+        self._call_count -= 1
+        if self._call_count == 0:
+            self._is_idle.set()
+
+    async def retire(self) -> None:
+        """Close it after its last call."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RETIRED_SECONDS_MAX):
+                await self._is_idle.wait()
+        await self.channel.close()
+
+
 class AsyncReloadingChannel(grpc.aio.Channel):
     """The same for asyncio.
 
@@ -231,23 +269,23 @@ class AsyncReloadingChannel(grpc.aio.Channel):
         self._identity = identity
         self._make = make
         self._clock = clock
-        self._pem = identity.current()
-        self._channel = make(self._pem)
-        self._retired: dict[asyncio.Task[None], grpc.aio.Channel] = {}
+        pem = identity.current()
+        self._generation = _AsyncGeneration(make(pem), pem)
+        self._former: dict[asyncio.Task[None], _AsyncGeneration] = {}
         self._is_closed = False
         self._look_seconds = clock() + LOOK_SECONDS
 
-    def current(self) -> grpc.aio.Channel:
+    def current(self) -> _AsyncGeneration:
         """The channel for a new call."""
         if self._clock() >= self._look_seconds and not self._is_closed:
             self._look_seconds = self._clock() + LOOK_SECONDS
             pem = self._identity.current()
-            if pem is not self._pem:
-                former, self._channel, self._pem = self._channel, self._make(pem), pem
-                task = asyncio.get_running_loop().create_task(_retire(former))
-                self._retired[task] = former
-                task.add_done_callback(self._retired.pop)
-        return self._channel
+            if pem is not self._generation.pem:
+                former, self._generation = self._generation, _AsyncGeneration(self._make(pem), pem)
+                task = asyncio.get_running_loop().create_task(former.retire())
+                self._former[task] = former
+                task.add_done_callback(self._former.pop)
+        return self._generation
 
     def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """See grpc.aio.Channel."""
@@ -267,36 +305,31 @@ class AsyncReloadingChannel(grpc.aio.Channel):
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         """See grpc.aio.Channel; of the current channel."""
-        return self._channel.get_state(try_to_connect)
+        return self._generation.channel.get_state(try_to_connect)
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
         """See grpc.aio.Channel; of the current channel."""
-        await self._channel.wait_for_state_change(last_observed_state)
+        await self._generation.channel.wait_for_state_change(last_observed_state)
 
     async def channel_ready(self) -> None:
         """See grpc.aio.Channel; of the current channel."""
-        await self._channel.channel_ready()
+        await self._generation.channel.channel_ready()
 
     async def close(self, grace: float | None = None) -> None:
-        """Close; calls under way end after `grace` seconds."""
+        """Close; calls under way end after `grace` seconds, also those of former channels."""
         self._is_closed = True
-        retired = dict(self._retired)
-        for task in retired:
+        former = dict(self._former)
+        for task in former:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-        await asyncio.gather(*(channel.close(grace) for channel in (*retired.values(), self._channel)))
+        await asyncio.gather(*former, return_exceptions=True)
+        generations = (*former.values(), self._generation)
+        await asyncio.gather(*(generation.channel.close(grace) for generation in generations))
 
     async def __aenter__(self) -> "AsyncReloadingChannel":
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-async def _retire(channel: grpc.aio.Channel) -> None:
-    await asyncio.sleep(RETIRE_SECONDS)
-    await channel.close(RETIRED_SECONDS_MAX)
 
 
 class _AsyncMethod:
@@ -310,11 +343,14 @@ class _AsyncMethod:
         self._method = method
         self._args = args
         self._kwargs = kwargs
-        self._made: tuple[grpc.aio.Channel, Any] | None = None
+        self._made: tuple[_AsyncGeneration, Any] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        channel = self._channel.current()
+        generation = self._channel.current()
         made = self._made
-        if made is None or made[0] is not channel:
-            made = self._made = channel, getattr(channel, self._kind)(self._method, *self._args, **self._kwargs)
-        return made[1](*args, **kwargs)
+        if made is None or made[0] is not generation:
+            callable_ = getattr(generation.channel, self._kind)(self._method, *self._args, **self._kwargs)
+            made = self._made = generation, callable_
+        call = made[1](*args, **kwargs)
+        generation.enter(call)
+        return call

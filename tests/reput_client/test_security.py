@@ -76,44 +76,6 @@ def test_a_client_of_asyncio_showed_the_certificate_that_it_began_with_for_ever(
     assert server.names == ["first", "renewed", "renewed"]
 
 
-def test_a_former_channel_of_asyncio_is_closed_after_its_last_call(monkeypatch):
-    monkeypatch.setattr(reloading_channel, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(reloading_channel, "RETIRE_SECONDS", 0.0)
-    closed = []
-
-    class Channel:
-        def __init__(self, pem):
-            self.pem, self.done = pem, asyncio.Event()
-
-        async def close(self, grace):
-            if grace:
-                await self.done.wait()
-            closed.append((self.pem, grace))
-
-    class Files:
-        pem = "first"
-
-        def current(self):
-            return self.pem
-
-    async def rotate() -> None:
-        files = Files()
-        channel = reloading_channel.AsyncReloadingChannel(files, Channel)
-        former = channel.current()
-        files.pem = "second"
-        second = channel.current()
-        files.pem = "third"
-        channel.current()
-        former.done.set()
-        (task,) = [task for task, of in channel._retired.items() if of is former]
-        await task
-        assert second.pem == "second"
-        await channel.close()
-
-    asyncio.run(rotate())
-    assert closed == [("first", reloading_channel.RETIRED_SECONDS_MAX), ("second", None), ("third", None)]
-
-
 def test_a_new_key_beside_the_old_certificate_changes_nothing(authority):
     pem = authority.issue("a", under="client")
     files = security_of(pem).pem_files()
