@@ -20,9 +20,10 @@ class PageServer(ThreadingMixIn, WSGIServer):
     """Serves one application until `close`.
 
     Args:
-        host: where to listen; of a name with several addresses, the first.
+        host: where to listen; of a name with several addresses, the first of IPv4, or else the first.
         port: 0 takes a free one.
         application: WSGI.
+        resolve: finds the addresses of a name.
 
     Raises:
         OSError: the address cannot be bound.
@@ -31,8 +32,16 @@ class PageServer(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, host: str, port: int, application: Callable[..., Any]) -> None:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        application: Callable[..., Any],
+        resolve: Callable[..., list[Any]] = socket.getaddrinfo,
+    ) -> None:
+        found = resolve(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # Scrapers are often told 127.0.0.1, while `localhost` is ::1 first on many machines.
+        family, _, _, _, address = next((each for each in found if each[0] == socket.AF_INET), found[0])
         self.address_family = family
         self._connections: dict[socket.socket, None] = {}  # the oldest first
         self._lock = threading.Lock()
