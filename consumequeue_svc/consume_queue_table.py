@@ -155,11 +155,6 @@ class ConsumeQueueTable:
         with self._lock:
             return dict(self._hidden)
 
-    @property
-    def hidden_by_record(self) -> list[str]:
-        """Those of them that are known from a record of the log only."""
-        return sorted(self._hidden_by_record)
-
     def refuse_hidden(self, topic: str) -> None:
         """UnsupportedStoreError when the queues of the topic are not served."""
         if problem := self._hidden.get(topic):

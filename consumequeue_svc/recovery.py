@@ -3,9 +3,10 @@
 - The builder's own checkpoint fits the files: each queue is cut back to the end that the checkpoint states (everything
   before was flushed), and the log is followed from the checkpoint's offset. The checkpoint fits if no file before these
   ends is missing or of a wrong length, and if the last units of each queue have the CRC that it states.
-- Otherwise (a foreign store, files are missing, short or changed, ConsumeQueueExt was switched on or off): the log is
-  replayed from its first record over the files (see `consume_queue.py`). A store without a checkpoint that was stopped
-  cleanly and whose log is larger than ADOPTED_LOG_BYTES_MIN is taken as it is, because to read such a log takes many minutes.
+- Otherwise (a foreign store, files are missing, short or changed, ConsumeQueueExt was switched on or off, a topic that was
+  hidden at the checkpoint is not hidden now, so its records were left out): the log is replayed from its first record over the
+  files (see `consume_queue.py`). A store without a checkpoint that was stopped cleanly and whose log is larger than
+  ADOPTED_LOG_BYTES_MIN is taken as it is, because to read such a log takes many minutes.
 
 A replay first writes a checkpoint that fits nothing, because an older checkpoint must not fit the files of a replay that
 was killed. Later checkpoints say how far each queue is confirmed, so a kill costs only the work since the last one.
@@ -138,7 +139,7 @@ def _state(
         "ext_firsts": ext_firsts,
         # Light queues tell themselves by their names.
         "left_alone": sorted([topic, queue_id] for topic, queue_id in table.left_alone if not is_light_queue(topic)),
-        "hidden": table.hidden_by_record,
+        "hidden": sorted(table.hidden),
         "batch_queues": table.batches.state(),
     }
 
@@ -247,6 +248,8 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable, log_first_offse
             return None  # of an older version: the ranges of these topics are not known
         batches = state.get("batch_queues", {})
         found = replace(found, batch_queues=batches, hidden=batch_topics(batches, log_first_offset))
+        if set(map(str, state.get("hidden", ()))) - found.hidden - table.hidden.keys():
+            return None  # records of these topics before the checkpoint were left out, and their queues are served now
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
     present = {queue_id: queue for queue_id, queue in table.items() if queue_id[0] not in found.hidden}
@@ -274,7 +277,8 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable, log_first_offse
         dispatched = {each for each in unknown if table.is_dispatched(each[0], present[each], log_first_offset)}
     except StoreRecoveringError:
         return None
-    # No record before the checkpoint is of these queues, so nothing of the log has to be applied again for them.
+    # Their topics were not hidden at the checkpoint, see above. So no record before it is of these queues, and nothing of the
+    # log has to be applied again for them.
     for queue_id in unknown:
         queue = present.pop(queue_id)
         if queue_id in dispatched:

@@ -75,13 +75,87 @@ def test_a_batch_topic_stayed_hidden_for_ever_after_its_last_batch_expired(tmp_p
     feed(builder, batch_log(), log_end_offset=400)
     builder.stop()
     assert list(open_builder(tmp_path, 400, 200)[1].hidden) == ["bcq"], "the batch at 200 is still there"
-    builder, table = open_builder(tmp_path, 400, 201)
+    builder, table = open_builder(tmp_path, 500, 300)
     assert dict(table.hidden) == {}
-    assert builder.progress.next_offset == 400
-    feed(builder, [make_request(4, topic="bcq", queue_offset=5)], log_end_offset=500)
+    rest = [make_request(3, topic="plain", queue_offset=1), make_request(4, topic="bcq", queue_offset=5)]
+    feed(builder, rest, log_end_offset=500, log_first_offset=300)
     assert table.queue("bcq", 0).units.end == 6
     builder.stop()
-    assert not open_builder(tmp_path, 500, 201)[1].hidden
+    builder, table = open_builder(tmp_path, 500, 300)
+    assert not table.hidden
+    assert not builder.is_replay, "the log is applied again once"
+    assert builder.progress.next_offset == 500
+
+
+def follow_on(builder: ConsumeQueueBuilder, log: list, *, log_first: int = 0) -> None:
+    """Feeds what lies behind the builder's place."""
+    start = max(builder.start_offset(), log_first)
+    rest = [request for request in log if request.commit_log_offset >= start]
+    feed(builder, rest, log_end_offset=log[-1].next_offset, log_first_offset=log_first)
+
+
+SENT_LATER = [make_request(4, topic="bcq", queue_offset=5), make_request(5, topic="plain", queue_offset=2)]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_message_to_a_reopened_topic_was_never_delivered_when_the_commit_log_alone_had_restarted(
+    tmp_path: Path, is_killed: bool
+) -> None:
+    """The builder of that life still hid the topic, and its checkpoint lay behind the message."""
+    log = [*batch_log(), *SENT_LATER]
+    builder, table = open_builder(tmp_path, 400)
+    feed(builder, batch_log(), log_end_offset=400)
+    feed(builder, SENT_LATER, log_end_offset=600, log_first_offset=300)
+    assert list(table.hidden) == ["bcq"]
+    end_life(builder, is_killed)
+    before = file_bytes(tmp_path / "consumequeue/plain")
+    builder, table = open_builder(tmp_path, 600, 300)
+    builder.begin()
+    follow_on(builder, log, log_first=300)
+    builder.stop()
+    assert (table.queue("bcq", 0).units.end, table.queue("plain", 0).units.end) == (6, 3)
+    assert file_bytes(tmp_path / "consumequeue/plain") == before
+    assert not (tmp_path / "reput/aside").exists()
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_messages_of_a_topic_that_config_had_hidden_were_missing_once_it_was_plain(
+    tmp_path: Path, is_killed: bool
+) -> None:
+    """Its row and folder were lost, or a broker made it plain; the records before our checkpoint were not applied."""
+    log = [make_request(0, topic="plain", queue_offset=0), make_request(1, topic="bcq", queue_offset=0)]
+    builder, table = open_builder(tmp_path, 200, bcq="batch queues")
+    feed(builder, log, log_end_offset=200)
+    end_life(builder, is_killed)
+    builder, table = open_builder(tmp_path, 200)
+    builder.begin()
+    follow_on(builder, log)
+    builder.stop()
+    assert (table.queue("bcq", 0).units.end, table.queue("plain", 0).units.end) == (1, 1)
+
+
+def test_a_replay_that_was_killed_begins_anew_when_a_topic_that_it_left_out_is_hidden_no_more(tmp_path: Path) -> None:
+    foreign_queue(tmp_path, "plain")
+    log = [make_request(0, topic="plain", queue_offset=0), make_request(1, topic="bcq", queue_offset=0)]
+    builder, _ = open_builder(tmp_path, 300, bcq="batch queues")
+    builder.begin()
+    feed(builder, log, log_end_offset=300)
+    assert builder.is_replay
+    end_life(builder, is_killed=True)
+    builder, table = open_builder(tmp_path, 300)
+    builder.begin()
+    follow_on(builder, [*log, make_request(2, topic="plain", queue_offset=1)])
+    builder.stop()
+    assert table.queue("bcq", 0).units.end == 1
+
+
+def end_life(builder: ConsumeQueueBuilder, is_killed: bool) -> None:
+    """A clean stop, or a kill behind a checkpoint."""
+    if is_killed:
+        builder._prepare_checkpoint(is_clean=False)()
+        builder.abandon()
+    else:
+        builder.stop()
 
 
 def plain_log() -> list:

@@ -1,8 +1,9 @@
 """What the log does not explain among the queues is left alone or kept aside, whatever state the store is in."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -37,6 +38,7 @@ def open_builder(
     log_first: int = 0,
     told: list[str] | None = None,
     ext_file_size_bytes: int = 0,
+    hidden: Mapping[str, str] = MappingProxyType({}),
 ) -> ConsumeQueueBuilder:
     """A recovered builder over a log of these records, all of which name one further queue."""
     fs = RealFileSystem()
@@ -54,7 +56,9 @@ def open_builder(
         tell=lambda path, kept, why: words.append(f"{path.relative_to(root)}: {why}"),
     )
     keeper = Keeper(aside, places.get)
-    table = ConsumeQueueTable(root, fs, FILE_SIZE, ext_file_size_bytes=ext_file_size_bytes, keeper=keeper)
+    table = ConsumeQueueTable(
+        root, fs, FILE_SIZE, ext_file_size_bytes=ext_file_size_bytes, keeper=keeper, hidden=hidden
+    )
     table.load()
     builder = ConsumeQueueBuilder(table, root / "reput/consumequeue/checkpoint.json")
     builder.recover(is_clean_store=True, log_first_offset=log_first, log_end_offset=requests[-1].next_offset)
@@ -359,6 +363,22 @@ def test_a_dispatched_queue_that_a_checkpoint_does_not_know_is_left_alone_withou
     follow(builder)
     builder.stop()
     assert path.read_bytes() == before
+    assert kept(tmp_path) == {}
+
+
+def test_a_queue_that_a_broker_made_of_a_topic_that_was_hidden_was_moved_aside_and_not_built(tmp_path: Path) -> None:
+    """The checkpoint does not know the queue, because the topic was hidden; records before it are of the queue all the same."""
+    others = [make_request(30 + n, topic="others", queue_offset=n) for n in range(3)]
+    builder = open_builder(tmp_path, [*REQUESTS, *others], hidden={"orders": "batch queues"})
+    kill_after(builder, [*REQUESTS, *others])
+    path = write_queue(tmp_path, "orders", [])
+    before = b"".join(UNIT.pack(each.commit_log_offset, RECORD_SIZE_BYTES, each.tags_code) for each in REQUESTS[:20])
+    path.write_bytes(before)
+    builder = open_builder(tmp_path, [*REQUESTS, *others])
+    follow(builder, [*REQUESTS, *others])
+    builder.stop()
+    assert path.read_bytes() == before
+    assert builder._table.queue("orders", 0).units.end == 30
     assert kept(tmp_path) == {}
 
 
