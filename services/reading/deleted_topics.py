@@ -3,7 +3,7 @@
 The table is asked for again when it is needed and older than LOOK_SECONDS; the call is small while nothing changes. When it
 fails, what was known holds; that is nothing until the log is recovered after a start. Delivery waits for that, and knows itself
 what was deleted (consumer_svc/topic_view.py). Queries ask for the whole table, and get the error while nothing is known, or a
-change is known of which the table is not.
+change is known of which the table is not. An ask that fails for one of them fails for all that wait for the same.
 """
 
 import threading
@@ -46,10 +46,12 @@ class DeletedTopics:
         self._asking = threading.Lock()
         self._table = pb.ListTopicsResponse()
         self._error: StoreError | None = None
+        self._failed = 0, 0.0  # the change count as the last ask that failed began; until when its error answers
         self._look_at = clock()
         self._changing = threading.Lock()
         self._change_count = 1  # what the store has at the start is the first change
         self._seen_count = 0
+        self._asked_count = 0
 
     def before(self, topic: str) -> int:
         """Messages of the topic before this byte of the log are deleted; 0: none."""
@@ -80,27 +82,38 @@ class DeletedTopics:
     def _look(self, timeout_seconds: float, change_count: int) -> None:
         """Ask again when it is time, or while fewer changes are seen than `change_count`.
 
-        Only then another caller that asks already is waited for: what it hears may be older.
+        Only then another caller that asks already is waited for: what it hears may be older. When it hears an error that is
+        not older, those who wait have that error.
         """
         until = self._clock() + timeout_seconds
         waits = self._seen_count < change_count
+        if waits and self._has_failed(change_count):
+            return
         if not waits and self._clock() < self._look_at:
             return
         if not self._asking.acquire(waits, timeout_seconds if waits else -1):
             return
         try:
+            if self._has_failed(change_count):
+                return
             if self._seen_count < change_count or self._clock() >= self._look_at:
                 self._ask(max(until - self._clock(), 0))
         except StoreError as error:
             self._error = error
+            self._failed = self._asked_count, self._clock() + LOOK_SECONDS
             self._look_at = self._clock() + (FAILED_SECONDS if self._table.version else LOOK_SECONDS)
             _log.info("topics.not_seen", error=error.message, reason=error.reason())
         finally:
             self._asking.release()
 
+    def _has_failed(self, change_count: int) -> bool:
+        """Whether an ask failed a moment ago that would have told this change."""
+        failed_count, until = self._failed
+        return self._seen_count < change_count <= failed_count and self._clock() < until
+
     def _ask(self, timeout_seconds: float) -> None:
         """With the lock held."""
-        change_count = self._change_count
+        change_count = self._asked_count = self._change_count
         answer = self._source.list_topics(  # each new topic is a change: 100,000 of them are not asked for
             known_version=self._table.version, without_topics=True, timeout_seconds=timeout_seconds
         )

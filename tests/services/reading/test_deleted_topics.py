@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import structlog
 
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.reading.deleted_topics import FAILED_SECONDS, LOOK_SECONDS, DeletedTopics
@@ -68,6 +69,7 @@ def test_the_table_is_an_error_while_nothing_is_known_and_the_last_one_afterward
         with pytest.raises(ServiceUnavailableError):
             deleted.table(1.0)
     table.is_away = False
+    now[0] += LOOK_SECONDS
     known = deleted.table(1.0)
     assert dict(known.deleted_before) == {"t": 500}
     now[0] += LOOK_SECONDS
@@ -120,4 +122,36 @@ def test_a_table_that_is_known_to_be_old_was_the_answer_when_the_log_did_not_giv
         with pytest.raises(ServiceUnavailableError, match="it is away"):
             deleted.table(1.0)
     table.is_away = False
+    now[0] += LOOK_SECONDS
+    assert dict(deleted.table(1.0).deleted_before) == {"t": 500}
+
+
+def test_each_query_asked_a_log_that_is_away_by_itself_and_waited_for_it_in_turn_after_a_deletion() -> None:
+    table, now = Table(), [0.0]
+    deleted = DeletedTopics(table, lambda: now[0])
+    deleted.table(1.0)
+    table.is_away = True
+    deleted.expire()
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(3):
+            with pytest.raises(ServiceUnavailableError, match="it is away"):
+                deleted.table(1.0)
+    assert table.asked == [0, 7]
+    assert [line["event"] for line in lines] == ["topics.not_seen"]
+    now[0] += LOOK_SECONDS
+    with pytest.raises(ServiceUnavailableError):
+        deleted.table(1.0)
+    assert table.asked == [0, 7, 7]
+
+
+def test_an_error_of_an_ask_before_a_deletion_answers_nobody_who_knows_of_the_deletion() -> None:
+    table, now = Table(), [0.0]
+    deleted = DeletedTopics(table, lambda: now[0])
+    deleted.table(1.0)
+    table.is_away = True
+    deleted.expire()
+    with pytest.raises(ServiceUnavailableError):
+        deleted.table(1.0)
+    table.deleted, table.version, table.is_away = {"t": 500}, 8, False
+    deleted.expire()
     assert dict(deleted.table(1.0).deleted_before) == {"t": 500}
