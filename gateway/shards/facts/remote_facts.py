@@ -17,16 +17,17 @@ class RemoteStoreFacts:
 
     def __init__(self, topics: DeletedTopics) -> None:
         self._topics = topics
-        self._seen: pb.ListTopicsResponse | None = None
-        self._facts = StoreFacts()
+        self._known: tuple[pb.ListTopicsResponse | None, StoreFacts] = None, StoreFacts()
 
     @port_call("commitlog.facts")
     def facts(self, deadline: Deadline) -> StoreFacts:
         """See the port."""
         table = self._topics.table(deadline.remaining_seconds())
-        if table is not self._seen:
-            self._facts, self._seen = _facts(table), table
-        return self._facts
+        seen, facts = self._known  # one field: another caller may have an older table, and put its facts here meanwhile
+        if table is not seen:
+            facts = _facts(table)
+            self._known = table, facts
+        return facts
 
 
 def _facts(table: pb.ListTopicsResponse) -> StoreFacts:
