@@ -223,8 +223,8 @@ def find_shards(
         discovery.retire,
     )
     for stop in (
-        directory.close,
         forwarder.close,
+        directory.close,  # before the forwarder: until then it may get shards
         discovery.stop,
         clients.close,
         reads.close,

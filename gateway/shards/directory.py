@@ -73,6 +73,7 @@ class ShardDirectory(Generic[Open, Message]):
         self._open: dict[str, Open] = {}
         self._opened: dict[ShardTargets, Open] = {}  # opened by a `keep` that failed, used by the next one
         self._now: Shards[Message] | None = None
+        self._is_closed = False
 
     def now(self) -> Shards[Message]:
         """All current shards, in the order in which they joined. `keep` must have been called before."""
@@ -80,8 +81,9 @@ class ShardDirectory(Generic[Open, Message]):
         return self._now
 
     def close(self) -> None:
-        """Close all connections, after the last call."""
+        """Close all connections, after the last call; a later `keep` opens none."""
         with self._lock:
+            self._is_closed = True
             left = [*self._open.values(), *self._opened.values()]
         for one in left:
             one.close()
@@ -92,6 +94,8 @@ class ShardDirectory(Generic[Open, Message]):
         When this raises an error, nothing has changed; the caller may give the same targets again.
         """
         with self._lock:
+            if self._is_closed:
+                return  # nobody joins the threads that look
             before = self._open
             opened = dict(before)
             guarded = dict(self._guarded)

@@ -10,6 +10,7 @@ A StatefulSet makes ordinals without gaps, so an ordinal that answers proves tha
 when its commitlog answers under the shard's name: a DNS zone that answers for every name does not add shards.
 """
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -131,12 +132,24 @@ class Discovery:
         threading.Thread(target=run, name="gateway-discovery", daemon=True).start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Look no more, after the last call."""
         self._stopped.set()
+        self._close_retired()
 
     def retire(self, close: Callable[[], None]) -> None:
-        """Calls `close` after RETIRED_SECONDS, when no call can be under way any more."""
+        """Calls `close` after RETIRED_SECONDS or at the stop, when no call can be under way any more."""
         self._retired.append((self._clock() + RETIRED_SECONDS, close))
+        if self._stopped.is_set():
+            self._close_retired()
+
+    def _close_retired(self) -> None:
+        with contextlib.suppress(IndexError):  # all are closed
+            while True:
+                _, close = self._retired.popleft()
+                try:
+                    close()
+                except Exception:
+                    _log.exception("shards.not_closed")
 
     def look(self, source: ShardSource, keeper: ShardKeeper) -> None:
         """One look."""

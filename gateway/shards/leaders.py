@@ -259,12 +259,17 @@ class RoleClients:
         self._open = partial(CommitLogClient, tls=tls)
         self._clients: dict[str, Any] = {}
         self._facts: dict[str, ReplicaFacts] = {}
+        self._lock = threading.Lock()
+        self._is_closed = False
 
     def ask(self, one: ShardTargets) -> ReplicaRole | None:
-        """The role of a replica; None when it does not answer, or recovers."""
-        client = self._clients.get(one.commitlog)
-        if client is None:
-            client = self._clients[one.commitlog] = self._open(one.commitlog)
+        """The role of a replica; None when it does not answer, or recovers, or after `close`."""
+        with self._lock:
+            if self._is_closed:
+                return None
+            client = self._clients.get(one.commitlog)
+            if client is None:
+                client = self._clients[one.commitlog] = self._open(one.commitlog)
         asked_at = time.monotonic()
         try:
             status = client.get_status(timeout_seconds=ASK_SECONDS)
@@ -281,6 +286,9 @@ class RoleClients:
         return self._facts.get(one.commitlog)
 
     def close(self) -> None:
-        """Close the connections."""
-        for client in self._clients.values():
+        """Close the connections; the threads that ask may still run."""
+        with self._lock:
+            self._is_closed = True
+            clients = list(self._clients.values())
+        for client in clients:
             client.close()

@@ -233,6 +233,34 @@ def test_a_close_that_fails_does_not_end_the_looks(world, now):
     assert world.names() == ["broker-0"]
 
 
+def test_a_look_that_ends_after_the_stop_opened_shards_that_nobody_closed(world, tmp_path, now):
+    path = tmp_path / "shards"
+    path.write_text("a=a:1,a:2,a:3")
+    source = ShardFile(path)
+    world.discovery.look(source, world.directory)
+    world.directory.close()
+
+    path.write_text("a=elsewhere:1,a:2,a:3\nb=b:1,b:2,b:3")
+    world.discovery.look(source, world.directory)
+
+    assert [(one.targets.commitlog, one.is_closed) for one in world.opened] == [("a:1", True)]
+
+
+def test_what_a_moved_shard_left_behind_was_not_closed_by_a_stop_before_its_time(world):
+    closed = []
+
+    def fail() -> None:
+        closed.append("failed")
+        raise OSError("no")
+
+    world.discovery.retire(fail)
+    world.discovery.retire(lambda: closed.append("before"))
+    world.discovery.stop()
+    world.discovery.retire(lambda: closed.append("after"))
+
+    assert closed == ["failed", "before", "after"]
+
+
 def test_who_asks_for_topics_is_woken_when_the_new_shard_can_be_asked(fan_out, tmp_path, monkeypatch):
     seen: list[list[str]] = []
 

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 import pytest
 
 from gateway.shards import leaders
-from gateway.shards.leaders import Leaders, choose
+from gateway.shards.leaders import Leaders, RoleClients, choose
 from gateway.shards.targets import ShardTargets, parse_shards
 from services.replica_role import ReplicaRole
 from store.errors import ServiceUnavailableError
@@ -170,3 +170,26 @@ def test_a_shard_is_led_while_one_of_its_replicas_says_so_and_a_shard_with_one_c
     assert installation.leaders.led() == {"a": True}
     installation.look(r1=None, r2=FOLLOWS, r3=FOLLOWS)
     assert installation.leaders.led() == {"a": False}
+
+
+def test_a_replica_that_was_asked_during_the_close_ended_the_gateway_with_an_error(monkeypatch) -> None:
+    """A thread that asks is not awaited by the stop."""
+    opened, closed = [], []
+
+    class Client:
+        def __init__(self, target, tls=None):
+            opened.append(target)
+            self.close = lambda: (closed.append(target), clients.ask(SHARDS[2]))
+
+        def get_status(self, timeout_seconds):
+            raise ServiceUnavailableError("away")
+
+    monkeypatch.setattr(leaders, "CommitLogClient", Client)
+    clients = RoleClients(None)
+    for one in SHARDS[:2]:
+        assert clients.ask(one) is None
+
+    clients.close()
+
+    assert clients.ask(SHARDS[2]) is None
+    assert opened == closed == ["r1:1", "r2:1"]
