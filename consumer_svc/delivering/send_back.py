@@ -9,14 +9,16 @@
 The copy and the change that says so are one atomic request. The state remembers which messages were sent back (the newest
 MOVED_COUNT_MAX of a queue), so a call that is repeated, or a member that reads a message again, sends it back once. A reset, or
 a position that is moved back, forgets what follows it. A group without a position in the queue begins at its first
-message; where new groups begin at the end of a topic, and this one has not begun, it begins at the end of the other queues.
+message. Where new groups begin at the end of a topic, and this one has not begun here, a gateway is refused once: it lets the
+group begin, because it knows whether the group has begun in another shard. For another caller it begins at the end of the other
+queues.
 """
 
 from collections.abc import Sequence
 from concurrent.futures import Future
 from enum import Enum
 
-from consumer_svc.delivering.life import Life, check_group_name
+from consumer_svc.delivering.life import Life, check_group_name, group_not_known
 from consumer_svc.delivering.moves import attempts_of, dead_letter_of, sent_back_of
 from consumer_svc.state.group_states import Change
 from consumer_svc.state.queue_state import Ended, Moved, QueueRef
@@ -61,7 +63,7 @@ class SendBacks:
         """Send messages back for a caller; the outcomes in order. In the log when this returns.
 
         Raises:
-            GroupNotFoundError: `known_only`, and the group is not known; nothing was sent back.
+            GroupNotFoundError: `known_only`, and the group is not known, or has not begun; nothing was sent back.
             ResourceBusyError: the group is new, and the caller's share of groups is in use.
             InvalidArgumentError, TopicNotFoundError, OffsetOutOfRangeError: nothing was sent back.
             StoreError: for some of them it is not known; the call may be repeated.
@@ -75,8 +77,9 @@ class SendBacks:
         first_offset = self._check_positions(ref, queue_offsets)
         life.refuse_if_over()
         with life.lock:
-            if known_only:
-                life.check_known(ref.consumer_group)
+            has_begun = life.has_begun(ref.consumer_group, ref.topic)
+            if known_only and (not has_begun or ref.consumer_group not in life.states.groups):
+                raise group_not_known(ref.consumer_group, begins_at_end=not has_begun)
             life.group(ref.consumer_group, caller)
             written = life.newest_write()  # of what was sent back before, which may still be under way
         outcomes: list[SendBackOutcome] = []

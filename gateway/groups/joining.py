@@ -5,7 +5,7 @@ has not begun, ask the shard with `known_only`. A shard that does not know the g
 gateway tells it what the other shards know, and asks again:
 
     settings      those of the first shard in which somebody has set some (ADR 0115); the shard keeps its own if it has such
-    a beginning   only where new groups begin at the end of a topic, and for pops (ADR 0104):
+    a beginning   only where new groups begin at the end of a topic, for pops and send-backs (ADR 0104):
                   the group has a position in the topic in another shard    the first message: this shard came later
                   else it begins now, in all shards                         the end of each queue, as it was before the others
                                                                             were asked
@@ -15,7 +15,8 @@ answer may know that the group has begun: then nothing begins, and the poll is r
 
 Two gateways may begin a group at once: each finds no position and sets ends, and the first ones stay. One may see another's
 positions in a part of the shards, though. So a shard is believed to have come later only when it still has no position after
-SETTLE_SECONDS, in which a beginning that was under way has ended.
+SETTLE_SECONDS, in which a beginning that was under way has ended. A send-back does not wait for that: its queue begins at the
+first message in any case, and ends that another gateway sets meanwhile stay.
 """
 
 import math
@@ -52,13 +53,14 @@ _log = structlog.get_logger("reput.gateway")
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A shard that does not know a group of which it got a poll.
+    """A shard that does not know a group of which it got a poll, or a message back.
 
     Attributes:
         broker_name: the shard.
-        consumer_group, topic: of the poll.
+        consumer_group, topic: of the call.
         begins_at_end: where new groups begin, as the shard says.
         caller: for whom the group is made.
+        sent_back_queue_id: the queue of a message that is sent back: it begins at its first message; None: a poll.
     """
 
     broker_name: str
@@ -66,6 +68,7 @@ class Join:
     topic: str
     begins_at_end: bool
     caller: str = ""
+    sent_back_queue_id: int | None = None
 
 
 class Silence:
@@ -171,7 +174,10 @@ def join(shards: Shards[object], one: Join, silence: Silence | None = None) -> b
     if begun[names.index(one.broker_name)] is True:
         return True
     if True in begun:
-        return False
+        if one.sent_back_queue_id is None:
+            return False
+        begin_later(shards, one, silence)
+        return True
     for name, answer in zip(names, begun, strict=True):
         if isinstance(answer, StoreError):
             raise ServiceUnavailableError(
@@ -186,7 +192,11 @@ def join(shards: Shards[object], one: Join, silence: Silence | None = None) -> b
         queues = ends_by_name[each.broker_name]
         if isinstance(queues, StoreError):
             raise queues
-        positions = [Position(one.topic, queue.queue_id, queue.max_offset) for queue in queues]
+        from_first = one.sent_back_queue_id if each.broker_name == one.broker_name else None
+        positions = [
+            Position(one.topic, queue.queue_id, queue.min_offset if queue.queue_id == from_first else queue.max_offset)
+            for queue in queues
+        ]
         if not positions and each.broker_name != one.broker_name:  # the topic comes later there, if it comes
             return
         keeper_of(each).make(settings, within)
@@ -210,7 +220,8 @@ def begin_later(shards: Shards[object], one: Join, silence: Silence | None = Non
     def begin(each: Shard[object], within: Deadline) -> None:
         queues = list_built_queues(each, one.topic, within)
         # A position in one queue says that it has begun; the others then begin at their first messages.
-        at = [Position(one.topic, queue.queue_id, queue.min_offset) for queue in queues[:1]]
+        first = [queue for queue in queues if queue.queue_id == one.sent_back_queue_id] or queues[:1]
+        at = [Position(one.topic, queue.queue_id, queue.min_offset) for queue in first]
         _begin(each, one.consumer_group, at or [Position(one.topic, 0, 0)], within)
 
     silence.ask_one(shards, shard, begin)

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.groups.asking import check_consumed_topic, check_users_group, keeper_of, raise_failure
-from gateway.groups.joining import ask_joined
+from gateway.groups.joining import Join, ask_joined, join
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import LockQuestion, SendBackOutcome, SendBackQuestion
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards
 from gateway.queries.limits import check_not_empty, check_not_negative
-from store.errors import InvalidArgumentError, QueueNotFoundError, StoreError
+from store.errors import GroupNotFoundError, InvalidArgumentError, QueueNotFoundError, StoreError
 
 SENT_BACK_COUNT_MAX = 32
 LOCKED_COUNT_MAX = 1_024
@@ -23,6 +23,7 @@ def send_back(
 
     Raises:
         InvalidArgumentError, BrokerNotFoundError, TopicNotFoundError, OffsetOutOfRangeError: nothing was sent back.
+        ServiceUnavailableError: the group has to begin in the topic, and a shard that may know where does not answer.
         StoreError: the shard failed; the call may be repeated.
     """
     check_users_group(question.consumer_group)
@@ -32,9 +33,20 @@ def send_back(
     for queue_offset in question.queue_offsets:
         check_not_negative(queue_offset, "queue_offsets")
     shard = shards.named(broker_name)
-    (answer,) = ask_joined(
-        shards, [shard], question.consumer_group, deadline, lambda one: keeper_of(one).send_back(question, deadline)
-    )
+
+    def give(one: Shard[object]) -> Sequence[SendBackOutcome]:
+        try:
+            return keeper_of(one).send_back(question, deadline)
+        except GroupNotFoundError as unknown:
+            if unknown.metadata.get("beginsAtEnd") != "true":
+                raise
+        join(
+            shards,
+            Join(one.broker_name, question.consumer_group, question.topic, True, sent_back_queue_id=question.queue_id),
+        )
+        return keeper_of(one).send_back(question, deadline)
+
+    (answer,) = ask_joined(shards, [shard], question.consumer_group, deadline, give)
     if isinstance(answer, StoreError):
         raise answer
     return answer

@@ -51,6 +51,30 @@ def test_a_pop_where_groups_begin_at_the_end_is_refused_until_it_has_begun(log: 
     assert refused(life, PopAsk("g", "u", known_only=True)) == "true"
 
 
+def test_a_send_back_where_groups_begin_at_the_end_is_refused_until_it_has_begun(log: MemoryLog, begin: Begin) -> None:
+    """Only the gateway knows whether the group has begun in another shard: then no queue here begins at its end."""
+    life = begin(begins_at_end=True)
+    for topic in ("t", "%RETRY%g"):
+        for queue_id in (0, 1):
+            log.send(topic, b"m", queue_id=queue_id)
+
+    def send_back(topic: str = "t") -> object:
+        return life.send_backs.send_back(QueueRef("g", topic, 0), [0], 1, known_only=True)
+
+    for topic, expected in (("t", "true"), ("%RETRY%g", "false")):
+        with pytest.raises(GroupNotFoundError) as caught:
+            send_back(topic)
+        assert caught.value.metadata["beginsAtEnd"] == expected
+    life.groups.update(GroupSettings("g"), if_unset=True)
+    with pytest.raises(GroupNotFoundError):
+        send_back()
+    assert not life.pulls.offsets("g", "t")
+    life.pulls.commit("g", [("t", 0, 0)], begins=True, known_only=True)
+    send_back()
+    send_back("%RETRY%g")
+    assert dict(life.pulls.offsets("g", "t")) == {QueueRef("g", "t", 0): 0}, "queue 1 is read from its first message"
+
+
 def test_retry_topics_have_no_beginning_of_their_own(log: MemoryLog, begin: Begin) -> None:
     life = begin(begins_at_end=True)
     log.send("%DLQ%g", b"dead")

@@ -20,6 +20,7 @@ class MemoryGroups:
         failure: raised by every call.
         resets: the questions so far that were no dry run.
         sent_back: the questions so far.
+        begins_at_end: a group that has not begun in a topic sends nothing back.
         locks: the member that has a queue, by group, topic and queue.
     """
 
@@ -32,6 +33,7 @@ class MemoryGroups:
         self.failure = None
         self.resets = []
         self.sent_back = []
+        self.begins_at_end = False
         self.topic_looks = 0
         self.locks = {}
 
@@ -87,7 +89,14 @@ class MemoryGroups:
         self.topic_looks += 1
 
     def send_back(self, question, deadline):
-        self._known(question.consumer_group)
+        self._check()
+        has_begun = not self.begins_at_end or (question.consumer_group, question.topic) in {
+            key[:2] for key in self.held
+        }
+        if question.consumer_group not in self.groups or not has_begun:
+            error = GroupNotFoundError(f"no group {question.consumer_group}")
+            error.metadata["beginsAtEnd"] = "false" if has_begun else "true"
+            raise error
         self.sent_back.append(question)
         return [SendBackOutcome.OK if at < 10 else SendBackOutcome.REMOVED for at in question.queue_offsets]
 

@@ -182,6 +182,39 @@ def test_every_call_that_makes_a_group_in_a_shard_brings_its_settings(shards, ne
     assert far.groups["g"] == SET
 
 
+@pytest.fixture
+def at_ends(near, far):
+    """Shards where groups begin at the end; a message of queue 0 of the second one is sent back."""
+    near.begins_at_end = far.begins_at_end = True
+    far.memory.ranges["T", 0] = (1, 3)
+    far.memory.ranges["T", 1] = (2, 9)
+
+
+@pytest.mark.usefixtures("at_ends")
+def test_a_send_back_in_a_shard_that_came_later_skips_no_message_there(shards, near, far, deadline):
+    near.groups["g"], near.held["g", "T", 0] = SET, 4
+    send_back_there(shards, deadline)
+    assert positions(far) == {("T", 0): 1}, "the other queues begin at their first messages"
+    assert (positions(near), far.groups["g"], len(far.sent_back)) == ({("T", 0): 4}, SET, 1)
+
+
+@pytest.mark.usefixtures("at_ends")
+def test_a_group_that_begins_with_a_send_back_begins_in_every_shard(shards, near, far, deadline):
+    send_back_there(shards, deadline)
+    assert positions(far) == {("T", 0): 1, ("T", 1): 9}, "nothing says what it had of the message's queue"
+    assert (positions(near), len(far.sent_back)) == ({("T", 0): 5, ("T", 1): 7}, 1)
+    send_back_there(shards, deadline)
+    assert len(far.sent_back) == 2
+
+
+@pytest.mark.usefixtures("at_ends")
+def test_nothing_is_sent_back_while_it_is_not_known_whether_the_group_has_begun(shards, near, far, deadline):
+    near.failure = AWAY
+    with pytest.raises(ServiceUnavailableError, match="shard near does not answer"):
+        send_back_there(shards, deadline)
+    assert (positions(far), far.sent_back) == ({}, [])
+
+
 def test_a_call_for_several_shards_makes_the_group_where_it_is_unknown(shards, near, far, deadline):
     near.groups["g"] = SET
     both = list(shards)
