@@ -11,7 +11,8 @@ gateway tells it what the other shards know, and asks again:
                                                                             were asked
 
 So a message that was sent after the group began anywhere is never skipped, whatever happens meanwhile. A shard that does not
-answer may know that the group has begun: then nothing begins, and the poll is refused.
+answer may know that the group has begun, or its settings: then nothing begins, and the poll is refused. Settings are waited for
+so only until the shard has been away for LASTING_SECONDS; then the group gets defaults, and heartbeats bring the settings.
 
 Two gateways may begin a group at once: each finds no position and sets ends, and the first ones stay. One may see another's
 positions in a part of the shards, though. So a shard is believed to have come later only when it still has no position after
@@ -39,8 +40,15 @@ from store.errors import GroupNotFoundError, ServiceUnavailableError, StoreError
 CALL_SECONDS = 1.0
 # A call that fails after so long was not answered; one that is refused fails at once.
 LATE_SECONDS = CALL_SECONDS / 2
-# So long joins do not wait for a shard that did not answer. Short: it may only have been slow.
+# So long joins do not wait for a service that did not answer. Short: it may only have been slow.
 SILENT_SECONDS = 3.0
+# A shard that has been away for so long keeps no group from being made with default settings. Above SILENT_SECONDS and
+# CALL_SECONDS: it was asked twice.
+LASTING_SECONDS = 5.0
+# Failures with more time between them are two: nobody has asked meanwhile.
+GAP_SECONDS = 30.0
+# The services of a shard.
+CONSUMERS, QUEUES = "consumer", "consumequeue"
 # Longer than CALL_SECONDS: what another gateway has begun in the first shard, it has then begun in all, or it has failed.
 SETTLE_SECONDS = 1.5
 # Of one CommitOffsets.
@@ -72,7 +80,9 @@ class Join:
 
 
 class Silence:
-    """Shards that did not answer a join in time: joins do not wait for them again within SILENT_SECONDS; thread-safe.
+    """Services of shards that did not answer a join in time; thread-safe.
+
+    Joins do not wait for them again within SILENT_SECONDS.
 
     Args:
         clock: seconds, rising.
@@ -80,40 +90,63 @@ class Silence:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._until: dict[str, float] = {}  # by shard
+        # By shard and service.
+        self._until: dict[tuple[str, str], float] = {}
+        self._failed: dict[tuple[str, str], tuple[float, float]] = {}  # the first and the newest time since it answered
 
     def ask(
-        self, shards: Shards[object], asked: Sequence[Shard[object]], call: Callable[[Shard[object], Deadline], Answer]
+        self,
+        shards: Shards[object],
+        asked: Sequence[Shard[object]],
+        service: str,
+        call: Callable[[Shard[object], Deadline], Answer],
     ) -> list[Answer | StoreError]:
-        """What each shard answers within CALL_SECONDS, in order."""
+        """What a service of each shard answers within CALL_SECONDS, in order."""
         within = Deadline.after(CALL_SECONDS)
 
         def ask_one(shard: Shard[object]) -> Answer:
+            key = shard.broker_name, service
             begin = self._clock()
-            if begin < self._until.get(shard.broker_name, -math.inf):
+            if begin < self._until.get(key, -math.inf):
                 raise ServiceUnavailableError(
                     f"shard {shard.broker_name} did not answer in time just now",
-                    service="consumer",
+                    service=service,
                     brokerName=shard.broker_name,
                 )
             try:
-                return call(shard, within)
+                answer = call(shard, within)
             except StoreError:
-                now = self._clock()
-                if now - begin >= LATE_SECONDS:
-                    self._until[shard.broker_name] = now + SILENT_SECONDS
+                self._note_failure(key, begin)
                 raise
+            self._failed.pop(key, None)
+            return answer
 
         return shards.fan_out.ask(asked, ask_one)
 
     def ask_one(
-        self, shards: Shards[object], shard: Shard[object], call: Callable[[Shard[object], Deadline], Answer]
+        self,
+        shards: Shards[object],
+        shard: Shard[object],
+        service: str,
+        call: Callable[[Shard[object], Deadline], Answer],
     ) -> Answer:
-        """What one shard answers; its error is raised."""
-        (answer,) = self.ask(shards, [shard], call)
+        """What a service of one shard answers; its error is raised."""
+        (answer,) = self.ask(shards, [shard], service, call)
         if isinstance(answer, StoreError):
             raise answer
         return answer
+
+    def lasts(self, broker_name: str, service: str) -> bool:
+        """Whether the service has answered nothing for LASTING_SECONDS."""
+        now = self._clock()
+        return now - self._failed.get((broker_name, service), (now, now))[0] >= LASTING_SECONDS
+
+    def _note_failure(self, key: tuple[str, str], begin: float) -> None:
+        now = self._clock()
+        if now - begin >= LATE_SECONDS:
+            self._until[key] = now + SILENT_SECONDS
+        first, newest = self._failed.get(key, (now, now))
+        self._failed[key] = (now if begin - newest >= GAP_SECONDS else first), now
 
 
 def ask_joined(
@@ -128,7 +161,7 @@ def ask_joined(
     unknown = [at for at, answer in enumerate(answers) if isinstance(answer, GroupNotFoundError)]
     if not unknown:
         return answers
-    settings = settings_elsewhere(shards, consumer_group, Silence())
+    settings = settings_elsewhere(shards, consumer_group)
 
     def call_again(shard: Shard[object]) -> Answer:
         keeper_of(shard).make(settings, deadline)
@@ -140,16 +173,29 @@ def ask_joined(
     return answers
 
 
-def settings_elsewhere(shards: Shards[object], consumer_group: str, silence: Silence) -> GroupSettings:
+def settings_elsewhere(shards: Shards[object], consumer_group: str, silence: Silence | None = None) -> GroupSettings:
     """The settings that a group shall have in a shard that does not know it.
 
     A shard that does not answer within CALL_SECONDS is left out: consumers of the others go on, and the settings follow with
-    heartbeats.
+    heartbeats. With `silence`, which knows how long it has been away, that is so only after LASTING_SECONDS, or where another
+    shard has settings that somebody has set.
+
+    Raises:
+        ServiceUnavailableError: a shard that may know the settings does not answer.
     """
     choice = GroupChoice(1, only=consumer_group)
-    answers = silence.ask(shards, list(shards), lambda shard, within: keeper_of(shard).settings(choice, within))
+    asked = _delivering(shards)
+    answers = (silence or Silence()).ask(
+        shards, asked, CONSUMERS, lambda shard, within: keeper_of(shard).settings(choice, within)
+    )
     known = [each for page in answers if not isinstance(page, StoreError) for each in page.items]
-    return settings_that_count([*known, GroupSettings(consumer_group)])
+    settings = settings_that_count([*known, GroupSettings(consumer_group)])
+    if settings.is_set or silence is None:
+        return settings
+    for shard, answer in zip(asked, answers, strict=True):
+        if isinstance(answer, StoreError) and not silence.lasts(shard.broker_name, CONSUMERS):
+            raise _not_known(f"which settings group {consumer_group[:64]} has", shard.broker_name, CONSUMERS, answer)
+    return settings
 
 
 def join(shards: Shards[object], one: Join, silence: Silence | None = None) -> bool:
@@ -158,18 +204,18 @@ def join(shards: Shards[object], one: Join, silence: Silence | None = None) -> b
     Raises:
         StoreError: the shard, or one that may know where the group began, does not answer.
     """
-    silence = silence or Silence()
+    asking = silence or Silence()
     shard = shards.named(one.broker_name)
-    asked = [each for each in shards if each.groups is not None]  # the others deliver nothing
+    asked = _delivering(shards)
     # Before the others are asked: what comes meanwhile is not skipped.
     ends: Sequence[Sequence[QueueRange] | StoreError] = []
     if one.begins_at_end:
-        ends = silence.ask(shards, asked, lambda each, within: list_built_queues(each, one.topic, within))
+        ends = asking.ask(shards, asked, QUEUES, lambda each, within: list_built_queues(each, one.topic, within))
     settings = settings_elsewhere(shards, one.consumer_group, silence)
-    silence.ask_one(shards, shard, lambda each, within: keeper_of(each).make(settings, within))
+    asking.ask_one(shards, shard, CONSUMERS, lambda each, within: keeper_of(each).make(settings, within))
     if not one.begins_at_end:
         return True
-    begun = silence.ask(shards, asked, lambda each, within: _has_begun(each, one, within))
+    begun = asking.ask(shards, asked, CONSUMERS, lambda each, within: _has_begun(each, one, within))
     names = [each.broker_name for each in asked]
     if begun[names.index(one.broker_name)] is True:
         return True
@@ -178,20 +224,19 @@ def join(shards: Shards[object], one: Join, silence: Silence | None = None) -> b
             return False
         begin_later(shards, one, silence)
         return True
-    for name, answer in zip(names, begun, strict=True):
+    ends_by_name: dict[str, Sequence[QueueRange]] = {}
+    for name, answer, queues in zip(names, begun, ends, strict=True):
         if isinstance(answer, StoreError):
-            raise ServiceUnavailableError(
-                f"it is not known whether group {one.consumer_group[:64]} has begun in topic {one.topic[:64]}, because shard "
-                f"{name} does not answer: the group begins when all shards answer. {answer.message}",
-                service="consumer",
-                brokerName=name,
-            ) from answer
-    ends_by_name = dict(zip(names, ends, strict=True))
-
-    def begin(each: Shard[object], within: Deadline) -> None:
-        queues = ends_by_name[each.broker_name]
+            raise _not_known(
+                f"whether group {one.consumer_group[:64]} has begun in topic {one.topic[:64]}", name, CONSUMERS, answer
+            )
         if isinstance(queues, StoreError):
-            raise queues
+            raise _not_known(f"where the queues of topic {one.topic[:64]} end", name, QUEUES, queues)
+        ends_by_name[name] = queues
+
+    def begin(each: Shard[object]) -> None:
+        within = Deadline.after(CALL_SECONDS)
+        queues = ends_by_name[each.broker_name]
         from_first = one.sent_back_queue_id if each.broker_name == one.broker_name else None
         positions = [
             Position(one.topic, queue.queue_id, queue.min_offset if queue.queue_id == from_first else queue.max_offset)
@@ -202,7 +247,8 @@ def join(shards: Shards[object], one: Join, silence: Silence | None = None) -> b
         keeper_of(each).make(settings, within)
         _begin(each, one.consumer_group, positions or [Position(one.topic, 0, 0)], within)
 
-    for name, outcome in zip(names, silence.ask(shards, asked, begin), strict=True):
+    # All are asked, also one that was slow for another group: what is not begun now comes from its first message.
+    for name, outcome in zip(names, shards.fan_out.ask(asked, begin), strict=True):
         if isinstance(outcome, StoreError) and name == one.broker_name:
             raise outcome
         if isinstance(outcome, StoreError):  # there it begins at the first message, when it is asked for
@@ -214,17 +260,35 @@ def begin_later(shards: Shards[object], one: Join, silence: Silence | None = Non
     """Let the group begin at the first message of a shard, unless it has begun there meanwhile; StoreError as `join`."""
     silence = silence or Silence()
     shard = shards.named(one.broker_name)
-    if silence.ask_one(shards, shard, lambda each, within: _has_begun(each, one, within)):
+    if silence.ask_one(shards, shard, CONSUMERS, lambda each, within: _has_begun(each, one, within)):
         return
 
-    def begin(each: Shard[object], within: Deadline) -> None:
+    def begin(each: Shard[object]) -> None:
+        within = Deadline.after(CALL_SECONDS)
         queues = list_built_queues(each, one.topic, within)
         # A position in one queue says that it has begun; the others then begin at their first messages.
         first = [queue for queue in queues if queue.queue_id == one.sent_back_queue_id] or queues[:1]
         at = [Position(one.topic, queue.queue_id, queue.min_offset) for queue in first]
         _begin(each, one.consumer_group, at or [Position(one.topic, 0, 0)], within)
 
-    silence.ask_one(shards, shard, begin)
+    for outcome in shards.fan_out.ask([shard], begin):
+        if isinstance(outcome, StoreError):
+            raise outcome
+
+
+def _delivering(shards: Shards[object]) -> list[Shard[object]]:
+    """Those with a consumer service: the others know no group."""
+    return [each for each in shards if each.groups is not None]
+
+
+def _not_known(what: str, broker_name: str, service: str, error: StoreError) -> ServiceUnavailableError:
+    refusal = ServiceUnavailableError(
+        f"it is not known {what}, because shard {broker_name} does not answer: ask again. {error.message}",
+        service=service,
+        brokerName=broker_name,
+    )
+    refusal.__cause__ = error
+    return refusal
 
 
 def _has_begun(shard: Shard[object], one: Join, within: Deadline) -> bool:

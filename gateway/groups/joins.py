@@ -5,7 +5,8 @@
                the same client pass those that wait for that
     settling   the group has begun elsewhere: they wait SETTLE_SECONDS, all together, and then wait for a thread again
 
-A join whose polls have all ended is skipped. A shard that did not answer in time is not waited for again at once (`Silence`).
+A join whose polls have all ended is skipped. A service of a shard that did not answer in time is not waited for again at once
+(`Silence`).
 """
 
 import threading

@@ -2,7 +2,19 @@
 
 import pytest
 
-from gateway.groups.joining import Join, ask_joined, begin_later, join
+from gateway.groups.joining import (
+    CALL_SECONDS,
+    CONSUMERS,
+    GAP_SECONDS,
+    LASTING_SECONDS,
+    QUEUES,
+    SILENT_SECONDS,
+    Join,
+    Silence,
+    ask_joined,
+    begin_later,
+    join,
+)
 from gateway.groups.positions import commit_positions, reset_positions
 from gateway.groups.pulling import send_back
 from gateway.ports.delivery import GroupSettings
@@ -71,6 +83,68 @@ def test_nothing_begins_while_a_shard_does_not_answer_that_may_know_where_the_gr
     far.failure = None
     assert join(shards, of("near"))
     assert positions(near) == {("T", 0): 5, ("T", 1): 7}
+
+
+def mark_silent(silence, shards, shard, service, clock):
+    """A call to the shard that is late."""
+
+    def late(*_):
+        clock[0] += CALL_SECONDS
+        raise AWAY
+
+    assert isinstance(silence.ask(shards, [shard], service, late)[0], ServiceUnavailableError)
+
+
+def test_a_service_of_a_shard_that_is_late_silences_no_other_one(shards):
+    clock = [0.0]
+    silence, near, far = Silence(lambda: clock[0]), *shards
+    mark_silent(silence, shards, near, QUEUES, clock)
+
+    def answers(*_):
+        return "here"
+
+    assert silence.ask(shards, [near, far], CONSUMERS, answers) == ["here", "here"]
+    skipped, other = silence.ask(shards, [near, far], QUEUES, answers)
+    assert (isinstance(skipped, ServiceUnavailableError), other) == (True, "here")
+    clock[0] += SILENT_SECONDS
+    assert silence.ask(shards, [near], QUEUES, answers) == ["here"]
+
+
+def test_a_shard_is_away_for_long_only_when_nothing_was_heard_of_it_meanwhile(shards):
+    clock = [0.0]
+    silence, (near, _) = Silence(lambda: clock[0]), shards
+    for pause, expected in ((0.0, False), (SILENT_SECONDS, False), (SILENT_SECONDS, True), (GAP_SECONDS, False)):
+        clock[0] += pause
+        mark_silent(silence, shards, near, CONSUMERS, clock)
+        assert silence.lasts("near", CONSUMERS) is expected
+    clock[0] += LASTING_SECONDS
+    assert silence.lasts("near", CONSUMERS)
+    silence.ask(shards, [near], CONSUMERS, lambda *_: "here")
+    assert not silence.lasts("near", CONSUMERS)
+
+
+def test_a_shard_that_is_silent_for_another_group_begins_with_the_others(shards, near, far):
+    """Between the look at its positions and the beginning: it would be read from its first message later."""
+    clock = [0.0]
+    silence, ask = Silence(lambda: clock[0]), far.positions
+
+    def silence_the_other(*arguments):
+        mark_silent(silence, shards, shards.named("near"), CONSUMERS, clock)
+        return ask(*arguments)
+
+    far.positions = silence_the_other
+    assert join(shards, of("far"), silence)
+    assert (positions(near), positions(far)) == ({("T", 0): 5, ("T", 1): 7}, {("T", 0): 3})
+
+
+def test_nothing_begins_while_the_ends_of_a_shard_are_not_known(shards, near, far):
+    def fail(*_):
+        raise AWAY
+
+    near.memory.list_queues = fail
+    with pytest.raises(ServiceUnavailableError, match="because shard near does not answer"):
+        join(shards, of("far"))
+    assert (positions(near), positions(far)) == ({}, {})
 
 
 def test_a_shard_without_consumer_service_keeps_no_group_from_beginning(near, far):
@@ -180,6 +254,22 @@ def test_every_call_that_makes_a_group_in_a_shard_brings_its_settings(shards, ne
     far.held["other", "T", 0] = 0
     call(shards, deadline)
     assert far.groups["g"] == SET
+
+
+def test_a_poll_waits_for_the_settings_of_a_shard_that_is_away_unless_others_have_set_some(near, far):
+    third = groups_with(q0=9)
+    shards = Shards([near.shard("near"), far.shard("far"), third.shard("third")], InOrder())
+    near.groups["g"] = GroupSettings("g")
+    third.failure = AWAY
+    poll = of("far", begins_at_end=False)
+    with pytest.raises(
+        ServiceUnavailableError, match="which settings group g has, because shard third does not answer"
+    ):
+        join(shards, poll, Silence())
+    assert far.groups == {}
+    near.groups["g"] = SET
+    assert join(shards, poll, Silence())
+    assert far.groups == {"g": SET}
 
 
 @pytest.fixture

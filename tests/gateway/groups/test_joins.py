@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.groups.joining import CALL_SECONDS, SETTLE_SECONDS, SILENT_SECONDS, Join
+from gateway.groups.joining import CALL_SECONDS, LASTING_SECONDS, SETTLE_SECONDS, SILENT_SECONDS, Join
 from gateway.groups.joins import THREAD_COUNT, Joins
 from gateway.ports.delivery import GroupSettings
 from gateway.ports.shards import Shards
@@ -236,23 +236,51 @@ def test_a_shard_that_hangs_is_waited_for_once_and_not_for_each_group(begin, nea
         raise ServiceUnavailableError("did not answer for 1.0 s")
 
     near.settings = near.memory.list_queues = near.positions = hang
+    service_count = 2 if begins_at_end else 1
     joins = begin(clock=lambda: now[0])
-    first, tolds = Told(), [Told() for _ in range(200)]
-    joins.join(of("first", begins_at_end=begins_at_end), first)
-    first.error()
-    for number, told in enumerate(tolds):
-        joins.join(of(f"g{number}", begins_at_end=begins_at_end), told)
-    errors = [told.error() for told in tolds]
-    assert len(waited) == 1
+
+    def join_some(prefix, count):
+        tolds = [Told() for _ in range(count)]
+        for number, told in enumerate(tolds):
+            joins.join(of(f"{prefix}{number}", begins_at_end=begins_at_end), told)
+        return [told.error() for told in tolds]
+
+    join_some("first", 1)
+    errors = join_some("more", 200)
+    assert len(waited) == service_count
+    assert all("near does not answer" in error.message for error in errors)
+    now[0] += SILENT_SECONDS
+    (error,) = join_some("again", 1)
+    assert (len(waited), "near does not answer" in error.message) == (2 * service_count, True)
+    now[0] += LASTING_SECONDS
+    errors = [*join_some("asked", 1), *join_some("later", 20)]
+    assert len(waited) == 3 * service_count
     if begins_at_end:
         assert all("near does not answer" in error.message for error in errors)
     else:
-        assert errors == [None] * len(tolds)
+        assert errors == [None] * 21, "a shard that is away stops no other"
+
+
+def test_a_shard_that_is_late_once_gives_no_other_group_default_settings(begin, near, far):
+    settings = GroupSettings("g", consume_enabled=False, is_set=True)
+    near.groups["g"] = settings
+    now, ask = [0.0], near.settings
+
+    def late(*_):
+        near.settings = ask
+        now[0] += CALL_SECONDS
+        raise ServiceUnavailableError("did not answer for 1.0 s")
+
+    near.settings = late
+    joins = begin(clock=lambda: now[0])
+    for group in ("late", "g"):
+        joins.join(of(group), told := Told())
+        assert isinstance(told.error(), ServiceUnavailableError)
+    assert far.groups == {}
     now[0] += SILENT_SECONDS
-    last = Told()
-    joins.join(of("last", begins_at_end=begins_at_end), last)
-    last.error()
-    assert len(waited) == 2, "then it is asked again"
+    joins.join(of("g"), told := Told())
+    assert told.error() is None
+    assert far.groups == {"g": settings}
 
 
 def test_a_gateway_that_ends_tells_shards_of_no_more_groups(begin, far):
