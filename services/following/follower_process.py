@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from store.derive.dispatch_columns import DispatchColumns
 
 REPORT_SECONDS = 1.0
+# As long as RocketMQ waits at its stop.
+FINISH_SECONDS_MAX = 5.0
 WAIT_SECONDS = 0.1
 # The commit log is asked for its role so often: part of the time in which a new leader delivers nothing.
 ROLE_SECONDS = 0.5
@@ -283,16 +285,56 @@ class FollowerProcess:
         if self._tail is not None:
             self._tail.stop()
         self._done.wait()
-        follower, self._follower = self._follower, None
+        follower = self._follower
         if follower is not None:
             try:
+                if not self._follows_role and not self._read_only:
+                    self._finish(follower)
                 follower.stop()
             except (StoreError, OSError) as error:
                 # The checkpoint before it is valid: the next start goes on from there.
                 self._log.warning("builder.not_stopped_cleanly", error=str(error))
+            except LifeOverError:
+                pass  # as well
+            self._follower = None
         self._client.close()
         if self._lock is not None:
             self._lock.release()
+
+    def _finish(self, follower: Follower) -> None:
+        """Apply what the log got while its other callers stopped.
+
+        A broker that opens the store dispatches only records that lie behind the end of the newest record in the queues, and
+        so passes over the one that begins just there: its own stop waits for the dispatch, too. Source: `ReputMessageService`,
+        `CommitLogDispatchStore` (RocketMQ 5.5.0), and a store that lost the position of a half message there.
+        """
+        deadline = self._clock() + FINISH_SECONDS_MAX
+        try:
+            stream = self._client.reput(follower.start_offset())
+        except StoreError:
+            return
+        timer = threading.Timer(FINISH_SECONDS_MAX, stream.cancel)  # a log that hangs must not hold up the stop
+        timer.daemon = True
+        timer.start()
+        try:
+            batches = iter(stream)
+            while self._clock() < deadline:
+                try:
+                    batch = next(batches)
+                except StoreError as error:
+                    self._log.info(
+                        "builder.not_finished", error=error.message
+                    )  # the log is away: the next start goes on
+                    return
+                if not self._apply(batch) or batch.next_offset >= batch.log_end_offset:
+                    return
+        except BaseException:
+            with contextlib.suppress(StoreError, OSError):
+                follower.abandon()
+            raise
+        finally:
+            timer.cancel()
+            stream.cancel()
 
     # -- one life
 

@@ -22,7 +22,7 @@ from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.calling.backoff import Backoff
 from services.calling.commitlog import ReputBatch
-from services.following import following_builder
+from services.following import follower_process, following_builder
 from services.following.follower_process import WAIT_SECONDS, FollowerProcess
 from services.following.follower_progress import END_UNKNOWN, FollowerProgress
 from store.derive.dispatch_columns import DispatchColumns
@@ -226,6 +226,51 @@ def built(root: Path, kind):
 
 
 KINDS = ["consumequeue", "index"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_broker_missed_a_record_that_a_clean_stop_had_left_to_it(start, tmp_path, kind):
+    """What the log got while the services before this one stopped is applied before the end, as at a broker's stop."""
+    log = MemoryLog(30)
+    running = start(kind, log)
+    running.wait_until_built()
+    running.stopping.set()
+    running.thread.join(TIMEOUT_SECONDS)
+    log.grow(90)
+    running.stop()
+    assert running.process.progress.next_offset == log.end_offset
+    whole = start(kind, MemoryLog(120), root="whole")
+    whole.wait_until_built()
+    whole.stop()
+    assert built(tmp_path / "store", kind) == built(tmp_path / "whole", kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("trouble", ["hangs", "away", "recovers"])
+def test_a_log_that_does_not_answer_holds_up_no_stop(start, monkeypatch, kind, trouble):
+    monkeypatch.setattr(follower_process, "FINISH_SECONDS_MAX", 0.05)
+    log = MemoryLog(30)
+    running = start(kind, log)
+    running.wait_until_built()
+    running.stopping.set()
+    running.thread.join(TIMEOUT_SECONDS)
+    log.grow(5)
+    log.is_reachable = trouble != "away"
+    log.checked_offset = 0 if trouble == "recovers" else None
+    with monkeypatch.context() as patch:
+        if trouble == "hangs":
+            patch.setattr(MemoryStream, "__iter__", lambda stream: iter(_until_cancelled(stream)))
+        running.stop()
+    log.is_reachable, log.checked_offset = True, None
+    start(kind, log).wait_until_built()  # the lock is free, and the checkpoint is good
+
+
+def _until_cancelled(stream):
+    assert stream.cancelled.wait(TIMEOUT_SECONDS)
+    yield from ()
+    raise ServiceUnavailableError("cancelled")
+
+
 FAULTS = [
     ("pwrite", errno.ENOSPC),
     ("pwrite", errno.EIO),
