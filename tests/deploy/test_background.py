@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
+import structlog
 
 from deploy.background import BackgroundStack
 from deploy.hosts import ChildDiedError, ThisProcess
@@ -145,6 +146,17 @@ def test_a_service_that_ends_by_itself_ends_the_stack_with_its_code(tmp_path: pa
     assert stack.stop() == 3
 
 
+@pytest.fixture
+def structlog_as_imported() -> Iterator[None]:
+    """Earlier tests of this process may have configured structlog; a program that has not."""
+    before = structlog.get_config() if structlog.is_configured() else None
+    structlog.reset_defaults()
+    yield
+    if before is not None:
+        structlog.configure(**before)
+
+
+@pytest.mark.usefixtures("structlog_as_imported")
 def test_the_services_print_nothing_but_log_warnings_as_a_library_does(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
