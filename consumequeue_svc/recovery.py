@@ -25,6 +25,7 @@ from store.derive.last_record import LastRecord
 from store.errors import StoreRecoveringError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_json_state, write_json_state
+from store.format.derived.queue_ext import bare_unit_count
 from store.format.derived.queue_unit import UNIT_SIZE_BYTES
 from store.format.topic import is_light_queue
 
@@ -69,8 +70,13 @@ def saved_file_size_bytes(fs: FileSystem, checkpoint: Path) -> int | None:
 
 def saved_ext_file_size_bytes(fs: FileSystem, checkpoint: Path) -> int:
     """The size of files of ConsumeQueueExt at the last checkpoint; 0 if there were none, or no checkpoint."""
-    size = (read_json_state(fs, checkpoint) or {}).get("ext_file_size_bytes")
-    return size if isinstance(size, int) else 0
+    return _ext_size_of(read_json_state(fs, checkpoint) or {})
+
+
+def _ext_size_of(state: Mapping[str, Any]) -> int:
+    """The same, of a checkpoint that may be damaged: a file that holds no unit was none."""
+    size = state.get("ext_file_size_bytes")
+    return size if isinstance(size, int) and bare_unit_count(size) > 0 else 0
 
 
 def checkpoint_state(
@@ -192,7 +198,7 @@ def _note_own(state: dict[str, Any], table: ConsumeQueueTable) -> None:
     try:
         if state["version"] != VERSION or state["file_size_bytes"] != table.file_size_bytes:
             return
-        ext_size = int(state.get("ext_file_size_bytes", 0))
+        ext_size = _ext_size_of(state)
         ext_firsts = {
             (str(topic), int(queue_id)): int(first_byte)
             for topic, queues in state.get("ext_firsts", {}).items()

@@ -1,5 +1,6 @@
 """What the log does not explain among the queues is left alone or kept aside, whatever state the store is in."""
 
+import json
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
+from consumequeue_svc.recovery import saved_ext_file_size_bytes
 from consumequeue_svc.unexplained import Keeper, RecordPlace
 from store.derive.dispatch import DispatchRequest
 from store.errors import DiskFullError, StoreCorruptedError, UnsupportedStoreError
@@ -394,3 +396,20 @@ def test_our_own_files_of_consume_queue_ext_go_when_it_is_switched_off_or_gets_a
     follow(builder)
     builder.stop()
     assert kept(tmp_path) == {}
+
+
+@pytest.mark.parametrize("size_bytes", [8, -8, 1, "0"])
+def test_a_checkpoint_whose_size_of_files_was_damaged_ended_every_start(tmp_path: Path, size_bytes: int | str) -> None:
+    """Found by a flipped bit: no unit fits into such a file, and the count of units was divided by."""
+    builder = open_builder(tmp_path)
+    follow(builder)
+    builder.stop()
+    before = file_bytes(tmp_path / "consumequeue")
+    checkpoint = tmp_path / "reput/consumequeue/checkpoint.json"
+    state = json.loads(checkpoint.read_text())
+    checkpoint.write_text(json.dumps(state | {"ext_file_size_bytes": size_bytes}))
+    assert saved_ext_file_size_bytes(RealFileSystem(), checkpoint) == 0
+    builder = open_builder(tmp_path)
+    follow(builder)
+    builder.stop()
+    assert file_bytes(tmp_path / "consumequeue") == before
