@@ -12,7 +12,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -20,6 +20,9 @@ import grpc.aio
 LOOK_SECONDS = 10.0
 # For asyncio: how long the calls of a former channel may last; a consumer's stream lasts as long as the consumer.
 RETIRED_SECONDS_MAX = 30 * 86_400.0
+
+_AnyChannel = TypeVar("_AnyChannel", bound="ReloadingChannel | AsyncReloadingChannel")
+_AnyGeneration = TypeVar("_AnyGeneration", bound="_Generation | _AsyncGeneration")
 
 
 class Identity(Protocol):
@@ -158,20 +161,20 @@ class ReloadingChannel(grpc.Channel):
         self.close()
 
 
-class _Method:
-    """A method of the channel that is there when it is called."""
+class _Method(Generic[_AnyChannel, _AnyGeneration]):
+    """A method of the channel that is there when it is called; with asyncio or without."""
 
     def __init__(
-        self, channel: ReloadingChannel, kind: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, channel: _AnyChannel, kind: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         self._channel = channel
         self._kind = kind
         self._method = method
         self._args = args
         self._kwargs = kwargs
-        self._made: tuple[_Generation, Any] | None = None
+        self._made: tuple[_AnyGeneration, Any] | None = None
 
-    def _callable_of(self, generation: _Generation) -> Any:
+    def _callable_of(self, generation: _AnyGeneration) -> Any:
         made = self._made
         if made is not None and made[0] is generation:
             return made[1]
@@ -180,7 +183,7 @@ class _Method:
         return callable_
 
 
-class _UnaryAnswer(_Method):
+class _UnaryAnswer(_Method[ReloadingChannel, _Generation]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         generation = self._channel.entered()
         try:
@@ -206,7 +209,7 @@ class _UnaryAnswer(_Method):
         return call
 
 
-class _StreamAnswer(_Method):
+class _StreamAnswer(_Method[ReloadingChannel, _Generation]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         generation = self._channel.entered()
         try:
@@ -332,25 +335,9 @@ class AsyncReloadingChannel(grpc.aio.Channel):
         await self.close()
 
 
-class _AsyncMethod:
-    """A method of the channel that is there when it is called."""
-
-    def __init__(
-        self, channel: AsyncReloadingChannel, kind: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        self._channel = channel
-        self._kind = kind
-        self._method = method
-        self._args = args
-        self._kwargs = kwargs
-        self._made: tuple[_AsyncGeneration, Any] | None = None
-
+class _AsyncMethod(_Method[AsyncReloadingChannel, _AsyncGeneration]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         generation = self._channel.current()
-        made = self._made
-        if made is None or made[0] is not generation:
-            callable_ = getattr(generation.channel, self._kind)(self._method, *self._args, **self._kwargs)
-            made = self._made = generation, callable_
-        call = made[1](*args, **kwargs)
+        call = self._callable_of(generation)(*args, **kwargs)
         generation.enter(call)
         return call
