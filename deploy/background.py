@@ -50,7 +50,7 @@ class BackgroundStack:
         self._thread.start()
         try:
             self._is_started.wait()
-        except BaseException:  # Ctrl-C: nobody else could stop it
+        except BaseException:  # Ctrl-C: the caller gets no stack that it could stop
             self.stop()
             raise
         self.addresses = self._stack.addresses

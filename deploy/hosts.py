@@ -23,7 +23,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from deploy.processes import TERMINAL_SIGNALS, signals_to, socket_pair
+from deploy.processes import TERMINAL_SIGNALS, signals_as_bytes, signals_to, socket_pair
 
 MODULES = {
     "commitlog": "commitlog_svc",
@@ -89,11 +89,9 @@ class Host(Protocol):
 class Processes:
     """Each service has a process of its own, a child of this one; for the main thread, which takes the signals."""
 
-    @contextlib.contextmanager
-    def wakeups(self) -> Iterator[socket.socket]:
+    def wakeups(self) -> contextlib.AbstractContextManager[socket.socket]:
         """See Host."""
-        with socket_pair() as (reader, writer), signals_to(writer):
-            yield reader
+        return signals_as_bytes()
 
     def start(self, name: str, environ: Mapping[str, str]) -> Child:
         """See Host. What it cannot do is seen at its end."""
