@@ -45,7 +45,7 @@ SILENT_SECONDS = 3.0
 # A shard that has been away for so long keeps no group from being made with default settings. Above SILENT_SECONDS and
 # CALL_SECONDS: it was asked twice.
 LASTING_SECONDS = 5.0
-# Failures with more time between them are two: nobody has asked meanwhile.
+# Failures with more time between them are two: there was no question in between.
 GAP_SECONDS = 30.0
 # The services of a shard.
 CONSUMERS, QUEUES = "consumer", "consumequeue"

@@ -95,7 +95,7 @@ class ShardDirectory(Generic[Open, Message]):
         """
         with self._lock:
             if self._is_closed:
-                return  # nobody joins the threads that look
+                return  # threads that still look are not waited for
             before = self._open
             opened = dict(before)
             guarded = dict(self._guarded)
