@@ -13,10 +13,12 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 from tests.support.fixture_stores import unpack_store
 from tests.support.signals import let_children_be_interrupted
 
+pytest_plugins = ["tests.support.failures", "pytester"]
+
 let_children_be_interrupted()
 
 # An example that takes long says that the machine is busy.
-hypothesis.settings.register_profile("shared-machine", deadline=None)
+hypothesis.settings.register_profile("shared-machine", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("shared-machine")
 
 

@@ -24,6 +24,7 @@ from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.calling.commitlog import CommitLogClient
 from store.errors import StoreError
 from tests.support.etcd import Etcd
+from tests.support.failures import watch_log
 from tests.support.network import OUTSIDE, Network, both, process_of_connection
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
@@ -70,6 +71,7 @@ class Shard:
         stores: Mapping[str, Path] | None = None,
     ) -> None:
         self.directory = directory
+        watch_log(directory)
         self.names = [f"r{number}" for number in range(1, replica_count + 1)]
         self.stores = {name: (stores or {}).get(name, directory / name) for name in self.names}
         self.network = Network()

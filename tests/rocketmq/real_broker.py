@@ -12,6 +12,7 @@ import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 
+from tests.support.failures import watch_log
 from tests.support.ports import free_port
 from tests.support.waiting import one_at_a_time, wait_until
 
@@ -123,6 +124,7 @@ class RealRocketMQ:
         (home / "conf").mkdir(parents=True, exist_ok=True)
         command = self._java(main, *args)
         command[1:1] = [f"-Xms{heap}", f"-Xmx{heap}", *jvm_flags]
+        watch_log(self.work / f"{name}.log")
         with open(self.work / f"{name}.log", "ab") as log:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment(home)

@@ -15,6 +15,7 @@ from typing import Any
 
 from reput_client import AppendClient, FlushMode, NewMessage, ReputClientError
 from services.calling.commitlog import CommitLogClient
+from tests.support.failures import watch_log
 from tests.support.waiting import wait_until
 
 START_SECONDS_MAX = 120
@@ -46,6 +47,8 @@ class Cluster:
         command += ["--replicas", str(replica_count), "--port-file", str(self.port_file)]
         environ = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
         environ |= {**SMALL_FILES, **(settings or {})}
+        watch_log(self._log_path)
+        watch_log(directory / "logs")
         with open(self._log_path, "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ)
         try:

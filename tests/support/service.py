@@ -24,6 +24,7 @@ from reput.consumer.v1 import consumer_service_pb2_grpc as consumer_grpc
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.index.v1 import index_service_pb2_grpc as index_grpc
 from reput.schedule.v1 import schedule_service_pb2_grpc as schedule_grpc
+from tests.support.failures import watch_log
 from tests.support.waiting import wait_until
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -102,6 +103,7 @@ class Service:
             **(settings or {}),
         }
         command = [*command_prefix, sys.executable, "-P", "-m", MODULES[self.name]]
+        watch_log(self.log_path)
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ)
         if wait:

@@ -21,6 +21,7 @@ from deploy.background import BackgroundStack
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.message.v1 import message_pb2
+from tests.support.failures import watch_log
 from tests.support.processes import children_of
 from tests.support.waiting import wait_until
 
@@ -81,6 +82,7 @@ class Stack(_AnyStack):
         command += ["--console-port", "0", "--port-file", str(port_file), *flags]
         environ = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
         environ |= {**self.defaults, **(settings or {})}
+        watch_log(self.log_path)
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ)
         try:
