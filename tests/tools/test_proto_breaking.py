@@ -1,0 +1,60 @@
+"""A change of a contract that breaks somebody is found, and what only adds is not."""
+
+import pathlib
+import re
+import shutil
+
+import pytest
+
+from tools.proto_breaking import BREAKS, CATEGORIES, ROOT, breaking
+
+
+@pytest.fixture
+def tree(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A copy of the protos."""
+    for path in (ROOT / "protos").rglob("*.proto"):
+        target = tmp_path / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    return tmp_path
+
+
+def change(tree: pathlib.Path, file: str, pattern: str, replacement: str) -> None:
+    path = tree / "protos" / file
+    text, count = re.subn(pattern, replacement, path.read_text(), count=1)
+    assert count == 1, pattern
+    path.write_text(text)
+
+
+def test_every_package_is_compared() -> None:
+    folders = {str(path.parent.parent.relative_to(ROOT / "protos")) for path in (ROOT / "protos").rglob("*.proto")}
+    compared = [folder for folders in CATEGORIES.values() for folder in folders]
+    theirs = {"google"}  # Google's own file
+    assert {folder.removesuffix("/rocketmq") for folder in folders} - theirs == set(compared)
+
+
+def test_the_protos_of_this_tree_break_nobody() -> None:
+    assert breaking() == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "pattern", "replacement"),
+    [
+        ("reput/gateway/v1/gateway_service.proto", r"(string topic = )1;", r"\g<1>919;"),
+        ("reput/commitlog/v1/commitlog_service.proto", r"(int64 \w+ = )1;", r"\g<1>919;"),
+        ("reput/consumer/v1/state.proto", r"int64 (\w+ = \d+;)", r"string \1"),
+        ("reput/message/v1/message.proto", r"bytes body =", "bytes content ="),
+    ],
+    ids=["number", "internal_number", "state_type", "public_name"],
+)
+def test_a_change_that_breaks_somebody_is_refused(
+    tree: pathlib.Path, file: str, pattern: str, replacement: str
+) -> None:
+    change(tree, file, pattern, replacement)
+    assert breaking(tree) == BREAKS
+
+
+def test_a_new_field_and_an_internal_name_break_nobody(tree: pathlib.Path) -> None:
+    change(tree, "reput/message/v1/message.proto", r"(bytes body = )", r"string added_later = 919;\n  \1")
+    change(tree, "reput/index/v1/index_service.proto", r"(int64 )(\w+)( = \d+;)", r"\1\2_renamed\3")
+    assert breaking(tree) == 0
