@@ -3,7 +3,7 @@
 Services in this process log through `logging`, which pytest prints itself (pyproject.toml, `log_level`). Those with a process
 of their own write files: `watch_log` names one, and a failure prints what was added to it since the test began.
 
-Before each test `random` is seeded from the run's seed and the test's name; with REPUT_TEST_SEED=n
+Before each test `random` is seeded from the run's seed and the test's name; with TEST_SEED=n
 a run draws as an earlier one did.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-RUN_SEED = "REPUT_TEST_SEED"
+RUN_SEED = "TEST_SEED"
 PRINTED_BYTES_MAX = 16 << 10  # of each log, the last ones
 
 # Files, and directories whose `*.log` files count; and how large each of them was when the running test began.
