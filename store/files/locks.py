@@ -6,7 +6,8 @@
   file (OFD). The two exclude each other. An OFD lock survives when our process opens and closes the file elsewhere. The
   kernel tells the holders apart: it gives the process id of a POSIX lock, and -1 for an OFD lock.
 
-Both wait some time for a process that is still ending.
+Both wait some time for a process that is still ending. Both are unlocked before they are closed: a child of a fork has copies
+of the descriptors, which would keep them locked for as long as it lives.
 """
 
 import errno
@@ -53,7 +54,7 @@ class OwnerLock:
     def release(self) -> None:
         """Releases the lock; the file stays."""
         if self._fd is not None:
-            os.close(self._fd)
+            _close(self._fd, lambda fd: fcntl.flock(fd, fcntl.LOCK_UN))
             self._fd = None
 
 
@@ -84,7 +85,8 @@ class BrokerLock:
     def release(self) -> None:
         """Releases the lock; the file stays."""
         if self._fd is not None:
-            os.close(self._fd)
+            unlocked = FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 1, 0)
+            _close(self._fd, lambda fd: fcntl.fcntl(fd, fcntl.F_OFD_SETLK, unlocked))
             self._fd = None
 
 
@@ -122,6 +124,25 @@ def refuse_foreign_broker(root: Path, *, wait_seconds: float = LOCK_WAIT_SECONDS
         time.sleep(LOCK_RETRY_SECONDS)
 
 
+# The process that took each lock, by device and inode: a stack in this process may be the one that holds it, or, after a fork,
+# one in a parent of this process.
+_HOLDERS: dict[tuple[int, int], int] = {}
+
+
+def _file_key(fd: int) -> tuple[int, int]:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino
+
+
+def _close(fd: int, unlock: Callable[[int], object]) -> None:
+    """Unlock and close; in a child of the process that took the lock, only close."""
+    key = _file_key(fd)
+    if _HOLDERS.get(key) == os.getpid():
+        del _HOLDERS[key]
+        unlock(fd)
+    os.close(fd)
+
+
 def _take_or_close(fd: int, take: Callable[[], None], path: Path, wait_seconds: float) -> int:
     deadline = time.monotonic() + wait_seconds
     while True:
@@ -129,15 +150,19 @@ def _take_or_close(fd: int, take: Callable[[], None], path: Path, wait_seconds: 
             take()
         except BlockingIOError:
             if time.monotonic() >= deadline:
+                holder = _HOLDERS.get(_file_key(fd))
                 os.close(fd)
-                raise _locked(path) from None
+                raise _locked(path, holder) from None
             time.sleep(LOCK_RETRY_SECONDS)
         except BaseException:
             os.close(fd)
             raise
         else:
+            _HOLDERS[_file_key(fd)] = os.getpid()
             return fd
 
 
-def _locked(path: Path) -> StoreLockedError:
+def _locked(path: Path, holder: int | None = None) -> StoreLockedError:
+    if holder == os.getpid():
+        return StoreLockedError(f"{path} is held by this process: close what has it open first", file=path)
     return StoreLockedError(f"{path} is held by another process: stop that process first", file=path)

@@ -68,9 +68,9 @@ def test_a_second_process_does_not_get_a_unix_address_and_the_first_keeps_its_so
         before = inodes(tmp_path)
 
         second = ServiceServer("commitlog", ServiceSettings(address=address))
-        with pytest.raises(InvalidSettingError, match=r"cannot listen at unix:.*s.lock is held by another process"):
+        with pytest.raises(InvalidSettingError, match=r"cannot listen at unix:.*s.lock is held by this process"):
             serve_local(LOOKUPS, address, {}, second)
-        with pytest.raises(InvalidSettingError, match=r"cannot listen at unix:.*s.lock is held by another process"):
+        with pytest.raises(InvalidSettingError, match=r"cannot listen at unix:.*s.lock is held by this process"):
             second.start()
 
         assert inodes(tmp_path) == before
