@@ -141,7 +141,13 @@ class CommitLog:
         self._closed = False
         self._opened: OpenedLog | None = None
         self._housekeeper: Housekeeper | None = None
-        self.root = StoreRoot(self._fs, root, read_only=read_only, may_be_empty=not settings.read_only)
+        self.root = StoreRoot(
+            self._fs,
+            root,
+            read_only=read_only,
+            may_be_empty=not settings.read_only,
+            lock_wait_seconds=settings.lock_wait_seconds,
+        )
         self.topics = TopicTable(self._fs, root, settings.default_topic_queue_count, clock_millis)
         self.followers = FollowerRegistry(self._fs, self._own_directory, settings.follower_names, read_only=read_only)
         self.recovery_progress = RecoveryProgress()

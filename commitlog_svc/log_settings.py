@@ -36,6 +36,10 @@ class LogSettings(Protocol):
         """Size of a log file."""
 
     @property
+    def lock_wait_seconds(self) -> float:
+        """How long to wait for the process that has the store."""
+
+    @property
     def timer_log_file_size_bytes(self) -> int:
         """Size of a file of timerlog."""
 

@@ -14,6 +14,7 @@ from commitlog_svc.retention.retention_times import parse_delete_hours
 from services.coordination.access import CoordinatorAccess
 from services.rocketmq.address import parse_address, parse_addresses
 from services.settings.service_settings import StoreSettings, as_value_error
+from store.files.locks import LOCK_WAIT_SECONDS
 from store.format.delivery.timer_files import BLANK_SIZE_BYTES, FILE_SIZE_BYTES_DEFAULT, UNIT_SIZE_BYTES
 from store.format.host import Host
 
@@ -30,6 +31,7 @@ class CommitLogSettings(StoreSettings):
 
     Attributes:
         file_size_bytes: size of a new store's log files; an existing store keeps its size.
+        lock_wait_seconds: how long a start waits for the process that has the store, which may still be ending.
         timer_log_file_size_bytes: size of the files in timerlog/; files of a broker keep theirs.
         flush_mode: whether an append waits for the disk, or for the in-sync replicas, when its request does not say.
         flush_interval_millis: the greatest age of an unflushed record for which no request waits.
@@ -73,6 +75,7 @@ class CommitLogSettings(StoreSettings):
 
     address: str = "127.0.0.1:8082"
     file_size_bytes: int = pydantic.Field(1 << 30, ge=FILE_SIZE_BYTES_MIN, le=FILE_SIZE_BYTES_MAX)
+    lock_wait_seconds: float = pydantic.Field(LOCK_WAIT_SECONDS, ge=0.0, le=3600.0)
     timer_log_file_size_bytes: int = pydantic.Field(
         FILE_SIZE_BYTES_DEFAULT, ge=UNIT_SIZE_BYTES + BLANK_SIZE_BYTES, le=FILE_SIZE_BYTES_MAX
     )

@@ -4,7 +4,7 @@ import concurrent.futures.thread  # noqa: F401  # before `_stop_all` is register
 import os
 import pathlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,9 +25,11 @@ class BackgroundStack:
     Args:
         store: the store root.
         environ: the environment that settings come from; default: none, so all have their defaults.
+        before_stop: called by the thread that stops the stack, while all services still answer.
         choices: others of `deploy.local.LocalStack`.
 
     Attributes:
+        store: the store root.
         addresses: by service name; `console` too, if there is one.
         said: the lines that `reput serve` would print.
         exit_code: 0, or the code of the service that ended by itself; None while the stack runs.
@@ -37,16 +39,26 @@ class BackgroundStack:
         ChildDiedError: a service could not start; nothing is left running.
     """
 
-    def __init__(self, store: pathlib.Path, environ: Mapping[str, str] | None = None, **choices: Any) -> None:
+    def __init__(
+        self,
+        store: pathlib.Path,
+        environ: Mapping[str, str] | None = None,
+        *,
+        before_stop: Callable[[], object] = lambda: None,
+        **choices: Any,
+    ) -> None:
         self._host = ThisProcess()
+        self.store = store.absolute()
         self.said: list[str] = []
         self.exit_code: int | None = None
+        self._before_stop = before_stop
+        self.is_stopping = False
         self._pid = os.getpid()
         self._error: BaseException | None = None
         self._stack = LocalStack(store, environ=environ or {}, host=self._host, say=self.said.append, **choices)
         self._is_started = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="reput-stack", daemon=True)
-        _RUNNING.add(self)
+        RUNNING.add(self)
         self._thread.start()
         try:
             self._is_started.wait()
@@ -70,10 +82,25 @@ class BackgroundStack:
         """Stop the services in order; the exit code. Without effect when they have stopped."""
         if self._pid != os.getpid():  # a copy of the socket that stops the stack of the parent, and none of its threads
             return 0
-        self._host.ask_to_stop()
+        if not self.is_stopping:
+            try:
+                self._before_stop()
+            finally:
+                self.begin_stop()
         self._thread.join()
         assert self.exit_code is not None, "the thread has set it"
         return self.exit_code
+
+    def begin_stop(self) -> None:
+        """Have it stop; returns at once."""
+        self.is_stopping = True
+        if self._pid == os.getpid():
+            self._host.ask_to_stop()
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether this process opened it, not one that this process is a fork of."""
+        return self._pid == os.getpid()
 
     def wait(self, seconds: float | None = None) -> int | None:
         """The exit code once the stack has stopped, by itself or not; None when the time is over first."""
@@ -93,15 +120,16 @@ class BackgroundStack:
             self._error = error
         finally:
             self.exit_code = exit_code
-            _RUNNING.discard(self)
+            RUNNING.discard(self)
             self._is_started.set()
 
 
-_RUNNING: set[BackgroundStack] = set()
+# Those that have not ended yet.
+RUNNING: set[BackgroundStack] = set()
 
 
 def _stop_all() -> None:
-    for stack in list(_RUNNING):
+    for stack in list(RUNNING):
         stack.stop()
 
 

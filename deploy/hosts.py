@@ -21,9 +21,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from deploy.processes import TERMINAL_SIGNALS, signals_as_bytes, signals_to, socket_pair
+
+if TYPE_CHECKING:
+    from services.serving.server import Service
 
 MODULES = {
     "commitlog": "commitlog_svc",
@@ -42,13 +45,15 @@ class ChildDiedError(Exception):
         name: the service.
         exit_code: its exit code; 128 + n when signal n ended it; never 0.
         cause: why, in its own words; empty when it left none.
+        error: the same, typed, of a service in this process; None where it is not known.
     """
 
-    def __init__(self, name: str, exit_code: int, cause: str = "") -> None:
+    def __init__(self, name: str, exit_code: int, cause: str = "", error: Exception | None = None) -> None:
         why = f": {cause}" if cause else f"; see the last lines of {name} above"
         super().__init__(f"{name} ended with exit code {exit_code}{why}")
         self.name = name
         self.exit_code = exit_code
+        self.error = error
 
 
 class Child(Protocol):
@@ -107,6 +112,14 @@ class Processes:
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
 
+def load_service(name: str) -> "Service[Any]":
+    """Import a service, which takes most of the time of its start."""
+    import ssl  # noqa: F401  # before asyncio, for the console's web server: see services/light_imports.py
+
+    service: Service[Any] = importlib.import_module(f"{MODULES[name]}.__main__").SERVICE
+    return service
+
+
 class ThisProcess:
     """All services run in this process.
 
@@ -138,19 +151,16 @@ class ThisProcess:
 
     def start(self, name: str, environ: Mapping[str, str]) -> Child:
         """See Host."""
-        import ssl  # noqa: F401  # before asyncio, for the console's web server: see services/light_imports.py
-
+        from services.serving.hosted import HostedService
         from store.errors import InvalidSettingError, StoreError
 
-        service = importlib.import_module(f"{MODULES[name]}.__main__").SERVICE
-        from services.serving.hosted import HostedService
-
+        service = load_service(name)
         try:
             return HostedService(service, environ, lambda: self._wake(signal.SIGCHLD))
         except InvalidSettingError:
             raise
         except StoreError as error:
-            raise ChildDiedError(name, 1, error.message) from error
+            raise ChildDiedError(name, 1, error.message, error) from error
 
     def ask_to_stop(self) -> None:
         """Have the stack stop, as SIGTERM would; returns at once."""

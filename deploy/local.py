@@ -6,8 +6,8 @@ this one, is the host's choice (deploy/hosts.py).
 Rules of this file:
 - Processes stay in the process group of this process. The kernel kills them when the thread that started them ends, also when
   this process is killed: each child asks for it at its start, given `REPUT_PARENT_PID`. So that thread must outlive them.
-- Only the gateway has a port of its own. The inner five listen on sockets in a private directory, unless a setting
-  (`REPUT_COMMITLOG_ADDRESS`, ...) names an address, so that two stacks never clash.
+- Only the gateway has a port of its own; in a private stack it has none. The others listen on sockets in a private
+  directory, unless a setting (`REPUT_COMMITLOG_ADDRESS`, ...) names an address, so that two stacks never clash.
 - A clean stop goes against the flow of a request: gateway first, then the consumer and schedule services, then the builders,
   then the commit log, so that no service calls one that has already stopped.
 - A child that ends unexpectedly ends the stack, with that child's exit code. One end is expected: the broker whose log is
@@ -75,6 +75,7 @@ class LocalStack:
         derived: follow the log of a broker that runs on the store root, with queues and index here; None: serve the store.
         gateway_port: where the gateway listens on loopback; 0 takes a free port; None: its setting, or 8081.
         console_port: the same for the console; None: its setting, or 8080 if that is free.
+        is_private: unless a setting names an address, the gateway has a socket beside those of the others, and no port.
         port_file: the file to write the addresses to, once every service answers and the log is recovered.
         replica: the services are a replica of a shard, without a gateway; the port file gets the pid of its commit log, too.
         environ: the environment that settings come from; default: this process's own.
@@ -96,6 +97,7 @@ class LocalStack:
         derived: pathlib.Path | None = None,
         gateway_port: int | None = None,
         console_port: int | None = None,
+        is_private: bool = False,
         port_file: pathlib.Path | None = None,
         replica: Replica | None = None,
         environ: Mapping[str, str] | None = None,
@@ -109,6 +111,7 @@ class LocalStack:
         self._derived = derived.absolute() if derived else None
         self._gateway_port = gateway_port
         self._console_port = console_port
+        self._is_private = is_private
         self._port_file = port_file.absolute() if port_file else None
         self._replica = replica
         self._modules = {name: module for name, module in MODULES.items() if name != "gateway" or replica is None}
@@ -189,7 +192,8 @@ class LocalStack:
         listen = self._listen_addresses(scratch)
         address_files = {name: scratch / f"{name}.address" for name in self._modules}
         self._ready_files = ready_files = {name: scratch / f"{name}.ready" for name in self._modules}
-        known = {name: address for name, address in listen.items() if address.startswith("unix:")}
+        called = {callee for callees in CALLEES.values() for callee in callees}
+        known = {name: listen[name] for name in called if listen[name].startswith("unix:")}
         for name in self._modules:
             # A service may have port 0 as its setting: its callers must know the port that it chose.
             for callee in CALLEES[name]:
@@ -218,7 +222,7 @@ class LocalStack:
         }
         listen = {name: set_rows[name].value if name in set_rows else "" for name in self._modules}
         for name in self._modules:
-            if name != "gateway" and not listen[name]:
+            if not listen[name] and (name != "gateway" or self._is_private):
                 listen[name] = f"unix:{scratch / name}.sock" if self._replica is None else "127.0.0.1:0"
         if self._replica is not None:
             return listen
@@ -300,7 +304,7 @@ class LocalStack:
                 self._say("the broker cut its log, or began another one: the log is read again")
                 self._spawn(name, self._spawned[name])
             else:
-                raise ChildDiedError(name, exit_code, self._cause(name))
+                raise ChildDiedError(name, exit_code, self._cause(name), getattr(child, "failure", None))
 
     def _died(self, death: ChildDiedError) -> None:
         self.death = death

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 import structlog
 
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
-from console.opening import open_console
 from gateway.appends.forwarder import AppendForwarder, AppendTarget
 from gateway.appends.route_watch import RouteWatch
 from gateway.appends.routes import AppendRoutes
@@ -141,7 +140,10 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     timers.start()
     clients.start()
     keeping.start()
-    open_console(server, settings, origins, servicer, guard)
+    if settings.console == "on":
+        from console.opening import open_console
+
+        open_console(server, settings, origins, servicer, guard)
     server.set_serving(True)
 
 

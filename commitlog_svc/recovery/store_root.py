@@ -7,7 +7,7 @@ from store.features.table import FoundFeature
 from store.files.abort import create_abort_marker, has_abort_marker, remove_abort_marker
 from store.files.aside import aside_words
 from store.files.file_system import FileSystem
-from store.files.locks import BrokerLock, OwnerLock
+from store.files.locks import LOCK_WAIT_SECONDS, BrokerLock, OwnerLock
 from store.format import paths
 
 
@@ -19,12 +19,21 @@ class StoreRoot:
         directory: the root.
         read_only: write nothing and take no lock.
         may_be_empty: whether a store may begin there later.
+        lock_wait_seconds: how long to wait for another process that holds a lock.
 
     Attributes:
         features: what of `store/features/table.py` the store uses, as seen by `acquire`.
     """
 
-    def __init__(self, fs: FileSystem, directory: Path, *, read_only: bool, may_be_empty: bool) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        *,
+        read_only: bool,
+        may_be_empty: bool,
+        lock_wait_seconds: float = LOCK_WAIT_SECONDS,
+    ) -> None:
         self.directory = directory
         self.read_only = read_only
         self._may_be_empty = may_be_empty
@@ -32,8 +41,10 @@ class StoreRoot:
         self.features: tuple[FoundFeature, ...] = ()
         self._fs = fs
         self._is_held = False
-        self._owner_lock = OwnerLock(Path(paths.own_state_dir(str(directory), "commitlog")) / "lock")
-        self._broker_lock = BrokerLock(Path(paths.lock_file(str(directory))))
+        self._owner_lock = OwnerLock(
+            Path(paths.own_state_dir(str(directory), "commitlog")) / "lock", wait_seconds=lock_wait_seconds
+        )
+        self._broker_lock = BrokerLock(Path(paths.lock_file(str(directory))), wait_seconds=lock_wait_seconds)
 
     @property
     def aside_words(self) -> str:

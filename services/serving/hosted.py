@@ -60,6 +60,11 @@ class HostedService:
         """This process."""
         return os.getpid()
 
+    @property
+    def failure(self) -> StoreError | None:
+        """Why it ended by itself; None when there is no such error."""
+        return self.server.failure
+
     def poll(self) -> int | None:
         """The exit code; None while it runs."""
         return self._exit_code

@@ -90,6 +90,7 @@ class ServiceServer:
         stopping: set when the end begins; tails and background threads watch it.
         stop_signal: begins the end.
         exit_code: of the service; 0 until `fail` is called.
+        failure: the error of work in the background that began the end; None when there is none.
         lanes: the pools of threads.
         address: the bound address, after `start`: `HOST:PORT` or `unix:/path`.
         meters: counts and times for the metrics page.
@@ -116,6 +117,7 @@ class ServiceServer:
         self.stopping = self.work.stopping
         self.listening = threading.Event()
         self.exit_code = 0
+        self.failure: StoreError | None = None
         self._is_ready = False
         self._unix_address = UnixAddress.of(settings.address)
         self._socket_file: SocketFile | None = None
@@ -233,6 +235,7 @@ class ServiceServer:
             try:
                 work()
             except StoreError as error:
+                self.failure = self.failure or error
                 self.log_failure(name, error)
                 self.fail(1, error.message)
             except Exception as error:

@@ -147,6 +147,9 @@ SETTINGS: tuple[Setting, ...] = (
         "commitlog", "file_size_bytes", "1073741824", "bytes", "Size of a log file; an existing log decides itself."
     ),
     Setting(
+        "commitlog", "lock_wait_seconds", "10.0", "seconds", "How long a start waits for a process that has the store."
+    ),
+    Setting(
         "commitlog",
         "timer_log_file_size_bytes",
         "104857600",

@@ -184,3 +184,28 @@ def test_a_stack_in_this_process_has_the_addresses_of_the_processes(tmp_path: pa
         }
         assert json.loads(port_file.read_text()) == stack.addresses
     assert not port_file.exists()
+
+
+def test_a_unix_address_for_the_gateway_was_refused_as_an_unknown_setting(tmp_path: pathlib.Path) -> None:
+    address = f"unix:{tmp_path / 'g.sock'}"
+    with BackgroundStack(tmp_path / "store", SMALL | {"REPUT_GATEWAY_ADDRESS": address}, console_port=0) as stack:
+        assert stack.addresses["gateway"] == address
+        append_and_find(stack, 1)
+
+
+def test_a_private_stack_has_sockets_only_and_no_console_where_it_is_off(tmp_path: pathlib.Path) -> None:
+    settings = SMALL | {"REPUT_GATEWAY_CONSOLE": "off"}
+    with BackgroundStack(tmp_path / "store", settings, is_private=True) as stack:
+        assert {address.partition(":")[0] for address in stack.addresses.values()} == {"unix"}
+        assert set(stack.addresses) == {"gateway", "commitlog", "consumequeue", "index", "consumer", "schedule"}
+
+
+def test_what_uses_a_stack_is_ended_while_its_services_still_answer(tmp_path: pathlib.Path) -> None:
+    def before_stop() -> None:
+        append_and_find(stack, 1)
+        called.append(True)
+
+    called: list[bool] = []
+    stack = BackgroundStack(tmp_path / "store", SMALL, before_stop=before_stop, gateway_port=0, console_port=0)
+    assert [stack.stop(), stack.stop()] == [0, 0]
+    assert called == [True]
