@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PRODUCT = (
     *("store", "services", "commitlog_svc", "consumequeue_svc", "index_svc", "consumer_svc", "schedule_svc", "gateway"),
-    *("console", "pipeline", "reput_client", "cli", "deploy"),
+    *("console", "pipeline", "reput_client", "reput_embedded", "cli", "deploy"),
 )
 # A list that is longer is not read, it is searched.
 FILE_COUNT_MAX = 22

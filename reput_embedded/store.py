@@ -1,0 +1,259 @@
+"""`open` and `EmbeddedStore`."""
+
+# `open` is the name of the contract
+
+import os
+import pathlib
+import warnings
+import weakref
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from deploy.background import RUNNING, BackgroundStack
+from deploy.hosts import MODULES, ChildDiedError, load_service
+from deploy.local import DRAIN_SECONDS_MAX
+from reput_client.consuming.consumer import Consumer
+from reput_client.consuming.settings import ConsumerSettings
+from reput_client.consuming.subscription import Subscriptions
+from reput_client.encoding import FlushMode
+from reput_client.producing.append_client import AnyNewMessage, AppendClient
+from reput_client.producing.new_message import NewMessage
+from reput_client.producing.producer import Producer
+from reput_client.querying.query_client import QueryClient
+from reput_client.receipt import SendReceipt
+from reput_client.waiting import with_delay
+from reput_embedded.errors import ForkedStoreError, StoreClosedError, client_error
+from store.errors import StoreError
+
+for _name in MODULES:  # so that `open` takes a tenth of a second
+    load_service(_name)
+
+# What a program with a store of its own expects, where it differs from a server's defaults.
+SETTINGS = {
+    # Log files are allocated whole, and the next one is made ahead.
+    "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(16 << 20),
+    # A store belongs to its program: nothing is removed behind its back.
+    "REPUT_COMMITLOG_FILE_RESERVED_SECONDS": str(100 * 366 * 86_400),
+    "REPUT_COMMITLOG_CLEAN_FILE_FORCIBLY_ENABLED": "false",
+    # The store is another's: that is told at once.
+    "REPUT_COMMITLOG_LOCK_WAIT_SECONDS": "0",
+    # A query sees what was appended before it, also on a machine that is busy.
+    "REPUT_GATEWAY_BUILDER_WAIT_MILLIS": "10000",
+    "REPUT_GATEWAY_CONSOLE": "off",
+}
+# For consumers and producers that are still open when the store is closed.
+CLIENT_CLOSE_SECONDS_MAX = 5.0
+
+
+def open(
+    directory: str | os.PathLike[str],
+    read_only: bool = False,
+    *,
+    settings: Mapping[str, object] | None = None,
+) -> "EmbeddedStore":
+    """Open a store, made when there is none.
+
+    Args:
+        directory: the store root, laid out like RocketMQ's storePathRootDir.
+        read_only: write nothing under it and take no lock: a broker's store, or a copy of one, as it is now. Appends and
+            consumers are refused with StoreReadOnlyError.
+        settings: settings of the services by the names of their environment variables (`reput config` lists them), such as
+            `{"REPUT_COMMITLOG_FLUSH_MODE": "sync"}`. The environment of the program has no effect.
+
+    Raises:
+        StoreLockedError: another process, or this one, has the store open.
+        UnsupportedStoreError: the directory holds something else, or nothing and `read_only` is set.
+        InvalidSettingError: a setting is unknown or unusable.
+        StoreCorruptedError: the log is damaged.
+        ReputClientError: the store could not be opened for another reason.
+    """
+    return EmbeddedStore(directory, read_only, settings=settings)
+
+
+class EmbeddedStore(QueryClient):
+    """A store that this process serves to itself; for any number of threads. Arguments as `open`.
+
+    It is a `QueryClient`: `by_key`, `by_id`, `by_unique_key`, `by_offset`, `search`, `find`, `topics` and all others.
+
+    Attributes:
+        directory: the store root.
+        target: the address of its gateway, a unix socket. Other classes of `reput_client` take it: `AdminClient(store.target)`,
+            `AsyncQueryClient(store.target)`.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        read_only: bool = False,
+        *,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self._stack: BackgroundStack | None = None  # for __del__, should the next lines fail
+        self.directory = pathlib.Path(directory).absolute()
+        self.read_only = read_only
+        self._clients: weakref.WeakSet[Consumer | Producer] = weakref.WeakSet()
+        environ = SETTINGS | {name: _text_of(value) for name, value in (settings or {}).items()}
+        _wait_for_stopping(self.directory)
+        try:
+            stack = BackgroundStack(
+                self.directory,
+                environ,
+                before_stop=partial(_close_clients, self._clients),  # without this object, which may be forgotten
+                read_only=read_only,
+                is_private=True,
+            )
+        except (StoreError, ChildDiedError, OSError) as error:
+            raise client_error(error, self.directory) from error
+        self._stack = stack
+        self._pid = os.getpid()
+        super().__init__(stack.addresses["gateway"])
+        self._appends = AppendClient(self.target, channel=self._channel)
+
+    def append(
+        self,
+        topic: str,
+        body: bytes | bytearray | memoryview,
+        *,
+        keys: Iterable[str] = (),
+        tags: str = "",
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        unique_key: str | None = None,
+        born_time: datetime | None = None,
+        flag: int = 0,
+        delivery_time: datetime | None = None,
+        delay: timedelta | None = None,
+        delay_level: int = 0,
+    ) -> SendReceipt:
+        """Append a message; it is stored when this returns. Arguments as those of `Producer.send`.
+
+        Raises:
+            InvalidMessageError: the message cannot be stored as it is.
+            StoreReadOnlyError: the store was opened with `read_only`.
+            DiskFullError: the disk has no room.
+            ReputClientError: it was not stored for another reason.
+        """
+        message = NewMessage(
+            topic,
+            body,
+            keys,
+            tags,
+            with_delay(properties, delay),
+            queue_id,
+            unique_key,
+            born_time,
+            flag,
+            delivery_time,
+            delay_level,
+        )
+        return self.append_all((message,))[0]
+
+    def append_all(
+        self, messages: Iterable[AnyNewMessage], *, flush_mode: FlushMode = FlushMode.SERVER_DEFAULT
+    ) -> tuple[SendReceipt, ...]:
+        """Append 1 to 1,024 messages, all or none; their receipts, in order. Errors as `append`."""
+        self._check()
+        return self._appends.append(messages, flush_mode=flush_mode)
+
+    def consume(
+        self,
+        subscriptions: str | Subscriptions,
+        group: str,
+        *,
+        settings: ConsumerSettings | None = None,
+    ) -> Consumer:
+        """A consumer of a group, which gets each message until it acknowledges it; the store closes it at its end.
+
+        Args:
+            subscriptions: a topic, or topics with the tags that are wanted: `{"Orders": "paid || sent"}`.
+            group: the consumer group; made when it is new.
+            settings: limits and times.
+        """
+        self._check()
+        wanted = {subscriptions: "*"} if isinstance(subscriptions, str) else subscriptions
+        consumer = Consumer(self.target, group, wanted, settings=settings)
+        self._clients.add(consumer)
+        return consumer
+
+    def producer(self, **settings: Any) -> Producer:
+        """A producer for many messages: batches, futures. The store closes it at its end.
+
+        Args:
+            settings: fields of `ProducerSettings`.
+        """
+        self._check()
+        producer = Producer(self.target, **settings)
+        self._clients.add(producer)
+        return producer
+
+    def call(self, method: str, request: Any, *, is_repeatable: bool = True) -> Any:
+        """See `QueryClient.call`."""
+        self._check()
+        return super().call(method, request, is_repeatable=is_repeatable)
+
+    def stream(self, method: str, request: Any, timeout_seconds: float | None = None) -> Any:
+        """See `QueryClient.stream`."""
+        self._check()
+        return super().stream(method, request, timeout_seconds)
+
+    def download(self, request: Any) -> bytes:
+        """See `QueryClient.download`."""
+        self._check()
+        return super().download(request)
+
+    def close(self) -> None:
+        """Close its consumers and producers, then the store; without effect when it is closed, and in a fork."""
+        if self._stack is None or not self._stack.is_of_this_process:
+            return
+        self._stack.stop()
+        super().close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or has ended by itself."""
+        return self._stack is None or self._stack.is_stopping or self._stack.exit_code is not None
+
+    def _check(self) -> None:
+        """Refuse a call that cannot be answered."""
+        stack = self._stack
+        assert stack is not None, "set by the constructor"
+        if not stack.is_of_this_process:
+            raise ForkedStoreError(
+                f"the store {self.directory} belongs to process {self._pid}, and process {os.getpid()} is a fork of it: "
+                "open the store in one process only, and start others before it, or by spawn"
+            )
+        if stack.is_stopping:
+            raise StoreClosedError(f"the store {self.directory} is closed: open it again")
+        if stack.exit_code is not None:
+            why = stack.said[-1] if stack.said else f"exit code {stack.exit_code}"
+            raise StoreClosedError(f"the store {self.directory} has ended: {why}; close it and open it again")
+
+    def __enter__(self) -> "EmbeddedStore":
+        return self
+
+    def __del__(self) -> None:
+        if self._stack is None or self.is_closed or not self._stack.is_of_this_process:
+            return
+        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+        self._stack.begin_stop()  # a finalizer must not wait
+
+    def __repr__(self) -> str:
+        return f"reput_embedded.open({str(self.directory)!r})"
+
+
+def _close_clients(clients: "Iterable[Consumer | Producer]") -> None:
+    for client in list(clients):
+        client.close(CLIENT_CLOSE_SECONDS_MAX)
+
+
+def _text_of(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _wait_for_stopping(directory: pathlib.Path) -> None:
+    """Wait for a stack on the same directory that was told to stop and still does."""
+    for stack in list(RUNNING):
+        if stack.store == directory and stack.is_stopping:
+            stack.wait(DRAIN_SECONDS_MAX)
