@@ -148,14 +148,18 @@ class EmbeddedStore(QueryClient):
             delivery_time,
             delay_level,
         )
-        return self.append_all((message,))[0]
+        return self.append_all((message,), deduplicate=unique_key is not None)[0]
 
     def append_all(
-        self, messages: Iterable[AnyNewMessage], *, flush_mode: FlushMode = FlushMode.SERVER_DEFAULT
+        self,
+        messages: Iterable[AnyNewMessage],
+        *,
+        flush_mode: FlushMode = FlushMode.SERVER_DEFAULT,
+        deduplicate: bool = False,
     ) -> tuple[SendReceipt, ...]:
-        """Append 1 to 1,024 messages, all or none; their receipts, in order. Errors as `append`."""
+        """Append 1 to 1,024 messages with at most 4 MiB of bodies, all or none; see `AppendClient.append`."""
         self._check()
-        return self._appends.append(messages, flush_mode=flush_mode)
+        return self._appends.append(messages, flush_mode=flush_mode, deduplicate=deduplicate)
 
     def consume(
         self,

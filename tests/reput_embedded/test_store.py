@@ -121,6 +121,12 @@ def test_a_batch_is_appended_whole_or_not_at_all(shared: reput_embedded.Embedded
     assert len(list(shared.search("Batch"))) == 10
 
 
+def test_two_messages_with_one_unique_key_are_stored_once(shared: reput_embedded.EmbeddedStore) -> None:
+    first, second = (shared.append("Once", b"x", unique_key="0A0B0C0D0E0F0001020304050607080F") for _ in range(2))
+    assert (first.deduplicated, second.deduplicated) == (False, True)
+    assert second.offset_msg_id == first.offset_msg_id
+
+
 def test_a_producer_and_an_admin_client_use_the_same_store(shared: reput_embedded.EmbeddedStore) -> None:
     with AdminClient(shared.target) as admin:
         admin.create_topic("Made", queue_count=2)

@@ -4,8 +4,6 @@ import pathlib
 
 import pytest
 
-pytest_plugins = ["pytester"]
-
 TESTS = """
 import pytest
 
