@@ -1,4 +1,4 @@
-"""Messages whose log files retention has taken, through a gateway with an archive or a cold tier: real processes."""
+"""Messages whose log files retention has taken, through a gateway with an archive or a cold tier."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.e2e.test_retention import EXPIRING, MESSAGE_COUNT, QUEUE_COUNT, SMALL_FILES, append_all, wait_until_expired
 from tests.pipeline.rocketmq.gateways import read_batch
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_stack
 
 LIVE, ARCHIVE = message_pb2.MESSAGE_SOURCE_LIVE, message_pb2.MESSAGE_SOURCE_ARCHIVE
 TOPIC = "Expiring"
@@ -26,7 +26,9 @@ BODIES = {f"k-{i}": b"%04d" % i * 200 for i in range(MESSAGE_COUNT)}
 class Expired:
     """A stack on a store that has lost all log files but the newest; `service` has them."""
 
-    def __init__(self, stack: Stack, receipts: list[message_pb2.AppendResult], first_offset: int, service: str) -> None:
+    def __init__(
+        self, stack: HostedStack, receipts: list[message_pb2.AppendResult], first_offset: int, service: str
+    ) -> None:
         self.stack = stack
         self.service = service
         self.receipts = receipts
@@ -40,7 +42,7 @@ class Expired:
 def archived_root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A store with its archive, its cold tier and receipts."""
     root = tmp_path_factory.mktemp("expiring")
-    with running_stack(root / "store", settings=SMALL_FILES) as stack:
+    with hosted_stack(root / "store", settings=SMALL_FILES) as stack:
         receipts = append_all(stack)
         stack.wait_until_built()
         archive_job.run(None, root / "store", root / "archive")
@@ -63,7 +65,7 @@ def expired(request: pytest.FixtureRequest, archived_root: pathlib.Path) -> Iter
             "REPUT_GATEWAY_COLD_CACHE_BYTES": "0",  # what is damaged is seen
         },
     }
-    with running_stack(archived_root / "store", settings=EXPIRING | places[request.param]) as stack:
+    with hosted_stack(archived_root / "store", settings=EXPIRING | places[request.param]) as stack:
         status = wait_until_expired(stack)
         receipts = receipts_of(archived_root)
         gone = [receipt for receipt in receipts if receipt.commit_log_offset < status.log_first_offset]

@@ -24,7 +24,7 @@ def append(stack: Stack, topic: str, count: int) -> None:
 def test_a_queue_folder_that_cannot_be_made_stops_queues_alone_until_it_can(tmp_path: pathlib.Path) -> None:
     """A folder in /proc stands for a disk that refuses: it does so for root too."""
     store = tmp_path / "store"
-    with running_stack(store) as stack:
+    with running_stack(store, "--single-process") as stack:
         append(stack, "before", 5)
         stack.wait_until_built()
         (store / "consumequeue" / "blocked").symlink_to("/proc/sys/fs")

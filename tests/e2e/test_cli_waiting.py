@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from reput_client import NewMessage, QueryClient, TransactionProducer
+from tests.support.command import run_command
 from tests.support.stack import HostedStack, hosted_stack
 from tests.support.waiting import wait_until
 
@@ -25,13 +25,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
 
 
 def cli(stack: HostedStack, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "cli.main", *arguments, "--address", stack.addresses["gateway"]],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_command(*arguments, "--address", stack.addresses["gateway"])
 
 
 def test_the_command_sends_lists_and_recalls_delayed_messages(stack: HostedStack) -> None:

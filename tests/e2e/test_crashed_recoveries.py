@@ -20,7 +20,7 @@ from store.format.checkpoint import decode_checkpoint
 from store.readers.index_reader import IndexLayout, list_index_files
 from tests.support.dispatches import requests_of
 from tests.support.fixture_stores import read_recoveries
-from tests.support.stack import running_stack
+from tests.support.stack import hosted_stack
 from tests.torture.local_shard import LocalShard, open_shard
 
 RECOVERIES = read_recoveries()
@@ -230,7 +230,7 @@ def test_the_checkpoint_that_is_written_anew_says_what_rocketmqs_said(copy_of_cr
 def test_the_whole_stack_recovers_a_torn_store_without_queues_and_index(
     copy_of_crashed_store: Path, rebuilt_indexes: dict[int, list[bytes]]
 ) -> None:
-    """Three damages at once, through the real processes."""
+    """Three damages at once, through all services."""
     root = copy_of_crashed_store
     for case, damage in DAMAGES:
         if case in ("torn_last_record", "no_consumequeue", "no_index"):
@@ -242,7 +242,7 @@ def test_the_whole_stack_recovers_a_torn_store_without_queues_and_index(
         "REPUT_INDEX_ENTRY_COUNT_MAX": "1000",
     }
 
-    with running_stack(root, settings=settings) as stack:
+    with hosted_stack(root, settings=settings) as stack:
         stack.wait_until_built()
         services = {row.service: row for row in stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services}
         # Behind it stands only what the consumer service took over of the broker's groups.

@@ -1,4 +1,4 @@
-"""The main job with real processes: append, four queries, a restart in between; the command on top."""
+"""The main job: append, four queries, a clean restart and a kill of its processes in between; the command on top."""
 
 import json
 import os
@@ -13,10 +13,11 @@ import time
 import grpc
 import pytest
 
+from cli import demo
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.support.command import run_command
-from tests.support.stack import SMALL_LOG_FILES, Stack, new_message, running_stack
+from tests.support.stack import SMALL_LOG_FILES, HostedStack, Stack, hosted_stack, new_message
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALL_FILES = {
@@ -32,7 +33,7 @@ def rows(finished: subprocess.CompletedProcess[str]) -> list[dict[str, object]]:
     return [json.loads(line) for line in finished.stdout.splitlines()]
 
 
-def append_three_ways(stack: Stack) -> dict[str, message_pb2.AppendResult]:
+def append_three_ways(stack: HostedStack | Stack) -> dict[str, message_pb2.AppendResult]:
     """One message unary, 30 as a batch, 40 over a stream; the receipts by key."""
     receipts = {}
     one = new_message("Orders", "第一".encode(), keys=["u-0"], tags="unary")
@@ -56,7 +57,7 @@ def append_three_ways(stack: Stack) -> dict[str, message_pb2.AppendResult]:
     return receipts
 
 
-def assert_four_queries_find(stack: Stack, receipts: dict[str, message_pb2.AppendResult]) -> None:
+def assert_four_queries_find(stack: HostedStack | Stack, receipts: dict[str, message_pb2.AppendResult]) -> None:
     """Each message by each query, and each time the same message."""
     for key, receipt in receipts.items():
         by_key = stack.gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic="Orders", key=key), timeout=10)
@@ -79,7 +80,7 @@ def assert_four_queries_find(stack: Stack, receipts: dict[str, message_pb2.Appen
 
 def test_what_was_appended_is_found_by_all_four_queries_also_after_a_restart_and_a_kill(tmp_path: pathlib.Path) -> None:
     store = tmp_path / "store"
-    with running_stack(store, settings=SMALL_FILES) as stack:
+    with hosted_stack(store, settings=SMALL_FILES) as stack:
         receipts = append_three_ways(stack)
         stack.wait_until_built()
         assert_four_queries_find(stack, receipts)
@@ -95,10 +96,15 @@ def test_what_was_appended_is_found_by_all_four_queries_also_after_a_restart_and
             timeout=10,
         )
         receipts["k-0"] = more.results[0]
+        fresh = pb.QueryMessageByKeyRequest(
+            topic="Orders", key="k-0", freshness_tokens=[receipts["k-0"].freshness_token]
+        )
+        (message,) = killed.gateway.QueryMessageByKey(fresh, timeout=20).messages
+        assert message.body == b"before the kill"
     finally:
         killed.kill()
 
-    with running_stack(store, settings=SMALL_FILES) as stack:
+    with hosted_stack(store, settings=SMALL_FILES) as stack:
         stack.wait_until_built()
         assert_four_queries_find(stack, receipts)
         positions = {(receipt.queue_id, receipt.queue_offset) for receipt in receipts.values()}
@@ -107,7 +113,7 @@ def test_what_was_appended_is_found_by_all_four_queries_also_after_a_restart_and
 
 def test_read_only_answers_refuses_appends_and_leaves_every_file_as_it_was(tmp_path: pathlib.Path) -> None:
     store = tmp_path / "store"
-    with running_stack(store, settings=SMALL_FILES) as stack:
+    with hosted_stack(store, settings=SMALL_FILES) as stack:
         receipts = append_three_ways(stack)
         stack.wait_until_built()
 
@@ -115,7 +121,7 @@ def test_read_only_answers_refuses_appends_and_leaves_every_file_as_it_was(tmp_p
         return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in store.rglob("*") if path.is_file()}
 
     before = every_file()
-    with running_stack(store, "--read-only", settings=SMALL_FILES) as stack:
+    with hosted_stack(store, settings=SMALL_FILES, read_only=True) as stack:
         stack.wait_until_built()
         assert_four_queries_find(stack, receipts)
         with pytest.raises(grpc.RpcError) as refused:
@@ -126,7 +132,7 @@ def test_read_only_answers_refuses_appends_and_leaves_every_file_as_it_was(tmp_p
 
 
 def test_the_command_sends_loads_and_asks_like_mqadmin(tmp_path: pathlib.Path) -> None:
-    with running_stack(tmp_path / "store", settings=SMALL_FILES) as stack:
+    with hosted_stack(tmp_path / "store", settings=SMALL_FILES) as stack:
         here = ["--address", stack.addresses["gateway"]]
         sent = run_command("send", "-t", "Bin", "-k", "b-1", "-c", "raw", "-p", "room=一", "--sync", "-o", "jsonl", *here,
                      stdin=bytes(range(256)))  # fmt: skip
@@ -187,7 +193,7 @@ def test_the_command_sends_loads_and_asks_like_mqadmin(tmp_path: pathlib.Path) -
 
 
 def test_a_message_cannot_steer_the_terminal_that_shows_it(tmp_path: pathlib.Path) -> None:
-    with running_stack(tmp_path / "store", settings=SMALL_FILES) as stack:
+    with hosted_stack(tmp_path / "store", settings=SMALL_FILES) as stack:
         here = ["--address", stack.addresses["gateway"]]
         run_command("send", "-t", "Logs", "-k", "k", "-b", "\x1b]0;owned\x07 \x1b[2J", *here)
         stack.wait_until_built()
@@ -205,25 +211,36 @@ def demonstrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path
     return store, _demonstrate(store)
 
 
-@pytest.mark.parametrize("read_only", [False, True])
-def test_the_demonstration_shows_the_four_queries_on_samples_and_on_a_store_it_finds(
-    demonstrated: tuple[pathlib.Path, str], read_only: bool
+def assert_the_four_queries_are_shown(shown: str) -> None:
+    for verb in ("queryMsgByKey", "queryMsgById", "queryMsgByUniqueKey", "queryMsgByOffset"):
+        assert len(re.findall(rf"^\$ \S*reput {verb} ", shown, re.MULTILINE)) == 1, shown
+    assert len(re.findall(r"^offset_msg_id +[0-9A-F]{32}$", shown, re.MULTILINE)) == 3, shown
+    assert "reput.gateway.v1.GatewayService/QueryMessageByKey" in shown
+
+
+def test_the_demonstration_shows_the_four_queries_on_samples_and_ends_with_an_interrupt(
+    demonstrated: tuple[pathlib.Path, str],
 ) -> None:
-    """What `make run` and `make run STORE=dir` print."""
-    store, first = demonstrated
-    assert "Appended 40 sample messages" in first
-    again = _demonstrate(store, *(["--read-only"] if read_only else []))
-    assert "Appended" not in again
-    for shown in (first, again):
-        for verb in ("queryMsgByKey", "queryMsgById", "queryMsgByUniqueKey", "queryMsgByOffset"):
-            assert len(re.findall(rf"^\$ \S*reput {verb} ", shown, re.MULTILINE)) == 1, shown
-        assert len(re.findall(r"^offset_msg_id +[0-9A-F]{32}$", shown, re.MULTILINE)) == 3, shown
-        assert "reput.gateway.v1.GatewayService/QueryMessageByKey" in shown
+    """What `make run` prints."""
+    assert "Appended 40 sample messages" in demonstrated[1]
+    assert_the_four_queries_are_shown(demonstrated[1])
 
 
-def _demonstrate(store: pathlib.Path, *flags: str) -> str:
+@pytest.mark.parametrize("read_only", [False, True])
+def test_the_demonstration_shows_the_four_queries_on_a_store_that_it_finds(
+    demonstrated: tuple[pathlib.Path, str], capsys: pytest.CaptureFixture[str], read_only: bool
+) -> None:
+    """What `make run STORE=dir` prints once the services run."""
+    with hosted_stack(demonstrated[0], read_only=read_only) as stack:
+        demo._show(stack.background._stack, read_only)
+    shown = capsys.readouterr().out
+    assert "Appended" not in shown
+    assert_the_four_queries_are_shown(shown)
+
+
+def _demonstrate(store: pathlib.Path) -> str:
     """Run `reput demo` until it says that it serves, end it with Ctrl-C, and return what it printed."""
-    command = [sys.executable, "-m", "cli.main", "demo", "--store", str(store), "--gateway-port", "0", *flags]
+    command = [sys.executable, "-m", "cli.main", "demo", "--store", str(store), "--gateway-port", "0"]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         env={**os.environ, **SMALL_LOG_FILES},

@@ -33,13 +33,13 @@ def is_private(modes_found: dict[str, int], file_mode: int, directory_mode: int)
     }
 
 
-def fill(store: Path, settings: dict[str, str]) -> None:
+def fill(store: Path, settings: dict[str, str], *flags: str) -> None:
     small = {
         "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(1 << 20),
         "REPUT_INDEX_HASH_SLOT_COUNT": "100",
         "REPUT_INDEX_ENTRY_COUNT_MAX": "200",
     }
-    with running_stack(store, settings=small | settings) as stack:
+    with running_stack(store, *flags, settings=small | settings) as stack:
         for number in range(8):
             messages = [new_message(f"t{number}", bytes(500), keys=[f"k{number}-{n}"]) for n in range(64)]
             stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=20)
@@ -68,13 +68,13 @@ def test_store_files_are_private_by_default(filled: Path) -> None:
 
 def test_the_setting_decides_and_existing_files_stay_as_they_are(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    fill(store, {"REPUT_UMASK": "0007"})
+    fill(store, {"REPUT_UMASK": "0007"}, "--single-process")
     log_file = store / "commitlog" / f"{0:020d}"
     assert is_private(modes(store), 0o660, 0o770) == {}
     assert stat.S_IMODE(log_file.stat().st_mode) == 0o660
     log_file.chmod(0o644)
 
-    fill(store, {})
+    fill(store, {}, "--single-process")
 
     assert stat.S_IMODE(log_file.stat().st_mode) == 0o644
     assert stat.S_IMODE((store / "commitlog").stat().st_mode) == 0o770

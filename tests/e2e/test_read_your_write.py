@@ -1,4 +1,4 @@
-"""Who sent a message finds it: through real processes, with the token of its receipt, by every query, every time."""
+"""Who sent a message finds it: with the token of its receipt, by every query, every time."""
 
 import json
 import pathlib
@@ -19,7 +19,7 @@ from services.status import from_rpc_error
 from store.errors import InvalidFreshnessTokenError
 from store.format.freshness_token import encode_freshness_token
 from tests.support.command import run_command
-from tests.support.stack import Stack, new_message, running_stack
+from tests.support.stack import HostedStack, hosted_stack, new_message
 
 TOPIC = "Fresh"
 COMPLETE = message_pb2.COMPLETENESS_COMPLETE
@@ -27,8 +27,8 @@ THREAD_COUNT = 12
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("fresh") / "store") as running:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(tmp_path_factory.mktemp("fresh") / "store") as running:
         yield running
 
 
@@ -73,7 +73,7 @@ def found_ids(
 
 
 @pytest.mark.parametrize("round_count", [400, pytest.param(10_000, marks=pytest.mark.bench)])
-def test_each_message_is_found_right_after_it_was_sent(stack: Stack, round_count: int) -> None:
+def test_each_message_is_found_right_after_it_was_sent(stack: HostedStack, round_count: int) -> None:
     """The builders are some 10 ms behind, so without the tokens most rounds would find nothing."""
     local = threading.local()
 
@@ -88,7 +88,7 @@ def test_each_message_is_found_right_after_it_was_sent(stack: Stack, round_count
         assert len(list(pool.map(round_trip, range(round_count)))) == round_count
 
 
-def test_a_search_and_a_time_see_what_was_sent(stack: Stack) -> None:
+def test_a_search_and_a_time_see_what_was_sent(stack: HostedStack) -> None:
     for number in range(20):
         key = f"scan-{number}"
         sent = send(stack.gateway, "FreshScan", key)
@@ -111,7 +111,7 @@ def test_a_search_and_a_time_see_what_was_sent(stack: Stack) -> None:
         assert shard.indexed_up_to_offset > sent.commit_log_offset
 
 
-def test_without_a_token_every_answer_says_how_far_it_knows(stack: Stack) -> None:
+def test_without_a_token_every_answer_says_how_far_it_knows(stack: HostedStack) -> None:
     """Offset and time, of the index and of the queues."""
     sent = send(stack.gateway, TOPIC, "lag")
     found_ids(stack.gateway, sent, "lag", 0)
@@ -136,7 +136,7 @@ def test_without_a_token_every_answer_says_how_far_it_knows(stack: Stack) -> Non
         assert shard.indexed_up_to_time.ToMilliseconds() >= sent.store_time.ToMilliseconds()
 
 
-def test_foreign_and_changed_tokens_are_refused_at_once(stack: Stack) -> None:
+def test_foreign_and_changed_tokens_are_refused_at_once(stack: HostedStack) -> None:
     sent = send(stack.gateway, TOPIC, "refused")
     status = stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=60)
     end = next(row.log_end_offset for row in status.services if row.service == "commitlog")
@@ -156,7 +156,7 @@ def test_foreign_and_changed_tokens_are_refused_at_once(stack: Stack) -> None:
         assert time.monotonic() - begin < 30, "not after the whole deadline"
 
 
-def test_the_client_library_finds_what_it_sent_by_the_receipt(stack: Stack) -> None:
+def test_the_client_library_finds_what_it_sent_by_the_receipt(stack: HostedStack) -> None:
     with Producer(stack.addresses["gateway"]) as producer, QueryClient(stack.addresses["gateway"]) as client:
         for number in range(20):
             receipt = producer.send_and_wait(TOPIC, b"from the library", keys=[f"library-{number}"])
@@ -169,11 +169,11 @@ def test_the_client_library_finds_what_it_sent_by_the_receipt(stack: Stack) -> N
         assert {message.offset_msg_id for message in found} == {receipt.offset_msg_id for receipt in receipts}
 
 
-def reput(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
+def reput(stack: HostedStack, *arguments: str) -> subprocess.CompletedProcess[str]:
     return run_command(*arguments, REPUT_ADDRESS=stack.addresses["gateway"])
 
 
-def test_the_command_prints_a_token_and_takes_it(stack: Stack) -> None:
+def test_the_command_prints_a_token_and_takes_it(stack: HostedStack) -> None:
     (sent,) = json.loads(reput(stack, "send", "-t", "FreshCli", "-b", "b", "-k", "cli", "-o", "json").stdout)["results"]
     token = sent["freshness_token"]
     found = reput(stack, "find", "cli", "-t", "FreshCli", "--after", token, "-o", "json")
@@ -200,7 +200,7 @@ def test_the_command_prints_a_token_and_takes_it(stack: Stack) -> None:
 def test_a_builder_that_cannot_build_costs_its_share_of_the_deadline_and_is_named(tmp_path: pathlib.Path) -> None:
     """A folder in /proc stands for a disk that refuses: it does so for root too."""
     store = tmp_path / "store"
-    with running_stack(store) as stack:
+    with hosted_stack(store) as stack:
         before = send(stack.gateway, "before", "k")
         stack.wait_until_built()
         (store / "consumequeue" / "blocked").symlink_to("/proc/sys/fs")
@@ -254,7 +254,7 @@ def test_an_acknowledged_message_was_not_found_without_a_token_and_the_answer_wa
 ) -> None:
     """Each query in turn is the first behind its append, with a stream of other appends and without."""
     settings = {"REPUT_GATEWAY_BUILDER_WAIT_MILLIS": "10000"}
-    with running_stack(tmp_path / "store", settings=settings) as stack:
+    with hosted_stack(tmp_path / "store", settings=settings) as stack:
         over = threading.Event()
 
         def keep_appending() -> None:

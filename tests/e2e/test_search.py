@@ -27,7 +27,7 @@ ENDLESS = "".join(f"{TEN}.all({name}, " for name in "abcdefghijkl") + "true" + "
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("search") / "store") as running:
+    with running_stack(tmp_path_factory.mktemp("search") / "store", "--single-process") as running:
         for begin in range(0, COUNT, 500):
             messages = [
                 new_message(
@@ -98,7 +98,7 @@ def test_an_expression_that_does_not_end_is_refused_and_others_are_answered(stac
 
 
 def test_an_expression_that_allocates_is_refused_and_the_gateway_stays_small(stack: Stack) -> None:
-    gateway = stack.children()["gateway"]
+    gateway = stack.process.pid
     with pytest.raises(grpc.RpcError) as refused:
         stack.gateway.SearchMessages(pb.SearchMessagesRequest(topic=TOPIC, cel=GREEDY), timeout=60)
     error = from_rpc_error(refused.value)
@@ -115,7 +115,7 @@ def test_an_expression_that_allocates_is_refused_and_the_gateway_stays_small(sta
 
 def test_a_cancelled_evaluation_ends_its_process(stack: Stack) -> None:
     """Each message takes a while and none of them too long: alone, the search would go on for many seconds."""
-    gateway = stack.children()["gateway"]
+    gateway = stack.process.pid
     slow = "".join(f"{TEN}.all({name}, " for name in "abcd") + "true" + ")" * 4 + " && message.queue_offset < 0"
     stack.gateway.SearchMessages(pb.SearchMessagesRequest(topic=TOPIC, cel="message.tags == ''"), timeout=60)
     (before,) = children_of(gateway)
