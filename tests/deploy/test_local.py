@@ -13,9 +13,10 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from deploy.hosts import ChildDiedError
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.support.processes import wait_until_gone
-from tests.support.stack import Stack, new_message, running_stack
+from tests.support.stack import HostedStack, Stack, hosted_stack, new_message
 
 END_SECONDS_MAX = 20
 SMALL_FILES = {
@@ -25,35 +26,42 @@ SMALL_FILES = {
 }
 
 
-def stopped_in_order(log: str) -> list[str]:
-    """The services in the order in which they say that they have stopped."""
+def assert_stopped_in_order(log: str) -> None:
+    """By the lines in which the services say that they have stopped."""
     events = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
-    return [event["service"] for event in events if event["event"] == "server.stopped"]
+    order = [event["service"] for event in events if event["event"] == "server.stopped"]
+    assert order[0] == "gateway"
+    assert set(order[1:3]) == {"consumer", "schedule"}
+    assert set(order[3:5]) == {"consumequeue", "index"}
+    assert order[5:] == ["commitlog"]
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("plain") / "store", settings=SMALL_FILES) as stack:
-        yield stack
-
-
-@pytest.fixture(scope="module")
-def addressed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Beside the other, with an address for one service and one for the command."""
+def addressed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    """With an address for one service and one for the command."""
     settings = {**SMALL_FILES, "REPUT_COMMITLOG_ADDRESS": "127.0.0.1:0", "REPUT_ADDRESS": "127.0.0.1:9"}
-    with running_stack(tmp_path_factory.mktemp("addressed") / "store", settings=settings) as stack:
+    with hosted_stack(tmp_path_factory.mktemp("addressed") / "store", settings=settings) as stack:
         yield stack
 
 
-def test_every_service_answers_health_at_the_address_in_the_port_file(plain: Stack) -> None:
-    assert {"gateway", "commitlog", "consumequeue", "index", "consumer", "schedule", "console"} == set(plain.addresses)
-    assert plain.addresses["gateway"].startswith("127.0.0.1:")
-    services = {name: address for name, address in plain.addresses.items() if name != "console"}
+def test_every_service_answers_at_its_address_and_sigterm_drains_against_the_flow_of_a_request(
+    tmp_path: pathlib.Path,
+) -> None:
+    stack = Stack(tmp_path / "store", settings=SMALL_FILES)
+    children = stack.children()
+    assert {"gateway", "commitlog", "consumequeue", "index", "consumer", "schedule", "console"} == set(stack.addresses)
+    assert stack.addresses["gateway"].startswith("127.0.0.1:")
+    services = {name: address for name, address in stack.addresses.items() if name != "console"}
     for name, address in services.items():
         with grpc.insecure_channel(address) as channel:
             answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
             if name == "commitlog":
                 assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+    assert stack.stop() == 0
+
+    assert_stopped_in_order(stack.log())
+    wait_until_gone(list(children.values()))
 
 
 def test_children_stay_in_the_process_group_and_die_with_a_killed_parent(tmp_path: pathlib.Path) -> None:
@@ -65,20 +73,6 @@ def test_children_stay_in_the_process_group_and_die_with_a_killed_parent(tmp_pat
         assert {os.getpgid(stack.process.pid)} == {os.getpgid(pid) for pid in children.values()}
     finally:
         stack.kill()
-    wait_until_gone(list(children.values()))
-
-
-def test_sigterm_drains_against_the_flow_of_a_request(tmp_path: pathlib.Path) -> None:
-    stack = Stack(tmp_path / "store", settings=SMALL_FILES)
-    children = stack.children()
-
-    assert stack.stop() == 0
-
-    order = stopped_in_order(stack.log())
-    assert order[0] == "gateway"
-    assert set(order[1:3]) == {"consumer", "schedule"}
-    assert set(order[3:5]) == {"consumequeue", "index"}
-    assert order[5:] == ["commitlog"]
     wait_until_gone(list(children.values()))
 
 
@@ -104,10 +98,7 @@ def test_ctrl_c_drains_in_order_although_it_reaches_the_whole_group(tmp_path: pa
     rest = process.stderr.read()
 
     assert process.wait(END_SECONDS_MAX) == 0
-    order = stopped_in_order((seen + rest).decode())
-    assert order[0] == "gateway"
-    assert order[-1] == "commitlog"
-    assert len(order) == 6
+    assert_stopped_in_order((seen + rest).decode())
     assert not port_file.exists(), "nobody answers there any more"
 
 
@@ -129,36 +120,31 @@ def test_a_stale_port_file_is_gone_before_anything_starts(tmp_path: pathlib.Path
     store = tmp_path / "store"
     (store / "consumequeue_r").mkdir(parents=True)
     (store / "commitlog").mkdir()
-    command = [sys.executable, "-m", "cli.main", "serve", "--store", str(store), "--gateway-port", "0"]
-    finished = subprocess.run(
-        [*command, "--port-file", str(port_file)], stdin=subprocess.DEVNULL, capture_output=True, timeout=60
-    )
-
-    assert finished.returncode not in (0, None)
-    # The last line is the summary: it has the cause itself, because the lines of six services stand above it in any order.
-    summary = next(line for line in finished.stderr.decode().splitlines() if "ended with exit code" in line)
-    assert "consumequeue_r" in summary
+    # The cause itself stands in what the stack says at the end.
+    with pytest.raises(ChildDiedError, match=r"ended with exit code [1-9].*consumequeue_r"):
+        hosted_stack(store, port_file=port_file)
     assert not port_file.exists()
 
 
-def test_two_stacks_do_not_clash(plain: Stack, addressed: Stack) -> None:
-    assert not set(plain.addresses.values()) & set(addressed.addresses.values())
+def test_two_stacks_do_not_clash(addressed: HostedStack, tmp_path: pathlib.Path) -> None:
+    with hosted_stack(tmp_path / "store", settings=SMALL_FILES) as plain:
+        assert not set(plain.addresses.values()) & set(addressed.addresses.values())
 
 
-def test_inner_services_listen_where_settings_say_also_on_port_0(addressed: Stack) -> None:
+def test_inner_services_listen_where_settings_say_also_on_port_0(addressed: HostedStack) -> None:
     assert addressed.addresses["commitlog"].startswith("127.0.0.1:")
     assert not addressed.addresses["commitlog"].endswith(":0")
     addressed.wait_until_built()
 
 
-def test_the_commands_own_setting_does_not_disturb_the_services(addressed: Stack) -> None:
+def test_the_commands_own_setting_does_not_disturb_the_services(addressed: HostedStack) -> None:
     assert addressed.addresses["gateway"] != "127.0.0.1:9"
 
 
 def test_queries_are_answered_as_soon_as_the_port_file_is_there(copy_of_broker_store: pathlib.Path) -> None:
     """Not STORE_RECOVERING: queues and index are open by then, built or not."""
     for _ in range(2):
-        with running_stack(copy_of_broker_store) as stack:
+        with hosted_stack(copy_of_broker_store) as stack:
             assert stack.gateway.ListTopics(pb.ListTopicsRequest(), timeout=10).topics
             request = pb.QueryMessageByKeyRequest(topic="b_order", key="AaBB")
             stack.gateway.QueryMessageByKey(request, timeout=10)
@@ -172,8 +158,4 @@ def test_one_process_serves_the_same_addresses_and_ends_in_the_same_order(tmp_pa
     stack.wait_until_built()
     assert stat.S_IMODE((tmp_path / "store" / "commitlog" / f"{0:020}").stat().st_mode) == 0o640
     assert stack.stop() == 0
-    order = stopped_in_order(stack.log())
-    assert order[0] == "gateway"
-    assert set(order[1:3]) == {"consumer", "schedule"}
-    assert set(order[3:5]) == {"consumequeue", "index"}
-    assert order[5:] == ["commitlog"]
+    assert_stopped_in_order(stack.log())
