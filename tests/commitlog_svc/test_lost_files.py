@@ -157,7 +157,7 @@ def test_a_file_that_was_put_back_is_the_log_again(tmp_path: Path) -> None:
 
 
 def test_the_real_service_answers_with_the_reason_and_ends_with_the_code_of_a_fence(tmp_path: Path) -> None:
-    with running_stack(tmp_path / "s") as stack:
+    with running_stack(tmp_path / "s", "--single-process") as stack:
         request = pb.AppendMessagesRequest(messages=[new_message()], flush=FLUSH_MODE_SYNC)
         stack.gateway.AppendMessages(request, timeout=10)
         active_file(tmp_path / "s").unlink()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import run_command
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_stack
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,8 +38,8 @@ COMMANDS = commands_of("README.md", "Ask") + [
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("newcomer") / "store") as stack:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(tmp_path_factory.mktemp("newcomer") / "store") as stack:
         loaded = run_command(
             "load", str(ROOT / "cli/samples/messages.jsonl"), "--sync", "--address", stack.addresses["gateway"]
         )
@@ -49,7 +49,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="module")
-def run_line(stack: Stack) -> Callable[[str], subprocess.CompletedProcess[str]]:
+def run_line(stack: HostedStack) -> Callable[[str], subprocess.CompletedProcess[str]]:
     """Runs a line of the pages, once, after the one that it goes on from."""
     done: dict[str, subprocess.CompletedProcess[str]] = {}
 
@@ -70,7 +70,7 @@ def test_the_pages_have_commands() -> None:
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_a_command_of_the_pages_works_as_it_stands(
-    stack: Stack, run_line: Callable[[str], subprocess.CompletedProcess[str]], line: str, tmp_path: Path
+    stack: HostedStack, run_line: Callable[[str], subprocess.CompletedProcess[str]], line: str, tmp_path: Path
 ) -> None:
     arguments = shlex.split(line)
     if "-f" in arguments and arguments[0] == "tail":
@@ -83,7 +83,7 @@ def test_a_command_of_the_pages_works_as_it_stands(
     assert "Usage" not in done.stderr
 
 
-def followed(stack: Stack, arguments: list[str], shown: Path) -> int:
+def followed(stack: HostedStack, arguments: list[str], shown: Path) -> int:
     """The exit code of a command that goes on until Ctrl-C, which comes once it follows."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
     environ["REPUT_ADDRESS"] = stack.addresses["gateway"]
@@ -106,5 +106,5 @@ def followed(stack: Stack, arguments: list[str], shown: Path) -> int:
         process.kill()
 
 
-def _address(stack: Stack) -> dict[str, str]:
+def _address(stack: HostedStack) -> dict[str, str]:
     return {"REPUT_ADDRESS": stack.addresses["gateway"]}

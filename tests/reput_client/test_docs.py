@@ -4,7 +4,7 @@ import ast
 import pathlib
 import re
 
-from tests.support.stack import running_stack
+from tests.support.stack import hosted_stack
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs" / "client.md"
@@ -17,7 +17,7 @@ def test_the_examples_of_the_docs_run(tmp_path: pathlib.Path, capsys) -> None:
     for endless in re.findall(r"```py\n(.*?)```", DOCS.read_text(), re.DOTALL):
         compile(endless, "example", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     printed = []
-    with running_stack(tmp_path / "store") as stack:
+    with hosted_stack(tmp_path / "store") as stack:
         for block in blocks:
             exec(block.replace("127.0.0.1:8081", stack.addresses["gateway"]), {"__name__": "example"})
             printed.append(capsys.readouterr().out)
@@ -44,7 +44,7 @@ def test_the_examples_of_the_docs_run(tmp_path: pathlib.Path, capsys) -> None:
 def test_the_example_of_the_readme_finds_and_consumes_what_it_sent(tmp_path: pathlib.Path, capsys) -> None:
     """Also as the first message of a store, which its index needs some time for."""
     (block,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    with running_stack(tmp_path / "store") as stack:
+    with hosted_stack(tmp_path / "store") as stack:
         for _ in range(3):
             exec(block.replace("127.0.0.1:8081", stack.addresses["gateway"]), {"__name__": "example"})
             printed = capsys.readouterr().out

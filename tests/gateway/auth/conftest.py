@@ -104,5 +104,5 @@ def secured(tmp_path_factory: pytest.TempPathFactory, access_file: Path) -> Iter
         "REPUT_INDEX_HASH_SLOT_COUNT": "1000",
         "REPUT_INDEX_ENTRY_COUNT_MAX": "4000",
     }
-    with running_stack(tmp_path_factory.mktemp("store"), settings=settings) as stack:
+    with running_stack(tmp_path_factory.mktemp("store"), "--single-process", settings=settings) as stack:
         yield SecuredStack(stack)

@@ -69,7 +69,7 @@ def resident_bytes(pid: int) -> int:
 
 @pytest.mark.parametrize("client", ["own-reader", "chief"])
 def test_a_caller_that_invents_long_names_is_refused_and_fills_no_memory(secured: SecuredStack, client: str) -> None:
-    stub, gateway = secured.as_client(client), secured.stack.children()["gateway"]
+    stub, gateway = secured.as_client(client), secured.stack.process.pid
 
     def ask(number: int) -> Exception:
         name = f"{number:0{4 * LONG - 100}d}"

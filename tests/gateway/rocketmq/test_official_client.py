@@ -11,7 +11,7 @@ from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.rocketmq import real_broker
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_stack
 
 JAVA_SOURCES = pathlib.Path(__file__).with_name("java")
 CLIENT = pathlib.Path(__file__).with_name("official_client.py")
@@ -33,7 +33,7 @@ def send_by_official_client(gateway: str, topic: str, count: int) -> list[dict[s
     return receipts
 
 
-def check(stack: Stack, number: int, message_id: str, queue_offset: int | None = None) -> None:
+def check(stack: HostedStack, number: int, message_id: str, queue_offset: int | None = None) -> None:
     gateway = stack.gateway
     by_unique_key = gateway.QueryMessageByUniqueKey(
         pb.QueryMessageByUniqueKeyRequest(topic=TOPIC, unique_key=message_id), timeout=20
@@ -56,7 +56,7 @@ def check(stack: Stack, number: int, message_id: str, queue_offset: int | None =
 
 
 def test_what_the_official_client_sends_every_query_finds(tmp_path: pathlib.Path) -> None:
-    with running_stack(tmp_path / "store") as stack:
+    with hosted_stack(tmp_path / "store") as stack:
         receipts = send_by_official_client(stack.addresses["gateway"], TOPIC, COUNT)
         assert len(receipts) == COUNT
         stack.wait_until_built()
@@ -83,7 +83,7 @@ def test_what_the_official_client_sends_every_query_finds(tmp_path: pathlib.Path
 @pytest.mark.skipif(real_broker.why_unavailable() is not None, reason=str(real_broker.why_unavailable()))
 def test_what_the_official_java_client_sends_every_query_finds(tmp_path: pathlib.Path) -> None:
     classpath = real_broker.build_classpath(JAVA_SOURCES, real_broker.TOOLS.with_name("official-client"))
-    with running_stack(tmp_path / "store") as stack:
+    with hosted_stack(tmp_path / "store") as stack:
         java = ["java", "-Dfile.encoding=UTF-8", f"-Duser.home={tmp_path}", "-cp", classpath, "OfficialClient"]
         done = subprocess.run(
             [*java, stack.addresses["gateway"], TOPIC, str(COUNT)],

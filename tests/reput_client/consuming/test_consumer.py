@@ -27,7 +27,7 @@ from tests.reput_client.consuming.support import (
     send,
 )
 from tests.support.ports import free_port
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import Stack, hosted_stack, running_stack
 from tests.support.waiting import wait_until
 
 
@@ -348,17 +348,16 @@ def test_a_consumer_outlives_its_gateway(tmp_path) -> None:
     """`reput serve` is killed and started again at the same address: nothing is lost, acknowledgements are tried meanwhile."""
     port = free_port()
     address = f"127.0.0.1:{port}"
-    flags = ("--gateway-port", str(port))
     with Consumer(address, "survivors", {"Orders": "*"}) as consumer:
         assert consumer.take(0.5) is None, "it waits for its gateway"
-        with running_stack(tmp_path / "store", *flags) as first:
+        with running_stack(tmp_path / "store", "--single-process", "--gateway-port", str(port)) as first:
             assert first.addresses["gateway"] == address
             send(first, "Orders", [b"%d" % i for i in range(40)])
             held = [taken(consumer) for _ in range(40)]
             first.kill()
         acknowledged = [delivery.ack() for delivery in held]
         assert not any(each.done() for each in acknowledged)
-        with running_stack(tmp_path / "store", *flags) as second:
+        with hosted_stack(tmp_path / "store", gateway_port=port) as second:
             for each in acknowledged:
                 each.result(WAIT_SECONDS)
             send(second, "Orders", [b"after"])

@@ -34,7 +34,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     (root / "access.toml").write_text(access)
     (root / "access.toml").chmod(0o600)
     settings = {"REPUT_GATEWAY_AUTH": "on", "REPUT_GATEWAY_ACCESS_FILE": str(root / "access.toml")}
-    with running_stack(root / "store", settings=settings) as stack:
+    with running_stack(root / "store", "--single-process", settings=settings) as stack:
         yield stack
 
 

@@ -7,7 +7,7 @@ import subprocess
 
 from reput_client import Producer, QueryClient, RetryPolicy
 from reput_client.errors import ReputClientError
-from tests.support.stack import Stack
+from tests.support.stack import Stack, hosted_stack
 
 MESSAGE_COUNT = 2000
 KILL_AFTER_COUNT = 500
@@ -34,7 +34,7 @@ def test_a_kill_of_the_commit_log_loses_and_doubles_nothing(tmp_path: pathlib.Pa
             os.kill(commit_log_pid(stack), signal.SIGKILL)
             made += [producer.send("Once", b"%d" % i) for i in range(KILL_AFTER_COUNT, MESSAGE_COUNT)]
             stack.process.wait(60)  # `reput serve` ends with any of its services
-            restarted = Stack(tmp_path / "store", "--gateway-port", port)
+            restarted = hosted_stack(tmp_path / "store", gateway_port=int(port))
             assert producer.flush(240)
         receipts, failures = [], []
         for future in made:
