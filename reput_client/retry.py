@@ -60,16 +60,19 @@ def call_with_retries(call: Callable[[float], Answer], timeout_seconds: float, p
     Raises:
         ReputClientError: the last attempt's typed error.
     """
-    if policy.attempt_count_max == 1:
-        try:
-            return call(timeout_seconds)
-        except grpc.RpcError as rpc_error:
-            raise error_of_call(rpc_error) from rpc_error
-    import tenacity
-
     clock = _Clock(timeout_seconds)
+    try:
+        return call(clock.remaining_seconds())
+    except grpc.RpcError as rpc_error:
+        first = rpc_error
+        if policy.attempt_count_max == 1 or not is_worth_retrying(clock.failed(first)):
+            raise clock.failed(first) from first
+    import tenacity  # its bookkeeping costs a quarter of a small call: only calls that have failed pay it
+
     for attempt in tenacity.Retrying(**clock.options(policy)):
         with attempt:
+            if attempt.retry_state.attempt_number == 1:
+                raise clock.failed(first) from first
             try:
                 return call(clock.remaining_seconds())
             except grpc.RpcError as rpc_error:
@@ -81,16 +84,19 @@ async def acall_with_retries(
     call: Callable[[float], Awaitable[Answer]], timeout_seconds: float, policy: RetryPolicy
 ) -> Answer:
     """As `call_with_retries`, for asyncio."""
-    if policy.attempt_count_max == 1:
-        try:
-            return await call(timeout_seconds)
-        except grpc.RpcError as rpc_error:
-            raise error_of_call(rpc_error) from rpc_error
+    clock = _Clock(timeout_seconds)
+    try:
+        return await call(clock.remaining_seconds())
+    except grpc.RpcError as rpc_error:
+        first = rpc_error
+        if policy.attempt_count_max == 1 or not is_worth_retrying(clock.failed(first)):
+            raise clock.failed(first) from first
     import tenacity
 
-    clock = _Clock(timeout_seconds)
     async for attempt in tenacity.AsyncRetrying(**clock.options(policy)):
         with attempt:
+            if attempt.retry_state.attempt_number == 1:
+                raise clock.failed(first) from first
             try:
                 return await call(clock.remaining_seconds())
             except grpc.RpcError as rpc_error:
