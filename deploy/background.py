@@ -6,11 +6,14 @@ import pathlib
 import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from deploy.hosts import ThisProcess
 from deploy.local import LocalStack
 from services.observing.telemetry import LIBRARY_LOGS
+
+if TYPE_CHECKING:
+    from services.serving.server import ServiceServer
 
 
 class BackgroundStack:
@@ -90,6 +93,10 @@ class BackgroundStack:
         self._thread.join()
         assert self.exit_code is not None, "the thread has set it"
         return self.exit_code
+
+    def server(self, name: str) -> "ServiceServer":
+        """The server of a service, for calls without gRPC (`ServiceServer.direct_channel`)."""
+        return self._host.servers[name]
 
     def begin_stop(self) -> None:
         """Have it stop; returns at once."""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from deploy.processes import TERMINAL_SIGNALS, signals_as_bytes, signals_to, socket_pair
 
 if TYPE_CHECKING:
-    from services.serving.server import Service
+    from services.serving.server import Service, ServiceServer
 
 MODULES = {
     "commitlog": "commitlog_svc",
@@ -125,10 +125,14 @@ class ThisProcess:
 
     Args:
         takes_signals: stop signals ask for the stop; for the main thread of a process that is only the stack.
+
+    Attributes:
+        servers: of the services, by name.
     """
 
     def __init__(self, *, takes_signals: bool = False) -> None:
         self._takes_signals = takes_signals
+        self.servers: dict[str, ServiceServer] = {}
         self._lock = threading.Lock()
         self._writer: socket.socket | None = None
         self._is_asked_to_stop = False
@@ -156,11 +160,13 @@ class ThisProcess:
 
         service = load_service(name)
         try:
-            return HostedService(service, environ, lambda: self._wake(signal.SIGCHLD))
+            hosted = HostedService(service, environ, lambda: self._wake(signal.SIGCHLD))
         except InvalidSettingError:
             raise
         except StoreError as error:
             raise ChildDiedError(name, 1, error.message, error) from error
+        self.servers[name] = hosted.server
+        return hosted
 
     def ask_to_stop(self) -> None:
         """Have the stack stop, as SIGTERM would; returns at once."""

@@ -14,6 +14,7 @@ from typing import Any
 from deploy.background import RUNNING, BackgroundStack
 from deploy.hosts import MODULES, ChildDiedError, load_service
 from deploy.local import DRAIN_SECONDS_MAX
+from reput_client.channel import open_channel
 from reput_client.consuming.consumer import Consumer
 from reput_client.consuming.settings import ConsumerSettings
 from reput_client.consuming.subscription import Subscriptions
@@ -108,7 +109,9 @@ class EmbeddedStore(QueryClient):
             raise client_error(error, self.directory) from error
         self._stack = stack
         self._pid = os.getpid()
-        super().__init__(stack.addresses["gateway"])
+        target = stack.addresses["gateway"]
+        direct: Any = stack.server("gateway").direct_channel(partial(open_channel, target))
+        super().__init__(target, channel=direct)
         self._appends = AppendClient(self.target, channel=self._channel)
 
     def append(
@@ -212,7 +215,7 @@ class EmbeddedStore(QueryClient):
         if self._stack is None or not self._stack.is_of_this_process:
             return
         self._stack.stop()
-        super().close()
+        self._channel.close()
 
     @property
     def is_closed(self) -> bool:

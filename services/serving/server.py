@@ -45,7 +45,9 @@ from services.observing import tracing
 from services.observing.meters import Meters
 from services.observing.telemetry import EVENTS
 from services.serving.call_guard import CallGuard
+from services.serving.calls.direct_call import DirectChannel, handler_details
 from services.serving.calls.open_work import OpenWork
+from services.serving.calls.raw_handlers import AnyHandler, Registry
 from services.serving.identity import IdentityGuard
 from services.serving.interceptors import StatusInterceptor
 from services.serving.lanes import Lanes
@@ -135,15 +137,27 @@ class ServiceServer:
             interceptors=[self._interceptor],
             options=options_of(settings),
         )
+        self._registry: Any = Registry(self._server)  # stands for a grpc.Server
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self._health.set(health.OVERALL_HEALTH, health_pb2.HealthCheckResponse.NOT_SERVING)
         self._health.set(LIVENESS_NAME, health_pb2.HealthCheckResponse.SERVING)
 
     def add(self, service_name: str, add_to_server: Callable[[Any, grpc.Server], None], servicer: object) -> None:
         """Serve a servicer: the full name of its service, the generated `add_...Servicer_to_server`, and the servicer."""
-        add_to_server(servicer, self._server)
+        add_to_server(servicer, self._registry)
         self._servicers.append((service_name, servicer))
         self._declare(service_name)
+
+    def direct_channel(self, open_channel: Callable[[], grpc.Channel]) -> DirectChannel:
+        """A channel for the program that hosts this service; `open_channel` opens one for what is not called directly."""
+
+        def handler_of(path: str) -> AnyHandler | None:
+            handler = self._registry.of(path)
+            if handler is None or handler.request_streaming or handler.response_streaming:
+                return None
+            return self._interceptor.intercept_service(lambda _details: handler, handler_details(path))
+
+        return DirectChannel(handler_of, self.stopping.is_set, open_channel)
 
     def start(self) -> str:
         """Open the port and serve, health NOT_SERVING; the bound address, also written to `address_file`.

@@ -131,14 +131,15 @@ with reput_embedded.open(root) as store:
     for key in keys:
         store.append("Orders", key.encode(), keys=[key])
     end = time.monotonic() + 5
-    while interrupted < 100 and time.monotonic() < end:
-        signal.setitimer(signal.ITIMER_REAL, 0.0002 + 0.00007 * (interrupted % 40))
+    while interrupted < 200 and time.monotonic() < end:
         try:
-            while True:
+            signal.setitimer(signal.ITIMER_REAL, 0.0002 + 0.00007 * (interrupted % 40))
+            while time.monotonic() < end:  # it may come while Python can tell it to nobody
                 for key in keys:
                     assert [each.body for each in store.by_key("Orders", key)] == [key.encode()], key
         except KeyboardInterrupt:
             interrupted += 1
+    signal.setitimer(signal.ITIMER_REAL, 0)
     for key in keys:
         assert [each.body for each in store.by_key("Orders", key)] == [key.encode()], key
     store.append("Orders", b"still")

@@ -29,23 +29,40 @@ def add_with_raw(
         raw_handlers: by method name, without serializers.
         server: the server.
     """
-    generated = _Collector()
+    generated = Registry()
     add_to_server(servicer, generated)
-    for service_name, handlers in generated.handlers_by_service.items():
+    for service_name, handlers in generated.by_service.items():
         served = handlers | dict(raw_handlers)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service_name, served),))
         server.add_registered_method_handlers(service_name, served)
 
 
-class _Collector:
-    """Takes the place of a server and keeps the handlers that generated code registers."""
+class Registry:
+    """Takes the place of a server for generated code and keeps the handlers.
 
-    def __init__(self) -> None:
-        self.handlers_by_service: dict[str, dict[str, AnyHandler]] = {}
+    Args:
+        server: gets them, too; None: no server does.
 
-    def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """Not needed: generated code registers the same handlers again, by name."""
+    Attributes:
+        by_service: the handlers by full name of their service and by name of their method.
+    """
+
+    def __init__(self, server: grpc.Server | None = None) -> None:
+        self._server = server
+        self.by_service: dict[str, dict[str, AnyHandler]] = {}
+
+    def of(self, path: str) -> AnyHandler | None:
+        """The handler of `/package.Service/Method`."""
+        service_name, _, name = path.removeprefix("/").partition("/")
+        return self.by_service.get(service_name, {}).get(name)
+
+    def add_generic_rpc_handlers(self, handlers: Any) -> None:
+        """See grpc.Server. Generated code registers the same handlers again, by name."""
+        if self._server is not None:
+            self._server.add_generic_rpc_handlers(handlers)
 
     def add_registered_method_handlers(self, service_name: str, handlers: dict[str, AnyHandler]) -> None:
-        """Keep the handlers."""
-        self.handlers_by_service[service_name] = handlers
+        """See grpc.Server."""
+        self.by_service[service_name] = handlers
+        if self._server is not None:
+            self._server.add_registered_method_handlers(service_name, handlers)
