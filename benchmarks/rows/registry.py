@@ -10,6 +10,7 @@ from benchmarks.rows.cold_tier import ColdTier
 from benchmarks.rows.compiled_append import CompiledOneKib, CompiledSmall
 from benchmarks.rows.consumer_growth import ConsumerGrowth
 from benchmarks.rows.consuming import PushLatency, PushThroughput, SimpleThroughput
+from benchmarks.rows.embedded import Embedded
 from benchmarks.rows.failover import Failover
 from benchmarks.rows.findable import Findable
 from benchmarks.rows.first_seconds import FirstSeconds
@@ -40,7 +41,7 @@ _ROWS: tuple[type[Row], ...] = (
     ColdQuery, Rebuild, Restart, Memory, Start, Growth, GrowthBy,
     PushThroughput, SimpleThroughput, BulkPull, PushLatency, ConsumerGrowth, IdlePolls,
     TimerLateness, Transactions, TimerGrowth, ReplicatedAppend, CatchUp,
-    Failover, Mirrored, FirstSeconds, SixServices,
+    Failover, Mirrored, FirstSeconds, SixServices, Embedded,
     QueueScan, FullScan, ArrowScan, SparkCost, SparkRebuild, IndexFill, Pushdown, Pruning, ArchiveGroup, WorkerMemory,
     ScanGrowth, ObjectScan, BulkToParquet, ColdTier, TwoWorkers,
 )  # fmt: skip
