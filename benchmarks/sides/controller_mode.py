@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks import processes
 from benchmarks.sides import remoting
-from benchmarks.sides.rocketmq_side import classpath
+from benchmarks.sides.rocketmq_side import RocketMQ, classpath
 from tests.rocketmq import real_broker
 
 GET_SYNC_STATE_DATA = 1006
@@ -36,13 +36,11 @@ class Replica(real_broker.RealRocketMQ):
         super().__init__(store, work, **settings)
         self.namesrv_port = namesrv_port
 
+    short_life, idle = RocketMQ.short_life, RocketMQ.idle
+
     def classpath(self) -> str:
         """As for the other benchmarks."""
         return classpath()
-
-    def is_registered(self) -> bool:
-        """Whether the name server knows a broker of the set."""
-        return remoting.has_broker(self.namesrv_port, BROKER_NAME)
 
     def start_broker(self) -> None:
         """See RealRocketMQ; its directory for logs is made."""
@@ -69,6 +67,8 @@ class NameServer(real_broker.RealRocketMQ):
     def __init__(self, work: pathlib.Path) -> None:
         super().__init__(work / "none", work)
         self.controller_port = real_broker.broker_port()
+
+    short_life, idle = RocketMQ.short_life, RocketMQ.idle
 
     def classpath(self) -> str:
         """As for the other benchmarks."""

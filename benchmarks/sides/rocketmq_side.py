@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import Any
 
 from benchmarks import processes
@@ -62,15 +63,12 @@ class RocketMQ(real_broker.RealRocketMQ):
     """
 
     broker_heap = BROKER_HEAP
+    short_life, idle = (), MappingProxyType({})  # as a user runs it
     proxy_port = 0
 
     def classpath(self) -> str:
         """The jars, those of the proxy included, and the drivers of the benchmarks."""
         return classpath()
-
-    def is_registered(self) -> bool:
-        """Whether the name server knows the broker."""
-        return remoting.has_broker(self.namesrv_port, BROKER)
 
     def start_proxy(self) -> None:
         """Starts RocketMQ's gRPC proxy without TLS, on `proxy_port`."""

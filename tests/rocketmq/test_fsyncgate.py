@@ -82,7 +82,7 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     source = real_broker.JAVA_SOURCES / "StoreProbe.java"
     path = real_broker.classpath()
     subprocess.run(["javac", "-nowarn", "-cp", path, "-d", str(classes), str(source)], check=True)
-    flags = [f"-Duser.home={home}", "-Xmx400m", *real_broker.JVM_FLAGS]
+    flags = [f"-Duser.home={home}", "-Xmx400m", *real_broker.RealRocketMQ.short_life, *real_broker.JVM_FLAGS]
     return ["setpriv", "--pdeathsig", "KILL", "java", *flags, "-cp", f"{classes}:{path}", "StoreProbe"]
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from benchmarks.sides import remoting
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
@@ -37,14 +36,6 @@ LEVELS = {1: 1, 4: 30, 5: 60}  # seconds, of the levels that are used
 COMES_SECONDS_MAX = 180.0
 
 
-class Broker(real_broker.RealRocketMQ):
-    """A broker that is asked by the remoting protocol."""
-
-    def is_registered(self) -> bool:
-        """Whether the name server knows the broker."""
-        return remoting.has_broker(self.namesrv_port, "broker-a")
-
-
 class Site:
     """A store root that Reput and the real broker open in turn.
 
@@ -69,7 +60,9 @@ class Site:
     @contextlib.contextmanager
     def broker(self, name: str, **settings: object) -> Iterator[int]:
         """The real broker on the store; its port."""
-        broker = Broker(self.store, self.work / name, recallMessageEnable="true", **BROKER_SIZES, **settings)
+        broker = real_broker.RealRocketMQ(
+            self.store, self.work / name, recallMessageEnable="true", **BROKER_SIZES, **settings
+        )
         try:
             broker.start()
             yield broker.broker_port

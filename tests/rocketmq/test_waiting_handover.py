@@ -6,6 +6,7 @@ import pytest
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.rocketmq import real_broker
+from tests.rocketmq.broker_calls import stored
 from tests.rocketmq.test_interop import FILE_SIZES, INDEX_SIZES, OUR_SIZES
 from tests.support.stack import new_message, running_stack
 from tests.support.waiting import wait_until
@@ -16,20 +17,23 @@ pytestmark = [
     pytest.mark.skipif(real_broker.why_unavailable() is not None, reason=str(real_broker.why_unavailable())),
 ]
 
-LEVEL, DELAY_SECONDS = 5, 60  # longer than our services run
+LEVEL, DELAY_SECONDS = 4, 30  # longer than our services run
 DELIVERED_SECONDS_MAX = 180
-CHECKED_SECONDS_MAX = 120  # a broker looks for open transactions every 30 s
+CHECKED_SECONDS_MAX = 120
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 
 def half_max_offset(broker: real_broker.RealRocketMQ) -> int:
     """The next queue offset of half messages: `topicStatus` prints broker, queue id, first and next offset."""
-    status = broker.mqadmin("topicStatus", "-t", "RMQ_SYS_TRANS_HALF_TOPIC")
+    status = broker.mqadmin("topicStatus", "-t", HALF_TOPIC)
     return int(status.split("broker-a")[1].split()[2])
 
 
 def test_a_real_broker_delivers_what_waits_in_our_store(tmp_path: pathlib.Path) -> None:
     store = tmp_path / "store"
-    broker = real_broker.RealRocketMQ(store, tmp_path / "rocketmq", **FILE_SIZES, **INDEX_SIZES)
+    broker = real_broker.RealRocketMQ(
+        store, tmp_path / "rocketmq", **FILE_SIZES, **INDEX_SIZES, transactionCheckInterval=8_000
+    )
     settings = {**OUR_SIZES, "REPUT_STORE_HOST": f"127.0.0.1:{broker.broker_port}"}
     with running_stack(store, settings=settings) as stack:
         messages = [
@@ -46,13 +50,24 @@ def test_a_real_broker_delivers_what_waits_in_our_store(tmp_path: pathlib.Path) 
 
     broker.start()
     try:
+        # A question to mqadmin is a JVM: what the log has is read until it is there.
+        wait_until(
+            lambda: {"by level", "by time"} <= {one.body for one in stored(store, "Orders")},
+            lambda: f"both come, not only {stored(store, 'Orders')}",
+            DELIVERED_SECONDS_MAX,
+            poll_seconds=0.2,
+        )
         for unique_key in ("LEVEL1", "TIMED1"):
             wait_until(
-                lambda key=unique_key: "Message Body Path" in find(key), f"{unique_key} comes", DELIVERED_SECONDS_MAX
+                lambda key=unique_key: "Message Body Path" in find(key), f"{unique_key} is found", poll_seconds=1
             )
         assert "Message Body Path" not in find("HALF1")
         wait_until(
-            lambda: half_max_offset(broker) > 1, "it asks for the verdict and stores it again", CHECKED_SECONDS_MAX
+            lambda: len(stored(store, HALF_TOPIC)) > 1,
+            "it asks for the verdict and stores it again",
+            CHECKED_SECONDS_MAX,
+            poll_seconds=0.2,
         )
+        wait_until(lambda: half_max_offset(broker) > 1, "its status says so", poll_seconds=1)
     finally:
         broker.stop()
