@@ -27,7 +27,7 @@ from store.format.record import Record, decode_record
 from tests.rocketmq import real_broker
 from tests.rocketmq.rocketmq_rules import BUGS, LONG_MAX, Answer, Question, explanation, rocketmqs_rules, text
 from tests.support.fixture_stores import walk_frames
-from tests.support.stack import Stack, new_message, running_stack
+from tests.support.stack import HostedStack, hosted_stack, new_message
 
 pytestmark = [
     pytest.mark.rocketmq,
@@ -122,7 +122,7 @@ def timestamp(time_millis: int) -> Timestamp:
     return Timestamp(seconds=time_millis // 1000, nanos=time_millis % 1000 * 1_000_000)
 
 
-def ask_ours(stack: Stack, question: Question) -> Answer:
+def ask_ours(stack: HostedStack, question: Question) -> Answer:
     """The same question to our gateway; offsets are those of the log that it serves."""
     gateway = stack.gateway
     if question.kind == "key":
@@ -158,7 +158,7 @@ def _found(messages: Sequence[message_pb2.StoredMessage]) -> Answer:
     return Answer(tuple(message.commit_log_offset for message in messages))
 
 
-def append(stack: Stack, messages: Sequence[Sent]) -> None:
+def append(stack: HostedStack, messages: Sequence[Sent]) -> None:
     for begin in range(0, len(messages), 100):
         batch = [
             new_message(
@@ -230,7 +230,7 @@ def differences(judged: Judged, ours: Sequence[Answer]) -> tuple[dict[str, int],
 
 
 def test_on_the_store_that_rocketmq_wrote_each_difference_has_a_name(judged: Judged) -> None:
-    with running_stack(judged.store, "--read-only") as stack:
+    with hosted_stack(judged.store, read_only=True) as stack:
         stack.wait_until_built()
         ours = [ask_ours(stack, question) for question in judged.questions]
     for question, mine in zip(judged.questions, ours, strict=True):
@@ -246,7 +246,7 @@ def test_what_was_appended_to_ours_is_found_as_what_was_sent_to_rocketmq(
     judged: Judged, tmp_path: pathlib.Path
 ) -> None:
     """Times and ids differ between the two; all else is the same question."""
-    with running_stack(tmp_path / "store") as stack:
+    with hosted_stack(tmp_path / "store") as stack:
         append(stack, judged.sent)
         log = [decode_record(frame, commit_log_offset=at) for at, frame in walk_frames(tmp_path / "store")]
         their_offset = {

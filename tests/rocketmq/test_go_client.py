@@ -12,7 +12,7 @@ import pytest
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.rocketmq import real_broker
-from tests.support.stack import running_stack
+from tests.support.stack import hosted_stack
 
 pytestmark = [
     pytest.mark.rocketmq,
@@ -41,7 +41,7 @@ def built_program() -> pathlib.Path:
 
 def test_what_the_official_go_client_sends_every_query_finds(tmp_path: pathlib.Path) -> None:
     program = built_program()
-    with running_stack(tmp_path / "store") as stack:
+    with hosted_stack(tmp_path / "store") as stack:
         done = subprocess.run(
             [str(program), stack.addresses["gateway"], TOPIC, str(COUNT)],
             capture_output=True,

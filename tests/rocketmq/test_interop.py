@@ -8,7 +8,7 @@ import pytest
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.gateway.rocketmq.test_official_client import send_by_official_client
 from tests.rocketmq import real_broker
-from tests.support.stack import new_message, running_stack
+from tests.support.stack import hosted_stack, new_message
 
 pytestmark = [
     pytest.mark.rocketmq,
@@ -36,7 +36,7 @@ def test_a_real_broker_opens_our_store_and_mqadmin_finds_what_our_queries_find(t
     store = tmp_path / "store"
     broker = real_broker.RealRocketMQ(store, tmp_path / "rocketmq", **FILE_SIZES, **INDEX_SIZES)
     settings = {**OUR_SIZES, "REPUT_STORE_HOST": f"127.0.0.1:{broker.broker_port}"}
-    with running_stack(store, settings=settings) as stack:
+    with hosted_stack(store, settings=settings) as stack:
         messages = [
             new_message("Orders", f"订单 {i}".encode() * 40, keys=[f"order-{i}", "shared"], tags="TagA")
             for i in range(3000)
@@ -95,7 +95,7 @@ def test_a_real_broker_opens_our_store_and_mqadmin_finds_what_our_queries_find(t
     finally:
         broker.stop()
 
-    with running_stack(store, settings=settings) as stack:
+    with hosted_stack(store, settings=settings) as stack:
         stack.wait_until_built()
         for i, (unique_key, offset_msg_id, queue_id, queue_offset) in enumerate(theirs):
             by_key = stack.gateway.QueryMessageByKey(
@@ -127,7 +127,7 @@ def test_mqadmin_finds_what_an_official_client_sent_to_our_gateway(tmp_path: pat
     store = tmp_path / "store"
     broker = real_broker.RealRocketMQ(store, tmp_path / "rocketmq", **FILE_SIZES, **INDEX_SIZES)
     settings = {**OUR_SIZES, "REPUT_STORE_HOST": f"127.0.0.1:{broker.broker_port}"}
-    with running_stack(store, settings=settings) as stack:
+    with hosted_stack(store, settings=settings) as stack:
         receipts = send_by_official_client(stack.addresses["gateway"], "Official", 4)
         stack.wait_until_built()
     broker.start()

@@ -11,7 +11,7 @@ from store.derive.dispatch_columns import DispatchColumns
 from store.files.file_system import RealFileSystem
 from tests.rocketmq import real_broker
 from tests.support.dispatches import file_bytes, requests_of
-from tests.support.stack import Stack, new_message, running_stack
+from tests.support.stack import HostedStack, hosted_stack, new_message
 
 pytestmark = [
     pytest.mark.rocketmq,
@@ -72,7 +72,7 @@ def test_a_broker_consumes_from_our_store_with_filters_and_goes_on_with_it(tmp_p
     broker = real_broker.RealRocketMQ(store, tmp_path / "rocketmq", **BROKER)
     settings = {**OURS, "REPUT_STORE_HOST": f"127.0.0.1:{broker.broker_port}"}
 
-    def append(stack: Stack, first: int, count: int) -> None:
+    def append(stack: HostedStack, first: int, count: int) -> None:
         messages = [
             new_message(
                 "Orders",
@@ -87,7 +87,7 @@ def test_a_broker_consumes_from_our_store_with_filters_and_goes_on_with_it(tmp_p
             stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages[at : at + 100]), timeout=30)
         stack.wait_until_built()
 
-    with running_stack(store, settings=settings) as stack:
+    with hosted_stack(store, settings=settings) as stack:
         append(stack, 0, 2000)
     made = queue_files(store)
 
@@ -110,7 +110,7 @@ def test_a_broker_consumes_from_our_store_with_filters_and_goes_on_with_it(tmp_p
     ours = rebuilt(store, tmp_path / "rebuilt")
     assert [name for name in ours if ours[name] != theirs.get(name)] == []
 
-    with running_stack(store, settings=settings) as stack:
+    with hosted_stack(store, settings=settings) as stack:
         append(stack, 2000, 500)
     ours = rebuilt(store, tmp_path / "rebuilt-again")
     theirs = queue_files(store)

@@ -9,7 +9,7 @@ import pytest
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.rocketmq import real_broker
-from tests.support.stack import new_message, running_stack
+from tests.support.stack import hosted_stack, new_message
 
 pytestmark = [
     pytest.mark.rocketmq,
@@ -44,7 +44,7 @@ def test_topics_of_mqadmin_and_of_our_commands_are_written_alike(tmp_path: pathl
     theirs = table(store)
     assert theirs["Theirs"]["attributes"] == {"message.type": "FIFO"}
 
-    with running_stack(store, settings={**OUR_SIZES, "REPUT_STORE_HOST": f"127.0.0.1:{broker.broker_port}"}) as stack:
+    with hosted_stack(store, settings={**OUR_SIZES, "REPUT_STORE_HOST": f"127.0.0.1:{broker.broker_port}"}) as stack:
         stack.gateway.CreateTopic(
             pb.CreateTopicRequest(topic="Ours", queue_count=4, message_type=message_pb2.MESSAGE_TYPE_FIFO), timeout=10
         )

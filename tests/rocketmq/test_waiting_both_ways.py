@@ -14,7 +14,7 @@ from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
 from services.calling.schedule import ScheduleClient
 from tests.rocketmq import broker_calls, real_broker
 from tests.rocketmq.broker_calls import Stored, stored
-from tests.support.stack import Stack, new_message, running_stack
+from tests.support.stack import HostedStack, hosted_stack, new_message
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -52,9 +52,9 @@ class Site:
         self.due: dict[str, int] = {}
 
     @contextlib.contextmanager
-    def reput(self) -> Iterator[Stack]:
+    def reput(self) -> Iterator[HostedStack]:
         """Reput on the store."""
-        with running_stack(self.store, settings=OUR_SIZES) as stack:
+        with hosted_stack(self.store, settings=OUR_SIZES) as stack:
             yield stack
 
     @contextlib.contextmanager
@@ -69,13 +69,13 @@ class Site:
         finally:
             broker.stop()
 
-    def timer(self, stack: Stack, body: str, seconds: float) -> message_pb2.AppendResult:
+    def timer(self, stack: HostedStack, body: str, seconds: float) -> message_pb2.AppendResult:
         """Send a message here that waits for a time."""
         self.due[body] = _now_millis() + int(seconds * 1000)
         (result,) = _append(stack, body, properties={"TIMER_DELIVER_MS": str(self.due[body])})
         return result
 
-    def level(self, stack: Stack, body: str, level: int) -> None:
+    def level(self, stack: HostedStack, body: str, level: int) -> None:
         """Send a message here that waits for a delay level."""
         _append(stack, body, delay_level=level)
         self.due[body] = self._stored_at("SCHEDULE_TOPIC_XXXX", body) + LEVELS[level] * 1000
@@ -118,7 +118,7 @@ class Site:
         return next(one.store_millis for one in stored(self.store, topic) if one.body == body)
 
 
-def _append(stack: Stack, body: str, **fields: object) -> Sequence[message_pb2.AppendResult]:
+def _append(stack: HostedStack, body: str, **fields: object) -> Sequence[message_pb2.AppendResult]:
     request = pb.AppendMessagesRequest(messages=[new_message(TOPIC, body.encode(), queue_id=0, **fields)])
     results: Sequence[message_pb2.AppendResult] = stack.gateway.AppendMessages(request, timeout=30).results
     return results
@@ -128,7 +128,7 @@ def _now_millis() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _create_topic(stack: Stack) -> None:
+def _create_topic(stack: HostedStack) -> None:
     kind = message_pb2.MESSAGE_TYPE_MIXED
     stack.gateway.CreateTopic(pb.CreateTopicRequest(topic=TOPIC, queue_count=1, message_type=kind), timeout=10)
 
@@ -196,7 +196,7 @@ class Halves:
         return {int(one) for op in stored(self._store, OP_TOPIC) for one in op.body.split(",") if one}
 
 
-def _half(stack: Stack, body: str) -> str:
+def _half(stack: HostedStack, body: str) -> str:
     """Send a half message; its transaction id."""
     (result,) = _append(stack, body, properties={"TRAN_MSG": "true", "PGROUP": "tests"})
     return result.transaction_id
@@ -209,7 +209,7 @@ COMMIT, ROLLBACK = (
 
 
 @contextlib.contextmanager
-def _schedule(stack: Stack) -> Iterator[ScheduleClient]:
+def _schedule(stack: HostedStack) -> Iterator[ScheduleClient]:
     client = ScheduleClient(stack.addresses["schedule"])
     try:
         yield client

@@ -8,7 +8,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.rocketmq import real_broker
 from tests.rocketmq.broker_calls import stored
 from tests.rocketmq.test_interop import FILE_SIZES, INDEX_SIZES, OUR_SIZES
-from tests.support.stack import new_message, running_stack
+from tests.support.stack import hosted_stack, new_message
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -35,7 +35,7 @@ def test_a_real_broker_delivers_what_waits_in_our_store(tmp_path: pathlib.Path) 
         store, tmp_path / "rocketmq", **FILE_SIZES, **INDEX_SIZES, transactionCheckInterval=8_000
     )
     settings = {**OUR_SIZES, "REPUT_STORE_HOST": f"127.0.0.1:{broker.broker_port}"}
-    with running_stack(store, settings=settings) as stack:
+    with hosted_stack(store, settings=settings) as stack:
         messages = [
             new_message("Orders", b"by level", unique_key="LEVEL1", delay_level=LEVEL),
             new_message("Orders", b"by time", unique_key="TIMED1", properties={"TIMER_DELAY_SEC": str(DELAY_SECONDS)}),
