@@ -81,12 +81,11 @@ def test_prometheus_reads_every_page_and_grafana_reads_prometheus() -> None:
 
 
 @pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def images(serve_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    assert SERVICES["reput"]["build"]["target"] == "serve"
     scratch = tmp_path_factory.mktemp("images")
-    mark = secrets.token_hex(4)
-    made = {name: f"localhost/compose-{name}:test-{mark}" for name in ("reput", "prometheus")}
-    with containers.removed_afterwards(*(("image", name) for name in made.values())):
-        containers.build(SERVICES["reput"]["build"]["target"], made["reput"], scratch)
+    prometheus = f"localhost/compose-prometheus:test-{secrets.token_hex(4)}"
+    with containers.removed_afterwards(("image", prometheus)):
         dockerfile = (
             f"FROM {containers.base_image()}\nCOPY prometheus /bin/prometheus\n"
             'RUN mkdir /prometheus && chown 65534 /prometheus\nUSER 65534\nENTRYPOINT ["/bin/prometheus"]\n'
@@ -94,8 +93,8 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
         (scratch / "Dockerfile").write_text(dockerfile)
         (scratch / "prometheus").write_bytes(Path(str(PROMETHEUS)).read_bytes())
         (scratch / "prometheus").chmod(0o755)
-        containers.build_file(scratch, made["prometheus"])
-        yield made
+        containers.build_file(scratch, prometheus)
+        yield {"reput": serve_image, "prometheus": prometheus}
 
 
 @pytest.mark.containers

@@ -7,7 +7,6 @@ import re
 import secrets
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import grpc
 import pytest
@@ -45,30 +44,6 @@ SMALL_FILES = {
     "REPUT_INDEX_HASH_SLOT_COUNT": "500",
     "REPUT_INDEX_ENTRY_COUNT_MAX": "1000",
 }
-
-
-@dataclass
-class Built:
-    """The images of a test run.
-
-    Attributes:
-        serve: without Spark.
-        whole: with it.
-    """
-
-    serve: str
-    whole: str
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
-    scratch = tmp_path_factory.mktemp("images")
-    mark = secrets.token_hex(4)
-    built = Built(f"localhost/reput-serve:test-{mark}", f"localhost/reput:test-{mark}")
-    with containers.removed_afterwards(("image", built.whole), ("image", built.serve)):
-        containers.build("serve", built.serve, scratch)
-        containers.build("reput", built.whole, scratch)
-        yield built
 
 
 class Installation:
@@ -124,12 +99,12 @@ class Installation:
 
 
 @pytest.fixture(scope="module")
-def installation(images: Built) -> Iterator[Installation]:
-    made = Installation(images.serve)
+def installation(serve_image: str, whole_image: str) -> Iterator[Installation]:
+    made = Installation(serve_image)
     with containers.removed_afterwards(*made.names()):
         made.start()
         seconds = wait_for(made.is_serving, "six containers serve")
-        sizes = {name: image_size_bytes(name) // 1_000_000 for name in (images.serve, images.whole)}
+        sizes = {name: image_size_bytes(name) // 1_000_000 for name in (serve_image, whole_image)}
         print(f"\nstart of six containers to serving: {seconds:.1f} s; images in MB: {sizes}", file=sys.stderr)
         yield made
 
@@ -210,9 +185,9 @@ def test_kernels_that_were_compiled_with_the_image_are_used(installation: Instal
     assert "True False" == listing
 
 
-def test_the_bill_of_materials_names_what_is_pinned(images: Built) -> None:
+def test_the_bill_of_materials_names_what_is_pinned(whole_image: str) -> None:
     printed = podman(
-        "run", "--rm", "--network=none", *containers.HARDENED, images.whole, "cat", "/opt/reput/sbom.cdx.json"
+        "run", "--rm", "--network=none", *containers.HARDENED, whole_image, "cat", "/opt/reput/sbom.cdx.json"
     )
     bill = json.loads(printed)
     listed = {part["purl"].partition("?")[0] for part in bill["components"]}
@@ -231,7 +206,7 @@ def test_the_bill_of_materials_names_what_is_pinned(images: Built) -> None:
     assert any(purl.startswith("pkg:deb/debian/libc6@") for purl in listed)
 
 
-def test_the_whole_image_runs_the_pipeline_without_a_network(images: Built) -> None:
+def test_the_whole_image_runs_the_pipeline_without_a_network(whole_image: str) -> None:
     script = (
         "import os; os.chdir('/tmp')\n"
         "import pipeline\n"
@@ -240,4 +215,4 @@ def test_the_whole_image_runs_the_pipeline_without_a_network(images: Built) -> N
         "spark.stop()\n"
     )
     flags = ["--rm", "--network=none", "--tmpfs=/tmp:exec", *containers.HARDENED]
-    assert "499500" == podman("run", *flags, images.whole, "python", "-c", script).splitlines()[-1]
+    assert "499500" == podman("run", *flags, whole_image, "python", "-c", script).splitlines()[-1]

@@ -2,10 +2,12 @@
 
 As with `--dist loadfile` a file stays in one process, so that what its tests share is made once. Besides:
 
-    Spark's files   all in one process, which begins with them: a session is a Java process, and slow until it is warm
-    long files      before short ones, so that at the end no process is busy for minutes while others have nothing to do
+    shared fixtures  all files that ask for one of `SHARED` in one process, which begins with them: a Spark session is a Java
+                     process, and slow until it is warm; images take minutes to build
+    long files       before short ones, the longest first, so that at the end no process is busy for minutes while others have
+                     nothing to do
 
-What is long is guessed from what stands in a file: a wrong guess costs time, nothing else.
+What is long is recorded in `SECONDS`, or guessed from what stands in a file: a wrong guess costs time, nothing else.
 """
 
 import functools
@@ -16,15 +18,36 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-SPARK = "spark"
-# The fixture's name among the arguments of a test or of another fixture.
-ASKS_FOR_SPARK = re.compile(r"^(?:async )?def \w+\([^)]*\bspark\b", re.MULTILINE)
+# Fixtures of a session that are worth one process for all that ask for them; by name among the arguments of a test or of
+# another fixture.
+SHARED = ("spark", "serve_image")
+ASKS_FOR = {name: re.compile(rf"^(?:async )?def \w+\([^)]*\b{name}\b", re.MULTILINE) for name in SHARED}
 # Services, the command, other programs: their tests wait, and the processors are free for others meanwhile.
 STARTS_PROCESSES = re.compile(r"\b(?:running_stack|Stack|Service|Lives|begun|Popen|subprocess|secured)\b")
+# Seconds of the longest files of `make ci` among others, from `--durations=0`; those that are missing take less than all here.
+SECONDS = {
+    "tests/benchmarks/test_smoke.py": 300,
+    "tests/clients/test_reput.py": 330,
+    "tests/clients/test_documented_programs.py": 310,
+    "tests/pipeline/test_docs.py": 275,
+    "tests/rocketmq/test_mirror.py": 255,
+    "tests/rocketmq/test_mirrors_under_load.py": 237,
+    "tests/rocketmq/test_waiting_both_ways.py": 204,
+    "tests/rocketmq/test_interop.py": 147,
+    "tests/rocketmq/test_queue_ext_written.py": 130,
+    "tests/rocketmq/test_waiting_handover.py": 105,
+    "tests/rocketmq/test_topics.py": 94,
+    "tests/pipeline/rocketmq/test_kills.py": 95,
+    "tests/rocketmq/test_follow.py": 91,
+    "tests/cluster/test_failovers.py": 90,
+    "tests/rocketmq/test_consumer_handover.py": 90,
+    "tests/e2e/test_rolling_restart.py": 70,
+    "tests/pipeline/rebuild/test_continuous_kills.py": 68,
+}
 
 
 class LongFilesFirst(LoadFileScheduling):
-    """xdist's scheduling by file, for tests in the order that they were collected in, with Spark's files as one."""
+    """xdist's scheduling by file, for tests in the order that they were collected in, with those of a shared fixture as one."""
 
     def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
         config.option.loadscopereorder = False
@@ -32,22 +55,33 @@ class LongFilesFirst(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        return SPARK if kind_of(self.config.rootpath / file) == 0 else file
+        return shared_by(self.config.rootpath / file) or file
 
 
 @functools.cache
-def kind_of(path: Path) -> int:
-    """0 for Spark's files, 1 for those that start processes, 2 for others."""
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    if ASKS_FOR_SPARK.search(text):
-        return 0
-    return 1 if STARTS_PROCESSES.search(text) else 2
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def shared_by(path: Path) -> str:
+    """The fixture of `SHARED` that a file asks for; empty for none."""
+    return next((name for name, asks in ASKS_FOR.items() if asks.search(_text_of(path))), "")
+
+
+@functools.cache
+def place_of(path: Path, root: Path) -> tuple[int, int]:
+    """Where a file comes, small before large: shared fixtures, then what is recorded, then what starts processes."""
+    if shared := shared_by(path):
+        return 0, SHARED.index(shared)
+    if seconds := SECONDS.get(path.relative_to(root).as_posix() if path.is_relative_to(root) else ""):
+        return 1, -seconds
+    return 2, 0 if STARTS_PROCESSES.search(_text_of(path)) else 1
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put long files first; within a file everything stays in its order."""
-    items.sort(key=lambda item: kind_of(item.path))
+    items.sort(key=lambda item: place_of(item.path, config.rootpath))
 
 
 @pytest.hookimpl(optionalhook=True)
