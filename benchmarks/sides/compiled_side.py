@@ -14,7 +14,7 @@ from benchmarks import processes
 from benchmarks.row import SkippedError
 from benchmarks.sides import rocketmq_side
 from tests.clients import documented
-from tests.clients.programs import build_once
+from tests.clients.programs import build_once, home_of
 from tests.rocketmq import real_broker
 
 SOURCES = pathlib.Path(__file__).parents[1] / "compiled"
@@ -67,23 +67,24 @@ def _command(language: str) -> tuple[str, ...]:
     return {"java": _java, "go": _go}[language](stubs, HOME / language)
 
 
-def _java(stubs: pathlib.Path, home: pathlib.Path) -> tuple[str, ...]:
+def _java(stubs: pathlib.Path, parent: pathlib.Path) -> tuple[str, ...]:
     sources = [*sorted((SOURCES / "java").glob("*.java")), SHARED]
+    home = _home(parent, stubs, sources)
     jars = f"{stubs / 'target/classes'}:{stubs / 'target/dependency'}/*"
     javac = ["javac", "-encoding", "UTF-8", "-nowarn", "-cp", jars, "-d", str(home / "classes"), *map(str, sources)]
-    _build("java", home, sources, javac)
+    build_once(home, lambda: processes.run(javac, BUILD_SECONDS_MAX))
     return ("java", HEAP, "-cp", f"{home / 'classes'}:{jars}", "")
 
 
-def _go(stubs: pathlib.Path, home: pathlib.Path) -> tuple[str, ...]:
+def _go(stubs: pathlib.Path, parent: pathlib.Path) -> tuple[str, ...]:
     sources = sorted((SOURCES / "go").glob("*.go"))
+    home = _home(parent, stubs, sources)
     # In the module of the documented program: its generated code and its pinned libraries.
-    _build("go", home, sources, ["go", "build", "-C", str(stubs), "-o", f"{home}/", *map(str, sources)])
+    command = ["go", "build", "-C", str(stubs), "-o", f"{home}/", *map(str, sources)]
+    build_once(home, lambda: processes.run(command, BUILD_SECONDS_MAX))
     return (f"{home}/",)
 
 
-def _build(language: str, home: pathlib.Path, sources: list[pathlib.Path], command: list[str]) -> None:
-    """Runs the command unless it ran before with these sources and stubs."""
-    stubs_made_of = (documented.HOME / language / "made-of").read_bytes()
-    content = stubs_made_of + b"".join(path.read_bytes() for path in sources)
-    build_once(home, content, lambda: processes.run(command, BUILD_SECONDS_MAX))
+def _home(parent: pathlib.Path, stubs: pathlib.Path, sources: list[pathlib.Path]) -> pathlib.Path:
+    """Where clients of these sources and stubs are built; the place of the stubs names what they are made of."""
+    return home_of(parent, str(stubs).encode() + b"".join(path.read_bytes() for path in sources))

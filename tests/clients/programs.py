@@ -21,8 +21,8 @@ simple consumer and a producer that recalls say `failed {error}` instead of thei
 tag, keys, properties, message_group, attempt}. A push consumer fails the first calls for a message whose property `fails` has
 their number; `hold` makes its listener never return.
 
-Programs are built once and kept in `.tools/official-clients` of the project; libraries come from Maven Central, the Go module
-proxy, npm and crates.io, pinned by the files beside the sources.
+Programs are built once and kept in `.tools/official-clients` of the project, which `.ci/run` shares between the clones of a
+machine; libraries come from Maven Central, the Go module proxy, npm and crates.io, pinned by the files beside the sources.
 """
 
 import functools
@@ -58,6 +58,8 @@ START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 60.0
 # As much as a person reads of what failed.
 SAID_SHOWN = 12
+# Builds of one program from other sources that are kept: clones of one machine may share them.
+BUILDS_KEPT_MAX = 4
 
 Said = dict[str, Any]
 
@@ -180,28 +182,39 @@ def built(language: str) -> tuple[list[str], dict[str, str]]:
     """The command of a program, and the environment that it needs; it is built when its sources are new."""
     sources = SOURCES / language
     files = sorted(path for path in sources.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    home = HOME / language
+    home = home_of(HOME / language, b"".join(path.read_bytes() for path in files))
     command, environ, build = RECIPES[language](sources, home)
     if build:
-        build_once(home, b"".join(path.read_bytes() for path in files), build)
+        build_once(home, build)
     return command, environ
 
 
-def build_once(home: pathlib.Path, content: bytes, build: Callable[[], object]) -> None:
-    """Build in a directory, unless it was built there from this content; tests that run side by side build in turn.
+def home_of(parent: pathlib.Path, content: bytes) -> pathlib.Path:
+    """Where something is built; what is built of another content has another place.
 
     Args:
-        home: where `build` works; it is made.
+        parent: of all builds of one program.
         content: what the build depends on.
+    """
+    return parent / hashlib.sha256(content).hexdigest()[:16]
+
+
+def build_once(home: pathlib.Path, build: Callable[[], object]) -> None:
+    """Build in a directory of `home_of`, unless it was built there; tests that run side by side build in turn.
+
+    Args:
+        home: where `build` works; it is made. Of its neighbours the newest are kept.
         build: raises when it fails.
     """
     home.mkdir(parents=True, exist_ok=True)
-    stamp = hashlib.sha256(content).hexdigest()
     with one_at_a_time(home / "building"):
-        made_of = home / "made-of"
-        if not (made_of.exists() and made_of.read_text() == stamp):
+        done = home / "built"
+        if not done.exists():
             build()
-            made_of.write_text(stamp)
+            done.touch()
+        os.utime(home)
+    for old in sorted(home.parent.iterdir(), key=lambda path: path.stat().st_mtime)[:-BUILDS_KEPT_MAX]:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _run(command: list[str], cwd: pathlib.Path) -> None:
@@ -213,8 +226,7 @@ Recipe = tuple[list[str], dict[str, str], Callable[[], object] | None]
 
 
 def _java(sources: pathlib.Path, home: pathlib.Path) -> Recipe:
-    version = hashlib.sha256((sources / "pom.xml").read_bytes()).hexdigest()[:16]
-    classpath = real_broker.build_classpath(sources, home / version)  # looks itself whether sources are new
+    classpath = real_broker.build_classpath(sources, home)  # looks itself whether it is built
     # A short life: a small heap, and no time for the second compiler.
     return ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", classpath, "Client"], {}, None
 
