@@ -18,6 +18,7 @@ from pipeline.rebuild.object_out import MANIFEST_NAME
 from pipeline.rocketmq.options import READ_OPTIONS
 from pipeline.rocketmq.sink_options import SINK_OPTIONS
 from pipeline.scan import options, schema
+from tests.support.command import run_command
 from tests.support.object_store import CREDENTIALS, running_object_store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,19 +88,27 @@ def test_the_commands_of_the_page_are_taken(line: str) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_the_commands_of_the_page_run(broker_store: Path, tmp_path: Path) -> None:
-    """As they stand there, on a store of RocketMQ's and an object store of the test's."""
+def test_the_commands_of_the_page_run(
+    spark: SparkSession, broker_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they stand there, on a store of RocketMQ's and an object store of the test's.
+
+    The first has a process and a session of its own, as a user's; the others run here, on the session that is warm.
+    """
     assert JOBS is not None
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)
     with running_object_store() as objects:
         objects.fs.create_dir("bucket")
         text = JOBS[1].replace("/tmp/", f"{tmp_path}/").replace("run/store", str(broker_store))
         assert PAGE_URI in text
-        for line in text.replace(PAGE_URI, objects.uri("bucket/rebuilt")).splitlines():
+        for number, line in enumerate(text.replace(PAGE_URI, objects.uri("bucket/rebuilt")).splitlines()):
             arguments = shlex.split(line.replace("Orders", "b_order").replace("order-1001", "k1"))[1:]
-            if arguments[1] in ("rebuild", "audit", "archive", "restore", "analytics"):
-                arguments += ["--master", "local[1]"]
-            command = [sys.executable, "-m", "cli.main", *arguments]
-            ended = subprocess.run(command, cwd=ROOT, env=os.environ | CREDENTIALS, capture_output=True, text=True)
+            if number == 0:
+                command = [sys.executable, "-m", "cli.main", *arguments, "--master", "local[1]"]
+                ended = subprocess.run(command, cwd=ROOT, env=os.environ | CREDENTIALS, capture_output=True, text=True)
+            else:
+                ended = run_command(*arguments, **CREDENTIALS)
             # An old broker's records have no `__CRC32#`, which is no finding that needs anybody to do anything.
             assert ended.returncode == 0, f"{line}\n{ended.stdout[-1000:]}{ended.stderr[-3000:]}"
             if arguments[1] not in ("query", "ship"):
