@@ -6,6 +6,7 @@ new file. `copy` gives the disk after a kill: the kernel still writes everything
 """
 
 import errno
+import functools
 import os
 import random
 from collections.abc import Sequence
@@ -96,11 +97,11 @@ class MemoryFileSystem:
 
     def is_at(self, fd: int, path: PathLike) -> bool:
         with self._lock:
-            return self._names.get(os.path.abspath(path)) is self._open[fd]
+            return self._names.get(_absolute(path)) is self._open[fd]
 
     def open(self, path: PathLike, flags: int, mode: int = 0o644) -> int:
         with self._lock:
-            key = os.path.abspath(path)
+            key = _absolute(path)
             file = self._names.get(key)
             if file is None:
                 if not flags & os.O_CREAT or os.path.dirname(key) not in self._directories:
@@ -145,7 +146,7 @@ class MemoryFileSystem:
 
     def fsync_dir(self, path: PathLike) -> None:
         with self._lock:
-            directory = os.path.abspath(path)
+            directory = _absolute(path)
             for key in {*self._names, *self._durable_names}:
                 if os.path.dirname(key) == directory:
                     if key in self._names:
@@ -180,20 +181,20 @@ class MemoryFileSystem:
 
     def mkdirs(self, path: PathLike, *, durable: bool = True) -> None:
         with self._lock:
-            directory = os.path.abspath(path)
+            directory = _absolute(path)
             while directory not in self._directories:
                 self._directories.add(directory)
                 directory = os.path.dirname(directory)
 
     def listdir(self, path: PathLike) -> list[str]:
         with self._lock:
-            directory = os.path.abspath(path)
-            keys = (*self._names, *self._directories)
-            return sorted({os.path.basename(key) for key in keys if os.path.dirname(key) == directory} - {""})
+            prefix = f"{_absolute(path).rstrip('/')}/"
+            below = (key[len(prefix) :] for key in (*self._names, *self._directories) if key.startswith(prefix))
+            return sorted({name for name in below if "/" not in name} - {""})
 
     def stat_size(self, path: PathLike) -> int:
         with self._lock:
-            key = os.path.abspath(path)
+            key = _absolute(path)
             if key not in self._names:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
             return len(self._names[key].data)
@@ -206,30 +207,40 @@ class MemoryFileSystem:
 
     def exists(self, path: PathLike) -> bool:
         with self._lock:
-            key = os.path.abspath(path)
+            key = _absolute(path)
             return key in self._names or key in self._directories
 
     def is_dir(self, path: PathLike) -> bool:
         with self._lock:
-            return os.path.abspath(path) in self._directories
+            return _absolute(path) in self._directories
 
     def is_file(self, path: PathLike) -> bool:
         with self._lock:
-            return os.path.abspath(path) in self._names
+            return _absolute(path) in self._names
 
     def rename(self, source: PathLike, target: PathLike) -> None:
         with self._lock:
-            self._names[os.path.abspath(target)] = self._names.pop(os.path.abspath(source))
+            self._names[_absolute(target)] = self._names.pop(_absolute(source))
 
     def unlink(self, path: PathLike) -> None:
         with self._lock:
-            key = os.path.abspath(path)
+            key = _absolute(path)
             if key not in self._names:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
             del self._names[key]
 
     def disk_usage(self, path: PathLike) -> tuple[int, int]:
         return 1 << 41, 1 << 40
+
+
+def _absolute(path: PathLike) -> str:
+    return _absolute_of(os.fspath(path))
+
+
+@functools.lru_cache(maxsize=1024)
+def _absolute_of(path: str) -> str:
+    """As `os.path.abspath`, which takes longer than a read here: a store has few paths, asked for again and again."""
+    return os.path.abspath(path)
 
 
 def _torn(file: _File, random_: random.Random) -> bytes:
