@@ -24,7 +24,8 @@ SHARED = ("spark", "serve_image")
 ASKS_FOR = {name: re.compile(rf"^(?:async )?def \w+\([^)]*\b{name}\b", re.MULTILINE) for name in SHARED}
 # Services, the command, other programs: their tests wait, and the processors are free for others meanwhile.
 STARTS_PROCESSES = re.compile(r"\b(?:running_stack|Stack|Service|Lives|begun|Popen|subprocess|secured)\b")
-# Seconds of the longest files of `make ci` among others, from `--durations=0`; those that are missing take less than all here.
+# Seconds of the longest files of `make ci` and `make torture` among others, from `--durations=0`; those that are missing take
+# less than all of the same run here.
 SECONDS = {
     "tests/benchmarks/test_smoke.py": 300,
     "tests/clients/test_reput.py": 330,
@@ -43,6 +44,17 @@ SECONDS = {
     "tests/rocketmq/test_consumer_handover.py": 90,
     "tests/e2e/test_rolling_restart.py": 70,
     "tests/pipeline/rebuild/test_continuous_kills.py": 68,
+    "tests/torture/test_bit_rot.py": 150,
+    "tests/torture/test_kill_at_every_call.py": 150,
+    "tests/torture/test_fuzz.py": 140,
+    "tests/torture/test_failing_calls.py": 120,
+    "tests/torture/test_random_kills.py": 110,
+    "tests/torture/test_slow_readers.py": 110,
+    "tests/torture/test_schedule_kills.py": 100,
+    "tests/torture/test_clock.py": 90,
+    "tests/torture/test_outside_faults.py": 80,
+    "tests/torture/test_network.py": 70,
+    "tests/torture/test_fsyncgate.py": 60,
 }
 
 
