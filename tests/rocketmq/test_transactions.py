@@ -74,7 +74,7 @@ def records(store: pathlib.Path) -> dict[str, list[StoredMessage]]:
 def test_what_becomes_of_half_messages_is_what_the_real_broker_writes(tmp_path: pathlib.Path) -> None:
     store = tmp_path / "store"
     settings = {
-        "transactionTimeOut": 1_000,
+        "transactionTimeOut": 10_000,  # the verdicts come before it, also where the machine is busy
         "transactionCheckInterval": 1_000,
         "transactionCheckMax": CHECKS_MAX,
         "transactionOpBatchInterval": 100,
@@ -87,7 +87,12 @@ def test_what_becomes_of_half_messages_is_what_the_real_broker_writes(tmp_path: 
         first, second = records(store)[HALF_TOPIC][:2]
         end(port, first.queue_offset, first.commit_log_offset, COMMIT)
         end(port, second.queue_offset, second.commit_log_offset, ROLLBACK)
-        wait_until(lambda: len(records(store).get(CHECK_MAX_TIME_TOPIC, ())) == 2, "two are given up", 120)
+        wait_until(
+            lambda: len(records(store).get(CHECK_MAX_TIME_TOPIC, ())) == 2,
+            lambda: f"two are given up: {[(topic, len(found)) for topic, found in records(store).items()]}",
+            120,
+            poll_seconds=0.2,
+        )
         broker.stop()
         found = records(store)
 

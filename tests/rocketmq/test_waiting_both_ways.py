@@ -185,7 +185,7 @@ class Halves:
 
     def wait_until_asked(self, body: str) -> None:
         """Return once the broker has stored a half message again."""
-        wait_until(lambda: len(self.records(body)) > 1, f"{body} is stored again", COMES_SECONDS_MAX)
+        wait_until(lambda: len(self.records(body)) > 1, f"{body} is stored again", COMES_SECONDS_MAX, poll_seconds=0.2)
 
     def count(self) -> int:
         """Records of half messages."""

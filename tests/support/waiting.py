@@ -13,6 +13,8 @@ from typing import TypeVar
 
 WAIT_SECONDS_MAX = 60.0  # the machine may be busy: long enough that only a hang reaches it
 POLL_SECONDS = 0.02
+# A long wait asks less often: a question may cost milliseconds in each of seven processes. It ends this much later at most.
+POLL_SHARE, POLL_SECONDS_MAX = 0.02, 0.1
 
 Value = TypeVar("Value")
 
@@ -29,16 +31,17 @@ def wait_until(
         is_so: asked again and again; an AssertionError that it raises ends the wait.
         what: said when the time is up; a function is called for it.
         seconds: how long to wait at the most.
-        poll_seconds: between two questions.
+        poll_seconds: between two questions at the least.
 
     Raises:
         AssertionError: the condition does not hold in time.
     """
     began = time.monotonic()
     while not is_so():
-        if time.monotonic() - began > seconds:
+        waited = time.monotonic() - began
+        if waited > seconds:
             raise AssertionError(f"not within {seconds:g} s: {what() if callable(what) else what or is_so}")
-        time.sleep(poll_seconds)  # between two questions
+        time.sleep(max(poll_seconds, min(waited * POLL_SHARE, POLL_SECONDS_MAX)))  # between two questions
     return time.monotonic() - began
 
 
