@@ -59,7 +59,7 @@ def open(
     Args:
         directory: the store root, laid out like RocketMQ's storePathRootDir.
         read_only: write nothing under it and take no lock: a broker's store, or a copy of one, as it is now. Appends and
-            consumers are refused with StoreReadOnlyError.
+            consumers are refused.
         settings: settings of the services by the names of their environment variables (`reput config` lists them), such as
             `{"REPUT_COMMITLOG_FLUSH_MODE": "sync"}`. The environment of the program has no effect.
 

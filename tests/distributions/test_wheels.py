@@ -119,6 +119,7 @@ def test_the_client_brings_no_name_but_its_own_and_its_contracts_to_the_top_leve
     # `apache` is shared with whoever has a part of that namespace.
     assert not {"apache/__init__.py", "apache/rocketmq/__init__.py"} & names_in(wheels / CLIENT)
     assert "reput_client/py.typed" in names_in(wheels / CLIENT)
+    assert "reput_embedded/py.typed" in names_in(wheels / REPUT)
 
 
 @pytest.mark.parametrize("name", [CLIENT, REPUT])
@@ -206,6 +207,13 @@ import pipeline, pipeline.rebuild.rebuild, reput.commitlog.v1.commitlog_service_
 print(pipeline.__file__)
 """
     assert str(environment.libraries) in run(environment.python, "-c", code, cwd=tmp_path)
+    embedded = """
+import reput_embedded
+with reput_embedded.open("embedded") as store:
+    store.append("Orders", b"hello", keys=["k"])
+    print([message.body for message in store.by_key("Orders", "k")])
+"""
+    assert run(environment.python, "-c", embedded, cwd=tmp_path) == "[b'hello']\n"
     with served(environment, tmp_path) as addresses:
         gateway = ("--address", addresses["gateway"])
         run(reput, "send", "-t", "Orders", "-b", "hello", "-k", "order-1", "--sync", *gateway, cwd=tmp_path)

@@ -2,6 +2,7 @@
 
 import datetime
 import gc
+import hashlib
 import inspect
 import os
 import pathlib
@@ -27,6 +28,7 @@ from reput_client import (
 from reput_client.errors import (
     ConsumerClosedError,
     DataLossError,
+    FailedPreconditionError,
     InvalidMessageError,
     InvalidSettingError,
     RecordNotFoundError,
@@ -35,8 +37,10 @@ from reput_client.errors import (
     StoreReadOnlyError,
     UnsupportedStoreError,
 )
+from tests.support.fixture_stores import read_rows, unpack_store
 from tests.support.process_state import nothing_left_behind
 from tests.support.stack import HostedStack
+from tests.support.waiting import wait_until
 
 MIB = 1 << 20
 
@@ -240,6 +244,8 @@ def test_read_only_shows_a_copy_and_writes_nothing_under_it(tmp_path: pathlib.Pa
         assert store.by_id(receipt.offset_msg_id).body == b"hello"
         with pytest.raises(StoreReadOnlyError):
             store.append("Orders", b"x")
+        with store.consume("Orders", "g") as consumer, pytest.raises(FailedPreconditionError):
+            consumer.take(timeout_seconds=20)
     assert snapshot(tmp_path) == before
 
 
@@ -250,6 +256,32 @@ def test_read_only_opens_a_store_that_has_another_opener(tmp_path: pathlib.Path)
         with reput_embedded.open(tmp_path, read_only=True) as second:
             assert second.by_id(receipt.offset_msg_id).body == b"hello"
         assert store.append("Orders", b"more").queue_offset >= 0
+
+
+def test_read_only_answers_from_a_store_that_rocketmq_wrote(tmp_path: pathlib.Path) -> None:
+    root = unpack_store("broker", tmp_path / "store")
+    before = snapshot(root)
+    sends = [row for row in read_rows("broker.sends.jsonl") if row["keys"] and row["status"] == "SEND_OK"][:20]
+    assert sends
+    with reput_embedded.open(root, read_only=True) as store:
+        for row in sends:
+            found = store.by_key(row["topic"], row["keys"].split(" ")[0])
+            assert row["offset_msg_id"] in {each.offset_msg_id for each in found}
+            message = store.by_id(row["offset_msg_id"])
+            assert (message.topic, message.unique_key) == (row["topic"], row["msg_id"])
+            assert hashlib.sha256(message.body).hexdigest() == row["body_sha256"]
+    assert snapshot(root) == before
+
+
+def test_a_copy_of_rocketmq_s_store_is_continued(tmp_path: pathlib.Path) -> None:
+    root = unpack_store("broker", tmp_path / "store")
+    row = read_rows("broker.sends.jsonl")[0]
+    sizes = {path.stat().st_size for path in (root / "commitlog").iterdir()}
+    with reput_embedded.open(root) as store:
+        store.append(row["topic"], b"ours", keys=["ours"])
+        assert [each.body for each in store.by_key(row["topic"], "ours")] == [b"ours"]
+        assert store.by_id(row["offset_msg_id"]).topic == row["topic"]
+    assert {path.stat().st_size for path in (root / "commitlog").iterdir()} == sizes
 
 
 def test_read_only_refuses_a_directory_without_a_store(tmp_path: pathlib.Path) -> None:
@@ -301,6 +333,11 @@ def test_a_file_in_place_of_the_directory_is_named(tmp_path: pathlib.Path) -> No
         reput_embedded.open(tmp_path / "file")
     with pytest.raises(ReputClientError, match="file"):
         reput_embedded.open(tmp_path / "file" / "below")
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ReputClientError, match="/proc/no-store"):
+        reput_embedded.open("/proc/no-store")
 
 
 def test_a_directory_of_something_else_is_refused_and_not_touched(tmp_path: pathlib.Path) -> None:
@@ -383,22 +420,28 @@ def test_open_consumers_and_producers_are_closed_with_their_store(tmp_path: path
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_store_that_was_forgotten_is_closed_and_can_be_opened_again(tmp_path: pathlib.Path) -> None:
+    def helpers() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "direct-calls"]
+
+    before = len(helpers())
     for number in range(3):
         store = reput_embedded.open(tmp_path)
         assert len(list(store.search("Orders"))) == number if number else True
         store.append("Orders", b"x")
         del store
         gc.collect()
+    wait_until(lambda: len(helpers()) == before, "the threads that made its calls have ended")
 
 
-def test_twenty_stores_in_one_process_leave_nothing_behind(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("count", [4, pytest.param(20, marks=pytest.mark.long)])
+def test_many_stores_in_one_process_leave_nothing_behind(tmp_path: pathlib.Path, count: int) -> None:
     BackgroundStack(tmp_path / "first", is_private=True).stop()
     with nothing_left_behind():
-        stores = [reput_embedded.open(tmp_path / str(number)) for number in range(20)]
+        stores = [reput_embedded.open(tmp_path / str(number)) for number in range(count)]
         for number, store in enumerate(stores):
             store.append("Orders", b"%d" % number, keys=["k"])
         assert [[each.body for each in store.by_key("Orders", "k")] for store in stores] == [
-            [b"%d" % number] for number in range(20)
+            [b"%d" % number] for number in range(count)
         ]
         for store in stores:
             store.close()

@@ -168,12 +168,15 @@ class DirectChannel:
         self._channel.close()
 
 
+_Call = tuple[tuple[Any, ...], list[Any], threading.Lock]
+
+
 class _Helper:
-    """A thread that makes calls for another."""
+    """A thread that makes calls for another, until `end` or until this object is forgotten."""
 
     def __init__(self) -> None:
-        self._calls: SimpleQueue[tuple[tuple[Any, ...], list[Any], threading.Lock] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="direct-calls", daemon=True)
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._thread = threading.Thread(target=_make_calls, args=(self._calls,), name="direct-calls", daemon=True)
         self._thread.start()
 
     def make(self, work: tuple[Any, ...]) -> bytes | BaseException:
@@ -191,16 +194,20 @@ class _Helper:
         self._calls.put(None)
         self._thread.join()
 
-    def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            work, answers, is_done = call
-            try:
-                answers.append(_answer(*work))
-            except BaseException as error:
-                answers.append(error)
-            finally:
-                is_done.release()
-                del call, work, answers, is_done  # nothing of a call is kept until the next
+    def __del__(self) -> None:
+        self._calls.put(None)
+
+
+def _make_calls(calls: "SimpleQueue[_Call | None]") -> None:
+    while (call := calls.get()) is not None:
+        work, answers, is_done = call
+        try:
+            answers.append(_answer(*work))
+        except BaseException as error:
+            answers.append(error)
+        finally:
+            is_done.release()
+            del call, work, answers, is_done  # nothing of a call is kept until the next
 
 
 def _answer(handler: Any, request: bytes, timeout: float | None) -> bytes:
