@@ -16,6 +16,7 @@ answer yet. Tails and sessions are no open work: a stop ends them.
 import logging
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import grpc
@@ -28,16 +29,16 @@ from services.observing.meters import COARSE_SECONDS_BOUNDS, Meters
 from services.serving.admission.callers import client_here
 from services.serving.admission.lane import Lane
 from services.serving.call_guard import CallGuard
-from services.serving.calls.append_pump import StreamPump, is_possible_for
+from services.serving.calls.append_pump import Pumped, StreamPump
 from services.serving.calls.call_end import CODE_NAMES, as_store_error, code_name_of, end_with, no_request
 from services.serving.calls.open_work import OpenWork, Unanswered
 from services.serving.calls.raw_handlers import AnyHandler
-from services.serving.calls.streamed_later import StreamCall, StreamedLater, ThreadedStreamCall
-from services.serving.calls.unary_call import AnsweredLater, Arrived, ThreadedCall
+from services.serving.calls.streamed_later import StreamCall, StreamedLater
+from services.serving.calls.unary_call import AnsweredLater
 from services.serving.lanes import Lanes
 from services.serving.request_fields import check_field_count
 from services.serving.stall_watch import REQUEST_SECONDS_MAX, Wait
-from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
+from store.errors import InvalidArgumentError, ServiceUnavailableError
 
 # The methods of one process at most, times all codes: a closed set, so no code may hide in `other`. The gateway has 45 methods.
 ENDED_SERIES_COUNT_MAX = 64 * len(grpc.StatusCode)
@@ -68,7 +69,7 @@ class StatusInterceptor(grpc.ServerInterceptor):
         self._ended = meters.counter(
             "rpc_ended", "Calls that have ended, by how.", ("method", "code"), ENDED_SERIES_COUNT_MAX
         )
-        self._wrapped: dict[str, tuple[Lane, AnyHandler, AnyHandler]] = {}
+        self._wrapped: dict[str, AnyHandler] = {}
         self.guard: CallGuard | None = None
         for lane in lanes.all():
             lane.note_failed = self._note_failed
@@ -78,7 +79,7 @@ class StatusInterceptor(grpc.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], AnyHandler | None],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> AnyHandler | None:
-        """The wrapped handler or a refusal; None for an unknown method and for one without a row. gRPC uses one thread."""
+        """The wrapped handler; None for an unknown method and for one without a row. gRPC uses one thread."""
         path = handler_call_details.method
         known = self._wrapped.get(path)
         if known is None:
@@ -88,22 +89,8 @@ class StatusInterceptor(grpc.ServerInterceptor):
                 return None
             if self.guard is not None:
                 handler = self.guard.guard(path, handler)
-            lane = self._lanes.of(method.lane)
-            known = self._wrapped[path] = lane, self._wrap(method, handler, lane), self._refuse(method, handler, lane)
-        lane, wrapped, refusal = known
-        return wrapped if lane.admits() else refusal
-
-    def _refuse(self, method: Method, handler: Any, lane: Lane) -> AnyHandler:
-        later = handler.unary_stream
-        refused = later.refused if isinstance(later, StreamedLater) else None
-
-        def handle(_requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-            self._note_failed(method.path, grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])
-            if refused is None:
-                status.raise_status(context, lane.refusal())
-            return refused(lane.refusal())
-
-        return _stream_unary(handle, self._lanes.refusals, "")
+            known = self._wrapped[path] = self._wrap(method, handler, self._lanes.of(method.lane))
+        return known
 
     def _wrap(self, method: Method, handler: Any, lane: Lane) -> AnyHandler:
         if getattr(handler.unary_stream, "experimental_non_blocking", False):
@@ -115,9 +102,8 @@ class StatusInterceptor(grpc.ServerInterceptor):
         if handler.response_streaming:
             return _stream_stream(self._server_stream(method, handler, lane), lane, method.path, has_one_request=True)
         assert not handler.request_streaming, f"{method.path}: no contract has a stream of requests with one answer"
-        if isinstance(handler.unary_unary, AnsweredLater):
-            take = self._later(method, handler.unary_unary)
-            return _stream_unary(self._threaded(method, take, lane), lane, method.path, take)
+        if isinstance(later := handler.unary_unary, AnsweredLater):
+            return _stream_unary(partial(later), lane, method.path, self._later(method, later))
         return _stream_unary(self._single_answer(method, handler, lane), lane, method.path)
 
     def _later(self, method: Method, later: AnsweredLater) -> Callable[[bytes | None, Any], None]:
@@ -148,21 +134,6 @@ class StatusInterceptor(grpc.ServerInterceptor):
 
         return take
 
-    def _threaded(self, method: Method, take: Callable[[bytes | None, Any], None], lane: Lane) -> Callable[..., bytes]:
-        """The same for a call that has a thread."""
-
-        def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-            try:
-                request = self._await_request(requests, context, method, lane)
-            except StoreError as error:
-                self._note_failed(method.path, status.to_status(error).code)
-                end_with(error, context, method.path)
-            call = ThreadedCall(context)
-            take(request, call)
-            return self._given(call.wait(), context, method)
-
-        return handle
-
     def _polled(self, method: Method, later: StreamedLater, lane: Lane) -> AnyHandler:
         """A call whose stream of answers needs no thread. While it waits it is no open work."""
         untaken = self._lanes.untaken
@@ -175,7 +146,7 @@ class StatusInterceptor(grpc.ServerInterceptor):
                 call.fail(status.to_status(no_request(method.path)))
                 self._note_failed(method.path, call.status_code)
                 return
-            client = getattr(call, "client", None) or lane.callers.of(call.context, method.path)
+            client = call.client
             if later.refused is not None and not untaken.has_room(client, method.path):
                 call.watch()
                 call.end(later.refused(lane.refusal()))
@@ -197,21 +168,11 @@ class StatusInterceptor(grpc.ServerInterceptor):
             except Exception as error:
                 call.fail(status.to_status(as_store_error(error, method.path)))
 
-        def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-            try:
-                request = self._await_request(requests, context, method, lane)
-            except StoreError as error:
-                self._note_failed(method.path, status.to_status(error).code)
-                end_with(error, context, method.path)
-            call = ThreadedStreamCall(context)
-            take(request, call)
-            yield from call.answers()
-
-        _describe(handle, lane, method.path, take, has_one_request=True)
-        behaviour: Any = handle
+        behaviour: Any = partial(later)  # for what is noted on it
+        _describe(behaviour, lane, method.path, take, has_one_request=True)
         behaviour.call_class = StreamCall
         behaviour.refused = later.refused
-        return grpc.stream_stream_rpc_method_handler(handle)
+        return grpc.stream_stream_rpc_method_handler(behaviour)
 
     def _given(self, answer: bytes, context: grpc.ServicerContext, method: Method) -> bytes:
         """An answer that gRPC is about to get: it counts until its caller has taken it."""
@@ -269,7 +230,7 @@ class StatusInterceptor(grpc.ServerInterceptor):
     def _two_way(self, method: Method, handler: Any, lane: Lane) -> Callable[..., Iterator[bytes]]:
         serialize = handler.response_serializer or _as_it_is
         is_session = method.kind is Kind.SESSION
-        pump = handler.stream_stream.pump if is_possible_for(handler.stream_stream) else None
+        pump = handler.stream_stream.pump if isinstance(handler.stream_stream, Pumped) else None
 
         def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[bytes]:
             started = time.perf_counter()
@@ -335,25 +296,10 @@ class StatusInterceptor(grpc.ServerInterceptor):
         handle.experimental_non_blocking = True  # type: ignore[attr-defined]  # gRPC reads it from the function
         return _stream_stream(handle, lane, method.path, None, handler.response_serializer, has_one_request=True)
 
-    def _await_request(
-        self, requests: Iterator[bytes], context: grpc.ServicerContext, method: Method, lane: Lane
-    ) -> bytes | None:
-        """The request, for which the stall watch sets a limit; None when the caller sends none."""
-        if isinstance(requests, Arrived):
-            return next(requests, None)
-        client = lane.callers.of(context, method.path)
-        wait = self._lanes.watch.add(lane.name, method.path, context, client)
-        with lane.room_for_request(client):
-            wait.begin(REQUEST_SECONDS_MAX)
-            try:
-                return next(requests, None)
-            finally:
-                self._lanes.watch.remove(wait)
-
     def _only_request(
         self, requests: Iterator[bytes], context: grpc.ServicerContext, method: Method, handler: Any, lane: Lane
     ) -> Any:
-        data = self._await_request(requests, context, method, lane)
+        data = next(requests, None)
         if data is None:
             raise no_request(method.path)
         check_field_count(data, method.path)

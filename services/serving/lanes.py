@@ -18,7 +18,6 @@ gRPC's own `maximum_concurrent_rpcs` is not used: it would also refuse health ch
 """
 
 import time
-from concurrent import futures
 from functools import partial
 
 from services.methods import LaneName
@@ -27,7 +26,6 @@ from services.serving.admission.callers import Callers
 from services.serving.admission.descriptors import DescriptorWatch
 from services.serving.admission.lane import Lane
 from services.serving.admission.untaken import UntakenAnswers
-from services.serving.calls import grpc_private
 from services.serving.stall_watch import StallWatch
 
 HEALTH_COUNT_MAX = 8
@@ -41,11 +39,9 @@ DOWNLOAD_WAITING_COUNT_MAX = 64
 TAIL_COUNT_MAX = 32  # times 1.5 MiB, measured with sleeping readers and the widest batches
 SESSION_COUNT_MAX = 2_048  # an address gets three quarters
 POLL_COUNT_MAX = 20_000  # times 20 KiB, measured in a gateway (ADR 0050); three quarters are gRPC's own
-POLL_THREAD_COUNT_MAX = 512  # where each poll has a thread
 POLL_ASKED_COUNT = 16  # requests of polls are small and come with their calls; others may have 4 MiB each
 POLL_UNASKED_COUNT = 1_024  # clients that come back at the same time
 PULL_COUNT_MAX = 512  # a stream holds a thread of 30 KiB and one batch, within a budget of all (gateway/pull_call.py)
-REFUSAL_THREAD_COUNT = 2
 
 
 class Lanes:
@@ -58,7 +54,6 @@ class Lanes:
         callers: finds the client of a call.
         watch: ends calls whose callers stall.
         untaken: answers that their callers have not taken.
-        refusals: the threads that answer refused calls.
     """
 
     def __init__(self, worker_count: int) -> None:
@@ -68,7 +63,6 @@ class Lanes:
         self._descriptors = DescriptorWatch()
         self._by_name = {name: self._lane(name, *sizes) for name, sizes in _sizes(worker_count).items()}
         self.untaken.freed = self.calls.go_on
-        self.refusals = futures.ThreadPoolExecutor(REFUSAL_THREAD_COUNT, thread_name_prefix="rpc-refusals")
 
     def _lane(self, name: LaneName, place_count: int, waiting_count_max: int) -> Lane:
         untaken = self.untaken if name is LaneName.CALLS else None
@@ -113,11 +107,10 @@ class Lanes:
     def close(self, seconds_max: float) -> list[str]:
         """End all threads, after the last call; the names of those that have not ended when the time is over."""
         self.watch.stop()
-        pools = (*self.all(), self.refusals)
-        for pool in pools:
-            pool.shutdown(wait=False, cancel_futures=True)
+        for lane in self.all():
+            lane.shutdown(wait=False, cancel_futures=True)
         deadline = time.monotonic() + seconds_max
-        threads = [thread for pool in pools for thread in pool._threads]
+        threads = [thread for lane in self.all() for thread in lane._threads]
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         self.watch.join(max(0.0, deadline - time.monotonic()))
@@ -144,16 +137,15 @@ class Lanes:
 
 
 def _sizes(worker_count: int) -> dict[LaneName, tuple[int, int]]:
-    """Places and waiting calls by lane; where clients are not told apart, one that is alone would get all."""
-    call_factor = CALL_FACTOR if grpc_private.is_usable else 1
+    """Places and waiting calls by lane."""
     return {
         LaneName.HEALTH: (HEALTH_COUNT_MAX, HEALTH_WAITING_COUNT_MAX),
         LaneName.REFLECTION: (REFLECTION_COUNT_MAX, 0),
-        LaneName.CALLS: (call_factor * worker_count, CALL_WAITING_COUNT_MAX),
+        LaneName.CALLS: (CALL_FACTOR * worker_count, CALL_WAITING_COUNT_MAX),
         LaneName.STREAMS: (STREAM_FACTOR * worker_count, 0),
         LaneName.DOWNLOADS: (DOWNLOAD_COUNT_MAX, DOWNLOAD_WAITING_COUNT_MAX),
         LaneName.TAILS: (TAIL_COUNT_MAX, 0),
         LaneName.SESSIONS: (SESSION_COUNT_MAX, 0),
         LaneName.PULLS: (PULL_COUNT_MAX, 0),
-        LaneName.POLLS: (POLL_COUNT_MAX if grpc_private.is_usable else POLL_THREAD_COUNT_MAX, 0),
+        LaneName.POLLS: (POLL_COUNT_MAX, 0),
     }

@@ -45,6 +45,7 @@ from services.observing import tracing
 from services.observing.meters import Meters
 from services.observing.telemetry import EVENTS
 from services.serving.call_guard import CallGuard
+from services.serving.calls import grpc_private
 from services.serving.calls.direct_call import DirectChannel, handler_details
 from services.serving.calls.open_work import OpenWork
 from services.serving.calls.raw_handlers import AnyHandler, Registry
@@ -102,6 +103,7 @@ class ServiceServer:
     """
 
     def __init__(self, name: str, settings: ServiceSettings) -> None:
+        grpc_private.check()
         self.name = name
         self.address = ""
         self._settings = settings

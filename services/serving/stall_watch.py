@@ -48,7 +48,6 @@ class Wait:
     """One call and the begin of its wait for its caller; made by `StallWatch.add`.
 
     Attributes:
-        is_for_request: it waits for a request, not for an answer to be taken.
         lane: the lane whose thread it holds.
         client: who calls.
         end_with: ends the stream with an error after the answers of what was taken; None: `cancel` is the only way.
@@ -57,7 +56,7 @@ class Wait:
     """
 
     __slots__ = (
-        *("_clock", "_context", "_limit_seconds", "_method", "client", "end_with", "is_for_request", "lane", "since"),
+        *("_clock", "_context", "_limit_seconds", "_method", "client", "end_with", "lane", "since"),
         "unanswered",
     )
 
@@ -71,12 +70,10 @@ class Wait:
         self._context = context
         self._clock = clock
         self._limit_seconds = ANSWER_SECONDS_MAX
-        self.is_for_request = False
 
     def begin(self, limit_seconds: float = ANSWER_SECONDS_MAX) -> None:
         """The call waits for its caller from now on."""
         self._limit_seconds = limit_seconds
-        self.is_for_request = limit_seconds == REQUEST_SECONDS_MAX
         self.since = self._clock()
 
     def end(self) -> None:
@@ -154,29 +151,6 @@ class StallWatch:
                 return False
             self._forget(longest)
         longest.cancel("its place was needed", now)
-        return True
-
-    def end_half_request(self, lane: str, over_seconds: float, newcomer: Client, held: Shares) -> bool:
-        """Cancel the call that has waited longest for its request, of a client with more than the newcomer; see `end_idle`."""
-        now = self._clock()
-        needs = held.weight(newcomer)
-        with self._lock:
-            longest = max(
-                (
-                    wait
-                    for wait in self._waits
-                    if wait.lane == lane
-                    and wait.is_for_request
-                    and wait.seconds(now) > over_seconds
-                    and held.weight(wait.client) > needs
-                ),
-                key=lambda wait: wait.seconds(now),
-                default=None,
-            )
-            if longest is None:
-                return False
-            self._forget(longest)
-        longest.cancel("its room was needed", now)
         return True
 
     def end_idle(

@@ -16,15 +16,13 @@ On its way a call with one request passes three counts. Each is divided by the r
 - A full lane first ends the call that has waited longest for its own caller, if that is more than 5 s (stall_watch.py). A call
   that then finds no room is refused with ResourceBusyError (RESOURCE_EXHAUSTED with RetryInfo).
 
-A lane is an executor. gRPC takes the executor of a method from an attribute of its handler, and submits from one thread. Where
-gRPC's private parts are not as expected (grpc_private.py), a call gets its thread at its beginning, first come, first served;
-only the threads that wait for requests are divided.
+A lane is an executor. gRPC takes the executor of a method from an attribute of its handler, and submits from one thread.
 """
 
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent import futures
 from functools import partial
 from typing import Any, TypeVar
@@ -35,7 +33,6 @@ from services import status
 from services.serving.admission.callers import Callers, note_in_context, working_for
 from services.serving.admission.shares import Client, FairQueue, Shares
 from services.serving.admission.untaken import UntakenAnswers
-from services.serving.calls import grpc_private
 from services.serving.calls.call_end import as_store_error
 from services.serving.calls.unary_call import UnaryCall
 from services.serving.stall_watch import REQUEST_SECONDS_MAX, StallWatch
@@ -56,8 +53,6 @@ IDLE_STREAM_SECONDS = 2.0
 KNOWN_CLIENT_COUNT_MAX = 16_384
 # In lanes without waiting room: threads for calls that got the place of a call that is still ending.
 SPARE_COUNT = 4
-# Where gRPC gives threads at the beginning: how long a call waits in its thread until it may wait for its request.
-EARLY_ROOM_SECONDS = 0.05
 
 Result = TypeVar("Result")
 # gRPC wants a future for each call and looks only at whether it is done. Our unary calls signal their end elsewhere.
@@ -116,26 +111,12 @@ class Lane(futures.ThreadPoolExecutor):
         self._asked: dict[UnaryCall, float] = {}  # since when, the oldest first
         self._whole: FairQueue[tuple[UnaryCall, bytes | None]] = FairQueue()
         self._known: dict[str, None] = {}
-        self._early_room = Shares(place_count)
-        self._early_changed = threading.Condition()
-        self._early_count = 0  # calls that gRPC gave a thread at their beginning, and those that wait for one
         self._ending_count = 0  # calls that were ended to make room and still have their threads
 
     @property
     def call_count(self) -> int:
         """Calls that run or wait now."""
-        return self._places.count + self._asked_room.count + self._waiting_room.count + self._early_count
-
-    def admits(self) -> bool:
-        """Whether one more call may be submitted, as far as its method tells; counts a refusal."""
-        if grpc_private.is_usable or self._early_count < self._place_count:
-            return True
-        if self._early_count < self._place_count + (self._waiting_count_max or SPARE_COUNT) and (
-            self._end_longest() or self._waiting_count_max or self._end_idle(None)
-        ):
-            return True
-        self.refused_count += 1
-        return False
+        return self._places.count + self._asked_room.count + self._waiting_room.count
 
     def refusal(self) -> ResourceBusyError:
         """The error for a refused call."""
@@ -149,7 +130,7 @@ class Lane(futures.ThreadPoolExecutor):
         """See Executor. A call of one request gets a thread when its request is whole, a stream gets it now."""
         call = UnaryCall.of(fn, args)
         if call is None:
-            return self._submit_early(partial(fn, *args, **kwargs))
+            return super().submit(fn, *args, **kwargs)
         try:
             call.client = self.callers.of(call.context, _method_of(call))
             if getattr(call.behaviour, "has_one_request", False):
@@ -171,48 +152,6 @@ class Lane(futures.ThreadPoolExecutor):
         else:
             call.fail(ending)
         self.note_failed(method, ending.code)
-
-    def _submit_early(self, work: Callable[[], Result]) -> futures.Future[Result]:
-        with self._lock:
-            self._early_count += 1
-        try:
-            return super().submit(self._run_early, work)
-        except RuntimeError:  # no further thread can be started: the work is queued and waits for one
-            _log.exception("rpc.failed")
-            return UNDER_WAY
-
-    def _run_early(self, work: Callable[[], Result]) -> Result:
-        try:
-            return work()
-        finally:
-            self._leave_early()
-
-    def _leave_early(self) -> None:
-        with self._lock:
-            self._early_count -= 1
-            self._ending_count = max(0, self._ending_count - 1)
-
-    @contextlib.contextmanager
-    def room_for_request(self, client: Client) -> Iterator[None]:
-        """For a call that had its thread at its beginning: a share of the threads, while it waits for its request."""
-        room, changed = self._early_room, self._early_changed
-        # A client that has something waits for a moment; one that has nothing waits until a half request has lost its room.
-        end = time.monotonic() + (EARLY_ROOM_SECONDS if room.held(client) else 4 * HALF_REQUEST_SECONDS)
-        while True:
-            with changed:
-                if changed.wait_for(lambda: room.has_room(client), EARLY_ROOM_SECONDS):
-                    room.take(client)
-                    break
-            if time.monotonic() >= end:
-                self.refused_count += 1
-                raise self.refusal()
-            self._watch.end_half_request(self.name, HALF_REQUEST_SECONDS, client, room)
-        try:
-            yield
-        finally:
-            with self._early_changed:
-                self._early_room.give_back(client)
-                self._early_changed.notify_all()
 
     # Calls of one request.
 
@@ -434,8 +373,7 @@ class Lane(futures.ThreadPoolExecutor):
         if self._untaken is not None:
             self._untaken.end_some((client, _method_of(call)) for client, call in waiting)
         self._end_half_requests(needy)
-        waiting_count = self._whole.count + max(0, self._early_count - self._place_count)
-        for _ in range(waiting_count - self._ending_count):
+        for _ in range(self._whole.count - self._ending_count):
             if not self._end_longest():
                 break
         self._go_on()

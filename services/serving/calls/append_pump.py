@@ -11,8 +11,7 @@ Backpressure: a request is asked for only while fewer than `unanswered_count_max
 answered when gRPC has taken its answer for the caller. So a caller that takes no answers gets no further request in, and no
 more answers wait here than that.
 
-gRPC has no public way to do this. Where its private parts are not as expected (`grpc_private.py`), streams take
-gRPC's own way, which costs more and means the same.
+gRPC has no public way to do this: see grpc_private.py.
 """
 
 from collections import deque
@@ -22,7 +21,6 @@ from typing import Any
 import grpc
 import structlog
 
-from services.serving.calls import grpc_private
 from services.serving.calls.grpc_private import cygrpc
 from services.serving.calls.grpc_private import server as grpc_server
 from services.serving.calls.open_work import Unanswered
@@ -32,11 +30,6 @@ from store.errors import StoreError
 _log = structlog.get_logger("reput.rpc")
 
 SEND_TOKEN = "pump_send"  # noqa: S105  # no password: gRPC has such names for the pending operations of a call
-
-
-def is_possible_for(function: object) -> bool:
-    """Whether a two-way handler's function can be driven by `pump`."""
-    return grpc_private.is_usable and isinstance(function, Pumped)
 
 
 class Pumped:

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import grpc
+from google.rpc import status_pb2
 from grpc_status import rpc_status
 
 from services import status
@@ -212,11 +213,59 @@ def _make_calls(calls: "SimpleQueue[_Call | None]") -> None:
 
 def _answer(handler: Any, request: bytes, timeout: float | None) -> bytes:
     context = DirectContext(timeout)
+    behaviour = handler.stream_unary
     try:
-        answer: bytes = handler.stream_unary(Arrived(request), context)
+        if behaviour.take is not None:
+            return _LaterCall(context).answer_of(behaviour.take, request)
+        answer: bytes = behaviour(Arrived(request), context)
     finally:
         context.over()
     return answer
+
+
+class _LaterCall:
+    """A call whose answer is made elsewhere (AnsweredLater, unary_call.py), while the caller's thread waits for it.
+
+    Attributes:
+        ended: called once, at the answer or the failure.
+        status_code: a google.rpc.Code; 0 unless it has failed.
+    """
+
+    def __init__(self, context: DirectContext) -> None:
+        self.ended: Callable[[], None] = lambda: None
+        self.status_code = 0
+        self.peer, self.invocation_metadata = context.peer, context.invocation_metadata
+        self.time_remaining, self.is_active = context.time_remaining, context.is_active
+        self._context = context
+        self._outcomes: SimpleQueue[bytes | status_pb2.Status] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._has_ended = False
+
+    def answer_of(self, take: Callable[[bytes, Any], None], request: bytes) -> bytes:
+        """The answer; DirectCallError when the call fails. Without a limit: the receiver of the call keeps its deadline."""
+        take(request, self)
+        outcome = self._outcomes.get()
+        if isinstance(outcome, status_pb2.Status):
+            self._context.abort_with_status(rpc_status.to_status(outcome))
+        assert isinstance(outcome, bytes)
+        return outcome
+
+    def answer(self, response: bytes) -> None:
+        """See Answerable."""
+        self._end(response)
+
+    def fail(self, status: status_pb2.Status) -> None:
+        """See Answerable."""
+        self._end(status)
+
+    def _end(self, outcome: bytes | status_pb2.Status) -> None:
+        with self._lock:
+            if self._has_ended:
+                return
+            self._has_ended = True
+        self.status_code = outcome.code if isinstance(outcome, status_pb2.Status) else 0
+        self.ended()
+        self._outcomes.put(outcome)
 
 
 _MAIN_THREAD = threading.main_thread()

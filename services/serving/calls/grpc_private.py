@@ -1,14 +1,20 @@
 """The private parts of gRPC that Reput uses, imported here and nowhere else.
 
-`unary_call.py` and `append_pump.py` need them, and gRPC offers no public way to do the same. A grpcio that moved or changed
-them leaves `is_usable` False. Services then start all the same and serve calls in gRPC's own way, which costs more CPU.
-The upper bound of grpcio in pyproject.toml keeps such a release out until the tests have run with it.
+`unary_call.py`, `streamed_later.py` and `append_pump.py` need them, and gRPC offers no public way to do the same. A service
+does not start with a grpcio that moved or changed them: `check` says which one to install. The upper bound in pyproject.toml
+keeps such a release out until the tests have run with it.
 """
 
 import importlib
 import inspect
 from types import ModuleType
 
+import grpc
+
+from store.errors import InvalidSettingError
+
+# As pyproject.toml has it.
+GRPCIO_RANGE = ">=1.80,<1.86"
 # What is called, with its parameters.
 PARAMETERS_BY_NAME = {
     "_unary_response_in_pool": (
@@ -39,13 +45,26 @@ server = _import("grpc._server")
 cygrpc = _import("grpc._cython.cygrpc")
 
 
-def looks_as_expected() -> bool:
-    """Whether all names exist and all functions take the parameters that they are given."""
+def check() -> None:
+    """Return if all names exist and all functions take the parameters that they are given.
+
+    Raises:
+        InvalidSettingError: this grpcio is different inside.
+    """
     for name, parameters in PARAMETERS_BY_NAME.items():
         function = getattr(server, name, None)
         if not inspect.isfunction(function) or tuple(inspect.signature(function).parameters) != parameters:
-            return False
-    return all(hasattr(server, name) for name in OTHER_NAMES) and all(hasattr(cygrpc, name) for name in CYTHON_NAMES)
+            raise _unfit(f"grpc._server.{name}")
+    for module, names in ((server, OTHER_NAMES), (cygrpc, CYTHON_NAMES)):
+        for name in names:
+            if not hasattr(module, name):
+                raise _unfit(f"{module.__name__}.{name}")
 
 
-is_usable = looks_as_expected()
+def _unfit(part: str) -> InvalidSettingError:
+    return InvalidSettingError(
+        f"grpcio {grpc.__version__} has no {part} as Reput uses it: "
+        f"pip install 'grpcio{GRPCIO_RANGE}' in the environment of this service",
+        name="grpcio",
+        source="installed",
+    )

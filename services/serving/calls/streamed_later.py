@@ -4,20 +4,16 @@ It is the counterpart of `AnsweredLater` (unary_call.py) for long polls: most of
 The answers of a call are sent one after the other by gRPC's polling thread. They wait in memory until then, so a call is ended
 only with answers that fit into what its client may hold (admission/untaken.py).
 
-gRPC has no public way to do this. Where its private parts are not as expected (`grpc_private.py`), such a call
-has a thread. The tests run both ways.
+gRPC has no public way to do this: see grpc_private.py.
 """
 
-import queue
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol
 
 import grpc
 import structlog
 from google.rpc import status_pb2
-from grpc_status import rpc_status
 
 from services.serving.calls.grpc_private import cygrpc
 from services.serving.calls.grpc_private import server as grpc_server
@@ -77,11 +73,9 @@ class StreamedLater:
         self.offer = offer
         self.refused = refused
 
-    def __call__(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        """Serve the call on a server that has no StatusInterceptor."""
-        call = ThreadedStreamCall(context)
-        self.offer(request, call)
-        return call.answers()
+    def __call__(self, _request: bytes, _context: grpc.ServicerContext) -> NoReturn:
+        """Never called: see AnsweredLater."""
+        raise AssertionError("this call has no thread")
 
 
 def _nobody() -> None:
@@ -237,133 +231,4 @@ class StreamCall(UnaryCall):
                 then(is_whole)
         except Exception:  # it would end the thread that polls for all calls
             _log.exception("rpc.failed")
-        return True
-
-
-_END = object()
-
-
-class ThreadedStreamCall:
-    """A Streamable for a call that has a thread, which sends in `answers`.
-
-    Args:
-        context: gRPC's context of the call.
-
-    Attributes:
-        context: gRPC's context of the call.
-        ended: called once, when the call is over.
-        ending: called with the bytes of all answers when they are known.
-        status_code: a google.rpc.Code; 0 unless it has failed.
-        answer_bytes: of all answers so far.
-    """
-
-    def __init__(self, context: grpc.ServicerContext) -> None:
-        self.context = context
-        self.status_code = 0
-        self.answer_bytes = 0
-        self.ended: Callable[[], None] = _nobody
-        self.ending: Callable[[int], None] = _no_answers
-        self._lock = threading.Lock()
-        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._is_ending = False
-        self._is_over = False
-        self._status: status_pb2.Status | None = None
-        self._then: Callable[[bool], None] | None = None
-        self._gone: Callable[[], None] = _nobody
-
-    def watch(self) -> None:
-        """Notice when the caller goes; once, before anything is sent."""
-        if not self.context.add_callback(self._over):
-            self._over()
-
-    def on_gone(self, gone: Callable[[], None]) -> None:
-        """See Streamable."""
-        with self._lock:
-            has_gone = self._is_over and not self._is_ending
-            self._gone = gone
-        if has_gone:
-            gone()
-
-    def send(self, answer: bytes) -> None:
-        """See Streamable."""
-        with self._lock:
-            if not self._is_ending:
-                self.answer_bytes += len(answer)
-                self._answers.put(answer)
-
-    def end(self, last: bytes | None = None, then: Callable[[bool], None] | None = None) -> None:
-        """See Streamable."""
-        with self._lock:
-            if self._is_ending:
-                return
-            has_gone = self._is_over or not self.context.is_active()
-            if not has_gone:
-                self._is_ending = True
-                self.answer_bytes += 0 if last is None else len(last)
-                self._then = then
-        if has_gone:
-            if then is not None:
-                then(False)
-            return
-        self.ending(self.answer_bytes)
-        if last is not None:
-            self._answers.put(last)
-        self._answers.put(_END)
-
-    def fail(self, status: status_pb2.Status) -> None:
-        """See Streamable."""
-        with self._lock:
-            if not self._is_ending:
-                self.status_code = status.code
-                self._status = status
-        self.end()
-
-    def is_active(self) -> bool:
-        """See Streamable."""
-        return bool(self.context.is_active())
-
-    def time_remaining(self) -> float | None:
-        """See Streamable."""
-        seconds: float | None = self.context.time_remaining()
-        return seconds
-
-    def invocation_metadata(self) -> Any:
-        """See Streamable."""
-        return self.context.invocation_metadata()
-
-    def peer(self) -> str:
-        """See Streamable."""
-        peer: str = self.context.peer()
-        return peer
-
-    def answers(self) -> Iterator[bytes]:
-        """The answers, until the call is ended."""
-        is_whole = False
-        try:
-            while self._status is None and (answer := self._answers.get()) is not _END:
-                yield answer
-            is_whole = True
-        finally:
-            self._close(is_whole=is_whole)
-        if self._status is not None:
-            self.context.abort_with_status(rpc_status.to_status(self._status))
-
-    def _over(self) -> None:
-        with self._lock:
-            gone = _nobody if self._is_ending else self._gone
-        if self._close(is_whole=False):
-            gone()
-        self._answers.put(_END)
-
-    def _close(self, *, is_whole: bool) -> bool:
-        with self._lock:
-            if self._is_over:
-                return False
-            self._is_over = True
-            then, self._then = self._then, None
-        if not is_whole and not self.status_code:
-            self.status_code = grpc.StatusCode.CANCELLED.value[0]
-        self.ended()
-        if then is not None:
-            then(is_whole)
         return True

@@ -6,13 +6,12 @@ the polling thread asks for the request, 85 when the polling thread also answers
 for the request at once and passes the call to its threads when the request has arrived. A handler that is `AnsweredLater`
 gets no thread at all.
 
-gRPC has no public way to do this. Where its private parts are not as expected (`grpc_private.py`), calls take
-gRPC's own way. The tests run both ways.
+gRPC has no public way to do this: see grpc_private.py.
 """
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import grpc
 import structlog
@@ -20,7 +19,6 @@ from google.rpc import status_pb2
 from grpc_status import rpc_status
 
 from services.serving.admission.shares import Client
-from services.serving.calls import grpc_private
 from services.serving.calls.grpc_private import cygrpc
 from services.serving.calls.grpc_private import server as grpc_server
 
@@ -53,11 +51,9 @@ class AnsweredLater:
     def __init__(self, offer: Callable[[bytes, Answerable], None]) -> None:
         self.offer = offer
 
-    def __call__(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        """Serve the call on a server that has no StatusInterceptor."""
-        call = ThreadedCall(context)
-        self.offer(request, call)
-        return call.wait()
+    def __call__(self, _request: bytes, _context: grpc.ServicerContext) -> NoReturn:
+        """Never called: StatusInterceptor has the call's lane give the request to `offer`."""
+        raise AssertionError("this call has no thread")
 
 
 def _nothing() -> None:
@@ -96,7 +92,7 @@ class UnaryCall:
     @classmethod
     def of(cls, run: Callable[..., Any], arguments: tuple[Any, ...]) -> "UnaryCall | None":
         """The call that gRPC's server submits to an executor with these arguments; None for anything else."""
-        if not grpc_private.is_usable or len(arguments) != 7:
+        if len(arguments) != 7:
             return None
         function = arguments[0]
         if function is grpc_server._unary_response_in_pool or function is grpc_server._stream_response_in_pool:
@@ -208,66 +204,3 @@ class Arrived:
         if request is None:
             raise StopIteration
         return request
-
-
-class ThreadedCall:
-    """An Answerable for a call that has a thread; the thread waits in `wait`.
-
-    Args:
-        context: gRPC's context of the call.
-
-    Attributes:
-        context: gRPC's context of the call.
-        ended: called once, at the answer or the failure.
-        status_code: a google.rpc.Code; 0 unless it has failed.
-    """
-
-    def __init__(self, context: grpc.ServicerContext) -> None:
-        self.status_code = 0
-        self.context = context
-        self._lock = threading.Lock()
-        self._is_ended = threading.Event()
-        self._response: bytes | None = None
-        self._status: status_pb2.Status | None = None
-        self.ended: Callable[[], None] = lambda: None
-
-    def answer(self, response: bytes) -> None:
-        """See Answerable."""
-        self._end(response, None)
-
-    def fail(self, status: status_pb2.Status) -> None:
-        """See Answerable."""
-        self._end(None, status)
-
-    def invocation_metadata(self) -> Any:
-        """The metadata that the caller sent."""
-        return self.context.invocation_metadata()
-
-    def is_active(self) -> bool:
-        """See Answerable."""
-        return bool(self.context.is_active())
-
-    def time_remaining(self) -> float | None:
-        """See Answerable."""
-        seconds: float | None = self.context.time_remaining()
-        return seconds
-
-    def wait(self) -> bytes:
-        """The answer; a failure ends the call as `context.abort_with_status` does.
-
-        Without a limit: the receiver of the call keeps its deadline.
-        """
-        self._is_ended.wait()
-        if self._status is not None:
-            self.context.abort_with_status(rpc_status.to_status(self._status))
-        assert self._response is not None
-        return self._response
-
-    def _end(self, response: bytes | None, status: status_pb2.Status | None) -> None:
-        with self._lock:
-            if self._is_ended.is_set():
-                return
-            self._response, self._status = response, status
-            self.status_code = 0 if status is None else status.code
-            self.ended()
-            self._is_ended.set()

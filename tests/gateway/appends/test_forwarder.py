@@ -4,6 +4,7 @@ import contextlib
 import queue
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -23,7 +24,6 @@ from services.settings.service_settings import ServiceSettings
 from services.status import from_rpc_error
 from store.errors import InvalidArgumentError, InvalidMessageError, ServiceUnavailableError, TopicNotFoundError
 from tests.services.loopback import commit_log_server
-from tests.services.ways import way  # noqa: F401
 
 SERVICE_NAME = "reput.gateway.v1.GatewayService"
 WORKER_COUNT = 32
@@ -264,9 +264,11 @@ def test_requests_take_turns_among_the_shards():
     ):
         forwarder = AppendForwarder([to_first, to_second])
         append = forwarder.handlers()["AppendMessages"].unary_unary
-        context = type("Context", (), {"time_remaining": lambda self: None, "is_active": lambda self: True})()
         for number in range(4):
-            append(request_of(b"%d" % number).SerializeToString(), context)
+            answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+            call = SimpleNamespace(time_remaining=lambda: None, is_active=lambda: True, answer=answers.put)
+            append.offer(request_of(b"%d" % number).SerializeToString(), call)
+            answers.get(timeout=WAIT_SECONDS_MAX)
         forwarder.close()
 
     assert [[message.body for request in log.requests for message in request.messages] for log in logs] == [

@@ -16,7 +16,6 @@ from services.serving.interceptors import StatusInterceptor
 from services.serving.lanes import Lanes
 from store.errors import InvalidArgumentError, InvalidMessageError, OffsetOutOfRangeError, StoreError
 from tests.services.loopback import commit_log_server, get_request, stub
-from tests.services.ways import way  # noqa: F401
 
 GET_MESSAGE = "/reput.commitlog.v1.CommitLogService/GetMessage"
 

@@ -19,7 +19,7 @@ from services.serving import lanes as lanes_module
 from services.serving import stall_watch
 from services.serving.admission import lane as lane_module
 from services.serving.admission.lane import Lane
-from services.serving.calls import grpc_private
+from services.serving.admission.shares import client_of_peer
 from services.serving.lanes import DOWNLOAD_COUNT_MAX, REFLECTION_COUNT_MAX, STREAM_FACTOR, TAIL_COUNT_MAX
 from services.serving.server import ServiceServer
 from services.serving.server_options import CONNECTION_CALL_COUNT_FACTOR, METADATA_BYTES_MAX
@@ -27,7 +27,6 @@ from services.serving.stall_watch import ANSWER_SECONDS_MAX, REQUEST_SECONDS_MAX
 from services.settings.service_settings import ServiceSettings
 from store.errors import ResourceBusyError
 from tests.services.loopback import commit_log_server, get_request, stub
-from tests.services.ways import way  # noqa: F401
 from tests.support.waiting import wait_until
 
 WORKER_COUNT = 8  # of loopback.py's servers
@@ -102,12 +101,12 @@ def until_refused(server, open_one, stub_of=pb_grpc.CommitLogServiceStub):
         opened.append(call)
 
 
-def places_of_one_address(way, place_count):  # noqa: F811
-    """gRPC's own way does not know who calls before a call has its thread."""
-    return place_count * 3 // 4 if way == "late thread" else place_count
+def places_of_one_address(place_count):
+    """What clients of one address get."""
+    return place_count * 3 // 4
 
 
-def test_full_streams_refuse_at_once_and_leave_calls_tails_and_health_alone(way, monkeypatch):  # noqa: F811
+def test_full_streams_refuse_at_once_and_leave_calls_tails_and_health_alone(monkeypatch):
     monkeypatch.setattr(lane_module, "IDLE_STREAM_SECONDS", 1_000.0)
     held = Held()
     with commit_log_server(**held.behaviours(get_message=lambda *_: pb.GetMessageResponse())) as server:
@@ -121,12 +120,12 @@ def test_full_streams_refuse_at_once_and_leave_calls_tails_and_health_alone(way,
         held.release.set()
 
     assert_busy(error)
-    assert len(calls) == places_of_one_address(way, STREAM_FACTOR * WORKER_COUNT)
+    assert len(calls) == places_of_one_address(STREAM_FACTOR * WORKER_COUNT)
     assert answer == pb.GetMessageResponse()
     assert batch == pb.ReputResponse()
 
 
-def test_full_tails_refuse_at_once_and_leave_appends_and_health_alone(way):  # noqa: F811
+def test_full_tails_refuse_at_once_and_leave_appends_and_health_alone():
     held = Held()
     with commit_log_server(**held.behaviours()) as server:
         tails, error = until_refused(server, lambda own: own.Reput(pb.ReputRequest(), timeout=WAIT_SECONDS_MAX))
@@ -136,7 +135,7 @@ def test_full_tails_refuse_at_once_and_leave_appends_and_health_alone(way):  # n
         held.release.set()
 
     assert_busy(error)
-    assert len(tails) == places_of_one_address(way, TAIL_COUNT_MAX)
+    assert len(tails) == places_of_one_address(TAIL_COUNT_MAX)
     assert f"{TAIL_COUNT_MAX} tails" in error.details()
 
 
@@ -216,10 +215,10 @@ def is_healthy_within_a_second(server):
     return True
 
 
-def test_a_newcomer_gets_the_place_of_the_reader_that_sleeps_longest(monkeypatch, way):  # noqa: F811
+def test_a_newcomer_gets_the_place_of_the_reader_that_sleeps_longest(monkeypatch):
     monkeypatch.setattr(lane_module, "EVICT_SECONDS", 0.05)
     monkeypatch.setattr(lanes_module, "TAIL_COUNT_MAX", 16)
-    place_count = 8 if way == "late thread" else 16  # of a client that is alone
+    place_count = 8  # of a client that is alone
 
     def reput(request, context):
         while True:
@@ -301,8 +300,8 @@ def test_a_sender_that_does_not_read_its_answers_is_ended_too(monkeypatch):
     assert caught.value.code() is grpc.StatusCode.CANCELLED
 
 
-def test_more_downloads_than_places_wait_for_their_turn(way):  # noqa: F811
-    place_count = DOWNLOAD_COUNT_MAX // 2 if way == "late thread" else DOWNLOAD_COUNT_MAX
+def test_more_downloads_than_places_wait_for_their_turn():
+    place_count = DOWNLOAD_COUNT_MAX // 2
     release = threading.Event()
     running = []
 
@@ -439,23 +438,39 @@ def test_the_longest_wait_of_a_lane_ends_first_and_only_once():
     assert ended == ["first", "second"]
 
 
-def test_a_lane_counts_what_it_refuses(monkeypatch):
-    monkeypatch.setattr(grpc_private, "is_usable", False)
-    lane = Lane("tails", 1, 0, StallWatch())
-    release = threading.Event()
-    assert lane.admits()
-    lane.submit(release.wait, WAIT_SECONDS_MAX)
+class HeldCall:
+    """A call of one request, each of another client, as a lane sees it: its request is whole at once."""
 
-    assert not lane.admits()
+    behaviour = SimpleNamespace(method="", has_one_request=True, take=lambda request, call: None)
+
+    def __init__(self, number):
+        self.client = client_of_peer(f"ipv4:10.0.0.{number}:1")
+        self.answer_bytes, self.context, self.status = 0, None, None
+
+    def receive(self, then):
+        then(b"")
+
+    def is_active(self):
+        return True
+
+    def fail(self, status):
+        self.status = status
+
+
+def test_a_lane_counts_what_it_refuses():
+    lane = Lane("tails", 1, 0, StallWatch())
+    first, second = HeldCall(1), HeldCall(2)
+    lane._enter(first)
+    lane._enter(second)
+
+    assert second.status.code == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
     assert lane.refused_count == 1
-    release.set()
-    lane.shutdown()
+    first.ended()
     assert lane.call_count == 0
 
 
-def test_one_newcomer_ends_one_sleeper_however_long_that_takes_to_leave(monkeypatch):
+def test_one_newcomer_ends_one_sleeper_however_long_that_takes_to_leave():
     """Between a sleeper's end and its thread's, the watch looks around and must not end another."""
-    monkeypatch.setattr(grpc_private, "is_usable", False)
 
     class Sleepers:
         ended_count = 0
@@ -464,19 +479,13 @@ def test_one_newcomer_ends_one_sleeper_however_long_that_takes_to_leave(monkeypa
             self.ended_count += 1
             return True
 
-    watch, leave = Sleepers(), threading.Event()
-    lane = Lane("tails", 2, 0, watch)
-    try:
-        for _ in range(2):
-            lane.submit(leave.wait, WAIT_SECONDS_MAX)
-        assert lane.admits()
-        lane.submit(leave.wait, WAIT_SECONDS_MAX)
-        lane.make_room()
-        lane.make_room()
-        assert watch.ended_count == 1
-        lane.submit(leave.wait, WAIT_SECONDS_MAX)
-        lane.make_room()
-        assert watch.ended_count == 2
-    finally:
-        leave.set()
-        lane.shutdown()
+    watch = Sleepers()
+    lane = Lane("calls", 2, 8, watch)
+    for number in range(3):
+        lane._enter(HeldCall(number))
+    lane.make_room()
+    lane.make_room()
+    assert watch.ended_count == 1
+    lane._enter(HeldCall(3))
+    lane.make_room()
+    assert watch.ended_count == 2

@@ -1,4 +1,4 @@
-"""No client takes the room of another: hostile connections beside a good one, over real sockets and both ways of serving."""
+"""No client takes the room of another: hostile connections beside a good one, over real sockets."""
 
 import threading
 import time
@@ -21,7 +21,6 @@ from services.serving.stall_watch import StallWatch
 from services.settings.service_settings import ServiceSettings
 from store.errors import ResourceBusyError, UnauthenticatedError
 from tests.services.loopback import commit_log_server, get_request
-from tests.services.ways import way  # noqa: F401
 from tests.support.raw_http2 import RawClient, announced
 from tests.support.waiting import wait_until
 
@@ -29,8 +28,6 @@ GET_MESSAGE = "/reput.commitlog.v1.CommitLogService/GetMessage"
 REPUT = "/reput.commitlog.v1.CommitLogService/Reput"
 APPEND_STREAM = "/reput.commitlog.v1.CommitLogService/AppendMessageStream"
 CALL_SECONDS_MAX = 2.0
-# gRPC's own way gives threads to whoever comes first: 160 half requests take some seconds to be refused there.
-EARLY_CALL_SECONDS_MAX = 20.0
 # A bug is logged before the call ends; its traceback takes seconds on a busy machine.
 LOGGED_SECONDS_MAX = 20.0
 CONNECTION_CALL_COUNT = 32  # of loopback.py's servers
@@ -47,8 +44,7 @@ def answer_calls(**others):
 
 
 @pytest.mark.parametrize("connection_count", [1, 5])
-def test_half_requests_of_a_few_connections_refused_every_other_clients_calls(connection_count, way):  # noqa: F811
-    seconds = CALL_SECONDS_MAX if way == "late thread" else EARLY_CALL_SECONDS_MAX
+def test_half_requests_of_a_few_connections_refused_every_other_clients_calls(connection_count):
     with commit_log_server(**answer_calls()) as server, RawClient(server.address) as hostile:
         good = good_client(server)
         good.GetMessage(get_request(), timeout=CALL_SECONDS_MAX)
@@ -59,7 +55,7 @@ def test_half_requests_of_a_few_connections_refused_every_other_clients_calls(co
         wait_until(lambda: server.lanes.calls.call_count >= 8, "half requests are there")
 
         for _ in range(50):
-            good.GetMessage(get_request(), timeout=seconds)
+            good.GetMessage(get_request(), timeout=CALL_SECONDS_MAX)
 
 
 def test_a_client_that_comes_when_half_requests_fill_all_room_waits_for_a_moment_only():
@@ -71,7 +67,7 @@ def test_a_client_that_comes_when_half_requests_fill_all_room_waits_for_a_moment
             good_client(server).GetMessage(get_request(), timeout=10)
 
 
-def test_half_requests_of_a_tail_held_its_threads(way):  # noqa: F811
+def test_half_requests_of_a_tail_held_its_threads():
     def reput(request, context):
         yield pb.ReputResponse(next_offset=1)
 
@@ -81,28 +77,11 @@ def test_half_requests_of_a_tail_held_its_threads(way):  # noqa: F811
             for _ in range(CONNECTION_CALL_COUNT):
                 connection.call(REPUT, announced(100, b"x"))
         wait_until(lambda: server.lanes.tails.call_count >= 8, "half requests are there")
-        if way == "late thread":
-            tail(server, CALL_SECONDS_MAX)
-        else:
-            wait_until(lambda: is_admitted(server), "a tail was admitted")
+        answers = list(good_client(server).Reput(pb.ReputRequest(), timeout=CALL_SECONDS_MAX))
+        assert [answer.next_offset for answer in answers] == [1]
 
 
-def tail(server, seconds):
-    answers = list(good_client(server).Reput(pb.ReputRequest(), timeout=seconds))
-    assert [answer.next_offset for answer in answers] == [1]
-
-
-def is_admitted(server):
-    try:
-        tail(server, EARLY_CALL_SECONDS_MAX)
-    except grpc.RpcError:
-        return False
-    return True
-
-
-def test_slow_calls_of_one_client_left_no_place_for_another(way):  # noqa: F811
-    if way == "early thread":
-        pytest.skip("gRPC's own way does not know who calls before a call has its thread")
+def test_slow_calls_of_one_client_left_no_place_for_another():
     release = threading.Event()
 
     def get_message(request, context):
@@ -271,7 +250,7 @@ def test_a_bug_at_the_admission_of_a_call_ended_the_whole_server(monkeypatch):
         good.GetMessage(get_request(), timeout=CALL_SECONDS_MAX)
 
 
-def test_a_thread_that_could_not_be_started_ended_the_whole_server(monkeypatch, way):  # noqa: F811
+def test_a_thread_that_could_not_be_started_ended_the_whole_server(monkeypatch):
     def no_thread(_lane):
         raise RuntimeError("can't start new thread")
 
@@ -279,11 +258,10 @@ def test_a_thread_that_could_not_be_started_ended_the_whole_server(monkeypatch, 
         good = good_client(server)
         with monkeypatch.context() as patch, pytest.raises(grpc.RpcError) as caught:
             patch.setattr(lane_module.Lane, "_adjust_thread_count", no_thread)
-            good.GetMessage(get_request(), timeout=LOGGED_SECONDS_MAX if way == "late thread" else CALL_SECONDS_MAX)
-        if way == "late thread":  # else the call waits for a thread
-            assert isinstance(status.from_rpc_error(caught.value), ResourceBusyError)
-            assert server.lanes.calls.call_count == 0
-            assert server.lanes.untaken.size_bytes == 0
+            good.GetMessage(get_request(), timeout=LOGGED_SECONDS_MAX)
+        assert isinstance(status.from_rpc_error(caught.value), ResourceBusyError)
+        assert server.lanes.calls.call_count == 0
+        assert server.lanes.untaken.size_bytes == 0
         for _ in range(3):
             good.GetMessage(get_request(), timeout=CALL_SECONDS_MAX)
 

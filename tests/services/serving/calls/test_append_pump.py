@@ -10,7 +10,6 @@ import grpc
 import pytest
 
 from services.serving.admission.shares import Shares
-from services.serving.calls import grpc_private
 from services.serving.calls.append_pump import Pumped, StreamPump
 from services.serving.server import ServiceServer
 from services.settings.service_settings import ServiceSettings
@@ -63,10 +62,6 @@ def serving(drive: Drive) -> Iterator[tuple[ServiceServer, Any]]:
         ended.join()
 
 
-def test_this_grpcio_is_inside_what_it_was():
-    assert grpc_private.is_usable
-
-
 @pytest.mark.parametrize("size_bytes", [0, 7, 100_000])
 def test_every_request_is_answered_in_order(size_bytes):
     requests = [b"%d" % number + bytes(size_bytes) for number in range(200)]
@@ -79,10 +74,7 @@ def test_a_stream_without_requests_ends():
         assert list(append(iter([]), timeout=WAIT_SECONDS_MAX)) == []
 
 
-@pytest.mark.parametrize("reason", ["declined", "other inside"])
-def test_without_the_pump_the_handler_serves(monkeypatch, reason):
-    if reason == "other inside":
-        monkeypatch.setattr(grpc_private, "is_usable", False)
+def test_a_handler_whose_pump_declines_serves_by_its_thread():
     with serving(lambda pump, context: False) as (_, append):
         assert list(append(iter([b"a", b"b"]), timeout=WAIT_SECONDS_MAX)) == [b"by thread a", b"by thread b"]
 

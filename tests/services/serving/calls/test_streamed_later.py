@@ -12,7 +12,6 @@ from services.serving.server import ServiceServer
 from services.settings.service_settings import ServiceSettings
 from store.errors import InvalidArgumentError
 from tests.services.serving.calls.test_unary_call import Taken
-from tests.services.ways import way  # noqa: F401
 from tests.support.waiting import wait_until
 
 WAIT_SECONDS_MAX = 30

@@ -16,7 +16,6 @@ from services.serving.server import ServiceServer
 from services.serving.stall_watch import StallWatch
 from services.settings.service_settings import ServiceSettings
 from store.errors import InvalidArgumentError, InvalidMessageError, StoreError
-from tests.services.ways import way  # noqa: F401
 
 WORKER_COUNT = 4
 WAIT_SECONDS_MAX = 30
