@@ -1,23 +1,12 @@
-"""ConsumerPart and ConsumerFollower: the life of the consumer service as a follower of the log.
+"""ConsumerPart and ConsumerFollower: the lives of the consumer service (services/following/state_topic/state_follower.py).
 
-Theory of operation: a life begins with an epoch, larger than that of each life before. The commit log is told, and refuses what
-an earlier life may still append. The state of all groups is then read from the state topic, up to the end of the log. From
-there on the follower hears of new messages by Reput, and the state is what this process itself writes. Nothing is written
-before something changes. The full state is written again after FULL_CHANGE_COUNT changes, before it is FULL_LOG_BYTES behind
-the end of the log, and at a clean stop. Retention waits until it is: the follower reports the begin of the newest full state,
-or the first change, as what it has applied.
-
-Nothing of this is on the disk of the service: a life can begin anywhere.
-
-A replica that does not lead has lives that only read. Such a life reports the begin of the state that it has read, so that
-retention keeps it, and ends when the log has a newer one; a life of a leader begins when the log leads.
+The state of a life is that of all groups. A life hears of new messages for the polls that wait, and writes RocketMQ's files of
+consumer offsets for a broker that opens the store later.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from functools import partial
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -31,32 +20,23 @@ from consumer_svc.delivering.expirer import Expirer
 from consumer_svc.delivering.life import Life, Rules
 from consumer_svc.delivering.receipt_handle import ReceiptHandles
 from consumer_svc.settings import ConsumerSettings
+from consumer_svc.state.group_states import GroupStates
 from consumer_svc.state_topic import FULL_CHANGE_COUNT, STATE_TOPIC, TOPIC, LoadedState, StateWriter
 from consumer_svc.topic_view import TopicView
-from reput.message.v1.message_pb2 import FLUSH_MODE_UNSPECIFIED
 from services.calling.commitlog import CommitLogClient
 from services.calling.consumequeue import ConsumeQueueClient
-from services.following.follower_process import LifeOverError, LogRange
+from services.following.follower_process import LogRange
 from services.following.follower_progress import FollowerProgress
-from services.following.state_topic.state_log import StateLog
+from services.following.state_topic.state_follower import AppendRecords, StateFollower, StatePart
+from services.following.state_topic.state_writer import Append
 from services.following.store_clock import StoreClock
-from services.reading.queue_reader import CALL_SECONDS, QueueReader
+from services.reading.queue_reader import QueueReader
 from services.reading.recent_units import RecentUnits
-from store.errors import (
-    ServiceUnavailableError,
-)
+from store.errors import StoreError
 
-if TYPE_CHECKING:
-    from store.derive.dispatch_columns import DispatchColumns
-
-REPORT_SECONDS = 1.0
 # Heartbeats of the log come once a second.
 TOPICS_SECONDS = 0.5
 COURTESY_SECONDS = 5.0  # RocketMQ's flushConsumerOffsetInterval
-# The full state is written again before so much of the log is behind it: retention waits for it.
-FULL_LOG_BYTES = 256 << 20
-# A life that only reads begins anew when the log must have a newer full state.
-READ_AGAIN_LOG_BYTES = 2 * FULL_LOG_BYTES
 # Changes that a start reads quickly.
 STOP_CHANGE_COUNT = 1_000
 # A broker's log does not say what its groups have consumed.
@@ -68,19 +48,20 @@ BROKER_NOT_ASKED = (
 _log = structlog.get_logger("reput.consumer")
 
 
-class ConsumerFollower:
-    """A Follower (services/following/follower_process.py) that keeps a life going.
+class ConsumerFollower(StateFollower):
+    """A life of the service, going on.
 
     Args:
         life: what delivery shares.
-        writer: of the state; None on a store that is only read.
+        writer: of the state; None in a life that only reads.
         progress: of the follower.
         recent: gets the units of new messages.
         begin_offset: where it begins to follow (bytes).
         loaded: where the log has the state, and how many changes that is.
-        courtesy: RocketMQ's files; None on a store that is only read.
+        courtesy: RocketMQ's files; None in a life that only reads.
         broker: the groups of a broker that runs beside this service; None when none does.
         on_flushed: told how far the log is not needed any more.
+        end_offset: asks for the end of what the log has written (bytes).
         clock: seconds, rising.
     """
 
@@ -95,71 +76,25 @@ class ConsumerFollower:
         courtesy: CourtesyFiles | None,
         broker: BrokerGroups | None,
         on_flushed: Callable[[int, int | None], None] | None,
+        end_offset: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(writer, progress, recent, begin_offset, loaded.first_offset, on_flushed, end_offset, clock)
         self._life = life
-        self._writer = writer
-        self._progress = progress
-        self._recent = recent
-        self._needed_offset = loaded.first_offset if loaded.first_offset >= 0 else begin_offset
         self._courtesy = courtesy
         self._broker = broker
-        self._broker_at = clock() + LOOK_SECONDS
-        self._on_flushed = on_flushed
-        self._clock = clock
         self._expirer = Expirer(life)
         self._deletions = Deletions(life)
-        self._full: Future[int] | None = None
-        self._report_at = self._topics_at = clock()
-        self._courtesy_at = clock() + COURTESY_SECONDS
-        progress.retreat(begin_offset, 0)
+        now = clock()
+        self._topics_at, self._courtesy_at, self._broker_at = now, now + COURTESY_SECONDS, now + LOOK_SECONDS
 
     def begin(self) -> None:
-        """See Follower."""
+        """See StateFollower."""
         if self._writer is not None:
             self._expirer.start()
 
-    def start_offset(self) -> int:
-        """See Follower."""
-        return self._progress.next_offset
-
-    def apply(
-        self, records: "DispatchColumns | None", next_offset: int, log_first_offset: int, log_end_offset: int
-    ) -> bool:
-        """See Follower: hear of new messages, and do what comes with time."""
-        if self._writer is not None and self._writer.error is not None:
-            raise self._writer.error
-        self._progress.see_log(log_first_offset, log_end_offset)
-        store_time_millis = None
-        if records is not None and len(records):
-            topics = self._recent.add(records)
-            self._life.arrivals.note_topics(topic for topic in topics if topic != STATE_TOPIC)
-            store_time_millis = int(records.store_times_millis[-1])
-        self._progress.advance(max(next_offset, self._progress.next_offset), store_time_millis)
-        if self._writer is not None:
-            self._keep_full_state()
-        elif self._on_flushed is not None and self._progress.next_offset - self._needed_offset > READ_AGAIN_LOG_BYTES:
-            raise LifeOverError
-        self._report()
-        self._look_at_topics()
-        if self._broker is not None and self._clock() >= self._broker_at:
-            self._broker_at = self._clock() + LOOK_SECONDS
-            self._broker.read_again(self._life, self._progress.store_time_millis)
-        return True
-
-    def find_place(self, log_first_offset: int, log_end_offset: int) -> None:
-        """See Follower: another log, or one that was cut; the next life reads it."""
-        raise ServiceUnavailableError(
-            f"the log has no record at {self._progress.next_offset}: it begins at {log_first_offset} and ends at "
-            f"{log_end_offset}; the state of the groups is read again"
-        )
-
-    def pass_last_record(self) -> bool:
-        """See Follower: only records behind those that were applied are asked for."""
-        return False
-
     def stop(self) -> None:
-        """Write the full state if a start would have much to read, and the courtesy files; end the life."""
+        """See StateFollower; also writes the courtesy files."""
         self._expirer.close()
         if self._writer is not None and self._writer.error is None:
             if self._writer.changes_behind_full >= STOP_CHANGE_COUNT:
@@ -169,50 +104,53 @@ class ConsumerFollower:
                 self._courtesy.write(self._life, is_last=True)
 
     def abandon(self) -> None:
-        """End the life; the log has its state."""
+        """See StateFollower."""
         self._expirer.close()
         if self._writer is not None:
             self._writer.close()
 
-    def _keep_full_state(self) -> None:
-        assert self._writer is not None
-        if self._full is not None and self._full.done():
-            self._needed_offset = self._full.result()
-            self._full = None
-        if self._full is None:
-            is_far = self._progress.next_offset - self._needed_offset > FULL_LOG_BYTES
-            if not self._writer.changes_behind_full:
-                self._needed_offset = max(self._needed_offset, self._progress.next_offset if self._is_empty() else 0)
-            if self._writer.changes_behind_full >= FULL_CHANGE_COUNT or (is_far and not self._is_empty()):
-                self._full = self._life.write_full()
+    def error(self) -> StoreError | None:
+        """See StateFollower."""
+        return None if self._writer is None else self._writer.error
+
+    def hear(self, topics: Collection[str], store_time_millis: int) -> None:
+        """See StateFollower: polls that wait for these topics look again."""
+        self._life.arrivals.note_topics(topic for topic in topics if topic != STATE_TOPIC)
+
+    def has_state(self) -> bool:
+        """See StateFollower; changes that a full state does not have yet may be of groups that are gone."""
+        return bool(self._life.states.groups) or bool(self._writer and self._writer.changes_behind_full)
+
+    def has_many_changes(self) -> bool:
+        """See StateFollower."""
+        return self._writer is not None and self._writer.changes_behind_full >= FULL_CHANGE_COUNT
+
+    def write_full(self) -> "Future[int]":
+        """See StateFollower."""
+        return self._life.write_full()
+
+    def needed_offset(self) -> None:
+        """See StateFollower: nothing besides; what a group has not consumed may expire."""
+
+    def do_what_is_due(self) -> None:
+        """See StateFollower: files of offsets, topics that were deleted, groups of a broker."""
         now = self._clock()
         if self._courtesy is not None and now >= self._courtesy_at:
             self._courtesy_at = now + COURTESY_SECONDS
             self._courtesy.write(self._life)
-
-    def _report(self) -> None:
-        now = self._clock()
-        if now >= self._report_at:
-            self._report_at = now + REPORT_SECONDS
-            if self._on_flushed is not None:
-                self._on_flushed(self._needed_offset, None)
-
-    def _look_at_topics(self) -> None:
-        """Polls that wait look at nothing, so nothing else would tell them that a topic may not be read any more."""
-        now = self._clock()
+        # Polls that wait look at nothing, so nothing else would tell them that a topic may not be read any more.
         if now >= self._topics_at:
             self._topics_at = now + TOPICS_SECONDS
             self._life.topics.look()
             if self._writer is not None:
                 self._deletions.see()
+        if self._broker is not None and now >= self._broker_at:
+            self._broker_at = now + LOOK_SECONDS
+            self._broker.read_again(self._life, self._progress.store_time_millis)
 
-    def _is_empty(self) -> bool:
-        """Whether there is no state that the log must keep."""
-        return not self._life.states.groups
 
-
-class ConsumerPart:
-    """A FollowerPart: opens lives, and the servicer answers from them.
+class ConsumerPart(StatePart[GroupStates, StateWriter]):
+    """Opens lives, and the servicer answers from them.
 
     Args:
         settings: of the service.
@@ -236,14 +174,12 @@ class ConsumerPart:
         clients: Clients,
         arrivals: Arrivals,
     ) -> None:
+        super().__init__(TOPIC, settings, servicer.shut, commitlog, consumequeue)
         self._settings = settings
         self._servicer = servicer
         self._progress = progress
-        self._commitlog = commitlog
-        self._consumequeue = consumequeue
         self._clients = clients
         self._arrivals = arrivals
-        self._state_log = StateLog(TOPIC, commitlog, consumequeue)
         self._secret = secret
         self._handles: ReceiptHandles | None = None
         self._rules = Rules(
@@ -253,57 +189,23 @@ class ConsumerPart:
             settings.group_count_max,
             why_groups_unknown=BROKER_NOT_ASKED if settings.mirror and not settings.mirror_broker else "",
         )
-        self.on_flushed: Callable[[int, int | None], None] | None = None
 
-    def check(self) -> None:
-        """See FollowerPart: every store can be served."""
+    def new_writer(self, append: Append, epoch: int, request_bytes_max: int) -> StateWriter:
+        """See StatePart."""
+        return StateWriter(append, epoch, request_bytes_max=request_bytes_max)
 
-    def is_unbuilt(self) -> bool:
-        """See FollowerPart: the state is always read from the whole log."""
-        return False
-
-    def shut(self) -> None:
-        """See FollowerPart."""
-        self._servicer.shut()
-
-    def open(self, log: LogRange, *, drop_cache: bool) -> ConsumerFollower:
-        """See FollowerPart: begin a life."""
-        if self._settings.writes_no_records or not log.role.leads:
-            return self._open(log, None, self._state_log.load(log.end_offset), log.end_offset)
-        epoch = self._state_log.begin_life(log.end_offset)
-        append = partial(self._state_log.append, epoch)
-        end_offset = self._state_log.end_offset()
-        loaded = self._state_log.load(end_offset)
-        writer = StateWriter(append, epoch, request_bytes_max=self._state_log.request_bytes_max())
-        writer.changes_behind_full = loaded.change_count
-        courtesy = CourtesyFiles(
-            self._commitlog,
-            lambda records: append(records, FLUSH_MODE_UNSPECIFIED),
-            self._settings.cluster_name,
-            self._settings.broker_name,
-        )
-        try:
-            return self._open(log, writer, loaded, end_offset, courtesy)
-        except BaseException:
-            writer.close()
-            raise
-
-    def _open(
-        self,
-        log: LogRange,
-        writer: StateWriter | None,
-        loaded: LoadedState,
-        begin_offset: int,
-        courtesy: CourtesyFiles | None = None,
+    def new_life(
+        self, log: LogRange, writer: StateWriter | None, append: AppendRecords | None, begin_offset: int
     ) -> ConsumerFollower:
-        recent = RecentUnits()
-        queues = self._consumequeue.list_queues(timeout_seconds=CALL_SECONDS)
-        recent.set_ends((queue.topic, queue.queue_id, queue.max_offset) for queue in queues if not queue.problem)
+        """See StatePart."""
+        loaded = self._state_log.load(begin_offset)
+        if writer is not None:
+            writer.changes_behind_full = loaded.change_count
+        recent = self.recent_units()
         topics = TopicView(self._commitlog, self._arrivals, time.monotonic, log.hidden)
         topics.load()
         reader = QueueReader(recent, self._consumequeue, self._commitlog, deleted_before=topics.deleted_before)
         newest_millis = self._state_log.newest_store_millis()
-        clock = StoreClock(start_millis_min=newest_millis)
         if self._handles is None:
             self._handles = ReceiptHandles(self._settings.broker_name, self._secret())
         life = Life(
@@ -314,11 +216,13 @@ class ConsumerPart:
             self._clients,
             self._arrivals,
             self._rules,
-            clock,
+            StoreClock(start_millis_min=newest_millis),
             topics,
-            leadership=log.role.epoch if log.role.leads or self._settings.writes_no_records else None,
+            leadership=log.role.epoch if log.role.leads or self._writes_no_records else None,
         )
-        if courtesy is not None:
+        courtesy = None
+        if append is not None:
+            courtesy = CourtesyFiles(self._commitlog, append, self._settings.cluster_name, self._settings.broker_name)
             courtesy.take_over(life, newest_millis)
         broker = BrokerGroups(self._commitlog) if self._settings.has_live_broker else None
         if broker is not None:
@@ -326,7 +230,16 @@ class ConsumerPart:
         self._servicer.open(Delivery.of(life))
         _log.info("consumer.opened", groups=len(loaded.states.groups), changes=loaded.change_count, epoch=loaded.epoch)
         # Where this service appends nothing, retention need not wait for it.
-        on_flushed = None if self._settings.writes_no_records else self.on_flushed
+        on_flushed = None if self._writes_no_records else self.on_flushed
         return ConsumerFollower(
-            life, writer, self._progress, recent, begin_offset, loaded, courtesy, broker, on_flushed
+            life,
+            writer,
+            self._progress,
+            recent,
+            begin_offset,
+            loaded,
+            courtesy,
+            broker,
+            on_flushed,
+            self._state_log.end_offset,
         )

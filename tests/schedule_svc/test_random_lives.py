@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from schedule_svc import follower
 from schedule_svc.state_topic import STATE_TOPIC
 from schedule_svc.timers import recalls, roller, timer_index
 from services.convert import timestamp_to_millis
+from services.following.state_topic import state_follower
 from store.errors import ScheduledMessageNotFoundError, StoreError
 from tests.schedule_svc.memory_life import DELAYS_MILLIS, TARGET, MemoryLife, MemoryLog, delayed, timed
 from tests.support.memory_log import ManualClock, Queue
@@ -231,7 +231,7 @@ class Run:
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are written, merged and rolled after a few messages."""
-    monkeypatch.setattr(follower, "FULL_LOG_BYTES", 3_000)
+    monkeypatch.setattr(state_follower, "FULL_LOG_BYTES", 3_000)
     monkeypatch.setattr(timer_index, "MEMORY_COUNT_MAX", 8)
     monkeypatch.setattr(timer_index, "FRESH_COUNT_MAX", 3)
     monkeypatch.setattr(timer_index, "FILE_COUNT_MAX", 64)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
-from schedule_svc import follower
 from schedule_svc.timers.timer_record import due_of
+from services.following.state_topic import state_follower
 from store.errors import ScheduledMessageNotFoundError, StoreReadOnlyError
 from store.format.properties import (
     MOVED_FROM,
@@ -149,7 +149,7 @@ def test_a_message_that_a_broker_rolled_comes_once(log: MemoryLog, life: MemoryL
 def test_a_message_that_waits_longer_than_files_are_kept_is_stored_again(
     log: MemoryLog, begin: Callable[..., MemoryLife], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower, "FULL_LOG_BYTES", 500)
+    monkeypatch.setattr(state_follower, "FULL_LOG_BYTES", 500)
     life = begin()
     due_millis = START_MILLIS + 10 * ROLL_AFTER_MILLIS
     log.write([timed("a", due_millis), timed("b", START_MILLIS + 1_000)])
