@@ -23,12 +23,12 @@ from tests.support.archives import BROKER, Archived
 BYTES_MAX = 1 << 30
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Archived:
     return make_log(tmp_path_factory.mktemp("contract"))
 
 
-@pytest.fixture(scope="session", params=KINDS)
+@pytest.fixture(scope="module", params=KINDS)
 def shard(
     request: pytest.FixtureRequest, made: Archived, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Shard[Any]]:

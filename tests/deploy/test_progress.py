@@ -83,19 +83,23 @@ def test_a_terminal_gets_a_bar() -> None:
     assert lines == []
 
 
-SLOW_RECOVERY = """
-import sys, time
+# The walk stops at its tenth record until the test has seen its progress.
+HELD_RECOVERY = """
+import pathlib, time
 from store.walk.checks import FullCheck
-real = FullCheck.take
-def slow(*arguments):
-    time.sleep(0.002)
+real, taken = FullCheck.take, []
+def held(*arguments):
+    taken.append(None)
+    deadline = time.monotonic() + 60
+    while len(taken) > 10 and not pathlib.Path({go_on!r}).exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
     return real(*arguments)
-FullCheck.take = slow
+FullCheck.take = held
 """
 
 
 def test_a_real_recovery_of_a_stack_is_shown_on_a_terminal(tmp_path: pathlib.Path) -> None:
-    """The whole way: a store to walk, a walk that takes 2 s, `reput serve` on a terminal."""
+    """The whole way: a store to walk, a walk that is held, `reput serve` on a terminal."""
     store = tmp_path / "store"
     with Service("commitlog", store, {"REPUT_COMMITLOG_FILE_SIZE_BYTES": "1048576"}) as service:
         request = pb.AppendMessagesRequest()
@@ -107,15 +111,16 @@ def test_a_real_recovery_of_a_stack_is_shown_on_a_terminal(tmp_path: pathlib.Pat
     (store / "reput" / "commitlog" / "snapshot.json").unlink(missing_ok=True)
     site = tmp_path / "site"
     site.mkdir()
-    # Only the commitlog's process is slowed down: it alone has no module named gateway on its command line.
-    slow = "import sys\nif any('commitlog_svc' in word for word in sys.orig_argv):\n" + "".join(
-        f"    {line}\n" for line in SLOW_RECOVERY.strip().splitlines()
+    go_on = tmp_path / "go-on"
+    # Only the commitlog's process is held: it alone has no module named gateway on its command line.
+    held = "import sys\nif any('commitlog_svc' in word for word in sys.orig_argv):\n" + "".join(
+        f"    {line}\n" for line in HELD_RECOVERY.format(go_on=str(go_on)).strip().splitlines()
     )
-    (site / "sitecustomize.py").write_text(slow)
+    (site / "sitecustomize.py").write_text(held)
     leader, follower = pty.openpty()
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "cli.main", "serve", "--store", str(store), "--gateway-port", "0"],
+        [sys.executable, "-m", "cli.main", "serve", "--store", str(store), "--gateway-port", "0", "--console-port", "0"],
         cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=follower,
         env={**inherited, "PYTHONPATH": os.pathsep.join((str(site), str(ROOT), str(ROOT / "protos")))},
     )  # fmt: skip
@@ -126,6 +131,8 @@ def test_a_real_recovery_of_a_stack_is_shown_on_a_terminal(tmp_path: pathlib.Pat
         while b"reput: serving" not in shown:
             assert time.monotonic() < deadline, shown.decode(errors="replace")
             shown += os.read(leader, 65536)
+            if b"recovering the log" in shown and "━".encode() in shown:
+                go_on.touch()
     finally:
         process.terminate()
         process.wait(30)

@@ -113,6 +113,8 @@ def test_the_checks_of_each_shard_reach_the_producers(kept) -> None:
 
 def test_the_end_waits_for_no_interval_and_leaves_no_thread(kept) -> None:
     _, _, keeping = kept
+    before = set(threading.enumerate())
     keeping.start()
+    (thread,) = (each for each in set(threading.enumerate()) - before if each.name == "keep-producers")
     keeping.close()
-    assert not [each for each in threading.enumerate() if each.name == "keep-producers"]
+    assert not thread.is_alive()
