@@ -19,7 +19,7 @@ from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.message.v1 import message_pb2
 from services.serving.admission.lane import EVICT_SECONDS
 from services.serving.admission.shares import ADDRESS_FACTOR
-from services.serving.lanes import TAIL_COUNT_MAX
+from services.serving.lanes import DOWNLOAD_COUNT_MAX, TAIL_COUNT_MAX
 from services.serving.stall_watch import ANSWER_SECONDS_MAX
 from tests.support.service import Service
 from tests.support.stack import Stack, running_stack
@@ -27,6 +27,9 @@ from tests.support.waiting import wait_until
 from tests.torture.amount import amount
 
 GROWTH_BYTES_MAX = 64 << 20
+# What all places of the lane hold (services/serving/lanes.py): three copies of a body of 4 MiB each. Callers that are awake are
+# measured before, and on a busy machine they may have held next to nothing.
+DOWNLOADS_BYTES_MAX = DOWNLOAD_COUNT_MAX * 3 * (4 << 20)
 # Readers of one address: three quarters of the places.
 PLACE_COUNT = TAIL_COUNT_MAX * ADDRESS_FACTOR // (ADDRESS_FACTOR + 1)
 LAG_SECONDS_MAX = 10.0  # the promise is 1 s on a quiet machine
@@ -337,7 +340,7 @@ def test_downloads_that_nobody_takes_cost_little_and_hold_nobody_up(tmp_path: pa
         f"asleep {more_bytes >> 20:+} more; an append took {worst_seconds:.2f} s"
     )
 
-    assert more_bytes <= GROWTH_BYTES_MAX
+    assert more_bytes <= DOWNLOADS_BYTES_MAX
     assert worst_seconds < LAG_SECONDS_MAX
 
 
