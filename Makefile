@@ -54,6 +54,7 @@ free-ports:
 	@$(PYTHON) tools/free_ports.py $(RUN_PORTS)
 
 kernels: .venv/.setup-dev
+	@$(BIN)/python -m deploy.build_kernels
 	@$(BIN)/python -m deploy.compile_kernels
 
 test: kernels ## Run the tests, or those of one room: [ROOM=gateway] [ROOM=torture] (a sample); `make ci` has the longer kinds
@@ -129,6 +130,8 @@ lock: .venv/.setup-dev ## Pin and hash what pyproject.toml asks for (needs uv)
 		pyproject.toml -c requirements/dev.txt -o requirements/serve.txt
 	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url \
 		pyproject.toml --extra pipeline -c requirements/dev.txt -o requirements/pipeline.txt
+	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url \
+		--group compiler -o requirements/compiler.txt
 
 clean: ## Remove the environment, the caches and the sample store
 	rm -rf .venv run dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
@@ -141,11 +144,13 @@ clean: ## Remove the environment, the caches and the sample store
 .venv/.setup-serve: requirements/serve.txt pyproject.toml tools/install_project.py | .venv/bin/python
 	$(PIP_INSTALL) -r requirements/serve.txt
 	$(BIN)/python tools/install_project.py
+	-$(BIN)/python -m deploy.build_kernels
 	-$(BIN)/python -m deploy.compile_kernels
 	@touch $@
 
 .venv/.setup-dev: requirements/serve.txt requirements/dev.txt pyproject.toml tools/install_project.py | .venv/bin/python
 	$(PIP_INSTALL) -r requirements/dev.txt
 	$(BIN)/python tools/install_project.py
+	-$(BIN)/python -m deploy.build_kernels
 	-$(BIN)/python -m deploy.compile_kernels
 	@touch $@ .venv/.setup-serve

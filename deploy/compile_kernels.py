@@ -1,4 +1,4 @@
-"""Compiles all kernels in advance, so that services do not have to.
+"""Compiles all kernels of numba in advance, so that services do not have to; `build_kernels.py` compiles those of Cython.
 
     python -m deploy.compile_kernels
 
@@ -10,16 +10,17 @@ import shutil
 import sys
 from pathlib import Path
 
-from store.compiled import loading, machine_code
+from store.compiled import built, loading, machine_code
 
 ROOT = Path(__file__).resolve().parent.parent
 PATTERNS = ("store/*/*_kernel.py", "services/*/*_kernel.py", "commitlog_svc/*/*_kernel.py")
 
 
 def kernel_names() -> list[str]:
-    """The module names of all kernels."""
+    """The module names of all kernels of numba."""
     files = sorted(path for pattern in PATTERNS for path in ROOT.glob(pattern))
-    return [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
+    return [name for name in names if not built.is_cython(name)]
 
 
 def main() -> int:

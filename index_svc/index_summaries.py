@@ -15,8 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from store.compiled import loading
-from store.derive.index_summary import KERNEL, KERNEL_KEY_COUNT, SummaryMaker
+from store.derive.index_summary import SummaryMaker
 from store.errors import StoreError
 from store.files.file_system import FileSystem
 from store.files.json_state import write_bytes_atomic
@@ -234,8 +233,6 @@ class IndexSummaries:
             return None
         maker = SummaryMaker(header)
         file = self._files.get(view.path)
-        if header.entry_count > KERNEL_KEY_COUNT:
-            loading.load(KERNEL)
         for first in range(1, header.entry_count, ENTRY_CHUNK_COUNT):
             size_bytes = min(ENTRY_CHUNK_COUNT, header.entry_count - first) * ENTRY_SIZE
             data = file.read(entry_position(first, view.layout.slot_count), size_bytes)

@@ -7,8 +7,11 @@ cannot be compiled, plain code does the work.
     REPUT_KERNELS=off      no kernel is ever loaded
     REPUT_KERNELS=eager    the first request for a kernel loads it and waits for it: for tests
 
-A kernel is a module with a name in `_kernel` and a function `touch()` that calls each of its compiled functions
+A kernel of numba is a module with a name in `_kernel` and a function `touch()` that calls each of its compiled functions
 once with a small input, so that it is compiled, or read from the cache (`compiling.py`), before it is used.
+
+A kernel of Cython (`built.py`) was compiled before the process started. It takes a millisecond to load, so it is ready when it
+is first asked for. Where it was not compiled, plain code does the work, which is said once.
 """
 
 import atexit
@@ -17,6 +20,8 @@ import os
 import threading
 from importlib import import_module
 from types import ModuleType
+
+from store.compiled import built
 
 SETTING = "REPUT_KERNELS"
 OFF, AUTO, EAGER = "off", "auto", "eager"
@@ -27,7 +32,9 @@ _kernels: dict[str, ModuleType | None] = {}  # None: loading failed
 _wanted: list[str] = []
 _lock = threading.Lock()  # guards _kernels, _wanted and _thread
 _changed = threading.Condition(_lock)  # notified when a wanted kernel is loaded or has failed
-_loading_lock = threading.Lock()  # held while one kernel is loaded
+_loading_lock = threading.Lock()  # held while one kernel of numba is loaded
+_built_lock = threading.Lock()  # held while one kernel of Cython is loaded
+_is_missing_said = False  # whether it was said that a kernel is not compiled
 _thread: threading.Thread | None = None
 
 
@@ -37,9 +44,11 @@ def ready(name: str) -> ModuleType | None:
     Args:
         name: the module, such as "store.derive.dispatch_kernel".
     """
-    if _mode == EAGER:
+    if _mode == OFF:
+        return None
+    if name not in _kernels and (_mode == EAGER or built.is_cython(name)):
         return load(name)
-    return _kernels.get(name) if _mode != OFF else None
+    return _kernels.get(name)
 
 
 def switch(mode: str) -> str:
@@ -72,9 +81,27 @@ def load(name: str) -> ModuleType | None:
     """The kernel, loaded now if it is not (takes seconds without a cache); None when kernels are off or it cannot be loaded."""
     if _mode == OFF:
         return None
+    if built.is_cython(name):
+        return _load_built(name)
     with _loading_lock:
         if name not in _kernels:
             _kernels[name] = _import(name)
+        return _kernels[name]
+
+
+def _load_built(name: str) -> ModuleType | None:
+    global _is_missing_said  # noqa: PLW0603 - said once in a process
+    with _built_lock:
+        if name not in _kernels:
+            try:
+                _kernels[name] = built.load(name)
+            except (ImportError, OSError) as error:
+                _log.warning("The kernel %s cannot be loaded, plain code serves: %s", name, error)
+                _kernels[name] = None
+            else:
+                if _kernels[name] is None and not _is_missing_said:
+                    _is_missing_said = True
+                    _log.warning("The kernel %s is not compiled, plain code serves: %s", name, built.HOW_TO_BUILD)
         return _kernels[name]
 
 

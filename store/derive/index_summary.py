@@ -25,8 +25,6 @@ from store.format.derived.index_summary import (
 )
 
 KERNEL = "store.derive.index_summary_kernel"
-# With more keys the kernel pays, which takes 1 s to load.
-KERNEL_KEY_COUNT = 500_000
 
 
 class SummaryMaker:

@@ -1,37 +1,51 @@
+# cython: boundscheck=True, wraparound=False, cdivision=True
 """The key filter of an index file in one pass over its entries: the compiled twin of `index_summary.py`."""
 
-import numpy as np
-import numpy.typing as npt
+import cython
 
-from store.compiled.compiling import Number, compiled
 from store.format.derived.index_layout import TIME_DIFF_SECONDS_MAX
 from store.format.derived.index_summary import SALTS
-
-Words = npt.NDArray[np.uint32]
-Int64s = npt.NDArray[np.int64]
 
 ENTRY_WORD_COUNT = 5
 BLOCK_WORD_COUNT = 8
 FACT_COUNT = 3
-_SECONDS_MAX = np.int64(TIME_DIFF_SECONDS_MAX)
-_SALTS = np.array(SALTS, dtype=np.uint32)
+_ENTRY_WORDS = cython.declare(cython.Py_ssize_t, ENTRY_WORD_COUNT)
+_BLOCK_WORDS = cython.declare(cython.Py_ssize_t, BLOCK_WORD_COUNT)
+_SECONDS_MAX = cython.declare(cython.longlong, TIME_DIFF_SECONDS_MAX)
+_SIGN_32 = cython.declare(cython.longlong, 0x80000000)
+_LOW_32 = cython.declare(cython.longlong, 0xFFFFFFFF)
+_LOW_WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
+_LOW_64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+_GOLDEN = cython.declare(cython.ulonglong, 0x9E3779B97F4A7C15)
+_FACTOR_1 = cython.declare(cython.ulonglong, 0xBF58476D1CE4E5B9)
+_FACTOR_2 = cython.declare(cython.ulonglong, 0x94D049BB133111EB)
+_ONE = cython.declare(cython.ulonglong, 1)
+_SALTS = cython.declare(cython.ulonglong[8])
+_SALTS = tuple(SALTS)
 
 
-@compiled
-def _big_endian(word: Number) -> Number:
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _big_endian(word: cython.longlong) -> cython.longlong:
     """A word in the other byte order, signed."""
-    return np.int64(
-        np.int32(
-            word << np.uint32(24)
-            | (word & np.uint32(0xFF00)) << np.uint32(8)
-            | (word >> np.uint32(8)) & np.uint32(0xFF00)
-            | word >> np.uint32(24)
-        )
-    )
+    word = (word & 0xFF) << 24 | (word & 0xFF00) << 8 | (word >> 8) & 0xFF00 | (word >> 24) & 0xFF
+    return (word ^ _SIGN_32) - _SIGN_32
 
 
-@compiled
-def add_entries(entries: Words, first_number: Number, words: Words, facts: Int64s) -> Number:
+@cython.locals(
+    count=cython.Py_ssize_t, block_count=cython.ulonglong, index=cython.Py_ssize_t, at=cython.Py_ssize_t,
+    number=cython.longlong, key_hash=cython.longlong, offset=cython.longlong, seconds=cython.longlong,
+    previous=cython.longlong, bits=cython.ulonglong, word=cython.Py_ssize_t, place=cython.Py_ssize_t,
+    impossible=cython.longlong,
+)  # fmt: skip
+def add_entries(
+    entries: cython.const[cython.uint][::1],
+    first_number: cython.longlong,
+    words: cython.uint[::1],
+    facts: cython.longlong[::1],
+) -> cython.longlong:
     """Adds entries to a filter, and to the facts about their times.
 
     Args:
@@ -44,40 +58,36 @@ def add_entries(entries: Words, first_number: Number, words: Words, facts: Int64
     Returns:
         The number of the first impossible entry, 0 if all are possible, -1 if an argument does not fit.
     """
-    count = len(entries) // ENTRY_WORD_COUNT
-    block_count = len(words) // BLOCK_WORD_COUNT
+    if not cython.compiled:
+        entries, words, facts = memoryview(entries), memoryview(words), memoryview(facts)
+    count = len(entries) // _ENTRY_WORDS
+    block_count = len(words) // _BLOCK_WORDS
     if block_count == 0 or len(facts) < FACT_COUNT or first_number < 1:
         return -1
-    for index in range(count):
-        at = index * ENTRY_WORD_COUNT
-        number = first_number + index
-        key_hash = _big_endian(entries[at])
-        offset = _big_endian(entries[at + 1]) << 32 | (_big_endian(entries[at + 2]) & 0xFFFFFFFF)
-        seconds = _big_endian(entries[at + 3])
-        previous = _big_endian(entries[at + 4])
-        if key_hash < 0 or offset < 0 or seconds < 0 or previous < 0 or previous >= number:
-            return number
-        if number > 1:
-            facts[0] = max(facts[0], seconds)
-            if seconds == 0:
-                facts[1] = max(facts[1], offset)
-            if seconds == _SECONDS_MAX:
-                facts[2] = 1
-        bits = np.uint64(key_hash) + np.uint64(0x9E3779B97F4A7C15)
-        bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        bits = bits ^ (bits >> np.uint64(31))
-        block = ((bits >> np.uint64(32)) * np.uint64(block_count)) >> np.uint64(32)
-        low = np.uint32(bits & np.uint64(0xFFFFFFFF))
-        word = block * np.uint64(BLOCK_WORD_COUNT)
-        for place in range(BLOCK_WORD_COUNT):
-            bit = np.uint32(low * _SALTS[place]) >> np.uint32(27)
-            words[word + np.uint64(place)] |= np.uint32(1) << bit
-    return 0
-
-
-def touch() -> None:
-    """Compile what is called from outside."""
-    entries = np.zeros(ENTRY_WORD_COUNT, dtype=np.uint32)
-    entries.flags.writeable = False
-    add_entries(entries, 1, np.zeros(BLOCK_WORD_COUNT, dtype=np.uint32), np.zeros(FACT_COUNT, dtype=np.int64))
+    impossible = 0
+    with cython.nogil:
+        for index in range(count):
+            at = index * _ENTRY_WORDS
+            number = first_number + index
+            key_hash = _big_endian(entries[at])
+            offset = _big_endian(entries[at + 1]) << 32 | (_big_endian(entries[at + 2]) & _LOW_32)
+            seconds = _big_endian(entries[at + 3])
+            previous = _big_endian(entries[at + 4])
+            if key_hash < 0 or offset < 0 or seconds < 0 or previous < 0 or previous >= number:
+                impossible = number
+                break
+            if number > 1:
+                facts[0] = max(facts[0], seconds)
+                if seconds == 0:
+                    facts[1] = max(facts[1], offset)
+                if seconds == _SECONDS_MAX:
+                    facts[2] = 1
+            bits = key_hash
+            bits = bits + _GOLDEN & _LOW_64
+            bits = (bits ^ (bits >> 30)) * _FACTOR_1 & _LOW_64
+            bits = (bits ^ (bits >> 27)) * _FACTOR_2 & _LOW_64
+            bits = bits ^ (bits >> 31)
+            word = ((bits >> 32) * block_count >> 32) * _BLOCK_WORDS
+            for place in range(_BLOCK_WORDS):
+                words[word + place] |= _ONE << ((bits * _SALTS[place] & _LOW_WORD) >> 27)
+    return impossible

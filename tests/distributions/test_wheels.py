@@ -17,12 +17,14 @@ from collections.abc import Iterator
 import pytest
 from packaging.requirements import Requirement
 
+from deploy import build_kernels
+from store.compiled import built
 from tests.support.stack import SMALL_LOG_FILES
 from tests.support.waiting import wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-CLIENT, REPUT = f"reput_client-{VERSION}-py3-none-any.whl", f"reput-{VERSION}-py3-none-any.whl"
+CLIENT, REPUT = f"reput_client-{VERSION}", f"reput-{VERSION}"
 SECONDS_MAX = 120
 
 
@@ -43,6 +45,12 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     for source in (ROOT, ROOT / "distributions" / "reput-client"):
         run(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", directory, cwd=source)
     return directory
+
+
+def wheel(directory: pathlib.Path, name: str) -> pathlib.Path:
+    """The one wheel of a distribution, whatever machine it is for."""
+    (found,) = directory.glob(f"{name}-*.whl")
+    return found
 
 
 class Environment:
@@ -102,7 +110,7 @@ def names_in(wheel: pathlib.Path) -> set[str]:
 
 
 def test_no_file_is_in_both_wheels_and_together_they_are_the_packages_of_the_checkout(wheels: pathlib.Path) -> None:
-    client, reput = names_in(wheels / CLIENT), names_in(wheels / REPUT)
+    client, reput = names_in(wheel(wheels, CLIENT)), names_in(wheel(wheels, REPUT))
 
     assert not client & reput
     tracked = subprocess.run(
@@ -115,17 +123,28 @@ def test_no_file_is_in_both_wheels_and_together_they_are_the_packages_of_the_che
 
 
 def test_the_client_brings_no_name_but_its_own_and_its_contracts_to_the_top_level(wheels: pathlib.Path) -> None:
-    assert {name.partition("/")[0] for name in names_in(wheels / CLIENT)} == {"apache", "reput", "reput_client"}
+    assert {name.partition("/")[0] for name in names_in(wheel(wheels, CLIENT))} == {"apache", "reput", "reput_client"}
     # `apache` is shared with whoever has a part of that namespace.
-    assert not {"apache/__init__.py", "apache/rocketmq/__init__.py"} & names_in(wheels / CLIENT)
-    assert "reput_client/py.typed" in names_in(wheels / CLIENT)
-    assert "reput_embedded/py.typed" in names_in(wheels / REPUT)
+    assert not {"apache/__init__.py", "apache/rocketmq/__init__.py"} & names_in(wheel(wheels, CLIENT))
+    assert "reput_client/py.typed" in names_in(wheel(wheels, CLIENT))
+    assert "reput_embedded/py.typed" in names_in(wheel(wheels, REPUT))
+
+
+def test_the_wheel_of_a_machine_that_can_compile_has_its_kernels_compiled(wheels: pathlib.Path) -> None:
+    files = {built.binary_of(name) for name in build_kernels.kernel_names()}
+    if not all(file.exists() for file in files):
+        pytest.skip(f"kernels are not compiled: {built.HOW_TO_BUILD}")
+
+    assert {str(file.relative_to(ROOT)) for file in files} <= names_in(wheel(wheels, REPUT))
+    tag = f"cp311-abi3-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+    assert wheel(wheels, REPUT).name == f"{REPUT}-{tag}.whl"
+    assert wheel(wheels, CLIENT).name == f"{CLIENT}-py3-none-any.whl"
 
 
 @pytest.mark.parametrize("name", [CLIENT, REPUT])
 def test_a_wheel_has_the_version_and_the_licence(wheels: pathlib.Path, name: str) -> None:
-    with zipfile.ZipFile(wheels / name) as archive:
-        info = f"{name.removesuffix('-py3-none-any.whl')}.dist-info"
+    with zipfile.ZipFile(wheel(wheels, name)) as archive:
+        info = f"{name}.dist-info"
         licence = archive.read(f"{info}/licenses/LICENSE")
         assert archive.read(f"{info}/licenses/NOTICE")
 
@@ -134,18 +153,18 @@ def test_a_wheel_has_the_version_and_the_licence(wheels: pathlib.Path, name: str
 
 
 def test_reput_requires_the_client_of_its_own_version(wheels: pathlib.Path) -> None:
-    (client,) = [each for each in requirements_of(wheels / REPUT) if each.name == "reput-client"]
+    (client,) = [each for each in requirements_of(wheel(wheels, REPUT)) if each.name == "reput-client"]
 
     assert str(client.specifier) == f"=={VERSION}"
 
 
 def test_the_client_works_with_nothing_but_what_it_requires(wheels: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    required = requirements_of(wheels / CLIENT)
+    required = requirements_of(wheel(wheels, CLIENT))
     assert {each.name for each in required} == {"googleapis-common-protos", "grpcio", "protobuf", "tenacity"}
     environment = Environment(tmp_path / "env")
     for distribution in closure_of(required).values():
         environment.link(distribution)
-    environment.install(wheels / CLIENT)
+    environment.install(wheel(wheels, CLIENT))
     code = f"""
 import importlib.util, sys
 assert not any(path.startswith({str(ROOT)!r}) for path in sys.path), sys.path
@@ -193,7 +212,7 @@ def test_reput_serves_and_has_its_pipeline_where_both_are_installed(
     wheels: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     environment = Environment(tmp_path / "env")
-    environment.install(wheels / CLIENT, wheels / REPUT)
+    environment.install(wheel(wheels, CLIENT), wheel(wheels, REPUT))
     # Libraries of third parties are those of this process's environment. Its own .pth files are not read through this one, so
     # the checkout is not on the path.
     (environment.libraries / "third_parties.pth").write_text(f"{sysconfig.get_path('purelib')}\n")

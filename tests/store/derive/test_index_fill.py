@@ -1,18 +1,20 @@
-"""Filling an index file key by key gives what planning and committing runs gives, with the kernel and without."""
+"""Filling an index file gives what planning and committing runs gives: with the kernel, compiled or not, and without."""
+
+import struct
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from store.compiled import loading
 from store.derive.index_fill import KERNEL, IndexFiller
 from store.derive.index_state import IndexFileState
 
 HASHES = st.one_of(st.integers(0, 20), st.integers(0, 2**31 - 1), st.just(2**31 - 1), st.just(0))
-KEYS = st.lists(
-    st.tuples(HASHES, st.integers(0, 2**62), st.one_of(st.integers(-10, 10**13), st.integers(0, 2**62))), max_size=80
+TIMES = st.one_of(
+    st.integers(-10, 10**13), st.integers(0, 2**62), st.sampled_from([-(2**63), -(2**63) + 1, -(2**62), 2**63 - 1])
 )
+KEYS = st.lists(st.tuples(HASHES, st.integers(0, 2**62), TIMES), max_size=80)
 
 
 def _columns(keys):
@@ -22,7 +24,7 @@ def _columns(keys):
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(keys=KEYS, slot_count=st.integers(1, 50), run=st.integers(1, 80), end=st.integers(-5, 10**13))
-def test_any_keys_in_any_runs_make_the_same_file(kernel_mode, keys, slot_count, run, end):
+def test_any_keys_in_any_runs_make_the_same_file(kernel_form, keys, slot_count, run, end):
     planned = IndexFileState.seeded(slot_count, 100, end_time_millis=end, end_commit_log_offset=7)
     filled = IndexFileState.seeded(slot_count, 100, end_time_millis=end, end_commit_log_offset=7)
     filler = IndexFiller(filled, 80)
@@ -52,10 +54,8 @@ def test_any_keys_in_any_runs_make_the_same_file(kernel_mode, keys, slot_count, 
         {"first_number": 2**31 - 2},
     ],
 )
-def test_arguments_that_do_not_fit_are_refused_and_nothing_is_touched(change):
-    kernel = loading.load(KERNEL)
-    if kernel is None:
-        pytest.skip("kernels cannot be compiled here")
+def test_arguments_that_do_not_fit_are_refused_and_nothing_is_touched(load_kernel, change):
+    kernel = load_kernel(KERNEL)
     arguments = {
         "hashes": np.array([1, 2], dtype=np.int32),
         "offsets": np.zeros(2, dtype=np.int64),
@@ -72,12 +72,10 @@ def test_arguments_that_do_not_fit_are_refused_and_nothing_is_touched(change):
     assert not arguments["entries"].any()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(hashes=st.lists(st.integers(-(2**31), -1), min_size=1, max_size=5))
-def test_a_negative_hash_reaches_no_byte_outside(hashes):
-    kernel = loading.load(KERNEL)
-    if kernel is None:
-        pytest.skip("kernels cannot be compiled here")
+def test_a_negative_hash_reaches_no_byte_outside(load_kernel, hashes):
+    kernel = load_kernel(KERNEL)
     count = len(hashes)
     heads = np.zeros(3, dtype=np.int32)
     kernel.fill_entries(
@@ -85,3 +83,23 @@ def test_a_negative_hash_reaches_no_byte_outside(hashes):
         np.zeros(5 * count, dtype=np.uint32),
     )  # fmt: skip
     assert heads.max() == count
+
+
+def _as_java(value):
+    return (value + 2**63) % 2**64 - 2**63
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    begin=st.one_of(st.integers(-5, 5), st.integers(1, 2**63 - 1)), time=TIMES, offset=st.integers(-(2**63), 2**63 - 1)
+)
+def test_seconds_and_offsets_are_those_of_javas_arithmetic_at_every_edge_of_64_bits(load_kernel, begin, time, offset):
+    entries = np.zeros(5, dtype=np.uint32)
+    load_kernel(KERNEL).fill_entries(
+        np.array([7], dtype=np.int32), np.array([offset], np.int64), np.array([time], np.int64), 9, begin,
+        np.zeros(3, dtype=np.int32), entries,
+    )  # fmt: skip
+
+    difference = _as_java(time - begin)
+    seconds = min(max(difference // 1000, 0), 2**31 - 1) if begin > 0 else 0
+    assert struct.pack(">iqii", 7, offset, seconds, 0) == entries.tobytes()

@@ -1,11 +1,10 @@
-"""Making a summary from entries, with the kernel and without: the filter and the times that the entries prove."""
+"""Making a summary from entries, with the kernel, compiled or not, and without: the filter and the times that it proves."""
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from store.compiled import loading
 from store.derive.index_summary import KERNEL, SummaryMaker
 from store.format.derived.index_layout import (
     TIME_DIFF_SECONDS_MAX,
@@ -48,7 +47,7 @@ def make(entries, run, begin_millis=T0):
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(entries=ENTRIES, run=st.integers(1, 60))
-def test_the_filter_holds_each_hash_by_its_definition_and_nothing_else(kernel_mode, entries, run):
+def test_the_filter_holds_each_hash_by_its_definition_and_nothing_else(kernel_form, entries, run):
     maker = make(entries, run)
     block_count = block_count_of(len(entries))
     words = [0] * (block_count * 8)
@@ -66,7 +65,7 @@ def test_the_filter_holds_each_hash_by_its_definition_and_nothing_else(kernel_mo
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(entries=ENTRIES, run=st.integers(1, 60))
-def test_times_are_said_only_where_an_entry_proves_them(kernel_mode, entries, run):
+def test_times_are_said_only_where_an_entry_proves_them(kernel_form, entries, run):
     maker = make(entries, run)
     others = entries[1:]
     unproven = [entry.commit_log_offset for entry in others if entry.time_diff_seconds == 0]
@@ -82,7 +81,7 @@ def test_times_are_said_only_where_an_entry_proves_them(kernel_mode, entries, ru
         assert span.end_millis == (T0 if seconds is None else T0 + seconds * 1000 + 999)
 
 
-def test_without_a_begin_to_measure_from_nothing_is_known(kernel_mode):
+def test_without_a_begin_to_measure_from_nothing_is_known(kernel_form):
     assert make([IndexEntry(1, 2, 3, 0)] * 3, 2, begin_millis=0).span() == (TIME_UNKNOWN_EARLY, TIME_UNKNOWN_LATE)
 
 
@@ -98,7 +97,7 @@ def test_without_a_begin_to_measure_from_nothing_is_known(kernel_mode):
     ],
 )
 @pytest.mark.parametrize("first_run", [1, 3, 7])
-def test_an_entry_that_cannot_be_is_named(kernel_mode, bad, first_run):
+def test_an_entry_that_cannot_be_is_named(kernel_form, bad, first_run):
     entries = [IndexEntry(n, n, 1, 0) for n in range(7)]
     entries[3] = bad
     maker = SummaryMaker(header_of(entries))
@@ -107,12 +106,10 @@ def test_an_entry_that_cannot_be_is_named(kernel_mode, bad, first_run):
     assert found == 4
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.binary(max_size=200).map(lambda data: data[: len(data) // 20 * 20]), number=st.integers(1, 2**31))
-def test_any_bytes_reach_no_word_outside_and_are_judged_alike(data, number):
-    kernel = loading.load(KERNEL)
-    if kernel is None:
-        pytest.skip("kernels cannot be compiled here")
+def test_any_bytes_reach_no_word_outside_and_are_judged_alike(load_kernel, data, number):
+    kernel = load_kernel(KERNEL)
     words, facts = np.zeros(16, dtype=np.uint32), np.array([0, -1, 0], dtype=np.int64)
     found = kernel.add_entries(np.frombuffer(data, dtype=np.uint32), number, words[:8], facts)
     assert not words[8:].any()
@@ -122,10 +119,8 @@ def test_any_bytes_reach_no_word_outside_and_are_judged_alike(data, number):
 
 
 @pytest.mark.parametrize(("number", "words", "facts"), [(0, 8, 3), (1, 7, 3), (1, 8, 2)])
-def test_arguments_that_do_not_fit_are_refused(number, words, facts):
-    kernel = loading.load(KERNEL)
-    if kernel is None:
-        pytest.skip("kernels cannot be compiled here")
+def test_arguments_that_do_not_fit_are_refused(load_kernel, number, words, facts):
+    kernel = load_kernel(KERNEL)
     arrays = np.zeros(words, dtype=np.uint32), np.zeros(facts, dtype=np.int64)
     assert kernel.add_entries(np.zeros(5, dtype=np.uint32), number, *arrays) == -1
     assert not any(array.any() for array in arrays)

@@ -1,0 +1,126 @@
+"""Compiles the kernels that Cython compiles (`store/compiled/built.py`), so that they run as machine code.
+
+    python -m deploy.build_kernels
+
+The C compiler is `cc`, or the one that $CC names; where there is none, that of the package `ziglang` if it is installed. Where
+there is none of them, or no Python.h, one line says what to install and the exit code is still 0: plain Python does the work.
+A kernel whose source has not changed is left as it is.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+
+from store.compiled import built
+
+ROOT = Path(__file__).resolve().parent.parent
+PATTERN = "*_kernel.py"
+FOLDERS = ("store", "services", "commitlog_svc")
+COMPILE_SECONDS_MAX = 600.0  # of one kernel, on a busy machine
+STABLE_ABI_VERSION = "0x030B0000"  # Python 3.11
+
+
+class BuildError(Exception):
+    """A kernel was not compiled; the text says why."""
+
+
+def kernel_names() -> list[str]:
+    """The module names of all kernels that Cython compiles."""
+    files = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob(PATTERN))
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
+    return [name for name in names if built.is_cython(name)]
+
+
+def compiler() -> list[str]:
+    """The command that compiles C.
+
+    Raises:
+        BuildError: there is none, or no header of Python.
+    """
+    headers = Path(sysconfig.get_paths()["include"])
+    if not (headers / "Python.h").exists():
+        raise BuildError(f"there is no {headers / 'Python.h'}: install Python's headers (Debian: python3-dev)")
+    named = shlex.split(os.environ.get("CC", "cc"))
+    if named and shutil.which(named[0]):
+        return named
+    if find_spec("ziglang") is not None:
+        # Without that it compiles for this processor's model alone.
+        return [sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline"]
+    raise BuildError(f"there is no C compiler: {built.HOW_TO_BUILD}")
+
+
+def build(name: str, command: Sequence[str]) -> Path:
+    """Compiles one kernel; returns its file, beside the source, under its name only when it is whole.
+
+    Args:
+        name: the module.
+        command: see `compiler`.
+
+    Raises:
+        BuildError: Cython or the C compiler refused it.
+        OSError: the folder cannot be written.
+    """
+    source, binary = built.source_of(name), built.binary_of(name)
+    with tempfile.TemporaryDirectory(prefix=f".{source.stem}-", dir=source.parent) as scratch:
+        c_file, made = Path(scratch, source.stem + ".c"), Path(scratch, binary.name)
+        cython = [sys.executable, "-m", "cython", "-3", "--module-name", name, "-o", str(c_file), str(source)]
+        _run(name, cython)
+        stable = [f"-DPy_LIMITED_API={STABLE_ABI_VERSION}"] if binary.name.endswith(built.STABLE_ABI) else []
+        include = f"-I{sysconfig.get_paths()['include']}"
+        _run(name, [*command, *built.OPTIONS[1:], *stable, include, str(c_file), "-o", str(made)])
+        made.chmod(0o755)
+        os.replace(made, binary)
+    for other in source.parent.glob(f"{source.stem}.*{built.SUFFIX}"):
+        if other != binary:
+            other.unlink(missing_ok=True)
+    return binary
+
+
+def build_missing() -> list[Path]:
+    """Compiles the kernels that are not compiled; returns the files of all.
+
+    Raises:
+        BuildError, OSError: see `build`.
+    """
+    names = kernel_names()
+    missing = [name for name in names if not built.binary_of(name).exists()]
+    if missing:
+        if find_spec("cython") is None:
+            raise BuildError("Cython is not installed: `pip install cython`")
+        command = compiler()
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(lambda name: build(name, command), missing))
+    return [built.binary_of(name) for name in names]
+
+
+def main() -> int:
+    """Compiles all; says in one line why it could not. The exit code is always 0."""
+    try:
+        build_missing()
+    except (BuildError, OSError) as error:
+        print(f"kernels: plain Python does the work of those that are not compiled: {error}", file=sys.stderr)
+    return 0
+
+
+def _run(name: str, command: Sequence[str]) -> None:
+    try:
+        done = subprocess.run(
+            command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=COMPILE_SECONDS_MAX
+        )
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"{name}: {command[0]} took longer than {COMPILE_SECONDS_MAX:.0f} s") from None
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        raise BuildError(f"{name}: {shlex.join(command[:3])} says: {lines[-1] if lines else done.returncode}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
