@@ -1,79 +1,109 @@
+# cython: boundscheck=True, wraparound=False, cdivision=True
 """The two operations on a table of recent unique keys that run for every message; see `commitlog_svc/append/recent_keys.py`.
 
 A slot is a mark (15 bits of the hash) above 48 bits of an offset, relative to the table's base and plus 1; 0 is empty.
 """
 
-import numpy as np
+import cython
 
-from commitlog_svc.append.layout import COMMIT_LOG_OFFSET, KEY_HASH, ROW_COLUMN_COUNT, Int64s
-from store.compiled.compiling import compiled
+from commitlog_svc.append import layout
 
-_MARK_SHIFT = 48
-_HASH_MARK_SHIFT = 46
-_MARK_MASK = 0x7FFF
+_ROW_COLUMNS = cython.declare(cython.Py_ssize_t, layout.ROW_COLUMN_COUNT)
+_KEY_HASH = cython.declare(cython.Py_ssize_t, layout.KEY_HASH)
+_COMMIT_LOG_OFFSET = cython.declare(cython.Py_ssize_t, layout.COMMIT_LOG_OFFSET)
 
 
-@compiled
-def note(slots: Int64s, base_offset: int, same_mark_count_max: int, rows: Int64s, count: int) -> int:
+@cython.locals(
+    mask=cython.longlong, index=cython.Py_ssize_t, hash_=cython.longlong, mark=cython.longlong, at=cython.longlong,
+    same_mark_count=cython.longlong, _tried=cython.Py_ssize_t,
+)  # fmt: skip
+def note(
+    slots: cython.longlong[::1],
+    base_offset: cython.longlong,
+    same_mark_count_max: cython.longlong,
+    rows: cython.longlong[:, ::1],
+    count: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
     """Enters the hashes of placed rows; returns how many."""
-    if rows.shape[1] < ROW_COLUMN_COUNT or count > len(rows):
+    if not cython.compiled:
+        slots, rows = memoryview(slots), memoryview(rows)
+    if rows.shape[1] < _ROW_COLUMNS or count > rows.shape[0]:
         return 0
-    mask = len(slots) - 1
-    for index in range(count):
-        hash_ = rows[index, KEY_HASH]
-        mark = hash_ >> _HASH_MARK_SHIFT & _MARK_MASK
-        at = hash_ & mask
-        same_mark_count = 0
-        for _ in range(len(slots)):
-            if slots[at] == 0:
-                slots[at] = mark << _MARK_SHIFT | (rows[index, COMMIT_LOG_OFFSET] - base_offset + 1)
-                break
-            same_mark_count += slots[at] >> _MARK_SHIFT == mark
-            if same_mark_count >= same_mark_count_max:
-                break
-            at = (at + 1) & mask
+    mask = slots.shape[0] - 1
+    with cython.nogil:
+        for index in range(count):
+            hash_ = rows[index, _KEY_HASH]
+            mark = hash_ >> 46 & 0x7FFF
+            at = hash_ & mask
+            same_mark_count = 0
+            for _tried in range(slots.shape[0]):
+                if slots[at] == 0:
+                    slots[at] = mark << 48 | (rows[index, _COMMIT_LOG_OFFSET] - base_offset + 1)
+                    break
+                if slots[at] >> 48 == mark:
+                    same_mark_count += 1
+                if same_mark_count >= same_mark_count_max:
+                    break
+                at = at + 1 & mask
     return count
 
 
-@compiled
-def _holds(slots: Int64s, hash_: int) -> bool:
-    mask = len(slots) - 1
-    mark = hash_ >> _HASH_MARK_SHIFT & _MARK_MASK
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(mask=cython.longlong, mark=cython.longlong, at=cython.longlong, _tried=cython.Py_ssize_t)
+def _holds(slots: cython.longlong[::1], hash_: cython.longlong) -> cython.int:
+    mask = slots.shape[0] - 1
+    mark = hash_ >> 46 & 0x7FFF
     at = hash_ & mask
-    for _ in range(len(slots)):
+    for _tried in range(slots.shape[0]):
         if slots[at] == 0:
-            return False
-        if slots[at] >> _MARK_SHIFT == mark:
-            return True
-        at = (at + 1) & mask
-    return False
+            return 0
+        if slots[at] >> 48 == mark:
+            return 1
+        at = at + 1 & mask
+    return 0
 
 
-@compiled
-def may_hold(older: Int64s, newer: Int64s, rows: Int64s, count: int, scratch: Int64s) -> int:
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(mask=cython.longlong, at=cython.longlong)
+def _enters(scratch: cython.longlong[::1], hash_: cython.longlong) -> cython.int:
+    """Enters a hash, whether it is new."""
+    mask = scratch.shape[0] - 1
+    at = hash_ & mask
+    while scratch[at] >= 0:
+        if scratch[at] == hash_:
+            return 0
+        at = at + 1 & mask
+    scratch[at] = hash_
+    return 1
+
+
+@cython.locals(found=cython.int, index=cython.Py_ssize_t, hash_=cython.longlong)
+def may_hold(
+    older: cython.longlong[::1],
+    newer: cython.longlong[::1],
+    rows: cython.longlong[:, ::1],
+    count: cython.Py_ssize_t,
+    scratch: cython.longlong[::1],
+) -> cython.int:
     """1 when a row's key may be in one of the tables, or twice among the rows; else 0.
 
     The length of `scratch` is a power of two and more than twice the count; its content does not matter.
     """
-    if rows.shape[1] < ROW_COLUMN_COUNT or count > len(rows) or 2 * count >= len(scratch):
+    if not cython.compiled:
+        older, newer, rows, scratch = memoryview(older), memoryview(newer), memoryview(rows), memoryview(scratch)
+    if rows.shape[1] < _ROW_COLUMNS or count > rows.shape[0] or 2 * count >= scratch.shape[0]:
         return 1
-    mask = len(scratch) - 1
-    scratch[:] = -1
-    for index in range(count):
-        hash_ = rows[index, KEY_HASH]
-        at = hash_ & mask
-        while scratch[at] >= 0:
-            if scratch[at] == hash_:
-                return 1
-            at = (at + 1) & mask
-        scratch[at] = hash_
-        if _holds(older, hash_) or _holds(newer, hash_):
-            return 1
-    return 0
-
-
-def touch() -> None:
-    """Compiles all."""
-    slots, rows = np.zeros(8, dtype=np.int64), np.zeros((1, ROW_COLUMN_COUNT), dtype=np.int64)
-    may_hold(slots, slots, rows, 1, slots.copy())
-    note(slots, 0, 8, rows, 1)
+    found = 0
+    with cython.nogil:
+        for index in range(scratch.shape[0]):
+            scratch[index] = -1
+        for index in range(count):
+            hash_ = rows[index, _KEY_HASH]
+            if not _enters(scratch, hash_) or _holds(older, hash_) or _holds(newer, hash_):
+                found = 1
+                break
+    return found

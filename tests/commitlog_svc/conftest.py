@@ -3,9 +3,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.commitlog_svc.retention_bench import Bench
-from tests.support.kernels import kernel_mode, with_kernels
+from tests.support.kernels import kernel_form, kernel_mode, load_kernel, with_kernels
 
-__all__ = ["kernel_mode", "with_kernels"]
+__all__ = ["kernel_form", "kernel_mode", "load_kernel", "with_kernels"]
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commitlog_svc.append import layout
-from commitlog_svc.append.recent_keys import MODULUS, KeyHash, RecentKeys
+from commitlog_svc.append.recent_keys import KERNEL, MODULUS, KeyHash, RecentKeys
 from tests.commitlog_svc.twins import load_kernels
+from tests.support.kernels import FORMS, LoadKernel
 
 KEY_COUNT = 64
 
@@ -67,8 +68,8 @@ def test_the_kernel_hashes_the_same(factor: int) -> None:
     check()
 
 
-def test_the_kernel_enters_and_finds_the_same() -> None:
-    load_kernels()
+@pytest.mark.parametrize("kernel_form", FORMS, indirect=True)
+def test_the_kernel_enters_and_finds_the_same(kernel_form: str) -> None:
     rng = random.Random(3)
     key_hash = KeyHash(987_654_321)
     plain, fast = RecentKeys(key_hash, KEY_COUNT), RecentKeys(key_hash, KEY_COUNT)
@@ -91,3 +92,28 @@ def test_the_kernel_enters_and_finds_the_same() -> None:
         assert fast.note_rows(rows, len(keys), begin, offset)
         assert np.array_equal(plain._newer.slots, fast._newer.slots)
         assert np.array_equal(plain._older.slots, fast._older.slots)
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "scratch"), [(layout.ROW_COLUMN_COUNT - 1, 4, 64), (layout.ROW_COLUMN_COUNT, 3, 64)]
+)
+def test_rows_that_do_not_fit_change_no_table_of_keys(
+    load_kernel: LoadKernel, columns: int, rows: int, scratch: int
+) -> None:
+    kernel = load_kernel(KERNEL)
+    slots = np.zeros(8, dtype=np.int64)
+    table = np.ones((rows, columns), dtype=np.int64)
+
+    assert kernel.note(slots, 0, 8, table, 4) == 0
+    assert kernel.may_hold(slots, slots, table, 4, np.zeros(scratch, dtype=np.int64)) == 1
+    assert not slots.any()
+
+
+def test_a_scratch_without_room_for_all_rows_says_that_a_key_may_be_known(load_kernel: LoadKernel) -> None:
+    table = np.zeros((4, layout.ROW_COLUMN_COUNT), dtype=np.int64)
+    table[:, layout.KEY_HASH] = range(4)
+    empty = np.zeros(8, dtype=np.int64)
+
+    found = [load_kernel(KERNEL).may_hold(empty, empty, table, 4, np.zeros(size, dtype=np.int64)) for size in (8, 16)]
+
+    assert found == [1, 0]
