@@ -1,9 +1,11 @@
-"""Transactions over real processes: the services of a shard, of which one is killed while half messages wait."""
+"""Transactions through the services of a shard, of which one is killed while half messages wait."""
 
+import contextlib
 import pathlib
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any, Self
 
 import pytest
 
@@ -26,7 +28,7 @@ from store.format.properties import PRODUCER_GROUP, TRAN_MSG, TRANSACTION_CHECK_
 from store.format.topic import CHECK_MAX_TIME_TOPIC
 from tests.support.ports import free_port
 from tests.support.service import Service
-from tests.support.stack import new_message
+from tests.support.stack import hosted_stack, new_message
 from tests.support.waiting import wait_until
 
 NAMES = ("commitlog", "consumequeue", "schedule")
@@ -41,28 +43,18 @@ QUICK = {
 
 
 class Shard:
-    """The services that end transactions, each at an address that it keeps over restarts."""
+    """What asks the services that end transactions."""
 
-    def __init__(self, store: pathlib.Path) -> None:
-        self.store = store
-        self.addresses = {name: f"127.0.0.1:{free_port()}" for name in NAMES}
-        self.running: dict[str, Service] = {}
-        self.log = CommitLogClient(self.addresses["commitlog"])
-        self.queues = ConsumeQueueClient(self.addresses["consumequeue"])
-        self.schedule = ScheduleClient(self.addresses["schedule"])
+    def __init__(self, addresses: dict[str, str], topic: str = TOPIC) -> None:
+        self.topic = topic
+        self.log = CommitLogClient(addresses["commitlog"])
+        self.queues = ConsumeQueueClient(addresses["consumequeue"])
+        self.schedule = ScheduleClient(addresses["schedule"])
 
-    def start(self, *names: str, **more: str) -> None:
-        for name in names or NAMES:
-            settings = {f"REPUT_{other.upper()}_TARGET": address for other, address in self.addresses.items()}
-            settings |= {f"REPUT_{name.upper()}_ADDRESS": self.addresses[name], **more}
-            self.running[name] = Service(name, self.store, settings)
+    def __enter__(self) -> Self:
+        return self
 
-    def kill(self, name: str) -> None:
-        self.running.pop(name).kill()
-
-    def close(self) -> None:
-        for service in reversed(self.running.values()):
-            service.kill()
+    def __exit__(self, *_: object) -> None:
         self.log.close()
         self.queues.close()
         self.schedule.close()
@@ -70,7 +62,7 @@ class Shard:
     def send(self, count: int, first: int = 0) -> list[AppendResult]:
         """Half messages, and their receipts."""
         properties = {TRAN_MSG: "true", PRODUCER_GROUP: "producers"}
-        messages = [new_message(TOPIC, f"m{at}".encode(), queue_id=0) for at in range(first, first + count)]
+        messages = [new_message(self.topic, f"m{at}".encode(), queue_id=0) for at in range(first, first + count)]
         for message in messages:
             message.properties.update(properties)
         return [result for message in messages for result in self.log.append([message])]
@@ -90,12 +82,12 @@ class Shard:
         wait_until(is_answered, "a verdict is answered", 30)
         return answers[0].result
 
-    def messages(self, topic: str = TOPIC) -> list[StoredMessage]:
+    def messages(self, topic: str = "") -> list[StoredMessage]:
         """What consumers of queue 0 of a topic see."""
         past_offset = self.log.get_status().log_end_offset
         wait_until(lambda: self.queues.get_status().next_offset >= past_offset, "the queues are built", 30)
         try:
-            units = self.queues.get_units(topic, 0, 0, 1_000).units
+            units = self.queues.get_units(topic or self.topic, 0, 0, 1_000).units
         except (TopicNotFoundError, QueueNotFoundError):
             return []
         return [
@@ -104,7 +96,7 @@ class Shard:
             if isinstance(outcome, StoredMessage)
         ]
 
-    def bodies(self, topic: str = TOPIC) -> list[bytes]:
+    def bodies(self, topic: str = "") -> list[bytes]:
         return [message.body for message in self.messages(topic)]
 
     def pending(self) -> list[pb.PendingTransaction]:
@@ -128,12 +120,50 @@ class Shard:
         return rows
 
 
+class Processes:
+    """The services, each in a process of its own at an address that it keeps over restarts."""
+
+    def __init__(self, store: pathlib.Path) -> None:
+        self.store = store
+        self.addresses = {name: f"127.0.0.1:{free_port()}" for name in NAMES}
+        self.running: dict[str, Service] = {}
+        for name in NAMES:
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        settings = {f"REPUT_{other.upper()}_TARGET": address for other, address in self.addresses.items()}
+        settings |= {f"REPUT_{name.upper()}_ADDRESS": self.addresses[name]}
+        self.running[name] = Service(name, self.store, settings)
+
+    def kill_and_start(self, name: str) -> None:
+        self.running.pop(name).kill()
+        self.start(name)
+
+    def close(self) -> None:
+        for service in reversed(self.running.values()):
+            service.kill()
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """Those that tests kill."""
+    started = Processes(tmp_path_factory.mktemp("processes") / "store")
+    yield started
+    started.close()
+
+
+@contextlib.contextmanager
+def hosted_shard(store: pathlib.Path, settings: dict[str, str] | None = None, **choices: Any) -> Iterator[Shard]:
+    """A shard in this process."""
+    with hosted_stack(store, settings=settings, **choices) as stack, Shard(stack.addresses) as shard:
+        yield shard
+
+
 @pytest.fixture
 def shard(tmp_path: pathlib.Path) -> Iterator[Shard]:
-    """A shard that is not started."""
-    one = Shard(tmp_path / "store")
-    yield one
-    one.close()
+    """A shard in this process."""
+    with hosted_shard(tmp_path / "store") as one:
+        yield one
 
 
 class Gateway:
@@ -159,7 +189,6 @@ class Gateway:
 
 
 def test_transactions_end_as_their_producers_say(shard: Shard) -> None:
-    shard.start()
     receipts = shard.send(4)
     assert all(receipt.transaction_id for receipt in receipts)
     assert shard.bodies() == [], "half messages are invisible"
@@ -180,91 +209,88 @@ def test_transactions_end_as_their_producers_say(shard: Shard) -> None:
     assert shard.bodies() == [b"m0", b"m2"]
 
 
-def test_a_producer_is_asked_and_what_nobody_knows_is_given_up(shard: Shard) -> None:
-    shard.start(**QUICK)
-    shard.send(2)
-    gateway = Gateway(shard)
-    try:
-        wait_until(lambda: len(gateway.checks) >= 2, "both are asked for", 30)
-        check = next(check for check in gateway.checks if check.message.body == b"m0")
-        assert (check.message.topic, check.message.queue_id) == (TOPIC, 0)
-        shard.end(check.transaction_id, COMMIT)
-        wait_until(lambda: shard.bodies(CHECK_MAX_TIME_TOPIC) == [b"m1"], "the other is given up", 30)
-        (given_up,) = shard.messages(CHECK_MAX_TIME_TOPIC)
-        assert given_up.properties[TRANSACTION_CHECK_TIMES] == "2"
-        assert sum(check.message.body == b"m1" for check in gateway.checks) == 2
-        assert shard.bodies() == [b"m0"]
-        assert shard.pending() == []
-    finally:
-        gateway.close()
-
-
-def test_verdicts_count_once_while_the_service_is_killed(shard: Shard) -> None:
-    """Producers say verdicts again until they are answered; the service is killed again and again meanwhile."""
-    shard.start()
-    receipts = shard.send(150)
-    resolutions = {receipt.transaction_id: COMMIT if at % 3 else ROLLBACK for at, receipt in enumerate(receipts)}
-    is_over = threading.Event()
-    left = list(resolutions)
-    lock = threading.Lock()
-
-    def produce() -> None:
-        while True:
-            with lock:
-                if not left:
-                    return
-                transaction_id = left.pop()
-            request = pb.EndTransactionRequest(transaction_id=transaction_id, resolution=resolutions[transaction_id])
-            while True:
-                try:
-                    shard.schedule.end_transaction(request, timeout_seconds=10)
-                    break
-                except TransactionNotFoundError:
-                    break  # the answer before was lost
-                except (ServiceUnavailableError, StoreRecoveringError, DeadlineExceededError):
-                    time.sleep(0.02)  # the service is down, and nothing tells when it is back
-
-    threads = [threading.Thread(target=produce) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for _ in range(4):
-        is_over.wait(0.3)  # in the middle of something
-        shard.kill("schedule")
-        shard.start("schedule")
-    for thread in threads:
-        thread.join(60)
-    expected = sorted(f"m{at}".encode() for at in range(150) if at % 3)
-    assert sorted(shard.bodies()) == expected
-    assert shard.pending() == []
-
-
-def test_the_kill_of_the_log_loses_no_transaction(shard: Shard) -> None:
-    shard.start()
-    receipts = shard.send(3)
-    shard.end(receipts[0].transaction_id, COMMIT)
-    shard.kill("commitlog")
-    shard.start("commitlog")
-
-    def rolls_back() -> bool:
+def test_a_producer_is_asked_and_what_nobody_knows_is_given_up(tmp_path: pathlib.Path) -> None:
+    with hosted_shard(tmp_path / "store", QUICK) as shard:
+        shard.send(2)
+        gateway = Gateway(shard)
         try:
-            shard.end(receipts[1].transaction_id, ROLLBACK)
-        except TransactionNotFoundError:
-            return True  # the answer before was lost
-        except (ServiceUnavailableError, DeadlineExceededError):
-            return False
-        return True
+            wait_until(lambda: len(gateway.checks) >= 2, "both are asked for", 30)
+            check = next(check for check in gateway.checks if check.message.body == b"m0")
+            assert (check.message.topic, check.message.queue_id) == (TOPIC, 0)
+            shard.end(check.transaction_id, COMMIT)
+            wait_until(lambda: shard.bodies(CHECK_MAX_TIME_TOPIC) == [b"m1"], "the other is given up", 30)
+            (given_up,) = shard.messages(CHECK_MAX_TIME_TOPIC)
+            assert given_up.properties[TRANSACTION_CHECK_TIMES] == "2"
+            assert sum(check.message.body == b"m1" for check in gateway.checks) == 2
+            assert shard.bodies() == [b"m0"]
+            assert shard.pending() == []
+        finally:
+            gateway.close()
 
-    wait_until(rolls_back, "the service has a new life", 60)
-    assert [row.unique_key for row in shard.pending()] == [receipts[2].unique_key]
-    assert shard.bodies() == [b"m0"]
+
+def test_verdicts_count_once_while_the_service_is_killed(processes: Processes) -> None:
+    """Producers say verdicts again until they are answered; the service is killed again and again meanwhile."""
+    with Shard(processes.addresses) as shard:
+        receipts = shard.send(150)
+        resolutions = {receipt.transaction_id: COMMIT if at % 3 else ROLLBACK for at, receipt in enumerate(receipts)}
+        is_over = threading.Event()
+        left = list(resolutions)
+        lock = threading.Lock()
+
+        def produce() -> None:
+            while True:
+                with lock:
+                    if not left:
+                        return
+                    transaction_id = left.pop()
+                resolution = resolutions[transaction_id]
+                request = pb.EndTransactionRequest(transaction_id=transaction_id, resolution=resolution)
+                while True:
+                    try:
+                        shard.schedule.end_transaction(request, timeout_seconds=10)
+                        break
+                    except TransactionNotFoundError:
+                        break  # the answer before was lost
+                    except (ServiceUnavailableError, StoreRecoveringError, DeadlineExceededError):
+                        time.sleep(0.02)  # the service is down, and nothing tells when it is back
+
+        threads = [threading.Thread(target=produce) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(4):
+            is_over.wait(0.3)  # in the middle of something
+            processes.kill_and_start("schedule")
+        for thread in threads:
+            thread.join(60)
+        expected = sorted(f"m{at}".encode() for at in range(150) if at % 3)
+        assert sorted(shard.bodies()) == expected
+        assert shard.pending() == []
 
 
-def test_a_store_that_is_only_read_shows_what_waits(shard: Shard) -> None:
-    shard.start()
-    receipts = shard.send(2)
-    for name in reversed(NAMES):
-        assert shard.running.pop(name).stop() == 0
-    shard.start(REPUT_READ_ONLY="true")
-    assert {row.unique_key for row in shard.pending()} == {receipt.unique_key for receipt in receipts}
-    with pytest.raises(StoreReadOnlyError):
+def test_the_kill_of_the_log_loses_no_transaction(processes: Processes) -> None:
+    with Shard(processes.addresses, "Kept") as shard:
+        receipts = shard.send(3)
         shard.end(receipts[0].transaction_id, COMMIT)
+        processes.kill_and_start("commitlog")
+
+        def rolls_back() -> bool:
+            try:
+                shard.end(receipts[1].transaction_id, ROLLBACK)
+            except TransactionNotFoundError:
+                return True  # the answer before was lost
+            except (ServiceUnavailableError, DeadlineExceededError):
+                return False
+            return True
+
+        wait_until(rolls_back, "the service has a new life", 60)
+        assert [row.unique_key for row in shard.pending()] == [receipts[2].unique_key]
+        assert shard.bodies() == [b"m0"]
+
+
+def test_a_store_that_is_only_read_shows_what_waits(tmp_path: pathlib.Path) -> None:
+    with hosted_shard(tmp_path / "store") as shard:
+        receipts = shard.send(2)
+    with hosted_shard(tmp_path / "store", read_only=True) as shard:
+        assert {row.unique_key for row in shard.pending()} == {receipt.unique_key for receipt in receipts}
+        with pytest.raises(StoreReadOnlyError):
+            shard.end(receipts[0].transaction_id, COMMIT)
