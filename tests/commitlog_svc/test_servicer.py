@@ -1,15 +1,11 @@
-"""The service as a process on loopback: each RPC, its errors, restarts and a second process."""
+"""The service on loopback: each RPC, its errors and restarts."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
@@ -29,45 +25,22 @@ from store.errors import (
 from store.format.sys_flag import TransactionType
 from tests.commitlog_svc.internal import internal_record
 from tests.commitlog_svc.support import new_message
-from tests.support.stack import SMALL_LOG_FILES
-from tests.support.waiting import wait_until
-
-REPOSITORY = Path(__file__).parents[2]
+from tests.support.service import Service, hosted_service
 
 
 @contextmanager
-def running(store: Path, scratch: Path, **settings: str) -> Iterator[grpc.Channel]:
-    """The service on a free port, serving; ended with SIGTERM."""
-    address_file = scratch / "address"
-    address_file.unlink(missing_ok=True)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
-    environment |= {
-        "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'protos'}",
-        "REPUT_STORE": str(store),
-        "REPUT_COMMITLOG_ADDRESS": "127.0.0.1:0",
-        "REPUT_ADDRESS_FILE": str(address_file),
-        **SMALL_LOG_FILES,
-        **settings,
-    }
-    process = subprocess.Popen([sys.executable, "-m", "commitlog_svc"], env=environment)
-    try:
-        wait_until(lambda: address_file.exists() or process.poll() is not None, address_file)
-        assert address_file.exists(), f"it ended with {process.returncode}"
-        with grpc.insecure_channel(
-            address_file.read_text().strip(), options=[("grpc.max_receive_message_length", 4 << 20)]
-        ) as channel:
-            states = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=30)
-            next(state for state in states if state.status == health_pb2.HealthCheckResponse.SERVING)
-            states.cancel()
-            yield channel
-    finally:
-        process.terminate()
-        assert 0 == process.wait(30)
+def running(store: Path, **settings: str) -> Iterator[grpc.Channel]:
+    """The service in this process, asked over a port by a client with gRPC's default limits."""
+    with (
+        hosted_service("commitlog", store, settings) as service,
+        grpc.insecure_channel(service.address, options=[("grpc.max_receive_message_length", 4 << 20)]) as channel,
+    ):
+        yield channel
 
 
 def test_messages_survive_a_restart_and_every_rpc_answers(tmp_path: Path) -> None:
     store = tmp_path / "s"
-    with running(store, tmp_path) as channel:
+    with running(store) as channel:
         stub = pb_grpc.CommitLogServiceStub(channel)
         unary = stub.AppendMessages(
             pb.AppendMessagesRequest(
@@ -96,7 +69,7 @@ def test_messages_survive_a_restart_and_every_rpc_answers(tmp_path: Path) -> Non
         assert unary[3].store_time == message.store_time
         assert message.born_host.startswith("127.0.0.1:")
         assert ["orders"] == [topic.topic for topic in stub.ListTopics(pb.ListTopicsRequest()).topics]
-    with running(store, tmp_path) as channel:
+    with running(store) as channel:
         stub = pb_grpc.CommitLogServiceStub(channel)
         status = stub.GetStatus(pb.GetStatusRequest())
         assert ("serving", False, 1) == (status.state, status.read_only, status.file_count)
@@ -121,7 +94,7 @@ def test_messages_survive_a_restart_and_every_rpc_answers(tmp_path: Path) -> Non
 
 
 def test_errors_carry_their_class_and_where(tmp_path: Path) -> None:
-    with running(tmp_path / "s", tmp_path) as channel:
+    with running(tmp_path / "s") as channel:
         stub = pb_grpc.CommitLogServiceStub(channel)
         stub.AppendMessages(pb.AppendMessagesRequest(messages=[new_message()]))
         cases = [
@@ -143,7 +116,7 @@ def test_errors_carry_their_class_and_where(tmp_path: Path) -> None:
 
 
 def test_many_messages_fit_a_default_client_and_bodies_are_left_out_when_they_do_not(tmp_path: Path) -> None:
-    with running(tmp_path / "s", tmp_path) as channel:
+    with running(tmp_path / "s") as channel:
         stub = pb_grpc.CommitLogServiceStub(channel)
         offsets = []
         for size in (1 << 20, 2 << 20, 2 << 20, 100):
@@ -171,7 +144,7 @@ def test_many_messages_fit_a_default_client_and_bodies_are_left_out_when_they_do
 
 def test_read_only_serves_and_refuses(copy_of_broker_store: Path, tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in copy_of_broker_store.rglob("*")}
-    with running(copy_of_broker_store, tmp_path, REPUT_READ_ONLY="true") as channel:
+    with running(copy_of_broker_store, REPUT_READ_ONLY="true") as channel:
         stub = pb_grpc.CommitLogServiceStub(channel)
         assert stub.GetStatus(pb.GetStatusRequest()).read_only
         assert "b_order" == stub.GetMessage(pb.GetMessageRequest(commit_log_offset=0)).message.topic
@@ -184,8 +157,9 @@ def test_read_only_serves_and_refuses(copy_of_broker_store: Path, tmp_path: Path
 
 def test_a_request_for_another_shard_or_for_a_check_alone_writes_nothing(tmp_path: Path) -> None:
     """Also once requests are taken by compiled code, which must leave these to the plain way."""
-    with running(tmp_path / "store", tmp_path, REPUT_BROKER_NAME="shard-7", REPUT_KERNELS="eager") as channel:
-        stub = pb_grpc.CommitLogServiceStub(channel)
+    settings = {"REPUT_BROKER_NAME": "shard-7", "REPUT_KERNELS": "eager"}  # a setting of its process
+    with Service("commitlog", tmp_path / "store", settings) as service:
+        stub = service.stub
         ones = [new_message(body=b"x") for _ in range(10)]
         stub.AppendMessages(pb.AppendMessagesRequest(messages=ones), timeout=60)
         end_offset = stub.GetStatus(pb.GetStatusRequest(), timeout=10).log_end_offset
@@ -208,7 +182,7 @@ def test_a_request_for_another_shard_or_for_a_check_alone_writes_nothing(tmp_pat
 
 
 def test_a_service_appends_records_of_several_topics_as_one(tmp_path: Path) -> None:
-    with running(tmp_path / "s", tmp_path, REPUT_BROKER_NAME="shard-7") as channel:
+    with running(tmp_path / "s", REPUT_BROKER_NAME="shard-7") as channel:
         stub = pb_grpc.CommitLogServiceStub(channel)
         moved = internal_record(b"m", "%RETRY%g", reconsume_times=1, properties={"UNIQ_KEY": "U", "ORIGIN": "0"})
         state = internal_record(b"s", "STATE", sys_flag=TransactionType.PREPARED, born_host="10.1.2.3:4")

@@ -13,7 +13,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.status import from_rpc_error
 from store.errors import InvalidPageTokenError
-from tests.support.service import Service
+from tests.support.service import hosted_service
 from tests.support.stack import HostedStack, hosted_stack, new_message
 
 TOPIC = "Tokens"
@@ -112,9 +112,9 @@ def test_a_token_of_a_gateway_with_another_secret_is_refused_and_of_one_with_the
 ) -> None:
     inner = {f"REPUT_{name.upper()}_TARGET": stack.addresses[name] for name in ("commitlog", "consumequeue", "index")}
     with contextlib.ExitStack() as processes:
-        same = processes.enter_context(Service("gateway", tmp_path, inner))
+        same = processes.enter_context(hosted_service("gateway", tmp_path, inner))
         foreign = processes.enter_context(
-            Service("gateway", tmp_path, {**inner, "REPUT_GATEWAY_PAGE_TOKEN_SECRET": "another"})
+            hosted_service("gateway", tmp_path, {**inner, "REPUT_GATEWAY_PAGE_TOKEN_SECRET": "another"})
         )
         for name, ask in paged_queries(stack.gateway).items():
             token = ask("").next_page_token

@@ -18,7 +18,7 @@ from store.errors import InvalidMessageError
 from tests.commitlog_svc.reput.test_reput import WAIT_SECONDS_MAX, GatedFileSystem
 from tests.commitlog_svc.support import BORN_HOST, append, new_message, open_log
 from tests.commitlog_svc.twins import Twins, load_kernels, open_twins, request_of
-from tests.support.service import Service
+from tests.support.service import Service, hosted_service
 
 
 @pytest.fixture
@@ -248,7 +248,7 @@ def test_after_a_kill_what_is_sent_again_is_there_once(tmp_path: Path) -> None:
         service.kill()
         with pytest.raises(grpc.RpcError):
             acknowledged.extend(answers)
-    with Service("commitlog", tmp_path) as service:
+    with hosted_service("commitlog", tmp_path) as service:
         again = list(service.stub.AppendMessageStream(iter(requests)))
         status = service.stub.GetStatus(pb.GetStatusRequest())
         keys: list[str] = []
