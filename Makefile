@@ -73,6 +73,7 @@ check: .venv/.setup-dev ## Style, types, floors, protos: lint, fresh and compati
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/proto.py --check
+	$(BIN)/python -m tools.settings_table --check
 	$(BIN)/python -m tools.docs_pages --check
 	$(BIN)/buf lint
 	$(BIN)/python tools/proto_breaking.py

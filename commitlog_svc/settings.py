@@ -13,7 +13,7 @@ from commitlog_svc.retention.retention import RetentionLimits
 from commitlog_svc.retention.retention_times import parse_delete_hours
 from services.coordination.access import CoordinatorAccess
 from services.rocketmq.address import parse_address, parse_addresses
-from services.settings.service_settings import StoreSettings, as_value_error
+from services.settings.service_settings import TARGETS, StoreSettings, as_value_error, listens_at, setting
 from store.files.locks import LOCK_WAIT_SECONDS
 from store.format.delivery.timer_files import BLANK_SIZE_BYTES, FILE_SIZE_BYTES_DEFAULT, UNIT_SIZE_BYTES
 from store.format.host import Host
@@ -27,97 +27,148 @@ FILE_RESERVED_SECONDS_MAX = 100 * 366 * 86_400  # a hundred years, practically w
 
 
 class CommitLogSettings(StoreSettings):
-    """Settings of the commitlog service; sizes are bytes, times milliseconds.
+    """Settings of the commitlog service; sizes are bytes, times milliseconds."""
 
-    Attributes:
-        file_size_bytes: size of a new store's log files; an existing store keeps its size.
-        lock_wait_seconds: how long a start waits for the process that has the store, which may still be ending.
-        timer_log_file_size_bytes: size of the files in timerlog/; files of a broker keep theirs.
-        flush_mode: whether an append waits for the disk, or for the in-sync replicas, when its request does not say.
-        flush_interval_millis: the greatest age of an unflushed record for which no request waits.
-        unflushed_bytes_max: the most unflushed bytes; at this limit appends wait for the disk.
-        message_size_bytes_max: the largest body.
-        properties_crc: close each record with RocketMQ's `__CRC32#`, which guards all of it.
-        auto_create_topic: the first message of a topic creates it.
-        default_topic_queue_count: number of queues of a topic that is created so.
-        timer_max_delay_seconds: how far ahead the time may be at which a message is delivered.
-        file_reserved_seconds: time after which a log file expires, from the moment it was first seen complete.
-        delete_when_hours: hours of the day, local time, at which expired files are removed; `04` or `04;16`.
-        disk_clean_ratio_percent, disk_clean_free_bytes: disk use and free bytes at which expired files
-            are removed at any hour.
-        disk_clean_forcibly_ratio_percent, disk_clean_forcibly_free_bytes: likewise: files are removed before they expire.
-        disk_full_ratio_percent, disk_full_free_bytes: likewise: appends are refused.
-        clean_file_forcibly_enabled: whether files may be removed before they expire.
-        delete_files_interval_millis: least time between the removals of two files.
-        delete_file_batch_count_max: most files removed in each clean_resource_interval_millis.
-        clean_resource_interval_millis: see above.
-        followers: names of the followers that retention waits for from the start, with commas between them. Others join
-            with their first report (docs/adr/0037-followers-and-the-confirm-offset.md).
-        rocketmq_ha_address: `host:port` where slaves of RocketMQ copy this log; empty: nowhere.
-        rocketmq_slaves: `host:port,...`, the slaves' own ports: they are told where their master is.
-        coordinator: where the replicas of the shard agree on who leads; empty: the shard has one copy, and nothing of the
-            settings below counts (docs/adr/0061-the-log-is-copied-byte-for-byte.md).
-        coordinator_creates_shard: this replica makes the record of a shard that has none, if its own log has no epoch yet. One
-            replica is enough; where a store with messages gets replicas, only the one with the messages may.
-        coordinator_ca, coordinator_certificate, coordinator_key, coordinator_user, coordinator_password_file: see
-            CoordinatorAccess.
-        replica_name: of this replica.
-        replica_address: where other replicas find this one; empty: the bound address.
-        min_in_sync: replicas that a `replicated` append needs, the leader among them.
-        lease_seconds: how long a leader may go on without the coordinator.
-        renew_seconds: between two renewals.
-        lag_seconds_max: a replica that lags more leaves the in-sync set.
-        replication_bytes_per_second_max: of the log to one replica; 0: no limit.
-        access_message_in_memory_max_ratio: percent of the machine's memory that is expected to hold the end of the log; older
-            records are cold, and replicas may read them (RocketMQ's accessMessageInMemoryMaxRatio).
-        replication_fetch_count: whole log files that this replica fetches at the same time while it is far behind.
-    """
-
-    address: str = "127.0.0.1:8082"
-    file_size_bytes: int = pydantic.Field(1 << 30, ge=FILE_SIZE_BYTES_MIN, le=FILE_SIZE_BYTES_MAX)
-    lock_wait_seconds: float = pydantic.Field(LOCK_WAIT_SECONDS, ge=0.0, le=3600.0)
-    timer_log_file_size_bytes: int = pydantic.Field(
-        FILE_SIZE_BYTES_DEFAULT, ge=UNIT_SIZE_BYTES + BLANK_SIZE_BYTES, le=FILE_SIZE_BYTES_MAX
+    address: str = listens_at(TARGETS["commitlog"])
+    file_size_bytes: int = setting(
+        1 << 30,
+        "Size of a log file; an existing log decides itself.",
+        unit="bytes",
+        ge=FILE_SIZE_BYTES_MIN,
+        le=FILE_SIZE_BYTES_MAX,
     )
-    flush_mode: Literal["async", "sync", "replicated"] = "async"
-    flush_interval_millis: int = pydantic.Field(10, ge=1, le=60_000)
-    unflushed_bytes_max: int = pydantic.Field(32 << 20, ge=1 << 20, le=1 << 30)
-    message_size_bytes_max: int = pydantic.Field(4 << 20, ge=1, le=1 << 30)
-    properties_crc: bool = True
-    auto_create_topic: bool = True
-    default_topic_queue_count: int = pydantic.Field(8, ge=1, le=65_536)
-    timer_max_delay_seconds: int = pydantic.Field(259_200, ge=1, le=TIMER_MAX_DELAY_SECONDS_MAX)
-    file_reserved_seconds: int = pydantic.Field(259_200, ge=1, le=FILE_RESERVED_SECONDS_MAX)
-    delete_when_hours: str = "04"
-    disk_clean_ratio_percent: int = pydantic.Field(75, ge=1, le=100)
-    disk_clean_forcibly_ratio_percent: int = pydantic.Field(85, ge=1, le=100)
-    disk_full_ratio_percent: int = pydantic.Field(90, ge=1, le=100)
-    disk_clean_free_bytes: int = pydantic.Field(10 << 30, ge=0)
-    disk_clean_forcibly_free_bytes: int = pydantic.Field(3 << 30, ge=0)
-    disk_full_free_bytes: int = pydantic.Field(1 << 30, ge=0)
-    clean_file_forcibly_enabled: bool = True
-    delete_files_interval_millis: int = pydantic.Field(100, ge=0, le=60_000)
-    delete_file_batch_count_max: int = pydantic.Field(10, ge=1, le=50)
-    clean_resource_interval_millis: int = pydantic.Field(10_000, ge=0, le=3_600_000)
-    followers: str = "consumequeue,index"
-    rocketmq_ha_address: str = ""
-    rocketmq_slaves: str = ""
-    coordinator: str = ""
-    coordinator_creates_shard: bool = True
-    coordinator_ca: Path | None = None
-    coordinator_certificate: Path | None = None
-    coordinator_key: Path | None = None
-    coordinator_user: str = ""
-    coordinator_password_file: Path | None = None
-    replica_name: str = pydantic.Field("", pattern=REPLICA_NAME_PATTERN)
-    replica_address: str = ""
-    min_in_sync: int = pydantic.Field(2, ge=1, le=15)
-    lease_seconds: float = pydantic.Field(4.0, ge=0.5, le=600.0)
-    renew_seconds: float = pydantic.Field(1.0, ge=0.05, le=100.0)
-    lag_seconds_max: float = pydantic.Field(5.0, ge=0.5, le=3600.0)
-    replication_bytes_per_second_max: int = pydantic.Field(0, ge=0)
-    access_message_in_memory_max_ratio: int = pydantic.Field(40, ge=0, le=100)
-    replication_fetch_count: int = pydantic.Field(3, ge=1, le=FETCH_COUNT_MAX)
+    lock_wait_seconds: float = setting(
+        LOCK_WAIT_SECONDS, "How long a start waits for a process that has the store.", unit="seconds", ge=0.0, le=3600.0
+    )
+    timer_log_file_size_bytes: int = setting(
+        FILE_SIZE_BYTES_DEFAULT,
+        "Size of a file in timerlog/, for a broker that takes the store over; existing files decide themselves.",
+        unit="bytes",
+        ge=UNIT_SIZE_BYTES + BLANK_SIZE_BYTES,
+        le=FILE_SIZE_BYTES_MAX,
+    )
+    # Whether it waits for the disk, or for the in-sync replicas.
+    flush_mode: Literal["async", "sync", "replicated"] = setting(
+        "async", "When an append is answered, unless the append itself states it."
+    )
+    # Of a record for which no request waits.
+    flush_interval_millis: int = setting(
+        10, "Maximum age of an unflushed record.", unit="milliseconds", ge=1, le=60_000
+    )
+    unflushed_bytes_max: int = setting(
+        32 << 20, "Maximum of unflushed bytes; further appends wait for the disk.", unit="bytes", ge=1 << 20, le=1 << 30
+    )
+    message_size_bytes_max: int = setting(4 << 20, "Largest body of a message.", unit="bytes", ge=1, le=1 << 30)
+    # It closes the record and guards all of it.
+    properties_crc: bool = setting(True, "Write RocketMQ's __CRC32# property.")
+    auto_create_topic: bool = setting(True, "The first message of a topic creates it.")
+    default_topic_queue_count: int = setting(
+        8, "Queues of a topic made by its first message.", unit="queues", ge=1, le=65_536
+    )
+    timer_max_delay_seconds: int = setting(
+        259_200,
+        "How far ahead the delivery time of a message may be.",
+        unit="seconds",
+        ge=1,
+        le=TIMER_MAX_DELAY_SECONDS_MAX,
+    )
+    # From the moment when the file was first seen complete.
+    file_reserved_seconds: int = setting(
+        259_200, "Log files expire so long after their last record.", unit="seconds", ge=1, le=FILE_RESERVED_SECONDS_MAX
+    )
+    delete_when_hours: str = setting(
+        "04", "Hours, local time, at which expired log files are removed.", unit="HH;HH..."
+    )
+    disk_clean_ratio_percent: int = setting(
+        75, "Disk in use: expired log files are removed at any hour.", unit="percent", ge=1, le=100
+    )
+    disk_clean_forcibly_ratio_percent: int = setting(
+        85, "Disk in use: log files are removed before they expire.", unit="percent", ge=1, le=100
+    )
+    disk_full_ratio_percent: int = setting(90, "Disk in use: appends are refused.", unit="percent", ge=1, le=100)
+    disk_clean_free_bytes: int = setting(10 << 30, "Only if no more is free does that ratio count.", unit="bytes", ge=0)
+    disk_clean_forcibly_free_bytes: int = setting(
+        3 << 30, "Only if no more is free does that ratio count.", unit="bytes", ge=0
+    )
+    disk_full_free_bytes: int = setting(1 << 30, "Only if no more is free does that ratio count.", unit="bytes", ge=0)
+    clean_file_forcibly_enabled: bool = setting(True, "Log files may be removed before they expire.")
+    delete_files_interval_millis: int = setting(
+        100, "Minimum time between two removals of files.", unit="milliseconds", ge=0, le=60_000
+    )
+    delete_file_batch_count_max: int = setting(
+        10, "Maximum of removals in each interval below.", unit="files", ge=1, le=50
+    )
+    clean_resource_interval_millis: int = setting(
+        10_000, "The interval of that maximum.", unit="milliseconds", ge=0, le=3_600_000
+    )
+    # Others join with their first report (docs/adr/0037-followers-and-the-confirm-offset.md).
+    followers: str = setting("consumequeue,index", "Followers that retention always waits for.", unit="name,...")
+    rocketmq_ha_address: str = setting(
+        "",
+        "Where slaves of RocketMQ copy this log, without TLS and for everybody who reaches it; empty: nowhere.",
+        unit="host:port",
+    )
+    rocketmq_slaves: str = setting(
+        "", "Those slaves' own ports (listenPort): they are told where their master is.", unit="host:port,..."
+    )
+    # Without one, the settings of replicas below have no effect (docs/adr/0061-the-log-is-copied-byte-for-byte.md).
+    coordinator: str = setting(
+        "",
+        "Where the replicas of the shard agree on who leads; empty: the shard has one copy.",
+        unit="etcd://HOST:PORT[,...]/PREFIX or kubernetes://NAMESPACE/LEASE_PREFIX",
+    )
+    # Only if its own log has no epoch yet. One replica is enough; where a store with messages gets replicas, only the one
+    # with the messages may.
+    coordinator_creates_shard: bool = setting(
+        True,
+        "Make the coordinator's record of the shard if it has none; false on replicas that join a store with messages.",
+    )
+    coordinator_ca: Path | None = setting(
+        None, "PEM file, the authority of the coordinator; empty: the system's, or the pod's."
+    )
+    coordinator_certificate: Path | None = setting(None, "PEM chain that etcd is shown.")
+    coordinator_key: Path | None = setting(None, "PEM file of its private key.")
+    coordinator_user: str = setting("", "User of etcd; empty: none.")
+    coordinator_password_file: Path | None = setting(None, "File with that user's password.")
+    replica_name: str = setting(
+        "", "Name of this replica among those of its shard; with a coordinator.", pattern=REPLICA_NAME_PATTERN
+    )
+    replica_address: str = setting(
+        "", "Where other replicas find this one; empty: the bound address.", unit="host:port"
+    )
+    min_in_sync: int = setting(
+        2,
+        "Appends with FLUSH_MODE_REPLICATED need so many in-sync replicas, the leader among them.",
+        unit="replicas",
+        ge=1,
+        le=15,
+    )
+    lease_seconds: float = setting(
+        4.0, "How long a leader may go on without the coordinator.", unit="seconds", ge=0.5, le=600.0
+    )
+    renew_seconds: float = setting(
+        1.0, "Time between two renewals of the leader's lease.", unit="seconds", ge=0.05, le=100.0
+    )
+    lag_seconds_max: float = setting(
+        5.0, "A replica that lags more leaves the in-sync set until it is back.", unit="seconds", ge=0.5, le=3600.0
+    )
+    replication_bytes_per_second_max: int = setting(
+        0, "Most bytes of the log a second that a leader sends to one replica; 0: no limit.", unit="bytes", ge=0
+    )
+    access_message_in_memory_max_ratio: int = setting(
+        40,
+        "Of the machine's memory, expected to hold the end of the log; older records are cold: replicas may read them.",
+        unit="percent",
+        ge=0,
+        le=100,
+    )
+    replication_fetch_count: int = setting(
+        3,
+        "Whole log files that this replica fetches at the same time while it is far behind.",
+        unit="1 to 8",
+        ge=1,
+        le=FETCH_COUNT_MAX,
+    )
 
     @pydantic.field_validator("store_host")
     @classmethod

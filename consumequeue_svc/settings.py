@@ -1,9 +1,9 @@
-"""Settings of the consumequeue service; services/settings/setting_names.py has names, defaults and meanings."""
+"""Settings of the consumequeue service."""
 
 import pydantic
 
 from services.following.file_check import VERIFY_BYTES_PER_SECOND, VERIFY_BYTES_PER_SECOND_MIN
-from services.settings.service_settings import StoreSettings
+from services.settings.service_settings import TARGETS, StoreSettings, listens_at, setting, target
 from store.format.derived.queue_ext import FILE_SIZE_BYTES as EXT_FILE_SIZE_BYTES
 from store.format.derived.queue_unit import UNIT_SIZE_BYTES
 
@@ -11,23 +11,33 @@ EXT_FILE_SIZE_BYTES_MIN = 64  # two units
 
 
 class ConsumeQueueSettings(StoreSettings):
-    """The settings.
+    """See the top of services/settings/setting_names.py."""
 
-    Attributes:
-        address: at which the service listens.
-        commitlog_target: address of the commitlog service.
-        file_size_bytes: size of a queue file, rounded up to whole units; the files of an existing store decide it.
-        ext: write RocketMQ's ConsumeQueueExt (ADR 0066).
-        ext_file_size_bytes: size of its files.
-        verify_bytes_per_second_max: limit for reading files to check them.
-    """
-
-    address: str = "127.0.0.1:8083"
-    commitlog_target: str = "127.0.0.1:8082"
-    file_size_bytes: int = pydantic.Field(6_000_000, ge=UNIT_SIZE_BYTES, le=1 << 30)
-    ext: bool = False
-    ext_file_size_bytes: int = pydantic.Field(EXT_FILE_SIZE_BYTES, ge=EXT_FILE_SIZE_BYTES_MIN, le=1 << 30)
-    verify_bytes_per_second_max: int = pydantic.Field(VERIFY_BYTES_PER_SECOND, ge=VERIFY_BYTES_PER_SECOND_MIN)
+    address: str = listens_at(TARGETS["consumequeue"])
+    commitlog_target: str = target("commitlog")
+    # Rounded up to whole units.
+    file_size_bytes: int = setting(
+        6_000_000,
+        "Size of a queue file; existing queues decide themselves.",
+        unit="bytes",
+        ge=UNIT_SIZE_BYTES,
+        le=1 << 30,
+    )
+    # ADR 0066.
+    ext: bool = setting(False, "Keep tags codes in consumequeue_ext/; RocketMQ's enableConsumeQueueExt.")
+    ext_file_size_bytes: int = setting(
+        EXT_FILE_SIZE_BYTES,
+        "Size of a file there; RocketMQ's mappedFileSizeConsumeQueueExt, which must be the same.",
+        unit="bytes",
+        ge=EXT_FILE_SIZE_BYTES_MIN,
+        le=1 << 30,
+    )
+    verify_bytes_per_second_max: int = setting(
+        VERIFY_BYTES_PER_SECOND,
+        "Limit for reading files to find damage (docs/durability.md).",
+        unit="bytes",
+        ge=VERIFY_BYTES_PER_SECOND_MIN,
+    )
 
     @pydantic.field_validator("file_size_bytes")
     @classmethod

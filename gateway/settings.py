@@ -8,7 +8,7 @@ import pydantic
 from gateway.queries.page_token import KNOWN_TO_ALL
 from gateway.shards.targets import ShardTargets, of_ordinals, parse_shards, parse_template
 from services.object_uri import is_uri, named
-from services.settings.service_settings import ServiceSettings, TlsFiles
+from services.settings.service_settings import ServiceSettings, TlsFiles, listens_at, setting, target
 
 # The largest number that docs/scale.md models. Without a limit, a DNS name that answers for every ordinal would make
 # an endless number of shards.
@@ -25,103 +25,117 @@ CONNECTION_POLL_COUNT = 512
 
 
 class GatewaySettings(ServiceSettings):
-    """Settings of the gateway.
-
-    Attributes:
-        broker_name: the name of the shard, when `shards` is empty.
-        commitlog_target: the address of its commitlog service.
-        consumequeue_target: the address of its consumequeue service.
-        index_target: the address of its index service.
-        consumer_target: the address of its consumer service.
-        schedule_target: the address of its schedule service.
-        shards: `NAME=commitlog=ADDRESS,consumequeue=ADDRESS,index=ADDRESS,consumer=ADDRESS,schedule=ADDRESS;...`, for
-            several shards (or one). A shard without `consumer` delivers nothing; without `schedule` no message that waits.
-            Replicas of a shard: an entry `NAME@REPLICA=...` for each (gateway/shards/leaders.py).
-        shards_file: a file of such shards, read again when it changes. New shards join, known ones may move, and none
-            is removed.
-        shard_template: the same for shard `{i}` and each of its replicas, when shards are numbered from 0.
-        shard_count: ordinals of the template that exist for certain: one that does not answer makes answers PARTIAL.
-        shard_count_max: ordinals from `shard_count` on, below this, join once their commitlog answers.
-        shards_poll_seconds: how often the file or the next ordinals are checked.
-        builder_wait_millis: how long a query without freshness tokens waits at most for the queues or the index to have
-            what the log had when it arrived. Then it is answered PARTIAL. 0: it does not wait.
-        read_from: which replicas of a shard answer a request that does not choose: `leader`, `any` or `replica`
-            (docs/replicas.md).
-        page_token_secret: encrypts page tokens. The default is public and protects against mistakes only; a gateway whose
-            clients sign in replaces it by a random one at each start, so its tokens are good for it alone. All gateways of
-            the same clients need the same value.
-        receive_invisible_millis_min: shortest invisible time that a consumer of RocketMQ's contract may ask for.
-        poll_millis_min: shortest time that its polls wait; a deadline that is nearer is refused.
-        delivery_delay_seconds_max: how far ahead the delivery time of a message may lie that comes by RocketMQ's contract;
-            that of other messages is limited by the commitlog service.
-        cluster_name: RocketMQ's name of the installation; replies to requests go to the topic `<cluster_name>_REPLY_TOPIC`. All
-            gateways of an installation need the same value.
-        archive: the directory that `reput pipeline archive` has written for these shards; None: no archive. Records
-            that the log has dropped are read from it.
-        cold: the place in an object store to which `reput pipeline ship-cold` ships these shards, `s3://BUCKET/PREFIX`; empty:
-            none. Records that the log has dropped are read from it.
-        cold_cache: the directory for what was read from there; of this gateway alone.
-        cold_cache_bytes: the limit of that directory.
-        console: `on` or `off`.
-        console_address: where the console listens, `HOST:PORT` (port 0 = a free one).
-        console_address_file: gets the bound address, before the gateway listens.
-        console_host_names: host names that browsers may use for the console, separated by commas; `*`: any. IP
-            addresses and localhost are always allowed. Other names are refused, because a page of another site could
-            use a name that points to this address to read messages (DNS rebinding).
-        console_reports: the directory of the pipeline's reports that the console shows; None: none.
-        console_schemas: the directory of the schemas by which the console shows bodies; None: none.
-        public_tls: whether clients use TLS when there is a certificate.
-        public_tls_certificate: the PEM certificate chain for clients; None: `tls_certificate`.
-        public_tls_key: its private key.
-        client_ca: clients must show a certificate of this authority; None: no certificate is needed.
-        auth: `on`: clients sign in, and everything that the access file does not allow is denied (docs/security.md).
-        access_file: the rights of each client.
-        jwt_keys_file: JWKS with the public keys of the issuer of JWTs; None: JWTs are refused.
-        jwt_issuer: the `iss` that a JWT must have.
-        jwt_audience: the `aud` that a JWT must have.
-    """
+    """Settings of the gateway."""
 
     connection_poll_count: ClassVar[int] = CONNECTION_POLL_COUNT
 
-    address: str = "127.0.0.1:8081"
-    broker_name: str = pydantic.Field("broker-a", min_length=1)
-    commitlog_target: str = "127.0.0.1:8082"
-    consumequeue_target: str = "127.0.0.1:8083"
-    index_target: str = "127.0.0.1:8084"
-    consumer_target: str = "127.0.0.1:8085"
-    schedule_target: str = "127.0.0.1:8086"
-    shards: str = ""
-    shards_file: Path | None = None
-    shard_template: str = ""
-    shard_count: int = pydantic.Field(1, ge=1, le=SHARD_COUNT_MAX)
-    shard_count_max: int = pydantic.Field(SHARD_COUNT_MAX, ge=1, le=SHARD_COUNT_MAX)
-    shards_poll_seconds: float = pydantic.Field(5.0, gt=0, le=3_600)
-    builder_wait_millis: int = pydantic.Field(50, ge=0, le=BUILDER_WAIT_MILLIS_MAX)
-    read_from: Literal["leader", "any", "replica"] = "leader"
-    page_token_secret: str = pydantic.Field(KNOWN_TO_ALL, min_length=1)
-    receive_invisible_millis_min: int = pydantic.Field(10_000, ge=0, le=43_200_000)
-    poll_millis_min: int = pydantic.Field(5_000, ge=0, le=20_000)
-    delivery_delay_seconds_max: int = pydantic.Field(86_400, ge=1, le=DELIVERY_DELAY_SECONDS_MAX)
-    cluster_name: str = pydantic.Field("DefaultCluster", pattern="[a-zA-Z0-9_-]{1,100}")
-    archive: Path | None = None
-    cold: str = ""
-    cold_cache: Path | None = None
-    cold_cache_bytes: int = pydantic.Field(1 << 30, ge=0)
-    public_tls: bool = True
-    public_tls_certificate: Path | None = None
-    public_tls_key: Path | None = None
-    client_ca: Path | None = None
-    auth: Literal["on", "off"] = "off"
-    access_file: Path | None = None
-    jwt_keys_file: Path | None = None
-    jwt_issuer: str = ""
-    jwt_audience: str = ""
-    console: Literal["on", "off"] = "on"
-    console_address: str = "127.0.0.1:8080"
-    console_address_file: Path | None = None
-    console_host_names: str = ""
-    console_reports: Path | None = None
-    console_schemas: Path | None = None
+    address: str = listens_at("127.0.0.1:8081")
+    broker_name: str = setting("broker-a", "The shard's name.", shared=True, min_length=1)
+    commitlog_target: str = target("commitlog")
+    consumequeue_target: str = target("consumequeue")
+    index_target: str = target("index")
+    consumer_target: str = target("consumer")
+    schedule_target: str = target("schedule")
+    # A shard without `consumer` delivers nothing; without `schedule` no message waits. Replicas of a shard: an entry
+    # `NAME@REPLICA=...` for each (gateway/shards/leaders.py).
+    shards: str = setting(
+        "",
+        "The shards; empty: the one of the targets.",
+        unit="NAME=commitlog=ADDRESS,consumequeue=ADDRESS,index=ADDRESS,consumer=ADDRESS,schedule=ADDRESS;...",
+    )
+    # New shards join, known ones may move, and none is removed.
+    shards_file: Path | None = setting(None, "File of shards, one a line as in shards; read again when it changes.")
+    shard_template: str = setting(
+        "",
+        "Shards by ordinal {i}, from 0 on; with replicas `NAME-{i}@REPLICA=...;` for each.",
+        unit="NAME-{i}=commitlog=ADDRESS-{i},consumequeue=ADDRESS-{i},index=ADDRESS-{i},consumer=ADDRESS-{i},schedule=ADDRESS-{i}",
+    )
+    # One that does not answer makes answers PARTIAL.
+    shard_count: int = setting(
+        1, "Ordinals of the template that always exist.", unit="shards", ge=1, le=SHARD_COUNT_MAX
+    )
+    shard_count_max: int = setting(
+        SHARD_COUNT_MAX,
+        "Ordinals below this join when their commitlog answers.",
+        unit="shards",
+        ge=1,
+        le=SHARD_COUNT_MAX,
+    )
+    shards_poll_seconds: float = setting(
+        5.0, "Interval between checks of the file or the next ordinals.", unit="seconds", gt=0, le=3_600
+    )
+    # For queries without freshness tokens; when it is over, the answer is PARTIAL.
+    builder_wait_millis: int = setting(
+        50,
+        "Longest wait of a query for what the log had when it arrived; 0: none.",
+        unit="milliseconds",
+        ge=0,
+        le=BUILDER_WAIT_MILLIS_MAX,
+    )
+    read_from: Literal["leader", "any", "replica"] = setting(
+        "leader",
+        "Which replicas answer a request that does not choose: leader, any (cold records, and while nobody leads) or replica.",
+    )
+    # The default is public and protects against mistakes only; a gateway whose clients sign in replaces it by a random one
+    # at each start, so its tokens are good for it alone.
+    page_token_secret: str = setting(
+        KNOWN_TO_ALL, "Encrypts page tokens; the same on every gateway of the same clients.", secret=True, min_length=1
+    )
+    receive_invisible_millis_min: int = setting(
+        10_000,
+        "Shortest invisible time of ReceiveMessage (RocketMQ's minInvisibleTimeMillsForRecv).",
+        unit="milliseconds",
+        ge=0,
+        le=43_200_000,
+    )
+    # A deadline that is nearer is refused.
+    poll_millis_min: int = setting(
+        5_000,
+        "Shortest wait of ReceiveMessage (RocketMQ's grpcClientConsumerMinLongPollingTimeoutMillis).",
+        unit="milliseconds",
+        ge=0,
+        le=20_000,
+    )
+    # That of other messages is limited by the commitlog service.
+    delivery_delay_seconds_max: int = setting(
+        86_400,
+        "How far ahead official clients may set the delivery of a message.",
+        unit="seconds",
+        ge=1,
+        le=DELIVERY_DELAY_SECONDS_MAX,
+    )
+    # RocketMQ's name of the installation.
+    cluster_name: str = setting(
+        "DefaultCluster",
+        "Replies to requests go to the topic <cluster_name>_REPLY_TOPIC; the same on every gateway.",
+        pattern="[a-zA-Z0-9_-]{1,100}",
+    )
+    # Written by `reput pipeline archive`; records that the log has dropped are read from it.
+    archive: Path | None = setting(None, "Archive of the shards, a directory; empty: none. Needs pyarrow.")
+    # Written by `reput pipeline ship-cold`; likewise.
+    cold: str = setting("", "Cold tier of the shards; empty: none. Needs pyarrow.", unit="s3://BUCKET/PREFIX")
+    cold_cache: Path | None = setting(None, "Directory for what was read from the cold tier; of one gateway.")
+    cold_cache_bytes: int = setting(1 << 30, "Limit of that directory.", unit="bytes", ge=0)
+    public_tls: bool = setting(True, "Whether clients use TLS where there is a certificate.")
+    public_tls_certificate: Path | None = setting(None, "PEM chain shown to clients; empty: tls_certificate.")
+    public_tls_key: Path | None = setting(None, "PEM file of its private key.")
+    client_ca: Path | None = setting(None, "PEM file: clients must show a certificate signed by it; empty: none.")
+    # `on`: everything that the access file does not allow is denied (docs/security.md).
+    auth: Literal["on", "off"] = setting("off", "Whether clients must sign in; on: access must be granted.")
+    access_file: Path | None = setting(None, "TOML file of the rights of clients (docs/security.md).")
+    jwt_keys_file: Path | None = setting(None, "JWKS file of the issuers of accepted JWTs; empty: no JWTs.")
+    jwt_issuer: str = setting("", "The `iss` that a JWT must have.")
+    jwt_audience: str = setting("", "The `aud` that a JWT must have.")
+    console: Literal["on", "off"] = setting("on", "Whether there is a console (docs/console.md).")
+    console_address: str = setting("127.0.0.1:8080", "Where the console listens; port 0: a free one.", unit="host:port")
+    console_address_file: Path | None = setting(None, "File that gets the console's bound address.")
+    # Others are refused, because a page of another site could use a name that points to this address to read messages (DNS
+    # rebinding).
+    console_host_names: str = setting(
+        "", "Host names that browsers may use; IPs and localhost: always.", unit="name,...|*"
+    )
+    console_reports: Path | None = setting(None, "Directory of the pipeline's reports that it shows; empty: none.")
+    console_schemas: Path | None = setting(None, "Directory of the schemas of message bodies; empty: none.")
 
     @pydantic.field_validator("shards")
     @classmethod

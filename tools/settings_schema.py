@@ -7,24 +7,9 @@ either way: bounds hold for the number by `minimum` and `maximum`, for the text 
 import re
 from typing import Any
 
-import pydantic
-
-from commitlog_svc.settings import CommitLogSettings
-from consumequeue_svc.settings import ConsumeQueueSettings
-from consumer_svc.settings import ConsumerSettings
-from gateway.settings import GatewaySettings
-from index_svc.settings import IndexSettings
-from schedule_svc.settings import ScheduleSettings
 from services.settings.setting_names import SETTINGS, SHARED, Setting
+from tools.settings_table import MODELS
 
-MODELS: dict[str, type[pydantic.BaseModel]] = {
-    "commitlog": CommitLogSettings,
-    "consumequeue": ConsumeQueueSettings,
-    "index": IndexSettings,
-    "consumer": ConsumerSettings,
-    "schedule": ScheduleSettings,
-    "gateway": GatewaySettings,
-}
 # The chart makes these itself, from other values; a second one would contradict it, or be without effect.
 MADE_BY_CHART = re.compile(
     r"^REPUT_(CONFIG|BROKER_CONF|STORE|BROKER_NAME|STORE_HOST|PARENT_PID|\w+_TARGET|TLS_\w+|\w+_RECEIPT_SECRET|GATEWAY_SHARD\w*"

@@ -23,7 +23,7 @@ import pydantic
 
 from services.rocketmq.address import parse_address, parse_mirror
 from services.settings.identity_names import parse_identities
-from services.settings.setting_names import IDENTITIES_DEFAULT, SETTINGS, SHARED
+from services.settings.setting_names import SETTINGS, SHARED
 from services.settings.setting_sources import DEFAULT, ConfigRow, config_rows, gather
 from services.settings.tls_files import TlsFiles
 from store.errors import InvalidArgumentError, InvalidSettingError
@@ -45,6 +45,19 @@ __all__ = [
 ]
 
 
+# The names in the certificates of the services.
+IDENTITIES_DEFAULT = (
+    "gateway=spiffe://reput/gateway;consumequeue=spiffe://reput/consumequeue;index=spiffe://reput/index;"
+    "consumer=spiffe://reput/consumer;schedule=spiffe://reput/schedule;commitlog=spiffe://reput/commitlog"
+)
+# Where each service listens when nothing else is said, on loopback.
+TARGETS = {
+    "commitlog": "127.0.0.1:8082",
+    "consumequeue": "127.0.0.1:8083",
+    "index": "127.0.0.1:8084",
+    "consumer": "127.0.0.1:8085",
+    "schedule": "127.0.0.1:8086",
+}
 SECRET_NAMES = frozenset(setting.name for setting in SETTINGS if setting.secret)
 
 
@@ -57,29 +70,37 @@ def as_value_error() -> Iterator[None]:
         raise ValueError(error.message) from error
 
 
+def setting(
+    default: Any, help: str, *, unit: str = "", shared: bool = False, secret: bool = False, **bounds: Any
+) -> Any:
+    """A field of a settings class, with all that is said of it elsewhere (tools/settings_table.py).
+
+    Args:
+        default: its value where no source has one.
+        help: one line.
+        unit: of the value; empty where the type says it.
+        shared: it has one name for all components; else each has its own.
+        secret: the value is never printed.
+        bounds: `ge`, `pattern` and so on; see pydantic.Field.
+    """
+    extra: Any = {"unit": unit, "shared": shared, "secret": secret}
+    return pydantic.Field(default, description=help, json_schema_extra=extra, **bounds)
+
+
+def listens_at(address: str) -> Any:
+    """The setting `address` of a component."""
+    return setting(address, "Where the service listens; port 0: a free one.", unit="host:port|unix:/path")
+
+
+def target(service: str) -> Any:
+    """The setting that says where a service is."""
+    return setting(TARGETS[service], f"Where the {service} service is.", unit="host:port|unix:/path", shared=True)
+
+
 class ServiceSettings(pydantic.BaseModel):
     """What every service has. Frozen; an unknown field is an error.
 
     Attributes:
-        address: where to listen, `HOST:PORT` (port 0 = a free one) or `unix:/path`.
-        address_file: gets the bound address when the service listens.
-        ready_file: is made when the service has opened its files, or has tried and failed; a service that ends by
-            itself writes the cause into it.
-        parent_pid: the process with which this one ends at once.
-        log_level: least level of log lines.
-        umask: what new files are not permitted; empty: the inherited umask and 027 (store/files/umask.py).
-        worker_count: calls of a client that is alone that run at the same time; of all clients twice as many, and four times as
-            many append streams (services/serving/lanes.py).
-        connection_age_seconds: callers reconnect so often, calls under way go on; 0 = never, or each hour when they
-            show certificates. Behind a name of several addresses, a caller sees new ones only when it connects.
-        kernels: whether the compiled codecs are loaded with the first load, at once, or never (store/compiled/loading.py).
-        metrics_address: `HOST:PORT` of the metrics page; empty = none.
-        otlp_endpoint: `http://HOST:PORT` of the collector that traces go to; empty = what `OTEL_EXPORTER_OTLP_ENDPOINT` says.
-        tls_certificate: PEM chain that this process shows to its callers and to the services it calls; None = no TLS.
-        tls_key: its private key.
-        tls_ca: the authority that signs the certificates of all services.
-        allowed_identities: the names in certificates, by service (services/serving/identity.py).
-        health_address: `HOST:PORT` where only health is served, without TLS; empty = not served.
         connection_poll_count: no setting: what a kind of service adds to the calls of one connection.
     """
 
@@ -87,22 +108,56 @@ class ServiceSettings(pydantic.BaseModel):
 
     connection_poll_count: ClassVar[int] = 0
 
-    address: str = "127.0.0.1:0"
-    address_file: Path | None = None
-    ready_file: Path | None = None
-    parent_pid: int | None = None
-    log_level: str = "info"
-    umask: str = pydantic.Field("", pattern=UMASK_PATTERN)
-    worker_count: int = pydantic.Field(64, ge=4, le=1024)
-    kernels: Literal["auto", "eager", "off"] = "auto"
-    metrics_address: str = ""
-    otlp_endpoint: str = ""
-    connection_age_seconds: int = pydantic.Field(0, ge=0)
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
-    tls_ca: Path | None = None
-    allowed_identities: str = IDENTITIES_DEFAULT
-    health_address: str = ""
+    address: str = listens_at("127.0.0.1:0")
+    address_file: Path | None = setting(
+        None, "File for the bound address, written when the service listens.", shared=True
+    )
+    # Also when it has tried and failed; a service that ends by itself writes the cause into it.
+    ready_file: Path | None = setting(None, "File that is made when the service has opened its files.", shared=True)
+    parent_pid: int | None = setting(None, "Process with which this one ends at once.", unit="pid", shared=True)
+    log_level: str = setting("info", "Least level of log lines.", unit="debug|info|warning|error", shared=True)
+    # store/files/umask.py.
+    umask: str = setting(
+        "",
+        "Permissions that new files lack; empty: the inherited umask and 027.",
+        unit="octal digits",
+        shared=True,
+        pattern=UMASK_PATTERN,
+    )
+    # Of a client that is alone; of all clients twice as many, and four times as many append streams
+    # (services/serving/lanes.py).
+    worker_count: int = setting(
+        64, "Calls, and as many streams, that a service works on.", unit="threads", shared=True, ge=4, le=1024
+    )
+    # store/compiled/loading.py.
+    kernels: Literal["auto", "eager", "off"] = setting(
+        "auto", "Compiled codecs: with the first load, at once, or never.", shared=True
+    )
+    metrics_address: str = setting("", "Where Prometheus finds the metrics; empty: no page.", unit="host:port")
+    otlp_endpoint: str = setting(
+        "", "Where traces go, by OTLP/gRPC; empty: as OTEL_... variables say.", unit="http://host:port", shared=True
+    )
+    # Calls under way go on. Behind a name of several addresses, a caller sees new ones only when it connects.
+    connection_age_seconds: int = setting(
+        0,
+        "Callers connect anew so often, to see new addresses; 0: never, with certificates each hour.",
+        unit="seconds",
+        shared=True,
+        ge=0,
+    )
+    # Callers see it, and the services that this one calls.
+    tls_certificate: Path | None = setting(
+        None, "PEM chain that this process shows; empty: no TLS (docs/security.md).", shared=True
+    )
+    tls_key: Path | None = setting(None, "PEM file of its private key.", shared=True)
+    tls_ca: Path | None = setting(
+        None, "PEM file of the authority that signs the certificates of all services.", shared=True
+    )
+    # services/serving/identity.py.
+    allowed_identities: str = setting(
+        IDENTITIES_DEFAULT, "Which names in certificates are which service.", unit="role=identity,...;...", shared=True
+    )
+    health_address: str = setting("", "Where health is served without TLS; empty: not served.", unit="host:port")
 
     @pydantic.field_validator("allowed_identities")
     @classmethod
@@ -136,29 +191,39 @@ class ServiceSettings(pydantic.BaseModel):
 
 
 class StoreSettings(ServiceSettings):
-    """The further settings of a service on a store root.
+    """The further settings of a service on a store root."""
 
-    Attributes:
-        store: the store root.
-        read_only: write nothing under it and take no lock.
-        follow: the same, while a broker of RocketMQ writes there: its log is followed as it grows (ADR 0063).
-        derived: the root of queues, index and our own state, with `follow` only.
-        mirror: `rocketmq://host:port`, the HA port of a broker whose log this store copies; empty: it copies none (ADR 0064).
-        mirror_broker: `host:port` of the same broker, asked for topics, groups and positions; empty: it is not asked.
-        broker_name: the shard's name.
-        store_host: `IP:port` written into records.
-        delay_levels: the delays of the levels, as RocketMQ's `messageDelayLevel` (store/format/delivery/delay_levels.py).
-    """
-
-    store: Path = Path("store")
-    read_only: bool = False
-    follow: bool = False
-    derived: Path | None = None
-    mirror: str = ""
-    mirror_broker: str = ""
-    broker_name: str = pydantic.Field("broker-a", min_length=1)
-    store_host: str = "127.0.0.1:10911"
-    delay_levels: str = DELAY_LEVELS_DEFAULT
+    store: Path = setting(Path("store"), "Store root, laid out like RocketMQ's storePathRootDir.", shared=True)
+    read_only: bool = setting(False, "Write nothing under the store root and take no lock.", shared=True)
+    # ADR 0063.
+    follow: bool = setting(
+        False, "Follow the log of a broker that runs; write nothing under the store root.", shared=True
+    )
+    derived: Path | None = setting(None, "With follow: the directory for queues, index and our own state.", shared=True)
+    # ADR 0064.
+    mirror: str = setting(
+        "",
+        "The HA port of a RocketMQ broker whose log this store copies; appends are refused.",
+        unit="rocketmq://host:port",
+        shared=True,
+    )
+    mirror_broker: str = setting(
+        "",
+        "The same broker's own port, asked for topics, groups and positions; empty: not asked.",
+        unit="host:port",
+        shared=True,
+    )
+    broker_name: str = setting("broker-a", "The shard's name.", shared=True, min_length=1)
+    store_host: str = setting(
+        "127.0.0.1:10911", "Store host written into records; it is never dialled.", unit="IP:port", shared=True
+    )
+    # store/format/delivery/delay_levels.py.
+    delay_levels: str = setting(
+        DELAY_LEVELS_DEFAULT,
+        "Delays of the delay levels of the store; RocketMQ's messageDelayLevel.",
+        unit="<n>s|m|h|d ...",
+        shared=True,
+    )
 
     @pydantic.field_validator("delay_levels")
     @classmethod

@@ -1,49 +1,14 @@
-"""The list of setting names and the settings classes of the components are one truth."""
+"""The table of settings is what the settings classes say."""
 
-import importlib
-
-import pydantic
 import pytest
 
-from services.settings.setting_names import COMPONENTS, SETTINGS, SHARED
-
-MODULES = {"gateway": "gateway.settings"} | {name: f"{name}_svc.settings" for name in COMPONENTS if name != "gateway"}
-
-
-def model_of(component: str) -> type[pydantic.BaseModel]:
-    module = importlib.import_module(MODULES[component])
-    own = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, pydantic.BaseModel) and value.__module__ == module.__name__
-    ]
-    # The last one defined is the component's; others are parts of it.
-    return own[-1]
+from services.settings.service_settings import ServiceSettings, setting
+from services.settings.setting_names import SETTINGS
+from tools import settings_table
 
 
-def as_text(value: object) -> str:
-    if value is None or value is pydantic.fields.PydanticUndefined:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-@pytest.mark.parametrize("component", COMPONENTS)
-def test_every_setting_of_a_component_is_listed_with_its_default(component):
-    listed = {setting.name: setting.default for setting in SETTINGS if setting.component == SHARED}
-    listed |= {setting.name: setting.default for setting in SETTINGS if setting.component == component}
-    defaults = {
-        name: as_text(field.get_default(call_default_factory=True))
-        for name, field in model_of(component).model_fields.items()
-    }
-
-    assert {name: listed.get(name) for name in defaults} == defaults
-
-
-@pytest.mark.parametrize("component", COMPONENTS)
-def test_every_listed_setting_of_a_component_is_read_by_it(component):
-    listed = {setting.name for setting in SETTINGS if setting.component == component}
-
-    assert listed <= set(model_of(component).model_fields)
+def test_the_table_is_made_of_the_classes_as_they_are():
+    assert settings_table.PATH.read_text(encoding="utf-8") == settings_table.text(), "python -m tools.settings_table"
 
 
 def test_no_name_is_listed_twice():
@@ -56,3 +21,29 @@ def test_each_setting_says_what_it_means_in_one_line():
     wrong = [one.environment_name for one in SETTINGS if not one.help.endswith(".") or "\n" in one.help]
 
     assert wrong == []
+
+
+def test_two_components_that_say_different_things_of_a_shared_setting_are_refused(monkeypatch):
+    class Other(ServiceSettings):
+        worker_count: int = setting(65, "Calls that a service works on.", unit="threads", shared=True)
+
+    monkeypatch.setitem(settings_table.MODELS, "index", Other)
+    with pytest.raises(ValueError, match=r"Other\.worker_count differs"):
+        settings_table.rows()
+
+
+def test_defaults_have_the_form_that_a_file_or_variable_has(monkeypatch):
+    class Other(ServiceSettings):
+        text: str = setting("a", "A text.")
+        nothing: str | None = setting(None, "None.")
+        switch: bool = setting(True, "A switch.")
+        seconds: float = setting(1.0, "A time.", unit="seconds")
+        secret: str = setting("s", "A secret.", secret=True)
+
+    monkeypatch.setitem(settings_table.MODELS, "index", Other)
+    rows = {name: row for component, name, *row in settings_table.rows() if component == "index"}
+    assert rows["text"] == ["a", "", "A text.", False]
+    assert rows["nothing"] == ["", "", "None.", False]
+    assert rows["switch"] == ["true", "true|false", "A switch.", False]
+    assert rows["seconds"] == ["1.0", "seconds", "A time.", False]
+    assert rows["secret"] == ["s", "", "A secret.", True]
