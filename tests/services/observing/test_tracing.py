@@ -1,5 +1,6 @@
 """Traces across real processes, to a receiver of OTLP that the test is: one chain of parents from the caller to the log."""
 
+import contextlib
 import json
 import pathlib
 import re
@@ -20,14 +21,15 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from deploy.processes import short_directory
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.observing import tracing
 from services.observing.meters import Meters
 from services.observing.span_export import SpanQueue
 from store.errors import InvalidSettingError
-from tests.support.service import Service
-from tests.support.stack import new_message, running_stack
+from tests.support.service import Service, hosted_service
+from tests.support.stack import new_message
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"
@@ -91,69 +93,63 @@ GATEWAY = "reput.gateway.v1.GatewayService/QueryMessageByKey"
 QUESTION = pb.QueryMessageByKeyRequest(topic="Orders", key=SECRET)
 
 
-def test_a_query_is_one_chain_of_parents_over_ports(tmp_path: pathlib.Path, receiver) -> None:
+@pytest.mark.parametrize("way", ["ports", "sockets"])
+def test_a_query_is_one_chain_of_parents_through_the_services(tmp_path: pathlib.Path, receiver, way: str) -> None:
+    """On sockets the services use the short ways between them (services/local/wire.py), on ports gRPC alone."""
     spans, endpoint = receiver
-    settings = {**SETTINGS, "REPUT_OTLP_ENDPOINT": endpoint}
-    with Service("commitlog", tmp_path, settings) as log:
-        settings["REPUT_COMMITLOG_TARGET"] = log.address
-        with (
-            Service("consumequeue", tmp_path, settings) as queues,
-            Service("index", tmp_path, settings) as index,
-        ):
-            settings |= {"REPUT_CONSUMEQUEUE_TARGET": queues.address, "REPUT_INDEX_TARGET": index.address}
-            with Service("gateway", tmp_path, {**settings, "REPUT_LOG_LEVEL": "debug"}) as gateway:
-                append = pb.AppendMessagesRequest(messages=[new_message("Orders", SECRET.encode(), keys=[SECRET])])
-                gateway.stub.AppendMessages(append, timeout=20)
-                deadline = time.monotonic() + SECONDS_MAX
-                while not gateway.stub.QueryMessageByKey(QUESTION, timeout=20).messages:
-                    assert time.monotonic() < deadline
+    with contextlib.ExitStack() as services:
+        sockets = services.enter_context(short_directory())
+        settings = {**SETTINGS, "REPUT_LOG_LEVEL": "debug"}
+        settings |= {"REPUT_OTLP_ENDPOINT": endpoint} if way == "ports" else {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
 
-                metadata = [("traceparent", TRACEPARENT)]
-                assert gateway.stub.QueryMessageByKey(QUESTION, timeout=20, metadata=metadata).messages
-                with pytest.raises(grpc.RpcError):
-                    gateway.stub.QueryMessageById(
-                        pb.QueryMessageByIdRequest(offset_msg_id="7F00000100002A9F00000000FFFFFFFF"),
-                        timeout=20,
-                        metadata=metadata,
-                    )
+        def start(name: str) -> Service:
+            if way == "sockets" and name != "gateway":
+                settings[f"REPUT_{name.upper()}_ADDRESS"] = f"unix:{sockets}/{name}"
+            service = services.enter_context(Service(name, tmp_path, settings))
+            settings[f"REPUT_{name.upper()}_TARGET"] = service.address
+            return service
 
-                root = bytes.fromhex(SPAN_ID)
-                call, search, _ = below(
-                    spans, root, ("reput-gateway", GATEWAY), ("reput-gateway", "index.search"),
-                    ("reput-index", "reput.index.v1.IndexService/SearchKey"),
-                )  # fmt: skip
-                below(
-                    spans, call.span_id, ("reput-gateway", "commitlog.get-many"),
-                    ("reput-commitlog", "reput.commitlog.v1.CommitLogService/BatchGetMessages"),
-                )  # fmt: skip
-                assert call.start_time_unix_nano <= search.start_time_unix_nano
-                assert search.end_time_unix_nano <= call.end_time_unix_nano
-                assert call.status.code == trace_pb2.Status.STATUS_CODE_UNSET
-                refused = spans.wait_for("reput-gateway", "reput.gateway.v1.GatewayService/QueryMessageById")
-                assert refused.status.code == trace_pb2.Status.STATUS_CODE_UNSET, (
-                    "the caller asked for what is not there"
-                )
-                assert [row.value.string_value for row in refused.attributes if row.key == "error.type"] == [
-                    "RECORD_NOT_FOUND"
-                ]
-                traced = [json.loads(line) for line in gateway.log().splitlines() if TRACE_ID in line]
-                assert gateway.stop() == 0
+        start("commitlog")
+        start("index")
+        # The queues take no part.
+        queues = services.enter_context(hosted_service("consumequeue", tmp_path, settings))
+        settings["REPUT_CONSUMEQUEUE_TARGET"] = queues.address
+        gateway = start("gateway")
+        append = pb.AppendMessagesRequest(messages=[new_message("Orders", SECRET.encode(), keys=[SECRET])])
+        gateway.stub.AppendMessages(append, timeout=20)
+        deadline = time.monotonic() + SECONDS_MAX
+        while not gateway.stub.QueryMessageByKey(QUESTION, timeout=20).messages:
+            assert time.monotonic() < deadline
+
+        metadata = [("traceparent", TRACEPARENT)]
+        assert gateway.stub.QueryMessageByKey(QUESTION, timeout=20, metadata=metadata).messages
+        with pytest.raises(grpc.RpcError):
+            gateway.stub.QueryMessageById(
+                pb.QueryMessageByIdRequest(offset_msg_id="7F00000100002A9F00000000FFFFFFFF"),
+                timeout=20,
+                metadata=metadata,
+            )
+
+        root = bytes.fromhex(SPAN_ID)
+        call, search, _ = below(
+            spans, root, ("reput-gateway", GATEWAY), ("reput-gateway", "index.search"),
+            ("reput-index", "reput.index.v1.IndexService/SearchKey"),
+        )  # fmt: skip
+        records = [("reput-gateway", "commitlog.get-many")]
+        if way == "ports":  # over a socket the gateway gets the file, and reads it
+            records += [("reput-commitlog", "reput.commitlog.v1.CommitLogService/BatchGetMessages")]
+        below(spans, call.span_id, *records)
+        assert call.start_time_unix_nano <= search.start_time_unix_nano
+        assert search.end_time_unix_nano <= call.end_time_unix_nano
+        assert call.status.code == trace_pb2.Status.STATUS_CODE_UNSET
+        refused = spans.wait_for("reput-gateway", "reput.gateway.v1.GatewayService/QueryMessageById")
+        assert refused.status.code == trace_pb2.Status.STATUS_CODE_UNSET, "the caller asked for what is not there"
+        assert [row.value.string_value for row in refused.attributes if row.key == "error.type"] == ["RECORD_NOT_FOUND"]
+        traced = [json.loads(line) for line in gateway.log().splitlines() if TRACE_ID in line]
+        assert gateway.stop() == 0
     spans.wait_for("reput-gateway", "reput.gateway.v1.GatewayService/AppendMessages")
     assert SECRET.encode() not in spans.raw, "spans hold no key and no body"
     assert all(re.fullmatch("[0-9a-f]{16}", line["span_id"]) for line in traced)
-
-
-def test_over_the_sockets_of_one_machine_the_chain_is_the_same(tmp_path: pathlib.Path, receiver) -> None:
-    spans, endpoint = receiver
-    with running_stack(tmp_path / "store", settings={**SETTINGS, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}) as stack:
-        append = pb.AppendMessagesRequest(messages=[new_message("Orders", b"x", keys=[SECRET])])
-        stack.gateway.AppendMessages(append, timeout=20)
-        stack.wait_until_built()
-        assert stack.gateway.QueryMessageByKey(QUESTION, timeout=20, metadata=[("traceparent", TRACEPARENT)]).messages
-        below(
-            spans, bytes.fromhex(SPAN_ID), ("reput-gateway", GATEWAY), ("reput-gateway", "index.search"),
-            ("reput-index", "reput.index.v1.IndexService/SearchKey"),
-        )  # fmt: skip
 
 
 def test_who_is_told_not_to_record_sends_nothing_and_a_dead_collector_holds_nobody_up(tmp_path: pathlib.Path) -> None:
