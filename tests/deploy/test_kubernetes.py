@@ -1,6 +1,8 @@
 """The manifests of deploy/kustomize and the values of the chart, checked without a cluster and without helm."""
 
 import base64
+import copy
+import functools
 import json
 import re
 import subprocess
@@ -63,7 +65,9 @@ def test_every_document_fits_its_schema(version: str) -> None:
 @pytest.mark.parametrize("mistake", [m for m in MISTAKES if m.refused_by in ("rules", "schema")], ids=lambda m: m.name)
 def test_a_mistake_is_refused_without_a_cluster(mistake: Mistake) -> None:
     made = mistake.made_in(INSTALLATION)
-    refusals = breaches(made) if mistake.refused_by == "rules" else _schema_refusals(made)
+    # What the mistake did not change fits: see the test above.
+    changed = [document for document in made if document not in INSTALLATION]
+    refusals = breaches(made) if mistake.refused_by == "rules" else _schema_refusals(changed)
     assert mistake.says in "\n".join(refusals)
 
 
@@ -71,8 +75,8 @@ def test_the_rendering_is_that_of_the_chart_as_it_is() -> None:
     assert rendered_digest() == chart_digest(), "run python tools/render_manifests.py"
     assert (CHART / "values.schema.json").read_text(encoding="utf-8") == values_schema()
     assert (CHART / "README.md").read_text(encoding="utf-8") == readme(), "run python tools/render_manifests.py"
-    for copy, source in copied_files().items():
-        assert copy.read_bytes() == source.read_bytes(), "run python tools/render_manifests.py"
+    for copied, source in copied_files().items():
+        assert copied.read_bytes() == source.read_bytes(), "run python tools/render_manifests.py"
 
 
 def test_the_kustomization_names_every_file() -> None:
@@ -94,24 +98,34 @@ def test_the_version_is_the_project_s() -> None:
     assert images == {f"reput:{version()}"}
 
 
+@functools.cache
+def _defaults() -> Document:
+    values: Document = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    return values
+
+
 def _values(**changes: Any) -> Document:
-    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    values = copy.deepcopy(_defaults())
     for path, value in changes.items():
         *parents, last = path.split("__")
         place = values
         for name in parents:
             place = place[name]
         place[last] = value
-    checked: Document = values
-    return checked
+    return values
 
 
-def _value_errors(values: Document) -> list[str]:
+@functools.cache
+def _validator() -> Any:
     from jsonschema import Draft7Validator
 
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     Draft7Validator.check_schema(schema)
-    return [error.message for error in Draft7Validator(schema).iter_errors(values)]
+    return Draft7Validator(schema)
+
+
+def _value_errors(values: Document) -> list[str]:
+    return [error.message for error in _validator().iter_errors(values)]
 
 
 def test_the_default_values_fit_their_schema_which_knows_each_of_them() -> None:
