@@ -22,7 +22,7 @@ from tests.pipeline.rocketmq.gateways import append
 from tests.pipeline.standalone import Cluster, can_hide, running_cluster
 from tests.support.fixture_stores import walk_frames
 from tests.support.object_store import CREDENTIALS, ROOT, ObjectStore, running_object_store
-from tests.support.stack import running_stack
+from tests.support.stack import hosted_stack
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -193,7 +193,7 @@ def test_analytics_writes_its_tables_as_objects(
 def test_both_formats_read_and_write(driver: Driver, store: str, records: list[Record], tmp_path: Path) -> None:
     code = f'answer = spark.read.format("commitlog").option("boundaryCache", "off").load({store!r}).count()'
     assert driver.run("python", code) == len(records)
-    with running_stack(tmp_path / "stack") as stack:
+    with hosted_stack(tmp_path / "stack") as stack:
         endpoint = stack.addresses["gateway"]
         append(endpoint, "From", [b"%d" % number for number in range(40)])
         stack.wait_until_built()

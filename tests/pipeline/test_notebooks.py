@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.support.stack import running_stack
+from tests.support.stack import hosted_stack
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "notebooks"
 NAMES = sorted(path.name for path in FOLDER.glob("*.ipynb"))
@@ -43,7 +43,7 @@ def run_notebook(path: Path, *, rewrite: bool = False) -> None:
 
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_stack(tmp_path_factory.mktemp("notebooks") / "store") as stack:
+    with hosted_stack(tmp_path_factory.mktemp("notebooks") / "store") as stack:
         yield stack.addresses["gateway"]
 
 

@@ -18,9 +18,12 @@ from typing import Any
 import grpc
 
 from deploy.background import BackgroundStack
+from gateway.__main__ import SERVICE
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.message.v1 import message_pb2
+from services.observing.telemetry import LIBRARY_LOGS
+from services.serving.hosted import HostedService
 from tests.support.failures import watch_log
 from tests.support.processes import children_of
 from tests.support.waiting import wait_until
@@ -158,6 +161,25 @@ class HostedStack(_AnyStack):
 def hosted_stack(store: pathlib.Path, *, settings: Mapping[str, str] | None = None, **choices: Any) -> HostedStack:
     """A stack in this process that is gone when the block ends."""
     return HostedStack(store, settings=settings, **choices)
+
+
+@contextlib.contextmanager
+def hosted_gateway(directory: pathlib.Path, settings: Mapping[str, str]) -> Iterator[str]:
+    """The address of a gateway alone, in this process, that is gone when the block ends; `settings` name its shards."""
+    ready_file = directory / "gateway.ready"
+    environ = {
+        "REPUT_STORE": str(directory),
+        "REPUT_GATEWAY_ADDRESS": "127.0.0.1:0",
+        "REPUT_READY_FILE": str(ready_file),
+    }
+    with LIBRARY_LOGS.used():
+        service = HostedService(SERVICE, {**environ, **settings}, lambda: None)
+        try:
+            wait_until(ready_file.exists, "the gateway is ready", START_SECONDS_MAX)
+            yield service.server.address
+        finally:
+            service.terminate()
+            service.wait(STOP_SECONDS_MAX)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput_client import Consumer
 from tests.pipeline.brute_force import make_reader
 from tests.pipeline.rocketmq.gateways import append
-from tests.support.stack import running_stack
+from tests.support.stack import hosted_stack
 from tests.support.waiting import wait_until
 
 ACKED = 3
@@ -20,7 +20,7 @@ ACKED = 3
 
 @pytest.mark.timeout(120)
 def test_positions_are_those_that_the_services_answer(tmp_path: Path) -> None:
-    with running_stack(tmp_path / "store") as stack:
+    with hosted_stack(tmp_path / "store") as stack:
         endpoint = stack.addresses["gateway"]
         append(endpoint, "Popped", [b"%d" % number for number in range(8)], queue_id=1)
         append(endpoint, "Pulled", [b"%d" % number for number in range(8)], queue_id=0)

@@ -16,7 +16,7 @@ from store.readers.index_reader import list_index_files
 from tests.pipeline.rebuild.rebuilding import assert_same_store, rebuild_here
 from tests.pipeline.rebuild.test_rebuild_on_spark import LAYOUT, SETTINGS, append
 from tests.support.seeds import seeds
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_stack
 
 BATCH_BYTES = 60_000
 NAMES = ("begin_offset", "next_offset", "log_first_offset", "log_end_offset", "columns")
@@ -31,11 +31,11 @@ class _Frame:
         return self._table
 
 
-def _open(stack: Stack, out: Path) -> ContinuousRebuild:
+def _open(stack: HostedStack, out: Path) -> ContinuousRebuild:
     return ContinuousRebuild(RealFileSystem(), out, stack.addresses["commitlog"], OnlineBuilders(LAYOUT))
 
 
-def _batches(stack: Stack, begin: int) -> list[_Frame]:
+def _batches(stack: HostedStack, begin: int) -> list[_Frame]:
     """Every batch of the stream from an offset on, as Spark would ask for them."""
     reader = ReputStreamReader(stack.addresses["commitlog"], begin, BATCH_BYTES)
     start, frames = reader.initialOffset(), []
@@ -47,7 +47,7 @@ def _batches(stack: Stack, begin: int) -> list[_Frame]:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory):
-    with running_stack(tmp_path_factory.mktemp("live") / "store", settings=SETTINGS) as running:
+    with hosted_stack(tmp_path_factory.mktemp("live") / "store", settings=SETTINGS) as running:
         append(running, 0, 2500)
         running.wait_until_built()
         yield running

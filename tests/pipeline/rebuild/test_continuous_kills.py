@@ -12,7 +12,7 @@ import pytest
 
 from tests.pipeline.rebuild.rebuilding import assert_same_store, rebuild_here
 from tests.pipeline.rebuild.test_rebuild_on_spark import SETTINGS, append
-from tests.support.stack import running_stack
+from tests.support.stack import hosted_stack
 from tests.torture.amount import amount
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
@@ -34,7 +34,7 @@ def _kill(driver: subprocess.Popen) -> None:
 def test_killed_at_random_points_nothing_is_missing_and_nothing_is_there_twice(tmp_path):
     number = random.Random(20261122)
     out = tmp_path / "out"
-    with running_stack(tmp_path / "store", settings=SETTINGS) as stack:
+    with hosted_stack(tmp_path / "store", settings=SETTINGS) as stack:
         target = stack.addresses["commitlog"]
         append(stack, 0, 3000)
         kills = 0

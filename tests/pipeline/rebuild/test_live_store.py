@@ -7,11 +7,11 @@ from store.errors import StoreLockedError
 from store.files.file_system import RealFileSystem
 from tests.pipeline.rebuild.rebuilding import assert_same_store, rebuild_here
 from tests.pipeline.rebuild.test_rebuild_on_spark import LAYOUT, SETTINGS, append
-from tests.support.stack import running_stack
+from tests.support.stack import hosted_stack
 
 
 def test_a_live_store_is_rebuilt_up_to_its_flushed_end_and_not_audited(tmp_path):
-    with running_stack(tmp_path / "store", settings={**SETTINGS, "REPUT_COMMITLOG_FLUSH_MODE": "sync"}) as stack:
+    with hosted_stack(tmp_path / "store", settings={**SETTINGS, "REPUT_COMMITLOG_FLUSH_MODE": "sync"}) as stack:
         append(stack, 0, 400)
 
         report = rebuild_here(tmp_path / "store", tmp_path / "while running", layout=LAYOUT, split_bytes=50_000)

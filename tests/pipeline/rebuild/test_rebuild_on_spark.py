@@ -15,7 +15,7 @@ from store.errors import InvalidArgumentError, RecordCorruptedError
 from store.readers.index_reader import IndexLayout
 from tests.pipeline.rebuild.rebuilding import assert_same_store, rebuild_here
 from tests.support.dispatches import requests_of
-from tests.support.stack import Stack, new_message, running_stack
+from tests.support.stack import HostedStack, hosted_stack, new_message
 
 LAYOUT = StoreLayout(4000, IndexLayout(500, 1000))
 SETTINGS = {
@@ -65,7 +65,7 @@ def test_an_audit_on_spark_finds_one_flipped_bit_and_nothing_else(spark, copy_of
     assert [(row["kind"], row["offset"]) for row in fresh] == [("QUEUE_UNIT_WRONG", 0)]
 
 
-def append(stack: Stack, first: int, count: int) -> None:
+def append(stack: HostedStack, first: int, count: int) -> None:
     """Appends messages with keys, Chinese ones among them."""
     messages = [
         new_message(f"topic-{i % 3}", b"b" * (1 + i % 700), keys=[f"key-{i}", "所有"], tags=f"tag-{i % 5}")
@@ -77,7 +77,7 @@ def append(stack: Stack, first: int, count: int) -> None:
 
 @pytest.fixture
 def stack(tmp_path: Path):
-    with running_stack(tmp_path / "store", settings=SETTINGS) as running:
+    with hosted_stack(tmp_path / "store", settings=SETTINGS) as running:
         yield running
 
 

@@ -12,8 +12,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pipeline.rocketmq.source import RocketMQDataSource
 from pipeline.rocketmq.stream import RocketMQStreamReader
 from reput_client import Producer, SendReceipt
-from tests.support.service import Service
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_gateway, hosted_stack
 
 Row = dict[str, Any]
 
@@ -66,16 +65,16 @@ def append(endpoint: str, topic: str, bodies: Sequence[bytes], **fields: Any) ->
 
 
 @contextlib.contextmanager
-def two_shards(directory: pathlib.Path) -> Iterator[tuple[Service, Stack, Stack]]:
+def two_shards(directory: pathlib.Path) -> Iterator[tuple[str, HostedStack, HostedStack]]:
     """Two stacks, `broker-a` and `broker-b`, and a third gateway in front of both."""
     with contextlib.ExitStack() as running:
         stacks = [
-            running.enter_context(running_stack(directory / name, settings={"REPUT_BROKER_NAME": name}))
+            running.enter_context(hosted_stack(directory / name, settings={"REPUT_BROKER_NAME": name}))
             for name in ("broker-a", "broker-b")
         ]
         shards = ";".join(
             f"{name}=" + ",".join(stack.addresses[service] for service in ("commitlog", "consumequeue", "index"))
             for name, stack in zip(("broker-a", "broker-b"), stacks, strict=True)
         )
-        gateway = running.enter_context(Service("gateway", directory, {"REPUT_GATEWAY_SHARDS": shards}))
+        gateway = running.enter_context(hosted_gateway(directory, {"REPUT_GATEWAY_SHARDS": shards}))
         yield gateway, stacks[0], stacks[1]

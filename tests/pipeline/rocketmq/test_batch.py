@@ -42,7 +42,7 @@ from tests.pipeline.rocketmq.gateways import (
 )
 from tests.support.fixture_stores import read_rows, walk_frames
 from tests.support.ports import free_port
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_stack
 
 CLIENT_PROPERTIES = {"MIN_OFFSET", "MAX_OFFSET"}
 COMPRESSED_BIT = 0x1
@@ -52,17 +52,17 @@ LARGE_BODY = b"large" * 760_000  # with what surrounds it more than a page's 3.5
 
 
 @pytest.fixture(scope="module")
-def broker(broker_store: Path) -> Iterator[Stack]:
+def broker(broker_store: Path) -> Iterator[HostedStack]:
     """A store that RocketMQ wrote."""
-    with running_stack(broker_store, "--read-only") as stack:
+    with hosted_stack(broker_store, read_only=True) as stack:
         stack.wait_until_built()
         yield stack
 
 
 @pytest.fixture(scope="module")
-def live_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def live_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
     """A stack whose topic `Orders` has 500 messages in 4 of 8 queues, and `Large` one that fits no page."""
-    with running_stack(tmp_path_factory.mktemp("live") / "store") as stack:
+    with hosted_stack(tmp_path_factory.mktemp("live") / "store") as stack:
         endpoint = stack.addresses["gateway"]
         with Producer(endpoint) as producer:
             for i in range(MESSAGE_COUNT):
@@ -83,7 +83,7 @@ def live_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture
-def live(live_stack: Stack) -> str:
+def live(live_stack: HostedStack) -> str:
     """Its gateway."""
     return live_stack.addresses["gateway"]
 
@@ -122,7 +122,7 @@ def rows_of(mode: str) -> list[dict[str, Any]]:
     return rows
 
 
-def test_rows_are_what_rocketmqs_own_pull_shows(broker: Stack) -> None:
+def test_rows_are_what_rocketmqs_own_pull_shows(broker: HostedStack) -> None:
     found = read_batch(broker.addresses["gateway"], subscribePattern=".*", decompress="true")
     by_place = {(row["topic"], row["queueId"], row["queueOffset"]): as_fixture(row) for row in found}
 
@@ -133,7 +133,7 @@ def test_rows_are_what_rocketmqs_own_pull_shows(broker: Stack) -> None:
             assert by_place[shown["topic"], shown["queue_id"], shown["queue_offset"]] == expected
 
 
-def test_queues_and_their_ranges_are_those_that_rocketmq_says(broker: Stack) -> None:
+def test_queues_and_their_ranges_are_those_that_rocketmq_says(broker: HostedStack) -> None:
     source = data_source(broker.addresses["gateway"], subscribePattern=".*")
     tasks = [each.value for each in source.reader(schema=source.schema()).partitions()]
     ranges = {(task.key.topic, task.key.queue_id): (task.begin, task.end) for task in tasks}
@@ -151,7 +151,7 @@ def test_every_queued_record_of_a_log_is_a_row(store_name: str, request: pytest.
     for offset, frame in walk_frames(store):
         record = decode_record(frame, commit_log_offset=offset)
         log[record.commit_log_offset] = record
-    with running_stack(store, "--read-only") as stack:
+    with hosted_stack(store, read_only=True) as stack:
         stack.wait_until_built()
         rows = read_batch(stack.addresses["gateway"], subscribePattern=".*")
 
@@ -191,7 +191,7 @@ def _is_queued(record: Any) -> bool:
     return record.sys_flag & 0xC not in (0x4, 0xC)
 
 
-def test_positions_by_time_are_those_that_rocketmq_finds(broker: Stack) -> None:
+def test_positions_by_time_are_those_that_rocketmq_finds(broker: HostedStack) -> None:
     endpoint = broker.addresses["gateway"]
     for row in rows_of("offset_for_time")[::7]:
         assign = json.dumps({row["topic"]: [row["queue_id"]]})
@@ -202,7 +202,7 @@ def test_positions_by_time_are_those_that_rocketmq_finds(broker: Stack) -> None:
         assert [each["queueOffset"] for each in before] == list(range(row["offset"]))
 
 
-def test_tags_choose_messages_as_rocketmqs_expressions_do(broker: Stack) -> None:
+def test_tags_choose_messages_as_rocketmqs_expressions_do(broker: HostedStack) -> None:
     for row in rows_of("tag_pull")[::5]:
         positions = json.dumps({row["topic"]: {str(row["queue_id"]): row["offset"]}})
         ends = json.dumps({row["topic"]: {str(row["queue_id"]): row["next_begin_offset"]}})
@@ -427,7 +427,7 @@ def test_two_shards_are_twice_the_partitions(tmp_path: Path) -> None:
             stack.wait_until_built()
         each_alone = f"{shard_a.addresses['gateway']},{shard_b.addresses['gateway']}"
 
-        for endpoint in (gateway.address, each_alone):
+        for endpoint in (gateway, each_alone):
             rows = read_batch(endpoint, subscribe="Orders", columns="brokerName,queueOffset,body", includeBroker="true")
             for name, expected in bodies.items():
                 found = [(row["queueOffset"], row["body"]) for row in rows if row["brokerName"] == name]
@@ -435,19 +435,21 @@ def test_two_shards_are_twice_the_partitions(tmp_path: Path) -> None:
 
         one_queue = {"assign": '{"Orders": {"broker-b": [0]}}', "columns": "body"}
         positions = '{"Orders": {"broker-b": {"0": 28}}}'
-        rows = read_batch(gateway.address, startingOffsets=positions, **one_queue)
+        rows = read_batch(gateway, startingOffsets=positions, **one_queue)
         assert rows == [{"body": b"b28"}, {"body": b"b29"}]
         with pytest.raises(OffsetError, match="several shards"):
-            read_batch(gateway.address, subscribe="Orders", startingOffsets='{"Orders": {"0": 0}}')
+            read_batch(gateway, subscribe="Orders", startingOffsets='{"Orders": {"0": 0}}')
         with pytest.raises(ShardConflictError, match="both have a shard 'broker-a'"):
-            read_batch(f"{gateway.address},{shard_a.addresses['gateway']}", subscribe="Orders")
+            read_batch(f"{gateway},{shard_a.addresses['gateway']}", subscribe="Orders")
 
-        shard_b.kill()
+        shard_b.stop()
         with pytest.raises(PartialAnswerError, match="broker-b"):
-            read_batch(gateway.address, subscribe="Orders", retrySeconds="1")
+            read_batch(gateway, subscribe="Orders", retrySeconds="1")
 
 
-def test_json_bodies_are_a_column_also_compressed_ones_and_bad_ones_are_null(live: str, live_stack: Stack) -> None:
+def test_json_bodies_are_a_column_also_compressed_ones_and_bad_ones_are_null(
+    live: str, live_stack: HostedStack
+) -> None:
     bodies = [b'{"id":%d,"note":"%d"}' % (i, i) for i in range(300)]
     bodies[7], bodies[8] = b"no JSON", zlib.compress(bodies[8])
     with Producer(live) as producer:
@@ -471,7 +473,7 @@ def test_json_bodies_are_a_column_also_compressed_ones_and_bad_ones_are_null(liv
 
 
 def test_the_schema_of_json_bodies_is_inferred_from_the_newest_messages(
-    live: str, live_stack: Stack, monkeypatch: pytest.MonkeyPatch
+    live: str, live_stack: HostedStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(
         live, "Changing", [b'{"old":1}'] * 10 + [b'{"id":1}', b"no JSON", b'{"id":2.5,"at":"2026-01-01"}'], queue_id=0
@@ -497,7 +499,7 @@ def test_the_schema_of_json_bodies_is_inferred_from_the_newest_messages(
     assert data_source("127.0.0.1:1", columns="topic", **given).schema().fieldNames() == ["topic"]
 
 
-def test_the_type_of_decoded_bodies_may_be_asked_for(live: str, live_stack: Stack) -> None:
+def test_the_type_of_decoded_bodies_may_be_asked_for(live: str, live_stack: HostedStack) -> None:
     append(live, "Typed", [b'{"id":"7"}'], queue_id=0)
     live_stack.wait_until_built()
     source = data_source(live, subscribe="Typed", bodyFormat="json")

@@ -10,7 +10,7 @@ from pipeline.rocketmq.options import OptionError
 from reput_client import QueryClient
 from tests.pipeline.rocketmq.gateways import append, data_source, micro_batches, stream_reader, two_shards
 from tests.support.command import run_command
-from tests.support.stack import running_stack
+from tests.support.stack import hosted_stack
 
 
 def positions(endpoint: str, group: str) -> dict[tuple[str, str, int], int]:
@@ -22,7 +22,7 @@ def positions(endpoint: str, group: str) -> dict[tuple[str, str, int], int]:
 
 
 def test_a_group_is_where_the_micro_batches_that_are_done_end(tmp_path: Path) -> None:
-    with running_stack(tmp_path) as stack:
+    with hosted_stack(tmp_path) as stack:
         endpoint = stack.addresses["gateway"]
         append(endpoint, "Orders", [b"%d" % number for number in range(50)], queue_id=0)
         stack.wait_until_built()
@@ -66,7 +66,7 @@ def test_each_gateway_is_told_about_its_own_queues(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_after_available_now_the_group_has_no_lag(spark: SparkSession, tmp_path: Path) -> None:
-    with running_stack(tmp_path / "store") as stack:
+    with hosted_stack(tmp_path / "store") as stack:
         endpoint = stack.addresses["gateway"]
         append(endpoint, "Orders", [b"%d" % number for number in range(60)])
         stack.wait_until_built()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.rocketmq.gateways import append, read_batch
-from tests.support.stack import running_stack
+from tests.support.stack import hosted_stack
 from tests.support.waiting import wait_until
 from tests.torture.amount import amount
 from tests.torture.seeds import pick_seed
@@ -35,7 +35,7 @@ def test_a_driver_killed_at_random_copies_every_message_once(tmp_path: Path) -> 
     message_count = MESSAGES_PER_LIFE * (kill_count + 1)
     work = tmp_path / "work"
     work.mkdir()
-    with running_stack(tmp_path / "store") as stack:
+    with hosted_stack(tmp_path / "store") as stack:
         endpoint = stack.addresses["gateway"]
         append(endpoint, "From", [b"%d" % i for i in range(message_count)], keys=["k"])
         stack.wait_until_built()

@@ -16,7 +16,7 @@ from reput_client import ClientSecurity
 from tests.gateway.auth.conftest import access_text, key_of
 from tests.pipeline.rocketmq.gateways import read_batch
 from tests.support.certificates import LOOPBACK, Authority
-from tests.support.stack import running_stack
+from tests.support.stack import hosted_stack
 from tests.support.waiting import wait_until
 
 ORDERS = {"endpoint": "127.0.0.1:1", "subscribe": "Orders"}
@@ -44,7 +44,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "REPUT_GATEWAY_PUBLIC_TLS_KEY": str(pem.key),
         "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(1 << 20),
     }
-    with running_stack(directory / "store", settings=settings) as stack:
+    with hosted_stack(directory / "store", settings=settings) as stack:
         yield Secured(stack.addresses["gateway"], authority.path, directory / "token")
 
 

@@ -29,23 +29,23 @@ from pipeline.scan.schema import ColumnError
 from reput_client import QueryClient
 from tests.pipeline.rocketmq.gateways import read_batch, two_shards
 from tests.support.ports import free_port
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_stack
 
 BORN = datetime(2026, 1, 31, 12, 0, 0, 123_000, tzinfo=UTC)
 TASK = TaskIdentity("query", 7, 0)
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("sink") / "store") as stack:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(tmp_path_factory.mktemp("sink") / "store") as stack:
         yield stack
 
 
-def options(stack: Stack, topic: str = "", write_id: str = "") -> SinkOptions:
+def options(stack: HostedStack, topic: str = "", write_id: str = "") -> SinkOptions:
     return SinkOptions((stack.addresses["gateway"],), topic, "sync", 20.0, write_id=write_id)
 
 
-def bodies(stack: Stack, topic: str) -> list[bytes]:
+def bodies(stack: HostedStack, topic: str) -> list[bytes]:
     stack.wait_until_built()
     return sorted(row["body"] for row in read_batch(stack.addresses["gateway"], subscribe=topic, columns="body"))
 
@@ -72,7 +72,7 @@ def schema(text: str) -> StructType:
     return fields
 
 
-def test_every_column_of_a_row_arrives(stack: Stack) -> None:
+def test_every_column_of_a_row_arrives(stack: HostedStack) -> None:
     batch = pa.record_batch(
         {
             "topic": ["Full", "Full"],
@@ -97,7 +97,7 @@ def test_every_column_of_a_row_arrives(stack: Stack) -> None:
     assert len(two["uniqKey"]) == 56
 
 
-def test_a_task_that_is_done_again_stores_each_row_once(stack: Stack) -> None:
+def test_a_task_that_is_done_again_stores_each_row_once(stack: HostedStack) -> None:
     values = [b"%d" % i for i in range(3000)] + [b"twin"] * 3
     first = append_rows(iter([body_batch(values)]), options(stack, "Again"), TASK)
     # The same rows, in other batches, in another order.
@@ -114,7 +114,7 @@ def test_a_task_that_is_done_again_stores_each_row_once(stack: Stack) -> None:
     assert bodies(stack, "Again") == sorted(values)
 
 
-def test_a_task_that_was_cut_short_goes_on_where_it_was(stack: Stack) -> None:
+def test_a_task_that_was_cut_short_goes_on_where_it_was(stack: HostedStack) -> None:
     values = [b"%d" % i for i in range(1000)]
 
     def broken() -> Iterator[pa.RecordBatch]:
@@ -129,14 +129,14 @@ def test_a_task_that_was_cut_short_goes_on_where_it_was(stack: Stack) -> None:
     assert bodies(stack, "Short") == sorted(values)
 
 
-def test_equal_rows_of_other_tasks_batches_and_queries_are_rows_of_their_own(stack: Stack) -> None:
+def test_equal_rows_of_other_tasks_batches_and_queries_are_rows_of_their_own(stack: HostedStack) -> None:
     tasks = [TASK, TaskIdentity("query", 7, 1), TaskIdentity("query", 8, 0), TaskIdentity("other", 7, 0)]
     for task in tasks:
         assert append_rows(iter([body_batch([b"same", b"same"])]), options(stack, "Same"), task) == TaskReceipt(2, 0)
     assert bodies(stack, "Same") == [b"same"] * 8
 
 
-def test_a_second_write_of_a_micro_batch_lost_the_rows_that_the_first_one_had(stack: Stack) -> None:
+def test_a_second_write_of_a_micro_batch_lost_the_rows_that_the_first_one_had(stack: HostedStack) -> None:
     """In `foreachBatch`, both have the same query, batch and partitions: only ids of the writes tell them apart."""
     writes = [("", 0), ("", 1), ("alerts", 0), ("copies", 0), ("alerts", 1)]  # the id, and how many are known
     for write_id, known in writes:
@@ -166,7 +166,7 @@ def test_keys_go_by_what_is_in_a_row_and_by_how_often() -> None:
     assert {key[44:] for key in made} == {"000000000000"}
 
 
-def test_a_message_is_found_by_the_key_that_the_sink_made(stack: Stack) -> None:
+def test_a_message_is_found_by_the_key_that_the_sink_made(stack: HostedStack) -> None:
     append_rows(iter([body_batch([b"find me"])]), options(stack, "Find"), TASK)
     stack.wait_until_built()
     row = read_batch(stack.addresses["gateway"], subscribe="Find")[0]
@@ -186,7 +186,7 @@ def test_a_row_that_is_no_message_is_an_error(batch: pa.RecordBatch, text: str) 
         list(rows_of(batch, "" if "topic" in batch.schema.names else "T"))
 
 
-def test_a_row_that_the_store_refuses_is_an_error(stack: Stack) -> None:
+def test_a_row_that_the_store_refuses_is_an_error(stack: HostedStack) -> None:
     with pytest.raises(NotDeliveredError, match="body"):
         append_rows(iter([body_batch([b"good", b""])]), options(stack, "Refused"), TASK)
 
@@ -229,7 +229,7 @@ def test_the_option_rules_over_the_column() -> None:
 def test_a_stream_goes_through_gateways_of_one_shard_only(tmp_path: Path) -> None:
     with two_shards(tmp_path) as (gateway, shard_a, shard_b):
         body = schema("body binary")
-        both = RocketMQDataSource(CaseInsensitiveDict({"endpoint": gateway.address, "topic": "T"}))
+        both = RocketMQDataSource(CaseInsensitiveDict({"endpoint": gateway, "topic": "T"}))
         with pytest.raises(ShardConflictError, match=r"2 shards \(broker-a, broker-b\)"):
             both.streamWriter(body, overwrite=False)
         assert both.writer(body, overwrite=False)

@@ -16,23 +16,23 @@ from pipeline.rocketmq.bodies.ddl import struct_of
 from tests.pipeline.rocketmq.bodies import test_ddl, test_protobuf
 from tests.pipeline.rocketmq.bodies.json_cases import DDL_WITH_MAP, NO_OBJECTS, OBJECTS, WITH_MAPS
 from tests.pipeline.rocketmq.gateways import append, read_batch
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_stack
 
 END_SECONDS_MAX = 120
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("spark") / "store") as stack:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(tmp_path_factory.mktemp("spark") / "store") as stack:
         yield stack
 
 
-def fill(stack: Stack, topic: str, begin: int, end: int) -> None:
+def fill(stack: HostedStack, topic: str, begin: int, end: int) -> None:
     append(stack.addresses["gateway"], topic, [b"%d" % i for i in range(begin, end)], tags="Even", keys=["k"])
     stack.wait_until_built()
 
 
-def read(spark: SparkSession, stack: Stack, **options: str) -> DataFrame:
+def read(spark: SparkSession, stack: HostedStack, **options: str) -> DataFrame:
     return spark.read.format("rocketmq").options(endpoint=stack.addresses["gateway"], **options).load()
 
 
@@ -44,7 +44,7 @@ def run_to_the_end(stream: Any, checkpoint: Path, **where: str) -> Any:
     return query
 
 
-def test_a_batch_in_sql(spark: SparkSession, stack: Stack) -> None:
+def test_a_batch_in_sql(spark: SparkSession, stack: HostedStack) -> None:
     fill(stack, "Sql", 0, 300)
     frame = read(spark, stack, subscribe="Sql")
 
@@ -57,7 +57,7 @@ def test_a_batch_in_sql(spark: SparkSession, stack: Stack) -> None:
     assert sorted(int(bytes(row.body)) for row in small.collect()) == list(range(300))
 
 
-def test_the_columns_of_kafka(spark: SparkSession, stack: Stack) -> None:
+def test_the_columns_of_kafka(spark: SparkSession, stack: HostedStack) -> None:
     fill(stack, "View", 0, 20)
     frame = read(spark, stack, subscribe="View", view="kafka", includeHeaders="true")
 
@@ -65,7 +65,9 @@ def test_the_columns_of_kafka(spark: SparkSession, stack: Stack) -> None:
     assert sorted((row.k, int(row.v), row.h) for row in found) == [("k", i, "TAGS") for i in range(20)]
 
 
-def test_a_stream_into_files_goes_on_from_its_checkpoint(spark: SparkSession, stack: Stack, tmp_path: Path) -> None:
+def test_a_stream_into_files_goes_on_from_its_checkpoint(
+    spark: SparkSession, stack: HostedStack, tmp_path: Path
+) -> None:
     fill(stack, "Stream", 0, 100)
 
     def run() -> list[int]:
@@ -86,7 +88,7 @@ def test_a_stream_into_files_goes_on_from_its_checkpoint(spark: SparkSession, st
     assert sorted(int(bytes(row.body)) for row in written.select("body").collect()) == list(range(130))
 
 
-def test_a_frame_is_appended(spark: SparkSession, stack: Stack) -> None:
+def test_a_frame_is_appended(spark: SparkSession, stack: HostedStack) -> None:
     frame = spark.range(500, numPartitions=3).select(
         col("id").cast("string").alias("body"), lit("Spark").alias("tags"), (col("id") % 8).cast("int").alias("queueId")
     )
@@ -113,7 +115,7 @@ def to_sink_for_each_batch(frame: DataFrame, endpoint: str) -> Any:
 @pytest.mark.spark
 @pytest.mark.parametrize("prepare", [to_sink, to_sink_for_each_batch])
 def test_a_batch_of_a_stream_that_is_done_again_is_stored_once(
-    prepare: Callable[[DataFrame, str], Any], spark: SparkSession, stack: Stack, tmp_path: Path
+    prepare: Callable[[DataFrame, str], Any], spark: SparkSession, stack: HostedStack, tmp_path: Path
 ) -> None:
     """What is left when the driver is killed after its rows were stored and before Spark wrote that down."""
     topic = prepare.__name__
@@ -134,7 +136,7 @@ def test_a_batch_of_a_stream_that_is_done_again_is_stored_once(
 
 
 def test_two_writes_of_a_micro_batch_with_ids_of_their_own_are_both_stored(
-    spark: SparkSession, stack: Stack, tmp_path: Path
+    spark: SparkSession, stack: HostedStack, tmp_path: Path
 ) -> None:
     fill(stack, "ForTwoWrites", 0, 20)
     ran = []
@@ -159,7 +161,7 @@ def test_two_writes_of_a_micro_batch_with_ids_of_their_own_are_both_stored(
     assert sorted(int(row["body"]) for row in rows) == sorted([*range(20)] * 2)
 
 
-def test_json_bodies_are_what_from_json_makes_of_them(spark: SparkSession, stack: Stack) -> None:
+def test_json_bodies_are_what_from_json_makes_of_them(spark: SparkSession, stack: HostedStack) -> None:
     cases = [body for body in [*NO_OBJECTS, *OBJECTS, *WITH_MAPS] if body]
     append(stack.addresses["gateway"], "Json", cases, queue_id=0)
     append(stack.addresses["gateway"], "Json", [body for body in OBJECTS if b"Inf" not in body], queue_id=1)
@@ -184,7 +186,7 @@ def test_json_bodies_are_what_from_json_makes_of_them(spark: SparkSession, stack
     assert [row.id for row in inferred.limit(1).collect()] == ["1"]  # it also comes as a text
 
 
-def test_avro_and_protobuf_bodies_in_a_table(spark: SparkSession, stack: Stack, tmp_path: Path) -> None:
+def test_avro_and_protobuf_bodies_in_a_table(spark: SparkSession, stack: HostedStack, tmp_path: Path) -> None:
     test_avro = pytest.importorskip("tests.pipeline.rocketmq.bodies.test_avro")
     point = {"x": 1, "y": 2.0}
     append(stack.addresses["gateway"], "Avro", [test_avro.written(test_avro.POINT, point), b"bad"], queue_id=0)
@@ -204,7 +206,7 @@ def test_avro_and_protobuf_bodies_in_a_table(spark: SparkSession, stack: Stack, 
     assert (first.card, first.cash, second.bodyValue) == (None, Row(), None)
 
 
-def test_what_users_see_of_a_bad_option(spark: SparkSession, stack: Stack, tmp_path: Path) -> None:
+def test_what_users_see_of_a_bad_option(spark: SparkSession, stack: HostedStack, tmp_path: Path) -> None:
     with pytest.raises(PySparkException, match="did you mean failOnDataLoss"):
         read(spark, stack, subscribe="Sql", failOnDataLos="true")
     with pytest.raises(PySparkException, match="subscribe and assign are given"):

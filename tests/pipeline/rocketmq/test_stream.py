@@ -18,7 +18,7 @@ from reput_client import AdminClient, QueryClient, TrackState
 from reput_client.errors import PartialAnswerError, TopicNotFoundError, UnavailableError
 from tests.pipeline.rocketmq.gateways import append, micro_batches, read_partitions, stream_reader
 from tests.support.service import Service
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, hosted_stack
 from tests.support.waiting import wait_for
 
 QUEUE_COUNT = 8
@@ -33,8 +33,8 @@ EXPIRING = SMALL_FILES | {
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("stream") / "store") as stack:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(tmp_path_factory.mktemp("stream") / "store") as stack:
         yield stack
 
 
@@ -45,7 +45,7 @@ def topic(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def fill(stack: Stack, topic: str, begin: int, end: int, size_bytes: int = 0, **fields: Any) -> None:
+def fill(stack: HostedStack, topic: str, begin: int, end: int, size_bytes: int = 0, **fields: Any) -> None:
     append(stack.addresses["gateway"], topic, [b"%d" % i + bytes(size_bytes) for i in range(begin, end)], **fields)
     stack.wait_until_built()
 
@@ -54,7 +54,7 @@ def numbers(rows: list[dict[str, Any]]) -> list[int]:
     return sorted(int(row["body"].rstrip(b"\0")) for row in rows)
 
 
-def test_a_stream_begins_at_the_end_and_reads_what_comes(stack: Stack, topic: str) -> None:
+def test_a_stream_begins_at_the_end_and_reads_what_comes(stack: HostedStack, topic: str) -> None:
     fill(stack, topic, 0, 10)
     reader = stream_reader(stack.addresses["gateway"], subscribe=topic)
     start = reader.initialOffset()
@@ -65,7 +65,7 @@ def test_a_stream_begins_at_the_end_and_reads_what_comes(stack: Stack, topic: st
     reader.stop()
 
 
-def test_offsets_are_plain_json_and_nothing_new_is_the_same_offset(stack: Stack, topic: str) -> None:
+def test_offsets_are_plain_json_and_nothing_new_is_the_same_offset(stack: HostedStack, topic: str) -> None:
     fill(stack, topic, 0, 10)
     reader = stream_reader(stack.addresses["gateway"], subscribe=topic, startingOffsets="earliest")
     start = reader.initialOffset()
@@ -77,7 +77,7 @@ def test_offsets_are_plain_json_and_nothing_new_is_the_same_offset(stack: Stack,
     assert json.dumps(reader.latestOffset(json.loads(json.dumps(end)), ReadAllAvailable())) == json.dumps(end)
 
 
-def test_a_reader_that_read_pickles_without_its_connections(stack: Stack, topic: str) -> None:
+def test_a_reader_that_read_pickles_without_its_connections(stack: HostedStack, topic: str) -> None:
     fill(stack, topic, 0, 10)
     reader = stream_reader(stack.addresses["gateway"], subscribe=topic, startingOffsets="earliest")
     start = reader.initialOffset()
@@ -89,7 +89,7 @@ def test_a_reader_that_read_pickles_without_its_connections(stack: Stack, topic:
     assert numbers(read_partitions(elsewhere, partitions)) == list(range(10))
 
 
-def test_the_same_offsets_are_the_same_rows_again(stack: Stack, topic: str) -> None:
+def test_the_same_offsets_are_the_same_rows_again(stack: HostedStack, topic: str) -> None:
     """What a restart after a kill does: a new reader, the checkpoint's offsets, though more has come since."""
     fill(stack, topic, 0, 50)
     options = {"subscribe": topic, "startingOffsets": "earliest", "minPartitions": "12"}
@@ -106,7 +106,7 @@ def test_the_same_offsets_are_the_same_rows_again(stack: Stack, topic: str) -> N
     again.stop()
 
 
-def test_a_limit_in_messages_cuts_micro_batches(stack: Stack, topic: str) -> None:
+def test_a_limit_in_messages_cuts_micro_batches(stack: HostedStack, topic: str) -> None:
     fill(stack, topic, 0, 100)
     reader = stream_reader(
         stack.addresses["gateway"], subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="30"
@@ -124,7 +124,7 @@ def test_a_limit_in_messages_cuts_micro_batches(stack: Stack, topic: str) -> Non
     reader.stop()
 
 
-def test_a_limit_in_bytes_cuts_micro_batches(stack: Stack, topic: str) -> None:
+def test_a_limit_in_bytes_cuts_micro_batches(stack: HostedStack, topic: str) -> None:
     fill(stack, topic, 0, 200, size_bytes=1000)
     reader = stream_reader(
         stack.addresses["gateway"], subscribe=topic, startingOffsets="earliest", maxBytesPerTrigger="64k"
@@ -140,7 +140,7 @@ def test_a_limit_in_bytes_cuts_micro_batches(stack: Stack, topic: str) -> None:
     reader.stop()
 
 
-def test_a_record_larger_than_the_limit_passes_alone(stack: Stack, topic: str) -> None:
+def test_a_record_larger_than_the_limit_passes_alone(stack: HostedStack, topic: str) -> None:
     fill(stack, topic, 0, 3, size_bytes=5000, queue_id=0)
     reader = stream_reader(
         stack.addresses["gateway"], subscribe=topic, startingOffsets="earliest", maxBytesPerTrigger="100"
@@ -149,7 +149,7 @@ def test_a_record_larger_than_the_limit_passes_alone(stack: Stack, topic: str) -
     reader.stop()
 
 
-def test_available_now_ends_with_what_was_there(stack: Stack, topic: str) -> None:
+def test_available_now_ends_with_what_was_there(stack: HostedStack, topic: str) -> None:
     fill(stack, topic, 0, 40)
     reader = stream_reader(
         stack.addresses["gateway"], subscribePattern=f"{topic}.*", startingOffsets="earliest", maxOffsetsPerTrigger="25"
@@ -165,7 +165,7 @@ def test_available_now_ends_with_what_was_there(stack: Stack, topic: str) -> Non
     reader.stop()
 
 
-def test_a_new_topic_of_a_pattern_is_read_from_its_beginning(stack: Stack, topic: str) -> None:
+def test_a_new_topic_of_a_pattern_is_read_from_its_beginning(stack: HostedStack, topic: str) -> None:
     fill(stack, topic, 0, 5)
     reader = stream_reader(stack.addresses["gateway"], subscribePattern=f"{topic}.*")
     start = reader.initialOffset()
@@ -176,7 +176,7 @@ def test_a_new_topic_of_a_pattern_is_read_from_its_beginning(stack: Stack, topic
 
 
 def test_a_queue_that_a_topic_gets_while_its_stream_is_away_is_read_from_its_first_message(
-    stack: Stack, topic: str
+    stack: HostedStack, topic: str
 ) -> None:
     endpoint = stack.addresses["gateway"]
     fill(stack, topic, 0, 5)
@@ -197,7 +197,7 @@ def test_a_queue_that_a_topic_gets_while_its_stream_is_away_is_read_from_its_fir
         ]
 
 
-def test_what_was_deleted_with_a_topic_is_not_read(stack: Stack, topic: str) -> None:
+def test_what_was_deleted_with_a_topic_is_not_read(stack: HostedStack, topic: str) -> None:
     endpoint = stack.addresses["gateway"]
     fill(stack, topic, 0, 10)
     with AdminClient(endpoint) as admin:
@@ -208,7 +208,7 @@ def test_what_was_deleted_with_a_topic_is_not_read(stack: Stack, topic: str) -> 
     reader.stop()
 
 
-def test_a_time_to_begin_at(stack: Stack, topic: str) -> None:
+def test_a_time_to_begin_at(stack: HostedStack, topic: str) -> None:
     fill(stack, topic, 0, 10, queue_id=0)
     reader = stream_reader(stack.addresses["gateway"], subscribe=topic, startingOffsets="earliest")
     rows = next(micro_batches(reader, reader.initialOffset()))
@@ -249,7 +249,7 @@ def test_a_queue_that_is_being_built_again_is_waited_for() -> None:
         gateway.messages_or_end(key, 5, 4)
 
 
-def test_an_unknown_topic_is_an_error_at_the_start(stack: Stack) -> None:
+def test_an_unknown_topic_is_an_error_at_the_start(stack: HostedStack) -> None:
     with pytest.raises(TopicNotFoundError, match="'Nobody'"):
         stream_reader(stack.addresses["gateway"], subscribe="Nobody").initialOffset()
 
@@ -257,7 +257,7 @@ def test_an_unknown_topic_is_an_error_at_the_start(stack: Stack) -> None:
 @pytest.mark.spark
 def test_a_gateway_restarts_in_the_middle_of_a_stream(tmp_path: Path) -> None:
     """Calls of the driver and pages of a task wait for it, and rows come once."""
-    with running_stack(tmp_path / "store") as stack:
+    with hosted_stack(tmp_path / "store") as stack:
         targets = {
             f"REPUT_{name.upper()}_TARGET": stack.addresses[name] for name in ("commitlog", "consumequeue", "index")
         }
@@ -294,14 +294,14 @@ def test_a_gateway_restarts_in_the_middle_of_a_stream(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_retention_takes_messages_that_a_stream_has_not_read(tmp_path: Path) -> None:
     options = {"subscribe": "Orders", "startingOffsets": "earliest", "columns": "queueOffset"}
-    with running_stack(tmp_path / "store", settings=SMALL_FILES) as stack:
+    with hosted_stack(tmp_path / "store", settings=SMALL_FILES) as stack:
         fill(stack, "Orders", 0, 100, size_bytes=200, queue_id=0)
         reader = stream_reader(stack.addresses["gateway"], **options)
         start = reader.initialOffset()
         end = reader.latestOffset(start, ReadAllAvailable())
         planned = [partition.value for partition in reader.partitions(start, end)]
         reader.stop()
-    with running_stack(tmp_path / "store", settings=EXPIRING) as stack:
+    with hosted_stack(tmp_path / "store", settings=EXPIRING) as stack:
         endpoint = stack.addresses["gateway"]
         first = wait_until_first(stack)
         strict = stream_reader(endpoint, **options)
@@ -325,7 +325,7 @@ def test_retention_takes_messages_that_a_stream_has_not_read(tmp_path: Path) -> 
         lenient.stop()
 
 
-def wait_until_first(stack: Stack) -> int:
+def wait_until_first(stack: HostedStack) -> int:
     """The first position of the queue, once retention has taken some of it."""
     request = pb.QueryMessageByOffsetRequest(topic="Orders", queue_id=0, max_messages=1)
     return wait_for(
@@ -337,12 +337,12 @@ def wait_until_first(stack: Stack) -> int:
 
 def test_a_log_that_was_made_anew_is_lost_data(tmp_path: Path) -> None:
     options = {"subscribe": "Orders", "startingOffsets": "earliest"}
-    with running_stack(tmp_path / "old") as stack:
+    with hosted_stack(tmp_path / "old") as stack:
         fill(stack, "Orders", 0, 50, queue_id=0)
         reader = stream_reader(stack.addresses["gateway"], **options)
         end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
         reader.stop()
-    with running_stack(tmp_path / "new") as stack:
+    with hosted_stack(tmp_path / "new") as stack:
         fill(stack, "Orders", 0, 20, queue_id=0)
         strict = stream_reader(stack.addresses["gateway"], **options)
         with pytest.raises(DataLostError, match="the queue ends at 20, so its log was cut or replaced"):
