@@ -14,6 +14,7 @@ import time
 
 from google.protobuf.message import DecodeError
 
+from services.local import in_process
 from services.local.wire import (
     ANSWER,
     ANSWER_BYTES_MAX,
@@ -203,7 +204,7 @@ class LocalClient:
     def __init__(self, kind: LocalSocket, target: str, service: str) -> None:
         self.service = service
         self._request_bytes_max = kind.request_bytes_max
-        path = kind.path(target)
+        self._path = path = kind.path(target)
         self._peer = Peer(path, service) if path is not None else None
         self._idle: list[Connection] = []
         self._closed_until = 0.0
@@ -231,6 +232,8 @@ class LocalClient:
         """
         if timeout_seconds <= 0 or not self.takes(request):
             return None
+        if method.retry is Retry.SAFE and self._path is not None and (here := in_process.server_at(self._path)):
+            return here(method, request)
         deadline = time.monotonic() + timeout_seconds
         connection = self._take_idle() or self.connect(timeout_seconds)
         if connection is None:

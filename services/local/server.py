@@ -19,14 +19,17 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import Any
 
 import structlog
 from google.protobuf.message import DecodeError, Message
 
+from services.local import in_process
 from services.local.wire import (
     ANSWER,
     GREETING,
+    LOOKUPS,
     NOT_KNOWN,
     STATUS,
     TIMEVAL,
@@ -43,7 +46,7 @@ from services.serving.calls.later_answers import BEGUN_COUNT_MAX, LaterAnswer
 from services.serving.calls.open_work import OpenWork
 from services.serving.server import ServiceServer
 from services.serving.stall_watch import ANSWER_SECONDS_MAX
-from services.status import to_status
+from services.status import StatusError, to_status
 from store.errors import ServiceUnavailableError, StoreError
 from store.files.socket_file import SocketFile
 
@@ -125,6 +128,23 @@ class LocalServer:
         thread = threading.Thread(target=self._accept, args=(listener,), name=f"{self._kind.name}-accept", daemon=True)
         self._thread = thread
         thread.start()
+
+    def answer_here(self, method: LocalMethod, request: bytes) -> bytes:
+        """The answer to a lookup of another service in this process; StatusError as a connection raises it."""
+        known = self._handlers.get(method.number)
+        try:
+            if known is None:
+                raise ServiceUnavailableError(NOT_KNOWN.format(method.number))
+            if self._work.stopping.is_set():
+                raise ServiceUnavailableError("the service is stopping", service=method.service)
+            with tracing.local_call(method.rpc, tracing.current_traceparent()):
+                answer = known[1](request)
+        except StoreError as error:
+            raise StatusError(to_status(error)) from error
+        except Exception as error:
+            raise StatusError(to_status(_unknown(method, error))) from error
+        assert isinstance(answer, bytes), "a lookup without a file"
+        return answer
 
     def shut(self) -> None:
         """Accept no more connections; those that are open stay."""
@@ -240,9 +260,7 @@ class LocalServer:
         except WireError:
             raise
         except Exception as error:
-            _log.error("rpc.failed", method=method.rpc, exc_info=error)
-            unknown = StoreError(f"{method.rpc} failed unexpectedly; see the log of the service for the cause")
-            return self._fail(connection, method, unknown, owed)
+            return self._fail(connection, method, _unknown(method, error), owed)
         if isinstance(answer, LaterAnswer):
             owed.add(answer, is_counted=method.retry is Retry.NEVER)
             return _Outcome.OWED
@@ -266,6 +284,12 @@ class LocalServer:
         owed.wait_until_sent()
         _send_status(connection, error)
         return _Outcome.LAST if method.is_stream else _Outcome.SENT
+
+
+def _unknown(method: LocalMethod, error: Exception) -> StoreError:
+    """A bug, as its caller is told of it."""
+    _log.error("rpc.failed", method=method.rpc, exc_info=error)
+    return StoreError(f"{method.rpc} failed unexpectedly; see the log of the service for the cause")
 
 
 class _Outcome(Enum):
@@ -382,6 +406,9 @@ def serve_local(
         _log.warning(f"{kind.name}.not_served", path=path, error=str(error))
         return None
     server.on_stop(local.close)
+    if server.is_hosted and kind is LOOKUPS:
+        in_process.join(path, local.answer_here)
+        server.on_stop(partial(in_process.leave, path, local.answer_here))
     return local
 
 

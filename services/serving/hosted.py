@@ -42,7 +42,7 @@ class HostedService:
         tell_ignored(service.component, origins)
         self._ended = ended
         self._exit_code: int | None = None
-        self.server = ServiceServer(service.component, settings)
+        self.server = ServiceServer(service.component, settings, is_hosted=True)
         try:
             service.serve(self.server, settings, origins)
             self.server.start()

@@ -87,6 +87,7 @@ class ServiceServer:
     Args:
         name: the component, such as `commitlog`; stands in logs.
         settings: address, address_file, ready_file, worker_count and metrics_address are used.
+        is_hosted: other services run in this process, and make their lookups without a socket (services/local/in_process.py).
 
     Attributes:
         work: a clean stop waits for it.
@@ -102,9 +103,10 @@ class ServiceServer:
         tls: the certificate that this process shows to services that it calls; None: no TLS.
     """
 
-    def __init__(self, name: str, settings: ServiceSettings) -> None:
+    def __init__(self, name: str, settings: ServiceSettings, *, is_hosted: bool = False) -> None:
         grpc_private.check()
         self.name = name
+        self.is_hosted = is_hosted
         self.address = ""
         self._settings = settings
         self._log = structlog.get_logger(f"reput.{name}")
