@@ -3,6 +3,7 @@
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -156,16 +157,15 @@ class Model:
 def recover_and_check(model: Model, found: MemoryFileSystem, kept_count_min: int) -> None:
     """Recovers twice, the second time after another kill, and lets the builders and fsck see the result."""
     again = found.copy()
-    log = make_log(ROOT, again, file_size_bytes=FILE_BYTES)
-    log.recover()
-    end_offset, again = log.status.end_offset, again.copy()
-    log.close()
+    # Closed also when a check fails: the next example would wait for the lock, and fail for that reason.
+    with closing(make_log(ROOT, again, file_size_bytes=FILE_BYTES)) as log:
+        log.recover()
+        end_offset, again = log.status.end_offset, again.copy()
 
-    shard = LocalShard(ROOT, again, file_size_bytes=FILE_BYTES, flush_interval_millis=60_000)
-    assert end_offset == shard.log.status.end_offset
-    model.check(shard, kept_count_min)
-    shard.catch_up()
-    shard.close()
+    with closing(LocalShard(ROOT, again, file_size_bytes=FILE_BYTES, flush_interval_millis=60_000)) as shard:
+        assert end_offset == shard.log.status.end_offset
+        model.check(shard, kept_count_min)
+        shard.catch_up()
     audit = audit_store(again, ROOT)
     assert audit.findings.is_clean, audit.findings.kept
 
@@ -177,18 +177,17 @@ def test_a_kill_at_any_byte_of_the_last_append_keeps_all_of_it_or_nothing(
 ) -> None:
     disk, model = Disk(), Model()
     disk.mkdirs(ROOT)
-    log = make_log(ROOT, disk, file_size_bytes=FILE_BYTES, flush_interval_millis=60_000)
-    log.recover()
-    for request in requests[:-1]:
-        model.apply(log, request)
-    before_count = len(model.requests)
-    disk.writes.clear()
-    model.apply(log, Request(requests[-1].parts, requests[-1].is_internal, False))
-    size_bytes = sum(size for _, _, size in disk.writes)
-    byte = data.draw(st.integers(0, size_bytes))
-    killed = disk.copy() if byte == size_bytes else disk.killed_at(byte)
-    log._commits.fail(InvalidArgumentError("the process was killed"))
-    log.close()
+    with closing(make_log(ROOT, disk, file_size_bytes=FILE_BYTES, flush_interval_millis=60_000)) as log:
+        log.recover()
+        for request in requests[:-1]:
+            model.apply(log, request)
+        before_count = len(model.requests)
+        disk.writes.clear()
+        model.apply(log, Request(requests[-1].parts, requests[-1].is_internal, False))
+        size_bytes = sum(size for _, _, size in disk.writes)
+        byte = data.draw(st.integers(0, size_bytes))
+        killed = disk.copy() if byte == size_bytes else disk.killed_at(byte)
+        log._commits.fail(InvalidArgumentError("the process was killed"))
 
     recover_and_check(model, killed, len(model.requests) if byte == size_bytes else before_count)
 
@@ -200,13 +199,12 @@ def test_a_power_cut_with_sectors_in_any_order_keeps_all_of_a_request_or_nothing
 ) -> None:
     disk, model = MemoryFileSystem(), Model()
     disk.mkdirs(ROOT)
-    log = make_log(ROOT, disk, file_size_bytes=FILE_BYTES, flush_interval_millis=60_000)
-    log.recover()
-    for request in requests:
-        model.apply(log, request)
-    cut = disk.power_cut(number, ROOT)
-    log._commits.fail(InvalidArgumentError("the power was cut"))
-    log.close()
+    with closing(make_log(ROOT, disk, file_size_bytes=FILE_BYTES, flush_interval_millis=60_000)) as log:
+        log.recover()
+        for request in requests:
+            model.apply(log, request)
+        cut = disk.power_cut(number, ROOT)
+        log._commits.fail(InvalidArgumentError("the power was cut"))
 
     recover_and_check(model, cut, model.synced_count)
 
