@@ -245,8 +245,8 @@ def test_polls_that_wait_have_no_threads():
         consumers = [gateway.consumer(client_id=f"client-{number}") for number in range(10)]
         polls = [consumers[number % 10].poll(timeout=60) for number in range(IDLE_THREAD_COUNT)]
         parked(gateway, IDLE_THREAD_COUNT + 1)
-        # grpc's client here has a thread for each channel.
-        assert threading.active_count() - before <= len(consumers) + 2
+        # grpc's client here has a thread for each channel; the server makes each of its workers when all others are busy.
+        assert threading.active_count() - before <= len(consumers) + WORKER_COUNT
         for poll in [first, *polls]:
             poll.cancel()
         parked(gateway, 0)
