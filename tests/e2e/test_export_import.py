@@ -9,7 +9,7 @@ import cli.main
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.support.fixture_stores import walk_frames
-from tests.support.stack import Stack, new_message, running_stack
+from tests.support.stack import HostedStack, hosted_stack, new_message
 
 pytestmark = pytest.mark.life
 
@@ -45,7 +45,7 @@ def reput(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
     return Command(capsys)
 
 
-def append_all_kinds(stack: Stack) -> None:
+def append_all_kinds(stack: HostedStack) -> None:
     """Two topics, keys, tags, properties, bytes that are no text, and a body that fits no page."""
     messages = [
         new_message(
@@ -78,7 +78,7 @@ def rows_of(path: pathlib.Path) -> list[dict[str, object]]:
 def test_what_a_gateway_exports_is_what_the_store_holds_and_can_be_imported_again(
     tmp_path: pathlib.Path, reput: Command
 ) -> None:
-    with running_stack(tmp_path / "a", settings=SIZES) as stack:
+    with hosted_stack(tmp_path / "a", settings=SIZES) as stack:
         append_all_kinds(stack)
         address = stack.addresses["gateway"]
         assert reput("export", "--store", tmp_path / "a") == 2
@@ -103,12 +103,12 @@ def test_what_a_gateway_exports_is_what_the_store_holds_and_can_be_imported_agai
     assert len(queue) > 9
     assert list(walk_frames(tmp_path / "online")) == list(walk_frames(tmp_path / "a")), "the same log byte for byte"
 
-    with running_stack(tmp_path / "online", "--read-only", settings=SIZES) as stack:
+    with hosted_stack(tmp_path / "online", read_only=True, settings=SIZES) as stack:
         found = stack.gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic="Out0", key="key-8"), timeout=20)
         assert [message.body for message in found.messages] == [b"\xff\x00 8"]
         assert found.completeness == message_pb2.COMPLETENESS_COMPLETE
 
-    with running_stack(tmp_path / "b", settings=SIZES) as stack:
+    with hosted_stack(tmp_path / "b", settings=SIZES) as stack:
         address = stack.addresses["gateway"]
         for deduplicated in (0, COUNT + 1):
             assert reput("import", tmp_path / "offline.jsonl", "--deduplicate", "--sync", address=address) == 0, (

@@ -15,7 +15,7 @@ from services.calling.schedule import ScheduleClient
 from services.convert import millis_to_timestamp, timestamp_to_millis
 from store.errors import ScheduledMessageNotFoundError, StoreError, TopicNotFoundError
 from store.format.delivery.waiting_handles import RECALL, decode_handle
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import HostedStack, Stack, hosted_stack, running_stack
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.life
@@ -28,7 +28,7 @@ SECONDS_MAX = 30.0
 class Services:
     """Clients of the services of a stack."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: HostedStack | Stack) -> None:
         self.commitlog = CommitLogClient(stack.addresses["commitlog"])
         self.consumequeue = ConsumeQueueClient(stack.addresses["consumequeue"])
         self.schedule = ScheduleClient(stack.addresses["schedule"])
@@ -111,7 +111,7 @@ def test_what_waits_comes_once_at_its_time_also_after_a_kill(tmp_path: pathlib.P
         os.kill(stack.children()["schedule_svc"], signal.SIGKILL)
         stack.process.wait(SECONDS_MAX)
         services.close()
-    with running_stack(store) as stack:
+    with hosted_stack(store) as stack:
         services = Services(stack)
         services.wait_for(3)
         assert sorted(services.bodies()) == [b"killed", b"level", b"time"]
@@ -124,11 +124,11 @@ def test_what_waits_comes_once_at_its_time_also_after_a_kill(tmp_path: pathlib.P
 @pytest.mark.timeout(120)
 def test_a_store_that_is_only_read_shows_what_waits(tmp_path: pathlib.Path) -> None:
     store = tmp_path / "store"
-    with running_stack(store) as stack:
+    with hosted_stack(store) as stack:
         services = Services(stack)
         services.commitlog.append([NewMessage(topic=TOPIC, body=b"a", unique_key="a", delay_level=18)])
         services.close()
-    with running_stack(store, "--read-only") as stack:
+    with hosted_stack(store, read_only=True) as stack:
         services = Services(stack)
         wait_until(
             lambda: len(services.schedule.list_scheduled(pb.ListScheduledMessagesRequest()).messages) == 1,
