@@ -35,8 +35,8 @@ def fill(path: pathlib.Path, slot_count: int, entry_count_max: int, count: int) 
 
 def _write(path: pathlib.Path, slot_count: int, entry_count_max: int, count: int, hashing: object) -> float:
     runs = [range(first, min(first + RUN_KEY_COUNT, count)) for first in range(0, count, RUN_KEY_COUNT)]
-    keys = [np.frombuffer(" ".join(f"key-{i}" for i in run).encode(), dtype=np.uint8) for run in runs]
-    prefix = np.frombuffer(index_key(TOPIC, "").encode(), dtype=np.uint8)
+    prefix = index_key(TOPIC, "").encode()
+    keys = [prefix + " ".join(f"key-{i}" for i in run).encode() for run in runs]
     numbers = np.arange(count, dtype=np.int64)
     offsets, times_millis = numbers * RECORD_BYTES, BEGIN_MILLIS + numbers * 1000 // RECORDS_A_SECOND
     files = OpenFiles(RealFileSystem())
@@ -44,11 +44,10 @@ def _write(path: pathlib.Path, slot_count: int, entry_count_max: int, count: int
     start = time.perf_counter()
     state = IndexFileState.seeded(slot_count, entry_count_max)
     filler = IndexFiller(state, min(RUN_KEY_COUNT, count))
-    prefix_hash = hashing._hash_on(prefix, 0, len(prefix), 0)  # type: ignore[attr-defined]
     for run, data in zip(runs, keys, strict=True):
         hashes = np.empty(len(run), dtype=np.int32)
         records = np.empty(len(run), dtype=np.int32)
-        made = hashing._add_keys(data, 0, len(data), prefix_hash, 0, 0, records, hashes)  # type: ignore[attr-defined]
+        made = hashing.hash_keys(data, len(prefix), records, hashes)  # type: ignore[attr-defined]
         assert made == len(run), made
         position = entry_position(state.header.entry_count, slot_count)
         file.write(position, filler.fill(hashes, offsets[run.start : run.stop], times_millis[run.start : run.stop]))

@@ -110,11 +110,9 @@ def _walk_with(
     kernel: ModuleType, chunk: Chunk, at: int, commit_log_offset: int, record_count_max: int
 ) -> tuple[DispatchColumns | None, int]:
     """The ordinary records that start here, None if there is none, and where they end in `chunk`."""
-    data = np.frombuffer(chunk, dtype=np.uint8)
-    data.flags.writeable = False  # always the same array type, so that the kernel is compiled once
     rows_32, rows_64, key_records, key_hashes, topics, slots = _tables.of(kernel)
     count, key_count, topic_count, next_at = kernel.fill_columns(
-        data, at, commit_log_offset, record_count_max, rows_32, rows_64, key_records, key_hashes, topics, slots
+        chunk, at, commit_log_offset, record_count_max, rows_32, rows_64, key_records, key_hashes, topics, slots
     )
     if not count:
         return None, at

@@ -1,7 +1,8 @@
-"""The kernel against its plain twin: equal for every input."""
+"""The kernel, compiled and uncompiled, against its plain twin: equal for every input."""
 
 import dataclasses
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +16,23 @@ from store.derive import dispatch_walk
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.dispatch_walk import Walked, walk_columns, walk_columns_plainly
 from store.derive.record_dispatch import decode_dispatch
+from store.format.derived.index_layout import index_key, key_hash
 from store.format.record import encode_blank
 from tests.store.walk import logs
 from tests.store.walk.logs import BASE, ODD, frames_of, message, mixed_log, mutated
 from tests.support.fixture_stores import walk_frames
+from tests.support.kernels import FORMS
 
 MUTATION_COUNT = 20_000
 
 
-@pytest.fixture(scope="module", autouse=True)
-def always_kernel() -> Any:
+@pytest.fixture(scope="module", autouse=True, params=FORMS)
+def form(request: pytest.FixtureRequest) -> Iterator[str]:
     """The kernel for every chunk, however short."""
-    assert loading.load(dispatch_walk.KERNEL) is not None
-    before = dispatch_walk.KERNEL_BYTES_MIN
-    dispatch_walk.KERNEL_BYTES_MIN = 0
-    yield
-    dispatch_walk.KERNEL_BYTES_MIN = before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(loading._kernels, dispatch_walk.KERNEL, FORMS[request.param](dispatch_walk.KERNEL))
+        patch.setattr(dispatch_walk, "KERNEL_BYTES_MIN", 0)
+        yield request.param
 
 
 def assert_columns_equal(columns: DispatchColumns, expected: DispatchColumns) -> None:
@@ -140,14 +142,15 @@ def test_the_twins_agree_on_any_bytes(data: bytes) -> None:
     assert_twins_agree(data)
 
 
-def test_thousands_of_damaged_logs() -> None:
+def test_thousands_of_damaged_logs(form: str) -> None:
     chance = random.Random(20_000)
     walked_count = 0
-    for _ in range(MUTATION_COUNT // 200):
+    mutation_count = MUTATION_COUNT if form == "compiled" else MUTATION_COUNT // 10
+    for _ in range(mutation_count // 200):
         data = mixed_log(chance, chance.randrange(1, 9))
         for _ in range(200):
             walked_count += len(assert_twins_agree(mutated(chance, data)).columns)
-    assert walked_count > MUTATION_COUNT
+    assert walked_count > mutation_count
 
 
 @given(parts=st.lists(logs.messages, max_size=4))
@@ -160,3 +163,19 @@ def test_runs_joined_are_one_run(parts: list[list[Any]]) -> None:
         runs.append(walked.columns if walked else DispatchColumns.of(()))
         offset = walked.next_offset if walked else offset
     assert_columns_equal(DispatchColumns.joined(runs), whole)
+
+
+@pytest.mark.parametrize("topic", ["orders", "t"])
+def test_keys_alone_have_the_hashes_of_the_index(topic: str, form: str) -> None:
+    kernel = loading.ready(dispatch_walk.KERNEL)
+    assert kernel is not None
+    prefix, names = index_key(topic, "").encode(), ["k1", "", "k2", logs.key_with_hash_int_min(topic), "x" * 300]
+    data = prefix + " ".join(names).encode()
+    hashes, records = np.full(4, -9, dtype=np.int32), np.full(4, -9, dtype=np.int32)
+
+    assert kernel.hash_keys(data, len(prefix), records, hashes) == 4
+
+    assert hashes.tolist() == [key_hash(index_key(topic, name)) for name in names if name]
+    assert records.tolist() == [0] * 4
+    assert kernel.hash_keys(data, len(prefix), records, hashes[:3]) < 0
+    assert kernel.hash_keys(data + b" \xff", len(prefix), records, hashes) < 0
