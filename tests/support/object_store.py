@@ -1,11 +1,16 @@
-"""An S3 for tests: moto's server in a process of its own on loopback, and what is in it."""
+"""An S3 for tests: moto's server in a process of its own on loopback, and what is in it.
 
+A server takes more than a second of the processor to start, so the one whose block has ended is emptied and used again.
+"""
+
+import atexit
 import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 from pyarrow.fs import FileSelector, FileType, S3FileSystem
 
@@ -81,10 +86,44 @@ class ObjectStore:
                 (target / name).write_bytes(stream.read())
         return target
 
+    def empty(self) -> None:
+        """As it was when it started: no bucket, no request held, refused, delayed or counted."""
+        self.tell("release")
+        self.tell("delay", 0)
+        with urlopen(
+            Request(f"http://{self.endpoint}/moto-api/reset", method="POST"), timeout=END_SECONDS_MAX
+        ) as answer:
+            assert answer.status == 200
+        self.request_count()
+
+    def end(self) -> None:
+        """End the server."""
+        self._process.stdin.close()
+        try:
+            self._process.wait(END_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+
+_UNUSED: list[ObjectStore] = []
+
 
 @contextlib.contextmanager
 def running_object_store() -> Iterator[ObjectStore]:
-    """A server with nothing in it; it ends with the block, and with this process."""
+    """A server with nothing in it; it ends with this process."""
+    store = _UNUSED.pop() if _UNUSED else _started()
+    try:
+        yield store
+        store.empty()
+    except BaseException:  # what it holds and does is not known
+        store.end()
+        raise
+    _UNUSED.append(store)
+
+
+def _started() -> ObjectStore:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.object_store_server"],
         cwd=ROOT,
@@ -94,12 +133,14 @@ def running_object_store() -> Iterator[ObjectStore]:
         text=True,
     )
     try:
-        yield ObjectStore(process)
-    finally:
-        process.stdin.close()
-        try:
-            process.wait(END_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
+        return ObjectStore(process)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+
+
+@atexit.register
+def _end_unused() -> None:
+    while _UNUSED:
+        _UNUSED.pop().end()

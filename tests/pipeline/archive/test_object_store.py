@@ -3,10 +3,10 @@
 The object store is moto's S3 in a process of its own.
 """
 
+import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -41,7 +41,7 @@ from store.format.record import Record
 from store.readers.index_reader import IndexLayout
 from tests.pipeline.rebuild.rebuilding import assert_same_store
 from tests.pipeline.rebuild.shuffling import FakeSpark
-from tests.support.archives import BROKER, archived
+from tests.support.archives import BROKER, Archived, archived
 from tests.support.object_store import CREDENTIALS, ObjectStore, running_object_store
 
 LAYOUT = StoreLayout(4000, IndexLayout(500, 1000))
@@ -55,6 +55,12 @@ def object_store() -> Iterator[ObjectStore]:
             environment.setenv(name, value)
         store.fs.create_dir("stores")
         yield store
+
+
+@pytest.fixture(scope="module")
+def archive_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Archived]:
+    """The archive of a store, made once and not to be written to."""
+    return functools.cache(lambda store: archived(store, tmp_path_factory.mktemp("made") / "archive"))
 
 
 def bytes_below(root: Path, *, without: str = "lock") -> dict[str, bytes]:
@@ -80,9 +86,13 @@ def test_a_store_behind_a_uri_gives_the_same_archive(
 
 @pytest.mark.parametrize("store", STORES)
 def test_an_archive_behind_a_uri_is_verified_and_restored(
-    store: str, object_store: ObjectStore, request: pytest.FixtureRequest, tmp_path: Path
+    store: str,
+    archive_of: Callable[[Path], Archived],
+    object_store: ObjectStore,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
 ) -> None:
-    made = archived(request.getfixturevalue(store), tmp_path / "archive")
+    made = archive_of(request.getfixturevalue(store))
     uri = object_store.upload(made.archive, f"stores/archive-{store}")
 
     report = verify_job.run(None, uri, broker_name=BROKER)
@@ -99,16 +109,20 @@ def restore_there(archive: str, uri: str) -> None:
     fs, root = open_root(archive, "archive")
     restore_to_objects(
         ObjectRoot(uri), archive, BROKER, segment_offsets(fs, root, BROKER), read_topic_table(fs, root, BROKER),
-        run_tasks=run_here(), make_all=partial(shuffle.make_all, FakeSpark()), layout=LAYOUT,
+        run_tasks=run_here(), make_all=functools.partial(shuffle.make_all, FakeSpark()), layout=LAYOUT,
         report=JobReport.begin("restore"),
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("store", STORES)
 def test_a_restore_to_a_uri_makes_the_objects_that_are_files_in_a_directory(
-    store: str, object_store: ObjectStore, request: pytest.FixtureRequest, tmp_path: Path
+    store: str,
+    archive_of: Callable[[Path], Archived],
+    object_store: ObjectStore,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
 ) -> None:
-    made = archived(request.getfixturevalue(store), tmp_path / "archive")
+    made = archive_of(request.getfixturevalue(store))
     restore_job.run(None, made.archive, tmp_path / "here", broker_name=BROKER, layout=LAYOUT)
 
     restore_there(object_store.upload(made.archive, f"stores/away-{store}"), object_store.uri(f"stores/back-{store}"))
@@ -126,9 +140,13 @@ def test_a_restore_to_a_uri_makes_the_objects_that_are_files_in_a_directory(
 
 
 def test_a_restore_to_a_uri_that_fails_anywhere_is_no_store_until_it_is_run_again(
-    object_store: ObjectStore, broker_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    archive_of: Callable[[Path], Archived],
+    object_store: ObjectStore,
+    broker_store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = archived(broker_store, tmp_path / "archive")
+    made = archive_of(broker_store)
     restore_job.run(None, made.archive, tmp_path / "here", broker_name=BROKER, layout=LAYOUT)
     uri, path, put_file, left = object_store.uri("stores/half"), "stores/half", ObjectRoot.put_file, [0]
 
@@ -162,9 +180,13 @@ def refuse_unread(fs: FileSystem, root: Path) -> None:
 
 
 def test_a_restore_to_a_uri_that_another_has_taken_over_from_ends(
-    object_store: ObjectStore, broker_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    archive_of: Callable[[Path], Archived],
+    object_store: ObjectStore,
+    broker_store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = archived(broker_store, tmp_path / "archive")
+    made = archive_of(broker_store)
     put_file = ObjectRoot.put_file
 
     def take_over(self: ObjectRoot, name: str, file: Path) -> int:
