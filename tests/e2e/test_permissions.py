@@ -88,10 +88,11 @@ def test_a_store_that_the_command_makes_is_private(
     environment = {key: value for key, value in os.environ.items() if not key.startswith("REPUT_")}
     environment |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'protos'}", "REPUT_UMASK": setting}
     out.mkdir(mode=0o700)
-    for verb in (
+    verbs = [
         ["export", "--store", str(source), "--out", str(out / "messages")],
         ["import", str(out / "messages"), "--store", str(out / "store")],
-    ):
-        subprocess.run([sys.executable, "-m", "cli.main", *verb], env=environment, check=True, capture_output=True)
+    ]
+    both = f"from cli.main import main\nfor words in {verbs!r}:\n    assert main(words) == 0"
+    subprocess.run([sys.executable, "-c", both], env=environment, check=True, capture_output=True)
 
     assert is_private(modes(out), file_mode, directory_mode) == {}
