@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from tests.support.service import Service
 from tests.support.stack import new_message, running_stack
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +65,16 @@ def filled(tmp_path_factory: pytest.TempPathFactory, open_umask: None) -> Path:
 
 def test_store_files_are_private_by_default(filled: Path) -> None:
     assert is_private(modes(filled), 0o640, 0o750) == {}
+
+
+def test_a_service_that_runs_alone_makes_private_files_too(tmp_path: Path) -> None:
+    """`reput serve` has set the umask before it starts the services; on Kubernetes each is started by itself."""
+    with Service("commitlog", tmp_path / "store"):
+        pass
+
+    found = modes(tmp_path / "store")
+    assert {"lock", "reput/"} <= set(found)
+    assert is_private(found, 0o640, 0o750) == {}
 
 
 def test_the_setting_decides_and_existing_files_stay_as_they_are(tmp_path: Path) -> None:
