@@ -295,17 +295,17 @@ def test_tables_of_and_in_an_object_store_are_those_of_a_directory(
         ObjectRoot(out).put_bytes(".analytics/killed/topics/part-00000.parquet", b"left by a killed run")
         there = analytics.run(spark, server.upload(broker_store, "stores/broker"), out)
         server.download("stores/tables", tmp_path / "there")
-    here = analytics.run(spark, broker_store, tmp_path / "here")
+    out_here, here, _ = made
     assert there.counts == here.counts
     assert there.outputs["page"] == "s3://stores/tables/report.html"
     for name in analytics.TABLE_NAMES:
         disk_columns = {"disk_free_bytes", "disk_size_bytes", "full_after_seconds", "fits_seconds"}
         rows = [
-            [{n: v for n, v in row.items() if n not in disk_columns} for row in _table(tmp_path / out, name)]
-            for out in ("there", "here")
+            [{n: v for n, v in row.items() if n not in disk_columns} for row in _table(out, name)]
+            for out in (tmp_path / "there", out_here)
         ]
         assert rows[0] == rows[1], name
-        assert pq.read_schema(tmp_path / f"there/{name}.parquet") == pq.read_schema(tmp_path / f"here/{name}.parquet")
+        assert pq.read_schema(tmp_path / f"there/{name}.parquet") == pq.read_schema(out_here / f"{name}.parquet")
     assert all(row["full_after_seconds"] is None for row in _table(tmp_path / "there", "growth"))
     assert "s3://stores/broker" in (tmp_path / "there/report.html").read_text(encoding="utf-8")
     files = {
@@ -315,7 +315,7 @@ def test_tables_of_and_in_an_object_store_are_those_of_a_directory(
     assert {file["path"]: file["size_bytes"] for file in manifest["files"]} == {
         name: size for name, size in files.items() if name not in (BEGUN_NAME, MANIFEST_NAME)
     }
-    assert {path.name for path in _files(tmp_path / "here")} == {file["path"] for file in manifest["files"]} | {
+    assert {path.name for path in _files(out_here)} == {file["path"] for file in manifest["files"]} | {
         LOCK_NAME, MANIFEST_NAME
     }  # fmt: skip
 
