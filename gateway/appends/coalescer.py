@@ -103,6 +103,7 @@ class AppendCoalescer:
         clock: seconds, rising.
         expired: makes the status for a caller whose deadline passed before its request was sent.
         broken: makes the status for callers whose response cannot be split.
+        closed: makes the status for callers whose request was not sent before `close`.
         begin: sends a request without waiting, where that is possible.
         sender_count: senders for each flush mode.
     """
@@ -116,6 +117,7 @@ class AppendCoalescer:
         clock: Callable[[], float],
         expired: Callable[[], Any],
         broken: Callable[[], Any],
+        closed: Callable[[], Any],
         begin: Begin = _never,
         sender_count: int = SENDER_COUNT,
     ) -> None:
@@ -126,6 +128,8 @@ class AppendCoalescer:
         self._clock = clock
         self._expired = expired
         self._broken = broken
+        self._closed = closed
+        self._is_closed = False
         self._sender_count = sender_count
         self._waiting: dict[int, deque[PendingAppend]] = {}
         self._busy_counts: dict[int, int] = {}
@@ -134,13 +138,27 @@ class AppendCoalescer:
     def offer(self, append: PendingAppend) -> None:
         """Add a request; another thread answers its caller later."""
         with self._lock:
-            self._waiting.setdefault(append.flush, deque()).append(append)
-            busy_count = self._busy_counts.get(append.flush, 0)
-            needs_sender = busy_count < self._sender_count
-            if needs_sender:
-                self._busy_counts[append.flush] = busy_count + 1
-        if needs_sender:
+            is_closed, needs_sender = self._is_closed, False
+            if not is_closed:
+                self._waiting.setdefault(append.flush, deque()).append(append)
+                busy_count = self._busy_counts.get(append.flush, 0)
+                needs_sender = busy_count < self._sender_count
+                if needs_sender:
+                    self._busy_counts[append.flush] = busy_count + 1
+        if is_closed:
+            append.caller.fail(self._closed())
+        elif needs_sender:
             self._send_next(append.flush)
+
+    def close(self) -> None:
+        """Send nothing more; callers whose request has not been sent get a failure. Before the executor is shut down."""
+        with self._lock:
+            self._is_closed = True
+            left = [append for waiting in self._waiting.values() for append in waiting]
+            for waiting in self._waiting.values():
+                waiting.clear()
+        for append in left:
+            append.caller.fail(self._closed())
 
     def _send_next(self, flush: int) -> None:
         """Send the next batch without waiting, or leave it to a thread; the sender is idle when nothing waits."""
@@ -148,11 +166,11 @@ class AppendCoalescer:
         if batch is None:
             return
         if not self._begin(_joined(batch), self._seconds_of(batch), partial(self._ended, flush, batch)):
-            self._executor.submit(self._send_waiting, flush, batch)
+            self._leave_to_thread(flush, batch)
 
     def _ended(self, flush: int, batch: list[PendingAppend], outcome: Outcome) -> None:
         if outcome is None or _is_sent_again(batch, outcome):
-            self._executor.submit(self._send_waiting, flush, batch, outcome)
+            self._leave_to_thread(flush, batch, outcome)
             return
         self._send_next(flush)  # first: the commitlog works while callers are answered
         try:
@@ -161,6 +179,20 @@ class AppendCoalescer:
             _log.exception("append.failed", count=len(batch))
             for append in batch:
                 append.caller.fail(self._broken())
+
+    def _leave_to_thread(self, flush: int, batch: list[PendingAppend], outcome: Outcome = None) -> None:
+        """Have a thread of a sender send a batch; its callers get a failure where no thread will: nothing of it was written."""
+
+        def fail() -> None:
+            for append in batch:
+                append.caller.fail(self._closed())
+
+        try:
+            sending = self._executor.submit(self._send_waiting, flush, batch, outcome)
+        except RuntimeError:  # it is shut down
+            fail()
+        else:
+            sending.add_done_callback(lambda done: fail() if done.cancelled() else None)
 
     def _send_waiting(self, flush: int, batch: list[PendingAppend], outcome: Outcome = None) -> None:
         """Send a batch, or again what was refused with others; then the next one."""

@@ -106,6 +106,7 @@ class Commitlog:
             clock=time.monotonic,
             expired=_expired,
             broken=broken,
+            closed=_closed,
             begin=self._begin,
         )
 
@@ -133,7 +134,8 @@ class Commitlog:
         return self._two_way(requests, timeout=timeout_seconds)
 
     def close(self) -> None:
-        """Send no more requests; callers that wait get a failure, or no response if theirs was to be sent with others."""
+        """Send no more requests; callers that wait get a failure."""
+        self._coalescer.close()
         self._alone.shutdown(wait=False, cancel_futures=True)
         self._senders.shutdown(wait=False, cancel_futures=True)
         self.local.close()

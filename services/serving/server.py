@@ -161,7 +161,7 @@ class ServiceServer:
                 return None
             return self._interceptor.intercept_service(lambda _details: handler, handler_details(path))
 
-        return DirectChannel(handler_of, self.stopping.is_set, open_channel)
+        return DirectChannel(handler_of, self.work, open_channel)
 
     def start(self) -> str:
         """Open the port and serve, health NOT_SERVING; the bound address, also written to `address_file`.

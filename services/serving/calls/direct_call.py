@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,8 +22,16 @@ from google.rpc import status_pb2
 from grpc_status import rpc_status
 
 from services import status
+from services.serving.calls.open_work import OpenWork
 from services.serving.calls.unary_call import Arrived
-from store.errors import ServiceUnavailableError
+from store.errors import DeadlineExceededError, ServiceUnavailableError
+
+# A caller whose helper may have ended looks so often whether it has.
+LOOK_SECONDS = 1.0
+# The end of a channel waits so long for a call of the main thread.
+END_SECONDS_MAX = 5.0
+# Behind its deadline a call gets its receiver's own error; after this time, another one.
+LATE_SECONDS_MAX = 5.0
 
 
 class DirectCallError(grpc.RpcError):
@@ -106,18 +114,18 @@ class DirectChannel:
 
     Args:
         handler_of: the handler of a method by its path, as gRPC's server gets it; None when calls of it are not direct.
-        is_stopping: whether the service takes no more calls.
+        work: of the service; counts calls, and says when it takes no more.
         open_channel: opens the channel for the other calls.
     """
 
     def __init__(
         self,
         handler_of: Callable[[str], Any],
-        is_stopping: Callable[[], bool],
+        work: OpenWork,
         open_channel: Callable[[], grpc.Channel],
     ) -> None:
         self._handler_of = handler_of
-        self._is_stopping = is_stopping
+        self._work = work
         self._channel = open_channel()  # connects with the first call
         self._free: list[_Helper] = []
         self._helpers: list[_Helper] = []  # of each interrupted call, too, until the channel is closed
@@ -135,15 +143,22 @@ class DirectChannel:
             return over_grpc
 
         def call(request: Any, timeout: float | None = None) -> Any:
-            if self._is_stopping():
-                error = ServiceUnavailableError("the service is stopping: make no more calls")
-                raise DirectCallError(rpc_status.to_status(status.to_status(error)))
             data = request_serializer(request)
             if threading.get_ident() == _MAIN_THREAD.ident:
-                return response_deserializer(self._in_helper(handler, data, timeout))
-            return response_deserializer(_answer(handler, data, timeout))
+                return response_deserializer(self._in_helper(self._answer, handler, data, timeout))
+            return response_deserializer(self._answer(handler, data, timeout))
 
         return call
+
+    def _answer(self, handler: Any, data: bytes, timeout: float | None) -> bytes:
+        """The answer of a call, which the end of the service waits for. Never in the main thread: see the top of this file."""
+        self._work.add(1)  # first: either the end sees this call, or the call sees the end
+        try:
+            if self._work.stopping.is_set():
+                raise _stopping()
+            return _answer(handler, data, timeout)
+        finally:
+            self._work.add(-1)
 
     def _in_helper(self, *work: Any) -> bytes:
         """For the main thread, which makes one call at a time; of an interrupted call the helper is not used again."""
@@ -186,14 +201,16 @@ class _Helper:
         is_done = threading.Lock()
         is_done.acquire()
         self._calls.put((work, answers, is_done))
-        is_done.acquire()
+        while not is_done.acquire(timeout=LOOK_SECONDS):
+            if not self._thread.is_alive() and not answers:  # another thread has closed the channel meanwhile
+                raise _stopping()
         answer: bytes | BaseException = answers[0]
         return answer
 
     def end(self) -> None:
-        """End the thread after its call."""
+        """End the thread after its call; a call that takes long is left to itself."""
         self._calls.put(None)
-        self._thread.join()
+        self._thread.join(END_SECONDS_MAX)
 
     def __del__(self) -> None:
         self._calls.put(None)
@@ -203,7 +220,7 @@ def _make_calls(calls: "SimpleQueue[_Call | None]") -> None:
     while (call := calls.get()) is not None:
         work, answers, is_done = call
         try:
-            answers.append(_answer(*work))
+            answers.append(work[0](*work[1:]))
         except BaseException as error:
             answers.append(error)
         finally:
@@ -242,9 +259,17 @@ class _LaterCall:
         self._has_ended = False
 
     def answer_of(self, take: Callable[[bytes, Any], None], request: bytes) -> bytes:
-        """The answer; DirectCallError when the call fails. Without a limit: the receiver of the call keeps its deadline."""
+        """The answer; DirectCallError when the call fails. The receiver of the call keeps its deadline."""
         take(request, self)
-        outcome = self._outcomes.get()
+        seconds = self.time_remaining()
+        try:
+            outcome = self._outcomes.get(timeout=None if seconds is None else seconds + LATE_SECONDS_MAX)
+        except Empty:
+            error = DeadlineExceededError(
+                "the call was not answered within its deadline: whether it took effect is not known"
+            )
+            self.fail(status.to_status(error))
+            outcome = self._outcomes.get()  # that one, or the answer that came just now
         if isinstance(outcome, status_pb2.Status):
             self._context.abort_with_status(rpc_status.to_status(outcome))
         assert isinstance(outcome, bytes)
@@ -266,6 +291,11 @@ class _LaterCall:
         self.status_code = outcome.code if isinstance(outcome, status_pb2.Status) else 0
         self.ended()
         self._outcomes.put(outcome)
+
+
+def _stopping() -> DirectCallError:
+    error = ServiceUnavailableError("the service is stopping: make no more calls")
+    return DirectCallError(rpc_status.to_status(status.to_status(error)))
 
 
 _MAIN_THREAD = threading.main_thread()

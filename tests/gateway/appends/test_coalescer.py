@@ -102,6 +102,7 @@ def coalescer(commitlog, clock):
             clock=clock,
             expired=lambda: "expired",
             broken=lambda: "broken",
+            closed=lambda: "closed",
             sender_count=1,
         )
 
@@ -261,6 +262,7 @@ def quick(commitlog, clock, socket):
             clock=clock,
             expired=lambda: "expired",
             broken=lambda: "broken",
+            closed=lambda: "closed",
             begin=socket.begin,
             sender_count=1,
         )
@@ -325,10 +327,58 @@ def test_many_callers_at_once_each_get_their_own_receipts(commitlog, clock):
     """8 threads of callers, 2 senders: every message is sent once and answered to who sent it."""
     with ThreadPoolExecutor(4) as senders, ThreadPoolExecutor(8) as callers:
         coalescer = AppendCoalescer(
-            commitlog.send, split, senders, clock=clock, expired=lambda: "expired", broken=lambda: "broken"
+            commitlog.send,
+            split,
+            senders,
+            clock=clock,
+            expired=lambda: "expired",
+            broken=lambda: "broken",
+            closed=lambda: "closed",
         )
         requests = [f"<{number}>".encode() if number % 7 else b"!" for number in range(800)]
         outcomes = list(callers.map(lambda request: offer(coalescer, request).outcome(), requests))
 
     expected = [request if number % 7 else "refused 0 of !" for number, request in enumerate(requests)]
     assert outcomes == expected
+
+
+def test_callers_that_waited_when_the_shard_was_closed_got_no_response(coalescer, commitlog):
+    first, waiting = offer_behind_one(coalescer, commitlog, [b"a", b"b"])
+    coalescer.close()
+    assert [caller.outcome() for caller in waiting] == ["closed", "closed"]
+    commitlog.gate.release()
+    assert first.outcome() == b"FIRST"
+    assert offer(coalescer, b"late").outcome() == "closed"
+    assert commitlog.sent == [b"first"]
+
+
+@pytest.mark.parametrize("outcome", [None, b"AB"], ids=["to_be_sent_by_a_thread", "answered"])
+def test_a_batch_that_no_thread_could_follow_left_its_callers_without_a_response(commitlog, clock, socket, outcome):
+    executor = ThreadPoolExecutor(1)
+    coalescer = AppendCoalescer(
+        commitlog.send, split, executor, clock=clock, expired=lambda: "expired", broken=lambda: "broken",
+        closed=lambda: "closed", begin=socket.begin, sender_count=1,
+    )  # fmt: skip
+    first = offer(coalescer, b"ab")
+    behind = offer(coalescer, b"c")
+    executor.shutdown()
+    socket.takes = False  # what is next needs a thread
+    socket.end(0, outcome)
+
+    assert first.outcome() == ("closed" if outcome is None else outcome)
+    coalescer.close()
+    assert behind.outcome() == "closed"
+
+
+def test_a_batch_in_the_queue_of_a_pool_that_is_shut_down_is_told(commitlog, clock):
+    executor, busy = ThreadPoolExecutor(1), threading.Event()
+    executor.submit(busy.wait, WAIT_SECONDS_MAX)
+    coalescer = AppendCoalescer(
+        commitlog.send, split, executor, clock=clock, expired=lambda: "expired", broken=lambda: "broken",
+        closed=lambda: "closed",
+    )  # fmt: skip
+    caller = offer(coalescer, b"a")
+    executor.shutdown(wait=False, cancel_futures=True)
+    busy.set()
+    assert caller.outcome() == "closed"
+    assert commitlog.sent == []
