@@ -52,7 +52,7 @@ def rows() -> list[Row]:
     """The rows; shared settings first.
 
     Raises:
-        ValueError: two classes say different things of one shared setting.
+        ValueError: two classes say different things of one shared setting, or a field says nothing.
     """
     shared: dict[str, Row] = {row[1]: row for row in SOURCES}
     for name in (*StoreSettings.__annotations__, *StoreSettings.model_fields):
@@ -91,7 +91,10 @@ def _unit_of(field: Any) -> str:
 
 
 def _extra(field: Any) -> dict[str, Any]:
-    return field.json_schema_extra or {}
+    if field.json_schema_extra is None:
+        raise ValueError(f"a setting is made by service_settings.setting, and this field is not: {field}")
+    extra: dict[str, Any] = field.json_schema_extra
+    return extra
 
 
 def _literal(value: object) -> str:

@@ -26,13 +26,13 @@ class WheelHook(BuildHookInterface[Any]):
         try:
             from deploy import build_kernels
             from store.compiled import built
-
+        finally:
+            sys.path.remove(self.root)
+        try:
             files = build_kernels.build_missing()
         except (build_kernels.BuildError, OSError) as error:
             self.app.display_warning(f"The wheel has no compiled kernels: {error}")
             return
-        finally:
-            sys.path.remove(self.root)
         build_data["force_include"].update({str(path): str(path.relative_to(root)) for path in files})
         build_data["pure_python"] = False
         if built.SUFFIX == built.STABLE_ABI:

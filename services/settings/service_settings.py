@@ -3,8 +3,8 @@
 A component's `settings.py` subclasses `ServiceSettings` (or `StoreSettings`, for one that works on a store root):
 
     class IndexSettings(StoreSettings):
-        address: str = "127.0.0.1:8084"
-        hash_slot_count: int = pydantic.Field(5_000_000, ge=1)
+        address: str = listens_at("127.0.0.1:8084")
+        hash_slot_count: int = setting(5_000_000, "Hash slots of an index file.", unit="slots", ge=1)
 
 and its `__main__` reads them with `load_from_process("index", IndexSettings)`. Field names are the names in
 services/settings/setting_names.py: those with the component's name belong to it, the others are shared. An unknown name, in any

@@ -34,6 +34,14 @@ def test_setup_goes_on_without_a_compiler_and_says_what_to_install(
     assert "ziglang" in line
 
 
+def test_an_image_without_compiled_kernels_was_built_and_nobody_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(built, "OPTIONS", ("another file",))
+    monkeypatch.setenv("CC", "/no/compiler")
+    monkeypatch.setitem(sys.modules, "ziglang", None)
+    assert build_kernels.main(["--require"]) == 1
+    assert "deploy.build_kernels --require" in (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
+
+
 def test_the_compiler_of_ziglang_serves_where_there_is_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
