@@ -4,7 +4,8 @@ Exits with code 3 when the log was fenced, and with code 4 when the owner of a l
 this replica of a shard has led and does not any more, or when it has to cut its log: start it again, then it recovers.
 """
 
-import services.light_imports  # noqa: F401  # must be imported first
+if __name__ == "__main__":
+    import services.light_imports  # noqa: F401  # before the others, and in a process of its own only
 
 # isort: split
 

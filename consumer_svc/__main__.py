@@ -1,6 +1,7 @@
 """Runs the consumer service: `python -m consumer_svc`."""
 
-import services.light_imports  # noqa: F401  # first of all
+if __name__ == "__main__":
+    import services.light_imports  # noqa: F401  # before the others, and in a process of its own only
 
 # isort: split
 

@@ -114,8 +114,6 @@ class Processes:
 
 def load_service(name: str) -> "Service[Any]":
     """Import a service, which takes most of the time of its start."""
-    import ssl  # noqa: F401  # before asyncio, for the console's web server: see services/light_imports.py
-
     service: Service[Any] = importlib.import_module(f"{MODULES[name]}.__main__").SERVICE
     return service
 

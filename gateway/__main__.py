@@ -1,9 +1,9 @@
 """Runs the gateway: `python -m gateway`. All objects are connected here."""
 
-import ssl  # noqa: F401  # before asyncio, for the console's web server: see light_imports
+if __name__ == "__main__":
+    import ssl  # noqa: F401  # before asyncio, for the console's web server: see light_imports
 
-# isort: split
-import services.light_imports  # noqa: F401  # must be before the others
+    import services.light_imports  # noqa: F401  # before the others, and in a process of its own only
 
 # isort: split
 

@@ -12,10 +12,6 @@ The same services as those of `reput serve` run in threads of the program (deplo
 `reput_embedded.testing` has pytest fixtures.
 """
 
-import services.light_imports  # noqa: F401  # must be before the others
-
-# isort: split
-
 from reput_embedded.errors import ForkedStoreError, StoreClosedError
 from reput_embedded.store import EmbeddedStore, open
 

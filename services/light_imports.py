@@ -1,4 +1,7 @@
-"""Keeps unneeded modules and lines out of a service: its `__main__` imports this before anything else.
+"""Keeps unneeded modules and lines out of the process of a service: its `__main__` imports this before anything else.
+
+It stands in a process of services alone. A program that hosts them (deploy/background.py) keeps its modules and environment:
+it may want TLS from asyncio, or colours from rich.
 
 - structlog loads rich, if installed, to colour tracebacks on a terminal: about 50 ms and 4 MiB in each service. It loads
   greenlet, if installed, for an interface that we do not use: 1 MiB.

@@ -37,7 +37,30 @@ def loaded_by(statements: str) -> frozenset[str]:
 def loaded_at_a_start(name: str) -> frozenset[str]:
     """What the service has loaded, beside the module of asyncio that tells whether it has found ssl."""
     has_ssl = "import asyncio.sslproto; assert (asyncio.sslproto.ssl is not None) == ('ssl' in sys.modules)"
-    return loaded_by(f"import {name}.__main__, sys; {has_ssl}")
+    return loaded_by(f"{in_its_process(name)}\n{has_ssl}")
+
+
+def in_its_process(name: str) -> str:
+    """Statements that run the service as `python -m` does, up to its flags."""
+    return f"""
+import contextlib, io, runpy, sys
+sys.argv = [{name!r}, "--help"]
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+    runpy.run_module({name!r}, run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_that_is_imported_leaves_asyncio_its_tls_and_the_program_its_environment(name):
+    loaded = loaded_by(f"""
+import os
+before = dict(os.environ)
+import {name}.__main__, asyncio.sslproto
+assert asyncio.sslproto.ssl is not None
+assert dict(os.environ) == before, set(os.environ) - set(before)
+""")
+
+    assert "services.light_imports" not in loaded
 
 
 @pytest.mark.parametrize("name", SERVICES)
