@@ -1,6 +1,7 @@
 """A stack in this process, kept by a thread of its own: for tests, and for programs with a store of their own."""
 
 import concurrent.futures.thread  # noqa: F401  # before `_stop_all` is registered, which has to run before its own end
+import logging
 import os
 import pathlib
 import threading
@@ -19,9 +20,8 @@ if TYPE_CHECKING:
 class BackgroundStack:
     """The six services on one store root, in threads of this process, from now on until `stop`.
 
-    What it needs of the process it gives back at the end: threads, descriptors, files, locks. It touches no signal, umask or
-    trace of the process; importing the services sets GRPC_VERBOSITY and PYDANTIC_DISABLE_PLUGINS in its environment, where the
-    program has not (services/light_imports.py). Its logs are lines of `logging` (services/observing/telemetry.py, LibraryLogs).
+    What it needs of the process it gives back at the end: threads, descriptors, files, locks. It touches no signal, umask,
+    trace, module or environment variable. Its logs are lines of `logging` (services/observing/telemetry.py, LibraryLogs).
     A stack that still runs when the interpreter ends is stopped then; a `with` block stops it at its end. It belongs to the
     process that opened it: in a child of a fork, `stop` has no effect.
 
@@ -54,24 +54,24 @@ class BackgroundStack:
         self.store = store.absolute()
         self.said: list[str] = []
         self.exit_code: int | None = None
-        self._before_stop = before_stop
+        self.before_stop = before_stop
         self.is_stopping = False
         self._pid = os.getpid()
         self._error: BaseException | None = None
         self._stack = LocalStack(store, environ=environ or {}, host=self._host, say=self.said.append, **choices)
         self._is_started = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="reput-stack", daemon=True)
-        RUNNING.add(self)
-        self._thread.start()
         try:
+            self._thread.start()
             self._is_started.wait()
-        except BaseException:  # Ctrl-C: the caller gets no stack that it could stop
-            self.stop()
+            self.addresses = self._stack.addresses
+            if self._error is not None:
+                raise self._error
+        except BaseException:  # no thread, or Ctrl-C: the caller gets no stack that it could stop
+            self.begin_stop()
+            if self._thread.is_alive():
+                self._thread.join()
             raise
-        self.addresses = self._stack.addresses
-        if self._error is not None:
-            self._thread.join()
-            raise self._error
 
     def __enter__(self) -> Self:
         return self
@@ -85,12 +85,12 @@ class BackgroundStack:
         """Stop the services in order; the exit code. Without effect when they have stopped."""
         if self._pid != os.getpid():  # a copy of the socket that stops the stack of the parent, and none of its threads
             return 0
-        if not self.is_stopping:
-            try:
-                self._before_stop()
-            finally:
-                self.begin_stop()
-        self._thread.join()
+        try:
+            if not self.is_stopping:
+                self.before_stop()
+        finally:
+            self.begin_stop()
+            self._thread.join()
         assert self.exit_code is not None, "the thread has set it"
         return self.exit_code
 
@@ -116,6 +116,7 @@ class BackgroundStack:
 
     def _keep(self) -> None:
         exit_code = 1
+        RUNNING.add(self)
         try:
             with LIBRARY_LOGS.used(), self._stack.started() as failure:
                 if failure is None:
@@ -131,13 +132,16 @@ class BackgroundStack:
             self._is_started.set()
 
 
-# Those that have not ended yet.
+# Those whose thread runs.
 RUNNING: set[BackgroundStack] = set()
 
 
 def _stop_all() -> None:
     for stack in list(RUNNING):
-        stack.stop()
+        try:
+            stack.stop()
+        except Exception as error:  # the others are stopped all the same
+            logging.getLogger("reput.stack").error("the stack on %s could not be stopped: %r", stack.store, error)
 
 
 # The interpreter's end joins the threads of executors before it calls `atexit`, and those of the services serve until they are

@@ -6,13 +6,14 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import grpc
 import pytest
 import structlog
 
-from deploy.background import BackgroundStack
+from deploy.background import RUNNING, BackgroundStack, _stop_all
 from deploy.hosts import ChildDiedError, ThisProcess
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
@@ -209,3 +210,44 @@ def test_what_uses_a_stack_is_ended_while_its_services_still_answer(tmp_path: pa
     stack = BackgroundStack(tmp_path / "store", SMALL, before_stop=before_stop, gateway_port=0, console_port=0)
     assert [stack.stop(), stack.stop()] == [0, 0]
     assert called == [True]
+
+
+def test_a_thread_that_cannot_be_started_leaves_no_stack_behind(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    before = set(RUNNING)
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="can't start new thread"):
+        patched.setattr("deploy.background.threading.Thread.start", refused)
+        BackgroundStack(tmp_path / "store", SMALL, gateway_port=0, console_port=0)
+    assert before == RUNNING
+
+
+def test_the_end_of_the_program_stops_the_others_where_one_stop_raises(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Stack:
+        store = pathlib.Path("/stores/one")
+        was_stopped = False
+
+        def stop(self) -> None:
+            self.was_stopped = True
+            raise RuntimeError("its thread is gone")
+
+    stacks = [Stack(), Stack()]
+    monkeypatch.setattr("deploy.background.RUNNING", set(stacks))
+    _stop_all()
+    assert [stack.was_stopped for stack in stacks] == [True, True]
+    assert caplog.messages == ["the stack on /stores/one could not be stopped: RuntimeError('its thread is gone')"] * 2
+
+
+def test_a_stack_whose_callback_fails_is_stopped_all_the_same(tmp_path: pathlib.Path) -> None:
+    def failing() -> None:
+        raise ValueError("mine")
+
+    stack = BackgroundStack(tmp_path / "store", SMALL, before_stop=failing, gateway_port=0, console_port=0)
+    with pytest.raises(ValueError, match="mine"):
+        stack.stop()
+    assert stack.exit_code == 0
