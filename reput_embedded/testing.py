@@ -13,7 +13,9 @@ pytest does not load the module by itself: that would cost every run its import,
 import itertools
 import pathlib
 import re
+import shutil
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -23,28 +25,42 @@ import reput_embedded
 NAME_CHARACTERS_MAX = 100
 
 _numbers = itertools.count(1)
+_HAS_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> None:
+    """Note a failure for the fixtures below, which remove the files of a store unless somebody may want to look at them."""
+    if call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception):
+        item.stash[_HAS_FAILED] = True
 
 
 @pytest.fixture(scope="session")
 def reput_settings() -> Mapping[str, object]:
-    """Settings of the stores, as `reput_embedded.open` takes them."""
+    """Settings of the stores, as `reput_embedded.open` takes them. One in its place needs `scope="session"`, too."""
     return {}
 
 
 @pytest.fixture
-def reput_store(tmp_path: pathlib.Path, reput_settings: Mapping[str, object]) -> Iterator[reput_embedded.EmbeddedStore]:
-    """An empty store, closed after the test; its files are in `tmp_path / "reput"`."""
+def reput_store(
+    request: pytest.FixtureRequest, tmp_path: pathlib.Path, reput_settings: Mapping[str, object]
+) -> Iterator[reput_embedded.EmbeddedStore]:
+    """An empty store, closed after the test; its files are in `tmp_path / "reput"`, and stay there if the test fails."""
     with reput_embedded.open(tmp_path / "reput", settings=reput_settings) as store:
         yield store
+    if not request.node.stash.get(_HAS_FAILED, False):
+        shutil.rmtree(store.directory, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
 def reput_session_store(
-    tmp_path_factory: pytest.TempPathFactory, reput_settings: Mapping[str, object]
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, reput_settings: Mapping[str, object]
 ) -> Iterator[reput_embedded.EmbeddedStore]:
-    """A store that all tests of this process share."""
+    """A store that all tests of this process share; its files stay if one of them fails."""
     with reput_embedded.open(tmp_path_factory.mktemp("reput") / "store", settings=reput_settings) as store:
         yield store
+    if not request.session.testsfailed:
+        shutil.rmtree(store.directory, ignore_errors=True)
 
 
 @pytest.fixture

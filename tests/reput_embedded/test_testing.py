@@ -4,6 +4,8 @@ import pathlib
 
 import pytest
 
+import reput_embedded  # noqa: F401  # numpy is loaded once in a process, and pytester forgets what it has loaded
+
 TESTS = """
 import pytest
 
@@ -36,3 +38,27 @@ def test_the_fixtures_give_stores_and_topics_to_a_project_of_others(
     pytester.makepyfile(TESTS)
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=5)
+
+
+def test_the_files_of_a_store_stay_only_after_a_test_that_failed(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest('pytest_plugins = ["reput_embedded.testing"]')
+    pytester.makepyfile(
+        """
+        def test_good(reput_store):
+            reput_store.append("Orders", b"x")
+
+        def test_bad(reput_store):
+            assert reput_store.append("Orders", b"x") is None
+        """
+    )
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", f"--basetemp={pytester.path / 'temporary'}")
+    result.assert_outcomes(passed=1, failed=1)
+    assert [path.parent.name for path in pytester.path.glob("temporary/*0/reput")] == ["test_bad0"]
+
+
+def test_the_store_of_a_session_leaves_no_files(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest('pytest_plugins = ["reput_embedded.testing"]')
+    pytester.makepyfile("def test_good(reput_session_store): reput_session_store.append('Orders', b'x')")
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", f"--basetemp={pytester.path / 'temporary'}")
+    result.assert_outcomes(passed=1)
+    assert list(pytester.path.glob("temporary/*0/store")) == []
