@@ -4,6 +4,7 @@
 
 import os
 import pathlib
+import threading
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping
@@ -26,7 +27,8 @@ from reput_client.querying.query_client import QueryClient
 from reput_client.receipt import SendReceipt
 from reput_client.waiting import with_delay
 from reput_embedded.errors import ForkedStoreError, StoreClosedError, client_error
-from store.errors import StoreError
+from services.settings.setting_sources import config_rows
+from store.errors import InvalidSettingError, StoreError
 
 for _name in MODULES:  # so that `open` takes a tenth of a second
     load_service(_name)
@@ -47,6 +49,31 @@ SETTINGS = {
 # For consumers and producers that are still open when the store is closed.
 CLIENT_CLOSE_SECONDS_MAX = 5.0
 
+# Sign-in and TLS are for callers from elsewhere: the calls of the program itself show no token and no certificate.
+REFUSED_SETTINGS = (
+    "REPUT_TLS_CERTIFICATE",
+    "REPUT_TLS_KEY",
+    "REPUT_TLS_CA",
+    "REPUT_GATEWAY_PUBLIC_TLS_CERTIFICATE",
+    "REPUT_GATEWAY_PUBLIC_TLS_KEY",
+    "REPUT_GATEWAY_CLIENT_CA",
+    "REPUT_GATEWAY_AUTH",
+)
+
+
+class _ThisProcess:
+    """Whether it has, or had, a store: gRPC has threads and locks then, which a child of a fork cannot use."""
+
+    has_opened = False
+    is_forked = False
+
+    @classmethod
+    def note_fork(cls) -> None:
+        cls.is_forked = cls.has_opened
+
+
+os.register_at_fork(after_in_child=_ThisProcess.note_fork)
+
 
 def open(
     directory: str | os.PathLike[str],
@@ -66,8 +93,9 @@ def open(
     Raises:
         StoreLockedError: another process, or this one, has the store open.
         UnsupportedStoreError: the directory holds something else, or nothing and `read_only` is set.
-        InvalidSettingError: a setting is unknown or unusable.
+        InvalidSettingError: a setting is unknown or unusable, or asks for sign-in or TLS (`REFUSED_SETTINGS`).
         StoreCorruptedError: the log is damaged.
+        ForkedStoreError: this process is a fork of one that has, or had, a store open.
         ReputClientError: the store could not be opened for another reason.
     """
     return EmbeddedStore(directory, read_only, settings=settings)
@@ -92,22 +120,30 @@ class EmbeddedStore(QueryClient):
         settings: Mapping[str, object] | None = None,
     ) -> None:
         self._stack: BackgroundStack | None = None  # for __del__, should the next lines fail
+        if _ThisProcess.is_forked:
+            raise ForkedStoreError(
+                f"process {os.getpid()} is a fork of one that has, or had, a store open, and cannot open {directory!s}: "
+                "start it before the first store is opened, or by spawn: multiprocessing.get_context('spawn')"
+            )
+        _ThisProcess.has_opened = True
         self.directory = pathlib.Path(directory).absolute()
         self.read_only = read_only
-        self._clients: weakref.WeakSet[Consumer | Producer] = weakref.WeakSet()
+        self._clients = _Clients()
         environ = SETTINGS | {name: _text_of(value) for name, value in (settings or {}).items()}
         _wait_for_stopping(self.directory)
+        before_stop = self._clients.close  # without this object, which may be forgotten
         try:
-            stack = BackgroundStack(
-                self.directory,
-                environ,
-                before_stop=partial(_close_clients, self._clients),  # without this object, which may be forgotten
-                read_only=read_only,
-                is_private=True,
+            _refuse_what_locks_the_program_out(environ)
+            stack = self._stack = BackgroundStack(
+                self.directory, environ, before_stop=before_stop, read_only=read_only, is_private=True
             )
         except (StoreError, ChildDiedError, OSError) as error:
             raise client_error(error, self.directory) from error
-        self._stack = stack
+        except BaseException:  # Ctrl-C, maybe between the start of the stack and its assignment
+            for running in list(RUNNING):
+                if running.before_stop == before_stop:
+                    running.begin_stop()
+            raise
         self._pid = os.getpid()
         target = stack.addresses["gateway"]
         direct: Any = stack.server("gateway").direct_channel(partial(open_channel, target))
@@ -181,7 +217,7 @@ class EmbeddedStore(QueryClient):
         self._check()
         wanted = {subscriptions: "*"} if isinstance(subscriptions, str) else subscriptions
         consumer = Consumer(self.target, group, wanted, settings=settings)
-        self._clients.add(consumer)
+        self._keep(consumer)
         return consumer
 
     def producer(self, **settings: Any) -> Producer:
@@ -192,7 +228,7 @@ class EmbeddedStore(QueryClient):
         """
         self._check()
         producer = Producer(self.target, **settings)
-        self._clients.add(producer)
+        self._keep(producer)
         return producer
 
     def call(self, method: str, request: Any, *, is_repeatable: bool = True) -> Any:
@@ -222,6 +258,13 @@ class EmbeddedStore(QueryClient):
         """Whether it was closed, or has ended by itself."""
         return self._stack is None or self._stack.is_stopping or self._stack.exit_code is not None
 
+    def _keep(self, client: "Consumer | Producer") -> None:
+        """Keep this store for as long as one of its clients lives, and close the client with it."""
+        if not self._clients.add(client):
+            client.close(CLIENT_CLOSE_SECONDS_MAX)
+            raise StoreClosedError(f"the store {self.directory} is closed: open it again")
+        _STORES[client] = self
+
     def _check(self) -> None:
         """Refuse a call that cannot be answered."""
         stack = self._stack
@@ -243,16 +286,51 @@ class EmbeddedStore(QueryClient):
     def __del__(self) -> None:
         if self._stack is None or self.is_closed or not self._stack.is_of_this_process:
             return
+        self._stack.begin_stop()  # first, because the warning may be an error; a finalizer must not wait
         warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
-        self._stack.begin_stop()  # a finalizer must not wait
 
     def __repr__(self) -> str:
         return f"reput_embedded.open({str(self.directory)!r})"
 
 
-def _close_clients(clients: "Iterable[Consumer | Producer]") -> None:
-    for client in list(clients):
-        client.close(CLIENT_CLOSE_SECONDS_MAX)
+class _Clients:
+    """The consumers and producers of a store, for any number of threads; it keeps none of them, and not their store."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._clients: weakref.WeakSet[Consumer | Producer] = weakref.WeakSet()
+        self._is_closing = False
+
+    def add(self, client: "Consumer | Producer") -> bool:
+        """Close this one, too, with the store; False when the store is being closed."""
+        with self._lock:
+            if not self._is_closing:
+                self._clients.add(client)
+            return not self._is_closing
+
+    def close(self) -> None:
+        """Close all; there will be no others."""
+        with self._lock:
+            self._is_closing = True
+            clients = list(self._clients)
+        for client in clients:
+            client.close(CLIENT_CLOSE_SECONDS_MAX)
+
+
+# The store of each client, so that a store lives as long as its clients: the services end with it.
+_STORES: "weakref.WeakKeyDictionary[Consumer | Producer, EmbeddedStore]" = weakref.WeakKeyDictionary()
+
+
+def _refuse_what_locks_the_program_out(environ: Mapping[str, str]) -> None:
+    for row in config_rows(environ=environ)[0]:  # also those of a settings file
+        name = row.setting.environment_name
+        if name in REFUSED_SETTINGS and row.value not in ("", row.setting.default):
+            raise InvalidSettingError(
+                f"{name} has no use in an embedded store, whose own program shows no token and no certificate: leave it out; "
+                "for callers from elsewhere, serve the store with `reput serve`",
+                name=name,
+                source=row.origin,
+            )
 
 
 def _text_of(value: object) -> str:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,7 @@ from reput_client.errors import (
     FailedPreconditionError,
     InvalidMessageError,
     InvalidSettingError,
+    ProducerClosedError,
     RecordNotFoundError,
     ReputClientError,
     StoreLockedError,
@@ -431,6 +433,89 @@ def test_a_store_that_was_forgotten_is_closed_and_can_be_opened_again(tmp_path: 
         del store
         gc.collect()
     wait_until(lambda: len(helpers()) == before, "the threads that made its calls have ended")
+
+
+@pytest.mark.filterwarnings("error::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_forgotten_store_ends_where_its_warning_is_an_error(tmp_path: pathlib.Path) -> None:
+    store = reput_embedded.open(tmp_path)
+    stack = store._stack
+    assert stack is not None
+    del store
+    gc.collect()
+    assert stack.is_stopping
+    assert stack.wait(20) == 0
+
+
+def test_a_producer_and_a_consumer_keep_their_store(tmp_path: pathlib.Path) -> None:
+    producer = reput_embedded.open(tmp_path / "a").producer(linger_millis=0)
+    consumer = reput_embedded.open(tmp_path / "b").consume("Orders", "g")
+    gc.collect()
+    stores = [reput_embedded.store._STORES[client] for client in (producer, consumer)]
+    assert [store.is_closed for store in stores] == [False, False]
+    assert producer.send("Orders", b"x").result(20).queue_offset == 0
+    stores[1].append("Orders", b"x")
+    assert consumer.take(timeout_seconds=20) is not None
+    for store in stores:
+        store.close()
+
+
+def test_a_client_that_is_made_while_its_store_closes_is_closed_and_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Producer] = []
+
+    def slow(target: str, **settings: int) -> Producer:
+        made.append(Producer(target, **settings))
+        store.close()
+        return made[-1]
+
+    store = reput_embedded.open(tmp_path)
+    monkeypatch.setattr("reput_embedded.store.Producer", slow)
+    with pytest.raises(reput_embedded.StoreClosedError, match="is closed: open it again"):
+        store.producer()
+    with pytest.raises(ProducerClosedError):
+        made[0].send("Orders", b"x")
+
+
+def test_clients_that_are_made_while_others_are_closed_change_no_set_in_use() -> None:
+    class Client:
+        def close(self, seconds: float) -> None:
+            late.append(clients.add(Client()))  # type: ignore[arg-type]
+
+    late: list[bool] = []
+    clients = reput_embedded.store._Clients()
+    kept = [Client() for _ in range(3)]
+    assert all(clients.add(client) for client in kept)  # type: ignore[arg-type]
+    clients.close()
+    assert late == [False] * 3
+
+
+def test_ctrl_c_between_the_start_of_a_stack_and_its_assignment_left_it_running(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stacks: list[BackgroundStack] = []
+
+    def interrupted(*arguments: Any, **choices: Any) -> BackgroundStack:
+        stacks.append(BackgroundStack(*arguments, **choices))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("reput_embedded.store.BackgroundStack", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        reput_embedded.open(tmp_path)
+    assert stacks[0].wait(20) == 0
+
+
+@pytest.mark.parametrize("name", reput_embedded.store.REFUSED_SETTINGS)
+def test_settings_that_lock_the_program_out_are_refused_by_name(tmp_path: pathlib.Path, name: str) -> None:
+    with pytest.raises(InvalidSettingError, match=f"{name} has no use in an embedded store.*`reput serve`"):
+        reput_embedded.open(tmp_path / "store", settings={name: "on"})
+    assert not (tmp_path / "store").exists()
+
+
+def test_sign_in_that_a_settings_file_asks_for_is_refused_too(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "reput.toml").write_text('[gateway]\nauth = "on"\n')
+    with pytest.raises(InvalidSettingError, match="REPUT_GATEWAY_AUTH has no use"):
+        reput_embedded.open(tmp_path / "store", settings={"REPUT_CONFIG": tmp_path / "reput.toml"})
 
 
 @pytest.mark.parametrize("count", [4, pytest.param(20, marks=pytest.mark.long)])
