@@ -6,8 +6,9 @@
   file (OFD). The two exclude each other. An OFD lock survives when our process opens and closes the file elsewhere. The
   kernel tells the holders apart: it gives the process id of a POSIX lock, and -1 for an OFD lock.
 
-Both wait some time for a process that is still ending. Both are unlocked before they are closed: a child of a fork has copies
-of the descriptors, which would keep them locked for as long as it lives.
+Both wait some time for a process that is still ending. A child of a fork closes its copies of the descriptors at once: they
+would keep a lock for as long as it lives, also when its parent is killed. Both are unlocked before they are closed, because a
+child may be made without Python's knowledge.
 """
 
 import errno
@@ -50,12 +51,14 @@ class OwnerLock:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
         self._fd = _take_or_close(fd, take, self.path, self._wait_seconds)
+        _TAKEN.add(self)
 
     def release(self) -> None:
         """Releases the lock; the file stays."""
         if self._fd is not None:
-            _close(self._fd, lambda fd: fcntl.flock(fd, fcntl.LOCK_UN))
-            self._fd = None
+            taken, self._fd = self._fd, None  # before it is closed: another thread may fork
+            _TAKEN.discard(self)
+            _close(taken, lambda fd: fcntl.flock(fd, fcntl.LOCK_UN))
 
 
 class BrokerLock:
@@ -80,14 +83,16 @@ class BrokerLock:
             fcntl.fcntl(fd, fcntl.F_OFD_SETLK, wanted)
 
         self._fd = _take_or_close(fd, take, self.path, self._wait_seconds)
+        _TAKEN.add(self)
         os.pwrite(self._fd, b"lock", 0)  # what a broker writes
 
     def release(self) -> None:
         """Releases the lock; the file stays."""
         if self._fd is not None:
             unlocked = FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 1, 0)
-            _close(self._fd, lambda fd: fcntl.fcntl(fd, fcntl.F_OFD_SETLK, unlocked))
-            self._fd = None
+            taken, self._fd = self._fd, None  # before it is closed: another thread may fork
+            _TAKEN.discard(self)
+            _close(taken, lambda fd: fcntl.fcntl(fd, fcntl.F_OFD_SETLK, unlocked))
 
 
 def _opened(path: Path) -> int:
@@ -127,6 +132,20 @@ def refuse_foreign_broker(root: Path, *, wait_seconds: float = LOCK_WAIT_SECONDS
 # The process that took each lock, by device and inode: a stack in this process may be the one that holds it, or, after a fork,
 # one in a parent of this process.
 _HOLDERS: dict[tuple[int, int], int] = {}
+# The locks that this process has taken.
+_TAKEN: "set[OwnerLock | BrokerLock]" = set()
+
+
+def _leave_to_parent() -> None:
+    """In a child of a fork: the locks stay the parent's."""
+    for lock in _TAKEN:
+        fd, lock._fd = lock._fd, None
+        if fd is not None:
+            os.close(fd)
+    _TAKEN.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _file_key(fd: int) -> tuple[int, int]:

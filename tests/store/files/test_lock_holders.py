@@ -2,6 +2,9 @@
 
 import os
 import pathlib
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -50,3 +53,32 @@ def test_a_child_that_closes_its_copy_leaves_the_lock_to_its_parent(
     with pytest.raises(StoreLockedError, match="is held by this process"):
         kind(tmp_path / "lock", wait_seconds=0).acquire()
     os.close(copy)
+
+
+@LOCKS
+def test_a_child_kept_the_lock_of_its_parent_that_was_killed(
+    kind: type[OwnerLock | BrokerLock], tmp_path: pathlib.Path
+) -> None:
+    program = f"""
+import os, pathlib, signal, sys
+from store.files.locks import {kind.__name__}
+lock = {kind.__name__}(pathlib.Path(sys.argv[1]))
+lock.acquire()
+if os.fork() == 0:
+    print("forked", flush=True)
+    sys.stdin.read()  # it lives until the test has ended
+    lock.release()
+    os._exit(0)
+signal.pause()
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"forked\n"
+        with pytest.raises(StoreLockedError):
+            kind(tmp_path / "lock", wait_seconds=0).acquire()
+        parent.kill()
+        assert parent.wait() == -signal.SIGKILL
+        lock = kind(tmp_path / "lock", wait_seconds=0)
+        lock.acquire()
+        lock.release()
