@@ -13,7 +13,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 from tests.support.fixture_stores import unpack_store
 from tests.support.signals import let_children_be_interrupted
 
-pytest_plugins = ["tests.support.failures", "pytester"]
+pytest_plugins = ["tests.support.failures", "tests.support.logs", "pytester"]
 
 let_children_be_interrupted()
 

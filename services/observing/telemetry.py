@@ -95,6 +95,11 @@ class LibraryLogs:
         self._user_count = 0
         self._factory = structlog.stdlib.LoggerFactory()
 
+    @property
+    def is_used(self) -> bool:
+        """Whether structlog is configured by this, for one that hosts services now."""
+        return bool(self._user_count)
+
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
         """For the block, which may run in several threads at the same time; after the last one all is as before."""

@@ -96,8 +96,13 @@ class ObjectStore:
             assert answer.status == 200
         self.request_count()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether `end` was called."""
+        return self._process.returncode is not None
+
     def end(self) -> None:
-        """End the server."""
+        """End the server. Only then it is unavailable for certain: after its block another one may have it."""
         self._process.stdin.close()
         try:
             self._process.wait(END_SECONDS_MAX)
@@ -116,6 +121,8 @@ def running_object_store() -> Iterator[ObjectStore]:
     store = _UNUSED.pop() if _UNUSED else _started()
     try:
         yield store
+        if store.has_ended:
+            return
         store.empty()
     except BaseException:  # what it holds and does is not known
         store.end()

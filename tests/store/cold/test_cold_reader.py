@@ -388,6 +388,7 @@ def test_a_server_that_refuses_or_has_ended_is_told_as_unavailable(
         reader = ColdReader("tier", BROKER, UriObjects(server.uri("cold/tier")), PageCache(tmp_path, CACHE_BYTES))
         first = reader.record(made.records[0].commit_log_offset)
         assert reader.problem() is None
+        server.end()
 
     with pytest.raises(ServiceUnavailableError):
         reader.record(made.records[-1].commit_log_offset)

@@ -1,0 +1,17 @@
+"""A plugin of pytest: no test leaves structlog configured for those after it.
+
+`structlog.testing.capture_logs` does, and a stack of this process then takes that for the program's own configuration: its logs
+go to stdout, into what a test reads there.
+"""
+
+import pytest
+import structlog
+
+from services.observing.telemetry import LIBRARY_LOGS
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Go back to structlog's defaults, unless a stack of this process has configured it."""
+    if structlog.is_configured() and not LIBRARY_LOGS.is_used:
+        structlog.reset_defaults()
