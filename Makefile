@@ -119,7 +119,7 @@ wheels: .venv/.setup-dev ## Build the distributions `reput` and `reput-client` i
 
 ci: export LIFE_SECONDS := $(or $(LIFE_SECONDS),$(if $(FULL),600,30))
 ci: .venv/.setup-dev ## The marked suites (real RocketMQ, browser, Kubernetes, ...) and torture; FULL=1 for a release; none is skipped
-	$(if $(FULL),TORTURE_LEVEL=full) $(PYTEST) -n 5 $(NO_SKIPS) $(if $(FULL),--timeout 43200) --durations=25 \
+	$(if $(FULL),TORTURE_LEVEL=full) $(PYTEST) -n 4 $(NO_SKIPS) $(if $(FULL),--timeout 43200) --durations=25 \
 		-m "($(MARKED) or grpcurl$(if $(KUBERNETES), or kubernetes)) $(FOR_A_CHANGE)" $(MARKED_FILES) \
 		$(if $(AGAIN),$(AGAIN) $(NO_SKIPS))
 	$(MAKE) torture
