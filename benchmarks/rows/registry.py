@@ -41,7 +41,7 @@ _ROWS: tuple[type[Row], ...] = (
     ColdQuery, Rebuild, Restart, Memory, Start, Growth, GrowthBy,
     PushThroughput, SimpleThroughput, BulkPull, PushLatency, ConsumerGrowth, IdlePolls,
     TimerLateness, Transactions, TimerGrowth, ReplicatedAppend, CatchUp,
-    Failover, Mirrored, FirstSeconds, SixServices, Embedded,
+    Failover, Mirrored, Embedded, FirstSeconds, SixServices,
     QueueScan, FullScan, ArrowScan, SparkCost, SparkRebuild, IndexFill, Pushdown, Pruning, ArchiveGroup, WorkerMemory,
     ScanGrowth, ObjectScan, BulkToParquet, ColdTier, TwoWorkers,
 )  # fmt: skip
