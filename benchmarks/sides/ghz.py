@@ -15,6 +15,9 @@ MODULE = "github.com/bojand/ghz/cmd/ghz@v0.120.0"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARIES = ROOT / ".tools" / "bin"
 RUN_SECONDS_EXTRA = 60.0
+# A race of ghz 0.120: where its time is over before all workers have begun, one may panic. It is asked again so often.
+RACE = "panic: send on closed channel"
+RACE_COUNT_MAX = 3
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,19 @@ def run(
 
 def _once(command: list[str], address: str, seconds: float) -> Outcome:
     timed = [*command, "--duration", f"{int(seconds * 1000)}ms", address]
-    report = json.loads(processes.run(timed, seconds + RUN_SECONDS_EXTRA))
+    report = json.loads(_output(timed, seconds + RUN_SECONDS_EXTRA))
     codes = report["statusCodeDistribution"]
     if set(codes) != {"OK"}:
         raise RuntimeError(f"calls failed: {codes} {report.get('errorDistribution')}")
     latencies = {row["percentage"]: row["latency"] / 1e6 for row in report["latencyDistribution"]}
     return Outcome(codes["OK"] / (report["total"] / 1e9), latencies[99], codes["OK"])
+
+
+def _output(command: list[str], seconds_max: float) -> bytes:
+    for _ in range(RACE_COUNT_MAX):
+        try:
+            return processes.run(command, seconds_max)
+        except RuntimeError as error:
+            if RACE not in str(error):
+                raise
+    return processes.run(command, seconds_max)
