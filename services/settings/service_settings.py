@@ -73,7 +73,7 @@ def as_value_error() -> Iterator[None]:
 def setting(
     default: Any, help: str, *, unit: str = "", shared: bool = False, secret: bool = False, **bounds: Any
 ) -> Any:
-    """A field of a settings class, with all that is said of it elsewhere (tools/settings_table.py).
+    """A field of a settings class; tools/settings_table.py makes the table, help texts and schemas of it.
 
     Args:
         default: its value where no source has one.

@@ -107,7 +107,7 @@ def wait_until_planned(driver: "subprocess.Popen[bytes]", work: Path, begun: int
 def fell_to_sparks_race(work: Path) -> bool:
     """Whether the driver ended by itself for what is Spark's; accepted SPARKS_DEATH_COUNT_MAX times.
 
-    Whoever starts the driver again goes on, which is what this test is about.
+    A driver that is started again goes on, which is what this test is about.
     """
     accepted = work / "accepted"
     ends = [int(line) for line in accepted.read_text().split()] if accepted.exists() else []
