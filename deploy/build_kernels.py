@@ -33,11 +33,15 @@ class BuildError(Exception):
     """A kernel was not compiled; the text says why."""
 
 
-def kernel_names() -> list[str]:
-    """The module names of all kernels that Cython compiles."""
-    files = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob(PATTERN))
-    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
-    return [name for name in names if built.is_cython(name)]
+def kernel_files() -> list[Path]:
+    """The sources of all kernels."""
+    return sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob(PATTERN))
+
+
+def kernel_names(*, by_cython: bool = True) -> list[str]:
+    """The module names of all kernels that Cython compiles, or of all others."""
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in kernel_files()]
+    return [name for name in names if built.is_cython(name) == by_cython]
 
 
 def compiler() -> list[str]:

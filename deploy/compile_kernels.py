@@ -8,19 +8,14 @@ cache. It prints the kernels that it could not compile and still exits with 0: s
 
 import shutil
 import sys
-from pathlib import Path
 
-from store.compiled import built, loading, machine_code
-
-ROOT = Path(__file__).resolve().parent.parent
-PATTERNS = ("store/*/*_kernel.py", "services/*/*_kernel.py", "commitlog_svc/*/*_kernel.py")
+from deploy import build_kernels
+from store.compiled import loading, machine_code
 
 
 def kernel_names() -> list[str]:
     """The module names of all kernels of numba."""
-    files = sorted(path for pattern in PATTERNS for path in ROOT.glob(pattern))
-    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
-    return [name for name in names if not built.is_cython(name)]
+    return build_kernels.kernel_names(by_cython=False)
 
 
 def main() -> int:
@@ -53,7 +48,7 @@ def _write_machine_code() -> None:
 def _fill_cache() -> None:
     from store.compiled import compiling
 
-    folders = {path.parent for pattern in PATTERNS for path in ROOT.glob(pattern)}
+    folders = {path.parent for path in build_kernels.kernel_files()}
     directories = {compiling.cache_directory(folder) for folder in folders}
     for parent in {directory.parent for directory in directories if directory is not None}:
         for other in set(parent.glob(compiling.CACHE_PREFIX + "*")) - directories:
