@@ -42,6 +42,7 @@ from services.local.wire import (
 )
 from services.methods import Retry
 from services.observing import tracing
+from services.serving.calls.call_end import as_store_error
 from services.serving.calls.later_answers import BEGUN_COUNT_MAX, LaterAnswer
 from services.serving.calls.open_work import OpenWork
 from services.serving.server import ServiceServer
@@ -139,10 +140,8 @@ class LocalServer:
                 raise ServiceUnavailableError("the service is stopping", service=method.service)
             with tracing.local_call(method.rpc, tracing.current_traceparent()):
                 answer = known[1](request)
-        except StoreError as error:
-            raise StatusError(to_status(error)) from error
         except Exception as error:
-            raise StatusError(to_status(_unknown(method, error))) from error
+            raise StatusError(to_status(as_store_error(error, method.rpc))) from error
         assert isinstance(answer, bytes), "a lookup without a file"
         return answer
 
@@ -260,7 +259,7 @@ class LocalServer:
         except WireError:
             raise
         except Exception as error:
-            return self._fail(connection, method, _unknown(method, error), owed)
+            return self._fail(connection, method, as_store_error(error, method.rpc), owed)
         if isinstance(answer, LaterAnswer):
             owed.add(answer, is_counted=method.retry is Retry.NEVER)
             return _Outcome.OWED
@@ -284,12 +283,6 @@ class LocalServer:
         owed.wait_until_sent()
         _send_status(connection, error)
         return _Outcome.LAST if method.is_stream else _Outcome.SENT
-
-
-def _unknown(method: LocalMethod, error: Exception) -> StoreError:
-    """A bug, as its caller is told of it."""
-    _log.error("rpc.failed", method=method.rpc, exc_info=error)
-    return StoreError(f"{method.rpc} failed unexpectedly; see the log of the service for the cause")
 
 
 class _Outcome(Enum):
