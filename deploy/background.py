@@ -33,6 +33,7 @@ class BackgroundStack:
 
     Attributes:
         store: the store root.
+        pid: the process that opened it.
         addresses: by service name; `console` too, if there is one.
         said: the lines that `reput serve` would print.
         exit_code: 0, or the code of the service that ended by itself; None while the stack runs.
@@ -56,7 +57,7 @@ class BackgroundStack:
         self.exit_code: int | None = None
         self.before_stop = before_stop
         self.is_stopping = False
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         self._error: BaseException | None = None
         self._stack = LocalStack(store, environ=environ or {}, host=self._host, say=self.said.append, **choices)
         self._is_started = threading.Event()
@@ -83,7 +84,9 @@ class BackgroundStack:
 
     def stop(self) -> int:
         """Stop the services in order; the exit code. Without effect when they have stopped."""
-        if self._pid != os.getpid():  # a copy of the socket that stops the stack of the parent, and none of its threads
+        if (
+            not self.is_of_this_process
+        ):  # a copy of the socket that stops the stack of the parent, and none of its threads
             return 0
         try:
             if not self.is_stopping:
@@ -101,13 +104,13 @@ class BackgroundStack:
     def begin_stop(self) -> None:
         """Have it stop; returns at once."""
         self.is_stopping = True
-        if self._pid == os.getpid():
+        if self.is_of_this_process:
             self._host.ask_to_stop()
 
     @property
     def is_of_this_process(self) -> bool:
         """Whether this process opened it, not one that this process is a fork of."""
-        return self._pid == os.getpid()
+        return self.pid == os.getpid()
 
     def wait(self, seconds: float | None = None) -> int | None:
         """The exit code once the stack has stopped, by itself or not; None when the time is over first."""

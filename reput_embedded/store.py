@@ -144,7 +144,6 @@ class EmbeddedStore(QueryClient):
                 if running.before_stop == before_stop:
                     running.begin_stop()
             raise
-        self._pid = os.getpid()
         target = stack.addresses["gateway"]
         direct: Any = stack.server("gateway").direct_channel(partial(open_channel, target))
         super().__init__(target, channel=direct)
@@ -271,7 +270,7 @@ class EmbeddedStore(QueryClient):
         assert stack is not None, "set by the constructor"
         if not stack.is_of_this_process:
             raise ForkedStoreError(
-                f"the store {self.directory} belongs to process {self._pid}, and process {os.getpid()} is a fork of it: "
+                f"the store {self.directory} belongs to process {stack.pid}, and process {os.getpid()} is a fork of it: "
                 "open the store in one process only, and start others before it, or by spawn"
             )
         if stack.is_stopping:
