@@ -153,15 +153,13 @@ class StallWatch:
         longest.cancel("its place was needed", now)
         return True
 
-    def end_idle(
-        self, lane: str, over_seconds: float, newcomer: Client | None, held: Shares, refusal: StoreError
-    ) -> bool:
+    def end_idle(self, lane: str, over_seconds: float, newcomer: Client, held: Shares, refusal: StoreError) -> bool:
         """End the stream that is idle for longest, of the client that has most; returns whether there was one.
 
         Args:
             lane: whose streams.
             over_seconds: only what is idle for longer.
-            newcomer: needs the place; it takes none from a client that has less than it has; None: from any.
+            newcomer: needs the place; it takes none from a client that has less than it has.
             held: what clients have.
             refusal: the status of the ended stream.
         """
@@ -171,9 +169,8 @@ class StallWatch:
                 for wait in self._waits
                 if wait.lane == lane and (seconds := wait.idle_seconds()) > over_seconds
             ]
-            if newcomer is not None:
-                needs = held.weight(newcomer)
-                idle = [row for row in idle if row[2].client == newcomer or row[0] > needs]
+            needs = held.weight(newcomer)
+            idle = [row for row in idle if row[2].client == newcomer or row[0] > needs]
             longest = max(idle, key=lambda row: row[:2], default=None)
             if longest is None:
                 return False

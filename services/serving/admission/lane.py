@@ -413,7 +413,7 @@ class Lane(futures.ThreadPoolExecutor):
             self._fail(call, _half_request(self.name, seconds))
         self._go_on()
 
-    def _end_idle(self, newcomer: Client | None) -> bool:
+    def _end_idle(self, newcomer: Client) -> bool:
         return self._watch.end_idle(self.name, IDLE_STREAM_SECONDS, newcomer, self._places, self.refusal())
 
     def _end_longest(self) -> bool:

@@ -214,7 +214,8 @@ def test_a_stream_with_an_unanswered_request_is_not_idle():
         answers = append(iter([b"x"]), timeout=WAIT_SECONDS_MAX)
         assert arrived.wait(WAIT_SECONDS_MAX)
         refusal = ResourceBusyError("no")
-        assert not server.lanes.watch.end_idle("streams", 0.0, None, Shares(1), refusal)
+        (wait,) = server.lanes.watch._waits
+        assert not server.lanes.watch.end_idle("streams", 0.0, wait.client, Shares(1), refusal)
         go_on.set()
         assert list(answers) == [b"late"]
 
