@@ -95,16 +95,21 @@ def clock():
 @pytest.fixture
 def coalescer(commitlog, clock):
     with ThreadPoolExecutor(4) as executor:
-        yield AppendCoalescer(
-            commitlog.send,
-            split,
-            executor,
-            clock=clock,
-            expired=lambda: "expired",
-            broken=lambda: "broken",
-            closed=lambda: "closed",
-            sender_count=1,
-        )
+        yield coalescer_to(commitlog, executor, clock, sender_count=1)
+
+
+def coalescer_to(commitlog, executor, clock, **options):
+    """A coalescer whose failures are one word each."""
+    return AppendCoalescer(
+        commitlog.send,
+        split,
+        executor,
+        clock=clock,
+        expired=lambda: "expired",
+        broken=lambda: "broken",
+        closed=lambda: "closed",
+        **options,
+    )
 
 
 def offer(coalescer, request, *, flush=0, deadline_seconds=160.0, message_count=None):
@@ -255,17 +260,7 @@ def socket():
 def quick(commitlog, clock, socket):
     """A coalescer of one sender that can send without waiting."""
     with ThreadPoolExecutor(4) as executor:
-        yield AppendCoalescer(
-            commitlog.send,
-            split,
-            executor,
-            clock=clock,
-            expired=lambda: "expired",
-            broken=lambda: "broken",
-            closed=lambda: "closed",
-            begin=socket.begin,
-            sender_count=1,
-        )
+        yield coalescer_to(commitlog, executor, clock, begin=socket.begin, sender_count=1)
 
 
 def test_the_next_batch_is_sent_before_the_callers_of_the_one_before_are_answered(quick, socket, commitlog):
@@ -326,15 +321,7 @@ def test_what_the_socket_does_not_take_is_sent_by_a_thread(quick, socket, commit
 def test_many_callers_at_once_each_get_their_own_receipts(commitlog, clock):
     """8 threads of callers, 2 senders: every message is sent once and answered to who sent it."""
     with ThreadPoolExecutor(4) as senders, ThreadPoolExecutor(8) as callers:
-        coalescer = AppendCoalescer(
-            commitlog.send,
-            split,
-            senders,
-            clock=clock,
-            expired=lambda: "expired",
-            broken=lambda: "broken",
-            closed=lambda: "closed",
-        )
+        coalescer = coalescer_to(commitlog, senders, clock)
         requests = [f"<{number}>".encode() if number % 7 else b"!" for number in range(800)]
         outcomes = list(callers.map(lambda request: offer(coalescer, request).outcome(), requests))
 
@@ -355,10 +342,7 @@ def test_callers_that_waited_when_the_shard_was_closed_got_no_response(coalescer
 @pytest.mark.parametrize("outcome", [None, b"AB"], ids=["to_be_sent_by_a_thread", "answered"])
 def test_a_batch_that_no_thread_could_follow_left_its_callers_without_a_response(commitlog, clock, socket, outcome):
     executor = ThreadPoolExecutor(1)
-    coalescer = AppendCoalescer(
-        commitlog.send, split, executor, clock=clock, expired=lambda: "expired", broken=lambda: "broken",
-        closed=lambda: "closed", begin=socket.begin, sender_count=1,
-    )  # fmt: skip
+    coalescer = coalescer_to(commitlog, executor, clock, begin=socket.begin, sender_count=1)
     first = offer(coalescer, b"ab")
     behind = offer(coalescer, b"c")
     executor.shutdown()
@@ -373,10 +357,7 @@ def test_a_batch_that_no_thread_could_follow_left_its_callers_without_a_response
 def test_a_batch_in_the_queue_of_a_pool_that_is_shut_down_is_told(commitlog, clock):
     executor, busy = ThreadPoolExecutor(1), threading.Event()
     executor.submit(busy.wait, WAIT_SECONDS_MAX)
-    coalescer = AppendCoalescer(
-        commitlog.send, split, executor, clock=clock, expired=lambda: "expired", broken=lambda: "broken",
-        closed=lambda: "closed",
-    )  # fmt: skip
+    coalescer = coalescer_to(commitlog, executor, clock)
     caller = offer(coalescer, b"a")
     executor.shutdown(wait=False, cancel_futures=True)
     busy.set()
