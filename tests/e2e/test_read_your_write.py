@@ -1,4 +1,4 @@
-"""Who sent a message finds it: with the token of its receipt, by every query, every time."""
+"""A message is found by the program that sent it: with the token of its receipt, by every query, every time."""
 
 import json
 import pathlib

@@ -184,7 +184,7 @@ with reput_embedded.open(root) as store:
     while interrupted < 200 and time.monotonic() < end:
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.0002 + 0.00007 * (interrupted % 40))
-            while time.monotonic() < end:  # it may come while Python can tell it to nobody
+            while time.monotonic() < end:  # one that comes in a finalizer is lost
                 for key in keys:
                     assert [each.body for each in store.by_key("Orders", key)] == [key.encode()], key
         except KeyboardInterrupt:

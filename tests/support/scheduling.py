@@ -18,8 +18,8 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-# Fixtures of a session that are worth one process for all that ask for them; by name among the arguments of a test or of
-# another fixture.
+# Fixtures of a session that are made once, so the files that ask for them run in one process; by name among the arguments of a
+# test or of another fixture.
 SHARED = ("spark", "serve_image")
 ASKS_FOR = {name: re.compile(rf"^(?:async )?def \w+\([^)]*\b{name}\b", re.MULTILINE) for name in SHARED}
 # Services, the command, other programs: their tests wait, and the processors are free for others meanwhile.

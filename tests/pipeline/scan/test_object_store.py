@@ -53,7 +53,7 @@ def remote(object_store: ObjectStore, request: pytest.FixtureRequest) -> str:
 
 @functools.cache
 def uploaded(object_store: ObjectStore, root: Path) -> tuple[str, list[Any]]:
-    """A store in the bucket, and its rows by brute force; made once for all that only read it."""
+    """A store in the bucket, and its rows by brute force; made once for the tests that only read it."""
     return object_store.upload(root, f"logs/{root.name}"), rows_of_store(root, without=())
 
 

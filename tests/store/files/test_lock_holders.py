@@ -1,4 +1,4 @@
-"""Who holds a lock, and copies of its descriptor in children of a fork."""
+"""The process that holds a lock, and copies of its descriptor in children of a fork."""
 
 import os
 import pathlib
