@@ -163,7 +163,13 @@ class DirectChannel:
     def _in_helper(self, *work: Any) -> bytes:
         """For the main thread, which makes one call at a time; of an interrupted call the helper is not used again."""
         if not self._free:
-            helper = _Helper()
+            try:
+                helper = _Helper()
+            except RuntimeError as error:
+                # Ctrl-C while `threading` waits for the new thread may come as an error of its own lock.
+                if isinstance(error.__context__, KeyboardInterrupt):
+                    raise KeyboardInterrupt from error
+                raise
             self._helpers.append(helper)
             self._free.append(helper)
         helper = self._free.pop()

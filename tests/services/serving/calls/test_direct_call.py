@@ -80,3 +80,23 @@ def test_a_call_whose_receiver_never_answered_waited_for_ever(monkeypatch: pytes
         thread.join(WAIT_SECONDS)
     assert [error.code() for error in failed] == [grpc.StatusCode.DEADLINE_EXCEEDED]
     channel.close()
+
+
+@pytest.mark.parametrize("is_interrupted", [True, False])
+def test_ctrl_c_while_a_helper_started_was_an_error_of_threading(
+    monkeypatch: pytest.MonkeyPatch, is_interrupted: bool
+) -> None:
+    def start(_thread: threading.Thread) -> None:
+        try:
+            if is_interrupted:
+                raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("release unlocked lock")
+
+    channel, call = channel_to(behaviour(), OpenWork())
+    with monkeypatch.context() as patch:
+        patch.setattr(direct_call.threading.Thread, "start", start)
+        with pytest.raises(KeyboardInterrupt if is_interrupted else RuntimeError):
+            call(b"a", timeout=WAIT_SECONDS)
+    assert call(b"a", timeout=WAIT_SECONDS) == b"to a"
+    channel.close()
