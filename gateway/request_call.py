@@ -24,10 +24,10 @@ from gateway.delivery.waiting_room import WaitingRoom
 from gateway.group_wire import millis_of_duration
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import Delivering, DeliveringSource, PullQuestion
-from gateway.ports.shard import Shard
-from gateway.ports.topic_admin import TopicChange
+from gateway.ports.shard import CREATE_TOPIC, Shard, topics_of
 from gateway.reply_poll import BATCH_COUNT, ReplyPoll
 from gateway.wire import MessageShardsSource
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import NewMessage, StoredMessage
 from services.methods import APPEND_SECONDS
@@ -267,13 +267,13 @@ class Requests:
             return 0
 
     def _queue_count(self, shard: Shard[StoredMessage], deadline: Deadline) -> int:
-        assert shard.topic_admin is not None, "a shard of services"
-        known = shard.topic_admin.settings(deadline).get(self._topic)
+        known = topics_of(shard, deadline).get(self._topic)
         if known is None:
+            request = log_pb.CreateTopicRequest(topic=self._topic, queue_count=1)
             try:
-                known = shard.topic_admin.create(self._topic, TopicChange(write_queue_count=1), deadline)
+                known = shard.call(CREATE_TOPIC, request, deadline).topic
             except TopicExistsError:  # another gateway was faster
-                known = shard.topic_admin.settings(deadline)[self._topic]
+                known = topics_of(shard, deadline)[self._topic]
         return known.read_queue_count
 
     def _fail_unsent(self, error: StoreError) -> None:

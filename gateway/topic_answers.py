@@ -7,11 +7,11 @@ repeated without harm.
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from gateway.ports.shard import Shard
+from gateway.ports.shard import CREATE_TOPIC, DELETE_TOPIC, UPDATE_TOPIC, Shard
 from gateway.ports.shards import topic_not_found
-from gateway.ports.topic_admin import TopicAdmin, TopicChange, TopicSettings
 from gateway.query_answers import Call
 from gateway.wire import settings_of
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError, TopicNotFoundError
 from store.format.topic import TOPIC_QUEUE_COUNT_MAX
@@ -20,31 +20,33 @@ Answer = TypeVar("Answer")
 
 
 def create_topic(call: Call, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
-    """CreateTopic; errors as TopicAdmin, and BrokerNotFoundError."""
-    count = request.queue_count or None
-    change = TopicChange(count, count, request.perm or None, request.message_type)
-    found = _ask(call, request.broker_name, lambda admin: admin.create(request.topic, change, call.deadline))
+    """CreateTopic; errors as the shard's, and BrokerNotFoundError."""
+    command = log_pb.CreateTopicRequest(
+        topic=request.topic, queue_count=request.queue_count, message_type=request.message_type, perm=request.perm
+    )
+    found = _ask(call, request.broker_name, lambda shard: shard.call(CREATE_TOPIC, command, call.deadline).topic)
     return pb.CreateTopicResponse(topics=[settings_of(name, settings) for name, settings in found])
 
 
 def update_topic(call: Call, request: pb.UpdateTopicRequest) -> pb.UpdateTopicResponse:
-    """UpdateTopic; errors as TopicAdmin, and BrokerNotFoundError. TopicNotFoundError when no shard has the topic."""
+    """UpdateTopic; errors as the shard's, and BrokerNotFoundError. TopicNotFoundError when no shard has the topic."""
     both = _optional(request, "queue_count")
     if both is not None and not 1 <= both <= TOPIC_QUEUE_COUNT_MAX:
         raise InvalidArgumentError(
             f"queue_count is {both}: 1 to {TOPIC_QUEUE_COUNT_MAX} are allowed", field="queue_count", value=both
         )
     written, read = _optional(request, "write_queue_count"), _optional(request, "read_queue_count")
-    change = TopicChange(
-        both if written is None else written,
-        both if read is None else read,
-        _optional(request, "perm"),
-        _optional(request, "message_type"),
+    command = log_pb.UpdateTopicRequest(
+        topic=request.topic,
+        write_queue_count=both if written is None else written,
+        read_queue_count=both if read is None else read,
+        perm=request.perm if request.HasField("perm") else None,
+        message_type=request.message_type if request.HasField("message_type") else None,
     )
 
-    def update(admin: TopicAdmin) -> TopicSettings | None:
+    def update(shard: Shard[object]) -> log_pb.ListTopicsResponse.Topic | None:
         try:
-            return admin.update(request.topic, change, call.deadline)
+            return shard.call(UPDATE_TOPIC, command, call.deadline).topic
         except TopicNotFoundError:  # messages create a topic on one shard only
             return None
 
@@ -55,8 +57,9 @@ def update_topic(call: Call, request: pb.UpdateTopicRequest) -> pb.UpdateTopicRe
 
 
 def delete_topic(call: Call, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
-    """DeleteTopic; errors as TopicAdmin, and BrokerNotFoundError."""
-    found = _ask(call, request.broker_name, lambda admin: admin.delete(request.topic, call.deadline))
+    """DeleteTopic; errors as the shard's, and BrokerNotFoundError."""
+    command = log_pb.DeleteTopicRequest(topic=request.topic)
+    found = _ask(call, request.broker_name, lambda shard: shard.call(DELETE_TOPIC, command, call.deadline).existed)
     shards = [call.shards.named(name) for name, _ in found]
 
     def pass_deleted(shard: Shard[object]) -> None:
@@ -71,10 +74,10 @@ def delete_topic(call: Call, request: pb.DeleteTopicRequest) -> pb.DeleteTopicRe
     return pb.DeleteTopicResponse(broker_names=[name for name, existed in found if existed])
 
 
-def _ask(call: Call, broker_name: str, command: Callable[[TopicAdmin], Answer]) -> list[tuple[str, Answer]]:
+def _ask(call: Call, broker_name: str, command: Callable[[Shard[object]], Answer]) -> list[tuple[str, Answer]]:
     """What each shard answered, with its name; the error of the first one that failed."""
     shards: Sequence[Shard[object]] = [call.shards.named(broker_name)] if broker_name else list(call.shards)
-    answers = call.shards.fan_out.ask(shards, lambda shard: command(_admin(shard)))
+    answers = call.shards.fan_out.ask(shards, lambda shard: command(_commanded(shard)))
     done: list[tuple[str, Answer]] = []
     failed: list[tuple[str, StoreError]] = []
     for shard, answer in zip(shards, answers, strict=True):
@@ -92,12 +95,12 @@ def _ask(call: Call, broker_name: str, command: Callable[[TopicAdmin], Answer]) 
     raise error
 
 
-def _admin(shard: Shard[object]) -> TopicAdmin:
-    if shard.topic_admin is None:
+def _commanded(shard: Shard[object]) -> Shard[object]:
+    if not shard.has(CREATE_TOPIC):
         raise ServiceUnavailableError(
             f"shard {shard.broker_name} takes no commands for topics", service="commitlog", brokerName=shard.broker_name
         )
-    return shard.topic_admin
+    return shard
 
 
 def _optional(request: pb.UpdateTopicRequest, field: str) -> int | None:

@@ -9,9 +9,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from gateway.ports.deadline import Deadline
 from gateway.ports.shards import Shards, ShardsSource
 from gateway.ports.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
-from gateway.ports.topic_admin import TopicSettings
 from gateway.queries.completeness import Completeness, ShardOutcome
 from gateway.queries.page import PageEntry
+from reput.commitlog.v1.commitlog_service_pb2 import ListTopicsResponse
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.convert import millis_to_timestamp
@@ -93,14 +93,13 @@ def shard_outcome_of(outcome: ShardOutcome) -> pb.ShardOutcome:
     return shard
 
 
-def settings_of(broker_name: str, settings: TopicSettings) -> pb.TopicSettings:
+def settings_of(broker_name: str, settings: ListTopicsResponse.Topic) -> pb.TopicSettings:
     """A topic as a shard has it configured."""
-    row = pb.TopicSettings(
+    return pb.TopicSettings(
         broker_name=broker_name,
         topic=settings.topic,
         write_queue_count=settings.write_queue_count,
         read_queue_count=settings.read_queue_count,
         perm=settings.perm,
+        message_type=settings.message_type,
     )
-    row.message_type = settings.message_type  # type: ignore[assignment]  # numbers are enum values here
-    return row

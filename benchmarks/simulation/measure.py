@@ -22,7 +22,7 @@ from benchmarks import machine
 from benchmarks.sides.our_side import running_stack
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import Shard
+from gateway.ports.shard import Shard, topics_of
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_unique_key import query_by_unique_key
@@ -171,7 +171,7 @@ def _calls(shard: Shard, results: list[message_pb2.AppendResult]) -> dict[str, C
         "get_many_1": lambda number: get_many(number, 1),
         "get_many_64": lambda number: get_many(number, 64),
         "units": lambda number: shard.queues.units(TOPIC, number % 8, number % 2_000, 1, deadline()),
-        "queue_counts": lambda number: shard.topics.queue_counts(deadline()),
+        "queue_counts": lambda number: topics_of(shard, deadline()),
         "list_queues": lambda number: shard.queues.list_queues(TOPIC, deadline()),
     }
 

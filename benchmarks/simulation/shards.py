@@ -8,6 +8,7 @@ from benchmarks.simulation.measure import CallCost
 from benchmarks.simulation.virtual_time import VirtualTime
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
+    LIST_TOPICS,
     Boundary,
     BuildProgress,
     Candidates,
@@ -20,6 +21,7 @@ from gateway.ports.shard import (
     Unit,
 )
 from gateway.ports.time_window import TimeWindow
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from store.errors import DeadlineExceededError, RecordNotFoundError, StoreError
 
 TOPIC, KEY = "Scale", "key"
@@ -78,7 +80,8 @@ class SimulatedShard:
 
     def shard(self) -> Shard:
         """It, as the gateway sees it."""
-        return Shard(self.name, self, self, self, self, self)  # type: ignore[arg-type]  # what queries never ask is left out
+        shard = Shard(self.name, self, self, self, self)  # type: ignore[arg-type]  # what queries never ask is left out
+        return shard.serving(LIST_TOPICS, self.list_topics)
 
     def _call(self, low: str, high: str, share: float, deadline: Deadline) -> None:
         """Spend what a call takes: between two that were measured, at the same luck."""
@@ -173,15 +176,11 @@ class SimulatedShard:
         self._call("list_queues", "list_queues", 0.0, deadline)
         return [QueueRange(TOPIC, 0, 0, max(self.match_count, 1))]
 
-    def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
+    def list_topics(self, request: log_pb.ListTopicsRequest, deadline: Deadline) -> log_pb.ListTopicsResponse:
         """See the port."""
         self._call("queue_counts", "queue_counts", 0.0, deadline)
-        return {TOPIC: 8}
-
-    def new_topic_queue_count(self, deadline: Deadline) -> int:
-        """See the port."""
-        self._call("queue_counts", "queue_counts", 0.0, deadline)
-        return 8
+        topic = log_pb.ListTopicsResponse.Topic(topic=TOPIC, write_queue_count=8, read_queue_count=8)
+        return log_pb.ListTopicsResponse(topics=[topic], new_topic_queue_count=8)
 
     def search_offset(
         self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline

@@ -6,8 +6,9 @@ import structlog
 
 from gateway.appends.routes import AppendRoutes
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import Shard
+from gateway.ports.shard import LIST_TOPICS, Shard
 from gateway.ports.shards import ShardsSource
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from store.errors import StoreError
 
 # As long as RocketMQ's clients keep a route. Until then a commitlog without the topic refuses the append, and another
@@ -74,6 +75,5 @@ class RouteWatch:
 
 def _topics_of(shard: Shard[object], deadline: Deadline) -> frozenset[str] | None:
     """The topics that a shard accepts; None: all, because it creates missing topics."""
-    if shard.topics.new_topic_queue_count(deadline):
-        return None
-    return frozenset(shard.topics.queue_counts(deadline))
+    answer = shard.call(LIST_TOPICS, log_pb.ListTopicsRequest(), deadline)
+    return None if answer.new_topic_queue_count else frozenset(topic.topic for topic in answer.topics)

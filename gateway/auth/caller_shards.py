@@ -20,9 +20,10 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from gateway.auth.access import Access, Roles
+from gateway.ports.chain import Answering, Concern, ShardMethod
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import GroupSettings
 from gateway.ports.groups import (
@@ -40,6 +41,13 @@ from gateway.ports.groups import (
     Track,
 )
 from gateway.ports.shard import (
+    CREATE_TOPIC,
+    DELETE_TOPIC,
+    IS_WRITTEN_AT,
+    LIST_TOPICS,
+    LOG_END,
+    STORE_FACTS,
+    UPDATE_TOPIC,
     Boundary,
     BuildProgress,
     Candidates,
@@ -52,13 +60,12 @@ from gateway.ports.shard import (
     QueueStretch,
     RecordReader,
     Shard,
-    TopicCatalog,
 )
 from gateway.ports.shards import Shards, ShardsSource
 from gateway.ports.time_window import TimeWindow
-from gateway.ports.topic_admin import TopicAdmin, TopicChange, TopicSettings
 from gateway.ports.waiting import PendingTransaction, ScheduledMessage, WaitingLists, WaitingPage, WaitingQuestion
 from gateway.queries.limits import PAGE_SIZE_MAX
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from store.errors import OffsetOutOfRangeError, PermissionDeniedError, RecordNotFoundError, StoreError
 
 OfGroup = TypeVar("OfGroup", GroupSettings, Track)
@@ -164,15 +171,61 @@ class CallerShards(Generic[Message]):
 
     def _seen(self, shard: Shard[Message], sight: Sight) -> Shard[Message]:
         return dataclasses.replace(
-            shard,
+            shard.with_link(Concern.SIGN_IN, SignIn(sight)),
             records=SeenRecords(shard.records, sight, self._blank, shard.broker_name, self._decoys),
             queues=SeenQueues(shard.queues, sight),
             keys=SeenKeys(shard.keys, sight),
-            topics=SeenTopics(shard.topics, sight),
-            topic_admin=None if shard.topic_admin is None else SeenTopicAdmin(shard.topic_admin, sight),
             groups=None if shard.groups is None else SeenGroups(shard.groups, sight),
             waiting=None if shard.waiting is None else SeenWaiting(shard.waiting, sight),
         )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SignIn:
+    """The link of a caller's calls: what `DECIDED` says of each method; a method that is not there is refused."""
+
+    sight: Sight
+
+    def __call__(self, method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
+        """See Link."""
+        decide = DECIDED.get(method)
+        if decide is None:
+            raise StoreError(f"nothing says who may see what {method.name} shows; this is a bug of the gateway")
+        return decide(self.sight, request, lambda: below(method, request, deadline))
+
+
+Decide: TypeAlias = Callable[[Sight, Any, Callable[[], Any]], Any]
+
+
+def _whole(sight: Sight, request: Any, ask: Callable[[], Any]) -> Any:
+    """The answer names no topic."""
+    return ask()
+
+
+def _of_topic(sight: Sight, request: Any, ask: Callable[[], Any]) -> Any:
+    """The request names the topic."""
+    sight.check(request.topic)
+    return ask()
+
+
+def _listed_topics(
+    sight: Sight, request: log_pb.ListTopicsRequest, ask: Callable[[], log_pb.ListTopicsResponse]
+) -> log_pb.ListTopicsResponse:
+    answer = ask()
+    topics = [topic for topic in answer.topics if sight.holds(topic.topic)]
+    return log_pb.ListTopicsResponse(topics=topics, new_topic_queue_count=answer.new_topic_queue_count)
+
+
+# By method: what its caller may see.
+DECIDED: Mapping[ShardMethod[Any, Any], Decide] = {
+    LIST_TOPICS: _listed_topics,
+    CREATE_TOPIC: _of_topic,
+    UPDATE_TOPIC: _of_topic,
+    DELETE_TOPIC: _of_topic,
+    LOG_END: _whole,
+    IS_WRITTEN_AT: _whole,
+    STORE_FACTS: _whole,  # shown only beside a topic that the caller sees
+}
 
 
 class SeenRecords(Generic[Message]):
@@ -330,51 +383,6 @@ class SeenKeys:
     def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
         """See the port."""
         return self._sight.shown(self._keys.progress(past_offset, wait_seconds, deadline))
-
-
-class SeenTopics:
-    """A TopicCatalog."""
-
-    def __init__(self, topics: TopicCatalog, sight: Sight) -> None:
-        self._topics = topics
-        self._sight = sight
-
-    def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
-        """See the port."""
-        counts = self._topics.queue_counts(deadline)
-        return {topic: count for topic, count in counts.items() if self._sight.holds(topic)}
-
-    def new_topic_queue_count(self, deadline: Deadline) -> int:
-        """See the port."""
-        return self._topics.new_topic_queue_count(deadline)
-
-
-class SeenTopicAdmin:
-    """A TopicAdmin."""
-
-    def __init__(self, admin: TopicAdmin, sight: Sight) -> None:
-        self._admin = admin
-        self._sight = sight
-
-    def settings(self, deadline: Deadline) -> Mapping[str, TopicSettings]:
-        """See the port."""
-        settings = self._admin.settings(deadline)
-        return {topic: each for topic, each in settings.items() if self._sight.holds(topic)}
-
-    def create(self, topic: str, change: TopicChange, deadline: Deadline) -> TopicSettings:
-        """See the port."""
-        self._sight.check(topic)
-        return self._admin.create(topic, change, deadline)
-
-    def update(self, topic: str, change: TopicChange, deadline: Deadline) -> TopicSettings:
-        """See the port."""
-        self._sight.check(topic)
-        return self._admin.update(topic, change, deadline)
-
-    def delete(self, topic: str, deadline: Deadline) -> bool:
-        """See the port."""
-        self._sight.check(topic)
-        return self._admin.delete(topic, deadline)
 
 
 class SeenGroups:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import Pulled, PullOutcome, PullQuestion
-from gateway.ports.shard import Shard
+from gateway.ports.shard import IS_WRITTEN_AT, LOG_END, Shard
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from store.errors import ServiceUnavailableError
 
 # A consumer service that has not seen what the log had is asked again after such pauses, and after this time the caller fails.
@@ -46,15 +47,15 @@ class QueueEnd:
             ServiceUnavailableError: it has not after BEHIND_SECONDS_MAX.
             StoreError: the commitlog does not say where its log ends.
         """
-        log_end, seen_offset = self._shard.log_end, batch.seen_offset
-        if log_end is None:
+        shard, seen_offset = self._shard, batch.seen_offset
+        if not shard.has(LOG_END):
             return True
         if seen_offset is None:
             return not self._has_more(question, batch, deadline)
         if self._offset is None:
-            if seen_offset and log_end.is_written_at(seen_offset) is False:
+            if seen_offset and shard.call(IS_WRITTEN_AT, seen_offset, deadline) is False:
                 return True
-            self._offset = log_end.offset(deadline, flush_soon=True)
+            self._offset = shard.call(LOG_END, log_pb.GetStatusRequest(flush_soon=True), deadline)
         if self._offset is not None and self._offset <= seen_offset:
             return True
         if self._clock() < self._ends_at:

@@ -13,7 +13,7 @@ from gateway.groups.tracked import FactsOf
 from gateway.groups.waits import due_millis
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import GroupChoice, GroupPage, Track, TrackState
-from gateway.ports.shard import Message
+from gateway.ports.shard import Message, topics_of
 from gateway.ports.shards import Shards
 from gateway.queries.completeness import Completeness, ShardOutcome, judge
 from store.errors import StoreError
@@ -62,7 +62,7 @@ def follow(
     within = only(shards, original.broker_name)
     (shard,) = within
     moved = [track for track in tracks if track.state is TrackState.CONSUMED]
-    known: Collection[str] = shard.topics.queue_counts(deadline) if moved else ()
+    known: Collection[str] = topics_of(shard, deadline) if moved else ()
     outcomes: list[ShardOutcome] = []
     followed = []
     for track in tracks:

@@ -6,18 +6,19 @@ Offsets are bytes in the log (`commit_log_offset`) or messages in a queue (`queu
 1970.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from gateway.ports.chain import Answer, Answering, Concern, Link, Links, MethodTable, Request, ShardMethod, chained
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import GroupKeeper
 from gateway.ports.key_facts import HeldKeys, KeyExplanation
-from gateway.ports.store_facts import StoreFactsReader
+from gateway.ports.store_facts import StoreFacts
 from gateway.ports.time_window import TimeWindow
-from gateway.ports.topic_admin import TopicAdmin
 from gateway.ports.waiting import WaitingLists
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from store.errors import StoreError
 
 # The type of the message that an answer shows: `reput.message.v1.StoredMessage` in the gateway. Queries pass it on and
@@ -316,26 +317,6 @@ class KeyLocator(Protocol):
         """How far the index is. Waits until it is past that byte, at most `wait_seconds`; not when too many calls wait."""
 
 
-class TopicCatalog(Protocol):
-    """Knows the configured topics."""
-
-    def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
-        """Number of queues by topic name, for every configured topic."""
-
-    def new_topic_queue_count(self, deadline: Deadline) -> int:
-        """The number of queues of a topic that its first message creates; 0 when messages create no topics."""
-
-
-class LogEnd(Protocol):
-    """Knows where a shard's log ends: everything that was acknowledged lies before it."""
-
-    def is_written_at(self, commit_log_offset: int) -> bool | None:
-        """Whether anything was written from the end of a record on (bytes), without a call; None: only `offset` can tell."""
-
-    def offset(self, deadline: Deadline, *, flush_soon: bool = False) -> int | None:
-        """The end now (bytes); None while the log is being recovered. With `flush_soon` followers see it without delay."""
-
-
 class StatusReader(Protocol):
     """Asks a shard's services how they are."""
 
@@ -350,23 +331,92 @@ class Archive(Protocol):
         """Why messages that the log has dropped may be missing, of a topic or of any; None when none are."""
 
 
+# The configured topics, by name, and the number of queues of a topic that its first message creates.
+LIST_TOPICS: ShardMethod[log_pb.ListTopicsRequest, log_pb.ListTopicsResponse] = ShardMethod(
+    "commitlog.list-topics", "commitlog"
+)
+# Commands for topics; InvalidArgumentError, with `field`, for what is not allowed. A shard that takes none does not serve them.
+# Creates a topic; TopicExistsError when it has other values.
+CREATE_TOPIC: ShardMethod[log_pb.CreateTopicRequest, log_pb.CreateTopicResponse] = ShardMethod(
+    "commitlog.create-topic", "commitlog", is_guarded=False
+)
+# Changes the values that are set; TopicNotFoundError when there is no such topic.
+UPDATE_TOPIC: ShardMethod[log_pb.UpdateTopicRequest, log_pb.UpdateTopicResponse] = ShardMethod(
+    "commitlog.update-topic", "commitlog", is_guarded=False
+)
+# Takes a topic out of the configuration.
+DELETE_TOPIC: ShardMethod[log_pb.DeleteTopicRequest, log_pb.DeleteTopicResponse] = ShardMethod(
+    "commitlog.delete-topic", "commitlog", is_guarded=False
+)
+# Where the log ends (bytes): everything that was acknowledged lies before it. None while the log is being recovered. With
+# `flush_soon` followers see the end without delay. Without it only the builders tell how far the log is.
+LOG_END: ShardMethod[log_pb.GetStatusRequest, int | None] = ShardMethod("commitlog.end", "commitlog")
+# Whether anything was written from the end of a record on (bytes), without a call; None: only LOG_END can tell.
+IS_WRITTEN_AT: ShardMethod[int, bool | None] = ShardMethod("commitlog.is-written-at", "commitlog", is_guarded=False)
+# What the store says of its messages as a whole; a StoreError while nothing is known yet. A shard whose log has all messages
+# that there are does not serve it.
+STORE_FACTS: ShardMethod[None, StoreFacts] = ShardMethod("commitlog.facts", "commitlog")
+
+
 @dataclass(frozen=True, slots=True)
 class Shard(Generic[Message_co]):
     """One CommitLog with its queues and indexes, and with its archive if there is one.
 
-    Without `facts` its log has all messages that there are. Without `log_end` only the builders tell how far the log is. A
-    shard without consumer service has no `groups`, one without schedule service no `waiting`.
+    A shard without consumer service has no `groups`, one without schedule service no `waiting`.
+
+    Attributes:
+        table: the methods that it answers.
+        links: what is done around its calls.
+        call: asks it: `shard.call(LIST_TOPICS, request, deadline)`.
     """
 
     broker_name: str
     records: RecordReader[Message_co]
     queues: QueueLocator
     keys: KeyLocator
-    topics: TopicCatalog
     services: StatusReader
+    table: MethodTable = field(default_factory=MethodTable)
     archive: Archive | None = None
-    log_end: LogEnd | None = None
-    topic_admin: TopicAdmin | None = None
     groups: GroupKeeper | None = None
     waiting: WaitingLists | None = None
-    facts: StoreFactsReader | None = None
+    links: Links = field(default_factory=dict)
+    call: Answering = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "call", chained(self.links, self.table))
+
+    def has(self, method: ShardMethod[Any, Any]) -> bool:
+        """Whether it answers the method."""
+        return method in self.table
+
+    def serving(
+        self, method: ShardMethod[Request, Answer], answer: Callable[[Request, Deadline], Answer]
+    ) -> "Shard[Message_co]":
+        """The shard that also answers this method, below all links."""
+        table = self.table.copy()
+        table.serve(method, answer)
+        return replace(self, table=table)
+
+    def with_link(self, concern: Concern, link: Link) -> "Shard[Message_co]":
+        """The shard whose calls go through the link, at the place of its concern."""
+        return replace(self, links={**self.links, concern: link})
+
+
+def topics_of(shard: Shard[object], deadline: Deadline) -> Mapping[str, log_pb.ListTopicsResponse.Topic]:
+    """Every configured topic, by name."""
+    return {topic.topic: topic for topic in shard.call(LIST_TOPICS, log_pb.ListTopicsRequest(), deadline).topics}
+
+
+def queue_count_of(topic: log_pb.ListTopicsResponse.Topic) -> int:
+    """Queues of a topic that are written or read."""
+    return max(topic.write_queue_count, topic.read_queue_count)
+
+
+def held_elsewhere(shard: Shard[object], topic: str, deadline: Deadline) -> StoreError | None:
+    """Why messages of a topic may be missing from answers: they are not read, or nothing says where they are."""
+    if not shard.has(STORE_FACTS):
+        return None
+    try:
+        return shard.call(STORE_FACTS, None, deadline).elsewhere(topic)
+    except StoreError as error:
+        return error

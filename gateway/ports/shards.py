@@ -5,7 +5,7 @@ from typing import Generic, Protocol
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import Message_co, QueueRange, Shard
+from gateway.ports.shard import Message_co, QueueRange, Shard, queue_count_of, topics_of
 from store.errors import (
     BrokerNotFoundError,
     QueueNotFoundError,
@@ -64,7 +64,7 @@ class ShardsSource(Protocol[Message_co]):
 
 def knows_topic(shard: Shard[object], topic: str, deadline: Deadline) -> bool:
     """Whether the topic is configured in the shard or has a queue there."""
-    return topic in shard.topics.queue_counts(deadline) or bool(shard.queues.list_queues(topic, deadline))
+    return topic in topics_of(shard, deadline) or bool(shard.queues.list_queues(topic, deadline))
 
 
 def require_topic(shards: Shards[object], topic: str, deadline: Deadline) -> None:
@@ -105,10 +105,10 @@ def has_unwritten_queue(shard: Shard[object], topic: str, queue_id: int, deadlin
 
     TopicNotFoundError or QueueNotFoundError when it is not.
     """
-    queue_count = shard.topics.queue_counts(deadline).get(topic)
-    if queue_count is not None and queue_id < queue_count:
+    known = topics_of(shard, deadline).get(topic)
+    if known is not None and queue_id < queue_count_of(known):
         return True
-    if queue_count is None and not shard.queues.list_queues(topic, deadline):
+    if known is None and not shard.queues.list_queues(topic, deadline):
         raise topic_not_found(topic)
     raise QueueNotFoundError(f"Topic {topic!r} has no queue {queue_id}.", topic=topic, queueId=queue_id)
 

@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from gateway.ports.deadline import Deadline
 from store.errors import StoreError
 
 ANY_TOPIC = ""
@@ -27,20 +25,3 @@ class StoreFacts:
         if topic == ANY_TOPIC:
             return next(iter(self.held_elsewhere.values()), None)
         return self.held_elsewhere.get(topic) or self.held_elsewhere.get(ANY_TOPIC)
-
-
-class StoreFactsReader(Protocol):
-    """Knows them."""
-
-    def facts(self, deadline: Deadline) -> StoreFacts:
-        """The facts as they were a moment ago; a StoreError while nothing is known yet."""
-
-
-def held_elsewhere(reader: StoreFactsReader | None, topic: str, deadline: Deadline) -> StoreError | None:
-    """Why messages of a topic may be missing from answers: they are not read, or nothing says where they are."""
-    if reader is None:
-        return None
-    try:
-        return reader.facts(deadline).elsewhere(topic)
-    except StoreError as error:
-        return error

@@ -13,9 +13,8 @@ from ipaddress import ip_address
 from typing import Generic
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import FoundRecord, Message, Shard
+from gateway.ports.shard import FoundRecord, Message, Shard, held_elsewhere
 from gateway.ports.shards import Shards, require_topic
-from gateway.ports.store_facts import held_elsewhere
 from gateway.queries.dropped import was_dropped
 from gateway.queries.limits import check_not_empty, check_topic
 from gateway.queries.page import Page, PageEntry
@@ -107,7 +106,7 @@ def find_record(
         return found[0]
     for shard, answer in zip(asked, answers, strict=True):
         if isinstance(answer, StoreError) and was_dropped(answer, commit_log_offset):
-            held = held_elsewhere(shard.facts, topic, deadline)
+            held = held_elsewhere(shard, topic, deadline)
             if held is not None:
                 raise held
     raise _not_found(offset_msg_id, commit_log_offset, [answer for answer in answers if isinstance(answer, StoreError)])

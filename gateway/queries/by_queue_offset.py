@@ -5,9 +5,8 @@ from functools import partial
 from typing import Generic
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import BuildProgress, FoundRecord, Message, QueueStretch, Shard, Unit
+from gateway.ports.shard import BuildProgress, FoundRecord, Message, QueueStretch, Shard, Unit, held_elsewhere
 from gateway.ports.shards import Shards, has_unwritten_queue
-from gateway.ports.store_facts import held_elsewhere
 from gateway.queries.completeness import Completeness, ShardOutcome, judge
 from gateway.queries.dropped import was_dropped
 from gateway.queries.limits import PAGE_BYTES_MAX, check_not_negative, check_topic, page_size
@@ -74,7 +73,7 @@ def query_by_queue_offset(
         asked = ask_once_more(shard.queues, units, deadline)
         if isinstance(asked, BuildProgress):
             has_unwritten_queue(shard, topic, queue_id, deadline)
-            problem = held_elsewhere(shard.facts, topic, deadline)
+            problem = held_elsewhere(shard, topic, deadline)
             outcome = ShardOutcome(shard.broker_name, problem, asked, not asked.is_behind and problem is None)
             return QueueAnswer((), 0, 0, 0, judge([outcome], more=False), outcome)
         stretch = asked

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Generic
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import BuildProgress, FoundRecord, Message, Shard
+from gateway.ports.shard import BuildProgress, FoundRecord, Message, Shard, topics_of
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.completeness import ShardOutcome, least_built
 from gateway.queries.find_places import Place
@@ -187,7 +187,7 @@ class ShardFind(Generic[Message]):
 
     def _topic_names(self) -> list[str]:
         """The topics that the shard knows; also notes when there may be others."""
-        names = set(self.shard.topics.queue_counts(self._deadline))
+        names = set(topics_of(self.shard, self._deadline))
         built = None if names else self.shard.queues.progress(0, 0.0, self._deadline)
         names |= {queue.topic for queue in self.shard.queues.list_queues(None, self._deadline)}
         if built is not None and not built.is_behind and not names:

@@ -25,11 +25,12 @@ from typing import Generic, TypeVar
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import BuildProgress, KeyLocator, Message, QueueLocator, Shard
+from gateway.ports.shard import IS_WRITTEN_AT, LOG_END, BuildProgress, KeyLocator, Message, QueueLocator, Shard
 from gateway.ports.shards import Shards
 from gateway.queries.arrival import EndAtArrival, Part, at_arrival
 from gateway.queries.completeness import Completeness, ShardOutcome
 from gateway.queries.freshness_tokens import is_coming, wanted_offsets
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from store.errors import DeadlineExceededError, InvalidFreshnessTokenError, ResourceBusyError, StoreError
 
 Answer = TypeVar("Answer")
@@ -231,18 +232,18 @@ class FreshnessWaits:
         ends: dict[str, EndAtArrival] = {}
         behind: list[Shard[Message]] = []
         for shard in shards:
-            name, log_end = shard.broker_name, shard.log_end
-            if log_end is None or broker_name not in ("", name):
+            name = shard.broker_name
+            if not shard.has(LOG_END) or broker_name not in ("", name):
                 continue
             seen = self._seen.get((name, part.value))
             is_written = None
             if seen is not None and not seen.catching_up:
-                is_written = log_end.is_written_at(seen.next_offset)
+                is_written = shard.call(IS_WRITTEN_AT, seen.next_offset, deadline)
             if seen is not None and is_written is False:
                 known_ends[name] = seen.next_offset
                 continue
             asked_until = replace(deadline, at_seconds=min(deadline.at_seconds, now + END_SECONDS_MAX))
-            asked = shards.fan_out.start(partial(log_end.offset, asked_until))
+            asked = shards.fan_out.start(partial(shard.call, LOG_END, log_pb.GetStatusRequest(), asked_until))
             ends[name] = EndAtArrival(name, None, asked, asked_until)
             if is_written if before is None else before:
                 behind.append(shard)

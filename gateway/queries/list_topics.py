@@ -2,17 +2,19 @@
 
 import contextlib
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import BuildProgress, QueueRange, Shard
+from gateway.ports.shard import BuildProgress, QueueRange, Shard, queue_count_of, topics_of
 from gateway.ports.shards import Shards
-from gateway.ports.topic_admin import TopicSettings
 from gateway.queries.completeness import Completeness, ShardOutcome, judge, raise_first_error
 from gateway.queries.limits import PAGE_BYTES_MAX, check_topic, page_size
 from gateway.queries.page_token import PageTokens
+from reput.commitlog.v1.commitlog_service_pb2 import ListTopicsResponse
 from store.errors import PermissionDeniedError, StoreError, UnsupportedStoreError
+
+Topic = ListTopicsResponse.Topic
 
 METHOD = "ListTopics"
 _AFTER = "after"
@@ -38,7 +40,7 @@ class TopicRow:
     topic: str
     queues: tuple[tuple[str, QueueRange], ...]
     queue_count: int = 0
-    settings: tuple[tuple[str, TopicSettings], ...] = ()
+    settings: tuple[tuple[str, Topic], ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -175,7 +177,7 @@ class ShardTopic:
     topic: str
     ranges: dict[int, QueueRange]
     configured_count: int
-    settings: TopicSettings | None
+    settings: Topic | None
     problem: str = ""
 
     @property
@@ -192,12 +194,8 @@ class ShardTopic:
 
 def _topics_of(shard: Shard[object], choice: TopicChoice, topic_count_max: int, deadline: Deadline) -> list[ShardTopic]:
     """The first topics."""
-    settings: Mapping[str, TopicSettings] = {}
-    if shard.topic_admin is not None:
-        settings = shard.topic_admin.settings(deadline)
-        counts = {topic: each.queue_count for topic, each in settings.items()}
-    else:
-        counts = dict(shard.topics.queue_counts(deadline))
+    settings = topics_of(shard, deadline)
+    counts = {name: queue_count_of(topic) for name, topic in settings.items()}
     listed: Sequence[QueueRange] = ()
     # A topic that the caller may not see is in no list, as if it were not there.
     with contextlib.suppress(PermissionDeniedError):

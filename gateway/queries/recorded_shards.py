@@ -4,15 +4,17 @@ They wrap the ports that every query uses, so they record what really happened, 
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Generic
+from typing import Any, Generic
 
+from gateway.ports.chain import Answering, Concern, ShardMethod
 from gateway.ports.deadline import Deadline
 from gateway.ports.key_facts import FileVisit, KeyExplanation, PassedOver
 from gateway.ports.shard import (
+    LIST_TOPICS,
     Boundary,
     BuildProgress,
     Candidates,
@@ -25,7 +27,6 @@ from gateway.ports.shard import (
     QueueStretch,
     RecordReader,
     Shard,
-    TopicCatalog,
 )
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
@@ -221,12 +222,19 @@ def recorded(
 
 
 def _recorded(shard: Shard[Message], record: ShardRecord) -> Shard[Message]:
+    def link(method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
+        if method is not LIST_TOPICS:
+            return below(method, request, deadline)
+        with record.step("topics.list") as step:
+            answer = below(method, request, deadline)
+            step.item_count += len(answer.topics)
+        return answer
+
     return replace(
-        shard,
+        shard.with_link(Concern.RECORDING, link),
         records=_RecordedLog(shard.records, record),
         queues=_RecordedQueues(shard.queues, record),
         keys=_RecordedKeys(shard.keys, record),
-        topics=_RecordedTopics(shard.topics, record),
     )
 
 
@@ -332,20 +340,3 @@ class _RecordedKeys:
     def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
         with self._record.step("index.wait"):
             return self._keys.progress(past_offset, wait_seconds, deadline)
-
-
-class _RecordedTopics:
-    """TopicCatalog."""
-
-    def __init__(self, topics: TopicCatalog, record: ShardRecord) -> None:
-        self._topics = topics
-        self._record = record
-
-    def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
-        with self._record.step("topics.list") as step:
-            counts = self._topics.queue_counts(deadline)
-            step.item_count += len(counts)
-        return counts
-
-    def new_topic_queue_count(self, deadline: Deadline) -> int:
-        return self._topics.new_topic_queue_count(deadline)

@@ -4,9 +4,8 @@ from dataclasses import replace
 from functools import partial
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import Boundary, BuildProgress, FoundOffset
+from gateway.ports.shard import Boundary, BuildProgress, FoundOffset, held_elsewhere
 from gateway.ports.shards import Shards, has_unwritten_queue
-from gateway.ports.store_facts import held_elsewhere
 from gateway.queries.completeness import ShardOutcome
 from gateway.queries.limits import check_not_negative, check_topic
 from gateway.queries.unbuilt_queues import ask_once_more
@@ -39,7 +38,7 @@ def search_offset(
         found = ask_once_more(shard.queues, search, deadline)
         if isinstance(found, BuildProgress):
             has_unwritten_queue(shard, topic, queue_id, deadline)
-            return FoundOffset(0, 0, 0, found, problem=held_elsewhere(shard.facts, topic, deadline))
+            return FoundOffset(0, 0, 0, found, problem=held_elsewhere(shard, topic, deadline))
         return found
 
 

@@ -4,15 +4,16 @@ from collections.abc import Sequence
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import Shard
+from gateway.ports.shard import LIST_TOPICS, Shard, queue_count_of
 from gateway.ports.shards import Shards, topic_not_found
-from gateway.ports.topic_admin import TopicSettings
 from gateway.rocketmq.names import OWNED_TOPIC_PREFIXES, topic_of
 from gateway.rocketmq.status import RefusedError, ok
 from gateway.rocketmq.topic_types import types_of
-from reput.message.v1 import message_pb2
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from store.errors import StoreError
 from store.format.topic import PERM_READ, PERM_WRITE
+
+Topic = log_pb.ListTopicsResponse.Topic
 
 # Queues of a topic in one shard that a route names, 1 MiB of it; a configured count may be any number of 32 bits.
 ROUTE_QUEUE_COUNT_MAX = 8_192
@@ -30,11 +31,11 @@ def query_route(shards: Shards[object], request: v2.QueryRouteRequest, deadline:
     """
     response = v2.QueryRouteResponse(status=ok())
     for broker_name, settings in _settings(shards, request.topic, request.endpoints, deadline):
-        for queue_id in range(min(settings.queue_count, ROUTE_QUEUE_COUNT_MAX)):
+        for queue_id in range(min(queue_count_of(settings), ROUTE_QUEUE_COUNT_MAX)):
             queue = response.message_queues.add()
             _set_queue(queue, request, broker_name, queue_id)
             queue.permission = _permission(settings, queue_id)
-            queue.accept_message_types.extend(types_of(settings.message_type))
+            queue.accept_message_types.extend(types_of(int(settings.message_type)))
     return response
 
 
@@ -75,7 +76,7 @@ def _set_queue(
     queue.broker.endpoints.CopyFrom(request.endpoints)
 
 
-def _permission(settings: TopicSettings, queue_id: int) -> "v2.Permission":
+def _permission(settings: Topic, queue_id: int) -> "v2.Permission":
     """A topic may have more queues to read than to write, such as while it gets fewer."""
     is_read = settings.perm & PERM_READ and queue_id < settings.read_queue_count
     is_written = settings.perm & PERM_WRITE and queue_id < settings.write_queue_count
@@ -86,7 +87,7 @@ def _permission(settings: TopicSettings, queue_id: int) -> "v2.Permission":
 
 def _settings(
     shards: Shards[object], resource: v2.Resource, endpoints: v2.Endpoints, deadline: Deadline
-) -> Sequence[tuple[str, TopicSettings]]:
+) -> Sequence[tuple[str, Topic]]:
     """The shards that answer and have queues of the topic. A shard that is down is left out, as a name server leaves it out."""
     topic = topic_of(resource)
     named_bytes = resource.ByteSize() + endpoints.ByteSize()
@@ -107,26 +108,21 @@ def _settings(
     found = [
         (shard.broker_name, answer)
         for shard, answer in zip(shards, answers, strict=True)
-        if not isinstance(answer, StoreError) and answer.queue_count
+        if not isinstance(answer, StoreError) and queue_count_of(answer)
     ]
     if not found:
         raise failed[0] if failed else topic_not_found(topic)
     return found
 
 
-def _settings_in(shard: Shard[object], topic: str, deadline: Deadline) -> TopicSettings:
+def _settings_in(shard: Shard[object], topic: str, deadline: Deadline) -> Topic:
     """The topic in the shard, or as the shard would create it."""
-    if shard.topic_admin is not None:
-        known = shard.topic_admin.settings(deadline).get(topic)
-        count = None
-    else:
-        known = None
-        count = shard.topics.queue_counts(deadline).get(topic)
+    answer = shard.call(LIST_TOPICS, log_pb.ListTopicsRequest(), deadline)
+    known = next((each for each in answer.topics if each.topic == topic), None)
     if known is not None:
         return known
-    if count is None:
-        queues = shard.queues.list_queues(topic, deadline)
-        count = max((queue.queue_id + 1 for queue in queues), default=0)
-        if not topic.startswith(OWNED_TOPIC_PREFIXES):  # those are made by the consumer service, never by a client
-            count = max(count, shard.topics.new_topic_queue_count(deadline))
-    return TopicSettings(topic, count, count, PERM_READ | PERM_WRITE, message_pb2.MESSAGE_TYPE_UNSPECIFIED)
+    queues = shard.queues.list_queues(topic, deadline)
+    count = max((queue.queue_id + 1 for queue in queues), default=0)
+    if not topic.startswith(OWNED_TOPIC_PREFIXES):  # those are made by the consumer service, never by a client
+        count = max(count, answer.new_topic_queue_count)
+    return Topic(topic=topic, write_queue_count=count, read_queue_count=count, perm=PERM_READ | PERM_WRITE)

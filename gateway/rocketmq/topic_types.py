@@ -14,7 +14,7 @@ import structlog
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import Shard
+from gateway.ports.shard import Shard, topics_of
 from gateway.ports.shards import ShardsSource
 from gateway.rocketmq.status import RefusedError
 from reput.message.v1 import message_pb2
@@ -157,6 +157,4 @@ class TopicTypes:
 
 
 def _types_in(shard: Shard[object], deadline: Deadline) -> Mapping[str, int]:
-    if shard.topic_admin is None:
-        return {}
-    return {topic: each.message_type for topic, each in shard.topic_admin.settings(deadline).items()}
+    return {name: int(topic.message_type) for name, topic in topics_of(shard, deadline).items()}

@@ -12,8 +12,7 @@ from typing import Generic, TypeVar
 from gateway.ports.cancellation import Cancellation
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import Boundary, BuildProgress, FoundRecord, Message, QueueRange, Shard, Unit
-from gateway.ports.store_facts import held_elsewhere
+from gateway.ports.shard import Boundary, BuildProgress, FoundRecord, Message, QueueRange, Shard, Unit, held_elsewhere
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.completeness import ShardOutcome, least_built
 from gateway.queries.limits import PAGE_BYTES_MAX
@@ -65,7 +64,7 @@ class ShardScan(Generic[Message]):
         topic = question.topic
         if self.shard.archive is not None:
             self._note_problem(self._ask(partial(self.shard.archive.problem, topic)))
-        held = self._ask(partial(held_elsewhere, self.shard.facts, topic))
+        held = self._ask(partial(held_elsewhere, self.shard, topic))
         # Before the queues, so that messages built between the two calls are not missed.
         progress = self._ask(partial(self.shard.queues.progress, 0, 0.0))
         queues = self._ask(partial(self.shard.queues.list_queues, topic))

@@ -18,10 +18,11 @@ too little time. A service that waits in vain for another one answers so, and do
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
+from gateway.ports.chain import Answering, Concern, ShardMethod
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import GroupSettings
 from gateway.ports.groups import (
@@ -45,18 +46,14 @@ from gateway.ports.shard import (
     FoundOffset,
     FoundRecord,
     KeyLocator,
-    LogEnd,
     Message,
     QueueLocator,
     QueueRange,
     QueueStretch,
     RecordReader,
     Shard,
-    TopicCatalog,
 )
-from gateway.ports.store_facts import StoreFacts, StoreFactsReader
 from gateway.ports.time_window import TimeWindow
-from gateway.ports.topic_admin import TopicAdmin, TopicSettings
 from gateway.ports.waiting import PendingTransaction, ScheduledMessage, WaitingLists, WaitingPage, WaitingQuestion
 from store.errors import DeadlineExceededError, ServiceUnavailableError, StoreError
 
@@ -250,62 +247,6 @@ class GuardedKeys:
         return self._guard.call(self._keys.progress, past_offset, wait_seconds, deadline)
 
 
-class GuardedTopics:
-    """A TopicCatalog behind a guard."""
-
-    def __init__(self, topics: TopicCatalog, guard: ShardGuard) -> None:
-        self._topics = topics
-        self._guard = guard
-
-    def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
-        """See the port."""
-        return self._guard.call(self._topics.queue_counts, deadline)
-
-    def new_topic_queue_count(self, deadline: Deadline) -> int:
-        """See the port."""
-        return self._guard.call(self._topics.new_topic_queue_count, deadline)
-
-
-class GuardedTopicAdmin:
-    """A TopicAdmin whose reads are behind a guard."""
-
-    def __init__(self, admin: TopicAdmin, guard: ShardGuard) -> None:
-        self._admin = admin
-        self._guard = guard
-        # Not guarded: commands are rare, and each is one call that its caller waits for.
-        self.create, self.update, self.delete = admin.create, admin.update, admin.delete
-
-    def settings(self, deadline: Deadline) -> Mapping[str, TopicSettings]:
-        """See the port."""
-        return self._guard.call(self._admin.settings, deadline)
-
-
-class GuardedLogEnd:
-    """A LogEnd behind a guard."""
-
-    def __init__(self, log_end: LogEnd, guard: ShardGuard) -> None:
-        self._log_end = log_end
-        self._guard = guard
-        # Not guarded, because it makes no call.
-        self.is_written_at = log_end.is_written_at
-
-    def offset(self, deadline: Deadline, *, flush_soon: bool = False) -> int | None:
-        """See the port."""
-        return self._guard.call(self._log_end.offset, deadline, flush_soon=flush_soon)
-
-
-class GuardedFacts:
-    """A StoreFactsReader behind a guard."""
-
-    def __init__(self, facts: StoreFactsReader, guard: ShardGuard) -> None:
-        self._facts = facts
-        self._guard = guard
-
-    def facts(self, deadline: Deadline) -> StoreFacts:
-        """See the port."""
-        return self._guard.call(self._facts.facts, deadline)
-
-
 class GuardedGroups:
     """A GroupKeeper behind a guard."""
 
@@ -403,15 +344,17 @@ def guarded(shard: Shard[Message], thread_count: int, clock: Callable[[], float]
     commitlog = guard("commitlog")
     # One service answers for all, unless slow reads of an archive are among the records.
     short = commitlog if shard.archive is None else guard("commitlog")
+
+    def link(method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
+        if not method.is_guarded:
+            return below(method, request, deadline)
+        return short.call(below, method, request, deadline)
+
     return replace(
-        shard,
+        shard.with_link(Concern.GUARD, link),
         records=GuardedRecords(shard.records, commitlog),
-        topics=GuardedTopics(shard.topics, short),
         queues=GuardedQueues(shard.queues, guard("consumequeue")),
         keys=GuardedKeys(shard.keys, guard("index")),
-        log_end=None if shard.log_end is None else GuardedLogEnd(shard.log_end, short),
-        topic_admin=None if shard.topic_admin is None else GuardedTopicAdmin(shard.topic_admin, short),
-        facts=None if shard.facts is None else GuardedFacts(shard.facts, short),
         groups=None if shard.groups is None else GuardedGroups(shard.groups, guard("consumer")),
         waiting=None if shard.waiting is None else GuardedWaiting(shard.waiting, guard("schedule")),
     )

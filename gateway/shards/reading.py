@@ -12,26 +12,28 @@ the end is not known either, and the answer is PARTIAL.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from gateway.ports.chain import Answering, Concern, ShardMethod
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
+    IS_WRITTEN_AT,
+    LIST_TOPICS,
+    LOG_END,
+    STORE_FACTS,
     Boundary,
     BuildProgress,
     Candidates,
     FoundOffset,
     FoundRecord,
-    LogEnd,
     Message,
     QueueRange,
     QueueStretch,
     Shard,
 )
-from gateway.ports.store_facts import StoreFacts
 from gateway.ports.time_window import TimeWindow
-from gateway.ports.topic_admin import TopicAdmin, TopicSettings
 from gateway.shards.facts.with_facts import with_facts
 from gateway.shards.replica_choice import Choice, ReadFrom, ReplicaFacts, Staleness, is_near, staleness_of
 from services.observing.meters import CounterFamily
@@ -113,18 +115,30 @@ class ShardReading(Generic[Message]):
         # Who waits for a token wants the newest, which the leader has first.
         is_near_first = choice.read_from is ReadFrom.REPLICA and not has_tokens and not lists
         self.derived = self.near if is_near_first else self.lists
-        log_end = None if leader.log_end is None else _End(leader.log_end, self)
         read = replace(
-            leader,
+            leader.with_link(Concern.REPLICAS, self.link),
             records=_Records(self),
             queues=_Queues(self),
             keys=_Keys(self),
-            topics=_Topics(self),
-            log_end=log_end,
-            topic_admin=None if leader.topic_admin is None else _Admin(leader.topic_admin, self),
-            facts=None if leader.facts is None else _Facts(self),
         )
         self.shard = with_facts(read)
+
+    def link(self, method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
+        """The link of the query's calls; commands go to the leader."""
+        if method in (LIST_TOPICS, STORE_FACTS):
+            # A replica knows what was deleted as its leader does.
+            is_exact = method is STORE_FACTS
+            return self.ask(
+                self.lists, lambda shard, until: shard.call(method, request, until), deadline, is_exact=is_exact
+            )
+        if method is IS_WRITTEN_AT:
+            return None  # the files of a leader that is stopped say nothing about the next one
+        if method is LOG_END:
+            offset = None if self.has_no_leader else below(method, request, deadline)
+            if offset is None:
+                raise self.unknown_end()
+            return offset
+        return below(method, request, deadline)
 
     @property
     def listed_offset(self) -> int:
@@ -331,72 +345,3 @@ class _Keys(Generic[Message]):
             deadline,
             wait_seconds,
         )
-
-
-class _Topics(Generic[Message]):
-    """A TopicCatalog."""
-
-    def __init__(self, reading: ShardReading[Message]) -> None:
-        self._reading = reading
-
-    def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
-        """See the port."""
-        return self._reading.ask(self._reading.lists, lambda shard, until: shard.topics.queue_counts(until), deadline)
-
-    def new_topic_queue_count(self, deadline: Deadline) -> int:
-        """See the port."""
-        return self._reading.ask(
-            self._reading.lists, lambda shard, until: shard.topics.new_topic_queue_count(until), deadline
-        )
-
-
-class _Admin(Generic[Message]):
-    """A TopicAdmin: commands go to the leader."""
-
-    def __init__(self, leader: TopicAdmin, reading: ShardReading[Message]) -> None:
-        self.create, self.update, self.delete = leader.create, leader.update, leader.delete
-        self._reading = reading
-
-    def settings(self, deadline: Deadline) -> Mapping[str, TopicSettings]:
-        """See the port."""
-        return self._reading.ask(self._reading.lists, _settings, deadline)
-
-
-def _settings(shard: Shard[Message], deadline: Deadline) -> Mapping[str, TopicSettings]:
-    assert shard.topic_admin is not None, "a replica has what its leader has"
-    return shard.topic_admin.settings(deadline)
-
-
-class _Facts(Generic[Message]):
-    """A StoreFactsReader; a replica knows what was deleted as its leader does."""
-
-    def __init__(self, reading: ShardReading[Message]) -> None:
-        self._reading = reading
-
-    def facts(self, deadline: Deadline) -> StoreFacts:
-        """See the port."""
-        return self._reading.ask(self._reading.lists, _facts, deadline, is_exact=True)
-
-
-def _facts(shard: Shard[Message], deadline: Deadline) -> StoreFacts:
-    assert shard.facts is not None, "a replica has what its leader has"
-    return shard.facts.facts(deadline)
-
-
-class _End(Generic[Message]):
-    """A LogEnd."""
-
-    def __init__(self, leader: LogEnd, reading: ShardReading[Message]) -> None:
-        self._leader = leader
-        self._reading = reading
-
-    def is_written_at(self, commit_log_offset: int) -> bool | None:
-        """See the port; the files of a leader that is stopped say nothing about the next one."""
-        return None
-
-    def offset(self, deadline: Deadline, *, flush_soon: bool = False) -> int | None:
-        """See the port; ServiceUnavailableError without a leader."""
-        offset = None if self._reading.has_no_leader else self._leader.offset(deadline, flush_soon=flush_soon)
-        if offset is None:
-            raise self._reading.unknown_end()
-        return offset

@@ -1,12 +1,21 @@
 """The ports over gRPC: a shard whose commitlog, consumequeue, index, consumer and schedule are services."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import structlog
 
+from gateway.ports.chain import MethodTable, ShardMethod
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
+    CREATE_TOPIC,
+    DELETE_TOPIC,
+    IS_WRITTEN_AT,
+    LIST_TOPICS,
+    LOG_END,
+    STORE_FACTS,
+    UPDATE_TOPIC,
     Boundary,
     BuildProgress,
     Candidates,
@@ -23,10 +32,10 @@ from gateway.shards.remote_delivery import RemoteDelivering
 from gateway.shards.remote_groups import RemoteGroups
 from gateway.shards.remote_key_facts import explanation_of, held_of
 from gateway.shards.remote_services import RemoteServices, optional_millis
-from gateway.shards.remote_topic_admin import RemoteTopicAdmin
 from gateway.shards.remote_waiting import RemoteScheduling, RemoteWaiting
 from gateway.shards.summaries import FilterCache, SummarizedKeys
 from gateway.shards.targets import ShardTargets
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1 import message_pb2
@@ -54,6 +63,9 @@ _BuiltAnswer = (
     | index_pb.GetStatusResponse
 )
 _log = structlog.get_logger("reput.gateway")
+
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
 
 BOUNDARIES = {Boundary.LOWER: queue_pb.BOUNDARY_LOWER, Boundary.UPPER: queue_pb.BOUNDARY_UPPER}
 
@@ -83,7 +95,7 @@ def found_stored(broker_name: str, record: Record, omit_body: bool) -> FoundReco
 
 
 class RemoteRecords:
-    """RecordReader and TopicCatalog over a commitlog service."""
+    """RecordReader over a commitlog service."""
 
     def __init__(self, client: CommitLogClient) -> None:
         self._client = client
@@ -103,32 +115,47 @@ class RemoteRecords:
         )
         return [outcome if isinstance(outcome, StoreError) else found_record(outcome) for outcome in outcomes]
 
-    @port_call("commitlog.list-topics")
-    def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
-        """See the port."""
-        response = self._client.list_topics(timeout_seconds=deadline.remaining_seconds())
-        return {topic.topic: max(topic.write_queue_count, topic.read_queue_count) for topic in response.topics}
 
-    def new_topic_queue_count(self, deadline: Deadline) -> int:
-        """See the port."""
-        response = self._client.list_topics(timeout_seconds=deadline.remaining_seconds())
-        return int(response.new_topic_queue_count)
+def timed(
+    method: ShardMethod[Request, Answer], ask: Callable[[Request, Deadline], Answer]
+) -> Callable[[Request, Deadline], Answer]:
+    """The function with a time and a span for each call (services/calling/port_calls.py)."""
+    return port_call(method.name)(ask)
 
 
-class RemoteLogEnd:
-    """LogEnd over a commitlog service."""
+def serve_commitlog(table: MethodTable, client: CommitLogClient) -> None:
+    """What the commitlog service answers of a shard."""
+    deleted_topics = DeletedTopics(client)
+    facts = RemoteStoreFacts(deleted_topics)
 
-    def __init__(self, client: CommitLogClient) -> None:
-        self._client = client
+    def list_topics(request: log_pb.ListTopicsRequest, deadline: Deadline) -> log_pb.ListTopicsResponse:
+        return client.list_topics(timeout_seconds=deadline.remaining_seconds())
 
-    def is_written_at(self, commit_log_offset: int) -> bool | None:
-        """See the port."""
-        return self._client.is_written_at(commit_log_offset)
+    def create_topic(request: log_pb.CreateTopicRequest, deadline: Deadline) -> log_pb.CreateTopicResponse:
+        topic = client.create_topic(request, timeout_seconds=deadline.remaining_seconds())
+        return log_pb.CreateTopicResponse(topic=topic)
 
-    @port_call("commitlog.end")
-    def offset(self, deadline: Deadline, *, flush_soon: bool = False) -> int | None:
-        """See the port."""
-        return self._client.readable_offset(flush_soon=flush_soon, timeout_seconds=deadline.remaining_seconds())
+    def update_topic(request: log_pb.UpdateTopicRequest, deadline: Deadline) -> log_pb.UpdateTopicResponse:
+        topic = client.update_topic(request, timeout_seconds=deadline.remaining_seconds())
+        return log_pb.UpdateTopicResponse(topic=topic)
+
+    def delete_topic(request: log_pb.DeleteTopicRequest, deadline: Deadline) -> log_pb.DeleteTopicResponse:
+        try:
+            existed = client.delete_topic(request.topic, timeout_seconds=deadline.remaining_seconds())
+            return log_pb.DeleteTopicResponse(existed=existed)
+        finally:
+            deleted_topics.expire()  # the next query sees it
+
+    def log_end(request: log_pb.GetStatusRequest, deadline: Deadline) -> int | None:
+        return client.readable_offset(flush_soon=request.flush_soon, timeout_seconds=deadline.remaining_seconds())
+
+    table.serve(LIST_TOPICS, timed(LIST_TOPICS, list_topics))
+    table.serve(CREATE_TOPIC, timed(CREATE_TOPIC, create_topic))
+    table.serve(UPDATE_TOPIC, timed(UPDATE_TOPIC, update_topic))
+    table.serve(DELETE_TOPIC, timed(DELETE_TOPIC, delete_topic))
+    table.serve(LOG_END, timed(LOG_END, log_end))
+    table.serve(IS_WRITTEN_AT, lambda offset, deadline: client.is_written_at(offset))
+    table.serve(STORE_FACTS, timed(STORE_FACTS, facts.facts))
 
 
 class RemoteQueues:
@@ -316,21 +343,18 @@ def open_shard(
     index = IndexClient(targets.index, tls=tls)
     consumer = ConsumerClient(targets.consumer, tls=tls) if targets.consumer else None
     schedule = ScheduleClient(targets.schedule, tls=tls) if targets.schedule else None
-    records = RemoteRecords(commitlog)
-    topics = DeletedTopics(commitlog)
+    table = MethodTable()
+    serve_commitlog(table, commitlog)
     keys = RemoteKeys(index)
     shard = Shard(
         broker_name=targets.broker_name,
-        records=records,
+        records=RemoteRecords(commitlog),
         queues=RemoteQueues(consumequeue),
         keys=keys if filters is None else SummarizedKeys(targets.broker_name, keys, filters),
-        topics=records,
         services=RemoteServices(commitlog, consumequeue, index, consumer, schedule),
-        log_end=RemoteLogEnd(commitlog),
-        topic_admin=RemoteTopicAdmin(commitlog, topics.expire),
+        table=table,
         groups=RemoteGroups(consumer) if consumer is not None else None,
         waiting=RemoteWaiting(schedule) if schedule is not None else None,
-        facts=RemoteStoreFacts(topics),
     )
     delivering = RemoteDelivering(targets.broker_name, consumer) if consumer is not None else None
     scheduling = RemoteScheduling(targets.broker_name, schedule) if schedule is not None else None

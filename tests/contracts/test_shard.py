@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import Boundary, FoundRecord, Shard
+from gateway.ports.shard import LIST_TOPICS, Boundary, FoundRecord, Shard, queue_count_of
 from gateway.ports.time_window import TimeWindow
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from store.errors import (
     DeadlineExceededError,
     OffsetOutOfRangeError,
@@ -211,11 +212,12 @@ def test_builders_are_at_the_end_of_the_log(shard: Shard[Any], made: Archived, d
 
 
 def test_the_catalog_has_the_configured_topics(shard: Shard[Any], deadline: Deadline) -> None:
-    counts = shard.topics.queue_counts(deadline)
+    answer = shard.call(LIST_TOPICS, log_pb.ListTopicsRequest(), deadline)
+    counts = {topic.topic: queue_count_of(topic) for topic in answer.topics}
 
     assert counts[CONFIGURED] == CONFIGURED_QUEUE_COUNT
     assert counts[TOPIC] == 2
-    assert shard.topics.new_topic_queue_count(deadline) >= 0
+    assert answer.new_topic_queue_count >= 0
 
 
 def test_the_status_has_a_row_for_each_service(shard: Shard[Any], deadline: Deadline) -> None:
@@ -234,7 +236,7 @@ def test_without_time_nothing_is_answered(shard: Shard[Any], made: Archived) -> 
         lambda: shard.queues.list_queues(None, over),
         lambda: shard.queues.units(TOPIC, 0, 0, 1, over),
         lambda: shard.keys.search(TOPIC, "all", TimeWindow(), below_offset=None, count_max=1, deadline=over),
-        lambda: shard.topics.queue_counts(over),
+        lambda: shard.call(LIST_TOPICS, log_pb.ListTopicsRequest(), over),
     ):
         with pytest.raises(DeadlineExceededError):
             call()

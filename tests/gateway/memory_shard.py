@@ -6,9 +6,13 @@ stored. So it over-delivers as far as the port allows, and what a query keeps is
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
+    IS_WRITTEN_AT,
+    LIST_TOPICS,
+    LOG_END,
     Boundary,
     BuildProgress,
     Candidates,
@@ -21,6 +25,7 @@ from gateway.ports.shard import (
     Unit,
 )
 from gateway.ports.time_window import TimeWindow
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError, TopicNotFoundError
 from store.format.derived.index_layout import key_hash
 from store.format.record import Record
@@ -41,6 +46,28 @@ def found_record(record: Record, *, omit_body: bool = False) -> FoundRecord:
         body_omitted=omit_body,
         message=record,
     )
+
+
+def topic_row(topic: str, write_queue_count: int, read_queue_count: int | None = None, perm: int = 6, kind: int = 0):
+    """A topic as a shard has it configured; as many queues are read as written unless it is said."""
+    read = write_queue_count if read_queue_count is None else read_queue_count
+    return log_pb.ListTopicsResponse.Topic(
+        topic=topic, write_queue_count=write_queue_count, read_queue_count=read, perm=perm, message_type=kind
+    )
+
+
+def late(double: object, name: str) -> Callable[[Any, Deadline], Any]:
+    """A method of a double as it is when it is called: tests replace some."""
+
+    def answer(request: Any, deadline: Deadline) -> Any:
+        return getattr(double, name)(request, deadline)
+
+    return answer
+
+
+def with_log_end(shard: Shard, log_end: object) -> Shard:
+    """The shard whose log ends as a double with `offset` and `is_written_at` says."""
+    return shard.serving(LOG_END, late(log_end, "offset")).serving(IS_WRITTEN_AT, late(log_end, "is_written_at"))
 
 
 @dataclass
@@ -78,7 +105,7 @@ class MemoryShard:
                 self._by_hash.setdefault(key_hash(f"{record.topic}#{key}"), set()).add(record.commit_log_offset)
 
     def shard(self, broker_name: str = "broker-a") -> Shard:
-        return Shard(broker_name, self, self, self, self, self)
+        return Shard(broker_name, self, self, self, self).serving(LIST_TOPICS, late(self, "list_topics"))
 
     @property
     def progress_now(self) -> BuildProgress:
@@ -183,13 +210,12 @@ class MemoryShard:
         times = [r.store_time_millis for r in queue]
         return FoundOffset(found, first, end, self.progress_now, times[0], times[-1])
 
-    def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
-        self._called("queue_counts", deadline)
-        return self.topics
-
-    def new_topic_queue_count(self, deadline: Deadline) -> int:
-        self._called("new_topic_queue_count", deadline)
-        return self.new_topic_queues
+    def list_topics(self, request: log_pb.ListTopicsRequest, deadline: Deadline) -> log_pb.ListTopicsResponse:
+        self._called("list_topics", deadline)
+        return log_pb.ListTopicsResponse(
+            topics=[topic_row(name, count) for name, count in self.topics.items()],
+            new_topic_queue_count=self.new_topic_queues,
+        )
 
     def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
         self._called("statuses", deadline)

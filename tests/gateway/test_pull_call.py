@@ -3,7 +3,6 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
@@ -37,7 +36,7 @@ from store.errors import (
 )
 from store.format.record_frame import patch_record, prepare_record
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
-from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.memory_shard import MemoryShard, with_log_end
 from tests.store.walk.logs import message as ordinary_message
 
 # The promise is 200 ms; the rest is for a machine that is busy.
@@ -55,11 +54,11 @@ class LogEnd:
         self.files_say = None
         self.asked_count = 0
 
-    def is_written_at(self, commit_log_offset):
+    def is_written_at(self, commit_log_offset, deadline=None):
         return self.files_say
 
-    def offset(self, deadline, *, flush_soon=False):
-        assert flush_soon
+    def offset(self, request, deadline):
+        assert request.flush_soon
         self.asked_count += 1
         answer = self.offsets.pop(0) if len(self.offsets) > 1 else self.offsets[0]
         if isinstance(answer, Exception):
@@ -77,7 +76,7 @@ class Pulling:
         self.source = DeliveryShards(self.room)
         self.streams = PullStreams(self.source, self.room)
         self.log_end = LogEnd()
-        self.shards = Shards([replace(MemoryShard([], {"T": 4}).shard(), log_end=self.log_end)], fan_out)
+        self.shards = Shards([with_log_end(MemoryShard([], {"T": 4}).shard(), self.log_end)], fan_out)
         self.timers.start()
         self.source.keep([self.delivering])
 
@@ -194,7 +193,7 @@ def test_a_service_of_an_older_release_is_asked_again_while_queries_find_more(pu
     memory = MemoryShard([], {"T": 4})
     ranges = iter([[QueueRange("T", 0, 0, 2)], [QueueRange("T", 1, 0, 9), QueueRange("T", 0, 0, 1)]])
     monkeypatch.setattr(memory, "list_queues", lambda topic, deadline: next(ranges))
-    pulling.shards = Shards([replace(memory.shard(), log_end=pulling.log_end)], pulling.shards.fan_out)
+    pulling.shards = Shards([with_log_end(memory.shard(), pulling.log_end)], pulling.shards.fan_out)
     answers = list(pulling.answers())
     assert [answer.status for answer in answers] == [pb.PULL_STATUS_FOUND, pb.PULL_STATUS_NO_NEW_MSG]
     assert next(ranges, None) is None

@@ -13,6 +13,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import AppendResult, NewMessage, StoredMessage
 from services.serving.admission.shares import Client, client_of_identity
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
+from tests.gateway.memory_shard import MemoryShard
 from tests.support.waiting import wait_until
 
 CLUSTER, CLIENT = "Home", "gateway-1"
@@ -56,10 +57,7 @@ class World:
     """A gateway's requests over shards in memory."""
 
     def __init__(self, request_count_max: int = REQUEST_COUNT_MAX) -> None:
-        topic_admin = SimpleNamespace(
-            settings=lambda _: {f"{CLUSTER}_REPLY_TOPIC": SimpleNamespace(read_queue_count=1)}
-        )
-        shard = SimpleNamespace(broker_name="broker-a", topic_admin=topic_admin)
+        shard = MemoryShard([], {f"{CLUSTER}_REPLY_TOPIC": 1}).shard()
         source = SimpleNamespace(named=lambda _: MemoryDelivering())
         self.timers = Timers()
         self.forwarder = Forwarder()

@@ -1,20 +1,18 @@
 """Commands for topics over several shards: which are asked, what is answered, and what an error says of the others."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-
 import pytest
 
 from gateway.auth.access import Access, Role
 from gateway.auth.caller_shards import CallerShards, Sight, work_for
 from gateway.ports.deadline import Deadline
+from gateway.ports.shard import CREATE_TOPIC, DELETE_TOPIC, LIST_TOPICS, UPDATE_TOPIC, Shard, topics_of
 from gateway.ports.shards import Shards
-from gateway.ports.topic_admin import TopicChange, TopicSettings
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.page_token import PageTokens
 from gateway.query_answers import Call, topics
 from gateway.shards.guard import guarded
 from gateway.topic_answers import create_topic, delete_topic, update_topic
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from store.errors import (
@@ -27,7 +25,7 @@ from store.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
-from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.memory_shard import MemoryShard, late, topic_row
 
 FIFO = message_pb2.MESSAGE_TYPE_FIFO
 
@@ -36,34 +34,48 @@ class MemoryTopicAdmin:
     """The topics of one shard; `failure` is raised instead of an answer."""
 
     def __init__(self, *topics: str) -> None:
-        self.topics = {topic: TopicSettings(topic, 8, 8, 6, 0) for topic in topics}
+        self.topics = {topic: topic_row(topic, 8) for topic in topics}
         self.failure: StoreError | None = None
+        self.new_topic_queues = 0
 
-    def settings(self, deadline: Deadline) -> Mapping[str, TopicSettings]:
-        return self.topics
+    def of(self, shard: Shard) -> Shard:
+        """The shard with these topics, which takes commands."""
+        methods = {
+            LIST_TOPICS: "list_topics",
+            CREATE_TOPIC: "create",
+            UPDATE_TOPIC: "update",
+            DELETE_TOPIC: "delete",
+        }
+        for method, name in methods.items():
+            shard = shard.serving(method, late(self, name))
+        return shard
 
-    def create(self, topic: str, change: TopicChange, deadline: Deadline) -> TopicSettings:
-        wanted = self._changed(self.topics.get(topic, TopicSettings(topic, 8, 8, 6, 0)), change)
-        if self.topics.setdefault(topic, wanted) != wanted:
-            raise TopicExistsError(f"there is {topic}", topic=topic)
-        return wanted
+    def list_topics(self, request: log_pb.ListTopicsRequest, deadline: Deadline) -> log_pb.ListTopicsResponse:
+        return log_pb.ListTopicsResponse(topics=self.topics.values(), new_topic_queue_count=self.new_topic_queues)
 
-    def update(self, topic: str, change: TopicChange, deadline: Deadline) -> TopicSettings:
-        if topic not in self.topics:
-            raise TopicNotFoundError(f"no {topic}", topic=topic)
-        self.topics[topic] = self._changed(self.topics[topic], change)
-        return self.topics[topic]
+    def create(self, request: log_pb.CreateTopicRequest, deadline: Deadline) -> log_pb.CreateTopicResponse:
+        count = request.queue_count or 8
+        self._check()
+        wanted = topic_row(request.topic, count, perm=request.perm or 6, kind=request.message_type)
+        if self.topics.setdefault(request.topic, wanted) != wanted:
+            raise TopicExistsError(f"there is {request.topic}", topic=request.topic)
+        return log_pb.CreateTopicResponse(topic=wanted)
 
-    def delete(self, topic: str, deadline: Deadline) -> bool:
+    def update(self, request: log_pb.UpdateTopicRequest, deadline: Deadline) -> log_pb.UpdateTopicResponse:
+        if request.topic not in self.topics:
+            raise TopicNotFoundError(f"no {request.topic}", topic=request.topic)
+        self._check()
+        for field, value in request.ListFields():  # those that are set
+            setattr(self.topics[request.topic], field.name, value)
+        return log_pb.UpdateTopicResponse(topic=self.topics[request.topic])
+
+    def delete(self, request: log_pb.DeleteTopicRequest, deadline: Deadline) -> log_pb.DeleteTopicResponse:
+        self._check()
+        return log_pb.DeleteTopicResponse(existed=self.topics.pop(request.topic, None) is not None)
+
+    def _check(self) -> None:
         if self.failure is not None:
             raise self.failure
-        return self.topics.pop(topic, None) is not None
-
-    def _changed(self, settings: TopicSettings, change: TopicChange) -> TopicSettings:
-        if self.failure is not None:
-            raise self.failure
-        names = ("write_queue_count", "read_queue_count", "perm", "message_type")
-        return replace(settings, **{name: getattr(change, name) for name in names if getattr(change, name) is not None})
 
 
 @pytest.fixture
@@ -73,7 +85,7 @@ def admins():
 
 @pytest.fixture
 def shards(admins, fan_out):
-    return Shards([replace(MemoryShard([]).shard(name), topic_admin=admin) for name, admin in admins.items()], fan_out)
+    return Shards([admin.of(MemoryShard([]).shard(name)) for name, admin in admins.items()], fan_out)
 
 
 @pytest.fixture
@@ -123,11 +135,11 @@ def test_an_update_reaches_the_shards_that_have_the_topic(call):
 
 def test_one_count_stands_for_both_unless_one_of_them_is_given(call, admins):
     update_topic(call, pb.UpdateTopicRequest(topic="Both", queue_count=12, write_queue_count=4))
-    assert admins["b"].topics["Both"] == TopicSettings("Both", 4, 12, 6, 0)
+    assert admins["b"].topics["Both"] == topic_row("Both", 4, 12)
     update_topic(call, pb.UpdateTopicRequest(topic="Both", message_type=FIFO))
-    assert admins["b"].topics["Both"] == TopicSettings("Both", 4, 12, 6, FIFO)
+    assert admins["b"].topics["Both"] == topic_row("Both", 4, 12, kind=FIFO)
     update_topic(call, pb.UpdateTopicRequest(topic="Both", message_type=message_pb2.MESSAGE_TYPE_UNSPECIFIED))
-    assert admins["b"].topics["Both"] == TopicSettings("Both", 4, 12, 6, 0)
+    assert admins["b"].topics["Both"] == topic_row("Both", 4, 12)
     for count in (0, -1, 65_537):
         with pytest.raises(InvalidArgumentError) as refused:
             update_topic(call, pb.UpdateTopicRequest(topic="Both", queue_count=count))
@@ -163,10 +175,7 @@ def test_an_update_that_fails_on_the_shard_with_the_topic_is_no_unknown_topic(ca
 def test_listed_topics_have_the_settings_of_each_shard_and_a_deleted_one_has_none(records, fan_out, admins):
     """`b_order` has messages on shard a and is configured nowhere."""
     shards = Shards(
-        [
-            replace(MemoryShard(records if name == "a" else []).shard(name), topic_admin=admin)
-            for name, admin in admins.items()
-        ],
+        [admin.of(MemoryShard(records if name == "a" else []).shard(name)) for name, admin in admins.items()],
         fan_out,
     )
     call = Call(shards, PageTokens("a secret"), FreshnessWaits(), Deadline.after(60))
@@ -187,15 +196,15 @@ def test_listed_topics_have_the_settings_of_each_shard_and_a_deleted_one_has_non
 def test_a_shard_that_does_not_list_its_topics_in_time_is_named_by_its_guard(admins):
     clock = [0.0]
 
-    def late(deadline: Deadline) -> Mapping[str, TopicSettings]:
+    def late(request: log_pb.ListTopicsRequest, deadline: Deadline) -> log_pb.ListTopicsResponse:
         clock[0] += 3
         raise DeadlineExceededError("late")
 
-    admins["a"].settings = late
-    shard = guarded(replace(MemoryShard([]).shard("a"), topic_admin=admins["a"]), 2, lambda: clock[0])
+    admins["a"].list_topics = late
+    shard = guarded(admins["a"].of(MemoryShard([]).shard("a")), 2, lambda: clock[0])
 
     with pytest.raises(ServiceUnavailableError) as named:
-        shard.topic_admin.settings(Deadline.after(60))
+        topics_of(shard, Deadline.after(60))
     assert named.value.metadata == {"service": "commitlog", "brokerName": "a"}
 
 
@@ -215,4 +224,4 @@ def test_the_ports_check_the_topic_once_more_below_the_commands(shards):
             command(seen, request)
     assert list(delete_topic(seen, pb.DeleteTopicRequest(topic="OnlyA")).broker_names) == ["a"]
     (first, _) = seen.shards
-    assert first.topic_admin.settings(Deadline.after(60)) == {}
+    assert topics_of(first, Deadline.after(60)) == {}

@@ -4,7 +4,7 @@ What the four processes do over gRPC happens here in one thread and on any FileS
 into a second. Nothing is a double: only the wires are left out.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.recovery import saved_file_size_bytes
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
+    LIST_TOPICS,
     Boundary,
     BuildProgress,
     Candidates,
@@ -33,6 +34,7 @@ from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
 from index_svc.key_search import search_key
 from index_svc.recovery import saved_layout
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from store.derive.index_keys import index_keys
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError
 from store.files.abort import has_abort_marker
@@ -176,7 +178,7 @@ class LocalShard:
     def shard(self, broker_name: str = "broker-a") -> Shard:
         """The gateway's ports over all this."""
         ports = LocalPorts(self)
-        return Shard(broker_name, ports, ports, ports, ports, ports)
+        return Shard(broker_name, ports, ports, ports, ports).serving(LIST_TOPICS, ports.list_topics)
 
 
 @contextmanager
@@ -294,15 +296,20 @@ class LocalPorts:
             page.damaged_chain_count,
         )
 
-    def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
+    def list_topics(self, request: log_pb.ListTopicsRequest, deadline: Deadline) -> log_pb.ListTopicsResponse:
         deadline.remaining_seconds()
-        return {
-            config.topic: max(config.write_queue_count, config.read_queue_count)
-            for config in self._local.log.topics.all()
-        }
-
-    def new_topic_queue_count(self, deadline: Deadline) -> int:
-        return self._local.log.topics.new_topic_queue_count
+        topics = self._local.log.topics
+        return log_pb.ListTopicsResponse(
+            topics=[
+                log_pb.ListTopicsResponse.Topic(
+                    topic=config.topic,
+                    write_queue_count=config.write_queue_count,
+                    read_queue_count=config.read_queue_count,
+                )
+                for config in topics.all()
+            ],
+            new_topic_queue_count=topics.new_topic_queue_count,
+        )
 
     def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
         return [ServiceStatus(name, "local") for name in ("commitlog", "consumequeue", "index")]

@@ -1,15 +1,14 @@
-"""StoreFactsReader over a commitlog service."""
+"""What a store says of its messages as a whole, from its commitlog service."""
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.store_facts import ANY_TOPIC, StoreFacts
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
-from services.calling.port_calls import port_call
 from services.reading.deleted_topics import DeletedTopics
 from store.errors import UnsupportedStoreError
 
 
 class RemoteStoreFacts:
-    """See the port; one call each LOOK_SECONDS at most, whose answer is small while nothing changes.
+    """One call each LOOK_SECONDS at most, whose answer is small while nothing changes.
 
     Args:
         topics: asks the commit log.
@@ -19,9 +18,8 @@ class RemoteStoreFacts:
         self._topics = topics
         self._known: tuple[pb.ListTopicsResponse | None, StoreFacts] = None, StoreFacts()
 
-    @port_call("commitlog.facts")
-    def facts(self, deadline: Deadline) -> StoreFacts:
-        """See the port."""
+    def facts(self, request: None, deadline: Deadline) -> StoreFacts:
+        """STORE_FACTS."""
         table = self._topics.table(deadline.remaining_seconds())
         seen, facts = self._known  # one field: another caller may have an older table, and put its facts here meanwhile
         if table is not seen:

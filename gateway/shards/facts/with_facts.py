@@ -14,6 +14,7 @@ from typing import Generic
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
+    STORE_FACTS,
     Boundary,
     BuildProgress,
     Candidates,
@@ -24,34 +25,33 @@ from gateway.ports.shard import (
     QueueLocator,
     QueueRange,
     QueueStretch,
-    RecordReader,
     Shard,
+    held_elsewhere,
 )
-from gateway.ports.store_facts import StoreFactsReader, held_elsewhere
 from gateway.ports.time_window import TimeWindow
 from store.errors import StoreError
 
 
 def with_facts(shard: Shard[Message]) -> Shard[Message]:
-    """The shard, with what its store says; unchanged without `facts`."""
-    facts = shard.facts
-    if facts is None:
+    """The shard, with what its store says; unchanged when it says nothing."""
+    if not shard.has(STORE_FACTS):
         return shard
-    records = FactsRecords(shard.records, facts)
-    return replace(shard, records=records, queues=FactsQueues(shard.queues, facts), keys=FactsKeys(shard.keys, facts))
+    return replace(
+        shard, records=FactsRecords(shard), queues=FactsQueues(shard.queues, shard), keys=FactsKeys(shard.keys, shard)
+    )
 
 
 class FactsRecords(Generic[Message]):
     """A RecordReader."""
 
-    def __init__(self, records: RecordReader[Message], facts: StoreFactsReader) -> None:
-        self._records = records
-        self._facts = facts
+    def __init__(self, shard: Shard[Message]) -> None:
+        self._records = shard.records
+        self._shard = shard
 
     def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord[Message]:
         """See the port."""
         record = self._records.get(commit_log_offset, deadline)
-        return _marked(record, self._facts.facts(deadline).deleted_before)
+        return _marked(record, self._shard.call(STORE_FACTS, None, deadline).deleted_before)
 
     def get_many(
         self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
@@ -60,7 +60,7 @@ class FactsRecords(Generic[Message]):
         outcomes = self._records.get_many(commit_log_offsets, body_bytes_max, deadline)
         if all(isinstance(each, StoreError) for each in outcomes):
             return outcomes
-        deleted = self._facts.facts(deadline).deleted_before
+        deleted = self._shard.call(STORE_FACTS, None, deadline).deleted_before
         return (
             [each if isinstance(each, StoreError) else _marked(each, deleted) for each in outcomes]
             if deleted
@@ -76,9 +76,9 @@ def _marked(record: FoundRecord[Message], deleted_before: Mapping[str, int]) -> 
 class FactsKeys:
     """A KeyLocator."""
 
-    def __init__(self, keys: KeyLocator, facts: StoreFactsReader) -> None:
+    def __init__(self, keys: KeyLocator, shard: Shard[object]) -> None:
         self._keys = keys
-        self._facts = facts
+        self._shard = shard
         self.progress = keys.progress
 
     def search(
@@ -96,16 +96,16 @@ class FactsKeys:
         found = self._keys.search(
             topic, key, window, below_offset=below_offset, count_max=count_max, deadline=deadline, explain=explain
         )
-        problem = found.problem or held_elsewhere(self._facts, topic, deadline)
+        problem = found.problem or held_elsewhere(self._shard, topic, deadline)
         return found if problem is found.problem else replace(found, problem=problem)
 
 
 class FactsQueues:
     """A QueueLocator."""
 
-    def __init__(self, queues: QueueLocator, facts: StoreFactsReader) -> None:
+    def __init__(self, queues: QueueLocator, shard: Shard[object]) -> None:
         self._queues = queues
-        self._facts = facts
+        self._shard = shard
 
     def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
         """See the port."""
@@ -118,7 +118,7 @@ class FactsQueues:
         stretch = self._queues.units(topic, queue_id, queue_offset, unit_count_max, deadline)
         if stretch.problem is not None or queue_offset >= stretch.min_offset:
             return stretch
-        return replace(stretch, problem=held_elsewhere(self._facts, topic, deadline))
+        return replace(stretch, problem=held_elsewhere(self._shard, topic, deadline))
 
     def search_offset(
         self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
@@ -127,7 +127,7 @@ class FactsQueues:
         found = self._queues.search_offset(topic, queue_id, time_millis, boundary, deadline)
         if found.problem is not None or not found.min_offset or not found.is_at_front(time_millis, boundary):
             return found
-        return replace(found, problem=held_elsewhere(self._facts, topic, deadline))
+        return replace(found, problem=held_elsewhere(self._shard, topic, deadline))
 
     def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
         """See the port."""

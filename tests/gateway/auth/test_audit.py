@@ -17,9 +17,10 @@ from gateway.auth.audit import (
 )
 from gateway.auth.caller_shards import CallerShards, Sight, work_for
 from gateway.ports import shard as ports
+from gateway.ports.chain import ShardMethod
 from gateway.ports.fan_out import FanOut
+from gateway.ports.shard import topics_of
 from gateway.ports.shards import Shards
-from gateway.ports.topic_admin import TopicAdmin
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import PermissionDeniedError, RecordNotFoundError, StoreError
 from tests.gateway.memory_shard import MemoryShard
@@ -109,8 +110,6 @@ def test_a_call_for_a_hidden_message_has_its_line_when_the_window_is_written():
         (ports.RecordReader, caller_shards.SeenRecords),
         (ports.QueueLocator, caller_shards.SeenQueues),
         (ports.KeyLocator, caller_shards.SeenKeys),
-        (ports.TopicCatalog, caller_shards.SeenTopics),
-        (TopicAdmin, caller_shards.SeenTopicAdmin),
     ],
 )
 def test_every_method_of_a_port_is_decided_upon(port, seen):
@@ -120,6 +119,18 @@ def test_every_method_of_a_port_is_decided_upon(port, seen):
         return {name for name, _ in inspect.getmembers(cls, inspect.isfunction) if not name.startswith("_")}
 
     assert methods(port) <= methods(seen)
+
+
+def test_every_method_of_a_shard_is_decided_upon():
+    """A new one is refused to callers who may not see everything, until somebody has thought about it."""
+    assert {value for value in vars(ports).values() if isinstance(value, ShardMethod)} == set(caller_shards.DECIDED)
+
+
+def test_a_method_that_nobody_has_thought_about_is_refused(deadline):
+    access = Access("reader", {Role.READ: ["b_order"]})
+    link = caller_shards.SignIn(Sight(access, frozenset({Role.READ})))
+    with pytest.raises(StoreError, match=r"log\.new"):
+        link(ShardMethod("log.new", "log"), None, deadline, lambda *_: pytest.fail("it was asked"))
 
 
 def test_of_many_records_the_foreign_ones_are_blanks_and_one_alone_is_absent(records, fan_out, deadline):
@@ -150,7 +161,7 @@ def test_of_many_records_the_foreign_ones_are_blanks_and_one_alone_is_absent(rec
         {"commitLogOffset": str(foreign.commit_log_offset)},
         list(absent.value.metadata),
     )
-    assert set(shard.topics.queue_counts(deadline)) <= {"b_order"}
+    assert set(topics_of(shard, deadline)) <= {"b_order"}
     assert {queue.topic for queue in shard.queues.list_queues(None, deadline)} == {"b_order"}
     with pytest.raises(PermissionDeniedError):
         shard.queues.units(foreign.topic, 0, 0, 1, deadline)

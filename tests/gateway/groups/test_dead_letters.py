@@ -18,7 +18,7 @@ from store.errors import (
     TopicNotFoundError,
 )
 from tests.gateway.groups.memory_groups import MemoryGroups
-from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.memory_shard import MemoryShard, with_log_end
 
 QUESTION = ResendQuestion("g", ALL_MESSAGES, TimeWindow())
 
@@ -72,13 +72,13 @@ class Letters:
         """The shards, with a log that ends there."""
 
         class LogEnd:
-            def is_written_at(self, commit_log_offset):
+            def is_written_at(self, commit_log_offset, deadline=None):
                 return None
 
-            def offset(self, deadline, *, flush_soon=False):
+            def offset(self, request, deadline):
                 return log_end_offset
 
-        return Shards([replace(self.groups.shard("broker-a"), log_end=LogEnd())], self.fan_out)
+        return Shards([with_log_end(self.groups.shard("broker-a"), LogEnd())], self.fan_out)
 
     def pull(self, broker_name, ask, deadline):
         found = self.records[ask.queue_offset : ask.queue_offset + ask.max_messages]

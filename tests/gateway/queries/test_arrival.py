@@ -14,10 +14,12 @@ from gateway.queries.arrival import EndAtArrival, Part, QueuesAtArrival, at_arri
 from gateway.queries.completeness import ShardOutcome
 from gateway.queries.freshness import Freshness, FreshnessWaits
 from gateway.query_answers import Call
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from store.errors import ServiceUnavailableError, StoreError
 from store.format.freshness_token import encode_freshness_token
+from tests.gateway.memory_shard import with_log_end
 from tests.gateway.queries.test_freshness import BROKER, Clock
 from tests.gateway.test_servicer import ProtoShard
 
@@ -53,10 +55,10 @@ class LogEnd:
     error: StoreError | None = None
     calls: list[str] = field(default_factory=list)
 
-    def is_written_at(self, commit_log_offset: int) -> bool | None:
+    def is_written_at(self, commit_log_offset: int, deadline: Deadline) -> bool | None:
         return commit_log_offset < self.end if self.has_files else None
 
-    def offset(self, deadline: Deadline, *, flush_soon: bool = False) -> int | None:
+    def offset(self, request: log_pb.GetStatusRequest, deadline: Deadline) -> int | None:
         self.calls.append("offset")
         if self.error is not None:
             raise self.error
@@ -102,7 +104,7 @@ def ask(memory, log, newest, fan_out, tokens, waits, clock):
     def ask(waits=waits, **fields):
         memory.calls.clear()
         log.calls.clear()
-        shards = Shards([replace(memory.shard(), log_end=log)], fan_out)
+        shards = Shards([with_log_end(memory.shard(), log)], fan_out)
         call = Call(shards, tokens, waits, Deadline.after(10.0, clock))
         record, _ = newest
         request = pb.QueryMessageByKeyRequest(topic=record.topic, key=record.keys[0], **fields)
@@ -219,7 +221,7 @@ def test_a_shard_that_cannot_hold_a_match_is_not_waited_for(memory, log, fan_out
     """Its window ended before the newest record that was indexed then (shards/summaries.py)."""
     final = BuildProgress(10, 10, catching_up=False, is_final=True)
     log.end = 1_000
-    shard = replace(memory.shard(), log_end=log)
+    shard = with_log_end(memory.shard(), log)
     freshness = waits.wait(Shards([shard], fan_out), (), Part.INDEX, Deadline.after(10.0, clock))
     assert freshness.ends[BROKER].seen_in(final) == final
     assert freshness.ends[BROKER].seen_in(replace(final, is_final=False)).is_behind
@@ -228,8 +230,9 @@ def test_a_shard_that_cannot_hold_a_match_is_not_waited_for(memory, log, fan_out
 def test_a_queue_waits_in_the_same_way_and_only_for_its_own_shard(memory, log, records, fan_out, tokens, waits, clock):
     record = records[-1]
     log.end = memory.built_offset = record.commit_log_offset
-    other = replace(Building(records).shard("broker-b"), log_end=LogEnd(0, has_files=False))
-    shards = Shards([replace(memory.shard(), log_end=log), other], fan_out)
+    other_log = LogEnd(0, has_files=False)
+    other = with_log_end(Building(records).shard("broker-b"), other_log)
+    shards = Shards([with_log_end(memory.shard(), log), other], fan_out)
     request = pb.QueryMessageByOffsetRequest(
         topic=record.topic, queue_id=record.queue_id, queue_offset=record.queue_offset, broker_name=BROKER
     )
@@ -243,7 +246,7 @@ def test_a_queue_waits_in_the_same_way_and_only_for_its_own_shard(memory, log, r
     answer = ask()
     assert [message.queue_offset for message in answer.messages] == [record.queue_offset]
     assert answer.completeness == COMPLETE
-    assert other.log_end.calls == []
+    assert other_log.calls == []
 
 
 def test_a_page_of_a_queue_that_is_full_does_not_wait_for_what_lies_behind_it(
@@ -252,7 +255,7 @@ def test_a_page_of_a_queue_that_is_full_does_not_wait_for_what_lies_behind_it(
     """A tail reads what it knows to be there; others append all the time."""
     record = next(record for record in records if record.topic == "b_order")
     log.end = memory.built_offset = records[-1].commit_log_offset
-    call = Call(Shards([replace(memory.shard(), log_end=log)], fan_out), tokens, waits, Deadline.after(10.0, clock))
+    call = Call(Shards([with_log_end(memory.shard(), log)], fan_out), tokens, waits, Deadline.after(10.0, clock))
     request = pb.QueryMessageByOffsetRequest(topic=record.topic, queue_id=record.queue_id, page_size=1)
     for _ in range(2):
         answer = query_answers.by_offset(call, request)
@@ -294,7 +297,7 @@ def test_a_topic_that_was_looked_in_too_early_made_a_find_partial_without_a_reas
 ):
     """The index came while the topics were looked in one after the other: the last one alone said that nothing is missing."""
     record, behind = newest
-    shards = Shards([replace(memory.shard(), log_end=log)], fan_out)
+    shards = Shards([with_log_end(memory.shard(), log)], fan_out)
     log.end = memory.built_offset = record.commit_log_offset
     find(shards, tokens, waits, clock, record.keys[0])
     log.has_files, log.end, answering = False, behind, memory.search
@@ -320,7 +323,7 @@ def test_records_that_were_appended_after_a_find_arrived_made_it_partial(
     record, behind = newest
     log.end, log.has_files = behind, True
     memory.built_offset = behind
-    shards = Shards([replace(memory.shard(), log_end=log)], fan_out)
+    shards = Shards([with_log_end(memory.shard(), log)], fan_out)
     find(shards, tokens, waits, clock, record.keys[0])
     answering, asked = memory.search, []
 
@@ -342,7 +345,7 @@ def test_a_page_that_ended_before_the_end_of_its_queue_was_partial_because_of_th
     """Where the log ends cannot change such a page."""
     log.has_files, log.error = False, ServiceUnavailableError("the commitlog is slow", service="commitlog")
     record = next(record for record in records if record.topic == "b_order")
-    call = Call(Shards([replace(memory.shard(), log_end=log)], fan_out), tokens, waits, Deadline.after(10.0, clock))
+    call = Call(Shards([with_log_end(memory.shard(), log)], fan_out), tokens, waits, Deadline.after(10.0, clock))
     request = pb.QueryMessageByOffsetRequest(topic=record.topic, queue_id=record.queue_id, page_size=1)
 
     answer = query_answers.by_offset(call, request)
@@ -359,14 +362,14 @@ def test_a_commitlog_that_hangs_held_a_waiting_query_for_a_second(memory, log, n
     """The wait is for the index, 50 ms at most: while the end is not known, there is nothing to wait for."""
     release, asked = threading.Event(), threading.Event()
 
-    def hang(deadline):
+    def hang(request, deadline):
         asked.set()
         assert release.wait(30)
         return newest[1]
 
     log.offset, log.has_files = hang, False
     waits = FreshnessWaits(pause=clock.pause, builder_wait_seconds=0.01)
-    shards = Shards([replace(memory.shard(), log_end=log)], fan_out)
+    shards = Shards([with_log_end(memory.shard(), log)], fan_out)
     try:
         freshness = waits.wait(shards, (), Part.QUEUES, Deadline.after(10.0, clock), before=True)
         assert asked.wait(30)
@@ -385,7 +388,7 @@ def test_a_search_waited_for_builders_that_catch_up(memory, log, newest, fan_out
     memory.built_offset, memory.catching_up, log.end = record.commit_log_offset, True, behind
     waited = []
     memory.on_wait = lambda past_offset, wait_seconds: waited.append(wait_seconds)
-    shards = Shards([replace(memory.shard(), log_end=log)], fan_out)
+    shards = Shards([with_log_end(memory.shard(), log)], fan_out)
     deadline = Deadline.after(10.0, clock)
 
     def page():

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.ports.deadline import Deadline
+from gateway.ports.shard import STORE_FACTS
 from gateway.ports.shards import Shards
 from gateway.ports.store_facts import StoreFacts
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
@@ -157,14 +158,11 @@ def test_one_shard_that_hangs_took_all_the_time_of_a_query_by_id(records, fan_ou
 
 @pytest.mark.parametrize("topic", ["", "Orders"])
 def test_an_expired_id_of_a_store_that_may_hold_it_elsewhere_names_the_feature(records, fan_out, deadline, topic):
-    class Facts:
-        def facts(self, deadline):
-            return StoreFacts({"": UnsupportedStoreError("it is elsewhere", feature="f")}, {})
-
+    facts = StoreFacts({"": UnsupportedStoreError("it is elsewhere", feature="f")}, {})
     kept = records[50:]
     memory = ShortenedShard(kept, {})
     memory.first_offset = kept[0].commit_log_offset
-    shards = Shards([replace(memory.shard(), facts=Facts())], fan_out)
+    shards = Shards([memory.shard().serving(STORE_FACTS, lambda request, deadline: facts)], fan_out)
     host = Host("127.0.0.1", 10911)
     with pytest.raises(UnsupportedStoreError) as caught:
         query_by_offset_msg_id(shards, encode_offset_msg_id(host, 0), topic, "", deadline)

@@ -1,13 +1,11 @@
 """ListTopics beside the names themselves: all, one, or those that hold a text, page by page."""
 
-import dataclasses
 import tracemalloc
 
 import pytest
 
 from gateway.ports.shard import QueueRange
 from gateway.ports.shards import Shards
-from gateway.ports.topic_admin import TopicSettings
 from gateway.queries.completeness import Completeness
 from gateway.queries.limits import PAGE_BYTES_MAX
 from gateway.queries.list_topics import TopicChoice, list_topics
@@ -83,7 +81,7 @@ def test_what_can_be_no_name(deadline) -> None:
 def test_a_shard_that_does_not_answer_makes_the_list_partial_and_all_of_them_an_error(
     records, fan_out, deadline
 ) -> None:
-    down = MemoryShard(records, failures={"queue_counts": ServiceUnavailableError("down")})
+    down = MemoryShard(records, failures={"list_topics": ServiceUnavailableError("down")})
     sound = MemoryShard(records, topics=dict.fromkeys(NAMES, 1))
 
     answer = list_topics(
@@ -189,11 +187,7 @@ def test_a_token_inside_a_shard_that_is_gone_cuts_no_other_shard(fan_out, deadli
 
 
 def test_a_shard_that_knows_how_topics_are_configured_lists_those(records, fan_out, deadline) -> None:
-    class Configured:
-        def settings(self, _deadline) -> dict[str, TopicSettings]:
-            return {"Fresh": TopicSettings("Fresh", 2, 2, 6, 0)}
-
-    shard = dataclasses.replace(MemoryShard(records).shard(), topic_admin=Configured())
+    shard = MemoryShard(records, {"Fresh": 2}).shard()
     answer = list_topics(Shards([shard], fan_out), PageTokens("s"), 0, "", deadline, TopicChoice("Fresh"))
     assert [(row.topic, len(row.queues)) for row in answer.topics] == [("Fresh", 2)]
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 import pytest
 
 from gateway.ports.key_facts import FileVisit, KeyExplanation, PassedOver
-from gateway.ports.shard import Boundary, Candidates
+from gateway.ports.shard import Boundary, Candidates, topics_of
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.recorded_shards import Rejection, recorded
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, ServiceUnavailableError
-from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.memory_shard import MemoryShard, topic_row
 
 
 @pytest.fixture
@@ -33,8 +33,7 @@ def test_every_call_is_answered_and_counted(memory, fan_out, deadline) -> None:
     assert found == plain.queues.search_offset(*where, 0, Boundary.LOWER, deadline)
     assert shard.queues.progress(0, 0.0, deadline) == memory.progress_now
     assert shard.keys.progress(0, 0.0, deadline) == memory.progress_now
-    assert shard.topics.queue_counts(deadline) == {"b_log": 4}
-    assert shard.topics.new_topic_queue_count(deadline) == memory.new_topic_queues
+    assert topics_of(shard, deadline) == {"b_log": topic_row("b_log", 4)}
     names = ("log.read", "queues.list", "queues.read", "queues.search", "queues.wait", "index.wait", "topics.list")
     assert {name: step.call_count for name, step in record.steps.items()} == dict.fromkeys(names, 1)
 
@@ -151,7 +150,7 @@ def test_the_time_of_a_shard_is_that_of_its_calls_failed_ones_included(memory, f
     shards, (record,) = recorded(Shards([memory.shard()], fan_out), lambda found, key: True, lambda: next(seconds))
     (shard,) = shards
 
-    shard.topics.queue_counts(deadline)
+    topics_of(shard, deadline)
     with pytest.raises(ServiceUnavailableError):
         shard.queues.list_queues(None, deadline)
 

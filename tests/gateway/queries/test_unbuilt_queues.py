@@ -141,10 +141,12 @@ def test_a_find_before_any_topic_is_known_was_complete_and_empty(records, fan_ou
     """A foreign store may have no table of topics: then its queues alone tell of them."""
     memory = RebuiltShard(records)
     done = MemoryShard(records)
-    shard = replace(memory.shard(), **{"keys" if behind == "queues" else "topics": done})
+    shard = memory.shard()
     memory.catching_up = True
     if behind == "keys":
         shard = replace(shard, queues=RebuiltShard([]))
+    else:
+        shard = replace(shard, keys=done)
 
     answer = find_message(
         Shards([shard], fan_out),

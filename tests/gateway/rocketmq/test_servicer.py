@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -17,7 +16,7 @@ from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import BuildProgress, Candidates, Shard
+from gateway.ports.shard import STORE_FACTS, BuildProgress, Candidates, Shard
 from gateway.ports.shards import Shards
 from gateway.ports.store_facts import StoreFacts
 from gateway.queries.page_token import PageTokens
@@ -33,7 +32,7 @@ from services.serving.server import ServiceServer
 from services.settings.service_settings import ServiceSettings
 from store.errors import InvalidMessageError, ServiceUnavailableError, StoreRecoveringError, UnsupportedStoreError
 from store.format.record import Record
-from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.memory_shard import MemoryShard, with_log_end
 from tests.gateway.test_servicer import ProtoShard
 from tests.services.loopback import commit_log_server
 
@@ -193,8 +192,8 @@ class HeldElsewhere(ProtoShard):
 
     def shard(self, broker_name: str = "broker-a") -> Shard:
         held = UnsupportedStoreError("it may be in tiered storage", feature="tiered-storage")
-        facts = SimpleNamespace(facts=lambda deadline: StoreFacts({"": held}))
-        return with_facts(replace(super().shard(broker_name), facts=facts))
+        facts = StoreFacts({"": held})
+        return with_facts(super().shard(broker_name).serving(STORE_FACTS, lambda request, deadline: facts))
 
 
 def test_a_list_that_may_lack_what_a_tier_has_says_so_and_is_no_emptiness(records: list[Record]) -> None:
@@ -467,11 +466,11 @@ class Ending(ProtoShard):
     def is_written_at(self, *arguments) -> bool | None:
         return None
 
-    def offset(self, deadline, *, flush_soon: bool = False) -> int | None:
+    def offset(self, request, deadline) -> int | None:
         return self.end
 
     def shard(self, broker_name: str = "broker-a") -> Shard:
-        return replace(super().shard(broker_name), log_end=self)
+        return with_log_end(super().shard(broker_name), self)
 
 
 @pytest.mark.parametrize("comes", [True, False])

@@ -1,7 +1,6 @@
 """Which messages a topic takes: in its route, at its senders, and how that is kept up to date."""
 
 import threading
-from dataclasses import replace
 
 import pytest
 
@@ -10,14 +9,13 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards
-from gateway.ports.topic_admin import TopicSettings
 from gateway.rocketmq.routes import query_assignment
 from gateway.rocketmq.status import RefusedError
 from gateway.rocketmq.topic_types import LOOK_SECONDS, TopicTypes
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.message.v1 import message_pb2
 from store.errors import ServiceUnavailableError
-from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.memory_shard import MemoryShard, topic_row
 from tests.gateway.rocketmq.test_servicer import ENDPOINTS, ProtoShard, new_message, serving
 from tests.gateway.test_topic_answers import MemoryTopicAdmin
 from tests.services.loopback import commit_log_server
@@ -35,11 +33,12 @@ class Typed(ProtoShard):
 
     def with_table(self, **types: int) -> "Typed":
         self.admin = MemoryTopicAdmin()
-        self.admin.topics = {name: TopicSettings(name, 2, 2, 6, number) for name, number in types.items()}
+        self.admin.new_topic_queues = self.new_topic_queues
+        self.admin.topics = {name: topic_row(name, 2, kind=number) for name, number in types.items()}
         return self
 
     def shard(self, broker_name: str = "broker-a") -> Shard:
-        return replace(super().shard(broker_name), topic_admin=self.admin)
+        return self.admin.of(super().shard(broker_name))
 
 
 def typed(new_topic_queues: int = 2, **types: int) -> Typed:
@@ -89,7 +88,7 @@ def test_an_unknown_topic_has_a_route_only_where_it_would_be_created():
 )
 def test_a_route_tells_what_each_queue_may_be_used_for(written, read, perm, permissions):
     shard = typed(Orders=NONE)
-    shard.admin.topics["Orders"] = TopicSettings("Orders", written, read, perm, NONE)
+    shard.admin.topics["Orders"] = topic_row("Orders", written, read, perm)
     with serving(shard) as stubs:
         queues = route(stubs, "Orders").message_queues
     assert [queue.permission for queue in queues] == permissions
@@ -102,7 +101,7 @@ def test_a_route_tells_what_each_queue_may_be_used_for(written, read, perm, perm
 )
 def test_an_assignment_has_only_queues_that_may_be_read(read, perm, ordered, ids, fan_out):
     shard = typed(Orders=NONE)
-    shard.admin.topics["Orders"] = TopicSettings("Orders", 2, read, perm, NONE)
+    shard.admin.topics["Orders"] = topic_row("Orders", 2, read, perm)
     request = v2.QueryAssignmentRequest(topic=v2.Resource(name="Orders"), endpoints=ENDPOINTS)
 
     def assigned():
@@ -151,7 +150,7 @@ def test_a_message_of_another_type_is_refused_and_one_of_the_right_type_is_store
 def types_of_two():
     fan_out = FanOut(2)
     first, second = MemoryTopicAdmin(), MemoryTopicAdmin()
-    shards = [replace(MemoryShard([]).shard(name), topic_admin=admin) for name, admin in (("a", first), ("b", second))]
+    shards = [admin.of(MemoryShard([]).shard(name)) for name, admin in (("a", first), ("b", second))]
     now = [1_000.0]
     yield TopicTypes(Shards(shards, fan_out), lambda: now[0]), first, second, now
     fan_out.close()
@@ -170,7 +169,7 @@ def told(types, topic):
 
 
 def create(admin, topic, number):
-    admin.topics[topic] = TopicSettings(topic, 1, 1, 6, number)
+    admin.topics[topic] = topic_row(topic, 1, kind=number)
 
 
 def test_a_topic_that_was_created_after_a_look_is_known_to_its_first_sender(types_of_two):
@@ -185,7 +184,8 @@ def test_a_topic_that_was_created_after_a_look_is_known_to_its_first_sender(type
 def test_a_changed_type_holds_after_some_seconds_without_a_call_for_each_message(types_of_two):
     types, first, _, now = types_of_two
     calls = []
-    first.settings, settings = lambda deadline: calls.append(1) or settings(deadline), first.settings
+    listed = first.list_topics
+    first.list_topics = lambda request, deadline: calls.append(1) or listed(request, deadline)
     create(first, "Orders", FIFO)
     assert {told(types, "Orders") for _ in range(100)} == {FIFO}
     assert len(calls) == 1

@@ -86,10 +86,10 @@ def test_whether_there_is_such_a_place_kept_a_search_whose_caller_had_gone(recor
         def list_queues(self, topic, deadline):
             return TaggedShard.list_queues(self, topic, deadline)
 
-        def queue_counts(self, deadline):
+        def list_topics(self, request, deadline):
             self.asked.set()
             assert self.release.wait(60)
-            return super().queue_counts(deadline)
+            return super().list_topics(request, deadline)
 
     threads = FanOut(2)
     shard = HeldTopicsShard(records)

@@ -13,7 +13,7 @@ import structlog
 from gateway.__main__ import find_shards
 from gateway.appends.route_watch import RouteWatch
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import Shard
+from gateway.ports.shard import Shard, topics_of
 from gateway.settings import GatewaySettings
 from gateway.shards.directory import ShardDirectory
 from gateway.shards.discovery import (
@@ -370,12 +370,12 @@ def test_a_name_is_followed_to_another_address():
         opened = open_shard(ShardTargets("broker-0", target, target, target))
 
         def topics() -> list[str]:
-            return list(opened.shard.topics.queue_counts(Deadline.after(WAIT_SECONDS_MAX)))
+            return list(topics_of(opened.shard, Deadline.after(WAIT_SECONDS_MAX)))
 
         with named_log("first", f"127.0.0.1:{port}"):
             assert topics() == ["first"]
         with pytest.raises(ServiceUnavailableError):
-            opened.shard.topics.queue_counts(Deadline.after(0.5))
+            topics_of(opened.shard, Deadline.after(0.5))
         dns.addresses["log-0.shards"] = "127.0.0.2"
         with named_log("second", f"127.0.0.2:{port}"):
             deadline = Deadline.after(WAIT_SECONDS_MAX)

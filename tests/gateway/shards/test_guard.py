@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from gateway.ports.deadline import Deadline, ran_out_of_time
+from gateway.ports.shard import LOG_END, topics_of
 from gateway.shards.guard import HURRY_SECONDS, PATIENCE_SECONDS, ShardGuard, guarded
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from store.errors import DeadlineExceededError, RecordNotFoundError, ServiceUnavailableError
 from tests.gateway.memory_shard import MemoryShard
 
@@ -213,7 +215,7 @@ def test_every_port_but_the_status_goes_through_and_each_service_has_its_own(rec
     with pytest.raises(ServiceUnavailableError, match="commitlog of shard b"):
         shard.records.get(0, deadline)
     with pytest.raises(ServiceUnavailableError, match="commitlog of shard b"):
-        shard.topics.queue_counts(deadline)
+        topics_of(shard, deadline)
     assert shard.queues.list_queues("none", deadline) == [], "another service of the shard"
     assert len(shard.services.statuses(deadline)) == 3
     release.set()
@@ -261,14 +263,7 @@ def test_slow_reads_of_an_archive_hid_where_the_log_ends(records):
     now = [0.0]
     memory = MemoryShard(records)
 
-    class LogEnd:
-        def is_written_at(self, *arguments):
-            return None
-
-        def offset(self, deadline, *, flush_soon=False):
-            return 17
-
-    shard = replace(memory.shard("b"), archive=object(), log_end=LogEnd())
+    shard = replace(memory.shard("b"), archive=object()).serving(LOG_END, lambda request, deadline: 17)
     shard = guarded(shard, THREAD_COUNT, lambda: now[0])
     deadline = Deadline.after(60)
     release, begun = threading.Event(), threading.Semaphore(0)
@@ -284,7 +279,7 @@ def test_slow_reads_of_an_archive_hid_where_the_log_ends(records):
         thread.start()
         assert begun.acquire(timeout=WAIT_SECONDS_MAX)
     now[0] += PATIENCE_SECONDS + 1
-    assert shard.log_end.offset(deadline) == 17
+    assert shard.call(LOG_END, log_pb.GetStatusRequest(), deadline) == 17
     release.set()
     for thread in threads:
         thread.join()

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
+from gateway.ports.shard import CREATE_TOPIC, topics_of
 from gateway.ports.shards import Shards
-from gateway.ports.topic_admin import TopicChange
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.page_token import PageTokens
 from gateway.servicer import GatewayServicer
@@ -17,11 +16,13 @@ from gateway.shards.reading import ShardReading, Source
 from gateway.shards.replica_choice import Choice, ReadFrom, ReplicaFacts
 from gateway.shards.replica_reads import ReplicaReads
 from gateway.shards.targets import ShardTargets
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from store.errors import DeadlineExceededError, InvalidArgumentError, ServiceUnavailableError, StoreError
 from store.format.freshness_token import encode_freshness_token
 from store.format.record import Record
+from tests.gateway.memory_shard import with_log_end
 from tests.gateway.queries.test_arrival import BROKER, Building, LogEnd
 from tests.gateway.test_topic_answers import MemoryTopicAdmin
 
@@ -64,7 +65,7 @@ class Installation:
         self.facts["r1"] = ReplicaFacts(True, self.end.end)
         self.is_led = True
         targets = [ShardTargets(BROKER, name, name, name, replica=name) for name in ("r1", "r2", "r3")]
-        shard = replace(self.leader.shard(BROKER), log_end=self.end)
+        shard = with_log_end(self.leader.shard(BROKER), self.end)
         reads = ReplicaReads(
             Shards([shard], fan_out),
             lambda _: (self.is_led, targets),
@@ -335,7 +336,7 @@ def test_without_a_leader_replicas_list_topics_and_say_how_stale_that_may_be(
     """ListTopics asked the last leader, whatever the caller allowed."""
     installation.lack("r2", 1, age=40.0)
     installation.is_led = not is_known
-    with failing(installation.leader, ServiceUnavailableError("away"), "list_queues", "queue_counts"):
+    with failing(installation.leader, ServiceUnavailableError("away"), "list_queues", "list_topics"):
         answer, found = listed(installation, read_from)
     (row,) = answer.shards
     assert (found, answer.completeness) == (counted(installation.records), PARTIAL)
@@ -360,22 +361,17 @@ def test_a_list_of_queues_that_a_replica_has_not_built_does_not_say_how_stale_it
 def test_settings_of_topics_come_from_a_replica_and_commands_go_to_the_leader(installation: Installation) -> None:
     leader, replica = MemoryTopicAdmin("Old"), MemoryTopicAdmin("Old", "New")
     reading = ShardReading(
-        replace(installation.leader.shard(BROKER), topic_admin=leader),
-        [
-            Source(
-                "r2", replace(installation.replicas["r2"].shard(BROKER), topic_admin=replica), installation.facts["r2"]
-            )
-        ],
+        leader.of(installation.leader.shard(BROKER)),
+        [Source("r2", replica.of(installation.replicas["r2"].shard(BROKER)), installation.facts["r2"])],
         Choice(ReadFrom.ANY),
         is_led=False,
         cold_end=0,
         clock=lambda: NOW,
     )
-    admin, deadline = reading.shard.topic_admin, Deadline.after(10)
-    assert admin is not None
-    assert admin.settings(deadline).keys() == {"Old", "New"}
+    deadline = Deadline.after(10)
+    assert topics_of(reading.shard, deadline).keys() == {"Old", "New"}
     assert list(reading.replicas) == ["r2"]
-    admin.create("Made", TopicChange(4, 4), deadline)
+    reading.shard.call(CREATE_TOPIC, log_pb.CreateTopicRequest(topic="Made", queue_count=4), deadline)
     assert leader.topics.keys() == {"Old", "Made"}
     assert replica.topics.keys() == {"Old", "New"}
 

@@ -33,7 +33,7 @@ def test_a_caller_with_the_table_before_a_deletion_gave_its_facts_to_another_one
         if event == "line":
             other_count += 1
             tables.now = older
-            assert not facts.facts(Deadline.after(60)).deleted_before
+            assert not facts.facts(None, Deadline.after(60)).deleted_before
             tables.now = newer
         return other
 
@@ -41,7 +41,7 @@ def test_a_caller_with_the_table_before_a_deletion_gave_its_facts_to_another_one
     before = sys.gettrace()
     sys.settrace(other)
     try:
-        answer = facts.facts(Deadline.after(60))
+        answer = facts.facts(None, Deadline.after(60))
     finally:
         sys.settrace(before)
     assert other_count > 1

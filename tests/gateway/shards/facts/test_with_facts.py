@@ -1,10 +1,8 @@
 """Answers over a store that may hold messages where Reput does not read them: PARTIAL with the feature, and only there."""
 
-from dataclasses import replace
-
 import pytest
 
-from gateway.ports.shard import Boundary
+from gateway.ports.shard import STORE_FACTS, Boundary
 from gateway.ports.shards import Shards
 from gateway.ports.store_facts import StoreFacts
 from gateway.ports.time_window import TimeWindow
@@ -41,7 +39,7 @@ class Facts:
         held = {topic: UnsupportedStoreError("it is elsewhere", feature="f") for topic in topics}
         self._facts = StoreFacts(held, deleted or {})
 
-    def facts(self, deadline):
+    def facts(self, request, deadline):
         if self.failure is not None:
             raise self.failure
         return self._facts
@@ -64,7 +62,7 @@ def shards(log, fan_out):
     def make(facts):
         memory = ShortenedShard(log, {COMPACTED: 8, PLAIN: 8})
         memory.first_offset = log[0].commit_log_offset
-        return Shards([with_facts(replace(memory.shard(), facts=facts))], fan_out)
+        return Shards([with_facts(memory.shard().serving(STORE_FACTS, facts.facts))], fan_out)
 
     return make
 
@@ -219,7 +217,7 @@ def test_what_was_deleted_with_its_topic_was_found_without_a_word(tmp_path, fan_
     made = archived_orders(tmp_path)
     at = made.records[40].commit_log_offset
     assert front_of(made) < at
-    shard = with_facts(replace(shard_of(made), facts=Facts(deleted={TOPIC: at})))
+    shard = with_facts(shard_of(made).serving(STORE_FACTS, Facts(deleted={TOPIC: at}).facts))
     shards = Shards([shard], fan_out)
     paged = {"page_size_asked": 1000, "page_token": "", "deadline": deadline}
 
