@@ -64,12 +64,16 @@ if TYPE_CHECKING:
     )
     from reput_client.producing.append_client import AppendClient, AsyncAppendClient
     from reput_client.producing.async_producer import AsyncProducer
-    from reput_client.producing.async_transactions import AsyncHalfMessage, AsyncTransactionProducer
     from reput_client.producing.batch_delivery import Receipts
     from reput_client.producing.new_message import NewMessage
     from reput_client.producing.producer import Producer
     from reput_client.producing.settings import ProducerSettings
-    from reput_client.producing.transactions import HalfMessage, TransactionProducer
+    from reput_client.producing.transactions import (
+        AsyncHalfMessage,
+        AsyncTransactionProducer,
+        HalfMessage,
+        TransactionProducer,
+    )
     from reput_client.querying import queries
     from reput_client.querying.answers import (
         Boundary,
@@ -86,7 +90,6 @@ if TYPE_CHECKING:
         ShardOutcome,
         Topic,
     )
-    from reput_client.querying.async_query_client import AsyncPages, AsyncQueryClient
     from reput_client.querying.explanation import Explanation
     from reput_client.querying.groups import (
         ConsumerGroup,
@@ -103,7 +106,7 @@ if TYPE_CHECKING:
     )
     from reput_client.querying.message import Message, MessageSource
     from reput_client.querying.pulled import SendBackOutcome
-    from reput_client.querying.query_client import Pages, QueryClient
+    from reput_client.querying.query_client import AsyncPages, AsyncQueryClient, Pages, QueryClient
     from reput_client.querying.read_choice import ReadChoice, ReadFrom
     from reput_client.querying.scan import Scan, ScannedRange, SearchStop
     from reput_client.querying.tracks import MessageState, MessageTracks, Track, TrackState
@@ -136,17 +139,15 @@ _NAMES_BY_MODULE = {
     ),
     "producing.append_client": "AppendClient AsyncAppendClient",
     "producing.async_producer": "AsyncProducer",
-    "producing.async_transactions": "AsyncHalfMessage AsyncTransactionProducer",
     "producing.batch_delivery": "Receipts",
     "producing.new_message": "NewMessage",
     "producing.producer": "Producer",
     "producing.settings": "ProducerSettings",
-    "producing.transactions": "HalfMessage TransactionProducer",
+    "producing.transactions": "AsyncHalfMessage AsyncTransactionProducer HalfMessage TransactionProducer",
     "querying.answers": (
         "Boundary Completeness FoundOffset Installation Match MatchedBy Page Queue QueueRange "
         "ReplicaStatus ServiceStatus ShardOutcome Topic "
     ),
-    "querying.async_query_client": "AsyncPages AsyncQueryClient",
     "querying.explanation": "Explanation",
     "querying.groups": (
         "ConsumerGroup ConsumerGroupDetails ConsumerGroups GroupMember GroupQueue PulledMessages PullStatus "
@@ -154,7 +155,7 @@ _NAMES_BY_MODULE = {
     ),
     "querying.message": "Message MessageSource",
     "querying.pulled": "SendBackOutcome",
-    "querying.query_client": "Pages QueryClient",
+    "querying.query_client": "AsyncPages AsyncQueryClient Pages QueryClient",
     "querying.read_choice": "ReadChoice ReadFrom",
     "querying.scan": "Scan ScannedRange SearchStop",
     "querying.tracks": "MessageState MessageTracks Track TrackState",

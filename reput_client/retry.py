@@ -1,19 +1,22 @@
 """The one retry policy: pauses that double, with jitter; a server's RetryInfo is added; attempts and time are limited."""
 
+import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 import grpc
 
 from reput_client.errors import DeadlineExceededError, ReputClientError, is_worth_retrying
 from reput_client.status import error_of_call
 
-if TYPE_CHECKING:
-    import tenacity
-
 Answer = TypeVar("Answer")
+
+# Of the longest pause: a pause is at least this part of it, so that attempts never follow one another at once.
+PAUSE_PART_MIN = 0.2
+# A pause doubles at most so often; `pause_seconds_max` ends it sooner.
+DOUBLING_COUNT_MAX = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,103 +37,53 @@ class RetryPolicy:
         if self.attempt_count_max < 1 or not 0 < self.pause_seconds_first <= self.pause_seconds_max:
             raise ValueError(f"{self}: at least one attempt, and 0 < pause_seconds_first <= pause_seconds_max")
 
-    def wait(self) -> "Callable[[tenacity.RetryCallState], float]":
-        """Seconds to pause after an attempt: random up to a doubling limit, and at least what the server asked for."""
-        import tenacity  # takes 30 ms to import: calls that are not tried again do without it
+    def pause_seconds(self, failure_count: int, error: ReputClientError | None = None) -> float:
+        """The pause after so many failures in a row, from 1 on: random up to a limit that doubles with each failure.
 
-        jittered = tenacity.wait_random_exponential(multiplier=self.pause_seconds_first, max=self.pause_seconds_max)
-
-        def seconds(state: "tenacity.RetryCallState") -> float:
-            error = state.outcome.exception() if state.outcome is not None else None
-            asked = getattr(error, "retry_after_seconds", None) or 0.0
-            # The jitter is added: clients that were refused together must not come back together.
-            return float(asked) + jittered(state)
-
-        return seconds
+        Args:
+            failure_count: failures in a row.
+            error: the last one; its `retry_after_seconds` is added.
+        """
+        doubled = self.pause_seconds_first * float(1 << min(failure_count - 1, DOUBLING_COUNT_MAX))
+        jittered = random.uniform(PAUSE_PART_MIN, 1.0) * min(self.pause_seconds_max, doubled)  # noqa: S311  # no secret
+        # Clients that were refused together must not come back together, so the jitter is added to what the server asks for.
+        return jittered + ((error.retry_after_seconds or 0.0) if error is not None else 0.0)
 
 
-def call_with_retries(call: Callable[[float], Answer], timeout_seconds: float, policy: RetryPolicy) -> Answer:
+async def call_with_retries(
+    call: Callable[[float], Awaitable[Answer]],
+    sleep: Callable[[float], Awaitable[None]],
+    timeout_seconds: float,
+    policy: RetryPolicy,
+) -> Answer:
     """The answer of an idempotent call.
 
     Args:
         call: makes the call with the seconds that it may take.
+        sleep: waits between two attempts.
         timeout_seconds: for all attempts together.
         policy: how often.
 
     Raises:
         ReputClientError: the last attempt's typed error.
     """
-    clock = _Clock(timeout_seconds)
-    try:
-        return call(clock.remaining_seconds())
-    except grpc.RpcError as rpc_error:
-        first = rpc_error
-        if policy.attempt_count_max == 1 or not is_worth_retrying(clock.failed(first)):
-            raise clock.failed(first) from first
-    import tenacity  # its bookkeeping costs a quarter of a small call: only calls that have failed pay it
-
-    for attempt in tenacity.Retrying(**clock.options(policy)):
-        with attempt:
-            if attempt.retry_state.attempt_number == 1:
-                raise clock.failed(first) from first
-            try:
-                return call(clock.remaining_seconds())
-            except grpc.RpcError as rpc_error:
-                raise clock.failed(rpc_error) from rpc_error
-    raise AssertionError("tenacity ends with an answer or an error")
-
-
-async def acall_with_retries(
-    call: Callable[[float], Awaitable[Answer]], timeout_seconds: float, policy: RetryPolicy
-) -> Answer:
-    """As `call_with_retries`, for asyncio."""
-    clock = _Clock(timeout_seconds)
-    try:
-        return await call(clock.remaining_seconds())
-    except grpc.RpcError as rpc_error:
-        first = rpc_error
-        if policy.attempt_count_max == 1 or not is_worth_retrying(clock.failed(first)):
-            raise clock.failed(first) from first
-    import tenacity
-
-    async for attempt in tenacity.AsyncRetrying(**clock.options(policy)):
-        with attempt:
-            if attempt.retry_state.attempt_number == 1:
-                raise clock.failed(first) from first
-            try:
-                return await call(clock.remaining_seconds())
-            except grpc.RpcError as rpc_error:
-                raise clock.failed(rpc_error) from rpc_error
-    raise AssertionError("tenacity ends with an answer or an error")
-
-
-class _Clock:
-    """The time of one call with all its attempts."""
-
-    def __init__(self, timeout_seconds: float) -> None:
-        self._deadline = time.monotonic() + timeout_seconds
-        self._failure: ReputClientError | None = None
-
-    def options(self, policy: RetryPolicy) -> dict[str, Any]:
-        import tenacity
-
-        return {
-            "retry": tenacity.retry_if_exception(is_worth_retrying),
-            "stop": lambda state: (
-                state.attempt_number >= policy.attempt_count_max
-                or time.monotonic() + state.upcoming_sleep >= self._deadline
-            ),
-            "wait": policy.wait(),
-            "reraise": True,
-        }
-
-    def remaining_seconds(self) -> float:
-        remaining = self._deadline - time.monotonic()
-        if remaining > 0:
-            return remaining
-        # The pause took longer than planned: report the failure that led to it.
-        raise self._failure or DeadlineExceededError("no time was left to make the call")
-
-    def failed(self, rpc_error: grpc.RpcError) -> ReputClientError:
-        self._failure = error_of_call(rpc_error)
-        return self._failure
+    deadline = time.monotonic() + timeout_seconds
+    failure: ReputClientError | None = None
+    attempt_count = 0
+    while True:
+        attempt_count += 1
+        remaining_seconds = deadline - time.monotonic()
+        if remaining_seconds <= 0:
+            # The pause took longer than planned: report the failure that led to it.
+            raise failure or DeadlineExceededError("no time was left to make the call")
+        try:
+            return await call(remaining_seconds)
+        except grpc.RpcError as rpc_error:
+            failure = error_of_call(rpc_error)
+            failure.__cause__ = rpc_error
+        if attempt_count >= policy.attempt_count_max or not is_worth_retrying(failure):
+            raise failure
+        pause = policy.pause_seconds(attempt_count, failure)
+        if time.monotonic() + pause >= deadline:
+            raise failure
+        await sleep(pause)

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput_client.calls import AsyncGatewayCalls, GatewayCalls
+from reput_client.calls import CallCore
 from reput_client.receipt import SendReceipt
 
 # RocketMQ's property of a delay that is counted from when the store takes the message.
@@ -34,13 +34,9 @@ class Command(NamedTuple, Generic[Answer]):
     request: Any
     take: Callable[[Any], Answer]
 
-    def ask(self, calls: GatewayCalls) -> Answer:
+    async def ask(self, calls: CallCore) -> Answer:
         """The answer; ReputClientError when the call fails."""
-        return self.take(calls.call(self.method, self.request, is_repeatable=False))
-
-    async def aask(self, calls: AsyncGatewayCalls) -> Answer:
-        """The same for asyncio."""
-        return self.take(await calls.call(self.method, self.request, is_repeatable=False))
+        return self.take(await calls._ask(self.method, self.request, is_repeatable=False))
 
 
 def recall_question(handle: Handle) -> Command[str]:

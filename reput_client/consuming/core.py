@@ -16,7 +16,7 @@ from reput_client.consuming.pace import Pace
 from reput_client.consuming.polling import Poller
 from reput_client.consuming.refusals import error_of
 from reput_client.consuming.settings import ConsumerSettings
-from reput_client.consuming.settling import Ending, Order, Settler, pause_seconds
+from reput_client.consuming.settling import Ending, Order, Settler
 from reput_client.consuming.subscription import Member, Subscriptions, checked, endpoints_of, target_of
 from reput_client.consuming.transport import Transport
 from reput_client.errors import ConsumerClosedError, ReputClientError, is_worth_retrying
@@ -118,7 +118,7 @@ class ConsumerCore:
                     self._assigned(topic, answer.assignments)
                 elif self.absent.is_told_by(topic, error) or is_worth_retrying(error):
                     failures = failure_count + 1
-                    seconds = min(seconds, pause_seconds(failures, self.settings.retry))
+                    seconds = min(seconds, self.settings.retry.pause_seconds(failures))
                 elif is_first:
                     self.failed(error)
                 self.transport.later(seconds, lambda: again(is_first and error is not None, failures))

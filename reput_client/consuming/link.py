@@ -5,7 +5,6 @@ from typing import Any
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from reput_client.consuming.refusals import error_of
-from reput_client.consuming.settling import pause_seconds
 from reput_client.consuming.subscription import Member, endpoints_of, settings_of
 from reput_client.consuming.transport import TelemetryStream, Transport
 from reput_client.errors import ReputClientError, is_worth_retrying
@@ -103,7 +102,7 @@ class Link:
                 self._failed(error)
                 return
             self._failure_count += 1
-            self._transport.later(pause_seconds(self._failure_count, self._retry), self._reopen)
+            self._transport.later(self._retry.pause_seconds(self._failure_count), self._reopen)
 
     def _reopen(self) -> None:
         with self._transport.lock:

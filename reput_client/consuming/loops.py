@@ -9,13 +9,14 @@ from typing import Any
 
 import grpc
 
-from reput_client.async_signal import AsyncSignal
+from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from reput_client.calls import Stubs
 from reput_client.channel import open_async_channel
-from reput_client.consuming.calling import Stubs, metadata_of
-from reput_client.consuming.transport import Done, StreamDone
+from reput_client.consuming.transport import V2_SERVICE, Done, StreamDone, metadata_of
 from reput_client.errors import ConsumerClosedError, ReputClientError
 from reput_client.security import ClientSecurity
 from reput_client.status import error_of_call
+from reput_client.threads_and_loops import LoopSignal
 
 _log = logging.getLogger("reput_client")
 
@@ -56,7 +57,7 @@ class LoopTransport:
         self._stubs: dict[str, Stubs] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: set[asyncio.TimerHandle] = set()
-        self._signal = AsyncSignal()
+        self._signal = LoopSignal()
         self._is_closed = False
 
     def now(self) -> float:
@@ -106,7 +107,9 @@ class LoopTransport:
     ) -> _Telemetry:
         """See Transport."""
         commands: asyncio.Queue[Any] = asyncio.Queue()
-        call = self._stubs_of(target).telemetry()(_until_none(commands), metadata=self._metadata)
+        call = self._stubs_of(target).both_ways("Telemetry", "TelemetryCommand")(
+            _until_none(commands), metadata=self._metadata
+        )
 
         async def read() -> None:
             error = await _read(call, taken)
@@ -156,7 +159,7 @@ class LoopTransport:
     def _stubs_of(self, target: str) -> Stubs:
         stubs = self._stubs.get(target)
         if stubs is None:
-            stubs = self._stubs[target] = Stubs(open_async_channel(target, self._security))
+            stubs = self._stubs[target] = Stubs(open_async_channel(target, self._security), V2_SERVICE, v2)
         return stubs
 
     def _begin(self, coroutine: Coroutine[Any, Any, None]) -> None:

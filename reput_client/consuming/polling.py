@@ -13,7 +13,6 @@ from reput_client.consuming.cache import Cache, Held
 from reput_client.consuming.received_message import received_message_of
 from reput_client.consuming.refusals import error_of
 from reput_client.consuming.settings import ConsumerSettings
-from reput_client.consuming.settling import pause_seconds
 from reput_client.consuming.subscription import Sql, expression_of
 from reput_client.consuming.transport import Cancellable, Transport
 from reput_client.errors import NotFoundError, ReputClientError, is_worth_retrying
@@ -163,13 +162,13 @@ class Poller:
             self._owner.absent.found(self._topic)
             self._failure_count = 0
             ended_early = is_empty and self._transport.now() - began_at < POLL_SECONDS_MIN
-            self._next(pause_seconds(1, self._settings.retry) if ended_early else 0.0)
+            self._next(self._settings.retry.pause_seconds(1) if ended_early else 0.0)
         elif not self._is_stopped and not is_worth_retrying(error) and not isinstance(error, NotFoundError):
             self._owner.failed(error)
         else:
             self._owner.absent.is_told_by(self._topic, error)
             self._failure_count += 1
-            self._next(pause_seconds(self._failure_count, self._settings.retry))
+            self._next(self._settings.retry.pause_seconds(self._failure_count))
 
     def _held(self, message: v2.Message) -> Held:
         system, seconds = message.system_properties, self._settings.invisible_seconds

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
-from random import random
 from typing import Any
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
@@ -58,12 +57,6 @@ class Order:
 Lane = tuple[str, str, str]
 # Called with the lock held when an order has its outcome.
 Settled = Callable[[Order, ReputClientError | None], None]
-
-
-def pause_seconds(failure_count: int, policy: RetryPolicy) -> float:
-    """A random pause up to a limit that doubles with each failure, from 1 on."""
-    longest = min(policy.pause_seconds_max, policy.pause_seconds_first * float(1 << min(failure_count - 1, 30)))
-    return (0.2 + 0.8 * random()) * longest  # noqa: S311  # jitter is no secret
 
 
 class Settler:
@@ -126,7 +119,7 @@ class Settler:
                 order.failure_count += 1
                 failed.append(order)
         if failed:
-            pause = pause_seconds(min(order.failure_count for order in failed), self._retry)
+            pause = self._retry.pause_seconds(min(order.failure_count for order in failed))
             self._transport.later(pause, lambda: self._again(lane, failed))
         self._send(lane)
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import grpc
 
+from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from reput_client.calls import Stubs
 from reput_client.channel import open_channel
-from reput_client.consuming.calling import Stubs, metadata_of
-from reput_client.consuming.transport import Done, StreamDone
+from reput_client.consuming.transport import V2_SERVICE, Done, StreamDone, metadata_of
 from reput_client.errors import ConsumerClosedError, ReputClientError
 from reput_client.security import ClientSecurity
 from reput_client.status import error_of_call
@@ -124,7 +125,9 @@ class ThreadTransport:
     ) -> _Telemetry:
         """See Transport."""
         commands: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        call = self._stubs_of(target).telemetry()(_until_none(commands), metadata=self._metadata)
+        call = self._stubs_of(target).both_ways("Telemetry", "TelemetryCommand")(
+            _until_none(commands), metadata=self._metadata
+        )
 
         def read() -> None:
             error: ReputClientError | None = None
@@ -167,7 +170,7 @@ class ThreadTransport:
         with self.lock:
             stubs = self._stubs.get(target)
             if stubs is None:
-                stubs = self._stubs[target] = Stubs(open_channel(target, self._security))
+                stubs = self._stubs[target] = Stubs(open_channel(target, self._security), V2_SERVICE, v2)
             return stubs
 
     def _tick(self) -> None:

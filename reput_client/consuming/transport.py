@@ -9,6 +9,11 @@ from typing import Any, Protocol
 
 from reput_client.errors import ReputClientError
 
+V2_SERVICE = "/apache.rocketmq.v2.MessagingService/"
+# Which behaviour a server may expect, by the versions of RocketMQ's own clients.
+CONTRACT_VERSION = "5.1.0"
+
+Metadata = tuple[tuple[str, str], ...]
 # The result of a unary call.
 Done = Callable[[Any | ReputClientError], None]
 # The responses of a stream until its end, and the error that ended it.
@@ -58,3 +63,13 @@ class Transport(Protocol):
 
     def wake(self) -> None:
         """Tell those that wait for a message, or for the end, that something changed. The lock is held."""
+
+
+def metadata_of(client_id: str) -> Metadata:
+    """What each call of `apache.rocketmq.v2.MessagingService` says about its client."""
+    return (
+        ("x-mq-client-id", client_id),
+        ("x-mq-language", "PYTHON"),
+        ("x-mq-client-version", CONTRACT_VERSION),
+        ("x-mq-protocol", "GRPC_V2"),
+    )

@@ -14,9 +14,9 @@ from reput_client.calls import AsyncGatewayCalls
 from reput_client.channel import open_async_channel
 from reput_client.consuming.received_message import ReceivedMessage
 from reput_client.errors import ProducerClosedError, ReputClientError
-from reput_client.producing.async_delivery import AsyncDelivery
 from reput_client.producing.batch_delivery import Receipts
 from reput_client.producing.futures import OnDelivery
+from reput_client.producing.loops import LoopSender
 from reput_client.producing.new_message import NewMessage
 from reput_client.producing.requests import (
     TIMEOUT_SECONDS_DEFAULT,
@@ -65,7 +65,7 @@ class AsyncProducer:
         security: ClientSecurity | None = None,
         **settings: Any,
     ) -> None:
-        self._delivery: AsyncDelivery | None = None
+        self._sender: LoopSender | None = None
         self._is_closed = False
         self._settings = ProducerSettings(**settings)
         self.target = target
@@ -215,13 +215,13 @@ class AsyncProducer:
 
     async def recall(self, handle: Handle) -> str:
         """See `Producer.recall`."""
-        return await recall_question(handle).aask(self._opened_calls())
+        return await recall_question(handle).ask(self._opened_calls())
 
     async def request(self, message: NewMessage, timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT) -> "Message":
         """See `Producer.request`."""
         from reput_client.querying.message import message_of  # a producer that sends no requests loads no queries
 
-        return message_of(await request_question(message, timeout_seconds).aask(self._opened_calls()))
+        return message_of(await request_question(message, timeout_seconds).ask(self._opened_calls()))
 
     async def reply(
         self,
@@ -232,9 +232,9 @@ class AsyncProducer:
     ) -> SendReceipt:
         """See `Producer.reply`."""
         if isinstance(request, ReceivedMessage):
-            known = await stored_question(request).aask(self._opened_calls())
+            known = await stored_question(request).ask(self._opened_calls())
             if known is None:
-                known = await by_key_question(request).aask(self._opened_calls())
+                known = await by_key_question(request).ask(self._opened_calls())
         else:
             known = request.properties
         reply = reply_of(known, body, properties)
@@ -242,7 +242,7 @@ class AsyncProducer:
 
     async def flush(self, timeout_seconds: float | None = None) -> bool:
         """Wait until all that was sent so far is stored or has failed; False when the time was over first."""
-        return self._delivery is None or await self._delivery.flush(timeout_seconds)
+        return self._sender is None or await self._sender.core.flush(timeout_seconds)
 
     async def close(self, timeout_seconds: float | None = None) -> None:
         """Deliver what waits, then end; what is not delivered in time fails. Once closed, always closed.
@@ -251,8 +251,8 @@ class AsyncProducer:
             timeout_seconds: by default `close_seconds_max`.
         """
         self._is_closed = True
-        if self._delivery is not None:
-            await self._delivery.close(timeout_seconds)
+        if self._sender is not None:
+            await self._sender.close(timeout_seconds)
 
     async def __aenter__(self) -> "AsyncProducer":
         return self
@@ -263,12 +263,12 @@ class AsyncProducer:
         await self.close()
 
     def __del__(self) -> None:
-        if self._is_closed or self._delivery is None or self._delivery.is_closed:
+        if self._is_closed or self._sender is None or self._sender.is_closed:
             return
         warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
         # Its tasks live on until its messages are delivered, if its event loop does.
         with contextlib.suppress(RuntimeError):
-            self._delivery.begin_close()
+            self._sender.core.begin_close()
 
     def __repr__(self) -> str:
         return f"AsyncProducer({self.target!r})"
@@ -282,12 +282,12 @@ class AsyncProducer:
         self._started()
         return AsyncGatewayCalls(self.target, channel=self._opened())
 
-    def _started(self) -> AsyncDelivery:
+    def _started(self) -> LoopSender:
         """A channel of grpc's belongs to the event loop that runs when it is made."""
         if self._is_closed:
             raise ProducerClosedError("the producer is closed")
-        if self._delivery is None:
+        if self._sender is None:
             owns_channel = self._owns_channel
             channel = self._opened()
-            self._delivery = AsyncDelivery(channel, self._settings, owns_channel=owns_channel)
-        return self._delivery
+            self._sender = LoopSender(channel, self._settings, owns_channel=owns_channel)
+        return self._sender

@@ -17,7 +17,6 @@ from reput_client.calls import GatewayCalls
 from reput_client.channel import open_channel
 from reput_client.consuming.received_message import ReceivedMessage
 from reput_client.producing.batch_delivery import Receipts, tell, watch
-from reput_client.producing.delivery import Delivery
 from reput_client.producing.futures import OnDelivery
 from reput_client.producing.new_message import NewMessage
 from reput_client.producing.requests import (
@@ -28,10 +27,12 @@ from reput_client.producing.requests import (
     stored_question,
 )
 from reput_client.producing.settings import ProducerSettings
+from reput_client.producing.threads import ThreadSender
 from reput_client.producing.unique_key import UniqueKeyGenerator
 from reput_client.producing.wire import encode, encode_all
 from reput_client.receipt import SendReceipt
 from reput_client.security import ClientSecurity
+from reput_client.threads_and_loops import run_blocking
 from reput_client.waiting import Handle, recall_question, with_delay
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 # Time for the messages of unclosed producers when the interpreter exits.
 EXIT_SECONDS_MAX = 10.0
 
-_all: "weakref.WeakSet[Delivery]" = weakref.WeakSet()
-_unclosed: "weakref.WeakSet[Delivery]" = weakref.WeakSet()
+_all: "weakref.WeakSet[ThreadSender]" = weakref.WeakSet()
+_unclosed: "weakref.WeakSet[ThreadSender]" = weakref.WeakSet()
 
 
 class Producer:
@@ -79,11 +80,11 @@ class Producer:
         self.target = target
         self._create_unique_key = UniqueKeyGenerator().create_ascii
         opened = channel or open_channel(target, security)
-        self._delivery = Delivery(opened, checked, owns_channel=channel is None)
+        self._sender = ThreadSender(opened, checked, owns_channel=channel is None)
         self._calls = GatewayCalls(target, channel=opened)
         self._is_closed = False
-        _all.add(self._delivery)
-        _unclosed.add(self._delivery)
+        _all.add(self._sender)
+        _unclosed.add(self._sender)
 
     def send(
         self,
@@ -140,7 +141,7 @@ class Producer:
             delay_level,
             create,
         )
-        return self._delivery.send(wire, on_delivery, urgent=False)
+        return self._sender.send(wire, on_delivery, urgent=False)
 
     def send_oneway(
         self,
@@ -160,7 +161,7 @@ class Producer:
         """
         create = self._create_unique_key
         wire = encode(topic, body, keys, tags, properties, queue_id, None, born_time, flag, None, 0, create)
-        self._delivery.send(wire, None, urgent=False)
+        self._sender.send(wire, None, urgent=False)
 
     def send_and_wait(
         self,
@@ -201,7 +202,7 @@ class Producer:
             delay_level,
             create,
         )
-        return self._delivery.send(wire, None, urgent=True).result(timeout_seconds)
+        return self._sender.send(wire, None, urgent=True).result(timeout_seconds)
 
     def send_batch(self, messages: Iterable[NewMessage]) -> Future[Receipts]:
         """Send messages in one call; returns at once unless the buffer is full.
@@ -220,7 +221,7 @@ class Producer:
             ProducerClosedError: closed, or forked.
             InvalidMessageError, TypeError, ValueError: as `send`, for one of them; none is sent then.
         """
-        spans = self._delivery.send_all(encode_all(messages, self._create_unique_key))
+        spans = self._sender.send_all(encode_all(messages, self._create_unique_key))
         future: Future[Receipts] = Future()
         future.set_running_or_notify_cancel()
         watch(spans, partial(tell, future))
@@ -236,7 +237,7 @@ class Producer:
             ScheduledMessageNotFoundError: it was delivered or recalled before.
             ReputClientError: the call failed.
         """
-        return recall_question(handle).ask(self._calls)
+        return run_blocking(recall_question(handle).ask(self._calls))
 
     def request(self, message: NewMessage, timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT) -> "Message":
         """Send a request and wait for its reply.
@@ -251,7 +252,7 @@ class Producer:
         """
         from reput_client.querying.message import message_of  # a producer that sends no requests loads no queries
 
-        return message_of(request_question(message, timeout_seconds).ask(self._calls))
+        return message_of(run_blocking(request_question(message, timeout_seconds).ask(self._calls)))
 
     def reply(
         self,
@@ -267,9 +268,9 @@ class Producer:
             ReputClientError: the reply is not stored, or that is not known.
         """
         if isinstance(request, ReceivedMessage):
-            known = stored_question(request).ask(self._calls)
+            known = run_blocking(stored_question(request).ask(self._calls))
             if known is None:
-                known = by_key_question(request).ask(self._calls)
+                known = run_blocking(by_key_question(request).ask(self._calls))
         else:
             known = request.properties
         reply = reply_of(known, body, properties)
@@ -277,7 +278,7 @@ class Producer:
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
         """Wait until all that was sent so far is stored or has failed; False when the time is over first."""
-        return self._delivery.flush(timeout_seconds)
+        return self._sender.flush(timeout_seconds)
 
     def close(self, timeout_seconds: float | None = None) -> None:
         """Deliver what waits, then end; what is not delivered in time fails. A closed producer stays closed.
@@ -286,8 +287,8 @@ class Producer:
             timeout_seconds: by default `close_seconds_max`.
         """
         self._is_closed = True
-        _unclosed.discard(self._delivery)
-        self._delivery.close(timeout_seconds)
+        _unclosed.discard(self._sender)
+        self._sender.close(timeout_seconds)
 
     def __enter__(self) -> "Producer":
         return self
@@ -298,24 +299,24 @@ class Producer:
         self.close()
 
     def __del__(self) -> None:
-        if self._is_closed or self._delivery.is_closed:
+        if self._is_closed or self._sender.is_closed:
             return
         warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
         # Its threads run on until its messages are delivered; a finalizer must not wait.
-        self._delivery.begin_close()
+        self._sender.begin_close()
 
     def __repr__(self) -> str:
         return f"Producer({self.target!r})"
 
 
 def _close_all() -> None:
-    for delivery in list(_unclosed):
-        delivery.close(EXIT_SECONDS_MAX)
+    for sender in list(_unclosed):
+        sender.close(EXIT_SECONDS_MAX)
 
 
 def _forget_all() -> None:
-    for delivery in list(_all):
-        delivery.is_forked = True
+    for sender in list(_all):
+        sender.is_forked = True
     _unclosed.clear()
 
 

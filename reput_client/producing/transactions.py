@@ -1,39 +1,139 @@
-"""`TransactionProducer`: messages that count only when their transaction is committed."""
+"""`TransactionProducer` and `AsyncTransactionProducer`: messages that count only when their transaction is committed.
 
+What both do stands in `_TransactionCore`, as coroutines (see `threads_and_loops.py`). A half message has RocketMQ's properties.
+Gateways ask the checker about transactions that hang; their questions come over a Telemetry stream (`Link`).
+"""
+
+import asyncio
 import contextlib
+import inspect
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from types import TracebackType
+from typing import Any
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from reput_client.calls import ADDRESS_DEFAULT, TIMEOUT_SECONDS_DEFAULT
+from reput_client.calls import ADDRESS_DEFAULT, TIMEOUT_SECONDS_DEFAULT, CallCore
 from reput_client.consuming.core import new_client_id
 from reput_client.consuming.link import Link
+from reput_client.consuming.loops import LoopTransport
+from reput_client.consuming.received_message import ReceivedMessage, received_message_of
+from reput_client.consuming.subscription import Member
 from reput_client.consuming.threads import ThreadTransport
+from reput_client.consuming.transport import Transport
 from reput_client.errors import ReputClientError
-from reput_client.producing.append_client import AppendClient
-from reput_client.producing.half_messages import (
-    Checker,
-    LinkSettings,
-    half_message_of,
-    half_of,
-    ignore,
-    open_link,
-    verdict_request,
-)
+from reput_client.producing.append_client import AppendClient, AsyncAppendClient
 from reput_client.producing.new_message import NewMessage
 from reput_client.producing.unique_key import UniqueKeyGenerator
 from reput_client.receipt import SendReceipt
 from reput_client.retry import RetryPolicy
 from reput_client.security import ClientSecurity
+from reput_client.threads_and_loops import run_blocking
 from reput_client.waiting import TransactionResolution, end_question
 
 CLOSE_SECONDS_MAX = 3.0
+TRAN_MSG = "TRAN_MSG"
+PRODUCER_GROUP = "PGROUP"
+CHECK_IMMUNITY_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+V2_RESOLUTIONS = {TransactionResolution.COMMIT: v2.COMMIT, TransactionResolution.ROLLBACK: v2.ROLLBACK}
+
+# Says how the transaction of a half message ends.
+Checker = Callable[[ReceivedMessage], TransactionResolution]
+AsyncChecker = Callable[[ReceivedMessage], TransactionResolution | Awaitable[TransactionResolution]]
 
 _log = logging.getLogger("reput_client")
 
 
-class HalfMessage:
+class LinkSettings:
+    """The times of a link; see `ConsumerSettings`."""
+
+    heartbeat_seconds = 10.0
+    settings_seconds = 300.0
+    request_seconds_max = 10.0
+    retry = RetryPolicy(pause_seconds_first=0.1, pause_seconds_max=5.0)
+
+
+class _TransactionCore(CallCore):
+    """What both transaction producers do."""
+
+    _create_unique_key: Callable[[], bytes]
+    _checker: AsyncChecker | None
+    _topics: list[str]
+    _link: Link | None
+    client_id: str
+
+    def _set_up(self, topics: list[str], checker: AsyncChecker | None) -> None:
+        self._create_unique_key = UniqueKeyGenerator().create_ascii
+        self._checker = checker
+        self._topics = topics
+        self._link = None
+        self.client_id = new_client_id()
+
+    def _half_of(self, message: NewMessage, check_after_seconds: int | None) -> NewMessage:
+        return half_of(message, self._create_unique_key().decode(), check_after_seconds)
+
+    async def _end(self, topic: str, transaction_id: str, resolution: TransactionResolution) -> SendReceipt | None:
+        return await end_question(topic, transaction_id, resolution).ask(self)
+
+    def _open_link(self, transport: Transport) -> None:
+        """Ask gateways to ask the checker, if there is one."""
+        if not self._topics or self._link is not None:
+            return
+        member = Member(self.client_id, "", dict.fromkeys(self._topics, "*"), v2.PRODUCER)
+        settings_came, failed = (lambda _: None), _log_failure
+        self._link = Link(transport, self.target, member, LinkSettings, settings_came, failed, self._asked)
+        with transport.lock:
+            self._link.open()
+
+    def _close_link(self, transport: Transport, done: Callable[[], None]) -> bool:
+        """Tell the gateways to ask no more, then call `done`; False when there is no link, and no call of `done`."""
+        link, self._link = self._link, None
+        if link is None:
+            return False
+        with transport.lock:
+            link.close(CLOSE_SECONDS_MAX, done)
+        return True
+
+    def _asked(self, question: v2.RecoverOrphanedTransactionCommand) -> None:
+        """A gateway asks how a transaction ends. Called without the lock."""
+        raise NotImplementedError
+
+    def _tell(
+        self, transport: Transport, question: v2.RecoverOrphanedTransactionCommand, resolution: TransactionResolution
+    ) -> None:
+        """Answer a question; its outcome has no effect, because a question without an answer comes again."""
+        request = end_request(question, resolution)
+        if request is not None:
+            seconds = LinkSettings.request_seconds_max
+            transport.call(self.target, "EndTransaction", request, seconds, lambda _: None)
+
+
+class _HalfMessageCore:
+    """What both half messages do."""
+
+    def __init__(self, producer: _TransactionCore, topic: str, receipt: SendReceipt) -> None:
+        self._producer = producer
+        self._topic = topic
+        self.receipt = receipt
+        self.resolution = TransactionResolution.UNKNOWN
+
+    async def _end(self, resolution: TransactionResolution) -> SendReceipt | None:
+        receipt = await self._producer._end(self._topic, self.receipt.transaction_id, resolution)
+        self.resolution = resolution
+        return receipt
+
+    async def _end_block(self, *, has_failed: bool) -> None:
+        """The end of a `with transaction` block, which commits or rolls back unless the block has done so itself."""
+        if self.resolution is not TransactionResolution.UNKNOWN:
+            return
+        if has_failed:
+            with contextlib.suppress(ReputClientError):  # the checker is asked
+                await self._end(TransactionResolution.ROLLBACK)
+        else:
+            await self._end(TransactionResolution.COMMIT)
+
+
+class HalfMessage(_HalfMessageCore):
     """A stored message that no consumer sees until it is committed. Made by `TransactionProducer.send_half`.
 
     Attributes:
@@ -41,27 +141,28 @@ class HalfMessage:
         resolution: how it ended here; UNKNOWN until then.
     """
 
-    def __init__(self, producer: "TransactionProducer", topic: str, receipt: SendReceipt) -> None:
-        self._producer = producer
-        self._topic = topic
-        self.receipt = receipt
-        self.resolution = TransactionResolution.UNKNOWN
-
     def commit(self) -> SendReceipt | None:
         """Consumers get the message; its receipt. Errors as `TransactionProducer.end`."""
-        return self._end(TransactionResolution.COMMIT)
+        return run_blocking(self._end(TransactionResolution.COMMIT))
 
     def rollback(self) -> None:
         """No consumer ever gets the message. Errors as `TransactionProducer.end`."""
-        self._end(TransactionResolution.ROLLBACK)
-
-    def _end(self, resolution: TransactionResolution) -> SendReceipt | None:
-        receipt = self._producer.end(self._topic, self.receipt.transaction_id, resolution)
-        self.resolution = resolution
-        return receipt
+        run_blocking(self._end(TransactionResolution.ROLLBACK))
 
 
-class TransactionProducer(AppendClient):
+class AsyncHalfMessage(_HalfMessageCore):
+    """See `HalfMessage`."""
+
+    async def commit(self) -> SendReceipt | None:
+        """See `HalfMessage.commit`."""
+        return await self._end(TransactionResolution.COMMIT)
+
+    async def rollback(self) -> None:
+        """See `HalfMessage.rollback`."""
+        await self._end(TransactionResolution.ROLLBACK)
+
+
+class TransactionProducer(AppendClient, _TransactionCore):
     """Sends half messages and ends their transactions; for any number of threads.
 
         def check(message):  # asked about transactions that hang, perhaps of a producer that died
@@ -94,29 +195,24 @@ class TransactionProducer(AppendClient):
         timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
         retry: RetryPolicy | None = None,
     ) -> None:
-        topics = check_topics(topics, checker)
+        checked = check_topics(topics, checker)
         super().__init__(target, security=security, timeout_seconds=timeout_seconds, retry=retry)
-        self._create_unique_key = UniqueKeyGenerator().create_ascii
-        self._checker = checker
-        self.client_id = new_client_id()
+        self._set_up(checked, checker)
         self._transport = ThreadTransport(self.client_id, security)
-        self._link: Link | None = None
-        if topics:
-            self._link = open_link(self._transport, target, self.client_id, topics, self._asked, log_failure)
+        self._open_link(self._transport)
 
     def send_half(self, message: NewMessage, *, check_after_seconds: int | None = None) -> HalfMessage:
         """Store a message whose transaction begins.
 
         Args:
             message: without a delivery time.
-            check_after_seconds: producers are asked about it after so long without a verdict; None: as the store is set. A
-                verdict that was not asked for does not count after it.
+            check_after_seconds: the checkers are asked about it when its transaction has not ended after so long; None: as
+                the store is set. After that only the end that answers a question counts.
 
         Raises:
             ReputClientError: it is not stored; after an UnavailableError it may be, then the checker is asked.
         """
-        half = half_of(message, self._create_unique_key().decode(), check_after_seconds)
-        (receipt,) = self.append([half], deduplicate=True)
+        (receipt,) = self.append([self._half_of(message, check_after_seconds)], deduplicate=True)
         return HalfMessage(self, message.topic, receipt)
 
     @contextlib.contextmanager
@@ -126,12 +222,9 @@ class TransactionProducer(AppendClient):
         try:
             yield half
         except BaseException:
-            if half.resolution is TransactionResolution.UNKNOWN:
-                with contextlib.suppress(ReputClientError):  # the checker is asked
-                    half.rollback()
+            run_blocking(half._end_block(has_failed=True))
             raise
-        if half.resolution is TransactionResolution.UNKNOWN:
-            half.commit()
+        run_blocking(half._end_block(has_failed=False))
 
     def end(self, topic: str, transaction_id: str, resolution: TransactionResolution) -> SendReceipt | None:
         """End a transaction; of a commit, the receipt of the message.
@@ -140,15 +233,12 @@ class TransactionProducer(AppendClient):
             TransactionNotFoundError: it has ended, or there never was one.
             ReputClientError: the call failed; after an UnavailableError it may have ended.
         """
-        return end_question(topic, transaction_id, resolution).ask(self)
+        return run_blocking(self._end(topic, transaction_id, resolution))
 
     def close(self) -> None:
         """End; the checker is asked no more."""
-        link, self._link = self._link, None
-        if link is not None:
-            told = self._transport.future()
-            with self._transport.lock:
-                link.close(CLOSE_SECONDS_MAX, lambda: told.set_result(None))
+        told = self._transport.future()
+        if self._close_link(self._transport, lambda: told.set_result(None)):
             with contextlib.suppress(TimeoutError):
                 told.result(CLOSE_SECONDS_MAX)
         self._transport.close()
@@ -161,9 +251,92 @@ class TransactionProducer(AppendClient):
 
     def _asked(self, question: v2.RecoverOrphanedTransactionCommand) -> None:
         assert self._checker is not None, "a link without a checker"
-        request = verdict_request(question, self._checker(half_message_of(question)))
-        if request is not None:
-            self._transport.call(self.target, "EndTransaction", request, LinkSettings.request_seconds_max, ignore)
+        resolution: Any = self._checker(half_message_of(question))
+        self._tell(self._transport, question, resolution)
+
+
+class AsyncTransactionProducer(AsyncAppendClient, _TransactionCore):
+    """The same as `TransactionProducer` for the tasks of one event loop; the checker may be a coroutine function.
+
+    `async with` begins to answer questions. Arguments are those of `TransactionProducer`.
+    """
+
+    def __init__(
+        self,
+        target: str = ADDRESS_DEFAULT,
+        *,
+        topics: Iterable[str] = (),
+        checker: AsyncChecker | None = None,
+        security: ClientSecurity | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        checked = check_topics(topics, checker)
+        super().__init__(target, security=security, timeout_seconds=timeout_seconds, retry=retry)
+        self._set_up(checked, checker)
+        self._transport = LoopTransport(self.client_id, security)
+        self._checks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> "AsyncTransactionProducer":
+        self._open_link(self._transport)
+        return self
+
+    async def send_half(self, message: NewMessage, *, check_after_seconds: int | None = None) -> AsyncHalfMessage:
+        """See `TransactionProducer.send_half`."""
+        (receipt,) = await self.append([self._half_of(message, check_after_seconds)], deduplicate=True)
+        return AsyncHalfMessage(self, message.topic, receipt)
+
+    @contextlib.asynccontextmanager
+    async def transaction(
+        self, message: NewMessage, *, check_after_seconds: int | None = None
+    ) -> AsyncIterator[AsyncHalfMessage]:
+        """See `TransactionProducer.transaction`."""
+        half = await self.send_half(message, check_after_seconds=check_after_seconds)
+        try:
+            yield half
+        except BaseException:
+            await half._end_block(has_failed=True)
+            raise
+        await half._end_block(has_failed=False)
+
+    async def end(self, topic: str, transaction_id: str, resolution: TransactionResolution) -> SendReceipt | None:
+        """See `TransactionProducer.end`."""
+        return await self._end(topic, transaction_id, resolution)
+
+    async def close(self) -> None:
+        """End; the checker is asked no more."""
+        told = asyncio.Event()
+        if self._close_link(self._transport, told.set):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(told.wait(), CLOSE_SECONDS_MAX)
+        for check in self._checks:
+            check.cancel()
+        await self._transport.close()
+        await super().close()
+
+    def _asked(self, question: v2.RecoverOrphanedTransactionCommand) -> None:
+        task = asyncio.get_running_loop().create_task(self._check(question))
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
+
+    async def _check(self, question: v2.RecoverOrphanedTransactionCommand) -> None:
+        assert self._checker is not None, "a link without a checker"
+        resolution = self._checker(half_message_of(question))
+        self._tell(self._transport, question, await resolution if inspect.isawaitable(resolution) else resolution)
+
+
+def half_of(message: NewMessage, unique_key: str, check_after_seconds: int | None) -> NewMessage:
+    """The half message of a message.
+
+    Raises:
+        ValueError: it would wait for a time, too.
+    """
+    if message.delivery_time is not None or message.delay_level:
+        raise ValueError("a message of a transaction cannot have a delivery_time or a delay_level")
+    properties = {**(message.properties or {}), TRAN_MSG: "true", PRODUCER_GROUP: message.topic}
+    if check_after_seconds is not None:
+        properties[CHECK_IMMUNITY_SECONDS] = str(check_after_seconds)
+    return message._replace(properties=properties, unique_key=message.unique_key or unique_key)
 
 
 def check_topics(topics: Iterable[str], checker: object) -> list[str]:
@@ -176,6 +349,27 @@ def check_topics(topics: Iterable[str], checker: object) -> list[str]:
     return listed
 
 
-def log_failure(error: ReputClientError) -> None:
-    """What happens when a gateway refuses a producer's settings: it is not asked."""
-    _log.error("this producer is asked for no verdicts: %s", error)
+def half_message_of(question: v2.RecoverOrphanedTransactionCommand) -> ReceivedMessage:
+    """The half message that a question is about."""
+    return received_message_of(question.message, "")
+
+
+def end_request(
+    question: v2.RecoverOrphanedTransactionCommand, resolution: TransactionResolution
+) -> v2.EndTransactionRequest | None:
+    """The answer to a question; None: there is none yet."""
+    if resolution is TransactionResolution.UNKNOWN:
+        return None
+    request = v2.EndTransactionRequest(
+        topic=question.message.topic,
+        message_id=question.message.system_properties.message_id,
+        transaction_id=question.transaction_id,
+        source=v2.SOURCE_SERVER_CHECK,
+    )
+    request.resolution = V2_RESOLUTIONS[resolution]
+    return request
+
+
+def _log_failure(error: ReputClientError) -> None:
+    """A gateway has refused a producer's settings, so it asks the producer's checker nothing."""
+    _log.error("the checker of this producer is not asked about transactions: %s", error)

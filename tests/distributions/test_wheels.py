@@ -160,7 +160,7 @@ def test_reput_requires_the_client_of_its_own_version(wheels: pathlib.Path) -> N
 
 def test_the_client_works_with_nothing_but_what_it_requires(wheels: pathlib.Path, tmp_path: pathlib.Path) -> None:
     required = requirements_of(wheel(wheels, CLIENT))
-    assert {each.name for each in required} == {"googleapis-common-protos", "grpcio", "protobuf", "tenacity"}
+    assert {each.name for each in required} == {"googleapis-common-protos", "grpcio", "protobuf"}
     environment = Environment(tmp_path / "env")
     for distribution in closure_of(required).values():
         environment.link(distribution)

@@ -51,7 +51,7 @@ def test_a_query_loads_no_producer_and_nothing_that_it_does_not_need(code: str) 
     assert "reput_client.querying.query_client" in loaded
     assert not {name for name in loaded if name.startswith("reput_client.producing")}
     unwanted = {"tenacity", "lz4", "backports.zstd", "numpy", "reput_client.querying.explanation"}
-    assert not loaded & (unwanted | {"reput_client.querying.async_query_client"})
+    assert not loaded & unwanted
 
 
 def test_a_producer_loads_no_query() -> None:

@@ -8,8 +8,8 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput_client import AsyncTransactionProducer, NewMessage, SendReceipt, TransactionProducer, TransactionResolution
 from reput_client.encoding import to_message
-from reput_client.producing.half_messages import half_of
 from reput_client.producing.requests import reply_of
+from reput_client.producing.transactions import half_of
 from reput_client.waiting import end_question, recall_question, topic_of_handle, with_delay
 from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
 

@@ -11,7 +11,6 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput_client.channel import SERVICE
 from reput_client.consuming.pulling.pull_queue import PullQueue
 from reput_client.consuming.settings import PullConsumerSettings
-from reput_client.consuming.settling import pause_seconds
 from reput_client.consuming.subscription import Member, message_filter_of
 from reput_client.errors import ReputClientError
 from reput_client.querying.message import message_of
@@ -86,7 +85,7 @@ class Fetcher:
                     failure_count += 1
                     self._note(queue.queue.topic, error_of_call(rpc_error))
                     with self._changed:
-                        pause = pause_seconds(failure_count, self._settings.retry)
+                        pause = self._settings.retry.pause_seconds(failure_count)
                         self._changed.wait_for(lambda: self._is_over(queue), pause)
             finally:
                 call.cancel()

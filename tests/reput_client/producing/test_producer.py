@@ -240,7 +240,7 @@ def test_the_buffer_is_bounded_and_send_waits_for_room() -> None:
             sender.send("T", b"x" * 300_000)
         gateway.released.set()  # the stream ends, the next is answered
         assert all(future.result(30) for future in accepted)
-        assert sender._delivery._outbox.buffered_bytes == 0
+        assert sender._sender.core._outbox.buffered_bytes == 0
         assert sender.send_and_wait("T", b"y", timeout_seconds=30)
         sender.close()
 

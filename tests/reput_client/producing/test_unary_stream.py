@@ -1,12 +1,18 @@
 """A gateway without a place for a stream: both producers send with unary calls and come back to a stream."""
 
 import asyncio
+import contextlib
 
 import grpc
 import pytest
 
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1 import message_pb2
 from reput_client import AsyncProducer, DeliveryUnknownError, InvalidMessageError, Producer
-from reput_client.producing import unary_stream
+from reput_client.producing import core
+from reput_client.producing.futures import Settlement
+from reput_client.producing.settings import ProducerSettings
+from reput_client.threads_and_loops import LoopSignal, run_blocking
 from tests.reput_client.fake_gateway import BREAK, HANG, LOST, OK, FakeGateway, fake_gateway, refusal
 from tests.reput_client.producing.test_producer import BUSY, FLUSH_FAILED, QUICK
 from tests.support.waiting import wait_until
@@ -50,7 +56,7 @@ def test_the_65th_producer_sent_nothing(send) -> None:
 
 
 def test_a_stream_is_tried_again_later(monkeypatch) -> None:
-    monkeypatch.setattr(unary_stream, "UNARY_SECONDS", 0.05)
+    monkeypatch.setattr(core, "UNARY_SECONDS", 0.05)
     with fake_gateway() as gateway:
         gateway.stream_refusal = NO_PLACE
         with Producer(gateway.address, **OPTIONS) as sender:
@@ -65,7 +71,7 @@ def test_a_stream_is_tried_again_later(monkeypatch) -> None:
 
 
 def test_a_stream_is_tried_again_later_with_asyncio(monkeypatch) -> None:
-    monkeypatch.setattr(unary_stream, "UNARY_SECONDS", 0.05)
+    monkeypatch.setattr(core, "UNARY_SECONDS", 0.05)
 
     async def main(gateway: FakeGateway) -> None:
         async with AsyncProducer(gateway.address, **OPTIONS) as sender:
@@ -137,28 +143,27 @@ def test_close_ends_a_unary_call_that_has_no_answer(send) -> None:
         gateway.released.set()
 
 
+class AnswersEachCall:
+    """A transport whose unary calls are answered at once; notes which messages have a receipt when a call is made."""
+
+    lock = contextlib.nullcontext()
+
+    def __init__(self) -> None:
+        self.settlements: list[Settlement] = []
+        self.settled_at_calls: list[list[bool]] = []
+
+    def signal(self) -> LoopSignal:
+        return LoopSignal()
+
+    async def append(self, _stream: core.Stream, _request: bytes, _seconds: float) -> pb.AppendMessageStreamResponse:
+        self.settled_at_calls.append([each.is_settled(0) for each in self.settlements])
+        return pb.AppendMessageStreamResponse(results=[message_pb2.AppendResult()])
+
+
 def test_a_request_was_sent_before_the_refusal_of_the_one_before_it_was_read() -> None:
-    sent = []
-
-    async def append(request: bytes, timeout: float) -> bytes:
-        sent.append(request)
-        return b"answer to " + request
-
-    async def main() -> None:
-        stream = unary_stream.AsyncUnaryStream(append, 1.0)
-
-        async def write() -> None:
-            for number in range(3):
-                await stream.write(b"%d" % number)
-
-        writer = asyncio.create_task(write())
-        assert await stream.read() == b"answer to 0"
-        for _ in range(10):
-            await asyncio.sleep(0)  # the writer runs as far as it can
-        assert sent == [b"0"]
-        assert await stream.read() == b"answer to 1"
-        assert sent == [b"0", b"1"]
-        writer.cancel()
-        await asyncio.wait([writer])
-
-    asyncio.run(main())
+    transport = AnswersEachCall()
+    producer = core.ProducerCore(transport, ProducerSettings(batch_count_max=1))
+    transport.settlements = [producer.add(b"x", urgent=False)[0] for _ in range(3)]
+    producer.begin_close()
+    run_blocking(producer._exchange_unary(core.Stream(unary_until=float("inf"))))
+    assert transport.settled_at_calls == [[False, False, False], [True, False, False], [True, True, False]]
