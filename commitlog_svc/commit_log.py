@@ -28,26 +28,21 @@ from commitlog_svc.append.appender import Appender
 from commitlog_svc.append.group_commit import GroupCommit
 from commitlog_svc.append.refusals import AppendGate, AppendRefusals
 from commitlog_svc.append.topics.queue_offsets import QueueKey
-from commitlog_svc.append.topics.topic_commands import TopicCommands
-from commitlog_svc.append.topics.topics import TopicTable
-from commitlog_svc.config_files import ConfigFiles
+from commitlog_svc.append.topics.topics import TopicCommands, TopicTable
+from commitlog_svc.config_files import ConfigFiles, ConfigShare
 from commitlog_svc.confirm_offset import ConfirmOffset
-from commitlog_svc.frame_starts import FrameStarts
 from commitlog_svc.housekeeping import Chore, Housekeeper
 from commitlog_svc.log_settings import LogSettings
-from commitlog_svc.log_status import LogStatus
-from commitlog_svc.lookup import LogReads
-from commitlog_svc.opened_log import OpenedLog
+from commitlog_svc.log_status import LogStatus, OpenedLog
+from commitlog_svc.lookup import FrameStarts, LogReads
 from commitlog_svc.recovery.recovery import RecoveredLog, RecoveryProgress, recover_log
 from commitlog_svc.recovery.safe_point import DurableMark, read_durable_mark
 from commitlog_svc.recovery.safe_point_writer import SafePointWriter
 from commitlog_svc.recovery.store_root import StoreRoot
-from commitlog_svc.replication.copying.config_share import ConfigShare
-from commitlog_svc.replication.copying.cut import finish_cut, plan_cut
-from commitlog_svc.replication.copying.log_copy import LogCopy
-from commitlog_svc.replication.epochs import EpochFile
+from commitlog_svc.replication.cut import finish_cut, plan_cut
+from commitlog_svc.replication.epochs import EpochFile, open_store_id
+from commitlog_svc.replication.log_copy import LogCopy
 from commitlog_svc.replication.replicated_log import ReplicatedLog
-from commitlog_svc.replication.store_id import open_store_id
 from commitlog_svc.reput.checkpoint import CheckpointFile
 from commitlog_svc.reput.followers import FollowerRegistry
 from commitlog_svc.reput.log_following import LogFollowing
@@ -103,7 +98,7 @@ class CommitLog:
     Attributes:
         root: the store root and its locks.
         recovery_progress: how far `recover` is.
-        store_id: of a replica, once the log is recovered; see replication/store_id.py.
+        store_id: of a replica, once the log is recovered; see replication/epochs.py.
     """
 
     def __init__(

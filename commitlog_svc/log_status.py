@@ -1,18 +1,29 @@
-"""LogStatus: the state of a log in numbers and texts; for GetStatus and the metrics."""
+"""OpenedLog: the parts of a recovered log, which callers use directly.
+
+MirrorState: how a store that mirrors another one is doing; for GetStatus and the metrics.
+
+LogStatus: the state of a log in numbers and texts; for GetStatus and the metrics.
+"""
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from commitlog_svc.append.append_path import AppendPath
+from commitlog_svc.append.appender import Appender
 from commitlog_svc.append.group_commit import GroupCommit
 from commitlog_svc.append.refusals import AppendRefusals
+from commitlog_svc.append.topics.topics import TopicCommands
+from commitlog_svc.config_files import ConfigFiles
 from commitlog_svc.confirm_offset import ConfirmOffset
-from commitlog_svc.mirror_state import MirrorState
-from commitlog_svc.opened_log import OpenedLog
+from commitlog_svc.lookup import LogReads
+from commitlog_svc.recovery.recovery import RecoveredLog
 from commitlog_svc.recovery.store_root import StoreRoot
 from commitlog_svc.reput.log_following import LogFollowing
 from commitlog_svc.retention.disk_space import DiskUsage
+from commitlog_svc.retention.retention import Retention
 from commitlog_svc.retention.retention_state import RetentionEvent
 from store.errors import OffsetOutOfRangeError, StoreRecoveringError
 from store.files.mapped_file_queue import MappedFileQueue
@@ -22,6 +33,60 @@ from store.store_time import AHEAD_MILLIS_MAX
 if TYPE_CHECKING:
     from commitlog_svc.append.topics.topics import TopicTable
     from commitlog_svc.beside.owners_log import OwnersLog
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedLog:
+    """What a log has once it is recovered.
+
+    Attributes:
+        found: what the recovery found.
+        appends: takes append requests.
+        reads: reads single records.
+        appender: the one writer; has the end of the log.
+        retention: removes old files; None on a read-only log.
+        topic_commands: creates, changes and deletes topics.
+        config_files: RocketMQ's files that services send.
+    """
+
+    found: RecoveredLog
+    appends: AppendPath
+    reads: LogReads
+    appender: Appender
+    retention: Retention | None
+    topic_commands: TopicCommands
+    config_files: ConfigFiles
+
+
+@dataclass(slots=True)
+class MirrorState:
+    """How a mirror is doing; one thread writes it, others read.
+
+    Attributes:
+        source: what is mirrored, as the setting says it.
+        state: `connecting`, `copying` or `stopped`.
+        problem: why it is connecting or stopped, and what to do; empty when nothing is wrong.
+        is_at_end: the log had everything of the source when that was last heard of.
+        broker_problem: why the broker could not be asked for topics and groups; empty when nothing is wrong.
+        source_end_offset: the end of the source's log when it was last asked (bytes); None: it is not asked.
+    """
+
+    source: str
+    state: str = "connecting"
+    problem: str = ""
+    is_at_end: bool = False
+    broker_problem: str = ""
+    source_end_offset: int | None = None
+
+    def lag_bytes(self, end_offset: int) -> int | None:
+        """How far a log that ends at an offset is behind its source (bytes); None: that is not known."""
+        if self.source_end_offset is not None:
+            return max(0, self.source_end_offset - end_offset)
+        return 0 if self.is_at_end else None
+
+    def lag_millis(self, last_store_time_millis: int, now_millis: int) -> int:
+        """The age of the newest record (milliseconds); 0 while the log has everything, and when nothing is copied yet."""
+        return 0 if self.is_at_end or not last_store_time_millis else max(0, now_millis - last_store_time_millis)
 
 
 class LogStatus:

@@ -1,16 +1,56 @@
-"""Reads records by their offset. An offset may be a record's start, the middle of a record, or a damaged place."""
+"""Reads records by their offset. An offset may be a record's start, the middle of a record, or a damaged place.
 
+FrameStarts: whether a record starts at an offset of the log, without a walk over the whole file each time.
+
+A message body may hold anything, another record included. So bytes that look like a record prove nothing; only a walk from
+a known start does. For each file some starts are kept, about 64 KiB apart; they are found when first needed.
+"""
+
+import bisect
 import os
+import threading
 from collections.abc import Callable
 
-from commitlog_svc.frame_starts import FrameStarts
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError
 from store.files.file_system import FileSystem
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.format.record import Record, decode_header
 from store.format.record_layout import HEADER_BYTES_MAX
+from store.walk.checks import SizeCheck
+from store.walk.cursor import OneFile, RecordCursor
 from store.walk.record_reader import read_record_at
+
+STEP_BYTES = 64 << 10
+
+
+class FrameStarts:
+    """Known record starts by file; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._starts: dict[int, list[int]] = {}
+
+    def is_start(self, file: MappedFile, offset: int) -> bool:
+        """Whether a walk over the records of `file` meets a start at `offset`; also True when damage ends the walk before."""
+        with self._lock:
+            starts = self._starts.setdefault(file.first_offset, [file.first_offset])
+            begin = starts[bisect.bisect_right(starts, offset) - 1]
+            if begin == offset:
+                return True
+            cursor = RecordCursor(OneFile(file), begin, SizeCheck(), piece_bytes=STEP_BYTES)
+            for start, size_bytes in cursor:
+                if start - starts[-1] >= STEP_BYTES:
+                    starts.append(start)
+                if start + size_bytes >= offset:
+                    return start + size_bytes == offset
+            return cursor.offset < offset  # a blank before `offset` moves the cursor to the end of the file
+
+    def forget(self, before_offset: int) -> None:
+        """Drops the starts in files that begin before a commit-log offset."""
+        with self._lock:
+            for first_offset in [first for first in self._starts if first < before_offset]:
+                del self._starts[first_offset]
 
 
 class LogReads:

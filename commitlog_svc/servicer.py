@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 import grpc
 from google.protobuf.message import DecodeError
 
+from commitlog_svc.answers import change_of_create, change_of_update, status_answer, topic_row
 from commitlog_svc.append.append_path import Written
 from commitlog_svc.append.records import AppendReceipt
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.replication.replica import Replica
 from commitlog_svc.reput.reput import ReputBatch
-from commitlog_svc.status_answer import status_answer
-from commitlog_svc.topic_answers import change_of_create, change_of_update, topic_row
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 from reput.commitlog.v1 import replication_pb2

@@ -6,11 +6,10 @@ from typing import Literal, Self
 
 import pydantic
 
-from commitlog_svc.replication.limits import FETCH_COUNT_MAX, ReplicaLimits
+from commitlog_svc.replication.replicated_log import FETCH_COUNT_MAX, ReplicaLimits
 from commitlog_svc.reput.followers import parse_names
 from commitlog_svc.retention.disk_space import DiskLimits
-from commitlog_svc.retention.retention import RetentionLimits
-from commitlog_svc.retention.retention_times import parse_delete_hours
+from commitlog_svc.retention.retention import RetentionLimits, parse_delete_hours
 from services.coordination.access import CoordinatorAccess
 from services.rocketmq.address import parse_address, parse_addresses
 from services.settings.service_settings import TARGETS, StoreSettings, as_value_error, listens_at, setting

@@ -1,6 +1,8 @@
 """Rules of the house that a program can check: the maps name every room and every page."""
 
+import ast
 import re
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -14,6 +16,30 @@ def rooms() -> list[Path]:
     """The folders of the product that hold Python files."""
     found = {path.parent for name in PRODUCT for path in (ROOT / name).rglob("*.py") if "__pycache__" not in path.parts}
     return sorted(found)
+
+
+def imports_of_modules() -> dict[str, set[str]]:
+    """Which modules of the product each of them imports: at its top, within a function, or for types only."""
+    paths = {path for name in PRODUCT for path in (ROOT / name).rglob("*.py") if "__pycache__" not in path.parts}
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+    found: dict[str, set[str]] = {}
+    for name, path in names.items():
+        imported = found[name] = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names} & names.keys()
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                of_package = {f"{node.module}.{alias.name}" for alias in node.names} & names.keys()
+                imported |= of_package or ({node.module} & names.keys())
+    return found
+
+
+def test_no_modules_of_the_product_import_one_another_in_a_circle() -> None:
+    """An import for types only counts, too: a reader follows it like any other."""
+    try:
+        TopologicalSorter(imports_of_modules()).prepare()
+    except CycleError as circle:
+        raise AssertionError(" -> ".join(circle.args[1])) from None
 
 
 def test_the_architecture_page_names_every_folder_of_the_product() -> None:

@@ -18,18 +18,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from commitlog_svc.append.appender import Appender
-from commitlog_svc.append.follower_fence import FollowerFence
 from commitlog_svc.append.group_commit import GroupCommit
 from commitlog_svc.append.internal_check import InternalChecker, InternalRecord
 from commitlog_svc.append.message_check import MessageChecker, NewMessage
 from commitlog_svc.append.records import AppendReceipt, PreparedRecord
-from commitlog_svc.append.refusals import AppendRefusals
+from commitlog_svc.append.refusals import AppendRefusals, FollowerFence
 from commitlog_svc.append.topics.queue_offsets import QueueTurns
 from commitlog_svc.append.topics.topics import TopicTable
 from commitlog_svc.append.waiting import WaitingLimits
-from commitlog_svc.frame_starts import FrameStarts
 from commitlog_svc.log_settings import LogSettings
-from commitlog_svc.lookup import read_record
+from commitlog_svc.lookup import FrameStarts, read_record
 from commitlog_svc.recovery.recovery import RecoveredLog
 from store.compiled import loading
 from store.errors import FlushFailedError, InvalidArgumentError

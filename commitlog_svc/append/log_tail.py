@@ -4,7 +4,7 @@ from collections import deque
 
 from commitlog_svc.append.recent_keys import KeyHash, KeyTable
 from commitlog_svc.append.waiting import waiting_of
-from commitlog_svc.frame_starts import FrameStarts
+from commitlog_svc.lookup import FrameStarts
 from store.derive.dispatch import DispatchRequest
 from store.derive.record_dispatch import decode_dispatch
 from store.errors import RecordCorruptedError

@@ -8,8 +8,15 @@ Each leader notes its epoch and the end of its log on the disk before it writes.
 before it takes bytes. Two logs in which the same epoch begins at the same offset are equal up to the end of that epoch in the
 one where it is shorter: one leader wrote both, in order. So the last such epoch says up to where they agree. Source:
 `EpochFileCache.findConsistentPoint` of RocketMQ 5.3.3; its file `epochFileCheckpoint` is not written, a broker makes its own.
+
+The id of a store: tells the disk of a replica from an empty one that took its place.
+
+`reput/commitlog/store_id.json` gets a new random id whenever a replica starts with a log that no leader has written to: there
+is no epoch in it. The id goes with the log from then on. The coordinator's record names the store of each in-sync replica; a
+replica with another one lost what the record says it has, however much of the log it has copied since.
 """
 
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -113,3 +120,24 @@ def _count(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{value!r} is no count")
     return value
+
+
+STORE_ID_NAME = "store_id.json"
+
+
+def open_store_id(fs: FileSystem, directory: Path, epochs: EpochFile) -> str:
+    """The id of this store; on the disk when this returns. To be called once in a life, before the log gets an epoch.
+
+    Args:
+        fs: the disk port.
+        directory: `reput/commitlog`.
+        epochs: of the log, loaded.
+    """
+    state = read_json_state(fs, directory / STORE_ID_NAME) or {}
+    known = state.get("store_id")
+    # A log with epochs and without an id is one of an earlier release, or its file was damaged.
+    if isinstance(known, str) and known and epochs.epochs:
+        return known
+    made = uuid.uuid4().hex
+    write_json_state(fs, directory / STORE_ID_NAME, {"store_id": made})
+    return made

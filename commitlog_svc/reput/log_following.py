@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from commitlog_svc.confirm_offset import ConfirmOffset
-from commitlog_svc.frame_starts import FrameStarts
-from commitlog_svc.lookup import check_start
+from commitlog_svc.lookup import FrameStarts, check_start
 from commitlog_svc.reput.reput import BATCH_BYTES_MAX, GATHER_SECONDS_MAX, Gathering, ReputBatch, follow_log
 from store.errors import InvalidArgumentError, StoreRecoveringError
 from store.files.mapped_file_queue import MappedFileQueue

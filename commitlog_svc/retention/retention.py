@@ -17,10 +17,16 @@ While a topic holds the log (`held_by`: RocketMQ would compact it, not expire it
 
 At least `delete_files_interval_millis` pass between two files, and at most `delete_file_batch_count_max` files are removed in
 each `clean_resource_interval_millis`. `turn` is called many times a second, from one thread; it never waits.
+
+FileAges: at which hours expired files are removed, and how old each file is.
+
+A file's age counts from the moment it was first seen complete (a record follows in a later file), by AgeClock. Its
+modification time and the store times in it are not used: both come from a wall clock that may have been wrong. So the files
+of a foreign store age from the day on which they were first served here.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,11 +45,54 @@ from commitlog_svc.retention.retention_state import (
     read_retention_state,
     write_retention_state,
 )
-from commitlog_svc.retention.retention_times import FileAges
-from store.errors import DiskFullError
+from store.errors import DiskFullError, InvalidArgumentError
 from store.files.file_system import FileSystem
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
+
+HOUR_COUNT = 24
+
+
+def parse_delete_hours(text: str) -> frozenset[int]:
+    """The hours in RocketMQ's `deleteWhen`: `04`, or several with `;` between them.
+
+    Raises:
+        InvalidArgumentError: there is no hour, or one is not from 0 to 23.
+    """
+    words = [word.strip() for word in text.split(";") if word.strip()]
+    if not words or not all(word.isascii() and word.isdigit() and int(word) < HOUR_COUNT for word in words):
+        raise InvalidArgumentError(
+            f"{text!r} is not a list of hours: write hours from 00 to 23 with ';' between them, such as 04;16",
+            field="delete_when_hours",
+        )
+    return frozenset(map(int, words))
+
+
+class FileAges:
+    """When each complete file was first seen, by its first offset; milliseconds of an AgeClock."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+
+    def restore(self, seen: dict[int, int], complete_offsets: Iterable[int]) -> None:
+        """Restores what an earlier process noted, for files that still exist and are complete."""
+        self._seen = {offset: seen[offset] for offset in complete_offsets if offset in seen}
+
+    def see(self, complete_offsets: Iterable[int], now_millis: int) -> bool:
+        """Notes files, and returns whether one was new. Removed files are forgotten."""
+        seen = {offset: self._seen.get(offset, now_millis) for offset in complete_offsets}
+        is_new = any(offset not in self._seen for offset in seen)
+        self._seen = seen
+        return is_new
+
+    def age_millis(self, offset: int, now_millis: int) -> int:
+        """How long ago a file was first seen complete; 0 when it never was."""
+        return max(0, now_millis - self._seen.get(offset, now_millis))
+
+    def as_dict(self) -> dict[int, int]:
+        """The data for a later process: see `restore`."""
+        return dict(self._seen)
+
 
 # A disk that other programs fill, or one busy hour, should not cost the messages of that hour.
 SPARED_MILLIS = 3_600_000

@@ -17,7 +17,7 @@ import structlog
 
 from commitlog_svc.append.topics.topics import TopicTable
 from commitlog_svc.config_files import ConfigFiles
-from commitlog_svc.mirror_state import MirrorState
+from commitlog_svc.log_status import MirrorState
 from services.rocketmq.remoting import (
     GET_ALL_CONSUMER_OFFSET,
     GET_ALL_DELAY_OFFSET,

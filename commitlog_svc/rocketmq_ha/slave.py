@@ -6,31 +6,51 @@
 
 - A new connection asks for our last record again. A master that has it sends it at once; the bytes are compared with ours, so a
   master whose log is another one is noticed before anything is taken. RocketMQ's slave compares nothing.
-- A master that has only heartbeats for us has less than we have, or has removed what we need. A probe (probe.py) tells which.
+- A master that has only heartbeats for us has less than we have, or has removed what we need. A Probe tells which.
   Then the copy stops and says so: nothing that we have is overwritten. It looks again every half minute.
-- A master that lost the end of its log and has written something else there since is followed (agreement.py): the next start
+- A master that lost the end of its log and has written something else there since is followed (agreed_offset): the next start
   keeps aside what only we have.
 - An empty log asks for byte 1, because a master takes 0 for "the last file". Byte 0 is 0: it is the highest byte of the size of
   the first record, which is smaller than 16 MiB. The record is checked with its CRCs, so a wrong guess would be noticed.
 - Reports name durable bytes only. The second one waits until the master has sent something: a master takes the last report that
   it has received for the first one, and would begin to send there.
+
+Probe: finds out what a master has, with connections of their own; its log is not copied by them.
+
+A master answers the first report of a connection in one of these ways (`DefaultHAConnection` of RocketMQ 5.3.3):
+
+    report        the byte is in its log        the byte is not, or not yet
+    0             it sends from the begin of its LAST file on
+    n > 0         it sends from n on, at once   only heartbeats
+
+So a file's first byte answers whether the master has that file, except for the file at 0, of which byte 1 is asked for.
+
+agreed_offset: where the log of a master that lost its end and went on still agrees with the log of its mirror.
+
+    mirror   |===== equal =====|-- lost by the master --|
+    master   |===== equal =====|-- written since ----------|
+                               ^ the mirror goes on here; what only it has is kept aside (replication/cut.py)
+
+A broker loses the end of its log when its machine crashes before a flush, and writes other records there afterwards. What a
+master has not written over is not cut: it may come back, and here it can be found.
+
+MirroredTopics: the topics of a mirror, learned from the records that come.
 """
 
 import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 import structlog
 
+from commitlog_svc.append.topics.queue_offsets import QueueKey
+from commitlog_svc.append.topics.topics import TopicChange, TopicTable
 from commitlog_svc.commit_log import CommitLog
-from commitlog_svc.mirror_state import MirrorState
-from commitlog_svc.replication.copying.log_copy import LogCopy
-from commitlog_svc.rocketmq_ha.agreement import agreed_offset
-from commitlog_svc.rocketmq_ha.mirrored_topics import MirroredTopics
-from commitlog_svc.rocketmq_ha.probe import NOTHING_SECONDS, Connect, Probe, connect_to
+from commitlog_svc.log_status import MirrorState
+from commitlog_svc.replication.log_copy import LogCopy
 from services.calling.backoff import Backoff
 from services.rocketmq.address import Address
 from services.rocketmq.ha_frames import HEARTBEAT_SECONDS, REPORT, SILENCE_SECONDS_MAX, Piece, TransferDecoder
@@ -38,7 +58,163 @@ from store.compiled import loading
 from store.errors import FlushFailedError, LogChangedError, RecordCorruptedError, StoreCorruptedError, StoreError
 from store.walk.record_runs import KERNEL
 
+CONNECT_SECONDS_MAX = 5.0
+# A heartbeat that comes this long after the report says that the master has nothing to send; one that comes sooner may come
+# from its flow control.
+NOTHING_SECONDS = HEARTBEAT_SECONDS * 0.9
+HEADER_BYTES_AT_ONCE = 4096  # a probe takes no more than the kernel has already received
+
+Connect = Callable[[], socket.socket]
+
+
+def connect_to(address: Address) -> socket.socket:
+    """A connection; OSError when there is none."""
+    connection = socket.create_connection(address, CONNECT_SECONDS_MAX)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+class Probe:
+    """Asks a master.
+
+    Args:
+        connect: makes a connection.
+        nothing_seconds: see NOTHING_SECONDS.
+    """
+
+    def __init__(self, connect: Connect, *, nothing_seconds: float = NOTHING_SECONDS) -> None:
+        self._connect = connect
+        self._nothing_seconds = nothing_seconds
+
+    def last_file_begin(self) -> int:
+        """Where the master's last file begins; 0 for an empty log too. OSError without an answer."""
+        return self._first_answer(0).offset
+
+    def has(self, offset: int) -> bool:
+        """Whether the byte at an offset greater than 0 is in the master's log; OSError without an answer."""
+        return len(self._first_answer(offset).data) > 0
+
+    def first_offset(self, file_size_bytes: int) -> int:
+        """Where the master's log begins (bytes), by asking for its files; takes 5 seconds for each answer that is no.
+
+        Raises:
+            StoreCorruptedError: its files have another size.
+            OSError: it did not answer.
+        """
+        last = self.last_file_begin()
+        if last == 0 or self.has(1):
+            return 0
+        if last % file_size_bytes:
+            raise StoreCorruptedError(
+                f"the last log file of the broker begins at {last}, which is no multiple of file_size_bytes "
+                f"({file_size_bytes}): set REPUT_COMMITLOG_FILE_SIZE_BYTES to the broker's mappedFileSizeCommitLog",
+                offset=last,
+            )
+        low, high = 1, last // file_size_bytes  # the first file is one of these
+        while low < high:
+            middle = (low + high) // 2
+            if self.has(middle * file_size_bytes):
+                high = middle
+            else:
+                low = middle + 1
+        return low * file_size_bytes
+
+    def _first_answer(self, offset: int) -> Piece:
+        decoder, asked_at = TransferDecoder(), time.monotonic()
+        with contextlib.closing(self._connect()) as connection:
+            connection.settimeout(SILENCE_SECONDS_MAX)
+            connection.sendall(REPORT.pack(offset))
+            while True:
+                data = connection.recv(HEADER_BYTES_AT_ONCE)
+                if not data:
+                    raise ConnectionError("the broker closed the connection")
+                for piece in decoder.feed(memoryview(data)):
+                    if piece.data or time.monotonic() - asked_at >= self._nothing_seconds:
+                        return piece
+
+
+# A broker flushes every half second, and has more than this to write in that time only when it is restored from a copy.
+CUT_BYTES_MAX = 256 << 20
 RECEIVE_BYTES = 1 << 20
+
+
+def agreed_offset(log: CommitLog, connect: Callable[[], socket.socket], quiet_seconds: float) -> int | None:
+    """The end of the last record that is in both logs, when the master has other bytes behind it.
+
+    Args:
+        log: the mirror's.
+        connect: makes a connection to the master.
+        quiet_seconds: a master that sends no bytes for so long has no more.
+
+    Returns:
+        A commit-log offset; None when it has no other bytes, or when more than CUT_BYTES_MAX would be cut.
+
+    Raises:
+        OSError: it did not answer.
+    """
+    end_offset = log.status.end_offset
+    begin_offset = max(log.status.first_offset, end_offset - CUT_BYTES_MAX)
+    differs_at = _first_difference(log, connect, max(1, begin_offset), end_offset, quiet_seconds)
+    if differs_at is None:
+        return None
+    agreed = log.record_end_before(differs_at)
+    return agreed if agreed > begin_offset else None
+
+
+def _first_difference(
+    log: CommitLog, connect: Callable[[], socket.socket], asked_offset: int, end_offset: int, quiet_seconds: float
+) -> int | None:
+    at, decoder, data_at = asked_offset, TransferDecoder(), time.monotonic()
+    with contextlib.closing(connect()) as connection:
+        connection.settimeout(quiet_seconds)
+        connection.sendall(REPORT.pack(asked_offset))
+        while at < end_offset and time.monotonic() - data_at < quiet_seconds:
+            try:
+                received = connection.recv(RECEIVE_BYTES)
+            except TimeoutError:
+                break
+            if not received:
+                raise ConnectionError("the broker closed the connection")
+            for piece in decoder.feed(memoryview(received)):
+                if not piece.data:
+                    continue
+                if piece.offset != at:
+                    return None  # it does not send what it was asked for
+                known = log.read_bytes(at, min(len(piece.data), end_offset - at))
+                for index, (own, other) in enumerate(zip(known, piece.data, strict=False)):
+                    if own != other:
+                        return at + index
+                at, data_at = at + len(known), time.monotonic()
+                if at >= end_offset:
+                    break
+    return None
+
+
+class MirroredTopics:
+    """Enters topics into the table, each with as many queues as have been seen; for one thread."""
+
+    def __init__(self, topics: TopicTable) -> None:
+        self._topics = topics
+        self._counts: dict[str, int] = {config.topic: config.read_queue_count for config in topics.all()}
+
+    def see(self, queues: Collection[QueueKey]) -> None:
+        """Notes queues that have grown; DiskFullError or FlushFailedError when the table cannot be written."""
+        grown: dict[str, int] = {}
+        for topic, queue_id in queues:
+            if queue_id >= max(self._counts.get(topic, 0), grown.get(topic, 0)):
+                grown[topic] = queue_id + 1
+        if not grown:
+            return
+        self._topics.create_missing(grown.keys(), grown)
+        for topic, count in grown.items():
+            config = self._topics.find(topic)
+            if config is not None and config.read_queue_count < count:
+                self._topics.update(
+                    topic, TopicChange(write_queue_count=max(count, config.write_queue_count), read_queue_count=count)
+                )
+            self._counts[topic] = max(count, config.read_queue_count if config is not None else 0)
+
+
 # A master that has sent everything looks for more every 100 ms: when nothing comes for longer, we have all of it.
 AT_END_SECONDS = 0.25
 REPORT_SECONDS = HEARTBEAT_SECONDS * 0.8
@@ -63,7 +239,7 @@ class HaSlave:
         wait_for_flush: flush as soon as records are written, so that a SYNC_MASTER waits for a short time.
         learn_topics: enter the topics of the records into the table of topics.
         connect: makes a connection to the master.
-        nothing_seconds: see probe.py.
+        nothing_seconds: see slave.py.
         silence_seconds: a connection on which nothing is heard for so long is closed.
         backoff: the pauses between connections.
         on_changed: called, once, when the process has to start again, because the master went on elsewhere.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from commitlog_svc.__main__ import tell_features
-from commitlog_svc.status_answer import status_answer
+from commitlog_svc.answers import status_answer
 from store.compiled import loading
 from store.errors import InvalidMessageError, UnsupportedStoreError
 from store.format.sys_flag import INNER_BATCH, NEED_UNWRAP

@@ -9,21 +9,27 @@ by command, the topic takes no message from clients, and is neither made anew no
 
 For a file that is damaged as a whole its `.bak` is used; see `store/files/config_file.py`. Where that is damaged, too,
 topics come from the queues that the log has.
+
+TopicCommands: topics that are created, changed and deleted by command (docs/adr/0047-config-files-and-topics.md).
+
+TopicChange: what a command wants of a topic, checked as RocketMQ's `updateTopic` checks it.
 """
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
 
-from commitlog_svc.append.topics.topic_change import TopicChange
-from store.errors import TopicExistsError, TopicNotFoundError
+from store.errors import InvalidArgumentError, InvalidMessageError, TopicExistsError, TopicNotFoundError
 from store.files.config_file import ConfigFile, RememberedCheck, read_config_file, replace_config_file, tell
 from store.files.file_system import FileSystem
 from store.format import paths
 from store.format.topic import (
     DLQ_PREFIX,
+    MESSAGE_TYPE_ATTRIBUTE,
+    PERM_READ,
     PERM_WRITE,
     RETRY_PREFIX,
     SYSTEM_TOPIC_PREFIX,
@@ -36,7 +42,69 @@ from store.format.topic import (
     decode_deleted_topics,
     decode_topic_rows,
     encode_topic_table,
+    is_system_topic,
+    validate_topic,
 )
+
+PERMS = (PERM_WRITE, PERM_READ, PERM_READ | PERM_WRITE)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChange:
+    """New values of a topic; None: this value stays as it is.
+
+    Attributes:
+        write_queue_count: queues that a producer may write to.
+        read_queue_count: queues that a consumer reads.
+        perm: 2 write, 4 read, 6 both.
+        message_type: a value of MESSAGE_TYPES; empty: the topic has no such attribute.
+    """
+
+    write_queue_count: int | None = None
+    read_queue_count: int | None = None
+    perm: int | None = None
+    message_type: str | None = None
+
+    def check(self) -> None:
+        """InvalidArgumentError, with `field`, when RocketMQ's clients cannot work with a value."""
+        for field in ("write_queue_count", "read_queue_count"):
+            count = getattr(self, field)
+            if count is not None and not 1 <= count <= TOPIC_QUEUE_COUNT_MAX:
+                raise InvalidArgumentError(
+                    f"{field} is {count}: 1 to {TOPIC_QUEUE_COUNT_MAX} are allowed", field=field, value=count
+                )
+        if self.perm is not None and self.perm not in PERMS:
+            raise InvalidArgumentError(
+                f"perm is {self.perm}: use 2 (write), 4 (read) or 6 (both)", field="perm", value=self.perm
+            )
+
+    def applied_to(self, config: TopicConfig) -> TopicConfig:
+        """The configuration with these values; everything else stays."""
+        attributes = dict(config.attributes)
+        if self.message_type:
+            attributes[MESSAGE_TYPE_ATTRIBUTE] = self.message_type
+        elif self.message_type is not None:
+            attributes.pop(MESSAGE_TYPE_ATTRIBUTE, None)
+        return replace(
+            config,
+            write_queue_count=config.write_queue_count if self.write_queue_count is None else self.write_queue_count,
+            read_queue_count=config.read_queue_count if self.read_queue_count is None else self.read_queue_count,
+            perm=config.perm if self.perm is None else self.perm,
+            attributes=attributes,
+        )
+
+
+def check_command_topic(topic: str) -> None:
+    """InvalidArgumentError, with field `topic`, when no command may name this topic."""
+    try:
+        validate_topic(topic)
+    except InvalidMessageError as error:
+        refused = InvalidArgumentError(error.message)
+        refused.metadata = error.metadata
+        raise refused from error
+    if is_system_topic(topic):
+        raise InvalidArgumentError(f"{topic} belongs to the broker: no command changes it", field="topic", topic=topic)
+
 
 # Of one event; the status and the metric count all.
 ROWS_TOLD_MAX = 10
@@ -339,3 +407,59 @@ class TopicTable:
         self._topics = rows.topics
         self._deleted = deleted
         self._version += is_other  # after the table: who reads the version first never misses what is newer
+
+
+class TopicCommands:
+    """Each command may be repeated without harm; thread-safe.
+
+    Args:
+        topics: the topic table.
+        refuse: raises when nothing may be written.
+        changed: called after a change of topics that have messages.
+        log_range: where the log begins and ends (bytes).
+    """
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        refuse: Callable[[], None],
+        changed: Callable[[], None],
+        log_range: Callable[[], tuple[int, int]],
+    ) -> None:
+        self._topics = topics
+        self._log_range = log_range
+        self._refuse = refuse
+        self._changed = changed
+
+    def create(self, topic: str, change: TopicChange) -> TopicConfig:
+        """Creates a topic.
+
+        Raises:
+            InvalidArgumentError: the name or a value is not allowed; metadata has `field`.
+            StoreReadOnlyError, StoreRecoveringError, DiskFullError, FlushFailedError: as appends.
+            TopicExistsError: see TopicTable.
+        """
+        self._check(topic, change)
+        return self._topics.create(topic, change)
+
+    def update(self, topic: str, change: TopicChange) -> TopicConfig:
+        """Changes a topic; TopicNotFoundError when there is none, others as `create`."""
+        self._check(topic, change)
+        config = self._topics.update(topic, change)
+        self._changed()
+        return config
+
+    def delete(self, topic: str) -> bool:
+        """Takes a topic out of the table, False when it was not there; errors as `create`.
+
+        Its messages stay in the log, and are not delivered any more.
+        """
+        self._check(topic, TopicChange())
+        existed = self._topics.delete(topic, *self._log_range())
+        self._changed()
+        return existed
+
+    def _check(self, topic: str, change: TopicChange) -> None:
+        check_command_topic(topic)
+        change.check()
+        self._refuse()

@@ -1,6 +1,6 @@
-"""Leadership: the rules of leadership_rules.py with a thread, a clock and a coordinator.
+"""ElectedLeadership: the rules of leadership_rules.py with a thread, a clock and a coordinator.
 
-    with Leadership("r1", {"commitlog": "10.0.0.1:8082"}, store, epochs.last) as leadership:
+    with ElectedLeadership("r1", {"commitlog": "10.0.0.1:8082"}, store, epochs.last) as leadership:
         view = leadership.wait_change(leadership.view, 1.0)
         if leadership.may_acknowledge(): ...
 
@@ -31,7 +31,7 @@ def clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Leadership:
+class ElectedLeadership:
     """Thread-safe.
 
     Args:
@@ -44,7 +44,7 @@ class Leadership:
         observed: told what was asked of the coordinator and how it failed, for logs and metrics; not under a lock.
         now: seconds, of a clock that never goes back.
         dice: as random.random.
-        store_id: of this replica, see store_id.py.
+        store_id: of this replica, see epochs.py.
     """
 
     def __init__(

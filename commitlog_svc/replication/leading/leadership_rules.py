@@ -78,7 +78,7 @@ class LeadershipRules:
         may_create: this replica makes the record of a shard that has none, if its log has no epoch.
         now: seconds.
         random: as random.random.
-        store_id: of this replica, see store_id.py; empty: not compared with the record's.
+        store_id: of this replica, see epochs.py; empty: not compared with the record's.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ class ShardRecord:
             whatever their own settings say.
         hand_over_to: with a leader: an operator wants this replica to lead; without: it may lead at once.
         addresses: of each replica: service -> HOST:PORT.
-        store_ids: of each member of the set: the store (store_id.py) that had everything when the member came in. Absent where
+        store_ids: of each member of the set: the store (epochs.py) that had everything when the member came in. Absent where
             a release that knew no such ids took it in.
     """
 

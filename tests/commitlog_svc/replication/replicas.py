@@ -8,7 +8,7 @@ from typing import Any
 
 from commitlog_svc.append.records import AppendReceipt
 from commitlog_svc.commit_log import CommitLog
-from commitlog_svc.replication.leading.leadership import Leadership
+from commitlog_svc.replication.leading.leadership import ElectedLeadership
 from commitlog_svc.replication.leading.leadership_rules import LeaseTimes
 from commitlog_svc.replication.leading.view import Role
 from commitlog_svc.replication.replica import Replica
@@ -53,7 +53,7 @@ class Node:
         self.server.add("reput.commitlog.v1.CommitLogService", add_to_server, servicer)
         self.address = self.server.start()
         self.log.recover()
-        self.leadership = Leadership(
+        self.leadership = ElectedLeadership(
             self.name,
             {"commitlog": self.address},
             shard.store,
@@ -70,7 +70,7 @@ class Node:
 
     @property
     def status(self) -> pb.GetStatusResponse:
-        from commitlog_svc.status_answer import status_answer
+        from commitlog_svc.answers import status_answer
 
         return status_answer(self.log, BROKER, self.replica)
 

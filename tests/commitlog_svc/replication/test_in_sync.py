@@ -7,8 +7,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from commitlog_svc.replication.leading.view import Role
-from commitlog_svc.replication.limits import ReplicaLimits
 from commitlog_svc.replication.replica import Replica
+from commitlog_svc.replication.replicated_log import ReplicaLimits
 from services.calling.channel import open_channel
 from services.serving.server import IN_SYNC_NAME, ServiceServer
 from services.settings.service_settings import ServiceSettings

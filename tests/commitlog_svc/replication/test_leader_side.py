@@ -1,8 +1,11 @@
-"""What a leader believes of its followers, and what that confirms; the followers are scripts of requests."""
+"""When a leader takes its disk for stuck; tests/cluster/test_disks.py has a real one.
+
+What a leader believes of its followers, and what that confirms; the followers are scripts of requests.
+"""
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,14 +13,44 @@ from typing import Any
 import pytest
 
 from commitlog_svc.commit_log import CommitLog
-from commitlog_svc.replication.follower_stream import GATHER_BYTES_MAX, HEARTBEAT_SECONDS
-from commitlog_svc.replication.leader_side import LeaderSide
-from commitlog_svc.replication.limits import ReplicaLimits
+from commitlog_svc.replication.leader_side import GATHER_BYTES_MAX, HEARTBEAT_SECONDS, DiskWatch, LeaderSide
+from commitlog_svc.replication.replicated_log import ReplicaLimits
 from reput.commitlog.v1 import replication_pb2 as pb
 from store.errors import FlushFailedError, InvalidArgumentError, NotConfirmedError, NotLeaderError, StoreError
 from tests.commitlog_svc.replication.fixed_leadership import FixedLeadership
 from tests.commitlog_svc.support import append, make_log, new_message
 from tests.support.waiting import wait_until
+
+SECONDS_MAX = 5.0
+STEP_SECONDS = 0.1
+
+
+def looks(until: float, flushed_offset: int = 100, *, is_another_ahead: bool = True) -> list[tuple[float, int, bool]]:
+    """Ten looks a second, up to a time."""
+    return [(number * STEP_SECONDS, flushed_offset, is_another_ahead) for number in range(round(until / STEP_SECONDS))]
+
+
+def stuck_at(looked: Iterable[tuple[float, int, bool]]) -> list[float]:
+    watch = DiskWatch(SECONDS_MAX, 0.0)
+    return [round(now, 1) for now, offset, is_ahead in looked if watch.is_stuck(now, offset, is_ahead)]
+
+
+def test_a_flush_that_stands_still_while_another_replica_is_ahead_is_stuck_once() -> None:
+    assert stuck_at(looks(20.0)) == [5.1]
+
+
+@pytest.mark.parametrize(
+    "looked",
+    [
+        pytest.param(looks(20.0, is_another_ahead=False), id="nobody has more, so all disks may be slow"),
+        pytest.param([(now, round(now / 4), True) for now, *_ in looks(20.0)], id="it is slow and moves"),
+        pytest.param([*looks(4.9), (4.9, 100, False), *((5 + now, 100, True) for now, *_ in looks(4.9))], id="in time"),
+        pytest.param([*looks(4.0), (14.0, 100, True), (15.0, 100, True)], id="this process stood still itself"),
+    ],
+)
+def test_a_disk_that_is_slow_or_not_alone_is_not_stuck(looked: list[tuple[float, int, bool]]) -> None:
+    assert stuck_at(looked) == []
+
 
 BROKER = "broker-a"
 FILE_BYTES = 16384

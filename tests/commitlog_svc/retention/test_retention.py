@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from commitlog_svc.commit_log import CommitLog
-from commitlog_svc.retention.retention import BUILDER_GRACE_MILLIS, SPARED_MILLIS
-from commitlog_svc.retention.retention_times import parse_delete_hours
+from commitlog_svc.retention.retention import BUILDER_GRACE_MILLIS, SPARED_MILLIS, parse_delete_hours
 from commitlog_svc.settings import CommitLogSettings
 from store.errors import InvalidArgumentError, OffsetOutOfRangeError
 from tests.commitlog_svc.retention_bench import HOUR_MILLIS, Bench, Machine, SizedFileSystem

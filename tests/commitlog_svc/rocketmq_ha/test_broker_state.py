@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from commitlog_svc.mirror_state import MirrorState
+from commitlog_svc.log_status import MirrorState
 from commitlog_svc.rocketmq_ha.broker_state import BrokerState
 from services.rocketmq import remoting
 from services.rocketmq.address import Address

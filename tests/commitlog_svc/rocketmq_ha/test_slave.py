@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from commitlog_svc.commit_log import CommitLog
-from commitlog_svc.rocketmq_ha import agreement
 from commitlog_svc.rocketmq_ha.slave import HaSlave
 from services.calling.backoff import Backoff
 from store.errors import StoreError, StoreReadOnlyError
@@ -210,7 +209,7 @@ def test_a_master_that_lost_more_than_it_can_have_left_unflushed_stops_the_mirro
     tmp_path: Path, two_ends: tuple[bytes, bytes, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, after, common = two_ends
-    monkeypatch.setattr(agreement, "CUT_BYTES_MAX", len(before) - common)
+    monkeypatch.setattr("commitlog_svc.rocketmq_ha.slave.CUT_BYTES_MAX", len(before) - common)
     changes: list[StoreError] = []
     with ScriptedMaster(before, FILE_BYTES) as master:
         with mirrored(tmp_path, master) as (log, _):

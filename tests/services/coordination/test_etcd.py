@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from commitlog_svc.replication.leading.leadership import Leadership
+from commitlog_svc.replication.leading.leadership import ElectedLeadership
 from commitlog_svc.replication.leading.leadership_rules import LeaseTimes
 from commitlog_svc.replication.leading.view import Role
 from services.coordination.access import CoordinatorAccess
@@ -159,8 +159,8 @@ def test_a_user_with_a_password_that_etcd_knows(etcd: Etcd, tmp_path: Path) -> N
 
 
 def test_a_leader_outlives_an_etcd_that_restarts_and_one_that_lost_its_data(etcd: Etcd) -> None:
-    first = Leadership("r1", {}, store_of(etcd.endpoint), lambda: 0, may_create=True, times=TIMES)
-    second = Leadership("r2", {}, store_of(etcd.endpoint), lambda: 1, times=TIMES)
+    first = ElectedLeadership("r1", {}, store_of(etcd.endpoint), lambda: 0, may_create=True, times=TIMES)
+    second = ElectedLeadership("r2", {}, store_of(etcd.endpoint), lambda: 1, times=TIMES)
     with first, second:
         wait_until(first.may_acknowledge)
         etcd.stop()
@@ -178,7 +178,7 @@ def test_a_leader_outlives_an_etcd_that_restarts_and_one_that_lost_its_data(etcd
         assert (second.view.role, second.view.epoch, second.view.leader) == (Role.LEADER, 2, "r2")
 
 
-def stay_without_coordinator(leadership: Leadership, seconds: float) -> None:
+def stay_without_coordinator(leadership: ElectedLeadership, seconds: float) -> None:
     until = leadership.now() + seconds
     while leadership.now() < until:
         leadership.wait_change(leadership.view, 0.1)

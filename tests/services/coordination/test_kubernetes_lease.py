@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_svc.replication.leading.leadership import Leadership
+from commitlog_svc.replication.leading.leadership import ElectedLeadership
 from commitlog_svc.replication.leading.leadership_rules import LeaseTimes
 from services.coordination.access import CoordinatorAccess
 from services.coordination.kubernetes_lease import ANNOTATION
@@ -43,7 +43,9 @@ def store_of(cluster: ControlPlane, access: CoordinatorAccess, shard: str, names
 
 def test_kubectl_shows_who_leads(cluster: ControlPlane, access: CoordinatorAccess) -> None:
     store = store_of(cluster, access, "broker-a")
-    with Leadership("r1", {"commitlog": "10.0.0.1:8082"}, store, lambda: 0, may_create=True, times=TIMES) as leader:
+    with ElectedLeadership(
+        "r1", {"commitlog": "10.0.0.1:8082"}, store, lambda: 0, may_create=True, times=TIMES
+    ) as leader:
         wait_until(leader.may_acknowledge)
         wait_until(lambda: leader.change_in_sync(frozenset({"r1", "r2"})))
         lease = cluster.get("lease", "reput-broker-a", namespace="shards")
@@ -56,7 +58,7 @@ def test_kubectl_shows_who_leads(cluster: ControlPlane, access: CoordinatorAcces
         given_up = cluster.get("lease", "reput-broker-a", namespace="shards")
         assert not given_up["spec"].get("holderIdentity")
 
-    with Leadership("r2", {}, store, lambda: 1, times=TIMES) as successor:
+    with ElectedLeadership("r2", {}, store, lambda: 1, times=TIMES) as successor:
         wait_until(successor.may_acknowledge)
         assert cluster.get("lease", "reput-broker-a", namespace="shards")["spec"]["holderIdentity"] == "r2"
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from commitlog_svc.append.topics.topic_change import TopicChange
-from commitlog_svc.append.topics.topics import ROWS_TOLD_MAX, TopicTable
+from commitlog_svc.append.topics.topics import ROWS_TOLD_MAX, TopicChange, TopicTable
 from store.errors import TopicExistsError
 from store.files.file_system import RealFileSystem
 from store.format.topic import TOPIC_QUEUE_COUNT_MAX

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from commitlog_svc.replication.leading.leadership import Leadership
+from commitlog_svc.replication.leading.leadership import ElectedLeadership
 from commitlog_svc.replication.leading.leadership_rules import LeaseTimes, Purpose
 from commitlog_svc.replication.leading.record import ShardRecord
 from commitlog_svc.replication.leading.view import LeadershipView, Role
@@ -54,7 +54,7 @@ class Way:
             raise CoordinatorUnavailableError("taken away by the test", coordinator="memory")
 
 
-Start = Callable[..., Leadership]
+Start = Callable[..., ElectedLeadership]
 
 
 @pytest.fixture
@@ -66,8 +66,8 @@ def coordinator() -> Coordinator:
 def start(coordinator: Coordinator) -> Iterator[Start]:
     with contextlib.ExitStack() as opened:
 
-        def start_one(name: str, last_epoch: int = 0, *, may_create: bool = False) -> Leadership:
-            leadership = Leadership(
+        def start_one(name: str, last_epoch: int = 0, *, may_create: bool = False) -> ElectedLeadership:
+            leadership = ElectedLeadership(
                 name, {"commitlog": f"{name}:1"}, coordinator.for_replica(name), lambda: last_epoch,
                 may_create=may_create, times=TIMES,
             )  # fmt: skip
@@ -76,7 +76,7 @@ def start(coordinator: Coordinator) -> Iterator[Start]:
         yield start_one
 
 
-def until(leadership: Leadership, is_so: Callable[[LeadershipView], bool]) -> LeadershipView:
+def until(leadership: ElectedLeadership, is_so: Callable[[LeadershipView], bool]) -> LeadershipView:
     """The first view for which it is so."""
     end = time.monotonic() + WAIT_SECONDS_MAX
     view = leadership.view
@@ -199,7 +199,7 @@ def test_what_is_asked_and_how_it_failed_is_told(coordinator: Coordinator) -> No
 
     coordinator.away.add("r1")
     way = coordinator.for_replica("r1")
-    with Leadership("r1", {}, way, lambda: 0, may_create=True, times=TIMES, observed=observed):
+    with ElectedLeadership("r1", {}, way, lambda: 0, may_create=True, times=TIMES, observed=observed):
         assert has_failed.wait(WAIT_SECONDS_MAX)
         coordinator.away.clear()
         assert leads_now.wait(WAIT_SECONDS_MAX)

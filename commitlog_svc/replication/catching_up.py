@@ -1,4 +1,19 @@
-"""FileFetch: whole files of the leader's log, several at the same time.
+"""A replica that is far behind its leader catches up: it fetches whole files beside the stream, and says how far it is.
+
+CatchUp: how far a replica is that lacked much of its leader's log when its stream began.
+
+FetchLogResponse is encoded by hand: to parse and serialize a message of 1 MiB would copy it twice more on each side.
+
+FileStaging: files of the leader's log while they are fetched, in `reput/commitlog/fetched/`.
+
+    fetched.json                 {"epoch": N}: whose log these files are of
+    00000000001073741824         a file by its first offset, as long as what has come of it
+
+They are no part of the log: a start does not look at them. What is there when a fetch begins again is kept, if the same leader
+still leads; only bytes that were confirmed are fetched, so they are the same then. Whether they are on the disk nobody knows:
+the whole file is checked once it is complete.
+
+FileFetch: whole files of the leader's log, several at the same time.
 
     thread 1   |file 0 ....|check|flush|take|file 3 ...
     thread 2   |file 1 ......|check|flush|  take|file 4 ...        taken in order
@@ -10,20 +25,147 @@
 - The first failure ends all of it; the stream is opened again then.
 """
 
+import os
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import structlog
 
-from commitlog_svc.replication.copying.catch_up import CatchUp
-from commitlog_svc.replication.copying.fetch_frames import decode_fetched
-from commitlog_svc.replication.copying.file_staging import FileStaging
-from commitlog_svc.replication.copying.log_copy import CopiedFile, LogCopy
+from commitlog_svc.replication.log_copy import CopiedFile, LogCopy
 from commitlog_svc.replication.replicated_log import ReplicatedLog
+from reput.commitlog.v1 import replication_pb2 as pb
 from store.compiled import loading
 from store.errors import ServiceUnavailableError
+from store.files.file_system import FileSystem
+from store.files.json_state import read_json_state, write_json_state
+from store.format.paths import log_file_name, parse_log_file_name
 from store.walk.record_runs import KERNEL
+
+RATE_SECONDS = 5.0  # the rate is that of the last ones
+SAMPLE_SECONDS = 0.5
+FAR_BYTES_MIN = 32 << 20  # what a replica lacks that is far behind: its progress is shown
+
+
+class CatchUp:
+    """Thread-safe.
+
+    Args:
+        begin_offset: where the stream began (bytes).
+        end_offset: where the leader's log ended then (bytes).
+        clock: seconds, rising.
+    """
+
+    def __init__(self, begin_offset: int, end_offset: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._begin_offset = begin_offset
+        self.end_offset = end_offset
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._fetched_bytes = 0
+        self._kept_bytes = 0
+        self._samples: deque[tuple[float, int]] = deque([(clock(), 0)])
+
+    def note(self, size_bytes: int) -> None:
+        """So many bytes have come, or, negative, were thrown away."""
+        with self._lock:
+            self._fetched_bytes += size_bytes
+            now = self._clock()
+            if now - self._samples[-1][0] >= SAMPLE_SECONDS:
+                self._samples.append((now, self._fetched_bytes))
+                while now - self._samples[1][0] > RATE_SECONDS:
+                    self._samples.popleft()
+
+    def note_kept(self, size_bytes: int) -> None:
+        """So many bytes are still there from before this process or this stream; they count as fetched, not as speed."""
+        with self._lock:
+            self._kept_bytes += size_bytes
+
+    def progress(self, durable_offset: int = 0) -> pb.CatchUp:
+        """How far it is now; what lies before `durable_offset` has surely come."""
+        with self._lock:
+            since, before = self._samples[0]
+            seconds = self._clock() - since
+            return pb.CatchUp(
+                begin_offset=self._begin_offset,
+                end_offset=self.end_offset,
+                fetched_bytes=max(self._kept_bytes + self._fetched_bytes, durable_offset - self._begin_offset),
+                total_bytes=self.end_offset - self._begin_offset,
+                bytes_per_second=max(0, round((self._fetched_bytes - before) / seconds)) if seconds > 0 else 0,
+            )
+
+
+_TAG = 0x0A  # field 1, length-delimited
+_SEVEN_BITS, _MORE = 0x7F, 0x80
+_SIZE_BYTES_MAX = 5
+
+
+def encode_fetched(data: bytes) -> bytes:
+    """The message with these bytes of the log."""
+    head, left = bytearray([_TAG]), len(data)
+    while left > _SEVEN_BITS:
+        head.append(left & _SEVEN_BITS | _MORE)
+        left >>= 7
+    head.append(left)
+    return bytes(head) + data
+
+
+def decode_fetched(message: bytes) -> memoryview:
+    """The bytes of the log in a message; google.protobuf's DecodeError when it is none."""
+    if message[:1] == bytes([_TAG]):
+        size_bytes = shift = 0
+        for at in range(1, min(len(message), 1 + _SIZE_BYTES_MAX)):
+            size_bytes |= (message[at] & _SEVEN_BITS) << shift
+            shift += 7
+            if not message[at] & _MORE:
+                if at + 1 + size_bytes == len(message):
+                    return memoryview(message)[at + 1 :]
+                break
+    return memoryview(pb.FetchLogResponse.FromString(message).data)  # with fields of a later release
+
+
+STAGING_NAME = "fetched"
+STATE_NAME = "fetched.json"
+
+
+class FileStaging:
+    """See the top of this file.
+
+    Args:
+        fs: the disk port.
+        directory: `reput/commitlog`.
+    """
+
+    def __init__(self, fs: FileSystem, directory: Path) -> None:
+        self._fs = fs
+        self._directory = directory / STAGING_NAME
+
+    def keep(self, epoch: int, begin_offset: int) -> None:
+        """Removes what is not of the leader of this epoch, or lies before an offset that the log has reached (bytes)."""
+        state = read_json_state(self._fs, self._directory / STATE_NAME) or {}
+        for name in self._fs.listdir(self._directory):
+            offset = parse_log_file_name(name)
+            if offset is not None and (state.get("epoch") != epoch or offset < begin_offset):
+                self._fs.unlink(self._directory / name)
+
+    def begin(self, epoch: int, begin_offset: int) -> None:
+        """Files of the leader of this epoch are fetched from now on."""
+        self.keep(epoch, begin_offset)
+        self._fs.mkdirs(self._directory)
+        write_json_state(self._fs, self._directory / STATE_NAME, {"epoch": epoch})
+
+    def path_of(self, offset: int) -> Path:
+        """Where the file with this first offset is fetched to."""
+        return self._directory / log_file_name(offset)
+
+    def open(self, offset: int) -> tuple[int, int]:
+        """A descriptor of the file with this first offset, and how many bytes of it are there."""
+        path = self.path_of(offset)
+        fd = self._fs.open(path, os.O_RDWR | os.O_CREAT)
+        return fd, self._fs.stat_size(path)
+
 
 KERNEL_SECONDS_MAX = 2.0  # longest wait for the kernel that checks; later it is used once it is ready
 FLUSH_BYTES = 32 << 20  # a file is flushed so often while it comes: little is left to do at its end

@@ -2,8 +2,8 @@
 
 import pytest
 
-from commitlog_svc import frame_starts
-from commitlog_svc.frame_starts import FrameStarts
+from commitlog_svc import lookup
+from commitlog_svc.lookup import FrameStarts
 from tests.store.walk.logs import closed, frames_of, message, open_files
 
 FILE_BYTES = 4000
@@ -15,7 +15,7 @@ LOG = closed(*FRAMES, size_bytes=FILE_BYTES)
 
 @pytest.mark.parametrize("step_bytes", [1, 500, 1 << 20])
 def test_records_start_where_records_end_and_nowhere_else(step_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame_starts, "STEP_BYTES", step_bytes)
+    monkeypatch.setattr(lookup, "STEP_BYTES", step_bytes)
     file = open_files(LOG).files[0]
     starts = FrameStarts()
     found = [offset for offset in range(len(FRAMES) * SIZE + 1) if starts.is_start(file, offset)]

@@ -1,8 +1,9 @@
-"""The answer of GetStatus, from a log's status."""
+"""Status and topics of a log as messages of the contract, and what the contract says of topics as values of the topic table."""
 
 import math
 from functools import cache
 
+from commitlog_svc.append.topics.topics import TopicChange
 from commitlog_svc.commit_log import CommitLog, clock_millis_now
 from commitlog_svc.replication.replica import Replica, ReplicaStatus
 from commitlog_svc.reput.checkpoint import INDEX_BUILDER, QUEUE_BUILDER
@@ -10,8 +11,11 @@ from commitlog_svc.reput.followers import Follower
 from commitlog_svc.retention.retention_state import RetentionEvent
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1.replication_pb2 import Epoch
+from reput.message.v1 import message_pb2
 from services.convert import millis_to_timestamp
+from store.errors import InvalidArgumentError
 from store.features.table import FoundFeature
+from store.format.topic import MESSAGE_TYPE_ATTRIBUTE, MESSAGE_TYPES, TOPIC_QUEUE_COUNT_MAX, TopicConfig
 
 # Of one feature that hides queues: followers must know them all; names of 255 characters make 2.6 MB.
 HIDDEN_TOPIC_COUNT_MAX = 10_000
@@ -144,3 +148,61 @@ def _version() -> str:
         return version("reput")
     except PackageNotFoundError:
         return "unknown"
+
+
+_TYPE_BY_ENUM = {message_pb2.MessageType.Value(f"MESSAGE_TYPE_{name}"): name for name in MESSAGE_TYPES}
+_ENUM_BY_TYPE = {name: number for number, name in _TYPE_BY_ENUM.items()}
+
+
+def topic_row(config: TopicConfig) -> pb.ListTopicsResponse.Topic:
+    """A topic as answers show it."""
+    return pb.ListTopicsResponse.Topic(
+        topic=config.topic,
+        write_queue_count=_int32_count(config.write_queue_count),
+        read_queue_count=_int32_count(config.read_queue_count),
+        message_type=message_pb2.MessageType.Name(
+            _ENUM_BY_TYPE.get(config.attributes.get(MESSAGE_TYPE_ATTRIBUTE, ""), message_pb2.MESSAGE_TYPE_UNSPECIFIED)
+        ),
+        perm=_int32_count(config.perm),
+    )
+
+
+def change_of_create(request: pb.CreateTopicRequest) -> TopicChange:
+    """The values of a new topic; what the request leaves open is None.
+
+    Raises:
+        InvalidArgumentError: the count is out of range, or the message type is not known.
+    """
+    count = request.queue_count or None
+    if count is not None and not 0 < count <= TOPIC_QUEUE_COUNT_MAX:
+        raise InvalidArgumentError(
+            f"queue_count is {count}: 1 to {TOPIC_QUEUE_COUNT_MAX} are allowed, and 0 for the default",
+            field="queue_count",
+            value=count,
+        )
+    return TopicChange(count, count, request.perm or None, _message_type(request.message_type) or None)
+
+
+def change_of_update(request: pb.UpdateTopicRequest) -> TopicChange:
+    """The values that a request changes. InvalidArgumentError for an unknown message type."""
+    return TopicChange(
+        request.write_queue_count if request.HasField("write_queue_count") else None,
+        request.read_queue_count if request.HasField("read_queue_count") else None,
+        request.perm if request.HasField("perm") else None,
+        _message_type(request.message_type) if request.HasField("message_type") else None,
+    )
+
+
+def _message_type(number: int) -> str:
+    if number == message_pb2.MESSAGE_TYPE_UNSPECIFIED:
+        return ""
+    if number not in _TYPE_BY_ENUM:
+        raise InvalidArgumentError(
+            f"message_type {number} is not a MessageType: use one of the proto", field="message_type"
+        )
+    return _TYPE_BY_ENUM[number]
+
+
+def _int32_count(count: int) -> int:
+    """A number of `topics.json`, which may hold any, as RocketMQ's 32 bits can."""
+    return min(max(count, 0), (1 << 31) - 1)

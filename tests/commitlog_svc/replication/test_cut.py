@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from commitlog_svc.replication.copying.cut import finish_cut, plan_cut, put_aside_bytes
+from commitlog_svc.replication.cut import finish_cut, plan_cut, put_aside_bytes
 from commitlog_svc.replication.epochs import Epoch, EpochFile
 from store.errors import StoreCorruptedError
 from store.files.json_state import write_bytes_atomic

@@ -12,10 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog_svc.replication.copying.fetch_frames import decode_fetched, encode_fetched
-from commitlog_svc.replication.copying.file_staging import STAGING_NAME, STATE_NAME, FileStaging
-from commitlog_svc.replication.copying.pace import Pace
-from commitlog_svc.replication.follower_stream import FollowerStream
+from commitlog_svc.replication.catching_up import STAGING_NAME, STATE_NAME, FileStaging, decode_fetched, encode_fetched
+from commitlog_svc.replication.leader_side import FollowerStream, Pace
 from reput.commitlog.v1 import replication_pb2 as pb
 from store.errors import InvalidArgumentError, NotLeaderError, ResourceBusyError, StoreError
 from store.files.file_system import RealFileSystem

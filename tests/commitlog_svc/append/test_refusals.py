@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_svc.append.follower_fence import FollowerFence
+from commitlog_svc.append.refusals import FollowerFence
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.reput.followers import FOLLOWER_COUNT_MAX
 from store.errors import FollowerFencedError, InvalidArgumentError

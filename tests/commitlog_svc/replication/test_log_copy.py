@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commitlog_svc.commit_log import CommitLog
-from commitlog_svc.replication.copying.log_copy import LogCopy
+from commitlog_svc.replication.log_copy import LogCopy
 from store.errors import InvalidArgumentError, StoreCorruptedError
 from store.files.mapped_file_queue import MappedFileQueue
 from tests.commitlog_svc.internal import append_internal, internal_record

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commitlog_svc.append.topics.topic_change import TopicChange
+from commitlog_svc.append.topics.topics import TopicChange
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.servicer import CommitLogServicer
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
