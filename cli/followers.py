@@ -102,6 +102,6 @@ def tls_identity(
     if certificate is None or key is None or ca is None:
         usage_error("--tls-cert, --tls-key and --tls-ca are given together or not at all")
     from services.serving.tls import TlsIdentity
-    from services.settings.tls_files import TlsFiles
+    from services.settings.certificates import TlsFiles
 
     return TlsIdentity(TlsFiles(certificate, key, ca))

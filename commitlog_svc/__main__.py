@@ -30,9 +30,7 @@ from commitlog_svc.settings import CommitLogSettings
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.local.server import over_bytes, serve_local
 from services.local.wire import APPENDS, LOOKUPS, LocalMethod
-from services.observing.append_refusals import APPEND_REFUSED
-from services.observing.aside_meter import show_moved_aside
-from services.observing.meters import ROCKETMQ_LABELS, Meters, rocketmq_labels
+from services.observing.meters import APPEND_REFUSED, ROCKETMQ_LABELS, Meters, rocketmq_labels, show_moved_aside
 from services.rocketmq.address import parse_address, parse_addresses, parse_mirror
 from services.rocketmq.remoting import Broker
 from services.serving.process import main

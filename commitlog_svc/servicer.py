@@ -22,11 +22,11 @@ from reput.message.v1 import message_pb2
 from services.convert import dispatch_to_proto, millis_to_timestamp, stored_message, timestamp_to_millis
 from services.local.server import FileAnswer, Handler, over_bytes
 from services.local.wire import LocalMethod
-from services.observing.append_refusals import refusal_counter
+from services.observing.meters import refusal_counter
 from services.serving.calls.append_pump import Pumped, StreamPump
 from services.serving.calls.later_answers import AnswersInOrder, LaterAnswer
 from services.serving.calls.raw_handlers import AnyHandler, add_with_raw
-from services.serving.request_fields import check_field_count
+from services.serving.interceptors import check_field_count
 from services.status import to_status
 from store.errors import BrokerNotFoundError, InvalidArgumentError, StoreError
 from store.features.table import held_elsewhere

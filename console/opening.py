@@ -10,8 +10,8 @@ from console.gateway_port import GatewayPort
 from console.web.lazy_server import LazyServer, WebServer
 from services.serving.server import ServiceServer, write_atomically
 from services.serving.tls import TlsIdentity
+from services.settings.certificates import TlsFiles
 from services.settings.service_settings import DEFAULT, Origins
-from services.settings.tls_files import TlsFiles
 from store.errors import InvalidSettingError
 
 if TYPE_CHECKING:

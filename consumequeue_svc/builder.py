@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from consumequeue_svc.consume_queue import UNCONFIRMED, ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.recovery import Resume, checkpoint_state, replay_state, resume, save_replay_mark
-from services.following.checkpoint_thread import Checkpointer
 from services.following.follower_progress import FollowerProgress
-from services.following.following_builder import FollowingBuilder
+from services.following.following_builder import Checkpointer, FollowingBuilder
 from store.errors import StoreCorruptedError
 from store.files.json_state import write_json_state
 

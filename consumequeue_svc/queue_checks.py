@@ -1,4 +1,4 @@
-"""The queue files as checked files (`services/following/checked_file.py`), and a full file made again from the log.
+"""The queue files as checked files (`services/following/file_check.py`), and a full file made again from the log.
 
 The units of a full file are collected from the log, from the record of the unit before them on, and replace the file. Where
 retention has removed a record meanwhile, a filler stands for its unit: both are before the queue's first message. A file that
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from consumequeue_svc.consume_queue import ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.queue_ext_files import QueueExtFiles
-from services.following.checked_file import CheckedFile, GoesOn, Repair
+from services.following.file_check import CheckedFile, GoesOn, Repair
 from services.following.follower_progress import FollowerProgress
 from store.derive.queue_placement import FILLER_BYTES, QueuePlacement, Verdict
 from store.derive.read_log import ReadLog

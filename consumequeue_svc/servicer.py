@@ -13,8 +13,7 @@ from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as pb_grpc
 from services.convert import millis_to_timestamp, timestamp_to_millis
 from services.following.follower_process import FollowerState
-from services.following.follower_progress import FollowerProgress
-from services.following.progress_wait import WAITING_COUNT_MAX, ProgressWait
+from services.following.follower_progress import WAITING_COUNT_MAX, FollowerProgress, ProgressWait
 from services.reading.deleted_topics import nothing_deleted
 from services.serving.deadline import remaining_seconds
 from store.errors import (

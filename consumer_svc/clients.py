@@ -5,8 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from reput.consumer.v1 import consumer_service_pb2 as pb
-from services.serving.admission.kept_keys import KeptKeys
-from services.serving.admission.shares import client_of_name
+from services.serving.admission.shares import KeptKeys, client_of_name
 
 # A member of a group that was not heard of for so long is gone. RocketMQ's clientExpiredTimeout.
 MEMBER_SECONDS = 120.0

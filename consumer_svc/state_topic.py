@@ -8,9 +8,8 @@ from consumer_svc.state.codec import apply_piece, change_from_proto, change_to_p
 from consumer_svc.state.group_states import Change, GroupStates
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.consumer.v1 import state_pb2
-from services.following.state_topic import state_loader, state_writer
-from services.following.state_topic.state_records import FULL, StateTopic
-from services.following.state_topic.state_writer import REQUEST_BYTES_MAX, Append
+from services.following.state_topic import state_log, state_writer
+from services.following.state_topic.state_writer import FULL, REQUEST_BYTES_MAX, Append, StateTopic
 from store.errors import StoreError
 
 FOLLOWER = "consumer"
@@ -18,7 +17,7 @@ STATE_TOPIC = "rmq_sys_REPUT_CONSUMER_STATE"
 # Changes after which the full state is written again: a start reads at most so many.
 FULL_CHANGE_COUNT = 50_000
 
-LoadedState = state_loader.LoadedState[GroupStates]
+LoadedState = state_log.LoadedState[GroupStates]
 
 
 def _apply(states: GroupStates, kind: str, record: state_pb2.StateRecord) -> int:
@@ -44,7 +43,7 @@ TOPIC = StateTopic(
 )
 
 
-load_state = partial(state_loader.load_state, TOPIC)
+load_state = partial(state_log.load_state, TOPIC)
 
 
 class StateWriter(state_writer.StateWriter):

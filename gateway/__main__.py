@@ -61,7 +61,7 @@ from gateway.waiting_servicer import WaitingCalls
 from gateway.wire import MessageShardsSource
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from services.calling.port_calls import PORT_SECONDS
-from services.observing.append_refusals import APPEND_REFUSED
+from services.observing.meters import APPEND_REFUSED
 from services.observing.telemetry import get_audit_logger
 from services.serving.admission.shares import Shares
 from services.serving.process import main

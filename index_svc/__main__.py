@@ -23,11 +23,11 @@ from index_svc.unexplained import Keeper
 from reput.index.v1 import index_service_pb2 as pb
 from reput.index.v1 import index_service_pb2_grpc as pb_grpc
 from services.calling.commitlog import CommitLogClient
-from services.following.checked_file import log_of
-from services.following.checkpoint_thread import CheckpointThread
+from services.following.file_check import log_of
 from services.following.follower_process import LogRange
 from services.following.follower_progress import FollowerProgress
 from services.following.follower_service import FollowedFiles, file_system_of, follow
+from services.following.following_builder import CheckpointThread
 from services.local.server import over_bytes, serve_local
 from services.local.wire import LOOKUPS, LocalMethod
 from services.serving.process import main

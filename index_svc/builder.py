@@ -10,9 +10,8 @@ from pathlib import Path
 
 from index_svc.index_file_set import DAMAGED, IndexFileSet
 from index_svc.recovery import FirstIndexed, checkpoint_state, resume, save_rebuild_mark
-from services.following.checkpoint_thread import Checkpointer
 from services.following.follower_progress import FollowerProgress
-from services.following.following_builder import FollowingBuilder
+from services.following.following_builder import Checkpointer, FollowingBuilder
 from store.derive.dispatch_columns import DispatchColumns
 from store.files.json_state import write_json_state
 

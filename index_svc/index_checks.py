@@ -1,4 +1,4 @@
-"""The index files as checked files (`services/following/checked_file.py`), and a single file made again from the log.
+"""The index files as checked files (`services/following/file_check.py`), and a single file made again from the log.
 
 A sealed file is made again from the record in which its first key lies. It equals the damaged one as it was written, unless
 retention has removed the first records meanwhile: then it has only the entries of the others. The newest file is removed,
@@ -13,7 +13,7 @@ import numpy as np
 
 from index_svc.index_file import IndexFile
 from index_svc.index_file_set import WRITE_KEY_COUNT, IndexFileSet, Seal
-from services.following.checked_file import CheckedFile, GoesOn, Repair
+from services.following.file_check import CheckedFile, GoesOn, Repair
 from services.following.follower_progress import FollowerProgress
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.read_log import ReadLog

@@ -12,8 +12,7 @@ from reput.index.v1 import index_service_pb2 as pb
 from reput.index.v1 import index_service_pb2_grpc as pb_grpc
 from services.convert import millis_to_timestamp, optional_time_millis
 from services.following.follower_process import FollowerState
-from services.following.follower_progress import FollowerProgress
-from services.following.progress_wait import WAITING_COUNT_MAX, ProgressWait
+from services.following.follower_progress import WAITING_COUNT_MAX, FollowerProgress, ProgressWait
 from store.errors import StoreRecoveringError
 from store.format.derived.index_layout import slot_of
 from store.readers.index_reader import Passed

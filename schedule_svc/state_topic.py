@@ -3,7 +3,7 @@
 from reput.schedule.v1 import state_pb2 as pb
 from schedule_svc.state.codec import apply_change, apply_piece
 from schedule_svc.state.schedule_state import ScheduleState
-from services.following.state_topic.state_records import FULL, FULL_BEGIN, FULL_END, StateTopic
+from services.following.state_topic.state_writer import FULL, FULL_BEGIN, FULL_END, StateTopic
 
 FOLLOWER = "schedule"
 STATE_TOPIC = "rmq_sys_REPUT_SCHEDULE_STATE"

@@ -3,7 +3,7 @@
     kind        the shape of the call and how it ends
     lane        the pool of threads that serves it (services/serving/lanes.py); each kind has its own
     retry       whether a caller may send it again when the outcome is not known
-    roles       the callers that may call it. Inner services: roles of services (services/settings/identity_names.py).
+    roles       the callers that may call it. Inner services: roles of services (services/settings/certificates.py).
                 Gateway: roles of clients (gateway/auth/access.py); gateway/auth/rules.py adds the topics.
                 None: every caller
     seconds     the time that a call gets when its caller sets no deadline; None: it may last as long as its caller wants
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
-from services.settings.identity_names import BUILDERS, GATEWAY, MOVERS, OPERATOR, REPLICAS, ROLES
+from services.settings.certificates import BUILDERS, GATEWAY, MOVERS, OPERATOR, REPLICAS, ROLES
 
 # Prefixes of paths, by service.
 COMMITLOG_SERVICE = "/reput.commitlog.v1.CommitLogService/"

@@ -21,7 +21,7 @@ import grpc
 from gateway.appends.commitlog import was_not_written
 from gateway.appends.spread import AppendSpread, PartCaller
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from services.observing.append_refusals import refusal_counter
+from services.observing.meters import refusal_counter
 from services.serving.calls.unary_call import Answerable
 from services.status import StatusError, error_info, to_status
 from store.errors import ServiceUnavailableError

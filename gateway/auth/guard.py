@@ -39,7 +39,7 @@ from services.methods import MESSAGING_SERVICE, METHODS
 from services.serving.calls.append_pump import Pumped, StreamPump
 from services.serving.calls.streamed_later import StreamedLater
 from services.serving.calls.unary_call import AnsweredLater
-from services.serving.request_fields import check_field_count
+from services.serving.interceptors import check_field_count
 from services.status import code_of, to_status
 from store.errors import InvalidArgumentError, PermissionDeniedError, StoreError, UnauthenticatedError
 

@@ -17,7 +17,7 @@ from gateway.auth.access import Access
 from gateway.auth.access_file import Clients, WatchedFile
 from gateway.auth.api_keys import KEY_PREFIX, hash_key
 from gateway.auth.jwt_tokens import JwtTokens
-from services.serving.peer_names import peer_identities
+from services.serving.identity import peer_identities
 from store.errors import UnauthenticatedError
 
 AUTHORIZATION = "authorization"

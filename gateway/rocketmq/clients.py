@@ -22,8 +22,7 @@ from gateway.ports.delivery import (
     settings_that_count,
 )
 from gateway.ports.shard import Message
-from services.serving.admission.kept_keys import KeptKeys
-from services.serving.admission.shares import client_of_name
+from services.serving.admission.shares import KeptKeys, client_of_name
 from store.errors import (
     DeadlineExceededError,
     NotLeaderError,

@@ -14,7 +14,7 @@ from gateway.rocketmq.names import full_name, topic_of
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from gateway.rocketmq.topic_types import TopicTypes, check_type
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from services.observing.append_refusals import refusal_counter
+from services.observing.meters import refusal_counter
 from services.serving.calls.unary_call import Answerable
 from services.status import from_status
 from store.errors import InvalidArgumentError, StoreError

@@ -37,8 +37,7 @@ from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.calling.backoff import Backoff
 from services.calling.commitlog import CommitLogClient, ReputBatch
 from services.convert import confirm_offset
-from services.following.follower_lag import FollowerLag
-from services.following.follower_progress import END_UNKNOWN, FollowerProgress
+from services.following.follower_progress import END_UNKNOWN, FollowerLag, FollowerProgress
 from services.following.reput_tail import ReputTail
 from services.replica_role import ReplicaRole, replica_role
 from store.errors import (

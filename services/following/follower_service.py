@@ -11,13 +11,11 @@ from typing import Generic, Protocol, TypeVar
 import structlog
 
 from services.calling.commitlog import CommitLogClient
-from services.following.checked_file import CheckedFile
-from services.following.file_check import FileChecker
+from services.following.file_check import CheckedFile, FileChecker
 from services.following.follower_process import FollowerPart, FollowerProcess, FollowerState, LogRange
 from services.following.follower_progress import FollowerProgress
 from services.following.following_builder import FollowingBuilder
-from services.observing.aside_meter import show_moved_aside
-from services.observing.meters import Meters
+from services.observing.meters import Meters, show_moved_aside
 from services.serving.server import ServiceServer
 from services.settings.service_settings import StoreSettings
 from store.features.start import refuse_features, refuse_unsupported

@@ -11,12 +11,31 @@ Meters use no library. Counting is always on and costs an idle service nothing; 
 library of the page. Recording code gets a function (`Histogram.observe`), so that owners of files do not import this module.
 Labels are words of this code, never names of topics, keys or callers. A family has at most SERIES_COUNT_MAX sets of labels, or
 its own bound where a closed set is larger; further ones are counted together as `other`.
+
+refusal_counter counts appends that are refused inside an answer. Their call goes on or ends with OK, so its status does not
+show the refusal.
+
+    AppendMessageStream   the answer has `error`, the stream takes the next request
+    SendMessage           RocketMQ's contract has its status in the answer, whatever happened
+
+Their codes are counted here under the names of gRPC's codes, so that one alert covers both kinds. Every code that a refusal can
+have is there from the start, with 0, because Prometheus sees no increase in a series that begins with its first refusal.
+
+show_moved_aside: the metric of what was moved aside (`store/files/aside.py`), one for each component.
 """
 
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+
+from services.status import CODE_BY_ERROR
+from store.errors import StoreError
+from store.files.aside import builder_folder, kept_count
+from store.files.file_system import FileSystem
 
 # From a lookup in memory to the time that callers wait; each bound is at most 2.5 times the one before.
 SECONDS_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -207,3 +226,38 @@ class Meters:
             return {} if value is None else {(): value}
 
         self.gauge(name, text, labelled, is_total=is_total)
+
+
+# A process that adds it to its meters shows it.
+APPEND_REFUSED = CounterFamily(
+    "append_refused", "Appends refused inside an answer whose call goes on or ends with OK.", ("method", "code")
+)
+
+
+def refusal_counter(method: str) -> Callable[[int], None]:
+    """A function that counts a refusal by the number of its gRPC code; an unexpected code counts as UNKNOWN.
+
+    Args:
+        method: as the metrics of calls name it: `CommitLogService/AppendMessageStream`.
+    """
+    unknown = APPEND_REFUSED.of(method, grpc.StatusCode.UNKNOWN.name)
+    counters = {code.value[0]: APPEND_REFUSED.of(method, code.name) for code in CODE_BY_ERROR.values()}
+
+    def count(code: int) -> None:
+        counters.get(code, unknown).add()
+
+    return count
+
+
+def show_moved_aside(meters: Meters, fs: FileSystem, root: Path, component: str) -> None:
+    """Shows on the metrics page what a component keeps aside."""
+    folder = builder_folder(root, component)
+
+    def read() -> Mapping[tuple[str, ...], float]:
+        try:
+            return {(component,): float(kept_count(fs, folder))}
+        except (OSError, StoreError):  # the page shows the rest, and the status says why
+            return {}
+
+    text = "Starts at which something was moved aside that the log does not explain, and that nobody has removed."
+    meters.gauge("reput_store_moved_aside", text, read, ("follower",))

@@ -56,9 +56,8 @@ from services.serving.reflection import add_reflection
 from services.serving.server_options import health_options, options_of
 from services.serving.stop_signal import StopSignal
 from services.serving.tls import TlsIdentity, server_credentials
-from services.settings.identity_names import parse_identities
+from services.settings.certificates import TlsFiles, parse_identities
 from services.settings.service_settings import Origins, ServiceSettings
-from services.settings.tls_files import TlsFiles
 from store.errors import InvalidSettingError, StoreError, StoreLockedError
 from store.failure_fields import failure_fields
 from store.files.socket_file import SocketFile, UnixAddress

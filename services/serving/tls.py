@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import grpc
 import structlog
 
-from services.settings.tls_files import TlsFiles
+from services.settings.certificates import TlsFiles
 from store.errors import InvalidSettingError
 
 if TYPE_CHECKING:

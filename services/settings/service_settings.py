@@ -22,10 +22,9 @@ from typing import Any, ClassVar, Literal, NoReturn, Self, TypeVar
 import pydantic
 
 from services.rocketmq.address import parse_address, parse_mirror
-from services.settings.identity_names import parse_identities
+from services.settings.certificates import TlsFiles, parse_identities
 from services.settings.setting_names import SETTINGS, SHARED
 from services.settings.setting_sources import DEFAULT, ConfigRow, config_rows, gather
-from services.settings.tls_files import TlsFiles
 from store.errors import InvalidArgumentError, InvalidSettingError
 from store.files.umask import UMASK_PATTERN
 from store.format.delivery.delay_levels import DELAY_LEVELS_DEFAULT, parse_delay_levels

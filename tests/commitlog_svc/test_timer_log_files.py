@@ -7,8 +7,7 @@ import pytest
 
 from commitlog_svc.config_files import ConfigFiles
 from commitlog_svc.timer_log_files import TimerLogFiles
-from services.observing.aside_meter import show_moved_aside
-from services.observing.meters import Meters
+from services.observing.meters import Meters, show_moved_aside
 from store.errors import InvalidArgumentError, StoreReadOnlyError
 from store.files.file_system import RealFileSystem
 from store.format.delivery.timer_files import UNIT_SIZE_BYTES, UnitChain, blank

@@ -19,8 +19,8 @@ from gateway.auth.sign_in import SignIn
 from gateway.settings import GatewaySettings
 from reput.gateway.v1.gateway_service_pb2_grpc import GatewayServiceServicer
 from services.serving.server import ServiceServer
+from services.settings.certificates import TlsFiles
 from services.settings.service_settings import DEFAULT, Origins
-from services.settings.tls_files import TlsFiles
 from store.errors import InvalidSettingError
 from tests.gateway.auth.conftest import access_text
 from tests.support.certificates import LOOPBACK, Authority

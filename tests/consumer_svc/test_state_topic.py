@@ -8,8 +8,8 @@ from consumer_svc.state.group_states import GroupSet, GroupSettings
 from consumer_svc.state_topic import STATE_TOPIC, load_state
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.consumer.v1.state_pb2 import StateRecord
-from services.following.state_topic import state_loader
-from services.following.state_topic.state_records import CHANGE, FULL_BEGIN
+from services.following.state_topic import state_log
+from services.following.state_topic.state_writer import CHANGE, FULL_BEGIN
 from store.errors import ServiceUnavailableError, StoreCorruptedError, StoreError
 from store.format.derived.queue_ext import ext_address
 from store.format.derived.queue_unit import QueueUnit
@@ -32,7 +32,7 @@ def test_an_empty_topic_is_an_empty_state(log: MemoryLog) -> None:
 def test_the_newest_whole_full_state_is_found_over_pages(
     log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch, page_count: int
 ) -> None:
-    monkeypatch.setattr(state_loader, "PAGE_UNIT_COUNT", page_count)
+    monkeypatch.setattr(state_log, "PAGE_UNIT_COUNT", page_count)
     set_groups(life, 5, "a")
     life.life.write_full().result(10)
     set_groups(life, 5, "b")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from services.settings.identity_names import parse_identities
+from services.settings.certificates import parse_identities
 from tests.deploy import manifests
 from tests.deploy.component_settings import load_environment
 from tests.deploy.manifest_rules import breaches

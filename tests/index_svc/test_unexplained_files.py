@@ -20,7 +20,7 @@ from index_svc.servicer import IndexServicer
 from index_svc.settings import IndexSettings
 from index_svc.unexplained import PAGE_BYTES, Keeper
 from services.calling.commitlog import CommitLogClient
-from services.following.checked_file import log_of
+from services.following.file_check import log_of
 from services.following.follower_process import LifeOverError, LogRange
 from services.following.follower_progress import FollowerProgress
 from store.derive.dispatch import DispatchRequest

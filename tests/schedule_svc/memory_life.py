@@ -15,7 +15,7 @@ from schedule_svc.state_topic import STATE_TOPIC, TOPIC
 from schedule_svc.transactions.half_messages import CheckRules
 from schedule_svc.transactions.kind import LastingTransactions
 from services.following.follower_progress import FollowerProgress
-from services.following.state_topic.state_loader import LoadedState, load_state
+from services.following.state_topic.state_log import LoadedState, load_state
 from services.following.state_topic.state_writer import StateWriter
 from services.following.store_clock import DueClock
 from services.reading.queue_reader import QueueReader

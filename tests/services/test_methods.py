@@ -23,7 +23,7 @@ from services.methods import (
     Retry,
     short_name,
 )
-from services.settings.identity_names import ROLES
+from services.settings.certificates import ROLES
 
 INNER = (
     commitlog_service_pb2,

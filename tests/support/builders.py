@@ -7,8 +7,7 @@ from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
-from services.following.checkpoint_thread import Checkpointer
-from services.following.following_builder import FollowingBuilder
+from services.following.following_builder import Checkpointer, FollowingBuilder
 from store.derive.dispatch import DispatchRequest
 from store.derive.index_keys import index_keys
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError

@@ -10,7 +10,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from reput.consumer.v1 import state_pb2 as pb
-from services.following.state_topic.state_records import CHANGE, FULL
+from services.following.state_topic.state_writer import CHANGE, FULL
 from store.errors import StoreCorruptedError
 
 STATE_TOPIC = "rmq_sys_REPUT_CONSUMER_STATE"

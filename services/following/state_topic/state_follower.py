@@ -34,8 +34,7 @@ from services.calling.consumequeue import ConsumeQueueClient
 from services.following.follower_process import LifeOverError, LogRange
 from services.following.follower_progress import FollowerProgress
 from services.following.state_topic.state_log import StateLog
-from services.following.state_topic.state_records import State, StateTopic
-from services.following.state_topic.state_writer import Append, StateWriter
+from services.following.state_topic.state_writer import Append, State, StateTopic, StateWriter
 from services.reading.queue_reader import CALL_SECONDS
 from services.reading.recent_units import RecentUnits
 from services.settings.service_settings import StoreSettings

@@ -1,4 +1,11 @@
-"""StateWriter: writes changes of a service's state, and the messages that they move, to the log, in order.
+"""StateTopic: what differs between the services that keep their state in a topic, and the kinds of its records.
+
+The tag of a record says its kind. The state is what the newest whole full state says, changed by every record behind it:
+
+    ... change change full-begin full full full-end change change ...
+                      └──────── read from here ──────────────────┘
+
+StateWriter: writes changes of a service's state, and the messages that they move, to the log, in order.
 
 Theory of operation: the state is changed in memory first and its changes are submitted in the same order (both under the
 state's lock). One thread appends everything that was submitted while the append before was under way, as one atomic request:
@@ -17,22 +24,69 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import FLUSH_MODE_ASYNC, FLUSH_MODE_UNSPECIFIED, AppendResult, FlushMode
 from services.following.batch_writer import BatchWriter
-from services.following.state_topic.state_records import CHANGE, FULL, FULL_BEGIN, FULL_END, StateTopic
 from store.errors import (
     DeadlineExceededError,
     InvalidArgumentError,
     InvalidMessageError,
     ServiceUnavailableError,
+    StoreCorruptedError,
     StoreError,
 )
 from store.format.properties import TAGS
+
+CHANGE, FULL_BEGIN, FULL, FULL_END = "change", "full-begin", "full", "full-end"
+STATE_QUEUE = 0
+
+State = TypeVar("State")
+
+
+class StateRecord(Protocol):
+    """A body: `epoch` says which life of the service wrote it; each life has a larger number."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateTopic(Generic[State]):
+    """A topic of states.
+
+    Attributes:
+        name: of the topic.
+        follower: name of the service as a follower.
+        new_state: makes an empty state.
+        parse: a record of a body; DecodeError when it is none.
+        change_body: the body of a record with changes, given the epoch and the changes.
+        piece_body: the body of a piece of a full state, given the epoch and the piece; None: of the records around them.
+        apply: applies a record to a state, given its kind; returns how many changes it had. A full state that was not
+            finished must have no effect.
+    """
+
+    name: str
+    follower: str
+    new_state: Callable[[], State]
+    parse: Callable[[bytes], StateRecord]
+    change_body: Callable[[int, Sequence[Any]], bytes]
+    piece_body: Callable[[int, Any], bytes]
+    apply: Callable[[State, str, Any], int]
+
+    def record_of(self, commit_log_offset: int, body: bytes) -> StateRecord:
+        """The record of a body; StoreCorruptedError when it is none."""
+        try:
+            return self.parse(body)
+        except DecodeError as error:
+            raise StoreCorruptedError(
+                f"the record at {commit_log_offset} of topic {self.name} is no state record: {error}",
+                file=self.name,
+                offset=commit_log_offset,
+            ) from error
+
 
 # What is appended together: below the limits of AppendInternal (1,024 records, 4 MiB).
 REQUEST_RECORD_COUNT_MAX = 256

@@ -7,7 +7,7 @@ import pytest
 from commitlog_svc.servicer import UNKNOWN_HOST, CommitLogServicer
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.local.wire import LocalMethod
-from services.observing.append_refusals import APPEND_REFUSED
+from services.observing.meters import APPEND_REFUSED
 from store.errors import DiskFullError, FlushFailedError, StoreError, StoreRecoveringError
 from tests.commitlog_svc.support import open_log
 

@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 from console.web.lazy_server import LazyServer
 from console.web.web_server import TAKING_BYTES_MIN, BoundedProtocol, ConsoleServer
 from services.serving.tls import TlsIdentity
-from services.settings.tls_files import TlsFiles
+from services.settings.certificates import TlsFiles
 from tests.support.certificates import LOOPBACK, Authority, Pem
 
 HUGE_BYTES = 32 << 20

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.appends.spread_stream import SpreadStream
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from services.observing.append_refusals import APPEND_REFUSED
+from services.observing.meters import APPEND_REFUSED
 from services.status import StatusError, error_info, from_status
 from store import errors
 from tests.gateway.appends.memory_logs import (

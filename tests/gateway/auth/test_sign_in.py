@@ -22,7 +22,7 @@ from gateway.auth.access_file import LOOK_SECONDS, WatchedFile, parse_clients
 from gateway.auth.api_keys import hash_key, make_key
 from gateway.auth.jwt_tokens import JwtTokens, parse_jwks
 from gateway.auth.sign_in import SignIn
-from services.serving.peer_names import CERTIFICATE_FACT
+from services.serving.identity import CERTIFICATE_FACT
 from store.errors import InvalidSettingError, UnauthenticatedError
 from tests.support.certificates import Authority
 

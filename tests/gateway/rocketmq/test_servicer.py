@@ -27,7 +27,7 @@ from gateway.shards.facts.with_facts import with_facts
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.message.v1 import message_pb2
 from services.convert import millis_to_timestamp
-from services.observing.append_refusals import APPEND_REFUSED
+from services.observing.meters import APPEND_REFUSED
 from services.serving.server import ServiceServer
 from services.settings.service_settings import ServiceSettings
 from store.errors import InvalidMessageError, ServiceUnavailableError, StoreRecoveringError, UnsupportedStoreError

@@ -15,7 +15,7 @@ from schedule_svc.transactions.half_messages import CheckRules
 from schedule_svc.transactions.kind import LastingTransactions, TransactionsKind
 from schedule_svc.transactions.transactions import TransactionCounts
 from schedule_svc.transactions.verdicts import verdict_of
-from services.following.state_topic.state_loader import LoadedState, load_state
+from services.following.state_topic.state_log import LoadedState, load_state
 from services.following.state_topic.state_writer import StateWriter
 from services.reading.queue_reader import QueueReader
 from services.reading.recent_units import RecentUnits

@@ -1,4 +1,7 @@
-"""Meters count what was given to them, also from many threads, and never make more series than their bound."""
+"""Meters count what was given to them, also from many threads, and never make more series than their bound.
+
+Refusals inside answers are counted by code, from 0.
+"""
 
 import threading
 
@@ -9,11 +12,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from apache.rocketmq.v2 import rocketmq_pb2
 from reput.gateway.v1 import gateway_service_pb2
 from services.methods import short_name
-from services.observing.meters import SERIES_COUNT_MAX, Counter, Histogram, Meters
+from services.observing.meters import APPEND_REFUSED, SERIES_COUNT_MAX, Counter, Histogram, Meters, refusal_counter
 from services.observing.metrics import MeterCollector
 from services.serving.calls.open_work import OpenWork
 from services.serving.interceptors import StatusInterceptor
 from services.serving.lanes import Lanes
+from services.status import CODE_BY_ERROR, to_status
+from store.errors import DiskFullError, StoreError, StoreRecoveringError
 
 
 def shown(meters: Meters) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -117,3 +122,29 @@ def test_a_gauge_that_fails_or_is_not_known_is_left_out_and_the_others_stay():
     assert page["reput_good", (("what", "a"),)] == 5
     assert not [name for name, _ in page if name in ("reput_bad", "reput_unknown")]
     assert page["reput_gauge_failures_total", ()] == 1
+
+
+def counts(method: str) -> dict[str, int]:
+    return {labels[1]: counter.read() for labels, counter in APPEND_REFUSED.items() if labels[0] == method}
+
+
+def test_every_code_is_there_before_its_first_refusal() -> None:
+    refusal_counter("Test/Declared")
+
+    assert counts("Test/Declared") == dict.fromkeys({code.name for code in CODE_BY_ERROR.values()} | {"UNKNOWN"}, 0)
+
+
+def test_a_refusal_is_counted_under_its_code() -> None:
+    count = refusal_counter("Test/Counted")
+    for error in (StoreRecoveringError(""), DiskFullError(""), StoreRecoveringError(""), StoreError("")):
+        count(to_status(error).code)
+    count(grpc.StatusCode.OUT_OF_RANGE.value[0])
+    count(4711)
+
+    assert {code: number for code, number in counts("Test/Counted").items() if number} == {
+        "UNAVAILABLE": 2,
+        "RESOURCE_EXHAUSTED": 1,
+        "INTERNAL": 1,
+        "OUT_OF_RANGE": 1,
+        "UNKNOWN": 1,
+    }

@@ -17,8 +17,8 @@ from services.calling.channel import open_channel
 from services.serving import server_options
 from services.serving.server import ServiceServer
 from services.serving.tls import TlsIdentity
+from services.settings.certificates import TlsFiles
 from services.settings.service_settings import ServiceSettings
-from services.settings.tls_files import TlsFiles
 from tests.services.loopback import SERVICE_NAME, ScriptedCommitLog
 from tests.support.certificates import LOOPBACK, Authority, Pem
 

@@ -1,4 +1,7 @@
-"""Around every RPC: typed errors on all kinds of calls, bugs answered INTERNAL, streams counted."""
+"""A request of very many tiny fields is refused before protobuf makes objects of them.
+
+Around every RPC: typed errors on all kinds of calls, bugs answered INTERNAL, streams counted.
+"""
 
 import threading
 import weakref
@@ -6,16 +9,43 @@ from types import SimpleNamespace
 
 import grpc
 import pytest
+from google.protobuf.message import DecodeError
 
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services import status
 from services.methods import METHODS
 from services.serving.calls.open_work import OpenWork
 from services.serving.deadline import remaining_seconds
-from services.serving.interceptors import StatusInterceptor
+from services.serving.interceptors import FIELD_COUNT_MAX, StatusInterceptor, check_field_count
 from services.serving.lanes import Lanes
 from store.errors import InvalidArgumentError, InvalidMessageError, OffsetOutOfRangeError, StoreError
 from tests.services.loopback import commit_log_server, get_request, stub
+from tests.support.stack import new_message
+
+EMPTY_MESSAGE = b"\x0a\x00"
+
+
+@pytest.mark.parametrize(
+    "field", [EMPTY_MESSAGE, b"\x10\x01", b"\x9d\x06abcd", b"\x99\x06abcdefgh", b"\x0a\x01x"], ids=bytes.hex
+)
+def test_a_request_of_a_million_tiny_fields_is_refused_before_it_is_parsed(field: bytes) -> None:
+    check_field_count(field * FIELD_COUNT_MAX, "/m")
+    with pytest.raises(InvalidArgumentError, match="more than 131,072 fields"):
+        check_field_count(field * (FIELD_COUNT_MAX + 1), "/m")
+
+
+def test_a_request_of_few_large_messages_passes_the_count_of_fields() -> None:
+    request = log_pb.AppendMessagesRequest(messages=[new_message("T", bytes(1 << 20)) for _ in range(4)])
+    check_field_count(request.SerializeToString(), "/m")
+
+
+@pytest.mark.parametrize("damaged", [b"\xff" * 600_000, b"\x0b" * 600_000, b"\x0a\xff\xff\xff\x7f" + bytes(600_000)])
+def test_what_protobuf_refuses_is_left_to_protobuf(damaged: bytes) -> None:
+    check_field_count(damaged, "/m")
+    with pytest.raises(DecodeError):
+        log_pb.AppendMessagesRequest.FromString(damaged)
+
 
 GET_MESSAGE = "/reput.commitlog.v1.CommitLogService/GetMessage"
 

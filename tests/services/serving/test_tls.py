@@ -17,9 +17,8 @@ from services.local.wire import APPENDS, LOOKUPS
 from services.serving import server_options
 from services.serving.server import ServiceServer
 from services.serving.tls import TlsIdentity
-from services.settings.identity_names import parse_identities
+from services.settings.certificates import TlsFiles, parse_identities
 from services.settings.service_settings import ServiceSettings
-from services.settings.tls_files import TlsFiles
 from store.errors import InvalidSettingError
 from tests.services.loopback import SERVICE_NAME, ScriptedCommitLog
 from tests.support.certificates import LOOPBACK, URI, Authority, Pem, general_names

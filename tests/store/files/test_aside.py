@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from services.observing.aside_meter import show_moved_aside
-from services.observing.meters import Meters
+from services.observing.meters import Meters, show_moved_aside
 from store.errors import DiskFullError
 from store.files.aside import FOLDER_COUNT_MAX, Aside, aside_words, builder_folder
 from store.files.file_system import PathLike, RealFileSystem

@@ -1,4 +1,7 @@
-"""The roles of services, and the names in certificates that stand for them."""
+"""The paths of TLS files, and the names in certificates that stand for the roles of services; without gRPC, for settings."""
+
+import dataclasses
+from pathlib import Path
 
 GATEWAY = frozenset({"gateway"})
 BUILDERS = frozenset({"consumequeue", "index"})
@@ -24,3 +27,18 @@ def parse_identities(text: str) -> dict[str, str]:
             if roles.setdefault(identity, role.strip()) != role.strip():
                 raise ValueError(f"{identity!r} has two roles: a certificate is of one service")
     return roles
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Paths.
+
+    Attributes:
+        certificate: PEM chain, the own certificate first.
+        key: PEM, its private key.
+        ca: PEM, the authorities whose certificates are accepted from the other side; None: none is asked for.
+    """
+
+    certificate: Path
+    key: Path
+    ca: Path | None = None

@@ -4,7 +4,7 @@ import datetime
 
 import pytest
 
-from services.serving.peer_names import CERTIFICATE_FACT, SHOWN_CHARACTERS_MAX, peer_identities, shown
+from services.serving.identity import CERTIFICATE_FACT, SHOWN_CHARACTERS_MAX, peer_identities, shown
 from tests.support.certificates import DNS, EMAIL, URI, Authority, general_names
 
 GATEWAY = b"spiffe://reput/gateway"

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from services.following.checkpoint_thread import CheckpointThread
+from services.following.following_builder import CheckpointThread
 from store.errors import FlushFailedError
 from store.files.file_system import RealFileSystem
 from store.files.json_state import read_json_state
