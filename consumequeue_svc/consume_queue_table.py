@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from consumequeue_svc.batch_queues import BatchQueues
 from consumequeue_svc.consume_queue import ConsumeQueue
-from consumequeue_svc.rising_runs import UNSEEN, RisingRuns
+from consumequeue_svc.time_search import UNSEEN, RisingRuns
 from consumequeue_svc.unexplained import Keeper
 from store.errors import InvalidArgumentError, QueueNotFoundError, TopicNotFoundError, UnsupportedStoreError
 from store.features.table import hidden_by_record

@@ -20,7 +20,7 @@ from typing import Any
 from consumequeue_svc.batch_queues import batch_topics
 from consumequeue_svc.consume_queue import ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable, QueueId
-from consumequeue_svc.rising_runs import UNSEEN, Run, runs_of_state
+from consumequeue_svc.time_search import UNSEEN, Run, runs_of_state
 from store.derive.last_record import LastRecord
 from store.errors import StoreRecoveringError
 from store.files.file_system import FileSystem

@@ -11,14 +11,13 @@ from concurrent.futures import Future
 import structlog
 
 from consumer_svc.arrivals import Arrivals
-from consumer_svc.broker_groups import LOOK_SECONDS, BrokerGroups
 from consumer_svc.clients import Clients
-from consumer_svc.courtesy_files import CourtesyFiles
 from consumer_svc.delivering.deletions import Deletions
 from consumer_svc.delivering.delivery import Answering, Delivery
 from consumer_svc.delivering.expirer import Expirer
 from consumer_svc.delivering.life import Life, Rules
 from consumer_svc.delivering.receipt_handle import ReceiptHandles
+from consumer_svc.handover.courtesy_files import LOOK_SECONDS, BrokerGroups, CourtesyFiles
 from consumer_svc.settings import ConsumerSettings
 from consumer_svc.state.group_states import GroupStates
 from consumer_svc.state_topic import FULL_CHANGE_COUNT, STATE_TOPIC, TOPIC, LoadedState, StateWriter

@@ -10,7 +10,7 @@ from consumer_svc.arrivals import Arrivals
 from consumer_svc.clients import Clients
 from consumer_svc.delivering.acks import AckOutcome, Acks
 from consumer_svc.delivering.delivery import Delivery
-from consumer_svc.delivering.group_names import GroupNames
+from consumer_svc.delivering.groups import GroupNames
 from consumer_svc.delivering.life import check_group_name
 from consumer_svc.delivering.picks import MESSAGE_COUNT_MAX, PopAsk
 from consumer_svc.delivering.pop import Delivered

@@ -4,17 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from schedule_svc.batch_reading import BATCH_BYTES_MAX, BatchReader
-from schedule_svc.handover.broker_beside import BrokerBeside
-from schedule_svc.handover.broker_files import BrokerFiles
-from schedule_svc.handover.broker_marks import apply_broker_marks, read_broker_marks
-from schedule_svc.levels.delay_levels import DelayLevels
+from schedule_svc.batches import BATCH_BYTES_MAX, BatchReader
+from schedule_svc.broker_files import BrokerBeside, BrokerFiles, apply_broker_marks, read_broker_marks
+from schedule_svc.delay_levels import DelayLevels
 from schedule_svc.life import Kind, Life
 from schedule_svc.listing import Listing
 from schedule_svc.state.schedule_state import ScheduleState
 from schedule_svc.timers.recalls import KNOWN_SECONDS_MAX, Recalls
 from schedule_svc.timers.roller import Roller
-from schedule_svc.timers.run_files import RunFiles
+from schedule_svc.timers.runs import RunFiles
 from schedule_svc.timers.timer_book import TimerBook
 from schedule_svc.timers.timer_index import TimerIndex
 from schedule_svc.timers.timer_reader import TimerReader

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from reput.message.v1.message_pb2 import StoredMessage
-from schedule_svc.batch_reading import BatchReader, is_lost
-from schedule_svc.levels.delay_levels import DelayLevels
+from schedule_svc.batches import BatchReader, is_lost
+from schedule_svc.delay_levels import DelayLevels
 from schedule_svc.life import Life
 from schedule_svc.state.schedule_state import Passed
 from schedule_svc.timers.timer_book import TimerBook

@@ -23,7 +23,7 @@ from store.format.properties import REAL_TOPIC
 HEARTBEAT_SECONDS = 1.0
 PAGE_SIZE_DEFAULT = 64
 PAGE_SIZE_MAX = 1_000
-# What one request to the log takes (end_writer.py).
+# What one request to the log takes (transactions.py).
 VERDICT_COUNT_MAX = 256
 
 

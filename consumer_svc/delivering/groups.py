@@ -1,11 +1,14 @@
-"""Groups: their settings, members, queues and lag; RocketMQ's SubscriptionGroupManager and ConsumerManager."""
+"""Groups: their settings, members, queues and lag; RocketMQ's SubscriptionGroupManager and ConsumerManager.
+
+GroupNames: which groups a list is asked for, and which page of them.
+"""
 
 import heapq
 import itertools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from consumer_svc.delivering.group_names import ALL_GROUPS, GroupNames
 from consumer_svc.delivering.life import RELEASED_COUNT_MAX, Life, check_group_name
 from consumer_svc.state.group_states import Change, Group, GroupDeleted, GroupSet, GroupSettings
 from consumer_svc.state.queue_state import QueueRef, QueueState, Returned, Waiting
@@ -15,6 +18,40 @@ from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import timestamp_to_millis
 from services.following.state_topic.state_writer import wait_for
 from store.errors import GroupNotFoundError, InvalidArgumentError, TopicNotFoundError
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNames:
+    """A page of groups by name.
+
+    Attributes:
+        count_max: of the page; 0: all.
+        after: only names behind it.
+        contains: what names hold, in upper or lower case.
+        only: the only name; empty: all.
+    """
+
+    count_max: int = 0
+    after: str = ""
+    contains: str = ""
+    only: str = ""
+
+    def page(self, names: Iterable[str]) -> tuple[list[str], bool]:
+        """The names of the page in order, and whether there are more behind them."""
+        contains = self.contains.lower()
+        wanted = (
+            name
+            for name in names
+            if name > self.after and self.only in ("", name) and (not contains or contains in name.lower())
+        )
+        if not self.count_max:
+            return sorted(wanted), False
+        first = heapq.nsmallest(self.count_max + 1, wanted)
+        return first[: self.count_max], len(first) > self.count_max
+
+
+ALL_GROUPS = GroupNames()
+
 
 # Of a page of metrics: one line each. An installation with more pairs of groups and topics has its monitoring ask GetGroup.
 LAG_COUNT_MAX = 1_000

@@ -5,6 +5,8 @@ Rules:
   waits is called under it.
 - A pop holds the turn of its group and topic while it reads, so two pops never pick the same message.
 - When the writer breaks, this life is over: `refuse_if_over` raises, and the next life reads the state from the log.
+
+GroupShares: how many groups each client may make (ADR 0111); services/serving/admission/shares.py has the rule.
 """
 
 import threading
@@ -16,7 +18,6 @@ from weakref import WeakValueDictionary
 from consumer_svc.arrivals import Arrivals
 from consumer_svc.clients import Clients
 from consumer_svc.delivering.expiry_heap import ExpiryHeap
-from consumer_svc.delivering.group_shares import GroupShares
 from consumer_svc.delivering.moves import base_topic
 from consumer_svc.delivering.receipt_handle import ReceiptHandles
 from consumer_svc.state.group_states import (
@@ -34,16 +35,55 @@ from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from services.following.store_clock import StoreClock
 from services.reading.queue_reader import Reader
 from services.replica_role import not_leading
+from services.serving.admission.shares import Client, client_of_name, kept_shares
 from store.errors import (
     GroupDisabledError,
     GroupNotFoundError,
     InvalidArgumentError,
+    ResourceBusyError,
     ServiceUnavailableError,
     StoreError,
     StoreReadOnlyError,
 )
 from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS
 from store.format.topic import DLQ_PREFIX, RETRY_PREFIX, dead_letter_topic_of, validate_topic
+
+# Of groups of brokers and of older versions: they are in the share of none that calls.
+NOBODY = Client("nobody", "nobody")
+
+
+class GroupShares:
+    """The groups of a shard by those who made them; see Owners in state/group_states.py. Its owner holds a lock.
+
+    Args:
+        group_count_max: groups that may be made; those that are there count, and stay when there are more.
+    """
+
+    def __init__(self, group_count_max: int) -> None:
+        self._shares = kept_shares(group_count_max)
+
+    def made(self, made_by: str) -> None:
+        """See Owners."""
+        self._shares.take(client_of_name(made_by) if made_by else NOBODY)
+
+    def deleted(self, made_by: str) -> None:
+        """See Owners."""
+        self._shares.give_back(client_of_name(made_by) if made_by else NOBODY)
+
+    def check(self, consumer_group: str, caller: str) -> None:
+        """ResourceBusyError when the caller may not make this group, because its share is in use."""
+        shares, client = self._shares, client_of_name(caller)
+        if shares.has_room(client):
+            return
+        raise ResourceBusyError(
+            f"no group {consumer_group[:64]!r} is made: this client made {shares.held(client)} of {shares.count} groups, which "
+            f"is its share where there may be {shares.count_max}: delete some, or raise the setting group_count_max of the "
+            "consumer service (REPUT_CONSUMER_GROUP_COUNT_MAX)",
+            consumerGroup=consumer_group[:64],
+            setting="group_count_max",
+            countMax=shares.count_max,
+        )
+
 
 GROUP_LENGTH_MAX = 255
 # Changes in one request to the log: some 600 bytes each at most.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from consumer_svc.delivering.group_names import ALL_GROUPS, GroupNames
+from consumer_svc.delivering.groups import ALL_GROUPS, GroupNames
 from consumer_svc.delivering.life import Life
 from consumer_svc.delivering.moves import next_retry_topic_of
 from consumer_svc.state.group_states import Group

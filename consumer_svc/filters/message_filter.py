@@ -7,16 +7,74 @@
 A message is tested twice. `matches_unit` takes what the queue unit has, so that most others need not be read; `matches` then
 decides by the record's properties. Bodies are not looked at. Source: `FilterAPI`, `ExpressionMessageFilter` and
 `MessageEvaluationContext`, RocketMQ 5.3.3.
+
+FilterCache: filters by their expressions, the least recently used ones forgotten.
 """
 
-from collections.abc import Mapping
-from typing import Final, Protocol
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Final, Generic, Protocol, TypeVar
 
-from consumer_svc.filters.filter_cache import FilterCache
+from consumer_svc.filters.sql_expressions import Evaluate, SqlFaultError
 from consumer_svc.filters.sql_grammar import parse
-from consumer_svc.filters.sql_nodes import Evaluate, SqlFaultError
 from store.errors import IllegalFilterError
 from store.format.java_text import java_string_hash
+
+# A filter takes some 100 bytes for each character of its expression, so all of them at most 100 MiB.
+CACHED_CHARACTERS_MAX: Final = 1024 * 1024
+_ENTRY_CHARACTERS: Final = 256  # what an entry takes however short it is
+Filter = TypeVar("Filter")
+
+
+class FilterCache(Generic[Filter]):
+    """Filters that were made, and expressions that were refused.
+
+    Args:
+        characters_max: of all expressions that are kept, each counted as 256 more.
+    """
+
+    def __init__(self, characters_max: int = CACHED_CHARACTERS_MAX) -> None:
+        self._characters_max = characters_max
+        self._characters = 0
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[tuple[str, str], Filter | IllegalFilterError] = OrderedDict()
+
+    def get(self, kind: str, expression: str, make: Callable[[str], Filter]) -> Filter:
+        """The filter of an expression, made if it is not known.
+
+        Raises:
+            IllegalFilterError: `make` raises it, or did so before.
+        """
+        key = (kind, expression)
+        with self._lock:
+            known = self._entries.get(key)
+            if known is not None:
+                self._entries.move_to_end(key)
+        if known is None:
+            try:
+                known = make(expression)
+            except IllegalFilterError as error:
+                known = error
+            self._keep(key, known)
+        if isinstance(known, IllegalFilterError):
+            raise IllegalFilterError(
+                known.message, **known.metadata
+            )  # an error has one traceback, its callers are many
+        return known
+
+    def _keep(self, key: tuple[str, str], entry: Filter | IllegalFilterError) -> None:
+        size = len(key[1]) + _ENTRY_CHARACTERS
+        if size > self._characters_max:
+            return
+        with self._lock:
+            if key not in self._entries:
+                self._entries[key] = entry
+                self._characters += size
+            while self._characters > self._characters_max:
+                (_, expression), _ = self._entries.popitem(last=False)
+                self._characters -= len(expression) + _ENTRY_CHARACTERS
+
 
 # A subscription comes with each receive. Real ones have some hundred characters; this length is parsed in half a second.
 EXPRESSION_CHARACTERS_MAX: Final = 32 * 1024

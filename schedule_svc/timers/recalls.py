@@ -7,10 +7,9 @@ message, too, and the change that says that the message is done.
 from collections.abc import Callable, Sequence
 
 from reput.message.v1.message_pb2 import StoredMessage
-from schedule_svc.batch_reading import BatchReader
+from schedule_svc.batches import BatchReader, log_skipped
 from schedule_svc.life import Life
-from schedule_svc.skipped import log_skipped
-from schedule_svc.timers.entries import Entries
+from schedule_svc.timers.runs import Entries
 from schedule_svc.timers.timer_book import TimerBook
 from schedule_svc.timers.timer_record import facts_of, key_of, recall_of
 from services.following.follower_progress import FollowerProgress

@@ -7,10 +7,9 @@ record is rolled when it is older than a setting, half of the time that files ar
 import numpy as np
 import structlog
 
-from schedule_svc.batch_reading import BATCH_COUNT_MAX, BatchReader, is_lost
-from schedule_svc.ended_batch import EndedBatch
+from schedule_svc.batches import BATCH_COUNT_MAX, BatchReader, EndedBatch, is_lost
 from schedule_svc.life import NEVER_MILLIS, Life
-from schedule_svc.timers.entries import Entries
+from schedule_svc.timers.runs import Entries
 from schedule_svc.timers.timer_book import TimerBook
 from schedule_svc.timers.timer_record import TIMER_QUEUE, rolled
 from services.convert import timestamp_to_millis

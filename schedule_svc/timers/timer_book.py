@@ -16,8 +16,7 @@ from reput.schedule.v1 import state_pb2
 from schedule_svc.life import NEVER_MILLIS, Life
 from schedule_svc.state.codec import timers_change, timers_pieces
 from schedule_svc.state.schedule_state import TimersState
-from schedule_svc.timers.entries import Entries, Int64s
-from schedule_svc.timers.run_files import SavedRuns
+from schedule_svc.timers.runs import Entries, Int64s, SavedRuns
 from schedule_svc.timers.timer_index import TimerIndex
 from schedule_svc.timers.timer_record import TIMER_QUEUE, TimerFacts
 from store.format.delivery.timer_due import PRECISION_MILLIS

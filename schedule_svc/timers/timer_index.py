@@ -20,9 +20,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from schedule_svc.state.schedule_state import Passed, TimersState
-from schedule_svc.timers.entries import Entries, Int64s, Mask
-from schedule_svc.timers.run import Run
-from schedule_svc.timers.run_files import NewRuns, RunFiles, SavedRuns
+from schedule_svc.timers.runs import Entries, Int64s, Mask, NewRuns, Run, RunFiles, SavedRuns
 from store.errors import ServiceUnavailableError
 
 # Entries in memory: 36 bytes each. As many are read again from the topic after a kill, in less than a second.

@@ -2,12 +2,10 @@
 
 import structlog
 
-from schedule_svc.batch_reading import BatchReader, is_lost
-from schedule_svc.ended_batch import EndedBatch
+from schedule_svc.batches import BatchReader, EndedBatch, is_lost, log_removed
 from schedule_svc.life import NOTHING_NEEDED, KindWithoutState, Life
-from schedule_svc.skipped import log_removed
 from schedule_svc.timers.roller import Roller
-from schedule_svc.timers.run_files import RunFiles, SavedRuns
+from schedule_svc.timers.runs import RunFiles, SavedRuns
 from schedule_svc.timers.timer_book import TimerBook
 from schedule_svc.timers.timer_record import TIMER_QUEUE, TimerFacts, facts_of
 from services.reading.queue_reader import Outcome, checked

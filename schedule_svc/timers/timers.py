@@ -12,14 +12,12 @@ import structlog
 
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.schedule.v1 import state_pb2
-from schedule_svc.batch_reading import BATCH_COUNT_MAX, BatchReader, is_lost
+from schedule_svc.batches import BATCH_COUNT_MAX, BatchReader, EndedBatch, UnderWay, is_lost
 from schedule_svc.due_record import timer_due
-from schedule_svc.ended_batch import EndedBatch
 from schedule_svc.life import NEVER_MILLIS, Life
-from schedule_svc.timers.entries import Entries
+from schedule_svc.timers.runs import Entries
 from schedule_svc.timers.timer_book import TimerBook
 from schedule_svc.timers.timer_record import TIMER_QUEUE, due_of
-from schedule_svc.under_way import UnderWay
 from services.convert import timestamp_to_millis
 from services.reading.queue_reader import Outcome, checked
 from store.errors import StoreError

@@ -25,12 +25,11 @@ import structlog
 
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
-from schedule_svc.skipped import log_skipped
+from schedule_svc.batches import log_skipped
 from schedule_svc.transactions.check_gateways import ROUND_COUNT_MAX, Check, CheckGateways
 from schedule_svc.transactions.half_messages import HalfMessage, for_check, given_up, renewed, transaction_id_of
-from schedule_svc.transactions.outcomes import Outcome
 from schedule_svc.transactions.pending_table import DueHalf
-from schedule_svc.transactions.transactions import READ_COUNT_MAX, Transactions, is_gone
+from schedule_svc.transactions.transactions import READ_COUNT_MAX, Outcome, Transactions, is_gone
 from services.following.state_topic.state_writer import REFUSALS
 from services.reading.queue_reader import Outcome as ReadOutcome
 from store.errors import DeadlineExceededError, StoreError, UnsupportedStoreError

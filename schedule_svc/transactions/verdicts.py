@@ -17,8 +17,7 @@ from typing import NamedTuple, TypeVar
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from schedule_svc.transactions.half_messages import HalfMessage, committed, half_of
-from schedule_svc.transactions.outcomes import Outcome
-from schedule_svc.transactions.transactions import Transactions
+from schedule_svc.transactions.transactions import Outcome, Transactions
 from services.reading.queue_reader import is_removed
 from store.errors import (
     DeadlineExceededError,

@@ -7,8 +7,7 @@ import pytest
 
 from consumequeue_svc import time_search
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
-from consumequeue_svc.rising_runs import RUN_COUNT_MAX, UNSEEN, RisingRuns, Run, runs_of_state
-from consumequeue_svc.time_search import Boundary, search_offset
+from consumequeue_svc.time_search import RUN_COUNT_MAX, UNSEEN, Boundary, RisingRuns, Run, runs_of_state, search_offset
 from store.derive.dispatch_columns import DispatchColumns
 from store.files.file_system import RealFileSystem
 from tests.support.dispatches import make_request, requests_of

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
-from consumequeue_svc.rising_runs import Run
 from consumequeue_svc.servicer import ConsumeQueueServicer
-from consumequeue_svc.time_search import Boundary, search_offset, time_span
+from consumequeue_svc.time_search import Boundary, Run, search_offset, time_span
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from services.following.follower_progress import FollowerProgress
 from store.derive.dispatch_columns import DispatchColumns

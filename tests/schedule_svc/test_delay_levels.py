@@ -8,7 +8,7 @@ import pytest
 
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import AppendResult
-from schedule_svc import batch_reading
+from schedule_svc import batches
 from schedule_svc.state_topic import STATE_TOPIC
 from store.errors import ServiceUnavailableError
 from store.format.properties import DELAY, MOVED_FROM, REAL_QUEUE_ID, REAL_TOPIC, UNIQ_KEY
@@ -92,7 +92,7 @@ def test_removed_and_unusable_records_are_skipped_and_counted(
 def test_messages_of_any_size_go_in_requests_that_fit(
     log: MemoryLog, life: MemoryLife, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_reading, "BATCH_BYTES_MAX", 250)  # two records of a log in memory
+    monkeypatch.setattr(batches, "BATCH_BYTES_MAX", 250)  # two records of a log in memory
     log.write([delayed(name, 1) for name in "abc"])
     large = delayed("d", 1)
     large.body = b"d" * (5 << 20)  # larger than an answer

@@ -6,7 +6,7 @@ import pytest
 
 from reput.commitlog.v1.commitlog_service_pb2 import GetStatusResponse, InternalRecord
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
-from schedule_svc.batch_reading import BatchReader
+from schedule_svc.batches import BatchReader
 from schedule_svc.due_record import level_due
 from schedule_svc.state.codec import level_change
 from schedule_svc.state_topic import TOPIC

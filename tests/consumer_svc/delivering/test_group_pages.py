@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from consumer_svc.delivering.group_names import GroupNames
+from consumer_svc.delivering.groups import GroupNames
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from services.reading.queue_reader import read_message
 from tests.consumer_svc.memory_log import LogLife, MemoryLog

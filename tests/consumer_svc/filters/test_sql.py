@@ -5,7 +5,7 @@ import time
 import pytest
 
 from consumer_svc.filters.message_filter import EXPRESSION_CHARACTERS_MAX, filter_of_sql
-from consumer_svc.filters.sql_nodes import NESTING_MAX
+from consumer_svc.filters.sql_expressions import NESTING_MAX
 from services.status import code_of, reason_of
 from store.errors import IllegalFilterError
 

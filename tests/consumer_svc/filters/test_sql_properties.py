@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer_svc.filters.java_numbers import compare_doubles, java_double
+from consumer_svc.filters.sql_expressions import SqlFaultError, compare_doubles, java_double
 from consumer_svc.filters.sql_grammar import parse
-from consumer_svc.filters.sql_nodes import SqlFaultError
 
 NAMES = st.sampled_from(["a", "b", "c"])
 TEXTS = st.sampled_from(["x", "y", "it's", ""])

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from consumer_svc.courtesy_files import OFFSETS, CourtesyFiles
 from consumer_svc.delivering.life import INVISIBLE_MILLIS_MAX
 from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.handover import broker_pops
+from consumer_svc.handover.courtesy_files import OFFSETS, CourtesyFiles
 from consumer_svc.state.queue_state import QueueRef
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import FLUSH_MODE_UNSPECIFIED

@@ -9,8 +9,7 @@ import pytest
 
 from schedule_svc.state.schedule_state import Passed, TimersState
 from schedule_svc.timers import timer_index
-from schedule_svc.timers.entries import Entries
-from schedule_svc.timers.run_files import RunFiles
+from schedule_svc.timers.runs import Entries, RunFiles
 from schedule_svc.timers.timer_index import TimerIndex
 from store.errors import ServiceUnavailableError
 from store.files.file_system import RealFileSystem

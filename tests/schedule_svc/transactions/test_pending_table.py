@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedule_svc.transactions.half_messages import CheckRules, HalfMessage, key_hash
-from schedule_svc.transactions.op_positions import PAIR_COUNT_MAX, OpPositions
+from schedule_svc.transactions.loading import PAIR_COUNT_MAX, OpPositions
 from schedule_svc.transactions.pending_table import ROW_BYTES, TRIM_COUNT_MIN, PendingTable
 
 RULES = CheckRules(timeout_millis=100, interval_millis=1_000, count_max=3)

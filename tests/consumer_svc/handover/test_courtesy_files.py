@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from consumer_svc.courtesy_files import GROUPS, LIGHT_OFFSETS, OFFSETS, CourtesyFiles
 from consumer_svc.delivering.picks import PopAsk
+from consumer_svc.handover.courtesy_files import GROUPS, LIGHT_OFFSETS, OFFSETS, CourtesyFiles
 from consumer_svc.state.queue_state import QueueRef
 from reput.message.v1.message_pb2 import FLUSH_MODE_UNSPECIFIED
 from store.errors import ServiceUnavailableError, StoreCorruptedError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reput.message.v1.message_pb2 import StoredMessage
-from schedule_svc.batch_reading import BatchReader
+from schedule_svc.batches import BatchReader
 from services.calling.commitlog import FILE_READ_BYTES_MAX
 from services.reading.queue_reader import ANSWER_BODY_BYTES_MAX
 from store.format.derived.queue_unit import QueueUnit

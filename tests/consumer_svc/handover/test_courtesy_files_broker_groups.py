@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from consumer_svc.broker_groups import GROUPS, OFFSETS, BrokerGroups
+from consumer_svc.handover.courtesy_files import GROUPS, OFFSETS, BrokerGroups
 from consumer_svc.state.queue_state import QueueRef
 from store.errors import StoreCorruptedError
 from tests.consumer_svc.memory_log import START_MILLIS, LogLife, MemoryLog

@@ -9,12 +9,10 @@ from collections.abc import Iterator, Sequence
 
 from reput.message.v1.message_pb2 import StoredMessage
 from reput.schedule.v1 import state_pb2
-from schedule_svc.batch_reading import BATCH_COUNT_MAX, BatchReader, is_lost
+from schedule_svc.batches import BATCH_COUNT_MAX, BatchReader, EndedBatch, UnderWay, is_lost
 from schedule_svc.due_record import level_due
-from schedule_svc.ended_batch import EndedBatch
 from schedule_svc.life import NEVER_MILLIS, Life
 from schedule_svc.state.codec import level_change
-from schedule_svc.under_way import UnderWay
 from services.convert import timestamp_to_millis
 from services.reading.queue_reader import UnitRun, checked
 from store.errors import StoreError

@@ -10,35 +10,178 @@ since. Many timers are written less often. `timerlog/` is written before `timerc
 page a broker looks for units in slots that have none. The position in the page is that of the first timer that waits.
 
 A life that finds what a broker has done since writes the full state before it delivers anything, and then replaces the files.
+
+BrokerBeside: what a broker that runs beside this service has delivered does not wait any more.
+
+The broker writes the positions of its delay levels every 10 s (flushDelayOffsetInterval) and the time of its timer wheel every
+second, to files of `config/`. A transaction needs nothing: its end is a record of the log.
+
+BrokerMarks: what the files of a broker say that it has done of the messages that wait.
+
+encode_units: the units of `timerlog/` for timers that wait, as a broker would have written them; pure.
+
+A slot is a second, and its messages go in the second after it. A timer that is far away gets a slot before its own, at which
+the broker stores its record again, to wait on (`TimerMessageStore.doEnqueue` of RocketMQ 5.3.3). A broker looks no further back
+than seven days, so what is overdue longer gets a later slot.
 """
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import structlog
 
-from schedule_svc.handover.broker_marks import CALL_SECONDS, DELAY_OFFSETS, TIMER_CHECK
-from schedule_svc.handover.timer_units import encode_last_unit, encode_units, first_slot
-from schedule_svc.levels.delay_levels import DelayLevels
+from schedule_svc.delay_levels import DelayLevels
 from schedule_svc.life import KindWithoutState, Life
-from schedule_svc.state.schedule_state import Passed
-from schedule_svc.timers.entries import Entries
+from schedule_svc.state.schedule_state import Passed, ScheduleState
+from schedule_svc.timers.runs import Entries
+from schedule_svc.timers.timer_book import TimerBook
 from schedule_svc.timers.timer_record import TIMER_QUEUE
 from schedule_svc.timers.timers import Timers
 from schedule_svc.transactions.kind import TransactionsKind
 from services.calling.commitlog import CommitLogClient
 from services.following.state_topic.state_writer import wait_for
-from store.errors import ServiceUnavailableError, StoreError
+from store.errors import ServiceUnavailableError, StoreCorruptedError, StoreError
 from store.failure_fields import failure_fields
-from store.format.delivery.delay_offset_file import TransactionOffsets, encode_delay_offsets
+from store.format.config_json import is_own
+from store.format.delivery.consumer_files import decode_offsets, joined_offsets
+from store.format.delivery.delay_offset_file import (
+    TRANSACTION_GROUP,
+    TransactionOffsets,
+    decode_delay_offsets,
+    encode_delay_offsets,
+)
 from store.format.delivery.timer_files import (
+    MAGIC_DEFAULT,
+    MAGIC_ROLL,
+    SLOT_MILLIS,
+    UNIT_DTYPE,
+    UNIT_SIZE_BYTES,
     TimerCheckpoint,
     decode_timer_checkpoint,
     encode_timer_checkpoint,
     is_own_timer_checkpoint,
 )
 from store.format.topic import HALF_TOPIC, OP_HALF_TOPIC, TIMER_TOPIC
+
+DELAY_OFFSETS, TIMER_CHECK = "delayOffset.json", "timercheck"
+CONSUMER_OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")
+CALL_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerMarks:
+    """See the top of this file.
+
+    Attributes:
+        levels: the position of the next message, by delay level; None: the file is ours.
+        timers: `config/timercheck`; None: the page is ours, or there is none.
+        transactions: positions in the half topic and the operation topic.
+    """
+
+    levels: Mapping[int, int] | None
+    timers: TimerCheckpoint | None
+    transactions: TransactionOffsets
+
+
+def read_broker_marks(commitlog: CommitLogClient) -> BrokerMarks | None:
+    """What a broker wrote since this service wrote the files; None when none has been on the store.
+
+    Raises:
+        StoreError: a file cannot be read: what a broker delivered would be delivered again.
+    """
+    levels = commitlog.read_config_file(DELAY_OFFSETS, timeout_seconds=CALL_SECONDS)
+    timers = commitlog.read_config_file(TIMER_CHECK, timeout_seconds=CALL_SECONDS)
+    has_levels = bool(levels) and not is_own(levels or b"")
+    has_timers = bool(timers) and not is_own_timer_checkpoint(timers or b"")
+    if not has_levels and not has_timers:
+        return None
+    files = [commitlog.read_config_file(name, timeout_seconds=CALL_SECONDS) for name in CONSUMER_OFFSETS]
+    offsets = joined_offsets(decode_offsets(content) for content in files if content)
+    half = offsets.get((TRANSACTION_GROUP, HALF_TOPIC), {}).get(0, 0)
+    operation = offsets.get((TRANSACTION_GROUP, OP_HALF_TOPIC), {}).get(0, 0)
+    return BrokerMarks(
+        decode_delay_offsets(levels) if levels and has_levels else None,
+        decode_timer_checkpoint(timers) if timers and has_timers else None,
+        TransactionOffsets(half, operation),
+    )
+
+
+def apply_broker_marks(state: ScheduleState, marks: BrokerMarks) -> None:
+    """Note in a state what a broker has done.
+
+    Nothing goes back: what one of us has done is done. A broker that was killed may say less than the log.
+    """
+    for level, position in (marks.levels or {}).items():
+        state.levels[level] = max(state.levels.get(level, 0), position)
+    if marks.timers is not None:
+        timers = state.timers
+        # A message of the slot before is due a second after its begin at the latest.
+        passed = Passed(marks.timers.last_read_millis + 1)
+        timers.next_queue_offset = max(timers.next_queue_offset, marks.timers.queue_offset)
+        if passed >= timers.passed:
+            timers.passed = passed
+            timers.pending.clear()  # what was overdue here is delivered there first
+    transactions = state.transactions
+    transactions.half_offset = max(transactions.half_offset, marks.transactions.half)
+    transactions.op_offset = max(transactions.op_offset, marks.transactions.operation)
+
+
+# RocketMQ's timerRollWindowSlot.
+ROLL_WINDOW_MILLIS = 2 * 24 * 3600 * SLOT_MILLIS
+LOOK_BACK_MILLIS = 6 * 24 * 3600 * SLOT_MILLIS
+
+
+def first_slot(oldest_due_millis: int | None, now_millis: int) -> int:
+    """The slot that a broker is to read first (ms since 1970), if the oldest timer that waits is due at a time; None: none."""
+    now_slot = now_millis // SLOT_MILLIS * SLOT_MILLIS
+    slot = now_slot if oldest_due_millis is None else (oldest_due_millis - 1) // SLOT_MILLIS * SLOT_MILLIS
+    return max(min(slot, now_slot), now_slot - LOOK_BACK_MILLIS)
+
+
+def encode_units(timers: Entries, first_slot_millis: int, now_millis: int) -> bytes:
+    """Units of timers that wait.
+
+    Args:
+        timers: in any order.
+        first_slot_millis: see `first_slot`.
+        now_millis: the time (ms since 1970).
+    """
+    import numpy as np
+
+    slots = np.maximum((timers.dues_millis - 1) // SLOT_MILLIS * SLOT_MILLIS, first_slot_millis)
+    now_slot = now_millis // SLOT_MILLIS * SLOT_MILLIS
+    delays = slots - now_slot
+    is_far = delays >= ROLL_WINDOW_MILLIS
+    is_soon_after = delays < ROLL_WINDOW_MILLIS + ROLL_WINDOW_MILLIS // 3
+    roll_delays = np.where(is_soon_after, ROLL_WINDOW_MILLIS // 2, ROLL_WINDOW_MILLIS)
+    units = np.zeros(len(timers), UNIT_DTYPE)
+    units["size"] = UNIT_SIZE_BYTES
+    units["magic"] = np.where(is_far, MAGIC_DEFAULT | MAGIC_ROLL, MAGIC_DEFAULT)
+    units["enqueue_millis"] = now_slot
+    units["delay_millis"] = np.where(is_far, roll_delays, delays)
+    units["commit_log_offset"] = timers.commit_log_offsets
+    units["record_size_bytes"] = timers.sizes_bytes
+    return units.tobytes()
+
+
+def encode_last_unit(commit_log_offset: int, record_size_bytes: int, first_slot_millis: int) -> bytes:
+    """The unit that says how far a broker has read the timer topic: its newest record, in a slot that is over.
+
+    Args:
+        commit_log_offset: of the record (bytes).
+        record_size_bytes: of it.
+        first_slot_millis: see `first_slot`.
+    """
+    import numpy as np
+
+    unit = np.zeros(1, UNIT_DTYPE)
+    unit["size"], unit["magic"] = UNIT_SIZE_BYTES, MAGIC_DEFAULT
+    unit["enqueue_millis"] = first_slot_millis - SLOT_MILLIS
+    unit["commit_log_offset"], unit["record_size_bytes"] = commit_log_offset, record_size_bytes
+    return unit.tobytes()
+
 
 WRITE_MILLIS = 5_000
 # How often it looks whether all timers are known.
@@ -219,3 +362,57 @@ class BrokerFiles(KindWithoutState):
         if not run.units:
             raise ServiceUnavailableError(f"topic {TIMER_TOPIC} has no unit at {end - 1}: its queue is being built")
         return (encode_last_unit(run.units[0].commit_log_offset, run.units[0].record_size_bytes, slot),)
+
+
+LOOK_MILLIS = 2_500
+TAKE_COUNT = 4_096
+
+
+class BrokerBeside(KindWithoutState):
+    """A Kind (`life.py`) that delivers nothing; see the top of this file.
+
+    Args:
+        life: of a store that is only read.
+        levels: of delay.
+        book: the timers.
+        commitlog: reads the files.
+    """
+
+    name = "broker-beside"
+    topics: frozenset[str] = frozenset()
+
+    def __init__(self, life: Life, levels: DelayLevels, book: TimerBook, commitlog: CommitLogClient) -> None:
+        self._life = life
+        self._levels = levels
+        self._book = book
+        self._commitlog = commitlog
+
+    def begin(self) -> None:
+        """See Kind."""
+
+    def work(self) -> int:
+        """See Kind: read the files."""
+        try:
+            marks = read_broker_marks(self._commitlog)
+        except StoreCorruptedError as error:  # a broker writes a file in place: the next time it is whole
+            _log.info("broker_marks.not_read", error=error.message)
+            marks = None
+        if marks is not None:
+            with self._life.lock:
+                for level, position in (marks.levels or {}).items():
+                    self._levels.pass_to(level, position)
+            if marks.timers is not None and self._book.is_known:
+                self._drop_until(marks.timers.last_read_millis)
+        return self._life.clock.millis() + LOOK_MILLIS
+
+    def stop(self, *, is_clean: bool) -> None:
+        """See Kind."""
+
+    def _drop_until(self, due_millis: int) -> None:
+        """Forget the timers that were due at a time or before."""
+        count = TAKE_COUNT
+        while count == TAKE_COUNT:
+            with self._life.lock:
+                count = len(self._book.take(due_millis, TAKE_COUNT))
+                self._book.in_hand = Entries.of(())
+                self._book.index.confirm(count)

@@ -1,1 +1,0 @@
-"""A real broker takes over what waits, and gives it back: RocketMQ's files of delay levels, timers and transactions."""

@@ -1,1 +1,0 @@
-"""Messages that wait by a delay level."""
