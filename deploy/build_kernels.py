@@ -8,6 +8,7 @@ there is none of them, or no Python.h, one line says what to install, and plain 
 A kernel whose source has not changed is left as it is.
 """
 
+import ast
 import os
 import shlex
 import shutil
@@ -62,6 +63,35 @@ def compiler() -> list[str]:
     raise BuildError(f"there is no C compiler: {built.HOW_TO_BUILD}")
 
 
+def whole_source(name: str) -> str:
+    """The source of a kernel with its parts before it, and without the imports from them.
+
+    Raises:
+        BuildError: a part is not compiled as the kernel is, is not imported by `from PART import NAME`, or gives a second
+            meaning to a name.
+        OSError: a source cannot be read.
+    """
+    modules = [*built.parts_of(name), name]
+    texts: list[str] = []
+    meanings: dict[str, str] = {}
+    directives = _lines_of(name)[0]
+    for module in modules:
+        lines = _lines_of(module)
+        if lines[0] != directives:
+            raise BuildError(f"{name}: its part {module} has another first line")
+        for node in ast.parse("".join(lines)).body:
+            if isinstance(node, ast.ImportFrom) and node.module in modules:
+                if any(alias.asname or alias.name == "*" for alias in node.names):
+                    raise BuildError(f"{module}: it imports from the part {node.module} under another name")
+                lines[node.lineno - 1 : node.end_lineno] = ["\n"] * ((node.end_lineno or node.lineno) - node.lineno + 1)
+                continue
+            for named, meaning in _meanings_of(node, module).items():
+                if meanings.setdefault(named, meaning) != meaning:
+                    raise BuildError(f"{name}: two of {', '.join(modules)} give a meaning to {named}")
+        texts.append("".join(lines))
+    return "".join(texts)
+
+
 def build(name: str, command: Sequence[str]) -> Path:
     """Compiles one kernel; returns its file, beside the source, under its name only when it is whole.
 
@@ -76,7 +106,21 @@ def build(name: str, command: Sequence[str]) -> Path:
     source, binary = built.source_of(name), built.binary_of(name)
     with tempfile.TemporaryDirectory(prefix=f".{source.stem}-", dir=source.parent) as scratch:
         c_file, made = Path(scratch, source.stem + ".c"), Path(scratch, binary.name)
-        cython = [sys.executable, "-m", "cython", "-3", "--module-name", name, "-o", str(c_file), str(source)]
+        whole = Path(scratch, source.name)
+        whole.write_text(whole_source(name))
+        cython = [
+            sys.executable,
+            "-m",
+            "cython",
+            "-3",
+            "-I",
+            str(ROOT),
+            "--module-name",
+            name,
+            "-o",
+            str(c_file),
+            str(whole),
+        ]
         _run(name, cython)
         stable = [f"-DPy_LIMITED_API={STABLE_ABI_VERSION}"] if binary.name.endswith(built.STABLE_ABI) else []
         include = f"-I{sysconfig.get_paths()['include']}"
@@ -114,6 +158,21 @@ def main(arguments: Sequence[str] = ()) -> int:
         print(f"kernels: plain Python, 10 to 100 times slower, does the work of some: {error}", file=sys.stderr)
         return 1 if "--require" in arguments else 0
     return 0
+
+
+def _lines_of(name: str) -> list[str]:
+    return built.source_of(name).read_text().splitlines(keepends=True)
+
+
+def _meanings_of(node: ast.stmt, module: str) -> dict[str, str]:
+    """The names that a statement of a module gives a meaning to, each with whose it is."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return {node.name: module}
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        of = (getattr(node, "module", None) or "") + "."
+        return {alias.asname or alias.name: of + alias.name for alias in node.names}
+    stored = [inner for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)]
+    return {name.id: module for name in stored}
 
 
 def _run(name: str, command: Sequence[str]) -> None:

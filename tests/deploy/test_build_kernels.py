@@ -1,6 +1,7 @@
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 def test_all_kernels_of_cython_are_found_and_those_of_numba_are_not() -> None:
     names = build_kernels.kernel_names()
     assert {"store.derive.dispatch_kernel", "commitlog_svc.append.recent_keys_kernel"} <= set(names)
-    assert "store.walk.log_walk_kernel" not in names
+    assert "services.local.messages_kernel" not in names
 
 
 @pytest.fixture
@@ -80,3 +81,80 @@ def test_what_the_compiler_refuses_is_named_and_leaves_no_file(monkeypatch: pyte
         build_kernels.build(name, ["false"])
     assert not built.binary_of(name).exists()
     assert not list(built.source_of(name).parent.glob(".index_fill_kernel-*"))
+
+
+PART = """# cython: boundscheck=True
+\"\"\"A part.\"\"\"
+import cython
+
+LIMIT = cython.declare(cython.longlong, 3)
+
+
+@cython.cfunc
+def double(number: cython.longlong) -> cython.longlong:
+    return 2 * number
+"""
+KERNEL = """# cython: boundscheck=True
+\"\"\"A kernel.\"\"\"
+import cython
+
+from small_part import (
+    LIMIT,
+    double,
+)
+
+
+def run(number: cython.longlong) -> tuple[int, int, bool]:
+    return double(number), LIMIT, cython.compiled
+"""
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
+    """Writes the sources of `small_part` and `small_kernel`."""
+    monkeypatch.setattr(built, "_ROOT", tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(part: str, kernel: str) -> None:
+        (tmp_path / "small_part.py").write_text(part)
+        (tmp_path / "small_kernel.py").write_text(kernel)
+        built.is_cython.cache_clear()
+
+    write(PART, KERNEL)
+    yield write
+    built.is_cython.cache_clear()
+    sys.modules.pop("small_part", None)
+
+
+def test_a_kernel_has_its_parts_in_itself_and_uncompiled_imports_them(sources: Callable[[str, str], None]) -> None:
+    assert built.load_source("small_kernel").run(21) == (42, 3, False)
+    try:
+        build_kernels.build("small_kernel", build_kernels.compiler())
+    except build_kernels.BuildError as error:
+        pytest.skip(str(error))
+    kernel = built.load("small_kernel")
+    assert kernel is not None
+    assert kernel.run(21) == (42, 3, True)
+
+    sources(
+        PART.replace("LIMIT = cython.declare(cython.longlong, 3)", "LIMIT = cython.declare(cython.longlong, 4)"), KERNEL
+    )
+    assert built.load("small_kernel") is None, "what was made from another part is not served"
+
+
+@pytest.mark.parametrize(
+    ("part", "kernel", "why"),
+    [
+        (PART.replace("=True", "=False"), KERNEL, "another first line"),
+        (PART, KERNEL.replace("double,", "double as twice,"), "under another name"),
+        (PART, KERNEL + "\n\nLIMIT = 4\n", "give a meaning to LIMIT"),
+        (PART, KERNEL + "\n\ndef double(): pass\n", "give a meaning to double"),
+        (PART + "\nimport os\n", KERNEL + "\nfrom posix import os\n", "give a meaning to os"),
+    ],
+)
+def test_a_part_that_changes_the_meaning_of_a_kernel_is_refused(
+    sources: Callable[[str, str], None], part: str, kernel: str, why: str
+) -> None:
+    sources(part, kernel)
+    with pytest.raises(build_kernels.BuildError, match=why):
+        build_kernels.whole_source("small_kernel")
