@@ -1,0 +1,387 @@
+# cython: boundscheck=True, wraparound=False, cdivision=True, initializedcheck=False
+"""Reading, comparing, copying and writing bytes, for kernels; no function leaves its bytes: it raises IndexError.
+
+Functions take `Bytes`, a class, instead of an array: an array is 208 bytes that each call would copy. They return one number,
+and leave a second one in the class: a tuple would need the GIL.
+"""
+
+import os
+import zlib
+
+import cython
+
+from store.compiled import crc32_function
+
+if cython.compiled:
+    from cython.cimports.posix.unistd import pread
+    from cython.cimports.store.compiled.bytes_part import Crc32
+
+SIGN_16 = cython.declare(cython.longlong, 0x8000)
+SIGN_32 = cython.declare(cython.longlong, 0x80000000)
+LOW_32 = cython.declare(cython.longlong, 0xFFFFFFFF)
+SIGN_64 = cython.declare(cython.ulonglong, 1 << 63)
+LOW_64 = cython.declare(cython.ulonglong, (1 << 64) - 1)
+_CRC32_AT = cython.declare(cython.size_t, crc32_function.ADDRESS)
+
+
+@cython.final
+@cython.cclass
+class Bytes:
+    """Bytes to read and, if they are `writing`, to write; `value` and `begin` are second results of functions."""
+
+    data = cython.declare(cython.const[cython.uchar][::1])
+    room = cython.declare(cython.uchar[::1])
+    value = cython.declare(cython.longlong)
+    begin = cython.declare(cython.Py_ssize_t)
+
+
+@cython.cfunc
+@cython.locals(made=Bytes)
+def reading(data: cython.const[cython.uchar][::1]) -> Bytes:
+    """Bytes that are read only."""
+    made = Bytes()
+    made.data = data if cython.compiled else memoryview(data).toreadonly()
+    return made
+
+
+@cython.cfunc
+@cython.locals(made=Bytes)
+def writing(room: cython.uchar[::1]) -> Bytes:
+    """Bytes that are read and written."""
+    made = Bytes()
+    made.data = made.room = room if cython.compiled else memoryview(room)
+    return made
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+def need(bytes_: Bytes, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
+    """Checks that data[begin:end] lies in the bytes: once for a loop that does not check each of them."""
+    if begin < 0 or end > len(bytes_.data):
+        with cython.gil:
+            raise IndexError((begin, end, len(bytes_.data)))
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+def need_room(bytes_: Bytes, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
+    """Checks that data[begin:end] lies in bytes that may be written."""
+    if begin < 0 or end > len(bytes_.room):
+        with cython.gil:
+            raise IndexError((begin, end, len(bytes_.room)))
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-0x76543210, check=True)
+@cython.locals(value=cython.longlong)
+def load_i16(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
+    """The big-endian signed number at `at`."""
+    need(bytes_, at, at + 2)
+    with cython.boundscheck(False):
+        value = bytes_.data[at]
+        value = value << 8 | bytes_.data[at + 1]
+    return (value ^ SIGN_16) - SIGN_16
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-0x76543210, check=True)
+@cython.locals(value=cython.longlong)
+def load_i32(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
+    """As `load_i16`."""
+    need(bytes_, at, at + 4)
+    with cython.boundscheck(False):
+        value = bytes_.data[at]
+        value = value << 24 | bytes_.data[at + 1] << 16 | bytes_.data[at + 2] << 8 | bytes_.data[at + 3]
+    return (value ^ SIGN_32) - SIGN_32
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-0x76543210, check=True)
+def load_i64(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
+    """As `load_i16`."""
+    return load_i32(bytes_, at) << 32 | (load_i32(bytes_, at + 4) & LOW_32)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(index=cython.Py_ssize_t)
+def is_same(bytes_: Bytes, one: cython.Py_ssize_t, other: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
+    """Whether two ranges of `size` bytes are equal."""
+    need(bytes_, one, one + size)
+    need(bytes_, other, other + size)
+    with cython.boundscheck(False):
+        for index in range(size):
+            if bytes_.data[one + index] != bytes_.data[other + index]:
+                return 0
+    return 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(index=cython.Py_ssize_t)
+def begins_with(bytes_: Bytes, at: cython.Py_ssize_t, wanted: Bytes) -> cython.int:
+    """Whether these bytes stand at `at`."""
+    need(bytes_, at, at + len(wanted.data))
+    with cython.boundscheck(False):
+        for index in range(len(wanted.data)):
+            if bytes_.data[at + index] != wanted.data[index]:
+                return 0
+    return 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+def is_bytes(bytes_: Bytes, at: cython.Py_ssize_t, size: cython.Py_ssize_t, wanted: Bytes) -> cython.int:
+    """Whether data[at:at + size] are exactly these bytes."""
+    return size == len(wanted.data) and begins_with(bytes_, at, wanted)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+def find_byte(bytes_: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, wanted: cython.uchar) -> cython.Py_ssize_t:
+    """Where the first such byte stands in data[at:end]; `end` without one."""
+    need(bytes_, at, end)
+    with cython.boundscheck(False):
+        while at < end and bytes_.data[at] != wanted:
+            at += 1
+    return at
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(seen=cython.uchar, index=cython.Py_ssize_t)
+def bits_of(bytes_: Bytes, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
+    """The bitwise OR of data[begin:end]; above 0x7F when a byte is not ASCII."""
+    seen = 0
+    need(bytes_, begin, end)
+    with cython.boundscheck(False):
+        for index in range(begin, end):
+            seen |= bytes_.data[index]
+    return seen
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(index=cython.Py_ssize_t, is_=cython.int)
+def is_text(bytes_: Bytes, begin: cython.Py_ssize_t, end: cython.Py_ssize_t, least: cython.uchar) -> cython.int:
+    """Whether all bytes are printable ASCII, and not below `least`."""
+    is_ = 1
+    need(bytes_, begin, end)
+    with cython.boundscheck(False):
+        for index in range(begin, end):
+            is_ &= (bytes_.data[index] >= least) & (bytes_.data[index] < 0x7F)
+    return is_
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(
+    first=cython.int, second=cython.int, least=cython.int, most=cython.int, more=cython.int, place=cython.int
+)
+def is_utf8(bytes_: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
+    """Whether data[at:end] is UTF-8 as Unicode defines it: shortest forms, no surrogates, nothing above U+10FFFF."""
+    need(bytes_, at, at)
+    while at < end:
+        first = bytes_.data[at]
+        at += 1
+        if first < 0x80:
+            continue
+        if first < 0xC2 or first > 0xF4:
+            return 0
+        more = 1 + (first >= 0xE0) + (first >= 0xF0)
+        if more > end - at:
+            return 0
+        second = bytes_.data[at]
+        least = 0x80
+        most = 0xBF
+        if first == 0xE0:
+            least = 0xA0
+        elif first == 0xED:
+            most = 0x9F
+        elif first == 0xF0:
+            least = 0x90
+        elif first == 0xF4:
+            most = 0x8F
+        if second < least or second > most:
+            return 0
+        for place in range(1, more):
+            if bytes_.data[at + place] & 0xC0 != 0x80:
+                return 0
+        at += more
+    return 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-2)
+@cython.locals(value=cython.ulonglong, byte=cython.ulonglong, shift=cython.int)
+def read_varint(bytes_: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Where the varint at `at` ends, -1 when there is none before `end`; `value` is then its 64 bits, signed, else 0."""
+    value = 0
+    shift = 0
+    bytes_.value = 0
+    need(bytes_, at, at)
+    while at < end and shift < 64:
+        byte = bytes_.data[at]
+        at += 1
+        if shift == 63 and byte > 1:
+            break
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            bytes_.value = (value ^ SIGN_64) - SIGN_64
+            return at
+        shift += 7
+    return -1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-2)
+def read_span(bytes_: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """The end of the bytes whose length is the varint at `at`, -1 when some are missing; `begin` is where they begin."""
+    bytes_.begin = read_varint(bytes_, at, end)
+    if bytes_.begin < 0 or bytes_.value < 0 or bytes_.value > end - bytes_.begin:
+        bytes_.begin = 0
+        return -1
+    return bytes_.begin + bytes_.value
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(index=cython.Py_ssize_t)
+def copy(
+    source: Bytes, begin: cython.Py_ssize_t, end: cython.Py_ssize_t, target: Bytes, at: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Copies source[begin:end] to `at`, from the first byte on; returns where the copy ends."""
+    need(source, begin, end)
+    need_room(target, at, at + end - begin)
+    with cython.boundscheck(False):
+        for index in range(end - begin):
+            target.room[at + index] = source.data[begin + index]
+    return at + end - begin
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(index=cython.Py_ssize_t)
+def put(target: Bytes, at: cython.Py_ssize_t, value: cython.longlong, size: cython.Py_ssize_t) -> cython.int:
+    """Writes a number of `size` bytes, big-endian."""
+    need_room(target, at, at + size)
+    with cython.boundscheck(False):
+        for index in range(size):
+            target.room[at + index] = value >> 8 * (size - 1 - index) & 0xFF
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(rest=cython.ulonglong)
+def put_varint(target: Bytes, at: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
+    """Writes a number of 64 bits, of which a negative one takes 10 bytes; returns where it ends."""
+    rest = value & LOW_64
+    need_room(target, at, at + 1)
+    while rest > 0x7F:
+        target.room[at] = rest & 0x7F | 0x80
+        rest >>= 7
+        at += 1
+    target.room[at] = rest
+    return at + 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.locals(size=cython.Py_ssize_t)
+def size_of_varint(value: cython.longlong) -> cython.Py_ssize_t:
+    """How many bytes `put_varint` writes for a number that is not negative."""
+    size = 1
+    while value > 0x7F:
+        value >>= 7
+        size += 1
+    return size
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+def put_number(target: Bytes, at: cython.Py_ssize_t, tag: cython.uchar, value: cython.longlong) -> cython.Py_ssize_t:
+    """Writes a protobuf field with a tag of one byte, or nothing for 0; returns where the next field begins."""
+    if value == 0:
+        return at
+    need_room(target, at, at + 1)
+    target.room[at] = tag
+    return put_varint(target, at + 1, value)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+def crc32(bytes_: Bytes, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
+    """`zlib.crc32(data[begin:end])`."""
+    need(bytes_, begin, end)
+    if begin >= end:
+        return 0
+    if cython.compiled and _CRC32_AT != 0:
+        with cython.boundscheck(False):
+            return cython.cast(Crc32, _CRC32_AT)(0, cython.address(bytes_.data[begin]), end - begin)
+    with cython.gil:
+        return zlib.crc32(bytes_.data[begin:end])
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-2)
+def read_file(
+    fd: cython.int, offset: cython.longlong, size: cython.Py_ssize_t, target: Bytes, at: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Reads bytes of a file into target[at:at + size]; returns how many, -1 when it failed.
+
+    Fewer than `size`: the file ends there, or a signal came.
+    """
+    need_room(target, at, at + size)
+    if size <= 0:
+        return 0
+    if cython.compiled:
+        with cython.boundscheck(False):
+            return pread(fd, cython.address(target.room[at]), size, offset)
+    with cython.gil:
+        try:
+            return os.preadv(fd, [target.room[at : at + size]], offset)
+        except OSError:
+            return -1
