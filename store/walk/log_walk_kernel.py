@@ -1,20 +1,24 @@
+# cython: boundscheck=True, wraparound=False, cdivision=True, initializedcheck=False
 """Takes runs of plainly good records, checked in full: the compiled twin of `checks.FullCheck`; see `record_runs.py`.
 
 Left to the plain check: a record that is not in order or not right, a blank, a topic that is not ASCII, a record without
 `__CRC32#` behind one that has it, and one without whose topic or properties could be what a tear left.
 """
 
-import numpy as np
-import numpy.typing as npt
+import cython
 
-from store.compiled.compiling import Bytes, Number, compiled
-from store.compiled.crc32_kernel import crc32
-from store.format.frame_kernel import bits_of, is_same, load_i32, load_i64, locate, store_time_at
-from store.format.guard_kernel import GUARD_SIZE, MARKER_SIZE, is_guard_right, marker_matches
+from store.compiled.bytes_part import LOW_64, Bytes, bits_of, find_byte, is_same, load_i32, load_i64, need, reading
+from store.format.frame_part import (
+    GUARD_SIZE,
+    MARKER_SIZE,
+    Frame,
+    is_body_right,
+    is_guard_right,
+    locate,
+    marker_matches,
+    store_time_at,
+)
 from store.format.sys_flag import INNER_BATCH, TRANSACTION_MASK, TransactionType
-
-Int32s = npt.NDArray[np.int32]
-Int64Rows = npt.NDArray[np.int64]
 
 QUEUE_COUNT_MAX = 4096
 SLOT_COUNT = 4 * QUEUE_COUNT_MAX  # a power of two
@@ -22,69 +26,97 @@ SLOT_COUNT = 4 * QUEUE_COUNT_MAX  # a power of two
 # where in `data` the last record of the queue lies that is an inner batch (-1: none is).
 TOPIC_AT, TOPIC_SIZE, QUEUE_ID, QUEUE_OFFSET, BATCH_AT, ROW_COUNT = range(6)
 
-_NAME_SIZE = MARKER_SIZE - 1
-_TRANSACTION_MASK = int(TRANSACTION_MASK)
-_PREPARED = int(TransactionType.PREPARED)
-_INNER_BATCH = int(INNER_BATCH)
-_INT64_MIN = -(1 << 63)
-_ROLLBACK = int(TransactionType.ROLLBACK)
+# The same and others as numbers of C.
+_TOPIC_AT = cython.declare(cython.Py_ssize_t, TOPIC_AT)
+_TOPIC_SIZE = cython.declare(cython.Py_ssize_t, TOPIC_SIZE)
+_QUEUE_ID = cython.declare(cython.Py_ssize_t, QUEUE_ID)
+_QUEUE_OFFSET = cython.declare(cython.Py_ssize_t, QUEUE_OFFSET)
+_BATCH_AT = cython.declare(cython.Py_ssize_t, BATCH_AT)
+_QUEUE_COUNT_MAX = cython.declare(cython.longlong, QUEUE_COUNT_MAX)
+_SLOT_MASK = cython.declare(cython.longlong, SLOT_COUNT - 1)
+_TRANSACTION_MASK = cython.declare(cython.longlong, int(TRANSACTION_MASK))
+_PREPARED = cython.declare(cython.longlong, int(TransactionType.PREPARED))
+_ROLLBACK = cython.declare(cython.longlong, int(TransactionType.ROLLBACK))
+_INNER_BATCH = cython.declare(cython.longlong, int(INNER_BATCH))
+_INT64_MIN = cython.declare(cython.longlong, -(1 << 63))
+_HASH_FACTOR = cython.declare(cython.ulonglong, 0x100000001B3)
+_GOLDEN = cython.declare(cython.ulonglong, 0x9E3779B97F4A7C15)
 
 
-@compiled
-def _is_plainly_whole(data: Bytes, at: Number, end: Number) -> Number:
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(name_at=cython.longlong, value_at=cython.longlong)
+def _is_plainly_whole(data: Bytes, at: cython.longlong, end: cython.longlong) -> cython.int:
     """Whether properties without a guard are ASCII and end with one that has a name and a value, or are empty."""
     if at == end:
-        return True
-    if bits_of(data, at, end) > 0x7F or data[end - 1] == 0:
-        return False
-    if data[end - 1] == 2:
-        return True
+        return 1
+    if bits_of(data, at, end) > 0x7F or data.data[end - 1] == 0:
+        return 0
+    if data.data[end - 1] == 2:
+        return 1
     name_at = end
-    while name_at > at and data[name_at - 1] != 2:
+    while name_at > at and data.data[name_at - 1] != 2:
         name_at -= 1
-    value_at = name_at
-    while value_at < end and data[value_at] != 1:
-        value_at += 1
+    value_at = find_byte(data, name_at, end, 1)
     return name_at < value_at < end - 1
 
 
-@compiled
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-2)
+@cython.locals(hash_=cython.ulonglong, index=cython.Py_ssize_t, slot=cython.longlong, number=cython.longlong)
 def _queue_number(
-    data: Bytes, topic_at: Number, topic_size: Number, queue_id: Number, queues: Int64Rows, count: Number, slots: Int32s
-) -> Number:
+    data: Bytes,
+    topic_at: cython.longlong,
+    topic_size: cython.longlong,
+    queue_id: cython.longlong,
+    queues: cython.longlong[:, ::1],
+    count: cython.longlong,
+    slots: cython.int[::1],
+) -> cython.longlong:
     """The number of a queue in the table, `count` for one that was just entered; -1 when it does not fit."""
-    hash_, first = np.uint64(queue_id), np.uint64(topic_at)
-    for index in range(np.uint64(topic_size)):
-        hash_ = hash_ * np.uint64(0x100000001B3) ^ np.uint64(data[first + index])
-    slot = np.int64(np.uint64(hash_ * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)) & (SLOT_COUNT - 1)
+    hash_ = queue_id & LOW_64
+    need(data, topic_at, topic_at + topic_size)
+    with cython.boundscheck(False):
+        for index in range(topic_at, topic_at + topic_size):
+            hash_ = (hash_ * _HASH_FACTOR & LOW_64) ^ data.data[index]
+    slot = (hash_ * _GOLDEN & LOW_64) >> 40
+    slot &= _SLOT_MASK
     while slots[slot] >= 0:
-        number = np.int64(slots[slot])
+        number = slots[slot]
         if (
-            queues[QUEUE_ID, number] == queue_id
-            and queues[TOPIC_SIZE, number] == topic_size
-            and is_same(data, queues[TOPIC_AT, number], topic_at, topic_size)
+            queues[_QUEUE_ID, number] == queue_id
+            and queues[_TOPIC_SIZE, number] == topic_size
+            and is_same(data, queues[_TOPIC_AT, number], topic_at, topic_size)
         ):
             return number
-        slot = (slot + 1) & (SLOT_COUNT - 1)
-    if count == QUEUE_COUNT_MAX:
+        slot = slot + 1 & _SLOT_MASK
+    if count == _QUEUE_COUNT_MAX:
         return -1
     slots[slot] = count
-    queues[TOPIC_AT, count] = topic_at
-    queues[TOPIC_SIZE, count] = topic_size
-    queues[QUEUE_ID, count] = queue_id
-    queues[BATCH_AT, count] = -1
+    queues[_TOPIC_AT, count] = topic_at
+    queues[_TOPIC_SIZE, count] = topic_size
+    queues[_QUEUE_ID, count] = queue_id
+    queues[_BATCH_AT, count] = -1
     return count
 
 
-@compiled
+@cython.locals(
+    bytes_=Bytes, frame=Frame, count=cython.longlong, queue_count=cython.longlong, store_time_millis=cython.longlong,
+    last_at=cython.longlong, end=cython.longlong, index=cython.Py_ssize_t, frame_end=cython.longlong,
+    topic_size=cython.longlong, body_size=cython.longlong, matches=cython.longlong, guarded=cython.bint,
+    has_zero=cython.int, sys_flag=cython.longlong, transaction=cython.longlong, number=cython.longlong,
+)  # fmt: skip
 def check_run(
-    data: Bytes,
-    at: Number,
-    commit_log_offset: Number,
-    is_guarded: Number,
-    queues: Int64Rows,
-    slots: Int32s,
-) -> tuple[Number, Number, Number, Number, Number, Number]:
+    data: cython.const[cython.uchar][::1],
+    at: cython.longlong,
+    commit_log_offset: cython.longlong,
+    is_guarded: cython.bint,
+    queues: cython.longlong[:, ::1],
+    slots: cython.int[::1],
+) -> tuple[int, int, int, bool, int, int]:
     """Checks records from data[at] on up to the first that is not plainly good or does not fit the table of queues.
 
     Args:
@@ -99,68 +131,61 @@ def check_run(
         How many records there are, where in `data` the last one starts and the next one, whether the last one is
         guarded, their greatest store time, and how many queues there are.
     """
-    count: Number = 0
-    queue_count: Number = 0
-    store_time_millis: Number = _INT64_MIN
+    if not cython.compiled:
+        queues, slots = memoryview(queues), memoryview(slots)
+    bytes_ = reading(data)
+    frame = Frame()
+    count = queue_count = 0
+    store_time_millis = _INT64_MIN
     last_at = at
-    end = len(data)
-    slots[:] = -1
-    while at < end:
-        size, body_at, topic_at, properties_at = locate(data, at, end, commit_log_offset)
-        if size == 0:
-            break
-        frame_end = at + size
-        topic_size = properties_at - 2 - topic_at
-        body_size = load_i32(data, body_at - 4)
-        if body_size > 0 and crc32(data, body_at, body_at + body_size) & 0x7FFFFFFF != load_i32(data, at + 8):
-            break
-        if bits_of(data, topic_at, topic_at + topic_size) > 0x7F:
-            break
-        if frame_end - properties_at >= GUARD_SIZE:
-            matches = marker_matches(data, frame_end - GUARD_SIZE, frame_end)
-        else:
-            matches = marker_matches(data, properties_at, frame_end)
-        if matches == MARKER_SIZE:
-            if frame_end - properties_at < GUARD_SIZE or not is_guard_right(data, at, frame_end):
+    end = len(bytes_.data)
+    with cython.nogil:
+        with cython.boundscheck(False):  # so that it is one instruction for many
+            for index in range(slots.shape[0]):
+                slots[index] = -1
+        while at < end:
+            if not locate(bytes_, at, end, commit_log_offset, frame):
                 break
-            guarded = True
-        else:
-            if is_guarded or matches > _NAME_SIZE // 2:
+            frame_end = at + frame.size
+            topic_size = frame.properties_at - 2 - frame.topic_at
+            body_size = load_i32(bytes_, frame.body_at - 4)
+            if not is_body_right(bytes_, at, frame.body_at, body_size):
                 break
-            has_zero = topic_size == 0
-            for index in range(topic_at, topic_at + topic_size):
-                has_zero |= data[index] == 0
-            if has_zero or not _is_plainly_whole(data, properties_at, frame_end):
+            if bits_of(bytes_, frame.topic_at, frame.topic_at + topic_size) > 0x7F:
                 break
-            guarded = False
-        sys_flag = load_i32(data, at + 36)
-        transaction = sys_flag & _TRANSACTION_MASK
-        if transaction not in (_PREPARED, _ROLLBACK):
-            number = _queue_number(data, topic_at, topic_size, load_i32(data, at + 12), queues, queue_count, slots)
-            if number < 0:
-                break
-            queue_count = max(queue_count, number + 1)
-            queues[QUEUE_OFFSET, number] = load_i64(data, at + 20)
-            if sys_flag & _INNER_BATCH:
-                queues[BATCH_AT, number] = at
-        store_time_millis = max(store_time_millis, load_i64(data, store_time_at(data, at)))
-        is_guarded = guarded
-        last_at = at
-        count += 1
-        at = frame_end
-        commit_log_offset += size
+            if frame_end - frame.properties_at >= GUARD_SIZE:
+                matches = marker_matches(bytes_, frame_end - GUARD_SIZE, frame_end)
+            else:
+                matches = marker_matches(bytes_, frame.properties_at, frame_end)
+            if matches == MARKER_SIZE:
+                if frame_end - frame.properties_at < GUARD_SIZE or not is_guard_right(bytes_, at, frame_end):
+                    break
+                guarded = True
+            else:
+                if is_guarded or matches > (MARKER_SIZE - 1) // 2:
+                    break
+                has_zero = topic_size == 0 or (
+                    find_byte(bytes_, frame.topic_at, frame.topic_at + topic_size, 0) < frame.topic_at + topic_size
+                )
+                if has_zero or not _is_plainly_whole(bytes_, frame.properties_at, frame_end):
+                    break
+                guarded = False
+            sys_flag = load_i32(bytes_, at + 36)
+            transaction = sys_flag & _TRANSACTION_MASK
+            if transaction != _PREPARED and transaction != _ROLLBACK:  # noqa: PLR1714 - no set in C
+                number = _queue_number(
+                    bytes_, frame.topic_at, topic_size, load_i32(bytes_, at + 12), queues, queue_count, slots
+                )
+                if number < 0:
+                    break
+                queue_count = max(queue_count, number + 1)
+                queues[_QUEUE_OFFSET, number] = load_i64(bytes_, at + 20)
+                if sys_flag & _INNER_BATCH:
+                    queues[_BATCH_AT, number] = at
+            store_time_millis = max(store_time_millis, load_i64(bytes_, store_time_at(bytes_, at)))
+            is_guarded = guarded
+            last_at = at
+            count += 1
+            at = frame_end
+            commit_log_offset += frame.size
     return count, last_at, at, is_guarded, store_time_millis, queue_count
-
-
-def touch() -> None:
-    """Compile what is called from outside."""
-    data = np.zeros(1, dtype=np.uint8)
-    data.flags.writeable = False
-    check_run(
-        data,
-        0,
-        0,
-        False,
-        np.empty((ROW_COUNT, QUEUE_COUNT_MAX), dtype=np.int64),
-        np.empty(SLOT_COUNT, dtype=np.int32),
-    )

@@ -1,6 +1,7 @@
 """The walk of the log with the kernel against the same walk without: one end, the same queues, for every input."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,17 @@ from store.walk.cursor import PIECE_BYTES, RecordCursor
 from store.walk.record_runs import RecordRun, RunCheck, note_batch_topics, note_next_offsets
 from tests.store.walk import logs
 from tests.store.walk.logs import ODD, closed, frames_of, message, mixed_log, mutated, open_files
+from tests.support.kernels import FORMS
 
-MUTATION_COUNT = 20_000
+MUTATION_COUNTS = {"compiled": 20_000, "uncompiled": 1000}
+
+
+@pytest.fixture(scope="module", autouse=True, params=FORMS)
+def form(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Runs the module with the kernel compiled, and with its source as plain Python."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(loading._kernels, record_runs.KERNEL, FORMS[request.param](record_runs.KERNEL))
+        yield request.param
 
 
 class Walk:
@@ -165,20 +175,19 @@ def test_the_walks_agree_on_any_messages(messages: list[Any], tail: bytes) -> No
     assert_walks_agree(b"".join(frames_of(messages, base=0)) + tail)
 
 
-def test_thousands_of_damaged_logs() -> None:
+def test_thousands_of_damaged_logs(form: str) -> None:
     chance = random.Random(77)
     count = 0
-    for _ in range(MUTATION_COUNT // 200):
+    for _ in range(MUTATION_COUNTS[form] // 200):
         data = mixed_log(chance, chance.randrange(1, 9), base=0, odd_share=chance.choice((0, 0, 0.2)))
         for _ in range(200):
             walk = assert_walks_agree(mutated(chance, data))
             count += walk.full.record_count - walk.seen_count
-    assert count > MUTATION_COUNT // 2, "the kernel took hardly anything"
+    assert count > MUTATION_COUNTS[form] // 2, "the kernel took hardly anything"
 
 
 def test_a_log_of_odd_records_asks_the_kernel_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = loading.load(record_runs.KERNEL)
-    assert kernel is not None
+    kernel = loading._kernels[record_runs.KERNEL]
     calls: list[int] = []
     real = kernel.check_run
 
