@@ -36,8 +36,7 @@ from services.rocketmq.remoting import Broker
 from services.serving.process import main
 from services.serving.server import Service, ServiceServer
 from services.settings.service_settings import DEFAULT, Origins
-from store.errors import InvalidArgumentError, InvalidSettingError, LogChangedError, StoreError
-from store.failure_fields import failure_fields
+from store.errors import InvalidArgumentError, InvalidSettingError, LogChangedError, StoreError, failure_fields
 from store.features.table import Verdict
 from store.files.file_system import RealFileSystem
 from store.format.delivery.delay_levels import hold_delay_levels

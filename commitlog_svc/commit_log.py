@@ -53,10 +53,10 @@ from commitlog_svc.timer_log_files import TimerLogFiles
 from store.errors import DiskFullError, StoreError, StoreRecoveringError
 from store.features.table import BATCH_QUEUES, FoundFeature, closed_topics, held_topics, with_batch_topics
 from store.files.file_system import FileSystem, RealFileSystem
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 from store.files.owners_files import OwnersFiles
 from store.format import paths
-from store.format.durable_mark import CONFIRMED_MARK_NAME
+from store.format.checkpoint import CONFIRMED_MARK_NAME
 from store.walk.checks import SizeCheck
 from store.walk.cursor import RecordCursor
 

@@ -26,7 +26,7 @@ from commitlog_svc.retention.disk_space import DiskUsage
 from commitlog_svc.retention.retention import Retention
 from commitlog_svc.retention.retention_state import RetentionEvent
 from store.errors import OffsetOutOfRangeError, StoreRecoveringError
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 from store.format.delivery.timer_files import MILLIS_MAX
 from store.store_time import AHEAD_MILLIS_MAX
 

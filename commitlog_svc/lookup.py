@@ -13,8 +13,7 @@ from collections.abc import Callable
 
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError
 from store.files.file_system import FileSystem
-from store.files.mapped_file import MappedFile
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFile, MappedFileQueue
 from store.format.record import Record, decode_header
 from store.format.record_layout import HEADER_BYTES_MAX
 from store.walk.checks import SizeCheck

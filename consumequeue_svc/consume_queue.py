@@ -25,8 +25,7 @@ from store.files.open_files import OpenFile, OpenFiles
 from store.format.derived.queue_ext import HEAD_SIZE_BYTES, bare_unit_offset, is_ext_address
 from store.format.derived.queue_unit import FILLER_SIZE_BYTES, UNIT_SIZE_BYTES, QueueUnit
 from store.format.paths import log_file_name
-from store.readers.queue_ext_reader import QueueExtUnits
-from store.readers.queue_reader import QueueUnits, file_offsets
+from store.readers.queue_reader import QueueExtUnits, QueueUnits, file_offsets
 
 if TYPE_CHECKING:
     from store.derive.queue_placement import UnitRun

@@ -19,8 +19,7 @@ from consumequeue_svc.time_search import UNSEEN, RisingRuns
 from consumequeue_svc.unexplained import Keeper
 from store.errors import InvalidArgumentError, QueueNotFoundError, TopicNotFoundError, UnsupportedStoreError
 from store.features.table import hidden_by_record
-from store.files.cached_pages import drop_cached_pages
-from store.files.file_system import FileSystem
+from store.files.file_system import FileSystem, drop_cached_pages
 from store.files.open_files import OpenFiles
 from store.format.paths import queue_dir
 from store.format.topic import TOPIC_NAME_SHOWN, is_light_queue

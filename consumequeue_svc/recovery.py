@@ -21,7 +21,7 @@ from consumequeue_svc.batch_queues import batch_topics
 from consumequeue_svc.consume_queue import ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable, QueueId
 from consumequeue_svc.time_search import UNSEEN, Run, runs_of_state
-from store.derive.last_record import LastRecord
+from store.derive.dispatch import LastRecord
 from store.errors import StoreRecoveringError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_json_state, write_json_state

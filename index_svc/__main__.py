@@ -36,8 +36,13 @@ from services.settings.service_settings import Origins
 from store.derive.dispatch_columns import DispatchColumns
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError
 from store.files.file_system import FileSystem
-from store.readers.index_layout_detection import detect_index_layout
-from store.readers.index_reader import TIME_MILLIS_MAX, IndexLayout, index_strangers, list_index_files
+from store.readers.index_reader import (
+    TIME_MILLIS_MAX,
+    IndexLayout,
+    detect_index_layout,
+    index_strangers,
+    list_index_files,
+)
 
 FOLLOWER = "index"
 FIRST_BATCH_BYTES = 65_536

@@ -1,6 +1,6 @@
 """All index files of a root, oldest first; only the newest is being filled.
 
-`store/derive/index_files.py` says when the next file begins. Names are wall-clock times, yyyyMMddHHmmssSSS, as in
+`store/derive/index_state.py` says when the next file begins. Names are wall-clock times, yyyyMMddHHmmssSSS, as in
 `IndexService` of RocketMQ 5.3.3; a name that would not be the newest is moved up by milliseconds.
 """
 
@@ -17,12 +17,10 @@ from index_svc.index_file import IndexFile
 from index_svc.index_summaries import IndexSummaries
 from index_svc.unexplained import ALL, Keeper
 from store.derive.dispatch_columns import DispatchColumns
-from store.derive.index_files import is_followed
-from store.derive.index_state import Ints
+from store.derive.index_state import Ints, is_followed
 from store.errors import StoreCorruptedError, StoreError
-from store.files.cached_pages import drop_cached_pages
 from store.files.checksums import ChecksumTable, Extent
-from store.files.file_system import FileSystem
+from store.files.file_system import FileSystem, drop_cached_pages
 from store.files.open_files import OpenFiles, make_way
 from store.format.derived.index_layout import HEADER_SIZE, IndexHeader, encode_index_header
 from store.format.paths import index_dir, index_file_name, own_state_dir

@@ -23,8 +23,7 @@ from store.files.open_files import OpenFiles
 from store.format.derived.index_layout import ENTRY_SIZE, entry_position
 from store.format.derived.index_summary import TIME_UNKNOWN_EARLY, SummaryHeader, TimeSpan, index_header_crc
 from store.format.paths import is_index_file_name, own_state_dir
-from store.readers.index_reader import IndexFileView, list_index_files
-from store.readers.index_summary_reader import IndexSummaryReader, read_summary_header
+from store.readers.index_reader import IndexFileView, IndexSummaryReader, list_index_files, read_summary_header
 
 # Reading index files to make summaries: a full file takes 3 s, and most of the disk's throughput stays for others.
 BYTES_PER_SECOND_MAX = 128 << 20

@@ -24,7 +24,7 @@ from typing import Any
 from index_svc.index_file import IndexFile, tail_crc_of
 from index_svc.index_file_set import IndexFileSet
 from index_svc.unexplained import ALL, saved_counts
-from store.derive.last_record import LastRecord
+from store.derive.dispatch import LastRecord
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_json_state, write_json_state

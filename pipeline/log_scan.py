@@ -17,13 +17,13 @@ from pathlib import Path
 
 from pipeline.object_files import open_root
 from store.audit.findings import Findings
-from store.audit.log_files import LogFileRun, LogFiles
+from store.audit.log_audit import LogFileRun, LogFiles
 from store.compiled import loading
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.dispatch_walk import walk_columns
 from store.errors import RecordCorruptedError, StoreCorruptedError
 from store.files.file_system import FileSystem
-from store.files.mapped_file import MappedFile
+from store.files.mapped_files import MappedFile
 from store.format.delivery.delay_levels import delay_levels_in_use, use_delay_levels
 from store.format.paths import commit_log_dir, log_file_name, own_state_dir
 from store.walk.checks import FullCheck, SizeCheck

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pipeline.rebuild.object_root import ObjectRoot
 from services.object_uri import connect, named, refuse_no_bucket, shown, told
-from store.audit.holders import refuse_held_root
+from store.audit.store_audit import refuse_held_root
 from store.errors import UnsupportedStoreError
 from store.files.file_system import FILE_MODE, FileStamp, FileSystem, PathLike, RealFileSystem
 

@@ -42,8 +42,7 @@ from schedule_svc.timers.timers import Timers
 from schedule_svc.transactions.kind import TransactionsKind
 from services.calling.commitlog import CommitLogClient
 from services.following.state_topic.state_writer import wait_for
-from store.errors import ServiceUnavailableError, StoreCorruptedError, StoreError
-from store.failure_fields import failure_fields
+from store.errors import ServiceUnavailableError, StoreCorruptedError, StoreError, failure_fields
 from store.format.config_json import is_own
 from store.format.delivery.consumer_files import decode_offsets, joined_offsets
 from store.format.delivery.delay_offset_file import (

@@ -22,8 +22,7 @@ from services.reading.queue_reader import Outcome, checked
 from store.errors import InvalidPageTokenError, ServiceUnavailableError, StoreError
 from store.format.derived.queue_unit import QueueUnit
 from store.format.properties import REAL_TOPIC
-from store.format.topic import RETRY_PREFIX, SCHEDULE_TOPIC
-from store.format.topic_patterns import name_matcher
+from store.format.topic import RETRY_PREFIX, SCHEDULE_TOPIC, name_matcher
 
 # Messages that one call looks at when it is asked for a topic, or when many are lost.
 LOOKED_COUNT_MAX = 10_000

@@ -5,8 +5,7 @@ import threading
 import structlog
 
 from schedule_svc.life import Kind, Life
-from store.errors import StoreError
-from store.failure_fields import failure_fields
+from store.errors import StoreError, failure_fields
 
 # The wall may jump forward while a worker waits: it looks again so often.
 WAIT_SECONDS_MAX = 0.5

@@ -90,16 +90,15 @@ def fsck(
 
 def _refuse_no_store(fs: Any, root: pathlib.Path, *, writes: bool) -> None:
     """UnsupportedStoreError for a directory that is not a store or uses what is refused, StoreLockedError for one in use."""
-    from store.audit.holders import refuse_held_root
-    from store.features.start import refuse_unsupported
+    from store.audit.store_audit import refuse_held_root
+    from store.features.table import refuse_unsupported
 
     refuse_unsupported(fs, root, writes=writes, may_be_empty=False)
     refuse_held_root(fs, root)
 
 
 def _audit(fs: Any, root: pathlib.Path, on_progress: Callable[[int, int], None]) -> "StoreAudit":
-    from store.audit.holders import refuse_held_root
-    from store.audit.store_audit import audit_store
+    from store.audit.store_audit import audit_store, refuse_held_root
 
     audit = audit_store(fs, root, on_progress=on_progress)
     refuse_held_root(fs, root)  # a process that opened it meanwhile has changed what was read
@@ -153,7 +152,7 @@ def _show(
 
 def as_json(root: pathlib.Path, audit: "StoreAudit", report: "RepairReport | None", code: int) -> dict[str, Any]:
     """The whole result; the keys are part of the command's contract."""
-    from store.audit.codes import Severity
+    from store.audit.findings import Severity
 
     log, layout = audit.log, audit.index_layout
     return {
@@ -208,7 +207,7 @@ def _print_text(
 ) -> None:
     from cli.printing.tables import print_table
     from cli.printing.terminal import one_line
-    from store.audit.codes import CODES, Severity
+    from store.audit.findings import CODES, Severity
 
     log, findings = audit.log, audit.findings
     speed = audit.total_bytes / 1e6 / max(audit.seconds, 1e-9)

@@ -9,10 +9,10 @@ import os
 from pathlib import Path
 
 from store.audit.findings import Findings
-from store.audit.log_files import LogFiles
+from store.audit.log_audit import LogFiles
 from store.files.aside import Aside
 from store.files.file_system import FileSystem
-from store.files.mapped_file import MappedFile
+from store.files.mapped_files import MappedFile
 from store.format.paths import own_state_dir
 
 

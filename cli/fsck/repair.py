@@ -22,18 +22,15 @@ from typing import Any
 
 from cli.fsck.log_cut import cut_log
 from cli.fsck.retired_queue import mend_retired_queue
-from store.audit.codes import Kind
-from store.audit.findings import Findings
-from store.audit.log_audit import walk_sound_part
-from store.audit.log_files import LogFiles
+from store.audit.findings import Findings, Kind
+from store.audit.log_audit import LogFiles, walk_sound_part
 from store.audit.store_audit import StoreAudit, audit_store
 from store.derive.dispatch import DispatchRequest
 from store.errors import StoreCorruptedError
-from store.files.abort import create_abort_marker, has_abort_marker, remove_abort_marker
 from store.files.aside import Aside
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes, write_bytes_atomic
-from store.files.locks import BrokerLock, OwnerLock
+from store.files.locks import BrokerLock, OwnerLock, create_abort_marker, has_abort_marker, remove_abort_marker
 from store.format.checkpoint import StoreCheckpoint, decode_checkpoint, encode_checkpoint
 from store.format.paths import CONSUME_QUEUE_EXT, checkpoint_file, index_dir, lock_file, own_state_dir, queue_dir
 from store.format.properties import dispatched_to

@@ -128,8 +128,8 @@ class _EnoughError(Exception):
 def _from_store(
     store: pathlib.Path, wanted: "FrameFilter", output: "Output", messages_max: int | None, on_progress: Any
 ) -> None:
-    from store.audit.holders import refuse_held_root
-    from store.features.start import refuse_unsupported
+    from store.audit.store_audit import refuse_held_root
+    from store.features.table import refuse_unsupported
     from store.files.file_system import RealFileSystem
     from store.walk.frame_walk import walk_frames
 

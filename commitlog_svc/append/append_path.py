@@ -31,7 +31,7 @@ from commitlog_svc.lookup import FrameStarts, read_record
 from commitlog_svc.recovery.recovery import RecoveredLog
 from store.compiled import loading
 from store.errors import FlushFailedError, InvalidArgumentError
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 from store.format.host import Host
 from store.format.message_id import UniqueKeyGenerator
 from store.format.record import BLANK_SIZE_BYTES

@@ -25,8 +25,7 @@ from commitlog_svc.append.records import AppendReceipt, PreparedRecord
 from commitlog_svc.append.topics.queue_offsets import QueueKey, QueueOffsets
 from commitlog_svc.append.waiting import waiting_of
 from store.errors import DiskFullError, FlushFailedError, InvalidArgumentError, InvalidMessageError, StoreError
-from store.files.mapped_file import MappedFile
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFile, MappedFileQueue
 from store.format.record import BLANK_SIZE_BYTES, Record, encode_blank, patch_record
 from store.store_time import next_store_time
 

@@ -21,7 +21,7 @@ from commitlog_svc.append.message_check import (
     check_time,
 )
 from commitlog_svc.append.records import PreparedRecord
-from store.derive.queue_units import NO_UNIT_BIT
+from store.derive.queue_placement import NO_UNIT_BIT
 from store.errors import InvalidArgumentError, InvalidMessageError
 from store.format.host import Host
 from store.format.java_text import encode_java_utf8

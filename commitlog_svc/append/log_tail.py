@@ -8,7 +8,7 @@ from commitlog_svc.lookup import FrameStarts
 from store.derive.dispatch import DispatchRequest
 from store.derive.record_dispatch import decode_dispatch
 from store.errors import RecordCorruptedError
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 from store.format.record import decode_record
 from store.format.topic import WAITING_TOPICS
 from store.walk.checks import SizeCheck

@@ -22,7 +22,7 @@ from store.errors import (
     StoreReadOnlyError,
     StoreRecoveringError,
 )
-from store.files.abort import ABORT_NAME
+from store.files.locks import ABORT_NAME
 
 
 class AppendGate(Protocol):

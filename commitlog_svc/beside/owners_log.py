@@ -27,8 +27,7 @@ from commitlog_svc.recovery.recovery import RecoveredLog, RecoveryProgress
 from commitlog_svc.recovery.safe_point import Snapshot, read_snapshot, write_snapshot
 from commitlog_svc.reput.followers import FollowerRegistry
 from commitlog_svc.retention.retention_state import OWNER, RetentionEvent, add_event
-from store.errors import LogChangedError, ServiceUnavailableError, StoreError, UnsupportedStoreError
-from store.failure_fields import failure_fields
+from store.errors import LogChangedError, ServiceUnavailableError, StoreError, UnsupportedStoreError, failure_fields
 from store.files.file_system import FileSystem
 from store.files.locks import OwnerLock
 from store.files.owners_files import OwnersFiles

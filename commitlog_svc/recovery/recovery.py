@@ -25,9 +25,8 @@ from commitlog_svc.recovery.safe_point import Snapshot, read_durable_mark, read_
 from store.compiled import loading
 from store.derive.dispatch_walk import KERNEL as DISPATCH_KERNEL
 from store.errors import DiskFullError, StoreCorruptedError
-from store.files.cached_pages import drop_cached_pages
-from store.files.file_system import FileSystem
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.file_system import FileSystem, drop_cached_pages
+from store.files.mapped_files import MappedFileQueue
 from store.format import paths
 from store.format.derived.queue_unit import FILLER_SIZE_BYTES, UNIT
 from store.format.record import Record

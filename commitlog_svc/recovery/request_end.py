@@ -11,9 +11,9 @@ whether records of its request are missing behind it, and where the request begi
 from collections.abc import Iterable, MutableMapping
 
 from commitlog_svc.append.topics.queue_offsets import QueueKey
-from store.derive.queue_units import NO_UNIT_BIT
+from store.derive.queue_placement import NO_UNIT_BIT
 from store.errors import RecordCorruptedError
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 from store.format.record import Record, decode_header, decode_record
 from store.format.record_layout import HEADER_BYTES_MAX
 from store.format.request_mark import TAIL_SIZE_BYTES, RequestMark, decode_request_mark

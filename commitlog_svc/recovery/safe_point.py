@@ -21,8 +21,8 @@ from commitlog_svc.append.topics.queue_offsets import QueueKey
 from store.errors import DiskFullError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_derived, read_json_state, write_json_state
-from store.files.mapped_file_queue import MappedFileQueue
-from store.format.durable_mark import DURABLE_MARK_NAME, decode_durable_mark, encode_durable_mark
+from store.files.mapped_files import MappedFileQueue
+from store.format.checkpoint import DURABLE_MARK_NAME, decode_durable_mark, encode_durable_mark
 
 SNAPSHOT_NAME = "snapshot.json"
 

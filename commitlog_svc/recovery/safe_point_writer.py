@@ -18,8 +18,7 @@ from commitlog_svc.recovery.safe_point import DurableMark, Snapshot, write_snaps
 from commitlog_svc.reput.checkpoint import CheckpointFile
 from store.errors import LogFileLostError
 from store.files.file_system import FileSystem
-from store.files.mapped_file import MappedFile
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFile, MappedFileQueue
 
 # A snapshot is written early once so many bytes are not in the last one; see SNAPSHOT_SECONDS for what a restart walks.
 SNAPSHOT_BYTES = 32 << 20

@@ -2,12 +2,17 @@
 
 from pathlib import Path
 
-from store.features.start import refuse_unsupported
-from store.features.table import FoundFeature
-from store.files.abort import create_abort_marker, has_abort_marker, remove_abort_marker
+from store.features.table import FoundFeature, refuse_unsupported
 from store.files.aside import aside_words
 from store.files.file_system import FileSystem
-from store.files.locks import LOCK_WAIT_SECONDS, BrokerLock, OwnerLock
+from store.files.locks import (
+    LOCK_WAIT_SECONDS,
+    BrokerLock,
+    OwnerLock,
+    create_abort_marker,
+    has_abort_marker,
+    remove_abort_marker,
+)
 from store.format import paths
 
 

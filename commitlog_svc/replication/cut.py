@@ -21,9 +21,8 @@ from commitlog_svc.replication.epochs import EpochFile
 from store.errors import StoreCorruptedError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes, read_json_state, write_json_state
-from store.files.mapped_file import MappedFile
-from store.files.mapped_file_queue import MappedFileQueue
-from store.format.durable_mark import CONFIRMED_MARK_NAME, DURABLE_MARK_NAME
+from store.files.mapped_files import MappedFile, MappedFileQueue
+from store.format.checkpoint import CONFIRMED_MARK_NAME, DURABLE_MARK_NAME
 from store.format.paths import log_file_name
 
 CUT_NAME = "cut.json"

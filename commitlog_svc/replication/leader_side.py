@@ -43,7 +43,7 @@ from store.errors import (
     ResourceBusyError,
     StoreError,
 )
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 
 # After so long between two looks this process stood still itself, and its flush with it; what it knows of the others is old.
 LATE_SECONDS = 1.0

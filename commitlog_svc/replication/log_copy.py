@@ -23,8 +23,7 @@ from commitlog_svc.append.topics.queue_offsets import QueueKey
 from commitlog_svc.recovery.request_end import RequestEnds
 from store.errors import DiskFullError, InvalidArgumentError, RecordCorruptedError, StoreCorruptedError
 from store.files.file_system import FileSystem
-from store.files.mapped_file import MappedFile
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFile, MappedFileQueue
 from store.format.record_header import IncompleteRecordError
 from store.format.record_layout import BLANK_SIZE_BYTES, HEADER_BYTES_MAX
 from store.walk.checks import FullCheck

@@ -10,7 +10,7 @@ from commitlog_svc.confirm_offset import ConfirmOffset
 from commitlog_svc.replication.epochs import EpochFile
 from commitlog_svc.replication.log_copy import LogCopy
 from store.files.file_system import FileSystem
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 
 FETCH_COUNT_MAX = 8  # fetches that a leader serves to one replica at the same time
 

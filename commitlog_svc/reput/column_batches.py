@@ -18,7 +18,7 @@ from commitlog_svc.reput.reput import BATCH_BYTES_MAX, find_file, read_batch
 from store.compiled import loading
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.dispatch_walk import KERNEL, Chunk, walk_columns
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 
 # Limit of an answer, as ANSWER_BYTES_MAX is for requests: about 4,000 records, so 4 MiB of log with bodies of 1 KiB.
 COLUMN_BYTES_MAX = 256 << 10

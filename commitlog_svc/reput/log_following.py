@@ -9,7 +9,7 @@ from commitlog_svc.confirm_offset import ConfirmOffset
 from commitlog_svc.lookup import FrameStarts, check_start
 from commitlog_svc.reput.reput import BATCH_BYTES_MAX, GATHER_SECONDS_MAX, Gathering, ReputBatch, follow_log
 from store.errors import InvalidArgumentError, StoreRecoveringError
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 
 if TYPE_CHECKING:
     from commitlog_svc.reput.column_batches import ColumnBatches

@@ -21,8 +21,7 @@ from commitlog_svc.confirm_offset import ConfirmProgress
 from services.following.follower_progress import END_UNKNOWN
 from store.derive.dispatch import DispatchRequest
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError
-from store.files.mapped_file import MappedFile
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFile, MappedFileQueue
 from store.format.record_layout import BLANK_SIZE_BYTES
 from store.walk.checks import DispatchCheck
 from store.walk.cursor import OneFile, RecordCursor

@@ -47,8 +47,7 @@ from commitlog_svc.retention.retention_state import (
 )
 from store.errors import DiskFullError, InvalidArgumentError
 from store.files.file_system import FileSystem
-from store.files.mapped_file import MappedFile
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFile, MappedFileQueue
 
 HOUR_COUNT = 24
 

@@ -17,8 +17,7 @@ from consumer_svc.delivering.moves import next_retry_topic_of
 from consumer_svc.state.group_states import Change
 from consumer_svc.state.queue_state import Ended, Moved, QueueRef
 from services.following.state_topic.state_writer import wait_for
-from store.errors import ServiceUnavailableError, StoreError, UnsupportedStoreError
-from store.failure_fields import failure_fields
+from store.errors import ServiceUnavailableError, StoreError, UnsupportedStoreError, failure_fields
 from store.format.topic import retry_topic_v2_of
 
 # The queues are some milliseconds behind the log.

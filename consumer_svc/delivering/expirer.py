@@ -26,8 +26,7 @@ from consumer_svc.state.queue_state import Ended, Lease, QueueState, Returned
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from services.following.state_topic.state_writer import wait_for
 from services.reading.queue_reader import read_message
-from store.errors import StoreError
-from store.failure_fields import failure_fields
+from store.errors import StoreError, failure_fields
 
 # Leases that are ended together, before the next ones are looked at.
 BATCH_COUNT_MAX = 256

@@ -32,8 +32,7 @@ from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import AppendResult
 from services.calling.commitlog import CommitLogClient
 from services.following.state_topic.state_writer import wait_for
-from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreCorruptedError, StoreError
-from store.failure_fields import failure_fields
+from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreCorruptedError, StoreError, failure_fields
 from store.files.config_file import ConfigFile
 from store.format.config_json import is_own
 from store.format.delivery.consumer_files import (

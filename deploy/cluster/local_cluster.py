@@ -8,6 +8,10 @@ Rules of this file:
   its services run. Its `pid` is the process of its commit log: with it the replica ends.
 - The stop goes against the flow: the gateway, the leader, the other replicas, etcd. The leader goes before the others, because
   what it still writes waits for them.
+
+Member: one process of a cluster that is started again when it ends.
+
+RoleWatch: asks the commit logs of all replicas for their roles, each in a thread of its own.
 """
 
 import contextlib
@@ -15,16 +19,210 @@ import json
 import os
 import pathlib
 import select
+import signal
 import socket
+import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from deploy.cluster.layout import Layout
-from deploy.cluster.member import Member, MemberFailedError
-from deploy.cluster.roles import AWAY, LEADER, RoleWatch, role_words
 from deploy.cluster.tether import tethered
-from deploy.processes import STOP_SIGNALS, environ_of_services, say, signals_as_bytes, write_by_rename
+from deploy.processes import STOP_SIGNALS, environ_of_services, exit_code_of, say, signals_as_bytes, write_by_rename
+from services.calling.commitlog import CommitLogClient
+from services.replica_role import ReplicaRole, replica_role
+from store.errors import StoreError
+
+# A process that ends at once again and again is started after growing pauses.
+PAUSE_SECONDS_FIRST = 0.2
+PAUSE_SECONDS_MAX = 5.0
+# A process that has run for so long did not fail at its start.
+SETTLED_SECONDS = 10.0
+USAGE_EXIT_CODE = 2
+LOG_LINE_COUNT_SHOWN = 5
+
+
+class MemberFailedError(Exception):
+    """A process refuses its settings: another start would not help. `exit_code` is the one for the whole cluster."""
+
+    exit_code = USAGE_EXIT_CODE
+
+
+class Member:
+    """A process; its output goes to the end of a file.
+
+    Args:
+        name: in messages.
+        command: the command line.
+        environ: its environment.
+        log_path: where its output goes.
+        clock: seconds, rising.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        log_path: pathlib.Path,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self._command = command
+        self._environ = environ
+        self._log_path = log_path
+        self._clock = clock
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0
+        self._start_at: float | None = None  # when an ended process is started again
+        self._pause_seconds = PAUSE_SECONDS_FIRST
+
+    @property
+    def pid(self) -> int:
+        """Of the process, or of the one before."""
+        assert self._process is not None, "it was started"
+        return self._process.pid
+
+    def is_running(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the process."""
+        self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        self._started_at, self._start_at = self._clock(), None
+        with open(self._log_path, "ab") as log:
+            # A session of its own: Ctrl-C reaches the starter only, which stops all in order.
+            self._process = subprocess.Popen(
+                self._command,
+                env=dict(self._environ),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def keep_running(self) -> None:
+        """Start the process again if it has ended and its pause is over.
+
+        Raises:
+            MemberFailedError: it has ended because of its settings.
+        """
+        if self._process is None or self._process.poll() is None:
+            return
+        now = self._clock()
+        if self._start_at is None:
+            exit_code = exit_code_of(self._process.returncode)
+            say(f"{self.name} ended with exit code {exit_code} and is started again; its log is {self._log_path}")
+            if exit_code == USAGE_EXIT_CODE:
+                lines = self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+                raise MemberFailedError("\n".join([f"{self.name} cannot start:", *lines[-LOG_LINE_COUNT_SHOWN:]]))
+            if now - self._started_at >= SETTLED_SECONDS:
+                self._pause_seconds = PAUSE_SECONDS_FIRST
+            self._start_at = now + self._pause_seconds
+            self._pause_seconds = min(self._pause_seconds * 2, PAUSE_SECONDS_MAX)
+        if now >= self._start_at:
+            self.start()
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM."""
+        if self.is_running():
+            assert self._process is not None
+            self._process.send_signal(signal.SIGTERM)
+
+    def wait_until_stopped(self, seconds: float) -> None:
+        """Wait for the end; after so many seconds it is killed."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+ASK_SECONDS_MAX = 1.0
+ASK_SECONDS = 0.2
+LEADER, FOLLOWER, AWAY = "leader", "follower", "away"
+# It answers, but does not get the leader's log: it is damaged, refused or cut off; its own status says why.
+DETACHED = "detached"
+
+
+def role_words(
+    roles: Mapping[str, ReplicaRole | None], connected: Mapping[str, frozenset[str]] | None = None
+) -> dict[str, str]:
+    """What is said of each replica: of several that claim to lead, the one with the highest epoch does.
+
+    Args:
+        roles: by name; None: it does not answer.
+        connected: by name of a leader: the replicas that it sends its log to.
+    """
+    newest = max((role.epoch for role in roles.values() if role is not None and role.leads), default=0)
+    words = {}
+    leaders = [name for name, role in roles.items() if role is not None and role.leads and role.epoch == newest]
+    following = (connected or {}).get(leaders[0]) if leaders else None
+    for name, role in roles.items():
+        if role is None or (role.leads and role.epoch < newest):
+            words[name] = AWAY
+        else:
+            is_apart = following is not None and name not in following
+            words[name] = LEADER if role.leads else DETACHED if is_apart else FOLLOWER
+    return words
+
+
+class RoleWatch:
+    """See the top of this file; thread-safe.
+
+    Args:
+        addresses: of the commit logs, by name of the replica.
+        changed: called by the threads after each change.
+    """
+
+    def __init__(self, addresses: Mapping[str, str], changed: Callable[[], object]) -> None:
+        self._addresses = addresses
+        self._changed = changed
+        self._stopped = threading.Event()
+        self._roles: dict[str, ReplicaRole | None] = dict.fromkeys(addresses)
+        self._connected: dict[str, frozenset[str]] = {}
+
+    def start(self) -> None:
+        """Ask from now on until `stop`."""
+        for name, address in self._addresses.items():
+            threading.Thread(target=self._run, args=(name, address), name=f"role-{name}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._stopped.set()
+
+    def roles(self) -> dict[str, ReplicaRole | None]:
+        """The newest answers."""
+        return dict(self._roles)
+
+    def connected(self) -> dict[str, frozenset[str]]:
+        """By name of a replica that leads: those that it sends its log to."""
+        return dict(self._connected)
+
+    def _run(self, name: str, address: str) -> None:
+        client = CommitLogClient(address)
+        while not self._stopped.wait(ASK_SECONDS):
+            connected: frozenset[str] | None = None
+            try:
+                status = client.get_status(timeout_seconds=ASK_SECONDS_MAX)
+                role = None if status.state == "recovering" else replica_role(status)
+                if role is not None and role.leads:
+                    connected = frozenset(one.name for one in status.replicas if one.connected)
+            except StoreError:
+                role = None
+            if role != self._roles[name] or connected != self._connected.get(name):
+                self._roles[name] = role
+                if connected is None:
+                    self._connected.pop(name, None)
+                else:
+                    self._connected[name] = connected
+                self._changed()
+        client.close()
+
 
 POLL_SECONDS = 0.1
 ETCD_SECONDS_MAX = 30.0

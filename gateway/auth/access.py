@@ -13,7 +13,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from store.format.topic_patterns import name_matcher
+from store.format.topic import name_matcher
 
 # Longer texts are no topics. Whoever sends one decides how long it is, so nothing is kept of it.
 TOPIC_CHARACTERS_MAX = 255

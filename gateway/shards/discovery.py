@@ -21,8 +21,7 @@ from typing import Protocol
 import structlog
 
 from gateway.shards.targets import ShardTargets, of_ordinals, parse_file
-from store.errors import InvalidSettingError, StoreError
-from store.failure_fields import failure_fields
+from store.errors import InvalidSettingError, StoreError, failure_fields
 
 # Ordinals asked behind the last known one. More than one, so new shards are found although some before them are down.
 ORDINAL_AHEAD_COUNT = 4

@@ -40,8 +40,7 @@ from pipeline.scan.log_files import held_notes
 from pipeline.shared_directory import refuse_unshared, refuse_unshared_output
 from services.object_uri import named
 from store.errors import UnsupportedStoreError
-from store.features.start import refuse_features
-from store.features.table import held_elsewhere
+from store.features.table import held_elsewhere, refuse_features
 from store.files.file_system import FileSystem, RealFileSystem
 from store.format.paths import commit_log_dir, parse_log_file_name
 

@@ -21,8 +21,7 @@ from store.derive.index_state import ENTRY_DTYPE
 from store.errors import StoreCorruptedError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.format.derived.index_layout import ENTRY_SIZE, HEADER_SIZE, decode_index_header, entry_position
-from store.readers.index_layout_detection import detect_index_layout
-from store.readers.index_reader import IndexLayout, list_index_files
+from store.readers.index_reader import IndexLayout, detect_index_layout, list_index_files
 
 # RocketMQ's default sizes, tried before sizes are derived from the files.
 USUAL_LAYOUT = IndexLayout(slot_count=5_000_000, entry_count_max=20_000_000)

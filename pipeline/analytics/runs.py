@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store.derive.queue_units import NO_UNIT_BIT
+from store.derive.queue_placement import NO_UNIT_BIT
 
 RUN_SCHEMA = pa.schema(
     [

@@ -21,7 +21,7 @@ from pipeline.scan.log_files import ReadableLog, readable_log
 from store.archive.archive_reader import ArchiveReader, missing_log
 from store.archive.manifest import Segment
 from store.derive.dispatch_columns import DispatchColumns
-from store.derive.queue_units import NO_UNIT_BITS
+from store.derive.queue_placement import NO_UNIT_BITS
 from store.errors import (
     OffsetOutOfRangeError,
     RecordCorruptedError,
@@ -32,7 +32,7 @@ from store.errors import (
 )
 from store.files.config_file import read_config_file
 from store.files.file_system import FileSystem, RealFileSystem
-from store.files.mapped_file import MappedFile
+from store.files.mapped_files import MappedFile
 from store.format.derived.index_layout import index_key, key_hash
 from store.format.message_id import decode_offset_msg_id
 from store.format.record import Record, decode_header, decode_record

@@ -29,18 +29,15 @@ from pipeline.rebuild.files import IndexFilePlan, KeyPart, keys_before, plan_ind
 from pipeline.report import JobReport
 from pipeline.shared_directory import refuse_unshared, refuse_unshared_output
 from services.object_uri import named
-from store.audit.codes import Severity
-from store.audit.findings import Finding, Findings
-from store.audit.index_files import check_index_files
-from store.audit.index_layout import find_index_layout
-from store.audit.log_audit import LogSummary
-from store.audit.log_files import LogFiles
-from store.audit.queue_files import tell_strangers
+from store.audit.findings import Finding, Findings, Severity
+from store.audit.index_files import check_index_files, find_index_layout
+from store.audit.log_audit import LogFiles, LogSummary
+from store.audit.queue_audit import tell_strangers
 from store.audit.state_audit import StateAudit
 from store.audit.store_audit import tell_features
-from store.derive.index_files import index_file_count
+from store.derive.index_state import index_file_count
 from store.errors import UnsupportedStoreError
-from store.features.start import refuse_features
+from store.features.table import refuse_features
 from store.files.file_system import FileSystem
 from store.format.paths import commit_log_dir
 from store.format.topic import is_light_queue

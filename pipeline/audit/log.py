@@ -5,8 +5,7 @@ from pathlib import Path
 
 from pipeline.audit.scan import FileScan, Segment, UnitSpan
 from store.audit.findings import Findings
-from store.audit.log_audit import LogAudit
-from store.audit.log_files import LogFileRun, LogFiles
+from store.audit.log_audit import LogAudit, LogFileRun, LogFiles
 from store.derive.dispatch import DispatchRequest
 from store.files.file_system import FileSystem
 from store.format.derived.queue_unit import UNIT_SIZE_BYTES, QueueUnit, decode_queue_unit

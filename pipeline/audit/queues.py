@@ -9,7 +9,7 @@ from pipeline.audit.scan import QueueId, UnitSpan
 from pipeline.audit.scratch import Scratch
 from pipeline.object_files import open_root
 from store.audit.findings import Findings
-from store.audit.log_files import LogFiles
+from store.audit.log_audit import LogFiles
 from store.audit.queue_audit import QueueAudit
 from store.derive.queue_placement import UnitRun
 from store.format.derived.queue_unit import UNIT_SIZE_BYTES

@@ -20,7 +20,7 @@ from store.cold.manifest import ColdQueue, ColdSegment, decode_manifest, encode_
 from store.cold.objects import index_name, log_name, manifest_name
 from store.cold.pages import KEY, POSITION, UNIT, encode_index
 from store.derive.dispatch_columns import DispatchColumns
-from store.derive.queue_units import NO_UNIT_BITS
+from store.derive.queue_placement import NO_UNIT_BITS
 from store.errors import InvalidArgumentError, StoreCorruptedError, UnsupportedStoreError
 from store.files.file_system import RealFileSystem
 

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from store.derive.index_files import entries_per_file, index_file_count
 from store.derive.index_fill import IndexFiller
-from store.derive.index_state import IndexFileState, Ints
+from store.derive.index_state import IndexFileState, Ints, entries_per_file, index_file_count
 from store.derive.queue_placement import PlacedUnits, Verdict, fillers
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFiles
@@ -194,7 +193,7 @@ def plan_index_files(
     is_followed: bool,
     is_flushed: bool,
 ) -> list[IndexFilePlan]:
-    """Divides the keys into files; see `store/derive/index_files.py`.
+    """Divides the keys into files; see `store/derive/index_state.py`.
 
     Args:
         root: the output root.

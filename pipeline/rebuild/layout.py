@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from store.audit.index_layout import find_index_layout
+from store.audit.index_files import find_index_layout
 from store.files.file_system import FileSystem
 from store.files.json_state import read_json_state
 from store.format.derived.queue_unit import UNIT_SIZE_BYTES

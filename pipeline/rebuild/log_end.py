@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipeline.log_scan import LogOutline, LogSplit, durable_offset_of
 from pipeline.rebuild.scan import ScanResult, ScanTask
-from store.audit.log_files import LogFileRun
+from store.audit.log_audit import LogFileRun
 from store.errors import RecordCorruptedError, StoreCorruptedError
 from store.files.file_system import FileSystem
 from store.format.paths import commit_log_dir

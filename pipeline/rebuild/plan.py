@@ -12,8 +12,7 @@ from pipeline.rebuild.out import refuse_out
 from pipeline.rebuild.scan import ScanResult, ScanTask
 from services.object_uri import named
 from store.errors import StoreLockedError, UnsupportedStoreError
-from store.features.start import refuse_features
-from store.features.table import FoundFeature, hidden_queues
+from store.features.table import FoundFeature, hidden_queues, refuse_features
 from store.files.file_system import FileSystem
 from store.format.paths import commit_log_dir
 

@@ -15,7 +15,7 @@ import numpy as np
 from pipeline.log_scan import LogSplit, load_kernels, scan_split
 from pipeline.rebuild.files import KeySpill, QueueFiles
 from store.derive.dispatch_columns import DispatchColumns
-from store.derive.index_files import is_followed
+from store.derive.index_state import is_followed
 from store.derive.queue_placement import QueuePlacement, UnitRun, Verdict
 from store.derive.queue_runs import QueueRuns, inner_batches, place_runs
 from store.errors import InvalidArgumentError

@@ -31,7 +31,7 @@ from pipeline.rebuild.scan import QueueId, ScanResult, ends_without_keys, made_q
 from pipeline.rebuild.shuffle_keys import HEADER_SCHEMA, KEY_SCHEMA, Work, index_writer, keys_of, write_index
 from pipeline.rebuild.shuffle_rows import batches_of, numbers_of, rows_of
 from pipeline.rebuild.target import MadeFiles, Target
-from store.derive.index_files import entries_per_file, index_file_count
+from store.derive.index_state import entries_per_file, index_file_count
 from store.derive.queue_placement import QueuePlacement, UnitRun
 from store.errors import InvalidArgumentError
 from store.files.file_system import RealFileSystem

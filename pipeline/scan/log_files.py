@@ -16,14 +16,12 @@ from pathlib import Path
 from pipeline.object_files import ObjectFileSystem, refuse_held
 from services.object_uri import named
 from store.errors import RecordCorruptedError, StoreCorruptedError, StoreLockedError, UnsupportedStoreError
-from store.features.start import refuse_features
-from store.features.table import held_elsewhere
+from store.features.table import held_elsewhere, refuse_features
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes
 from store.files.locks import is_held_by_other
-from store.files.mapped_file import MappedFile
-from store.format.checkpoint import decode_checkpoint
-from store.format.durable_mark import CONFIRMED_MARK_NAME, DURABLE_MARK_NAME, decode_durable_mark
+from store.files.mapped_files import MappedFile
+from store.format.checkpoint import CONFIRMED_MARK_NAME, DURABLE_MARK_NAME, decode_checkpoint, decode_durable_mark
 from store.format.paths import checkpoint_file, commit_log_dir, log_file_name, own_state_dir, parse_log_file_name
 from store.walk.record_search import find_record_in
 

@@ -13,7 +13,7 @@ from pipeline.scan.boundaries import FileWalk, Mark
 from pipeline.scan.log_files import LogFile
 from store.errors import RecordCorruptedError
 from store.files.file_system import FileSystem
-from store.files.mapped_file import MappedFile
+from store.files.mapped_files import MappedFile
 from store.format.record import decode_header, decode_record
 from store.walk.checks import SizeCheck
 from store.walk.cursor import OneFile, RecordCursor

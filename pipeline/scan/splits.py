@@ -26,8 +26,8 @@ from pipeline.scan.probes import PROBED, ends_complete, probe_file
 from pipeline.scan.scan import Damage, SplitScan
 from pipeline.scan.split import Split
 from store.errors import StoreCorruptedError
-from store.files.abort import has_abort_marker
 from store.files.file_system import FileSystem
+from store.files.locks import has_abort_marker
 from store.format.paths import log_file_name
 from store.walk.record_search import find_record_in
 from store.walk.scan_layout import AT, LENGTHS, PLACE, SUMS

@@ -20,8 +20,7 @@ from schedule_svc.timers.timer_book import TimerBook
 from schedule_svc.timers.timer_record import TIMER_QUEUE, due_of
 from services.convert import timestamp_to_millis
 from services.reading.queue_reader import Outcome, checked
-from store.errors import StoreError
-from store.failure_fields import failure_fields
+from store.errors import StoreError, failure_fields
 from store.format.derived.queue_unit import QueueUnit
 from store.format.topic import TIMER_TOPIC
 

@@ -48,8 +48,8 @@ from store.errors import (
     StoreError,
     StoreLockedError,
     UnsupportedStoreError,
+    failure_fields,
 )
-from store.failure_fields import failure_fields
 from store.files.locks import OwnerLock, refuse_foreign_broker
 from store.format.paths import own_state_dir
 from store.format.topic import TOPIC_NAME_SHOWN

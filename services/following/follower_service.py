@@ -18,11 +18,11 @@ from services.following.following_builder import FollowingBuilder
 from services.observing.meters import Meters, show_moved_aside
 from services.serving.server import ServiceServer
 from services.settings.service_settings import StoreSettings
-from store.features.start import refuse_features, refuse_unsupported
-from store.files.abort import has_abort_marker
+from store.features.table import refuse_features, refuse_unsupported
 from store.files.aside import Aside, aside_words, builder_folder
 from store.files.checksums import ChecksumTable
 from store.files.file_system import FileSystem, RealFileSystem
+from store.files.locks import has_abort_marker
 from store.files.overlay_file_system import OverlayFileSystem
 from store.format.paths import own_state_dir
 

@@ -27,8 +27,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
 from services.following.follower_progress import END_UNKNOWN, FollowerProgress
-from store.derive.dispatch import DispatchRequest
-from store.derive.last_record import LastRecord
+from store.derive.dispatch import DispatchRequest, LastRecord
 
 if TYPE_CHECKING:
     from services.following.file_check import FileChecker

@@ -23,8 +23,7 @@ import structlog
 from services.calling.backoff import Backoff
 from services.calling.commitlog import CommitLogClient, ReputBatch, ReputStream
 from services.following.follower_progress import END_UNKNOWN
-from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError
-from store.failure_fields import failure_fields
+from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError, failure_fields
 
 # Heartbeats come every second; a stream that is silent for so long hangs and is opened again.
 SILENCE_SECONDS_MAX = 15.0

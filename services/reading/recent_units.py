@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from store.derive.queue_units import NO_UNIT_BITS
+from store.derive.queue_placement import NO_UNIT_BITS
 from store.format.derived.queue_unit import QueueUnit
 
 if TYPE_CHECKING:

@@ -58,8 +58,7 @@ from services.serving.stop_signal import StopSignal
 from services.serving.tls import TlsIdentity, server_credentials
 from services.settings.certificates import TlsFiles, parse_identities
 from services.settings.service_settings import Origins, ServiceSettings
-from store.errors import InvalidSettingError, StoreError, StoreLockedError
-from store.failure_fields import failure_fields
+from store.errors import InvalidSettingError, StoreError, StoreLockedError, failure_fields
 from store.files.socket_file import SocketFile, UnixAddress
 
 GRACE_SECONDS = 5.0

@@ -20,7 +20,7 @@ from store.archive import layout
 from store.archive.manifest import ArchivedFile, Segment, damaged
 from store.archive.parquet_files import row_group_ends, write_parquet
 from store.archive.segment_index import QueueRun, encode_segment_index
-from store.derive.queue_units import NO_UNIT_BITS
+from store.derive.queue_placement import NO_UNIT_BITS
 from store.errors import DiskFullError
 from store.files.file_system import FileSystem
 

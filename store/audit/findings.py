@@ -1,14 +1,122 @@
 """Findings: what an audit has found, in bounded memory.
 
 All findings are counted; of each code only the first few are kept in full.
+
+Code: each kind of finding with its usual severity and what to do about it.
+
+Severities: an `error` is damage or disagreement that makes a service fail or answer wrongly; a `warning` is what a crash
+leaves and the next start repairs; an `info` is harmless.
+
+Kinds say how it is repaired: `log` by `--repair-log`, `derived` by `--repair`, `other` by hand.
 """
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
-from store.audit.codes import CODES, Kind, Severity
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Kind(StrEnum):
+    """What a finding is about: the log, something derived from it, or neither."""
+
+    LOG = "log"
+    DERIVED = "derived"
+    OTHER = "other"
+
+
+class Code(NamedTuple):
+    """A kind of finding; `what_to_do` is one sentence, empty for nothing."""
+
+    name: str
+    severity: Severity
+    kind: Kind
+    what_to_do: str
+
+
+_CUT = "`reput fsck STORE --repair-log` cuts the log there and keeps the bytes that it cuts in reput/fsck/"
+_BRING_BACK = "bring the file back from a copy, or let `reput fsck STORE --repair-log` cut the log there"
+_REBUILD = "`reput fsck STORE --repair` builds it again from the log"
+_CATCHES_UP = "the service continues from its checkpoint at its next start"
+_E, _W, _I = Severity.ERROR, Severity.WARNING, Severity.INFO
+
+_TABLE = (
+    # The log.
+    Code("LOG_TORN_TAIL", _W, Kind.LOG, f"the next start cuts it; {_CUT}"),
+    Code("LOG_STALE_BYTES", _W, Kind.LOG, f"the next start zeroes them; {_CUT}"),
+    Code("LOG_DAMAGED", _E, Kind.LOG, _BRING_BACK),
+    Code("LOG_HOLE", _E, Kind.LOG, _BRING_BACK),
+    Code("LOG_SHORTER_THAN_FLUSHED", _E, Kind.LOG, _BRING_BACK),
+    Code("LOG_FILE_MISSING", _E, Kind.LOG, _BRING_BACK),
+    Code("LOG_FILE_SIZE", _E, Kind.LOG, _BRING_BACK),
+    Code("LOG_FILE_UNFINISHED", _W, Kind.LOG, f"the next start completes it; {_CUT}"),
+    Code("LOG_FILE_NAME", _E, Kind.LOG, "give the file its right name back, or move it out of commitlog/"),
+    Code("LOG_FOREIGN_FILE", _I, Kind.OTHER, "move it out of commitlog/ if it is not needed there"),
+    Code("LOG_QUEUE_OFFSET_GAP", _W, Kind.OTHER, "RocketMQ skips places of messages that it refuses; else one is lost"),
+    Code("LOG_QUEUE_OFFSET_TAKEN", _E, Kind.OTHER, "find the later message by id or key: its queue does not show it"),
+    Code("LOG_QUEUE_RESTARTED", _I, Kind.OTHER, ""),
+    Code("LOG_RECORD_UNGUARDED", _I, Kind.OTHER, "only its body has a CRC: RocketMQ writes no __CRC32# by default"),
+    Code("LOG_UNIQUE_KEY_REPEATED", _I, Kind.OTHER, ""),
+    Code("LOG_TOPIC_REFUSED", _E, Kind.OTHER, "no queue can be made for it; RocketMQ does not write such records"),
+    # What the store uses of RocketMQ, see docs/features.md.
+    Code("STORE_FEATURE", _I, Kind.OTHER, "docs/features.md says what Reput does about it"),
+    Code("LOG_TIME_AHEAD", _W, Kind.OTHER, "a clock was wrong: queries by time and expiry take these records for new ones"),
+    # The queues.
+    Code("QUEUE_MISSING_UNITS", _E, Kind.DERIVED, _REBUILD),
+    Code("QUEUE_BEHIND_LOG", _I, Kind.DERIVED, _CATCHES_UP),
+    Code("QUEUE_SURPLUS_UNITS", _E, Kind.DERIVED, _REBUILD),
+    Code("QUEUE_UNIT_WRONG", _E, Kind.DERIVED, _REBUILD),
+    Code("QUEUE_UNIT_ORDER", _E, Kind.DERIVED, _REBUILD),
+    Code("QUEUE_FILE_SIZE", _E, Kind.DERIVED, _REBUILD),
+    Code("QUEUE_FILE_NAME", _E, Kind.DERIVED, _REBUILD),
+    Code("QUEUE_FILE_MISSING", _E, Kind.DERIVED, _REBUILD),
+    Code("QUEUE_FOREIGN_FILE", _I, Kind.OTHER, "move it out of consumequeue/ if it is not needed there"),
+    Code("QUEUE_LEFT_ALONE", _I, Kind.OTHER, "nothing: only a broker builds and reads it, and Reput changes nothing of it"),
+    Code("QUEUE_UNITS_OF_DAMAGED_RECORDS", _I, Kind.OTHER, "they are removed when the log is cut"),
+    # The indexes.
+    Code("INDEX_MISSING_KEYS", _E, Kind.DERIVED, _REBUILD),
+    Code("INDEX_BEHIND_LOG", _I, Kind.DERIVED, _CATCHES_UP),
+    Code("INDEX_SURPLUS_ENTRIES", _E, Kind.DERIVED, _REBUILD),
+    Code("INDEX_ENTRY_WRONG", _E, Kind.DERIVED, _REBUILD),
+    Code("INDEX_CYCLE", _E, Kind.DERIVED, _REBUILD),
+    Code("INDEX_CHAIN_WRONG", _E, Kind.DERIVED, _REBUILD),
+    Code("INDEX_SLOT_WRONG", _E, Kind.DERIVED, _REBUILD),
+    Code("INDEX_HEADER_WRONG", _E, Kind.DERIVED, _REBUILD),
+    Code("INDEX_UNREADABLE", _E, Kind.DERIVED, _REBUILD),
+    Code("INDEX_FILE_SIZE", _E, Kind.DERIVED, _REBUILD),
+    Code("INDEX_FILE_NAME", _E, Kind.DERIVED, _REBUILD),
+    Code("INDEX_UNFLUSHED", _I, Kind.OTHER, _CATCHES_UP),
+    Code("INDEX_FOREIGN_FILE", _I, Kind.OTHER, "move it out of index/ if it is not needed there"),
+    Code("INDEX_KEYS_TWICE", _I, Kind.OTHER, "RocketMQ's re-dispatch writes the newest record's keys once more; harmless"),
+    Code("INDEX_ENTRIES_OF_TAGS", _I, Kind.OTHER, "RocketMQ 5.5 writes them and searches by them; Reput keeps them"),
+    Code("INDEX_ENTRIES_OF_DAMAGED_RECORDS", _I, Kind.OTHER, "they are removed when the log is cut"),
+    # Checkpoints and other state.
+    Code("CHECKPOINT_AHEAD", _E, Kind.DERIVED, "`reput fsck STORE --repair` sets it back"),
+    Code("CHECKPOINT_DAMAGED", _E, Kind.DERIVED, "`reput fsck STORE --repair` writes it anew"),
+    Code("CHECKPOINT_MISSING", _I, Kind.OTHER, "the commit log writes it at its next stop"),
+    Code("STATE_DAMAGED", _W, Kind.DERIVED, "the service ignores it; `reput fsck STORE --repair` moves it aside"),
+    Code("STATE_AHEAD", _E, Kind.DERIVED, "`reput fsck STORE --repair` moves it aside"),
+    Code("STATE_WRONG", _E, Kind.DERIVED, "`reput fsck STORE --repair` moves it aside"),
+    Code("TOPICS_DAMAGED", _E, Kind.OTHER, "bring config/topics.json back from a copy (RocketMQ keeps topics.json.bak)"),
+    Code("CONFIG_DAMAGED", _E, Kind.OTHER, "compare what is used with a copy; the next write keeps the damaged file aside"),
+    Code("CONFIG_ROW_UNREADABLE", _E, Kind.OTHER, "repair the row by hand while the store is stopped"),
+    Code("CONFIG_KEPT_ASIDE", _I, Kind.OTHER, "look at the damaged file and remove it when it is not needed"),
+    Code("TOPIC_ROW_UNREADABLE", _E, Kind.OTHER, "repair the row by hand while the store is stopped, or delete the topic"),
+    Code("TOPICS_MISSING", _I, Kind.OTHER, "create it before a RocketMQ broker serves this store, unless it was deleted"),
+    Code("ABORT_FOUND", _I, Kind.OTHER, "the store was not stopped cleanly; the next start recovers it"),
+)  # fmt: skip
+
+CODES = {code.name: code for code in _TABLE}
+
 
 KEPT_PER_CODE_MAX = 200  # more of one kind do not help a reader, and a badly damaged store has millions
 

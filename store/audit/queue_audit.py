@@ -9,21 +9,32 @@ A queue of RocketMQ's multi-dispatch (LMQ) has units of records of other topics.
 builds it. Such a queue has a name with `%LMQ%`, or the records that its units point to name it in INNER_MULTI_DISPATCH.
 
 The findings of a queue are added at the end, because a queue may begin anew at 0 (its topic was deleted and created again).
+
+check_queue_files audits the names and lengths of the files in the queue folders. UnitFindings collects the wrong units of one
+queue until the end of an audit.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from store.audit.findings import Findings
-from store.audit.queue_files import check_queue_files, tell_strangers
-from store.audit.unit_findings import UnitFindings, WrongUnits
 from store.derive.dispatch import DispatchRequest
-from store.derive.queue_placement import FILLER_BYTES, Buffer, PlacedUnits, QueuePlacement, UnitRun, Verdict, fillers
-from store.derive.queue_units import is_batch, place_unit
+from store.derive.queue_placement import (
+    FILLER_BYTES,
+    Buffer,
+    PlacedUnits,
+    QueuePlacement,
+    UnitRun,
+    Verdict,
+    fillers,
+    is_batch,
+    place_unit,
+)
 from store.errors import InvalidArgumentError
 from store.features.signs import read_signs
 from store.features.table import found_features, hidden_by_record, hidden_queues
@@ -37,10 +48,114 @@ from store.format.derived.queue_unit import (
     decode_queue_units,
     encode_queue_unit,
 )
-from store.format.paths import queue_dir
+from store.format.paths import consume_queue_dir, log_file_name, parse_queue_folder_name, queue_dir
 from store.format.topic import is_light_queue
-from store.readers.queue_ext_reader import QueueExtUnits
-from store.readers.queue_reader import QueueUnits, detect_queue_file_size, file_offsets, list_queue_ids
+from store.readers.queue_reader import (
+    QueueExtUnits,
+    QueueUnits,
+    detect_queue_file_size,
+    file_offsets,
+    list_queue_ids,
+    queue_strangers,
+)
+
+
+def check_queue_files(
+    fs: FileSystem, directory: Path, name: str, file_size_bytes: int, findings: Findings
+) -> tuple[int, bool]:
+    """Checks one queue's folder.
+
+    Args:
+        fs: the file system.
+        directory: the folder.
+        name: the queue's name in findings.
+        file_size_bytes: size of a queue file.
+        findings: gets what is wrong.
+
+    Returns:
+        length of all files (bytes), and whether nothing is wrong.
+    """
+    offsets = file_offsets(fs, directory)
+    total, is_sound = 0, True
+    for offset in offsets:
+        path = directory / log_file_name(offset)
+        length = fs.stat_size(path)
+        total += length
+        if offset % file_size_bytes:
+            what = f"queue {name}: files have {file_size_bytes} bytes each: none can begin at {offset}"
+            findings.add("QUEUE_FILE_NAME", path, 0, what)
+            is_sound = False
+        elif length != file_size_bytes:
+            what = f"queue {name}: it has {length} bytes, a queue file has {file_size_bytes}"
+            findings.add("QUEUE_FILE_SIZE", path, min(length, file_size_bytes), what)
+            is_sound = False
+    on_grid = [offset for offset in offsets if offset % file_size_bytes == 0]
+    for before, behind in pairwise(on_grid):
+        if behind - before > file_size_bytes:
+            path = directory / log_file_name(before + file_size_bytes)
+            findings.add("QUEUE_FILE_MISSING", path, 0, f"queue {name}: it is missing between two others")
+            is_sound = False
+    return total, is_sound
+
+
+def tell_strangers(fs: FileSystem, root: Path, queues: set[tuple[str, int]], findings: Findings) -> None:
+    """Reports everything in `consumequeue/` that does not belong to a queue; it is harmless."""
+    for path, what in queue_strangers(fs, root):
+        findings.add("QUEUE_FOREIGN_FILE", path, 0, what)
+    base = Path(consume_queue_dir(str(root)))
+    for topic in fs.listdir(base):
+        for name in fs.listdir(base / topic) if fs.is_dir(base / topic) else ():
+            queue_id = parse_queue_folder_name(name)
+            if queue_id is not None and (topic, queue_id) not in queues and fs.is_dir(base / topic / name):
+                findings.add("QUEUE_FOREIGN_FILE", base / topic / name, 0, "this folder has no queue files")
+
+
+WRONG_PER_QUEUE_MAX = 100  # findings of one queue; the others are only counted
+
+
+@dataclass(slots=True)
+class WrongUnits:
+    """Units of one kind at consecutive positions.
+
+    Attributes:
+        code: see `findings.py`.
+        begin: position of the first.
+        count: how many.
+        what: text about the first.
+        commit_log_offset: of the first, or of its record (bytes); None if it has none.
+    """
+
+    code: str
+    begin: int
+    count: int
+    what: str
+    commit_log_offset: int | None
+
+
+@dataclass(slots=True)
+class UnitFindings:
+    """What is wrong with the units of one queue.
+
+    Attributes:
+        wrong: at most WRONG_PER_QUEUE_MAX, in the order found.
+        left_out_count: wrong units beyond these.
+        of_lost_count: units that point into a damaged part of the log.
+    """
+
+    wrong: list[WrongUnits] = field(default_factory=list)
+    left_out_count: int = 0
+    of_lost_count: int = 0
+
+    def add(self, code: str, number: int, what: str, commit_log_offset: int | None = None) -> None:
+        """Adds the unit at position `number`; see WrongUnits."""
+        last = self.wrong[-1] if self.wrong else None
+        if last is not None and last.code == code and last.begin + last.count == number:
+            last.count += 1
+        elif len(self.wrong) < WRONG_PER_QUEUE_MAX:
+            self.wrong.append(WrongUnits(code, number, 1, what, commit_log_offset))
+        else:
+            self.left_out_count += 1
+
 
 BUFFERED_UNIT_COUNT = 65_536  # of all queues: 1.3 MB
 SCAN_UNIT_COUNT = 65_536  # compared with one read

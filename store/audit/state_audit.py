@@ -14,20 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from store.audit.findings import Findings
-from store.audit.log_audit import LogAudit, LogSummary, QueueId
-from store.audit.log_files import LogFiles
+from store.audit.log_audit import LogAudit, LogFiles, LogSummary, QueueId
 from store.errors import StoreCorruptedError
 from store.features.signs import read_signs
 from store.features.table import found_features, hidden_queues
-from store.files.abort import has_abort_marker
 from store.files.config_file import DAMAGED_SUFFIX, read_config_file
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes
-from store.format.checkpoint import CHECKPOINT_SIZE_BYTES, decode_checkpoint
+from store.files.locks import has_abort_marker
+from store.format.checkpoint import CHECKPOINT_SIZE_BYTES, DURABLE_MARK_NAME, decode_checkpoint, decode_durable_mark
 from store.format.config_json import TABLES
 from store.format.delivery.config_rows import unreadable_rows
 from store.format.derived.index_layout import HEADER_SIZE, decode_index_header
-from store.format.durable_mark import DURABLE_MARK_NAME, decode_durable_mark
 from store.format.paths import checkpoint_file, commit_log_dir, config_dir, index_dir, own_state_dir, topics_file
 from store.format.topic import TOPIC_NAME_SHOWN, decode_topic_rows, is_light_queue
 from store.readers.index_reader import IndexLayout

@@ -1,4 +1,4 @@
-"""The queue units of many records at once, by queue: `queue_units.py` over columns.
+"""The queue units of many records at once, by queue: `queue_placement.py` over columns.
 
 This module needs numpy. A builder without work does not import it, which saves memory.
 """
@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from store.derive.dispatch_columns import DispatchColumns
-from store.derive.queue_placement import Buffer, UnitRun
-from store.derive.queue_units import NO_UNIT_BITS
+from store.derive.queue_placement import NO_UNIT_BITS, Buffer, UnitRun
 from store.format.derived.queue_ext import HEAD_SIZE_BYTES, bare_unit_count, ext_address
 from store.format.derived.queue_unit import UNIT_SIZE_BYTES
 from store.format.sys_flag import INNER_BATCH

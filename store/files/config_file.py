@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 import structlog
 
-from store.errors import StoreCorruptedError
-from store.failure_fields import failure_fields
+from store.errors import StoreCorruptedError, failure_fields
 from store.files.file_system import FileSystem
 from store.files.json_state import NoRegularFileError, read_bytes, write_bytes_atomic
 from store.format.config_json import load_document, salvage_document

@@ -12,12 +12,19 @@ Rules:
 
 `overlay_file_system.py` is the same port for a store that must not be changed: writes go to anonymous memory.
 `pipeline/object_files.py` is the port, for reading, over an object store; only its handles are not descriptors.
+
+drop_cached_pages drops the page cache of files, so that reads return what the disk holds.
+
+After a refused flush Linux marks the pages clean and still returns them: bytes that are read then may be missing on the disk.
+Linux also keeps a large folio while any part of it is dirty, for example when another write came during that flush. So all
+dirty pages are written first. The result of that flush is ignored, because only the bytes that are read afterwards count.
+Each file is opened anew for this, so that no descriptor in use sees a second flush after a refused one.
 """
 
 import errno
 import os
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -400,3 +407,15 @@ def _unreadable(fd: int, position: int) -> StoreCorruptedError:
         file=path,
         offset=position,
     )
+
+
+def drop_cached_pages(fs: FileSystem, paths: Iterable[Path]) -> None:
+    """Drops the cached pages of each file."""
+    for path in paths:
+        fd = fs.open(path, os.O_RDONLY)
+        try:
+            with suppress(FlushFailedError):
+                fs.fdatasync(fd)
+            fs.drop_cache(fd, 0)
+        finally:
+            fs.close(fd)

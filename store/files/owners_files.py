@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from store.files.file_system import FileSystem
-from store.files.mapped_file import MappedFile
-from store.files.mapped_file_queue import MappedFileQueue, file_size_of
+from store.files.mapped_files import MappedFile, MappedFileQueue, file_size_of
 from store.format.paths import parse_log_file_name
 
 # The newest files: each refresh looks whether their names still mean them. Its owner replaces no older file and keeps these.

@@ -6,11 +6,13 @@
 Fields that this module does not know are kept when a table is decoded and encoded. RocketMQ's fastjson writes tabs and no
 space after a colon, and reads plain JSON. Sources: `TopicValidator`, `TopicConfig` and `TopicConfigSerializeWrapper` of
 RocketMQ 5.3.3.
+
+name_matcher: patterns of the names of topics and groups: `*` stands for any characters, everything else for itself.
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -309,3 +311,9 @@ def _encode_config(config: TopicConfig) -> dict[str, Any]:
 
 def _malformed(why: str) -> StoreCorruptedError:
     return StoreCorruptedError(f"The topic table is malformed: {why}.", file="config/topics.json", offset=0)
+
+
+def name_matcher(patterns: Iterable[str]) -> re.Pattern[str]:
+    """Its `fullmatch` takes the names that fit one of the patterns; none when there are no patterns."""
+    parts = [".*".join(map(re.escape, pattern.split("*"))) for pattern in sorted(patterns)]
+    return re.compile("|".join(parts) if parts else r"(?!)", re.DOTALL)

@@ -8,14 +8,22 @@ Rules:
 - The entries of a chain must point to older ones. A chain that breaks this rule is abandoned, and counted as damaged.
 - A file is passed over if its summary proves that it holds nothing wanted. A caller that compares topic, key and time with
   the log gets the same result with summaries and without.
+
+detect_index_layout finds out how the index files of an existing store are divided into slots and entries.
+
+The size of a file is not enough (slots * 4 + entries * 20 + 40 has many solutions), but its bytes are: the last byte that
+is not zero belongs to the last entry, the header has the number of that entry, and the head of its slot is that number.
+
+IndexSummaryReader reads the summary of a sealed index file (`store/format/derived/index_summary.py`), one page at a time.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 
-from store.errors import StoreCorruptedError
+from store.errors import RecordNotFoundError, StoreCorruptedError
 from store.files.file_system import FileSystem, kind_of
 from store.files.open_files import OpenFiles
 from store.format.derived.index_layout import (
@@ -32,9 +40,83 @@ from store.format.derived.index_layout import (
     slot_of,
     slot_position,
 )
-from store.format.derived.index_summary import PAGE_SIZE
+from store.format.derived.index_summary import (
+    BLOCK_SIZE,
+    PAGE_SIZE,
+    SummaryHeader,
+    block_holds,
+    block_of,
+    block_place,
+    decode_summary_header,
+    key_bits,
+    page_is_sound,
+)
 from store.format.paths import index_dir, is_index_file_name
-from store.readers.index_summary_reader import IndexSummaryReader
+
+
+class IndexSummaryReader:
+    """A summary with a valid header.
+
+    Args:
+        files: opens it.
+        path: the summary file.
+        header: of the summary.
+        on_damaged: called when a page is damaged; the answer for the keys of that page is then "maybe".
+    """
+
+    def __init__(self, files: OpenFiles, path: Path, header: SummaryHeader, on_damaged: Callable[[], None]) -> None:
+        self.path = path
+        self.header = header
+        self._files = files
+        self._on_damaged = on_damaged
+
+    def may_hold(self, key_hash: int) -> bool:
+        """Whether the index file may have an entry with this hash; False only if it has none."""
+        key = key_bits(key_hash)
+        number, place = block_place(block_of(key.bits, self.header.block_count))
+        try:
+            page = self._files.get(self.path).read(number * PAGE_SIZE, PAGE_SIZE)
+        except FileNotFoundError:  # it was removed: the file is searched, and the summary is made again
+            page = b""
+        if not page_is_sound(page, number):
+            self._on_damaged()
+            return True
+        return block_holds(page[place : place + BLOCK_SIZE], key)
+
+    def pages(self, first: int, count_max: int) -> bytes:
+        """Pages of the filter, from number `first` on (the first is 1), at most `count_max`; empty behind the last.
+
+        Raises:
+            RecordNotFoundError: one of them is damaged; the summary is made again.
+        """
+        page_count = self.header.size_bytes // PAGE_SIZE
+        count = min(count_max, page_count - first)
+        if count <= 0:
+            return b""
+        data = self._files.get(self.path).read(first * PAGE_SIZE, count * PAGE_SIZE)
+        for number in range(count):
+            if not page_is_sound(data[number * PAGE_SIZE : (number + 1) * PAGE_SIZE], first + number):
+                self._on_damaged()
+                raise RecordNotFoundError(
+                    f"{self.path} is damaged: it is being made again, try again soon", file=self.path
+                )
+        return data
+
+
+def read_summary_header(files: OpenFiles, path: Path, index_header_crc: int) -> SummaryHeader | None:
+    """The header of a summary that has its full size and belongs to the index file whose header has this CRC.
+
+    None if there is no summary, or if it is damaged, of another version, or of another file.
+    """
+    try:
+        header = decode_summary_header(files.get(path).read(0, PAGE_SIZE))
+        size_bytes = files.fs.stat_size(path)
+    except FileNotFoundError:
+        return None
+    if header is None or header.index_header_crc != index_header_crc or header.size_bytes != size_bytes:
+        return None
+    return header
+
 
 TIME_MILLIS_MAX = (1 << 63) - 1
 
@@ -319,3 +401,70 @@ def index_strangers(fs: FileSystem, root: Path) -> Iterator[tuple[Path, str]]:
             yield directory / name, "this is not the name of an index file"
         elif not fs.is_file(directory / name):
             yield directory / name, f"it has the name of an index file and is {kind_of(fs, directory / name)}"
+
+
+CHUNK_BYTES = 1 << 20
+CHECKED_ENTRY_COUNT = 64
+
+
+def detect_index_layout(fs: FileSystem, root: Path, preferred: IndexLayout) -> IndexLayout | None:
+    """The layout of the files of a root; None if no file has entries, or if no layout fits.
+
+    Args:
+        fs: the file system.
+        root: the store root.
+        preferred: tried first.
+    """
+    files = OpenFiles(fs)
+    for path in list_index_files(fs, root):
+        size = fs.stat_size(path)
+        if size <= HEADER_SIZE:
+            continue
+        header = decode_index_header(files.get(path).read(0, HEADER_SIZE))
+        if header.entry_count <= 1:
+            continue
+        for layout in chain([preferred], _candidates(files, path, size, header)):
+            if layout.file_size_bytes == size and _fits(IndexFileView(files, path, layout), header):
+                return layout
+    return None
+
+
+def _candidates(files: OpenFiles, path: Path, size: int, header: IndexHeader) -> Iterator[IndexLayout]:
+    last = _last_byte(files, path, size)
+    # The last entry holds that byte; it starts at a multiple of 4.
+    for position in range(last - last % 4, last - ENTRY_SIZE, -4):
+        slot_bytes = position - HEADER_SIZE - (header.entry_count - 1) * ENTRY_SIZE
+        entry_bytes = size - HEADER_SIZE - slot_bytes
+        if slot_bytes > 0 and slot_bytes % SLOT_SIZE == 0 and entry_bytes > 0 and entry_bytes % ENTRY_SIZE == 0:
+            yield IndexLayout(slot_bytes // SLOT_SIZE, entry_bytes // ENTRY_SIZE)
+
+
+def _last_byte(files: OpenFiles, path: Path, size: int) -> int:
+    """Position of the last byte that is not zero; -1 if all are zero."""
+    file = files.get(path)
+    end = size
+    while end > 0:
+        begin = max(0, end - CHUNK_BYTES)
+        data = file.read(begin, end - begin).rstrip(b"\0")
+        if data:
+            return begin + len(data) - 1
+        end = begin
+    return -1
+
+
+def _fits(view: IndexFileView, header: IndexHeader) -> bool:
+    count = header.entry_count
+    if count > view.layout.entry_count_max or not 0 < header.used_slot_count <= view.layout.slot_count:
+        return False
+    numbers = [*range(1, min(count, CHECKED_ENTRY_COUNT)), count - 1]
+    for number in numbers:
+        entry = view.entry(number)
+        if (
+            entry is None
+            or entry.key_hash < 0
+            or not 0 <= entry.previous < number
+            or not header.begin_commit_log_offset <= entry.commit_log_offset <= header.end_commit_log_offset
+        ):
+            return False
+    last = view.entry(count - 1)
+    return last is not None and view.head(slot_of(last.key_hash, view.layout.slot_count)) == count - 1

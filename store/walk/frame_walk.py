@@ -13,7 +13,7 @@ from store.derive.dispatch import DispatchRequest
 from store.derive.record_dispatch import decode_dispatch
 from store.errors import RecordCorruptedError
 from store.files.file_system import FileSystem
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 from store.format.paths import commit_log_dir
 from store.format.record_header import Buffer
 from store.walk.checks import FullCheck

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from store.derive.dispatch import DispatchRequest
 from store.files.file_system import FileSystem, RealFileSystem
-from store.files.mapped_file import MappedFile
+from store.files.mapped_files import MappedFile
 from store.files.open_files import OpenFiles
 from store.format.paths import commit_log_dir, log_file_name, parse_log_file_name
 from store.format.record import Record, decode_record

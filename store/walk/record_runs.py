@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from store.compiled import loading
-from store.derive.queue_units import NO_UNIT_BIT, is_batch
+from store.derive.queue_placement import NO_UNIT_BIT, is_batch
 from store.format.record import Record
 from store.format.record_header import Buffer
 from store.walk.checks import FullCheck

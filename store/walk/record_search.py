@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from store.errors import RecordCorruptedError
-from store.files.mapped_file import MappedFile
+from store.files.mapped_files import MappedFile
 from store.format.record import MAGIC_V1, MAGIC_V2, decode_header, decode_record
 from store.format.record_layout import HEADER_BYTES_MAX
 

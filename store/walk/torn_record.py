@@ -5,7 +5,7 @@ tear. A record without `__CRC32#` has no CRC over its topic and properties: they
 """
 
 from store.errors import RecordCorruptedError
-from store.files.mapped_file import MappedFile
+from store.files.mapped_files import MappedFile
 from store.format.record import Record, decode_header
 from store.format.record_layout import BLANK_SIZE_BYTES, HEADER_BYTES_MAX
 from store.walk.record_search import LogBytes

@@ -18,7 +18,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from deploy.cluster.member import Member, MemberFailedError
+from deploy.cluster.local_cluster import Member, MemberFailedError
 from deploy.processes import environ_of_services
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.calling.commitlog import CommitLogClient

@@ -8,7 +8,7 @@ from commitlog_svc.retention.age_clock import AgeClock
 from commitlog_svc.retention.disk_space import LOOK_SECONDS, DiskLimits, DiskSpace
 from commitlog_svc.retention.retention import Retention, RetentionLimits
 from store.files.file_system import PathLike
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 from tests.support.faulty_file_system import FaultyFileSystem
 
 FILE_SIZE_BYTES = 100

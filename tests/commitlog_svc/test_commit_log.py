@@ -21,7 +21,7 @@ from store.errors import (
     StoreRecoveringError,
 )
 from store.files.file_system import RealFileSystem
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 from store.format.record import BLANK_MAGIC, decode_header
 from store.walk.checks import FullCheck
 from store.walk.cursor import RecordCursor

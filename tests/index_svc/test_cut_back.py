@@ -9,7 +9,7 @@ import pytest
 from index_svc import index_file, recovery
 from index_svc.index_file import PAGE_SLOT_COUNT, IndexFile
 from index_svc.index_file_set import IndexFileSet
-from store.derive.last_record import LastRecord
+from store.derive.dispatch import LastRecord
 from store.files.file_system import RealFileSystem
 from store.files.json_state import write_json_state
 from store.files.open_files import OpenFiles

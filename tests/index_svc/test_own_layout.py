@@ -9,8 +9,7 @@ from index_svc.recovery import checkpoint_state, own_layout
 from store.derive.dispatch_columns import DispatchColumns
 from store.files.file_system import RealFileSystem
 from store.files.json_state import write_json_state
-from store.readers.index_layout_detection import detect_index_layout
-from store.readers.index_reader import IndexLayout
+from store.readers.index_reader import IndexLayout, detect_index_layout
 from tests.support.dispatches import make_request
 
 LAYOUT = IndexLayout(97, 200)

@@ -24,13 +24,12 @@ from services.following.file_check import log_of
 from services.following.follower_process import LifeOverError, LogRange
 from services.following.follower_progress import FollowerProgress
 from store.derive.dispatch import DispatchRequest
-from store.derive.dispatch_columns import DispatchColumns
+from store.derive.dispatch_columns import DispatchColumns, LogBatch, ReadLog
 from store.derive.index_keys import index_keys
-from store.derive.read_log import LogBatch, ReadLog
 from store.errors import RecordNotFoundError
-from store.files.abort import create_abort_marker
 from store.files.aside import Aside, builder_folder
 from store.files.file_system import RealFileSystem
+from store.files.locks import create_abort_marker
 from store.format.derived.index_layout import ENTRY_SIZE, entry_position, index_key, key_hash
 from store.readers.index_reader import IndexLayout
 from tests.support.builders import LAYOUT

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from store.audit.codes import CODES, Kind
+from store.audit.findings import CODES, Kind
 from store.audit.store_audit import audit_store
 from store.errors import RecordCorruptedError
 from store.files.file_system import RealFileSystem

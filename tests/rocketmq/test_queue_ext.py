@@ -16,8 +16,7 @@ from store.format.derived.queue_ext import is_ext_address, lay_out
 from store.format.java_text import java_string_hash
 from store.format.paths import queue_dir
 from store.format.record import decode_record
-from store.readers.queue_ext_reader import QueueExtUnits
-from store.readers.queue_reader import QueueUnits, list_queue_ids
+from store.readers.queue_reader import QueueExtUnits, QueueUnits, list_queue_ids
 from tests.rocketmq import queue_ext_probe, real_broker
 
 pytestmark = [

@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline.archive import archive as archive_job
 from store.files.file_system import RealFileSystem
 from store.files.locks import OwnerLock
-from store.format.durable_mark import encode_durable_mark
+from store.format.checkpoint import encode_durable_mark
 from store.format.host import Host
 from store.format.record import Record, decode_record
 from store.format.record_frame import PreparedMessage, patch_record, prepare_record

@@ -36,8 +36,8 @@ from index_svc.index_file_set import IndexFileSet
 from reput.message.v1.message_pb2 import NewMessage
 from store.derive.index_keys import index_keys
 from store.errors import DiskFullError, FlushFailedError, ResourceBusyError, StoreError
-from store.files.abort import has_abort_marker
 from store.files.file_system import RealFileSystem
+from store.files.locks import has_abort_marker
 from store.format.host import Host
 from store.format.paths import own_state_dir
 from store.readers.index_reader import IndexLayout

@@ -37,11 +37,10 @@ from index_svc.recovery import saved_layout
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from store.derive.index_keys import index_keys
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError
-from store.files.abort import has_abort_marker
 from store.files.file_system import FileSystem, RealFileSystem
+from store.files.locks import has_abort_marker
 from store.format.paths import own_state_dir
-from store.readers.index_layout_detection import detect_index_layout
-from store.readers.index_reader import IndexLayout
+from store.readers.index_reader import IndexLayout, detect_index_layout
 from store.readers.queue_reader import detect_queue_file_size
 from tests.gateway.memory_shard import found_record
 

@@ -15,10 +15,10 @@ import pytest
 from commitlog_svc.recovery.recovery import recover_log
 from gateway.ports.deadline import Deadline
 from gateway.ports.shards import Shards
-from store.audit.codes import Kind
+from store.audit.findings import Kind
 from store.audit.store_audit import audit_store
 from store.errors import RecordCorruptedError, StoreCorruptedError
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 from store.format.derived.queue_unit import QueueUnit, encode_queue_unit
 from store.format.record import Record, decode_record, encode_record
 from tests.commitlog_svc.support import BORN_HOST, new_message

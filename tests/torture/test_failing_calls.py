@@ -72,7 +72,7 @@ def check_answers(told: Told, life: Life, about: str) -> None:
 def is_flushed_again(trace: Sequence[Sequence[str]], number: int) -> bool:
     """Whether the n-th call is a recovery's first flush of a file, before it forgets the pages and reads the disk.
 
-    What that one says means nothing (store/files/cached_pages.py): what is read then is flushed by another descriptor
+    What that one says means nothing (store/files/file_system.py): what is read then is flushed by another descriptor
     before the log opens.
     """
     opened = next((n for n, call in enumerate(trace, 1) if list(call[:2]) == ["open", "abort"]), 0)

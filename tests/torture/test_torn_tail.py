@@ -18,7 +18,7 @@ import pytest
 from commitlog_svc.recovery.recovery import recover_log
 from gateway.ports.shards import Shards
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 from store.format.record import decode_record
 from tests.commitlog_svc.support import BORN_HOST, new_message
 from tests.support.stack import running_stack

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pipeline.analytics.groups import replay, state_records
 from pipeline.analytics.tables import ReadLog, percentiles
-from store.derive.queue_units import NO_UNIT_BIT
+from store.derive.queue_placement import NO_UNIT_BIT
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -8,9 +8,9 @@ from pathlib import Path
 from pipeline.log_scan import LogSplit, durable_offset_of, scan_split
 from pipeline.scan.log_files import list_log_files
 from store.errors import InvalidArgumentError, UnsupportedStoreError
-from store.features.start import refuse_features
+from store.features.table import refuse_features
 from store.files.file_system import FileSystem, RealFileSystem
-from store.files.mapped_file_queue import file_size_of
+from store.files.mapped_files import file_size_of
 from store.format.paths import commit_log_dir, log_file_name
 
 

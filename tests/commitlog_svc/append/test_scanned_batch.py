@@ -13,7 +13,7 @@ from commitlog_svc.append.message_check import REFUSED_PROPERTIES
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.message.v1.message_pb2 import NewMessage
 from store.errors import DiskFullError, InvalidArgumentError
-from store.files.mapped_file import MappedFile
+from store.files.mapped_files import MappedFile
 from store.format.host import Host
 from tests.commitlog_svc.append.test_message_check import BAD
 from tests.commitlog_svc.support import new_message

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from store.errors import StoreCorruptedError, StoreLockedError, StoreReadOnlyError, UnsupportedStoreError
-from store.format.checkpoint import decode_checkpoint
-from store.format.durable_mark import DURABLE_MARK
+from store.format.checkpoint import DURABLE_MARK, decode_checkpoint
 from store.format.topic import decode_topic_table
 from tests.commitlog_svc.support import append, make_log, new_message, open_log, read_tree
 from tests.support.crashing import copy_open_store

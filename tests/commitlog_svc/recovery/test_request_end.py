@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from commitlog_svc.recovery.request_end import RequestEnds
 from store.audit.store_audit import audit_store
 from store.errors import InvalidArgumentError
-from store.format.durable_mark import encode_durable_mark
+from store.format.checkpoint import encode_durable_mark
 from store.format.record import encode_record
 from store.format.record_layout import CRC_PROPERTY_SIZE_BYTES, encode_crc_property, masked_crc
 from store.format.request_mark import TAIL_SIZE_BYTES, RequestMark, encode_request_mark

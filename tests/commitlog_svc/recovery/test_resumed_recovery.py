@@ -9,7 +9,7 @@ from commitlog_svc.__main__ import say_progress
 from commitlog_svc.recovery.recovery import CHECKPOINT_SECONDS, RecoveredLog, RecoveryProgress, recover_log
 from store.errors import FlushFailedError
 from store.files.file_system import FileSystem, RealFileSystem
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 from store.format.derived.queue_unit import QueueUnit, encode_queue_unit
 from tests.commitlog_svc.support import append, make_log, new_message, open_log
 from tests.support.faulty_file_system import FaultyFileSystem

@@ -13,7 +13,7 @@ from commitlog_svc.replication.cut import finish_cut, plan_cut, put_aside_bytes
 from commitlog_svc.replication.epochs import Epoch, EpochFile
 from store.errors import StoreCorruptedError
 from store.files.json_state import write_bytes_atomic
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 from store.format.paths import commit_log_dir, own_state_dir
 from tests.commitlog_svc.support import append, make_log, new_message
 from tests.torture.memory_files import MemoryFileSystem

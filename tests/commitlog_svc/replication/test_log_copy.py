@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.replication.log_copy import LogCopy
 from store.errors import InvalidArgumentError, StoreCorruptedError
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 from tests.commitlog_svc.internal import append_internal, internal_record
 from tests.commitlog_svc.support import append, make_log, new_message, open_log
 from tests.torture.memory_files import MemoryFileSystem

@@ -19,7 +19,7 @@ from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.following.follower_progress import END_UNKNOWN
 from store.errors import StoreCorruptedError, StoreRecoveringError
 from store.files.file_system import RealFileSystem
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 from store.walk.cursor import RecordCursor
 from tests.commitlog_svc.internal import append_internal, internal_record
 from tests.commitlog_svc.reput.test_column_batches import rows, varied_messages

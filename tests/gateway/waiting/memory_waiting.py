@@ -17,7 +17,7 @@ from store.errors import (
     ServiceUnavailableError,
     TransactionNotFoundError,
 )
-from store.format.topic_patterns import name_matcher
+from store.format.topic import name_matcher
 
 _END = object()
 

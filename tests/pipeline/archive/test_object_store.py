@@ -26,7 +26,7 @@ from pipeline.scan.log_files import list_log_files
 from store.archive.manifest import may_publish, read_segment, segment_offsets
 from store.archive.topic_table import read_topic_table
 from store.audit.findings import Findings
-from store.audit.log_files import LogFiles
+from store.audit.log_audit import LogFiles
 from store.errors import (
     InvalidArgumentError,
     RecordNotFoundError,

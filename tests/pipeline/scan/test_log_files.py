@@ -9,8 +9,7 @@ import pytest
 from pipeline.scan.log_files import NOTED_TOPIC_COUNT_MAX, readable_log, safe_offset
 from store.errors import UnsupportedStoreError
 from store.files.file_system import RealFileSystem
-from store.format.checkpoint import StoreCheckpoint, encode_checkpoint
-from store.format.durable_mark import encode_durable_mark
+from store.format.checkpoint import StoreCheckpoint, encode_checkpoint, encode_durable_mark
 from tests.pipeline.logs import FILE_BYTES, write_files
 from tests.store.files.test_files import JAVA_LIKE_HOLDER
 from tests.support.archives import written_to

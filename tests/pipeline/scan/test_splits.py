@@ -13,7 +13,7 @@ from pipeline.scan.split import Split
 from store.errors import RecordCorruptedError
 from store.files.file_system import RealFileSystem
 from store.files.locks import BrokerLock, OwnerLock
-from store.format.durable_mark import encode_durable_mark
+from store.format.checkpoint import encode_durable_mark
 from tests.pipeline.brute_force import make_reader, read, rows_of_store
 from tests.pipeline.logs import FILE_BYTES, log_file, overwrite, write_files, write_log
 from tests.store.walk.logs import frames_of, message

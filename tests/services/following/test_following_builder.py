@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 
-from store.derive.last_record import LastRecord, fingerprint
+from store.derive.dispatch import LastRecord, fingerprint
 from tests.support.builders import Clock, follow, index_bytes, open_index, open_queues, queue_bytes
 from tests.support.dispatches import make_request
 

@@ -9,7 +9,7 @@ from services.reading import recent_units
 from services.reading.recent_units import RecentUnits
 from store.derive.dispatch import DispatchRequest
 from store.derive.dispatch_columns import DispatchColumns
-from store.derive.queue_units import NO_UNIT_BIT
+from store.derive.queue_placement import NO_UNIT_BIT
 from store.format.derived.queue_unit import QueueUnit
 
 KEYS = st.tuples(st.sampled_from(("t", "u")), st.integers(0, 2))

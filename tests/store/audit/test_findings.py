@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-from store.audit.codes import CODES, Severity
-from store.audit.findings import KEPT_PER_CODE_MAX, Findings
+from store.audit.findings import CODES, KEPT_PER_CODE_MAX, Findings, Severity
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "fsck.md"
 

@@ -18,7 +18,7 @@ from store.audit.queue_audit import QueueAudit
 from store.derive import dispatch_walk
 from store.derive.dispatch import DispatchRequest
 from store.derive.dispatch_columns import DispatchColumns
-from store.derive.index_files import entries_per_file, index_file_count, is_followed
+from store.derive.index_state import entries_per_file, index_file_count, is_followed
 from store.derive.queue_placement import QueuePlacement
 from store.derive.queue_runs import place_runs
 from store.files.file_system import RealFileSystem

@@ -1,4 +1,7 @@
-"""QueuePlacement: runs are judged as their units one by one, and the builder and the rebuild write the same files."""
+"""Which records get a queue unit, and what it says.
+
+QueuePlacement: runs are judged as their units one by one, and the builder and the rebuild write the same files.
+"""
 
 import struct
 import tempfile
@@ -11,10 +14,31 @@ from hypothesis import strategies as st
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from pipeline.rebuild.files import QueueFiles
 from store.derive.dispatch_columns import DispatchColumns
-from store.derive.queue_placement import FILL_UNIT_COUNT, FILLER_BYTES, QueuePlacement, UnitRun, Verdict, fillers
+from store.derive.queue_placement import (
+    FILL_UNIT_COUNT,
+    FILLER_BYTES,
+    QueuePlacement,
+    UnitRun,
+    Verdict,
+    fillers,
+    place_unit,
+)
 from store.derive.queue_runs import place_runs
 from store.files.file_system import RealFileSystem
 from tests.support.dispatches import file_bytes, make_request
+
+
+@pytest.mark.parametrize("sys_flag", [0, 0x8, 0x1, 0x30, 0x38])
+def test_plain_and_committed_records_have_a_unit(sys_flag):
+    placed = place_unit(make_request(7, queue_id=3, queue_offset=5, sys_flag=sys_flag))
+
+    assert placed == ("orders", 3, 5, struct.pack(">qiq", 700, 100, 7))
+
+
+@pytest.mark.parametrize("sys_flag", [0x4, 0xC, 0x34, 0x3C])
+def test_prepared_and_rolled_back_records_have_none(sys_flag):
+    assert place_unit(make_request(7, sys_flag=sys_flag)) is None
+
 
 NEAR_FILE_SIZE, FAR_FILE_SIZE = 100, 2000  # 5 and 100 units: a step over 4,000 positions is to fill tens of files
 NEAR_MAX = 40

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.derive.dispatch_columns import DispatchColumns
+from store.derive.queue_placement import place_unit
 from store.derive.queue_runs import place_ext_runs, place_runs
-from store.derive.queue_units import place_unit
 from store.format.derived.queue_ext import QueueExtUnit, lay_out
 from store.format.derived.queue_unit import UNIT
 from tests.support.dispatches import make_request

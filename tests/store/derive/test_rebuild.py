@@ -10,8 +10,7 @@ from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from index_svc.index_file_set import IndexFileSet
 from store.derive.dispatch_columns import DispatchColumns
 from store.files.file_system import RealFileSystem
-from store.readers.index_layout_detection import detect_index_layout
-from store.readers.index_reader import IndexLayout, list_index_files
+from store.readers.index_reader import IndexLayout, detect_index_layout, list_index_files
 from store.readers.queue_reader import detect_queue_file_size
 from tests.support.dispatches import file_bytes, requests_of
 

@@ -13,11 +13,18 @@ from pathlib import Path
 import pytest
 
 from store.errors import StoreCorruptedError, StoreLockedError
-from store.files.abort import create_abort_marker, has_abort_marker, remove_abort_marker
 from store.files.file_system import RealFileSystem
 from store.files.json_state import read_json_state, write_json_state
-from store.files.locks import BrokerLock, OwnerLock, is_held_by_other, refuse_foreign_broker
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.locks import (
+    BrokerLock,
+    OwnerLock,
+    create_abort_marker,
+    has_abort_marker,
+    is_held_by_other,
+    refuse_foreign_broker,
+    remove_abort_marker,
+)
+from store.files.mapped_files import MappedFileQueue
 from store.files.overlay_file_system import OverlayFileSystem
 from tests.support.faulty_file_system import FaultyFileSystem
 

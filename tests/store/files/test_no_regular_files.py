@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from store.errors import UnsupportedStoreError
-from store.files.abort import create_abort_marker
 from store.files.file_system import RealFileSystem
 from store.files.json_state import NoRegularFileError, read_bytes, read_derived, read_json_state, write_json_state
-from store.files.locks import BrokerLock, OwnerLock, is_held_by_other
+from store.files.locks import BrokerLock, OwnerLock, create_abort_marker, is_held_by_other
 from store.files.overlay_file_system import OverlayFileSystem
 
 

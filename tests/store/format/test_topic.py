@@ -1,4 +1,7 @@
-"""Topic names, and the topic table in RocketMQ's form."""
+"""Topic names, and the topic table in RocketMQ's form.
+
+Patterns of names: `*` stands for any characters.
+"""
 
 import json
 from pathlib import Path
@@ -15,6 +18,7 @@ from store.format.topic import (
     encode_topic_table,
     is_system_group,
     is_system_topic,
+    name_matcher,
     pull_retry_topic_of,
     reply_topic_of,
     retry_topic_of,
@@ -183,3 +187,20 @@ def test_where_deleted_topics_ended_is_written_beside_the_topics_and_kept() -> N
 @pytest.mark.parametrize("member", ["3", "[]", '{"deletedTopics": 3}', '{"deletedTopics": {"Orders": "x", "Paid": 0}}'])
 def test_a_member_of_another_shape_names_no_deleted_topic(member: str) -> None:
     assert decode_deleted_topics(f'{{"topicConfigTable": {{}}, "reput": {member}}}') == {}
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        (["Orders"], {"Orders"}),
+        (["Ord*"], {"Orders", "Ord"}),
+        (["*ers", "Ord"], {"Orders", "Ord"}),
+        (["*"], {"Orders", "Ord", "a.b", "a\nb", ""}),
+        (["a.b"], {"a.b"}),
+        ([], set()),
+    ],
+)
+def test_a_name_fits_a_pattern_whole_and_nothing_but_the_star_is_special(patterns: list[str], names: set[str]) -> None:
+    fits = name_matcher(patterns).fullmatch
+    assert {name for name in ("Orders", "Ord", "a.b", "aXb", "a\nb", "") if fits(name)} - {"aXb"} == names
+    assert bool(fits("aXb")) == ("*" in patterns)

@@ -8,8 +8,7 @@ import pytest
 from store.derive.index_keys import index_keys
 from store.files.file_system import RealFileSystem
 from store.format.derived.index_layout import IndexEntry, IndexHeader, encode_index_entry, encode_index_header, key_hash
-from store.readers.index_layout_detection import detect_index_layout
-from store.readers.index_reader import IndexLayout, Walk, list_index_files, proven_outside
+from store.readers.index_reader import IndexLayout, Walk, detect_index_layout, list_index_files, proven_outside
 from tests.support.dispatches import requests_of
 from tests.support.readers import IndexReader
 

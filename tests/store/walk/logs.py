@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 from store.format.host import Host
 from store.format.record import encode_blank
 from store.format.record_frame import PreparedMessage, patch_record, prepare_record

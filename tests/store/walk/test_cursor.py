@@ -8,7 +8,7 @@ import pytest
 from store.compiled import loading
 from store.derive.dispatch import DispatchRequest
 from store.errors import RecordCorruptedError
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 from store.format.record import Record, encode_blank
 from store.format.record_header import IncompleteRecordError
 from store.walk.checks import DispatchCheck, FullCheck, SizeCheck

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from store.compiled import loading
 from store.files.file_system import RealFileSystem
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 from store.walk import record_runs
 from store.walk.checks import FullCheck
 from store.walk.cursor import PIECE_BYTES, RecordCursor

@@ -23,7 +23,7 @@ from store.errors import (
     StoreCorruptedError,
 )
 from store.files.json_state import read_json_state
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_files import MappedFileQueue
 from store.format.checkpoint import StoreCheckpoint, decode_checkpoint, encode_checkpoint
 from store.format.derived.index_layout import IndexEntry, IndexHeader, encode_index_entry, encode_index_header, key_hash
 from store.format.derived.queue_unit import QueueUnit, encode_queue_unit
@@ -32,8 +32,7 @@ from store.format.message_id import decode_offset_msg_id, decode_unique_key, enc
 from store.format.properties import encode_properties, parse_properties, split_keys
 from store.format.record import decode_record, encode_record
 from store.format.topic import decode_topic_table, encode_topic_table
-from store.readers.index_layout_detection import detect_index_layout
-from store.readers.index_reader import IndexLayout
+from store.readers.index_reader import IndexLayout, detect_index_layout
 from store.walk.checks import FullCheck
 from store.walk.cursor import RecordCursor
 from store.walk.log_reader import LogReader

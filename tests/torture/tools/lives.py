@@ -39,8 +39,8 @@ from store.derive.dispatch import DispatchRequest
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.index_keys import index_keys
 from store.errors import OffsetOutOfRangeError, StoreError
-from store.files.abort import has_abort_marker
 from store.files.file_system import RealFileSystem
+from store.files.locks import has_abort_marker
 from store.format.host import Host
 from store.format.paths import CONSUME_QUEUE_EXT
 from store.readers.index_reader import IndexLayout, list_index_files

@@ -20,7 +20,7 @@ from pipeline.audit.cluster.outputs import METRICS_NAME, REPORT_NAME, ROWS_NAME,
 from pipeline.audit.cluster.replicas import Replica, parse_replicas
 from store.errors import InvalidArgumentError, UnsupportedStoreError
 from store.files.locks import OwnerLock
-from store.format.durable_mark import encode_durable_mark
+from store.format.checkpoint import encode_durable_mark
 from tests.support.archives import BROKER, message, write_log
 from tests.support.fixture_stores import walk_frames
 

@@ -10,7 +10,7 @@ from store.files.open_files import OpenFiles
 from store.format.derived.queue_ext import QueueExtUnit, ext_address
 from store.format.derived.queue_unit import QueueUnit
 from store.format.paths import queue_dir
-from store.readers.queue_ext_reader import QueueExtUnits
+from store.readers.queue_reader import QueueExtUnits
 
 WRITTEN = json.loads((Path(__file__).parents[1] / "format" / "derived" / "data" / "queue_ext.json").read_text())
 UNITS = [QueueExtUnit(code, time, bytes.fromhex(bit_map)) for code, time, bit_map in WRITTEN["units"]]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from store.derive.last_record import LastRecord, fingerprint
+from store.derive.dispatch import LastRecord, fingerprint
 from tests.support.dispatches import make_request
 
 REQUEST = make_request(7, keys=("k",), unique_key="U", queue_id=2)

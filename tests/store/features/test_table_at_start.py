@@ -7,8 +7,15 @@ import pytest
 
 from store.errors import UnsupportedStoreError
 from store.features.signs import read_signs
-from store.features.start import refuse_unsupported
-from store.features.table import FEATURES, HELD_TOPIC_COUNT_MAX, Verdict, closed_topics, held_elsewhere, hidden_queues
+from store.features.table import (
+    FEATURES,
+    HELD_TOPIC_COUNT_MAX,
+    Verdict,
+    closed_topics,
+    held_elsewhere,
+    hidden_queues,
+    refuse_unsupported,
+)
 from store.files.file_system import RealFileSystem
 
 # What RocketMQ 5.5.0 made with each setting; kvStore and dledger by the source of 5.3.3 and DLedger.

@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from store import errors
-from store.failure_fields import RESERVED, failure_fields
+from store.errors import RESERVED, failure_fields
 
 ROOT = Path(__file__).parents[2]
 ROOMS = (
