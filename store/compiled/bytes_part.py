@@ -13,6 +13,7 @@ import cython
 from store.compiled import crc32_function
 
 if cython.compiled:
+    from cython.cimports.libc.string import memmove
     from cython.cimports.posix.unistd import pread
     from cython.cimports.store.compiled.bytes_part import Crc32
 
@@ -59,7 +60,7 @@ def writing(room: cython.uchar[::1]) -> Bytes:
 @cython.exceptval(-1)
 def need(bytes_: Bytes, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
     """Checks that data[begin:end] lies in the bytes: once for a loop that does not check each of them."""
-    if begin < 0 or end > len(bytes_.data):
+    if begin < 0 or begin > end or end > len(bytes_.data):
         with cython.gil:
             raise IndexError((begin, end, len(bytes_.data)))
     return 0
@@ -69,11 +70,23 @@ def need(bytes_: Bytes, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cyt
 @cython.inline
 @cython.nogil
 @cython.exceptval(-1)
-def need_room(bytes_: Bytes, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
-    """Checks that data[begin:end] lies in bytes that may be written."""
-    if begin < 0 or end > len(bytes_.room):
+def need_size(bytes_: Bytes, begin: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
+    """Checks that data[begin:begin + size] lies in the bytes; the sum is not made: it may wrap."""
+    if begin < 0 or size < 0 or begin > len(bytes_.data) - size:
         with cython.gil:
-            raise IndexError((begin, end, len(bytes_.room)))
+            raise IndexError((begin, size, len(bytes_.data)))
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+def need_room(bytes_: Bytes, begin: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
+    """As `need_size`, for bytes that are to be written."""
+    if begin < 0 or size < 0 or begin > len(bytes_.room) - size:
+        with cython.gil:
+            raise IndexError((begin, size, len(bytes_.room)))
     return 0
 
 
@@ -84,7 +97,7 @@ def need_room(bytes_: Bytes, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -
 @cython.locals(value=cython.longlong)
 def load_i16(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
     """The big-endian signed number at `at`."""
-    need(bytes_, at, at + 2)
+    need_size(bytes_, at, 2)
     with cython.boundscheck(False):
         value = bytes_.data[at]
         value = value << 8 | bytes_.data[at + 1]
@@ -98,7 +111,7 @@ def load_i16(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
 @cython.locals(value=cython.longlong)
 def load_i32(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
     """As `load_i16`."""
-    need(bytes_, at, at + 4)
+    need_size(bytes_, at, 4)
     with cython.boundscheck(False):
         value = bytes_.data[at]
         value = value << 24 | bytes_.data[at + 1] << 16 | bytes_.data[at + 2] << 8 | bytes_.data[at + 3]
@@ -109,9 +122,16 @@ def load_i32(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
 @cython.inline
 @cython.nogil
 @cython.exceptval(-0x76543210, check=True)
+@cython.locals(value=cython.longlong, low=cython.longlong)
 def load_i64(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
     """As `load_i16`."""
-    return load_i32(bytes_, at) << 32 | (load_i32(bytes_, at + 4) & LOW_32)
+    need_size(bytes_, at, 8)
+    with cython.boundscheck(False):
+        value = bytes_.data[at]
+        value = value << 24 | bytes_.data[at + 1] << 16 | bytes_.data[at + 2] << 8 | bytes_.data[at + 3]
+        low = bytes_.data[at + 4]
+        low = low << 24 | bytes_.data[at + 5] << 16 | bytes_.data[at + 6] << 8 | bytes_.data[at + 7]
+    return ((value ^ SIGN_32) - SIGN_32) << 32 | low
 
 
 @cython.cfunc
@@ -121,8 +141,8 @@ def load_i64(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
 @cython.locals(index=cython.Py_ssize_t)
 def is_same(bytes_: Bytes, one: cython.Py_ssize_t, other: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
     """Whether two ranges of `size` bytes are equal."""
-    need(bytes_, one, one + size)
-    need(bytes_, other, other + size)
+    need_size(bytes_, one, size)
+    need_size(bytes_, other, size)
     with cython.boundscheck(False):
         for index in range(size):
             if bytes_.data[one + index] != bytes_.data[other + index]:
@@ -137,7 +157,7 @@ def is_same(bytes_: Bytes, one: cython.Py_ssize_t, other: cython.Py_ssize_t, siz
 @cython.locals(index=cython.Py_ssize_t)
 def begins_with(bytes_: Bytes, at: cython.Py_ssize_t, wanted: Bytes) -> cython.int:
     """Whether these bytes stand at `at`."""
-    need(bytes_, at, at + len(wanted.data))
+    need_size(bytes_, at, len(wanted.data))
     with cython.boundscheck(False):
         for index in range(len(wanted.data)):
             if bytes_.data[at + index] != wanted.data[index]:
@@ -277,16 +297,17 @@ def read_span(bytes_: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> c
 @cython.inline
 @cython.nogil
 @cython.exceptval(-1)
-@cython.locals(index=cython.Py_ssize_t)
 def copy(
     source: Bytes, begin: cython.Py_ssize_t, end: cython.Py_ssize_t, target: Bytes, at: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Copies source[begin:end] to `at`, from the first byte on; returns where the copy ends."""
+    """Copies source[begin:end] to `at`, which may overlap it; returns where the copy ends."""
     need(source, begin, end)
-    need_room(target, at, at + end - begin)
-    with cython.boundscheck(False):
-        for index in range(end - begin):
-            target.room[at + index] = source.data[begin + index]
+    need_room(target, at, end - begin)
+    if cython.compiled:
+        with cython.boundscheck(False):
+            memmove(cython.address(target.room[at]), cython.address(source.data[begin]), end - begin)
+    else:
+        target.room[at : at + end - begin] = source.data[begin:end]
     return at + end - begin
 
 
@@ -294,13 +315,17 @@ def copy(
 @cython.inline
 @cython.nogil
 @cython.exceptval(-1)
-@cython.locals(index=cython.Py_ssize_t)
+@cython.locals(index=cython.Py_ssize_t, to=cython.p_uchar)
 def put(target: Bytes, at: cython.Py_ssize_t, value: cython.longlong, size: cython.Py_ssize_t) -> cython.int:
     """Writes a number of `size` bytes, big-endian."""
-    need_room(target, at, at + size)
-    with cython.boundscheck(False):
-        for index in range(size):
-            target.room[at + index] = value >> 8 * (size - 1 - index) & 0xFF
+    need_room(target, at, size)
+    if cython.compiled:
+        with cython.boundscheck(False):
+            to = cython.address(target.room[at])  # so that it is not read again behind each byte
+    else:
+        to = target.room[at:]
+    for index in range(size):
+        to[index] = value >> 8 * (size - 1 - index) & 0xFF
     return 0
 
 
@@ -312,7 +337,7 @@ def put(target: Bytes, at: cython.Py_ssize_t, value: cython.longlong, size: cyth
 def put_varint(target: Bytes, at: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
     """Writes a number of 64 bits, of which a negative one takes 10 bytes; returns where it ends."""
     rest = value & LOW_64
-    need_room(target, at, at + 1)
+    need_room(target, at, 1)
     while rest > 0x7F:
         target.room[at] = rest & 0x7F | 0x80
         rest >>= 7
@@ -343,7 +368,7 @@ def put_number(target: Bytes, at: cython.Py_ssize_t, tag: cython.uchar, value: c
     """Writes a protobuf field with a tag of one byte, or nothing for 0; returns where the next field begins."""
     if value == 0:
         return at
-    need_room(target, at, at + 1)
+    need_room(target, at, 1)
     target.room[at] = tag
     return put_varint(target, at + 1, value)
 
@@ -374,7 +399,7 @@ def read_file(
 
     Fewer than `size`: the file ends there, or a signal came.
     """
-    need_room(target, at, at + size)
+    need_room(target, at, size)
     if size <= 0:
         return 0
     if cython.compiled:

@@ -125,20 +125,25 @@ def test_a_byte_is_found_where_python_finds_it(
     assert kernel.ask("is_same", b"ab", 0, 1, 1) == 0
 
 
-def test_bytes_are_copied_and_moved_towards_the_beginning(kernel: ModuleType) -> None:
+def test_bytes_are_copied_and_moved_either_way(kernel: ModuleType) -> None:
     room = bytearray(range(40))
     assert kernel.copied(b"0123456789", 2, 7, room, 30) == 35
     assert room[30:35] == b"23456"
     assert kernel.moved(room, 5, 25, 2) == 22
     assert room[2:22] == bytes(range(5, 25))
+    assert kernel.moved(room, 2, 22, 5) == 25
+    assert room[5:25] == bytes(range(5, 25)), "overlap"
+    assert kernel.copied(b"", 0, 0, room, 40) == 40
 
 
+HUGE = (1 << 63) - 1  # one more is negative
 OUTSIDE = [
     ("load_i16", 9), ("load_i32", 7), ("load_i64", 3), ("load_i16", -1), ("load_i32", -1), ("load_i64", -1),
     ("load_i32", 1 << 62), ("is_same", 0, 6, 5), ("is_same", -1, 0, 2), ("is_same", 8, 0, 3),
     ("find_byte", 0, 11, 7), ("find_byte", -1, 3, 7), ("bits_of", 0, 11), ("bits_of", -2, 3),
     ("is_text", 0, 11, 0), ("is_text", -1, 3, 0), ("is_utf8", 8, 12), ("is_utf8", -1, 1),
-    ("crc32", 0, 11), ("crc32", -1, 5), ("crc32", 0, 1 << 62),
+    ("crc32", 0, 11), ("crc32", -1, 5), ("crc32", 0, 1 << 62), ("crc32", 5, 4), ("find_byte", 5, 4, 7), ("bits_of", 5, 4),
+    ("load_i16", HUGE), ("load_i32", HUGE), ("load_i64", HUGE), ("is_same", 0, HUGE, 2), ("is_same", 0, 1, HUGE),
 ]  # fmt: skip
 
 
@@ -166,7 +171,7 @@ def test_nothing_is_written_outside(kernel: ModuleType) -> None:
         inside = memoryview(room)[:10]
         with pytest.raises(IndexError):
             kernel.write(name, inside, at, value, more)
-    for begin, end, at in ((0, 11, 0), (-1, 3, 0), (0, 5, 6), (0, 1, -1), (0, 1, 1 << 62)):
+    for begin, end, at in ((0, 11, 0), (-1, 3, 0), (0, 5, 6), (0, 1, -1), (0, 1, 1 << 62), (0, 5, HUGE), (5, 4, 0)):
         with pytest.raises(IndexError):
             kernel.copied(b"0123456789", begin, end, room, at)
     for size, at in ((11, 0), (5, 6), (1, -1)):
