@@ -258,9 +258,9 @@ class FrameReader:
         self._data = bytearray()
 
     @property
-    def is_inside(self) -> bool:
-        """Whether a frame has begun and not ended."""
-        return bool(self._data)
+    def size_bytes(self) -> int:
+        """What has come of a frame that is not whole."""
+        return len(self._data)
 
     def feed(self, data: bytes | memoryview) -> Iterator[Command]:
         """The commands that are whole with these bytes.

@@ -113,7 +113,7 @@ def test_commands_come_out_of_any_pieces_of_their_bytes(several: list[Command], 
         found += reader.feed(stream[begin:end])
 
     assert found == several
-    assert not reader.is_inside
+    assert reader.size_bytes == 0
 
 
 @given(commands, st.data())

@@ -1,0 +1,397 @@
+"""RemotingServer over real sockets: commands both ways, TLS, and the limits of a connection."""
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from services.rocketmq import remoting_server
+from services.rocketmq.address import Address
+from services.rocketmq.command import ANSWER, ONEWAY, Command, FrameReader, encode
+from services.rocketmq.remoting_server import (
+    FRAME_SECONDS_MAX,
+    IDLE_SECONDS_MAX,
+    OUTGOING_BYTES_MAX,
+    REQUEST_COUNT_MAX,
+    STALL_SECONDS_MAX,
+    Connection,
+    RemotingServer,
+)
+from tests.support.certificates import Authority
+from tests.support.waiting import wait_until
+
+ECHO, LATER, LARGE, BROKEN, SILENT = range(5)
+
+
+class Echo:
+    """Answers what it is sent; LATER when the test says so."""
+
+    def __init__(self) -> None:
+        self.later: list[Callable[[], object]] = []
+        self.closed: list[Connection] = []
+        self.opened: list[Connection] = []
+        self.came: list[Command] = []
+
+    def on_command(self, connection: Connection, command: Command) -> None:
+        self.came.append(command)
+        if connection not in self.opened:
+            self.opened.append(connection)
+        match command.code:
+            case n if n == LATER:
+                self.later.append(lambda: connection.answer(command, command.answer(body=command.body)))
+            case n if n == LARGE:
+                connection.answer(command, command.answer(body=bytes(1 << 20)))
+            case n if n == BROKEN:
+                raise RuntimeError("a bug")
+            case n if n == SILENT:
+                pass
+            case _:
+                connection.answer(command, command.answer(fields=command.fields, body=command.body))
+
+    def on_close(self, connection: Connection) -> None:
+        self.closed.append(connection)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Client:
+    """One connection; what it reads is cut into commands."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket = connected
+        self.socket.settimeout(20)
+        self._reader = FrameReader()
+        self._read: list[Command] = []
+
+    def send(self, *commands: Command) -> None:
+        self.socket.sendall(b"".join(map(encode, commands)))
+
+    def receive(self) -> Command:
+        while not self._read:
+            data = self.socket.recv(1 << 16)
+            if not data:
+                raise ConnectionError("the server closed it")
+            self._read += self._reader.feed(data)
+        return self._read.pop(0)
+
+    def is_closed(self) -> bool:
+        """Whether the server closes it, without sending more."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionError:
+            return True
+
+
+@pytest.fixture
+def handler() -> Echo:
+    return Echo()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def server(handler: Echo, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[RemotingServer]:
+    monkeypatch.setattr(remoting_server, "LOOK_SECONDS", 0.02)
+    server = RemotingServer("test-remoting", handler, clock=clock)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def connect(server: RemotingServer) -> Iterator[Callable[[], Client]]:
+    address = server.listen(Address("127.0.0.1", 0))
+    server.start()
+    with contextlib.ExitStack() as stack:
+        yield lambda: Client(stack.enter_context(socket.create_connection(address)))
+
+
+Connect = Callable[[], Client]
+
+
+def test_commands_are_answered_with_their_opaque_in_both_forms(connect: Connect) -> None:
+    client = connect()
+    client.send(Command(ECHO, {"a": "1"}, b"x", opaque=7), Command(ECHO, {"b": "2"}, b"y", opaque=-1, is_binary=True))
+
+    first, second = client.receive(), client.receive()
+
+    assert (first.opaque, first.fields, first.body, first.flag) == (7, {"a": "1"}, b"x", ANSWER)
+    assert (second.opaque, second.fields, second.body, second.is_binary) == (-1, {"b": "2"}, b"y", False)
+
+
+def test_answers_come_in_any_order_and_from_any_thread(connect: Connect, handler: Echo) -> None:
+    client = connect()
+    client.send(Command(LATER, body=b"1", opaque=1), Command(ECHO, body=b"2", opaque=2))
+    assert client.receive().opaque == 2
+    wait_until(lambda: len(handler.later) == 1, "the request")
+    thread = threading.Thread(target=handler.later[0])
+    thread.start()
+    thread.join()
+
+    assert client.receive().body == b"1"
+    assert handler.opened[0].request_count == 0
+
+
+def test_a_request_that_wants_no_answer_gets_none(connect: Connect) -> None:
+    client = connect()
+    client.send(Command(ECHO, opaque=1, flag=ONEWAY), Command(ECHO, opaque=2))
+    assert client.receive().opaque == 2
+
+
+def test_a_frame_in_pieces_is_one_command(connect: Connect) -> None:
+    client = connect()
+    data = encode(Command(ECHO, {"a": "b"}, bytes(300_000), opaque=5))
+    for at in range(0, len(data), 70_001):
+        client.socket.sendall(data[at : at + 70_001])
+    assert client.receive().body == bytes(300_000)
+
+
+@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\2[]", b"\0\0\0\6\0\0\0\2[]", b"\xff" * 64])
+def test_bytes_that_are_no_frame_close_their_own_connection_only(connect: Connect, garbage: bytes) -> None:
+    other, bad = connect(), connect()
+    bad.send(Command(ECHO, opaque=1))
+    assert bad.receive().opaque == 1
+    bad.socket.sendall(garbage)
+
+    assert bad.is_closed()
+    other.send(Command(ECHO, opaque=2))
+    assert other.receive().opaque == 2
+
+
+def test_a_handler_that_fails_costs_its_own_connection_only(connect: Connect, handler: Echo) -> None:
+    other, bad = connect(), connect()
+    bad.send(Command(BROKEN))
+
+    assert bad.is_closed()
+    wait_until(lambda: len(handler.closed) == 1, "on_close")
+    other.send(Command(ECHO, opaque=2))
+    assert other.receive().opaque == 2
+
+
+def test_a_client_is_asked_and_its_answer_reaches_who_asked(connect: Connect, handler: Echo, clock: Clock) -> None:
+    client = connect()
+    client.send(Command(ECHO, opaque=1))
+    client.receive()
+    answers: list[Command | None] = []
+    connection = handler.opened[0]
+    connection.ask(Command(307, {"consumerGroup": "g"}), 5, answers.append)
+    connection.ask(Command(309), 5, answers.append)
+    first, second = client.receive(), client.receive()
+    assert (first.code, first.fields, second.code, first.opaque != second.opaque) == (
+        *(307, {"consumerGroup": "g"}),
+        *(309, True),
+    )
+
+    client.send(second.answer(body=b"second"), first.answer(body=b"first"), second.answer(body=b"again"))
+    wait_until(lambda: len(answers) == 2, "both answers")
+    assert [each and each.body for each in answers] == [b"second", b"first"]
+
+    connection.ask(Command(307), 5, answers.append)
+    clock.now += 6
+    wait_until(lambda: len(answers) == 3, "the end of its time")
+    connection.ask(Command(307), 5, answers.append)
+    client.socket.close()
+    wait_until(lambda: len(answers) == 4, "the end of the connection")
+    connection.ask(Command(307), 5, answers.append)
+    assert answers[2:] == [None, None, None]
+
+
+def test_a_client_is_told_something_without_an_answer(connect: Connect, handler: Echo) -> None:
+    client = connect()
+    client.send(Command(ECHO))
+    client.receive()
+    handler.opened[0].tell(Command(40, {"consumerGroup": "g"}))
+    told = client.receive()
+    assert (told.code, told.fields, told.is_oneway, told.is_answer) == (40, {"consumerGroup": "g"}, True, False)
+
+
+def test_an_idle_connection_ends_after_two_minutes_and_a_busy_one_stays(
+    connect: Connect, handler: Echo, clock: Clock
+) -> None:
+    idle, busy = connect(), connect()
+    for client in (idle, busy):
+        client.send(Command(ECHO))
+        client.receive()
+    clock.now += IDLE_SECONDS_MAX - 1
+    busy.send(Command(ECHO))
+    busy.receive()
+    clock.now += 2
+
+    assert idle.is_closed()
+    busy.send(Command(ECHO, opaque=3))
+    assert busy.receive().opaque == 3
+    assert len(handler.closed) == 1
+
+
+def test_a_frame_that_is_not_whole_in_time_ends_its_connection(
+    connect: Connect, server: RemotingServer, clock: Clock
+) -> None:
+    client = connect()
+    client.send(Command(ECHO))
+    client.receive()
+    data = encode(Command(ECHO, body=bytes(100)))
+    client.socket.sendall(data[:20])
+    wait_until(lambda: server.incoming_bytes == 20, "its begin")
+    for at in range(20, 24):
+        clock.now += FRAME_SECONDS_MAX / 4 + 1
+        with contextlib.suppress(ConnectionError):
+            client.socket.sendall(data[at : at + 1])
+    assert client.is_closed()
+
+
+def test_frames_that_are_not_whole_have_a_limit_over_all_connections(
+    connect: Connect, server: RemotingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remoting_server, "INCOMING_BYTES_MAX", 1 << 20)
+    data = encode(Command(ECHO, body=bytes(700_000)))
+    first, second, small = connect(), connect(), connect()
+    first.socket.sendall(data[:-1])
+    wait_until(lambda: server.incoming_bytes == len(data) - 1, "the first frame")
+    second.socket.sendall(data[:-1])
+
+    assert second.is_closed()
+    small.send(Command(ECHO, opaque=1))
+    assert small.receive().opaque == 1
+    first.socket.sendall(data[-1:])
+    assert len(first.receive().body) == 700_000
+    wait_until(lambda: server.incoming_bytes == 0, "nothing is kept")
+
+
+def test_no_more_is_read_from_a_client_that_takes_no_answers_and_it_is_closed(
+    connect: Connect, handler: Echo, clock: Clock
+) -> None:
+    client = connect()
+    count = 3 * OUTGOING_BYTES_MAX // (1 << 20)
+    sent = b"".join(encode(Command(LARGE, opaque=number)) for number in range(count))
+    client.socket.sendall(sent)
+    wait_until(lambda: handler.came, "a request")
+    many = encode(Command(SILENT, body=bytes(1 << 20)))
+    client.socket.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        for _ in range(64):
+            client.socket.sendall(many)
+    clock.now += STALL_SECONDS_MAX + 1
+    wait_until(lambda: len(handler.closed) == 1, "its end")
+
+
+def test_no_more_is_read_from_a_client_with_too_many_requests_until_some_are_answered(
+    connect: Connect, handler: Echo
+) -> None:
+    client = connect()
+    for number in range(REQUEST_COUNT_MAX):
+        client.send(Command(LATER, opaque=number))
+    wait_until(lambda: len(handler.later) == REQUEST_COUNT_MAX, "as many as are taken")
+    for _ in range(8):
+        client.send(Command(ECHO, opaque=-1, body=bytes(100_000)))
+    assert handler.opened[0].request_count >= REQUEST_COUNT_MAX
+    for answer in handler.later:
+        answer()
+    opaques = [client.receive().opaque for _ in range(REQUEST_COUNT_MAX + 8)]
+    assert sorted(opaques) == [-1] * 8 + list(range(REQUEST_COUNT_MAX))
+
+
+def test_a_large_answer_arrives_whole_behind_others(connect: Connect) -> None:
+    client = connect()
+    client.send(*(Command(LARGE, opaque=number) for number in range(12)), Command(ECHO, opaque=99))
+    assert [(client.receive().opaque) for _ in range(13)] == [*range(12), 99]
+
+
+def test_connections_beyond_the_limit_are_closed_and_others_stay(
+    connect: Connect, server: RemotingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remoting_server, "CONNECTION_COUNT_MAX", 2)
+    first, second = connect(), connect()
+    wait_until(lambda: server.connection_count == 2, "two connections")
+    third = connect()
+    assert third.is_closed()
+    for client in (first, second):
+        client.send(Command(ECHO, opaque=1))
+        assert client.receive().opaque == 1
+
+
+def test_five_hundred_idle_connections_cost_no_thread(connect: Connect, server: RemotingServer) -> None:
+    first = connect()
+    first.send(Command(ECHO))
+    first.receive()
+    threads = threading.active_count()
+    clients = [connect() for _ in range(500)]
+    wait_until(lambda: server.connection_count == 501, "all of them")
+    clients[250].send(Command(ECHO, opaque=4))
+    assert clients[250].receive().opaque == 4
+    assert threading.active_count() == threads
+
+
+def test_a_server_that_is_closed_leaves_nothing_open(handler: Echo) -> None:
+    server = RemotingServer("test-closing", handler)
+    address = server.listen(Address("127.0.0.1", 0))
+    server.start()
+    client = Client(socket.create_connection(address))
+    client.send(Command(LATER, opaque=1))
+    wait_until(lambda: len(handler.later) == 1, "the request")
+    server.close()
+
+    assert client.is_closed()
+    client.socket.close()
+    handler.later[0]()  # an answer that comes too late goes nowhere
+    assert len(handler.closed) == 1
+    assert "test-closing" not in {thread.name for thread in threading.enumerate()}
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
+
+
+class TestTls:
+    @pytest.fixture
+    def contexts(self, tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+        authority = Authority(tmp_path)
+        files = authority.issue("server", "localhost")
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server.load_cert_chain(files.certificate, files.key)
+        client = ssl.create_default_context(cafile=str(authority.path))
+        return server, client
+
+    def test_a_port_takes_tls_and_plain_connections(
+        self, handler: Echo, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
+    ) -> None:
+        with contextlib.closing(RemotingServer("test-tls", handler, lambda: contexts[0])) as server:
+            address = server.listen(Address("127.0.0.1", 0))
+            server.start()
+            plain = Client(socket.create_connection(address))
+            secret = Client(contexts[1].wrap_socket(socket.create_connection(address), server_hostname="localhost"))
+            with plain.socket, secret.socket:
+                plain.send(Command(ECHO, opaque=1))
+                assert plain.receive().opaque == 1
+                for number in range(3):
+                    secret.send(Command(ECHO, body=bytes(400_000), opaque=number))
+                    assert (secret.receive().body, number) == (bytes(400_000), number)
+
+    def test_a_server_for_tls_alone_closes_plain_connections_and_one_without_a_certificate_closes_tls(
+        self, handler: Echo, contexts: tuple[ssl.SSLContext, ssl.SSLContext], connect: Connect
+    ) -> None:
+        without = connect()
+        without.socket.sendall(b"\x16\x03\x01\x00\x05hello")
+        assert without.is_closed()
+        with contextlib.closing(RemotingServer("test-tls", handler, lambda: contexts[0], tls_only=True)) as server:
+            address = server.listen(Address("127.0.0.1", 0))
+            server.start()
+            plain = Client(socket.create_connection(address))
+            broken = Client(socket.create_connection(address))
+            with plain.socket, broken.socket:
+                plain.send(Command(ECHO, opaque=1))
+                assert plain.is_closed()
+                broken.socket.sendall(b"\x16\x03\x01\x00\x05hello")
+                with contextlib.suppress(ConnectionError):
+                    while broken.socket.recv(100):  # TLS says why
+                        pass
+        assert handler.came == []
