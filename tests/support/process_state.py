@@ -9,7 +9,8 @@ import resource
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from unittest import mock
 
@@ -44,11 +45,12 @@ class ProcessState:
     temporary_files: frozenset[str]
 
     @classmethod
-    def now(cls, temporary: pathlib.Path) -> "ProcessState":
+    def now(cls, temporary: pathlib.Path, pools: Sequence[ThreadPoolExecutor] = ()) -> "ProcessState":
         """The state of this moment; for the main thread.
 
         Args:
             temporary: the directory of temporary files.
+            pools: their threads do not count.
         """
         umask = os.umask(0o077)
         os.umask(umask)
@@ -58,7 +60,7 @@ class ProcessState:
             frozenset(
                 f"{thread.name} {thread.ident}"
                 for thread in threading.enumerate()
-                if thread.name not in OF_GRPC_THREADS
+                if thread.name not in OF_GRPC_THREADS and not any(thread in pool._threads for pool in pools)
             ),
             frozenset(
                 f"{path.name} {target}"
@@ -106,20 +108,22 @@ def _target(path: pathlib.Path) -> str:
 def nothing_left_behind() -> Iterator[None]:
     """After the block the process is what it was before it. What is made once a process (imports, gRPC) is made before.
 
-    Without the garbage collector, which ends threads of pools and closes files at a time that nobody knows.
+    Without the garbage collector, which ends threads of pools and closes files at a time that nobody knows. Pools that were
+    there before, such as those of another test's stack, may start threads meanwhile.
     """
     with (
         tempfile.TemporaryDirectory(dir="/tmp") as made,
         mock.patch.object(tempfile, "tempdir", made),
     ):  # short, for sockets
         gc.collect()
-        before = ProcessState.now(pathlib.Path(made))
+        pools = [each for each in gc.get_objects() if isinstance(each, ThreadPoolExecutor)]
+        before = ProcessState.now(pathlib.Path(made), pools)
         gc.disable()
         try:
             yield
 
             def differences() -> dict[str, object]:
-                return before.differences(ProcessState.now(pathlib.Path(made)))
+                return before.differences(ProcessState.now(pathlib.Path(made), pools))
 
             wait_until(lambda: not differences(), differences, 10)
         finally:

@@ -183,7 +183,7 @@ def test_a_token_is_of_one_question(records, fan_out, deadline) -> None:
     for arguments in (
         {"text": "other"},
         {"text": key, "topic": "b_log"},
-        {"text": key, "page_token": token[:-1] + "A"},
+        {"text": key, "page_token": token[:7] + ("A" if token[7] != "A" else "B") + token[8:]},
     ):
         with pytest.raises(InvalidPageTokenError):
             find(shards, deadline=deadline, **{"page_token": token, **arguments})
