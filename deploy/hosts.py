@@ -34,6 +34,7 @@ MODULES = {
     "index": "index_svc",
     "consumer": "consumer_svc",
     "schedule": "schedule_svc",
+    "nameserver": "nameserver_svc",
     "gateway": "gateway",
 }
 

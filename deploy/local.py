@@ -114,7 +114,7 @@ class LocalStack:
         self._is_private = is_private
         self._port_file = port_file.absolute() if port_file else None
         self._replica = replica
-        self._modules = {name: module for name, module in MODULES.items() if name != "gateway" or replica is None}
+        self._modules = {name: MODULES[name] for name in CALLEES if name != "gateway" or replica is None}
         self._environ = environ_of_services(os.environ if environ is None else environ)
         self._environ |= {"REPUT_MIRROR": mirror} if mirror else {}
         self._environ |= {"REPUT_MIRROR_BROKER": mirror_broker} if mirror_broker else {}

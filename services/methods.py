@@ -26,6 +26,7 @@ CONSUMEQUEUE_SERVICE = "/reput.consumequeue.v1.ConsumeQueueService/"
 INDEX_SERVICE = "/reput.index.v1.IndexService/"
 CONSUMER_SERVICE = "/reput.consumer.v1.ConsumerService/"
 SCHEDULE_SERVICE = "/reput.schedule.v1.ScheduleService/"
+NAMESERVER_SERVICE = "/reput.nameserver.v1.NameServerService/"
 GATEWAY_SERVICE = "/reput.gateway.v1.GatewayService/"
 MESSAGING_SERVICE = "/apache.rocketmq.v2.MessagingService/"
 ROCKETMQ_ADMIN_SERVICE = "/apache.rocketmq.v2.Admin/"
@@ -176,6 +177,14 @@ _ROWS = (
     Method(SCHEDULE_SERVICE + "KeepProducers", _UNARY, _SAFE, GATEWAY, INNER_SECONDS),
     Method(SCHEDULE_SERVICE + "WatchChecks", _TAIL, _SAFE, GATEWAY, None),
     Method(SCHEDULE_SERVICE + "GetStatus", _UNARY, _SAFE, GATEWAY, INNER_SECONDS),
+    Method(NAMESERVER_SERVICE + "ListBrokers", _UNARY, _SAFE, ROLES, INNER_SECONDS),
+    Method(NAMESERVER_SERVICE + "ListTopics", _UNARY, _SAFE, ROLES, INNER_SECONDS),
+    Method(NAMESERVER_SERVICE + "GetRoute", _UNARY, _SAFE, ROLES, INNER_SECONDS),
+    Method(NAMESERVER_SERVICE + "SetWritePerm", _UNARY, _SAFE, OPERATOR, INNER_SECONDS),
+    Method(NAMESERVER_SERVICE + "DeleteTopic", _UNARY, _SAFE, OPERATOR, INNER_SECONDS),
+    Method(NAMESERVER_SERVICE + "ListKvConfig", _UNARY, _SAFE, ROLES, INNER_SECONDS),
+    Method(NAMESERVER_SERVICE + "PutKvConfig", _UNARY, _SAFE, OPERATOR, INNER_SECONDS),
+    Method(NAMESERVER_SERVICE + "DeleteKvConfig", _UNARY, _SAFE, OPERATOR, INNER_SECONDS),
     Method(GATEWAY_SERVICE + "AppendMessages", _UNARY, _NEVER, WRITE, APPEND_SECONDS),
     Method(GATEWAY_SERVICE + "AppendMessageStream", _TWO_WAY, _NEVER, WRITE, None),
     Method(GATEWAY_SERVICE + "QueryMessageByKey", _UNARY, _SAFE, READ, QUERY_SECONDS, "by-key"),

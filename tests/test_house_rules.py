@@ -7,8 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PRODUCT = (
-    *("store", "services", "commitlog_svc", "consumequeue_svc", "index_svc", "consumer_svc", "schedule_svc", "gateway"),
-    *("console", "pipeline", "reput_client", "reput_embedded", "cli", "deploy"),
+    *("store", "services", "commitlog_svc", "consumequeue_svc", "index_svc", "consumer_svc", "schedule_svc"),
+    *("nameserver_svc", "gateway", "console", "pipeline", "reput_client", "reput_embedded", "cli", "deploy"),
 )
 
 

@@ -15,7 +15,7 @@ from tools.api_examples import EXAMPLES
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 GATEWAY = "127.0.0.1:8081"
 # The services behind the gateway and their default ports; clients never call them.
-PORTS = {"commitlog": 8082, "consumequeue": 8083, "index": 8084, "consumer": 8085, "schedule": 8086}
+PORTS = {"commitlog": 8082, "consumequeue": 8083, "index": 8084, "consumer": 8085, "schedule": 8086, "nameserver": 8087}
 PAGES = ("gateway", "message", *PORTS)
 # RocketMQ's contract is described by RocketMQ; the records of state topics are no RPCs.
 _SERVICE_FIELD, _MESSAGE_FIELD, _ENUM_FIELD, _METHOD_FIELD = 6, 4, 5, 2

@@ -19,7 +19,14 @@ BASELINE = "tools/proto_baseline.binpb"
 BREAKS = 100  # buf's exit code
 CATEGORIES = {
     "FILE": ("apache", "reput/gateway", "reput/message"),
-    "WIRE": ("reput/commitlog", "reput/consumequeue", "reput/consumer", "reput/index", "reput/schedule"),
+    "WIRE": (
+        "reput/commitlog",
+        "reput/consumequeue",
+        "reput/consumer",
+        "reput/index",
+        "reput/nameserver",
+        "reput/schedule",
+    ),
 }
 
 

@@ -20,6 +20,7 @@ from consumequeue_svc.settings import ConsumeQueueSettings
 from consumer_svc.settings import ConsumerSettings
 from gateway.settings import GatewaySettings
 from index_svc.settings import IndexSettings
+from nameserver_svc.settings import NameServerSettings
 from schedule_svc.settings import ScheduleSettings
 from services.settings.service_settings import StoreSettings
 
@@ -29,6 +30,7 @@ MODELS: dict[str, type[pydantic.BaseModel]] = {
     "index": IndexSettings,
     "consumer": ConsumerSettings,
     "schedule": ScheduleSettings,
+    "nameserver": NameServerSettings,
     "gateway": GatewaySettings,
 }
 PATH = pathlib.Path(__file__).parents[1] / "services" / "settings" / "setting_table.py"

@@ -17,7 +17,7 @@ import re
 
 from services.settings.setting_table import ROWS
 
-COMPONENTS = ("commitlog", "consumequeue", "index", "consumer", "schedule", "gateway")
+COMPONENTS = ("commitlog", "consumequeue", "index", "consumer", "schedule", "nameserver", "gateway")
 SHARED = ""
 PREFIX = "REPUT_"
 

@@ -11,6 +11,7 @@ from reput.consumequeue.v1 import consumequeue_service_pb2
 from reput.consumer.v1 import consumer_service_pb2
 from reput.gateway.v1 import gateway_service_pb2
 from reput.index.v1 import index_service_pb2
+from reput.nameserver.v1 import nameserver_service_pb2
 from reput.schedule.v1 import schedule_service_pb2
 from services.methods import (
     ANY_CLIENT,
@@ -31,6 +32,7 @@ INNER = (
     index_service_pb2,
     consumer_service_pb2,
     schedule_service_pb2,
+    nameserver_service_pb2,
 )
 OUTER = (gateway_service_pb2, rocketmq_pb2)
 SHAPES = {

@@ -25,6 +25,7 @@ from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as consumequeue_
 from reput.consumer.v1 import consumer_service_pb2_grpc as consumer_grpc
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.index.v1 import index_service_pb2_grpc as index_grpc
+from reput.nameserver.v1 import nameserver_service_pb2_grpc as nameserver_grpc
 from reput.schedule.v1 import schedule_service_pb2_grpc as schedule_grpc
 from services.observing.telemetry import LIBRARY_LOGS
 from services.serving.hosted import HostedService
@@ -42,6 +43,7 @@ MODULES = {
     "index": "index_svc",
     "consumer": "consumer_svc",
     "schedule": "schedule_svc",
+    "nameserver": "nameserver_svc",
     "gateway": "gateway",
 }
 STUBS: dict[str, Any] = {
@@ -50,6 +52,7 @@ STUBS: dict[str, Any] = {
     "index": index_grpc.IndexServiceStub,
     "consumer": consumer_grpc.ConsumerServiceStub,
     "schedule": schedule_grpc.ScheduleServiceStub,
+    "nameserver": nameserver_grpc.NameServerServiceStub,
     "gateway": gateway_grpc.GatewayServiceStub,
 }
 CHANNEL_OPTIONS = (
@@ -65,7 +68,7 @@ class Service:
     """A service in a process of its own.
 
     Args:
-        name: `commitlog`, `consumequeue`, `index`, `consumer`, `schedule` or `gateway` (or the module's name).
+        name: `commitlog`, `consumequeue`, `index`, `consumer`, `schedule`, `nameserver` or `gateway` (or the module's name).
         store: the store root.
         settings: `REPUT_...` environment variables; they replace the ones made here, and other variables go too.
         command_prefix: a tool to run it under.

@@ -1,0 +1,1 @@
+"""The name server: which brokers have which topics, over remoting and gRPC."""

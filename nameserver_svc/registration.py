@@ -1,0 +1,255 @@
+"""What a broker says when it registers (REGISTER_BROKER, code 103): its header fields and its body, as bytes and back.
+
+The body, plain; other members are passed over:
+
+    {"filterServerList":[...],
+     "topicConfigSerializeWrapper":{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":1000},
+                                    "topicConfigTable":{"t":{"topicName":"t","readQueueNums":8,"writeQueueNums":8,"perm":6,
+                                                             "topicSysFlag":0,...}}}}
+
+or, with `compressed=true`, deflated by zlib (numbers are big-endian):
+
+    i32 + JSON     dataVersion
+    i32            number of topics, then for each: i32 + text, `name readQueueNums writeQueueNums perm filterType attributes`
+    i32 + JSON     filterServerList
+    i32            number of static topics and their mappings, which are passed over
+
+Sources: `RegisterBrokerBody`, `RegisterBrokerRequestHeader`, `TopicConfig.decode` of RocketMQ 5.3.3.
+"""
+
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from services.rocketmq.fastjson import dump_bytes, loads
+from store.errors import InvalidArgumentError
+
+# A broker with a hundred thousand topics sends 20 MB; what deflates to more is no registration.
+BODY_BYTES_MAX = 64 << 20
+TOPIC_COUNT_MAX = 1_000_000
+HEARTBEAT_TIMEOUT_MILLIS = 120_000
+_SIZE = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """The version of a broker's topics; two that are equal name the same topics.
+
+    Attributes:
+        state_version: rises when the broker becomes the master of another epoch.
+        timestamp: when it was made (ms since 1970).
+        counter: changes since the broker's first start.
+    """
+
+    state_version: int = 0
+    timestamp: int = 0
+    counter: int = 0
+
+    @classmethod
+    def of(cls, document: object) -> "DataVersion":
+        """From its JSON object; what is missing is 0.
+
+        Raises:
+            InvalidArgumentError: it is no object of numbers.
+        """
+        if not isinstance(document, dict):
+            raise _unreadable("dataVersion is no JSON object")
+        return cls(*(_number(document, name) for name in ("stateVersion", "timestamp", "counter")))
+
+    def as_json(self) -> bytes:
+        """As RocketMQ writes it."""
+        return dump_bytes({"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp})
+
+
+@dataclass(frozen=True, slots=True)
+class QueueData:
+    """The queues that a broker has of a topic.
+
+    Attributes:
+        read_queue_count, write_queue_count: their numbers.
+        perm: 4 may be read, 2 may be written.
+        sys_flag: RocketMQ's topicSysFlag.
+    """
+
+    read_queue_count: int
+    write_queue_count: int
+    perm: int
+    sys_flag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a broker says about itself.
+
+    Attributes:
+        cluster, name, broker_id: which one of which broker it is; 0 is the master.
+        address: where clients find it.
+        ha_address: where its slaves find it.
+        timeout_millis: after so long without another registration it is gone.
+        acts_for_master: a slave of it stands in for a master that is gone.
+        version: of the topics.
+        topics: its queues by topic.
+        filter_servers: addresses, None when it does not say.
+    """
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    ha_address: str
+    timeout_millis: int
+    acts_for_master: bool
+    version: DataVersion
+    topics: Mapping[str, QueueData]
+    filter_servers: tuple[str, ...] | None
+
+
+def decode_registration(fields: Mapping[str, str], body: bytes) -> Registration:
+    """A registration of its request.
+
+    Raises:
+        InvalidArgumentError: a field is missing, or the body cannot be read; nothing of it counts.
+    """
+    crc = _field_number(fields, "bodyCrc32", 0)
+    if crc and crc != zlib.crc32(body) & 0x7FFF_FFFF:
+        raise InvalidArgumentError("crc32 not match", field="bodyCrc32")
+    version, filters = DataVersion(), None
+    topics: dict[str, QueueData] = {}
+    if body and fields.get("compressed") == "true":
+        version, topics, filters = _compressed(body)
+    elif body:
+        version, topics, filters = _plain(body)
+    return Registration(
+        cluster=required(fields, "clusterName"),
+        name=required(fields, "brokerName"),
+        broker_id=_field_number(fields, "brokerId", None),
+        address=required(fields, "brokerAddr"),
+        ha_address=fields.get("haServerAddr", ""),
+        timeout_millis=_field_number(fields, "heartbeatTimeoutMillis", 0) or HEARTBEAT_TIMEOUT_MILLIS,
+        acts_for_master=fields.get("enableActingMaster") == "true",
+        version=version,
+        topics=topics,
+        filter_servers=filters,
+    )
+
+
+def required(fields: Mapping[str, str], name: str) -> str:
+    """A field of a request; InvalidArgumentError when it is missing or empty."""
+    value = fields.get(name, "")
+    if not value:
+        raise InvalidArgumentError(f"the field {name} is missing", field=name)
+    return value
+
+
+def _field_number(fields: Mapping[str, str], name: str, default: int | None) -> int:
+    value = fields.get(name, "")
+    if not value and default is not None:
+        return default
+    try:
+        return int(required(fields, name))
+    except ValueError as error:
+        raise InvalidArgumentError(f"the field {name} is no number: {value[:40]!r}", field=name) from error
+
+
+def _plain(body: bytes) -> tuple[DataVersion, dict[str, QueueData], tuple[str, ...] | None]:
+    document = _json(body)
+    wrapper = document.get("topicConfigSerializeWrapper") if isinstance(document, dict) else None
+    wrapper = {} if wrapper is None and isinstance(document, dict) else wrapper
+    table = (wrapper.get("topicConfigTable") or {}) if isinstance(wrapper, dict) else None
+    if not isinstance(wrapper, dict) or not isinstance(table, dict):
+        raise _unreadable("topicConfigSerializeWrapper has no table of topics")
+    _check_count(len(table))
+    topics = {str(name): _queues(row) for name, row in table.items() if row is not None}
+    return DataVersion.of(wrapper.get("dataVersion") or {}), topics, _filters(document.get("filterServerList"))
+
+
+def _queues(row: object) -> QueueData:
+    if not isinstance(row, dict):
+        raise _unreadable("a topic is no JSON object")
+    return QueueData(
+        _number(row, "readQueueNums"),
+        _number(row, "writeQueueNums"),
+        _number(row, "perm"),
+        _number(row, "topicSysFlag"),
+    )
+
+
+def _compressed(body: bytes) -> tuple[DataVersion, dict[str, QueueData], tuple[str, ...] | None]:
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(body, BODY_BYTES_MAX)
+    except zlib.error as error:
+        raise _unreadable(f"it cannot be inflated: {error}") from error
+    if not inflater.eof:
+        raise _unreadable(f"it is cut, or longer than {BODY_BYTES_MAX} bytes")
+    pieces = _Pieces(data)
+    version = DataVersion.of(_json(pieces.text().encode()))
+    topics: dict[str, QueueData] = {}
+    count = pieces.number()
+    _check_count(count)
+    for _ in range(count):
+        words = pieces.text().split(" ")
+        try:
+            name, numbers = words[0], [int(word) for word in words[1:4]]
+            topics[name] = QueueData(numbers[0], numbers[1], numbers[2], 0)
+        except (ValueError, IndexError) as error:
+            raise _unreadable(f"a topic cannot be read: {' '.join(words)[:80]!r}") from error
+    return version, topics, _filters(_json(pieces.text().encode()))
+
+
+class _Pieces:
+    """Reads numbers and texts one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def number(self) -> int:
+        try:
+            (value,) = _SIZE.unpack_from(self._data, self._at)
+        except struct.error as error:
+            raise _unreadable("it is cut") from error
+        self._at += _SIZE.size
+        return int(value)
+
+    def text(self) -> str:
+        size = self.number()
+        end = self._at + size
+        if size < 0 or end > len(self._data):
+            raise _unreadable("it is cut")
+        data, self._at = self._data[self._at : end], end
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise _unreadable("it is no UTF-8") from error
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return loads(data)
+    except ValueError as error:
+        raise _unreadable(str(error)) from error
+
+
+def _filters(value: object) -> tuple[str, ...] | None:
+    return tuple(map(str, value)) if isinstance(value, list) else None
+
+
+def _number(document: Mapping[str, object], name: str) -> int:
+    value = document.get(name)
+    if value is None:
+        return 0
+    if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
+        raise _unreadable(f"{name} is no number of 64 bits")
+    return value
+
+
+def _check_count(count: int) -> None:
+    if not 0 <= count <= TOPIC_COUNT_MAX:
+        raise _unreadable(f"it has {count} topics, at most {TOPIC_COUNT_MAX} are taken")
+
+
+def _unreadable(why: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"the body of a registration cannot be read: {why}", field="body")

@@ -1,0 +1,303 @@
+"""What the name server answers over remoting, by request code.
+
+Answers are those of RocketMQ's (`DefaultRequestProcessor`, `ClientRequestProcessor`, 5.3.3 and 5.5.0), to the bytes of their
+bodies, except where nameserver_svc/route_table.py and this list say otherwise:
+
+- Lists of topics and brokers are sorted; RocketMQ's have the order of a hash table.
+- Configuration is read (GET_NAMESRV_CONFIG) and not changed: settings belong to the process.
+- What is not in `HANDLERS` gets code 3, as there.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from nameserver_svc.kv_config import KvConfig
+from nameserver_svc.registration import DataVersion, QueueData, decode_registration
+from nameserver_svc.route_table import UNIT, UNIT_SUBSCRIPTION, Broker, RouteTable
+from services.rocketmq.command import OK, Command
+from services.rocketmq.fastjson import dump_bytes, loads
+from services.rocketmq.remoting_server import Connection
+from store.errors import InvalidArgumentError, StoreError
+
+# Of RequestCode (5.3.3).
+PUT_KV_CONFIG, GET_KV_CONFIG, DELETE_KV_CONFIG = 100, 101, 102
+REGISTER_BROKER, UNREGISTER_BROKER, GET_ROUTEINFO_BY_TOPIC, GET_BROKER_CLUSTER_INFO = 103, 104, 105, 106
+WIPE_WRITE_PERM_OF_BROKER, GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 205, 206
+DELETE_TOPIC_IN_NAMESRV, GET_KVLIST_BY_NAMESPACE, GET_TOPICS_BY_CLUSTER = 216, 219, 224
+GET_SYSTEM_TOPIC_LIST_FROM_NS, GET_UNIT_TOPIC_LIST = 304, 311
+GET_HAS_UNIT_SUB_TOPIC_LIST, GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST = 312, 313
+UPDATE_NAMESRV_CONFIG, GET_NAMESRV_CONFIG, QUERY_DATA_VERSION = 318, 319, 322
+ADD_WRITE_PERM_OF_BROKER, GET_BROKER_MEMBER_GROUP, BROKER_HEARTBEAT = 327, 901, 904
+# Of ResponseCode.
+SYSTEM_ERROR, REQUEST_CODE_NOT_SUPPORTED, TOPIC_NOT_EXIST, QUERY_NOT_FOUND = 1, 3, 17, 22
+
+ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
+# MQVersion's ordinal of V4_9_4, whose clients read strict JSON.
+VERSION_OF_STRICT_JSON = 401
+EXPIRE_SECONDS = 5.0
+NO_ROUTE = (
+    "No topic route info in name server for the topic: {}\n"
+    "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+)
+
+_log = structlog.get_logger("reput.nameserver")
+
+Answered = tuple[int, str, Mapping[str, str], bytes]
+
+
+def found(body: bytes = b"", **fields: str) -> Answered:
+    """An answer with code 0."""
+    return OK, "", fields, body
+
+
+class NameServer:
+    """Takes the commands of brokers and clients; a Handler of RemotingServer.
+
+    Args:
+        table: of routes.
+        kv_config: of operators.
+        config: as GET_NAMESRV_CONFIG shows it.
+        gives_order_config: routes tell the order configuration of their topic.
+    """
+
+    def __init__(
+        self, table: RouteTable, kv_config: KvConfig, config: Mapping[str, str], *, gives_order_config: bool
+    ) -> None:
+        self._table = table
+        self._kv_config = kv_config
+        self._config = dict(config)
+        self._gives_order_config = gives_order_config
+        self._handlers: dict[int, Callable[[Command, object], Answered]] = {
+            PUT_KV_CONFIG: self._put_kv,
+            GET_KV_CONFIG: self._get_kv,
+            DELETE_KV_CONFIG: self._delete_kv,
+            REGISTER_BROKER: self._register,
+            UNREGISTER_BROKER: self._unregister,
+            GET_ROUTEINFO_BY_TOPIC: self._route,
+            GET_BROKER_CLUSTER_INFO: self._cluster_info,
+            WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
+            GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topic_list,
+            DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            GET_KVLIST_BY_NAMESPACE: self._kv_list,
+            GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
+            GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
+            GET_UNIT_TOPIC_LIST: self._unit_topics,
+            GET_HAS_UNIT_SUB_TOPIC_LIST: self._unit_subscriptions,
+            GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._subscriptions_of_others,
+            UPDATE_NAMESRV_CONFIG: self._update_config,
+            GET_NAMESRV_CONFIG: self._show_config,
+            QUERY_DATA_VERSION: self._data_version,
+            ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+            GET_BROKER_MEMBER_GROUP: self._member_group,
+            BROKER_HEARTBEAT: self._heartbeat,
+        }
+
+    def on_command(self, connection: Connection, command: Command) -> None:
+        """See Handler."""
+        code, remark, fields, body = self.answer(command, connection)
+        connection.answer(command, command.answer(code, remark, fields, body))
+
+    def on_close(self, connection: Connection) -> None:
+        """See Handler."""
+        for address in self._table.end_owner(connection):
+            _log.info("broker.gone", address=address, why="its connection ended")
+
+    def answer(self, command: Command, owner: object) -> Answered:
+        """The answer to a request that came over a connection."""
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            return REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported", {}, b""
+        try:
+            return handler(command, owner)
+        except StoreError as error:
+            return SYSTEM_ERROR, error.message, {}, b""
+
+    # --- brokers
+
+    def _register(self, command: Command, owner: object) -> Answered:
+        registration = decode_registration(command.fields, command.body)
+        is_new = not self._table.is_known(registration.address)
+        master = self._table.register(registration, owner)
+        if is_new:
+            _log.info(
+                "broker.registered", name=registration.name, id=registration.broker_id, address=registration.address
+            )
+        fields = {"haServerAddr": master.ha_address, "masterAddr": master.address}
+        order = self._kv_config.values(ORDER_TOPIC_CONFIG)
+        body = dump_bytes({"table": order}) if order is not None else b""
+        return OK, "", {name: value for name, value in fields.items() if value}, body
+
+    def _unregister(self, command: Command, owner: object) -> Answered:
+        name, address = command.fields.get("brokerName", ""), command.fields.get("brokerAddr", "")
+        self._table.unregister(name, address)
+        _log.info("broker.gone", name=name, address=address, why="it said so")
+        return found()
+
+    def _data_version(self, command: Command, owner: object) -> Answered:
+        asked = DataVersion.of(_json(command.body))
+        known = self._table.check_version(command.fields.get("brokerAddr", ""), asked)
+        return found(known.as_json() if known else b"", changed=str(known != asked).lower())
+
+    def _heartbeat(self, command: Command, owner: object) -> Answered:
+        self._table.note_heartbeat(command.fields.get("brokerAddr", ""))
+        return found()
+
+    def _member_group(self, command: Command, owner: object) -> Answered:
+        broker = self._table.broker(command.fields.get("brokerName", ""))
+        group = None if broker is None else _without_acting(broker)
+        return found(dump_bytes({"brokerMemberGroup": group} if group else {}))
+
+    # --- routes
+
+    def _route(self, command: Command, owner: object) -> Answered:
+        topic = command.fields.get("topic", "")
+        route = self._table.route(topic)
+        if route is None:
+            return TOPIC_NOT_EXIST, NO_ROUTE.format(topic or "null"), {}, b""
+        document: dict[str, object] = {
+            "brokerDatas": [_as_document(broker) for broker in route.brokers],
+            "filterServerTable": {address: list(servers) for address, servers in route.filter_servers.items()},
+        }
+        order = self._kv_config.value(ORDER_TOPIC_CONFIG, topic) if self._gives_order_config else None
+        if order is not None:
+            document["orderTopicConf"] = order
+        document["queueDatas"] = [_queue_document(name, queues) for name, queues in route.queues.items()]
+        is_strict = command.version >= VERSION_OF_STRICT_JSON or command.fields.get("acceptStandardJsonOnly") == "true"
+        return found(dump_bytes(document, bare=not is_strict))
+
+    def _cluster_info(self, command: Command, owner: object) -> Answered:
+        brokers = {broker.name: _as_document(broker) for broker in self._table.brokers()}
+        return found(dump_bytes({"brokerAddrTable": brokers, "clusterAddrTable": self._table.clusters()}))
+
+    def _topic_list(self, command: Command, owner: object) -> Answered:
+        return _topics(self._table.topics())
+
+    def _topics_of_cluster(self, command: Command, owner: object) -> Answered:
+        return _topics(self._table.topics_of_cluster(command.fields.get("cluster", "")))
+
+    def _system_topics(self, command: Command, owner: object) -> Answered:
+        clusters = self._table.clusters()
+        names = sorted({*clusters, *(name for names in clusters.values() for name in names)})
+        addresses = [address for broker in self._table.brokers() for address in broker.addresses.values()]
+        return found(dump_bytes({**({"brokerAddr": addresses[0]} if addresses else {}), "topicList": names}))
+
+    def _unit_topics(self, command: Command, owner: object) -> Answered:
+        return _topics(self._table.topics_by_flag(lambda flag: bool(flag & UNIT)))
+
+    def _unit_subscriptions(self, command: Command, owner: object) -> Answered:
+        return _topics(self._table.topics_by_flag(lambda flag: bool(flag & UNIT_SUBSCRIPTION)))
+
+    def _subscriptions_of_others(self, command: Command, owner: object) -> Answered:
+        return _topics(self._table.topics_by_flag(lambda flag: flag & (UNIT | UNIT_SUBSCRIPTION) == UNIT_SUBSCRIPTION))
+
+    def _delete_topic(self, command: Command, owner: object) -> Answered:
+        self._table.delete_topic(command.fields.get("topic", ""), command.fields.get("clusterName", ""))
+        return found()
+
+    def _wipe_write_perm(self, command: Command, owner: object) -> Answered:
+        return found(wipeTopicCount=str(self._set_write_perm(command, writable=False)))
+
+    def _add_write_perm(self, command: Command, owner: object) -> Answered:
+        return found(addTopicCount=str(self._set_write_perm(command, writable=True)))
+
+    def _set_write_perm(self, command: Command, *, writable: bool) -> int:
+        return self._table.set_write_perm(command.fields.get("brokerName", ""), writable=writable)
+
+    # --- configuration
+
+    def _put_kv(self, command: Command, owner: object) -> Answered:
+        namespace, key = command.fields.get("namespace"), command.fields.get("key")
+        if namespace is None or key is None:
+            return SYSTEM_ERROR, "namespace or key is null", {}, b""
+        value = command.fields.get("value")
+        if value is not None:
+            self._kv_config.put(namespace, key, value)
+        return found()
+
+    def _get_kv(self, command: Command, owner: object) -> Answered:
+        namespace, key = command.fields.get("namespace", "null"), command.fields.get("key", "null")
+        value = self._kv_config.value(namespace, key)
+        if value is None:
+            return QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}", {}, b""
+        return found(value=value)
+
+    def _delete_kv(self, command: Command, owner: object) -> Answered:
+        self._kv_config.delete(command.fields.get("namespace", ""), command.fields.get("key", ""))
+        return found()
+
+    def _kv_list(self, command: Command, owner: object) -> Answered:
+        namespace = command.fields.get("namespace", "null")
+        values = self._kv_config.values(namespace)
+        if values is None:
+            return QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}", {}, b""
+        return found(dump_bytes({"table": values}))
+
+    def _show_config(self, command: Command, owner: object) -> Answered:
+        return found("".join(f"{name}={value}\n" for name, value in sorted(self._config.items())).encode())
+
+    def _update_config(self, command: Command, owner: object) -> Answered:
+        return (
+            SYSTEM_ERROR,
+            "this name server is configured when it starts: set REPUT_NAMESERVER_... and start it again",
+            {},
+            b"",
+        )
+
+
+class Expiry:
+    """Takes brokers out that do not register any more, until it is stopped.
+
+    Args:
+        table: of routes.
+        stopping: ends it.
+    """
+
+    def __init__(self, table: RouteTable, stopping: threading.Event) -> None:
+        self._table = table
+        self._stopping = stopping
+
+    def run(self) -> None:
+        """Look every EXPIRE_SECONDS."""
+        while not self._stopping.wait(EXPIRE_SECONDS):
+            for address, owner in self._table.expire():
+                _log.warning("broker.gone", address=address, why="it did not register in time")
+                if isinstance(owner, Connection):
+                    owner.close()  # as RocketMQ does: a broker that lives connects and registers again
+
+
+def _topics(names: list[str]) -> Answered:
+    return found(dump_bytes({"topicList": names}))
+
+
+def _as_document(broker: Broker) -> dict[str, object]:
+    return {
+        "brokerAddrs": broker.addresses,
+        "brokerName": broker.name,
+        "cluster": broker.cluster,
+        "enableActingMaster": broker.acts_for_master,
+    }
+
+
+def _without_acting(broker: Broker) -> dict[str, object]:
+    document = _as_document(broker)
+    del document["enableActingMaster"]
+    return document
+
+
+def _queue_document(name: str, queues: QueueData) -> dict[str, object]:
+    return {
+        "brokerName": name,
+        "perm": queues.perm,
+        "readQueueNums": queues.read_queue_count,
+        "topicSysFlag": queues.sys_flag,
+        "writeQueueNums": queues.write_queue_count,
+    }
+
+
+def _json(body: bytes) -> object:
+    try:
+        return loads(body)
+    except ValueError as error:
+        raise InvalidArgumentError(f"the body cannot be read: {error}", field="body") from error

@@ -1,0 +1,1 @@
+"""Generated code of `reput.index.v1`."""
