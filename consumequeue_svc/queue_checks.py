@@ -16,8 +16,8 @@ from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.queue_ext_files import QueueExtFiles
 from services.following.file_check import CheckedFile, GoesOn, Repair
 from services.following.follower_progress import FollowerProgress
-from store.derive.dispatch_columns import ReadLog
 from store.derive.queue_placement import FILLER_BYTES, QueuePlacement, Verdict
+from store.derive.read_log import ReadLog
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreCorruptedError
 from store.files.checksums import ChecksumTable, Extent
 from store.format.derived.queue_unit import UNIT_SIZE_BYTES

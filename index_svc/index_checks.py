@@ -15,7 +15,8 @@ from index_svc.index_file import IndexFile
 from index_svc.index_file_set import WRITE_KEY_COUNT, IndexFileSet, Seal
 from services.following.file_check import CheckedFile, GoesOn, Repair
 from services.following.follower_progress import FollowerProgress
-from store.derive.dispatch_columns import DispatchColumns, ReadLog
+from store.derive.dispatch_columns import DispatchColumns
+from store.derive.read_log import ReadLog
 from store.errors import StoreCorruptedError
 from store.files.checksums import ChecksumTable, Extent
 from store.format.derived.index_layout import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexHeader, entry_position

@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from store.derive.dispatch_columns import DispatchColumns, ReadLog
+from store.derive.dispatch_columns import DispatchColumns
 from store.derive.index_state import ENTRY_DTYPE
+from store.derive.read_log import ReadLog
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError
 from store.files.aside import Aside
 from store.files.open_files import OpenFile, OpenFiles

@@ -27,7 +27,7 @@ import structlog
 
 from services.calling.commitlog import CommitLogClient
 from services.following.follower_process import LifeOverError
-from store.derive.dispatch_columns import LogBatch, ReadLog
+from store.derive.read_log import LogBatch, ReadLog
 from store.errors import StoreCorruptedError, StoreError
 from store.files.checksums import Checksum, ChecksumTable, Extent
 from store.files.file_system import FileStamp, FileSystem

@@ -3,14 +3,10 @@
 A builder that gets columns runs no Python code for each record: it makes queue units and index entries for all records at
 once. The first and the last record come as whole dispatch requests, too: a builder compares them with the record that it
 applied last (`dispatch.py`).
-
-LogBatch: a piece of the log, for programs that make derived files again or compare them with it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -147,19 +143,3 @@ class DispatchColumns:
             None,
             self.last if begin < len(self) else None,
         )
-
-
-class LogBatch(Protocol):
-    """A part of the log: its records, None for none, and the position behind it (bytes)."""
-
-    @property
-    def columns(self) -> "DispatchColumns | None":
-        """The records."""
-
-    @property
-    def next_offset(self) -> int:
-        """The position behind them."""
-
-
-# The log from the record at an offset on (bytes; -1: from its first record), without end.
-ReadLog = Callable[[int], AbstractContextManager[Iterator[LogBatch]]]

@@ -24,8 +24,9 @@ from services.following.file_check import log_of
 from services.following.follower_process import LifeOverError, LogRange
 from services.following.follower_progress import FollowerProgress
 from store.derive.dispatch import DispatchRequest
-from store.derive.dispatch_columns import DispatchColumns, LogBatch, ReadLog
+from store.derive.dispatch_columns import DispatchColumns
 from store.derive.index_keys import index_keys
+from store.derive.read_log import LogBatch, ReadLog
 from store.errors import RecordNotFoundError
 from store.files.aside import Aside, builder_folder
 from store.files.file_system import RealFileSystem

@@ -71,6 +71,11 @@ def test_a_service_starts_without_what_only_some_need(name):
     assert not NOT_NEEDED & loaded
 
 
+@pytest.mark.parametrize("name", ["consumequeue_svc", "consumer_svc", "gateway"])
+def test_a_service_that_has_no_columns_yet_starts_without_numpy(name):
+    assert "numpy" not in loaded_at_a_start(name)
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_only_the_gateway_whose_console_serves_tls_with_asyncio_loads_ssl(name):
     assert ("ssl" in loaded_at_a_start(name)) == (name == "gateway")
