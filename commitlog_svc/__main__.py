@@ -42,7 +42,7 @@ from store.files.file_system import RealFileSystem
 from store.format.delivery.delay_levels import hold_delay_levels
 
 if TYPE_CHECKING:
-    from commitlog_svc.replication.replica import ReplicaProcess
+    from commitlog_svc.replication.replica_process import ReplicaProcess
 
 EXIT_CODE_FENCED = 3
 EXIT_CODE_CHANGED = 4
@@ -201,7 +201,7 @@ def _replication(log: CommitLog, settings: CommitLogSettings, server: ServiceSer
     """The log's part among the replicas of its shard; None when the shard has one copy."""
     if not settings.coordinator:
         return None
-    from commitlog_svc.replication.replica import ReplicaProcess  # only with replicas
+    from commitlog_svc.replication.replica_process import ReplicaProcess  # only with replicas
 
     return ReplicaProcess(log, settings, server)
 
