@@ -5,8 +5,8 @@ from functools import cache
 
 from commitlog_svc.append.topics.topics import TopicChange
 from commitlog_svc.commit_log import CommitLog, clock_millis_now
+from commitlog_svc.recovery.safe_point_writer import INDEX_BUILDER, QUEUE_BUILDER
 from commitlog_svc.replication.replica import Replica, ReplicaStatus
-from commitlog_svc.reput.checkpoint import INDEX_BUILDER, QUEUE_BUILDER
 from commitlog_svc.reput.followers import Follower
 from commitlog_svc.retention.retention_state import RetentionEvent
 from reput.commitlog.v1 import commitlog_service_pb2 as pb

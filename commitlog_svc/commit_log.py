@@ -29,7 +29,7 @@ from commitlog_svc.append.group_commit import GroupCommit
 from commitlog_svc.append.refusals import AppendGate, AppendRefusals
 from commitlog_svc.append.topics.queue_offsets import QueueKey
 from commitlog_svc.append.topics.topics import TopicCommands, TopicTable
-from commitlog_svc.config_files import ConfigFiles, ConfigShare
+from commitlog_svc.config_files import ConfigFiles, ConfigShare, TimerLogFiles
 from commitlog_svc.confirm_offset import ConfirmOffset
 from commitlog_svc.housekeeping import Chore, Housekeeper
 from commitlog_svc.log_settings import LogSettings
@@ -37,19 +37,17 @@ from commitlog_svc.log_status import LogStatus, OpenedLog
 from commitlog_svc.lookup import FrameStarts, LogReads
 from commitlog_svc.recovery.recovery import RecoveredLog, RecoveryProgress, recover_log
 from commitlog_svc.recovery.safe_point import DurableMark, read_durable_mark
-from commitlog_svc.recovery.safe_point_writer import SafePointWriter
+from commitlog_svc.recovery.safe_point_writer import CheckpointFile, SafePointWriter
 from commitlog_svc.recovery.store_root import StoreRoot
 from commitlog_svc.replication.cut import finish_cut, plan_cut
 from commitlog_svc.replication.epochs import EpochFile, open_store_id
 from commitlog_svc.replication.log_copy import LogCopy
 from commitlog_svc.replication.replicated_log import ReplicatedLog
-from commitlog_svc.reput.checkpoint import CheckpointFile
 from commitlog_svc.reput.followers import FollowerRegistry
 from commitlog_svc.reput.log_following import LogFollowing
 from commitlog_svc.reput.reput import Gathering
 from commitlog_svc.retention.disk_space import DiskSpace
 from commitlog_svc.retention.retention import Retention
-from commitlog_svc.timer_log_files import TimerLogFiles
 from store.errors import DiskFullError, StoreError, StoreRecoveringError
 from store.features.table import BATCH_QUEUES, FoundFeature, closed_topics, held_topics, with_batch_topics
 from store.files.file_system import FileSystem, RealFileSystem

@@ -7,10 +7,9 @@ if __name__ == "__main__":
 
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from reput.schedule.v1 import schedule_service_pb2_grpc as pb_grpc
-from schedule_svc.follower import GATHER_MILLIS, SchedulePart
+from schedule_svc.follower import FOLLOWER, GATHER_MILLIS, SchedulePart
 from schedule_svc.servicer import ScheduleServicer
 from schedule_svc.settings import ScheduleSettings
-from schedule_svc.state_topic import FOLLOWER
 from schedule_svc.transactions.kind import LastingTransactions
 from services.calling.commitlog import CommitLogClient
 from services.calling.consumequeue import ConsumeQueueClient

@@ -14,26 +14,56 @@ from typing import Protocol
 
 import structlog
 
+from reput.schedule.v1 import state_pb2 as pb
 from schedule_svc.kinds import KindRules, Kinds
-from schedule_svc.life import Life
+from schedule_svc.life import Life, Worker
 from schedule_svc.settings import ScheduleSettings
+from schedule_svc.state.codec import apply_change, apply_piece
 from schedule_svc.state.schedule_state import ScheduleState
-from schedule_svc.state_topic import FOLLOWER, TOPIC
 from schedule_svc.transactions.half_messages import CheckRules
 from schedule_svc.transactions.kind import LastingTransactions
-from schedule_svc.workers import Worker
 from services.calling.commitlog import CommitLogClient
 from services.calling.consumequeue import ConsumeQueueClient
 from services.following.follower_process import LogRange
 from services.following.follower_progress import FollowerProgress
 from services.following.state_topic.state_follower import AppendRecords, StateFollower, StatePart
-from services.following.state_topic.state_writer import Append, StateWriter
+from services.following.state_topic.state_writer import FULL, FULL_BEGIN, FULL_END, Append, StateTopic, StateWriter
 from services.following.store_clock import DueClock
 from services.reading.queue_reader import CALL_SECONDS, QueueReader
 from services.reading.recent_units import RecentUnits
 from services.replica_role import not_leading, replica_role
 from store.errors import StoreError
 from store.format.paths import own_state_dir
+
+FOLLOWER = "schedule"
+STATE_TOPIC = "rmq_sys_REPUT_SCHEDULE_STATE"
+
+
+def _apply(state: ScheduleState, kind: str, record: pb.StateRecord) -> int:
+    if kind == FULL_BEGIN:
+        state.begin_full()
+    elif kind == FULL_END:
+        state.end_full()
+    elif kind == FULL:
+        if state.draft is not None:
+            apply_piece(state.draft, record.full)
+    else:
+        state.draft = None  # a full state that was not finished: nothing is written between the records of one
+        for change in record.changes:
+            apply_change(state, change)
+    return len(record.changes)
+
+
+TOPIC = StateTopic(
+    STATE_TOPIC,
+    FOLLOWER,
+    ScheduleState,
+    pb.StateRecord.FromString,
+    lambda epoch, changes: pb.StateRecord(epoch=epoch, changes=changes).SerializeToString(),
+    lambda epoch, piece: pb.StateRecord(epoch=epoch, full=piece).SerializeToString(),
+    _apply,
+)
+
 
 # The pause between batches of the log. What waits here waits for a second at least, and verdicts read their half messages by
 # place; only a recall, and a list, directly behind its own append waits for it.

@@ -8,7 +8,7 @@ from reput.schedule.v1 import schedule_service_pb2 as pb
 from reput.schedule.v1 import schedule_service_pb2_grpc as pb_grpc
 from schedule_svc.kinds import Kinds
 from schedule_svc.listing import ScheduledOne, topics_asked
-from schedule_svc.transactions.check_gateways import CheckGateways
+from schedule_svc.transactions.checker import CheckGateways
 from schedule_svc.transactions.verdicts import Ended, Verdict, verdict_of
 from services.convert import millis_to_timestamp, timestamp_to_millis
 from services.following.follower_process import FollowerState

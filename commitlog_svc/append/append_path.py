@@ -449,8 +449,10 @@ class AppendPath:
     def _begin_recent_keys(self) -> None:
         if self._recent is not None:
             return
-        from commitlog_svc.append.log_tail import seed_table  # numpy takes memory: import it only for deduplication
-        from commitlog_svc.append.recent_keys import RecentKeys
+        from commitlog_svc.append.recent_keys import (
+            RecentKeys,
+            seed_table,  # numpy takes memory: import it only for deduplication
+        )
 
         with self._lock:  # other requests that deduplicate wait until the tail is read
             if self._recent is None:

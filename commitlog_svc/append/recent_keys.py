@@ -8,16 +8,30 @@ The hash is a polynomial over the words of the text, modulo 2^61 - 1, at a rando
 cannot choose keys whose slots collide with another sender's. One key that comes again and again takes few slots.
 
 Not thread-safe: the appender holds the log's lock.
+
+seed_table fills a table that begins empty from the tail of the log.
 """
 
 import secrets
 import struct
+from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
 
 from commitlog_svc.append.layout import Int64s
+from commitlog_svc.append.waiting import waiting_of
+from commitlog_svc.lookup import FrameStarts
 from store.compiled import loading
+from store.derive.dispatch import DispatchRequest
+from store.derive.record_dispatch import decode_dispatch
+from store.errors import RecordCorruptedError
+from store.files.mapped_files import MappedFileQueue
+from store.format.record import decode_record
+from store.format.topic import WAITING_TOPICS
+from store.walk.checks import SizeCheck
+from store.walk.cursor import RecordCursor
+from store.walk.record_search import find_record_behind
 
 # How many messages may come between a lost answer and the second try: at 50,000 messages a second it is ten seconds, and two
 # tables of it take 16 MiB.
@@ -159,3 +173,53 @@ class RecentKeys:
         if not self._newer.has_room(count, end_offset):
             self._older, self._newer = self._newer, KeyTable(self._key_count_max)
         self._newer.begin(begin_offset)
+
+
+# Covers what a client that sends again after a restart may have sent before. It is read once, in a second at most.
+TAIL_BYTES_MAX = 64 << 20
+TAIL_RECORD_COUNT_MAX = 1 << 16
+
+
+def seed_table(files: MappedFileQueue, starts: FrameStarts, end_offset: int, key_hash: KeyHash) -> KeyTable:
+    """The keys of the newest records before `end_offset`; fewer if a part of the log cannot be read."""
+    table = KeyTable(TAIL_RECORD_COUNT_MAX)
+    begin_offset = _begin(files, starts, end_offset)
+    # The tail may have more records than the table holds: the older ones are skipped by their sizes.
+    places = deque(RecordCursor(files, begin_offset, SizeCheck(), end_offset=end_offset), TAIL_RECORD_COUNT_MAX)
+    if places:
+        table.begin(places[0][0])
+    for offset, size_bytes in places:
+        try:
+            request = decode_dispatch(files.read(offset, size_bytes), 0, offset)
+            topic = _topic_of_message(files, request)
+        except RecordCorruptedError:
+            continue
+        table.note(key_hash.of(topic, request.unique_key), offset)
+    return table
+
+
+def _topic_of_message(files: MappedFileQueue, request: DispatchRequest) -> str:
+    """The topic under which a record's unique key is looked for: that of its message, if it waits."""
+    if request.topic not in WAITING_TOPICS:
+        return request.topic
+    data = files.read(request.commit_log_offset, request.record_size_bytes)
+    waiting = waiting_of(request.topic, decode_record(data, commit_log_offset=request.commit_log_offset).properties)
+    return request.topic if waiting is None else waiting.topic
+
+
+def _begin(files: MappedFileQueue, starts: FrameStarts, end_offset: int) -> int:
+    """The start of a record about TAIL_BYTES_MAX before the end.
+
+    A body may hold bytes that look like a record, so only a start that a walk from the begin of its file meets counts.
+    """
+    offset = max(files.first_offset, end_offset - TAIL_BYTES_MAX)
+    file = files.find(offset)
+    if file is None or file.first_offset == offset:
+        return offset
+    found = find_record_behind(files, offset)
+    while found is not None and found < end_offset:
+        file = files.find(found)
+        if file is not None and starts.is_start(file, found):
+            return found
+        found = find_record_behind(files, found)
+    return end_offset

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from commitlog_svc.append.appender import Appender
 from commitlog_svc.append.topics.queue_offsets import QueueKey
-from commitlog_svc.recovery.request_end import RequestEnds
+from commitlog_svc.recovery.recovery import RequestEnds
 from store.errors import DiskFullError, InvalidArgumentError, RecordCorruptedError, StoreCorruptedError
 from store.files.file_system import FileSystem
 from store.files.mapped_files import MappedFile, MappedFileQueue

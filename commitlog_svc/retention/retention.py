@@ -32,12 +32,12 @@ from pathlib import Path
 
 import structlog
 
-from commitlog_svc.retention.age_clock import AgeClock
 from commitlog_svc.retention.disk_space import DiskLevel, DiskSpace
 from commitlog_svc.retention.retention_state import (
     DISK_CLEAN,
     DISK_CLEAN_FORCIBLY,
     EXPIRED,
+    AgeClock,
     RetentionEvent,
     RetentionState,
     add_event,

@@ -2,7 +2,7 @@
 
 They are read when a broker has written them since: then its positions count, what was in flight here is forgotten, and what the
 broker had in flight is in flight here. With the positions go checkpoints in the revive topic of the broker's cluster; see
-`plan.py`. They are in the log before the file that counts on them is written.
+Plan. They are in the log before the file that counts on them is written.
 
 With `enableLmq` a broker has `lmqConsumerOffset.json` in place of the first. Where there is one it is read and kept in the same
 way, with what it says of light queues.
@@ -16,18 +16,33 @@ BrokerGroups: what a broker's files say of its consumer groups, as changes of ou
 by POP stands in checkpoints of the log (`broker_pops.py`). BrokerGroups keeps up with a broker that runs beside this
 service: it writes its positions every 5 s (flushConsumerOffsetInterval), in place. So a file may be read half written; then
 the state stays as it is until the next look.
+
+Plan: what RocketMQ's files and its revive topic must say so that a broker goes on where the groups are; pure.
+
+                 offset in the file        next_offset
+        open  done  open  done │ open  open │ never handed out
+    ──────┼─────┼─────┼─────┼──┼─────┼──────┼──────────────────
+        checkpoint  checkpoint    come again by the offset
+
+`consumerOffset.json` has one number for a queue. With the lowest position that is not consumed, everything acknowledged behind
+it would come again. So the number is the lowest position behind which nothing is consumed, and what is open before it becomes a
+checkpoint, as if the broker itself had handed it out and its time was over: it comes again by the group's retry topic. What no
+program got has `sp` there: since 5.5 a broker does not count such a delivery.
+
+An ordered group has no checkpoints in RocketMQ: its number is the lowest position that is not consumed.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
 
 from consumer_svc.delivering.life import Life
 from consumer_svc.handover.broker_pops import read_in_flight
-from consumer_svc.handover.plan import REVIVE_QUEUE, Plan, check_points, plan_of
-from consumer_svc.state.group_states import Change, GroupDeleted, GroupSet, GroupSettings
-from consumer_svc.state.queue_state import HandedOut, Lease, Moved, QueueRef
+from consumer_svc.state.group_states import Change, GroupDeleted, GroupSet, GroupSettings, GroupStates
+from consumer_svc.state.queue_state import HandedOut, Lease, Moved, QueueRef, QueueState, Waiting
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import AppendResult
 from services.calling.commitlog import CommitLogClient
@@ -45,8 +60,104 @@ from store.format.delivery.consumer_files import (
     joined_offsets,
 )
 from store.format.delivery.delay_offset_file import TRANSACTION_GROUP, decode_transaction_offsets
-from store.format.delivery.pop_records import REVIVE_GROUP, REVIVE_PREFIX
+from store.format.delivery.pop_records import (
+    CHECK_POINT_COUNT_MAX,
+    CHECK_POINT_TAG,
+    DELIVERED_BEFORE_MILLIS,
+    REVIVE_GROUP,
+    REVIVE_PREFIX,
+    TIMER_DELIVER_MS,
+    CheckPoint,
+    encode_check_point,
+)
+from store.format.properties import TAGS
 from store.format.topic import HALF_TOPIC, OP_HALF_TOPIC
+
+REVIVE_QUEUE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """See the top of this file.
+
+    Attributes:
+        offsets: for the file, by group and topic, then by queue.
+        open: positions that need a checkpoint, by queue.
+        unattempted: those of them that no program got, by queue; other queues are left out.
+    """
+
+    offsets: dict[tuple[str, str], Mapping[int, int]] = field(default_factory=dict)
+    open: dict[QueueRef, Sequence[int]] = field(default_factory=dict)
+    unattempted: dict[QueueRef, frozenset[int]] = field(default_factory=dict)
+
+
+def plan_of(states: GroupStates) -> Plan:
+    """The plan for the state as it is now."""
+    plan = Plan()
+    for name, group in states.groups.items():
+        for topic, queues in group.topics.items():
+            offsets: dict[int, int] = {}
+            for queue_id, queue in queues.items():
+                offset = queue.consumer_offset if group.settings.ordered else _offset(queue)
+                offsets[queue_id] = offset
+                behind = sorted(at for at in itertools.chain(queue.leases, queue.waiting) if at < offset)
+                if behind:
+                    ref = QueueRef(name, topic, queue_id)
+                    plan.open[ref] = behind
+                    known: dict[int, Lease | Waiting] = {**queue.leases, **queue.waiting}
+                    unattempted = frozenset(at for at in behind if not known[at].attempt_count)
+                    if unattempted:
+                        plan.unattempted[ref] = unattempted
+            plan.offsets[name, topic] = offsets
+    return plan
+
+
+def check_points(plan: Plan, revive_topic: str, broker_name: str, now_millis: int) -> list[InternalRecord]:
+    """The records of a plan for a revive topic, whose time is over now (ms since 1970).
+
+    Times in the future would not do: a broker looks at the records of a revive topic in their order and waits for the first.
+    """
+    records: list[InternalRecord] = []
+    for ref, is_suspended, some in _parts(plan):
+        popped = now_millis - DELIVERED_BEFORE_MILLIS
+        point = CheckPoint(
+            ref.consumer_group,
+            ref.topic,
+            ref.queue_id,
+            some[0],
+            popped,
+            DELIVERED_BEFORE_MILLIS,
+            some,
+            is_suspended=is_suspended,
+        )
+        records.append(
+            InternalRecord(
+                topic=revive_topic,
+                queue_id=REVIVE_QUEUE,
+                body=encode_check_point(point, broker_name),
+                properties={TAGS: CHECK_POINT_TAG, TIMER_DELIVER_MS: str(popped)},
+            )
+        )
+    return records
+
+
+def _parts(plan: Plan) -> Iterator[tuple[QueueRef, bool, Sequence[int]]]:
+    """What each checkpoint names, and whether these messages were not attempted."""
+    for ref, offsets in plan.open.items():
+        unattempted = plan.unattempted.get(ref, frozenset())
+        for is_suspended in (False, True):
+            chosen = [at for at in offsets if (at in unattempted) is is_suspended]
+            for begin in range(0, len(chosen), CHECK_POINT_COUNT_MAX):
+                yield ref, is_suspended, chosen[begin : begin + CHECK_POINT_COUNT_MAX]
+
+
+def _offset(queue: QueueState) -> int:
+    """The lowest position behind which nothing is consumed."""
+    offset = queue.next_offset
+    while offset - 1 in queue.leases or offset - 1 in queue.waiting:
+        offset -= 1
+    return offset
+
 
 OFFSETS, GROUPS = "consumerOffset.json", "subscriptionGroup.json"
 # With `enableLmq` a broker keeps the positions of all topics here, and does not write the other file.

@@ -8,8 +8,7 @@ from reput.schedule.v1 import schedule_service_pb2 as pb
 from reput.schedule.v1 import state_pb2
 from schedule_svc.life import NOTHING_NEEDED, Life
 from schedule_svc.state.schedule_state import TransactionsState
-from schedule_svc.transactions.check_gateways import CheckGateways
-from schedule_svc.transactions.checker import Checker
+from schedule_svc.transactions.checker import Checker, CheckGateways
 from schedule_svc.transactions.half_messages import CheckRules
 from schedule_svc.transactions.pending_list import PendingList
 from schedule_svc.transactions.transactions import TransactionCounts, Transactions

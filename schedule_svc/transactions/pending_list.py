@@ -9,7 +9,7 @@ import re
 from reput.message.v1.message_pb2 import StoredMessage
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from schedule_svc.listing import topics_asked
-from schedule_svc.transactions.check_gateways import CheckGateways
+from schedule_svc.transactions.checker import CheckGateways
 from schedule_svc.transactions.half_messages import HalfMessage, half_of, transaction_id_of
 from schedule_svc.transactions.transactions import Transactions, is_gone
 from services.convert import millis_to_timestamp

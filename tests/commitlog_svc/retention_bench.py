@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from commitlog_svc.retention.age_clock import AgeClock
 from commitlog_svc.retention.disk_space import LOOK_SECONDS, DiskLimits, DiskSpace
 from commitlog_svc.retention.retention import Retention, RetentionLimits
+from commitlog_svc.retention.retention_state import AgeClock
 from store.files.file_system import PathLike
 from store.files.mapped_files import MappedFileQueue
 from tests.support.faulty_file_system import FaultyFileSystem

@@ -7,11 +7,10 @@ from typing import Any
 
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import FLUSH_MODE_UNSPECIFIED, StoredMessage
-from schedule_svc.follower import ScheduleFollower
+from schedule_svc.follower import STATE_TOPIC, TOPIC, ScheduleFollower
 from schedule_svc.kinds import KindRules, Kinds
 from schedule_svc.life import Append, Life
 from schedule_svc.state.schedule_state import ScheduleState
-from schedule_svc.state_topic import STATE_TOPIC, TOPIC
 from schedule_svc.transactions.half_messages import CheckRules
 from schedule_svc.transactions.kind import LastingTransactions
 from services.following.follower_progress import FollowerProgress

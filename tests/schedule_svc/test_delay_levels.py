@@ -9,7 +9,7 @@ import pytest
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import AppendResult
 from schedule_svc import batches
-from schedule_svc.state_topic import STATE_TOPIC
+from schedule_svc.follower import STATE_TOPIC
 from store.errors import ServiceUnavailableError
 from store.format.properties import DELAY, MOVED_FROM, REAL_QUEUE_ID, REAL_TOPIC, UNIQ_KEY
 from store.format.topic import SCHEDULE_TOPIC

@@ -8,8 +8,8 @@ from reput.commitlog.v1.commitlog_service_pb2 import GetStatusResponse, Internal
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from schedule_svc.batches import BatchReader
 from schedule_svc.due_record import level_due
+from schedule_svc.follower import TOPIC
 from schedule_svc.state.codec import level_change
-from schedule_svc.state_topic import TOPIC
 from services.following.moved_record import PROPERTIES_BYTES_MAX
 from services.following.state_topic.state_log import StateLog
 from services.following.state_topic.state_writer import REQUEST_BYTES_MAX, StateWriter

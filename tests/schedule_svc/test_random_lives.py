@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from schedule_svc.state_topic import STATE_TOPIC
+from schedule_svc.follower import STATE_TOPIC
 from schedule_svc.timers import recalls, roller, timer_index
 from services.convert import timestamp_to_millis
 from services.following.state_topic import state_follower

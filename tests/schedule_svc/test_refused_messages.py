@@ -10,7 +10,7 @@ from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import FLUSH_MODE_ASYNC
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from schedule_svc.servicer import ScheduleServicer
-from schedule_svc.transactions.check_gateways import CheckGateways
+from schedule_svc.transactions.checker import CheckGateways
 from services.calling.commitlog import CommitLogClient
 from services.serving.server_options import RECEIVE_BYTES_MAX
 from store.errors import InvalidArgumentError, ServiceUnavailableError

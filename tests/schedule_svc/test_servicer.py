@@ -11,7 +11,7 @@ from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import AppendResult
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from schedule_svc.servicer import VERDICT_COUNT_MAX, ScheduleServicer
-from schedule_svc.transactions.check_gateways import CheckGateways
+from schedule_svc.transactions.checker import CheckGateways
 from services.convert import millis_to_timestamp, timestamp_to_millis
 from services.replica_role import not_leading
 from store.errors import InvalidArgumentError, InvalidPageTokenError, NotLeaderError, StoreRecoveringError

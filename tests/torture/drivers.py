@@ -27,7 +27,7 @@ import commitlog_svc.commit_log as commit_log_module
 import commitlog_svc.retention.retention as retention_module
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.housekeeping import Chore
-from commitlog_svc.retention.age_clock import AgeClock
+from commitlog_svc.retention.retention_state import AgeClock
 from commitlog_svc.settings import CommitLogSettings
 from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable

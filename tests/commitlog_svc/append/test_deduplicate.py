@@ -157,7 +157,7 @@ def test_a_restart_forgets_nothing_recent(tmp_path: Path, send: Callable[..., li
 
 
 def test_only_the_tail_of_a_long_log_is_read_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commitlog_svc.append.log_tail.TAIL_BYTES_MAX", 3000)
+    monkeypatch.setattr("commitlog_svc.append.recent_keys.TAIL_BYTES_MAX", 3000)
     with open_log(tmp_path, file_size_bytes=1 << 20) as log:
         append(log, *keyed(*map(str, range(100))))
     with open_log(tmp_path, file_size_bytes=1 << 20) as log:
@@ -180,7 +180,7 @@ def test_a_record_inside_a_body_is_not_taken_for_one(tmp_path: Path, monkeypatch
         padding = forged.commit_log_offset - begin - 88
         assert padding > 0
         append(log, new_message(b"x" * padding + frame + b"y" * 500))
-        monkeypatch.setattr("commitlog_svc.append.log_tail.TAIL_BYTES_MAX", log.status.end_offset - begin - 50)
+        monkeypatch.setattr("commitlog_svc.append.recent_keys.TAIL_BYTES_MAX", log.status.end_offset - begin - 50)
     with open_log(tmp_path / "s", file_size_bytes=1 << 20) as log:
         receipt = log.opened.appends.append_messages(keyed("victim"), sync=True, born_host=BORN_HOST, deduplicate=True)[
             0

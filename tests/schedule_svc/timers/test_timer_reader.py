@@ -12,7 +12,7 @@ from reput.schedule.v1 import schedule_service_pb2 as pb
 from schedule_svc.servicer import ScheduleServicer
 from schedule_svc.timers import roller, timer_index, timer_reader
 from schedule_svc.timers.timer_reader import FILES_AGAIN_MILLIS
-from schedule_svc.transactions.check_gateways import CheckGateways
+from schedule_svc.transactions.checker import CheckGateways
 from services.following.follower_process import FollowerState
 from tests.schedule_svc.memory_life import ROLL_AFTER_MILLIS, MemoryLife, MemoryLog, timed
 from tests.support.memory_log import START_MILLIS, ManualClock

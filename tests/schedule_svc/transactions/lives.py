@@ -7,10 +7,10 @@ from typing import Any
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import FLUSH_MODE_UNSPECIFIED, AppendResult, StoredMessage
 from reput.schedule.v1 import schedule_service_pb2 as pb
+from schedule_svc.follower import STATE_TOPIC, TOPIC
 from schedule_svc.life import Life
 from schedule_svc.state.schedule_state import ScheduleState
-from schedule_svc.state_topic import STATE_TOPIC, TOPIC
-from schedule_svc.transactions.check_gateways import Check, CheckGateways
+from schedule_svc.transactions.checker import Check, CheckGateways
 from schedule_svc.transactions.half_messages import CheckRules
 from schedule_svc.transactions.kind import LastingTransactions, TransactionsKind
 from schedule_svc.transactions.transactions import TransactionCounts

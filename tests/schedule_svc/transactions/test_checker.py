@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from schedule_svc.transactions.check_gateways import CheckGateways
-from schedule_svc.transactions.checker import PENDING_MILLIS_MAX, RENEW_MILLIS
+from schedule_svc.transactions.checker import PENDING_MILLIS_MAX, RENEW_MILLIS, CheckGateways
 from schedule_svc.transactions.half_messages import CheckRules
 from schedule_svc.transactions.transactions import is_gone
 from store.errors import (

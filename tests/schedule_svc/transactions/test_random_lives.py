@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from reput.message.v1.message_pb2 import StoredMessage
 from schedule_svc.state.schedule_state import ScheduleState
-from schedule_svc.transactions.check_gateways import CheckGateways
+from schedule_svc.transactions.checker import CheckGateways
 from schedule_svc.transactions.transactions import TransactionCounts
 from store.errors import StoreError, TransactionNotFoundError
 from store.format.properties import TRANSACTION_CHECK_TIMES, UNIQ_KEY

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commitlog_svc.recovery.request_end import RequestEnds
+from commitlog_svc.recovery.recovery import RequestEnds
 from store.audit.store_audit import audit_store
 from store.errors import InvalidArgumentError
 from store.format.checkpoint import encode_durable_mark

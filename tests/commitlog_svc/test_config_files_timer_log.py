@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_svc.config_files import ConfigFiles
-from commitlog_svc.timer_log_files import TimerLogFiles
+from commitlog_svc.config_files import ConfigFiles, TimerLogFiles
 from services.observing.meters import Meters, show_moved_aside
 from store.errors import InvalidArgumentError, StoreReadOnlyError
 from store.files.file_system import RealFileSystem

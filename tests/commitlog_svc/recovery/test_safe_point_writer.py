@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from commitlog_svc.reput.checkpoint import CheckpointFile
+from commitlog_svc.recovery.safe_point_writer import CheckpointFile
 from commitlog_svc.reput.followers import FollowerRegistry
 from store.files.file_system import RealFileSystem
 from store.format.checkpoint import StoreCheckpoint, decode_checkpoint, encode_checkpoint
