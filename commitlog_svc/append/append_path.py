@@ -1,11 +1,10 @@
 """AppendPath: takes an append request from its check to the flush.
 
-    AppendMessages, ordinary      bytes ─ ScannedBatch (kernels) ─┐
+    AppendMessages, ordinary      bytes ─ ScannedBatch (kernel) ──┐
     AppendMessages, anything else messages ─ MessageChecker ──────┼─ Appender ─ GroupCommit
     AppendInternal                records ─ InternalChecker ──────┘
 
-The kernels are loaded when the traffic is worth it: with the first request of BATCH_MESSAGE_COUNT_MIN messages, or after
-REQUEST_COUNT_MIN requests. Until then, and for each request that is not ordinary, the plain path is used.
+The plain path takes each request that is not ordinary, and all where the kernel is not compiled.
 """
 
 import os
@@ -15,6 +14,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from commitlog_svc.append.appender import Appender
@@ -42,13 +42,7 @@ if TYPE_CHECKING:
     from commitlog_svc.append.recent_keys import RecentKeys
     from commitlog_svc.append.scanned_batch import RequestScanner
 
-KERNELS = (
-    "commitlog_svc.append.scan_kernel",
-    "commitlog_svc.append.place_kernel",
-    "commitlog_svc.append.recent_keys_kernel",
-)
-BATCH_MESSAGE_COUNT_MIN = 8  # a large batch predicts more traffic
-REQUEST_COUNT_MIN = 64  # an idle service sees fewer requests
+KERNELS = ("commitlog_svc.append.batch_kernel", "commitlog_svc.append.recent_keys_kernel")
 
 
 def _ignore(*_: object) -> None:
@@ -190,7 +184,6 @@ class AppendPath:
         self._lock = threading.Lock()  # held while one of the fields below is created
         self._scanner: RequestScanner | None = None
         self._recent: RecentKeys | None = None
-        self._request_count = 0
 
     def append_messages(
         self,
@@ -234,9 +227,6 @@ class AppendPath:
         """
         began = self._clock()
         self._refuse(False)
-        self._request_count += 1
-        if len(messages) >= BATCH_MESSAGE_COUNT_MIN or self._request_count >= REQUEST_COUNT_MIN:
-            loading.load_in_background(*KERNELS)
         records = self._checker.check(messages, born_host, deduplicate=deduplicate)
         replicated = self._admit_replicated(sync, replicated=replicated)
         if deduplicate:
@@ -318,7 +308,7 @@ class AppendPath:
     ) -> tuple[bytes | list[AppendReceipt], Written] | None:
         """`write_messages` from the bytes of an ordinary request to the bytes of its answer, or to receipts. The fast path.
 
-        None: the fast path does not take this request, or not yet. Nothing has changed then; use `write_messages`.
+        None: the fast path does not take this request. Nothing has changed then; use `write_messages`.
 
         Args:
             data: an AppendMessagesRequest or AppendMessageStreamRequest.
@@ -416,19 +406,20 @@ class AppendPath:
         return error
 
     def _find_scanner(self) -> "RequestScanner | None":
-        if loading.ready(KERNELS[0]) is None or loading.ready(KERNELS[1]) is None:
+        kernel = loading.ready(KERNELS[0])
+        if kernel is None:
             return None
         with self._lock:
             if self._scanner is None:
-                self._scanner = self._make_scanner()
+                self._scanner = self._make_scanner(kernel)
             return self._scanner
 
-    def _make_scanner(self) -> "RequestScanner":
-        from commitlog_svc.append.scanned_batch import (
-            RequestScanner,  # numpy takes memory: import it only with the kernels
-        )
+    def _make_scanner(self, kernel: ModuleType) -> "RequestScanner":
+        # numpy takes memory: import it only with the first append.
+        from commitlog_svc.append.scanned_batch import RequestScanner
 
         return RequestScanner(
+            kernel,
             self._turns,
             self._unique_keys,
             self._clock_millis,

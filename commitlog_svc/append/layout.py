@@ -1,17 +1,14 @@
-"""What the append kernels share: the fields of a request on the wire, and the tables that they pass on.
+"""What the append kernels and their callers share: the fields of a request on the wire, and the tables that they pass on.
 
 The wire fields are those of `reput.commitlog.v1.AppendMessagesRequest`, `AppendMessageStreamRequest` (the same numbers),
 `reput.message.v1.NewMessage` and `AppendResult`; a test compares them with the descriptors. A tag is the field number
 times 8 plus the kind of its value: 0 for a varint, 2 for a length and that many bytes. All tags here are below 128, one byte.
 """
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 Int64s = npt.NDArray[np.int64]
-Number = Any  # an integer of a kernel; its width and sign there are types that mypy would keep apart
 
 # AppendMessagesRequest
 REQUEST_MESSAGES_TAG = 0x0A
@@ -68,23 +65,6 @@ TURN_COUNT_MAX = 64  # topics of one request whose queues are chosen in turn
 
 # Columns of `turns`: a topic whose queues are chosen in turn, the number of its messages, and the turn of the first.
 TURN_TOPIC_NUMBER, TURN_MESSAGE_COUNT, TURN_BEGIN, TURN_COLUMN_COUNT = range(4)
-
-# Indices in `found`: what else a scan finds.
-FOUND_FLUSH, FOUND_DEDUPLICATE, FOUND_SIZE_BYTES, FOUND_GENERATED_COUNT, FOUND_TURN_COUNT, FOUND_KEYS_SIZE_BYTES = (
-    range(6)
-)
-FOUND_COUNT = 6
-
-# Indices in `limits`.
-(
-    LIMIT_MESSAGE_COUNT,
-    LIMIT_BODY_BYTES,
-    LIMIT_REQUEST_BODY_BYTES,
-    LIMIT_RECORD_BYTES,
-    LIMIT_GENERATED_KEY_BYTES,
-    LIMIT_IS_GUARDED,  # 1: records end with `__CRC32#`
-    LIMIT_COUNT,
-) = range(7)
 
 # The most that a message takes in the log beyond its bytes in the request: head, lengths, names, separators, generated
 # key, CRC. A scan needs this room for each message.

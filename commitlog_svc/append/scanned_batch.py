@@ -1,17 +1,17 @@
-"""The fast path of an append request: kernels turn its bytes into records side by side, without an object for each message.
+"""The fast path of an append request: a kernel turns its bytes into records side by side, without an object for each message.
 
-`RequestScanner.scan` returns a ScannedBatch. It returns None when the kernels are not loaded, or when something in the request
-is not ordinary; then nothing has changed, and the plain path (`message_check.py`) takes the whole request. With the
-same clock, turns and unique keys both paths make the same records.
+`RequestScanner.scan` returns a ScannedBatch. It returns None when something in the request is not ordinary; then nothing has
+changed, and the plain path (`message_check.py`) takes the whole request. With the same clock, turns and unique keys both paths
+make the same records.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from commitlog_svc.append import layout as at
 from commitlog_svc.append.message_check import (
@@ -23,51 +23,35 @@ from commitlog_svc.append.recent_keys import RecentKeys
 from commitlog_svc.append.records import PreparedRecord
 from commitlog_svc.append.topics.queue_offsets import QueueKey, QueueOffsets, QueueTurns
 from commitlog_svc.append.topics.topic_columns import TOPIC_COUNT_MIN, KnownTopics, TopicColumns, hash_table, with_room
-from store.compiled import loading
 from store.format.host import Host
 from store.format.message_id import UniqueKeyGenerator
 from store.format.properties import SHARDING_KEY, WAITING_PROPERTIES
 from store.format.record_frame import encode_head
 from store.format.record_layout import STORE_TIMES_AT, SYS_FLAG_LOW_BYTE_AT
 
+KERNEL = "commitlog_svc.append.batch_kernel"
 RECORDS_SIZE_BYTES = 512 << 10  # size of a buffer that is kept: enough for all requests but the largest
 BUFFERS_KEPT_MAX = 8  # so many threads can scan at the same time without a new buffer
-# A kernel that releases the GIL waits to get it back; for few bytes the wait is longer than the work.
-GIL_HELD_BYTES_MAX = 128 << 10
-RESULT_BYTES_MAX = 208  # largest receipt without its unique key and its two copies of the broker name
-_NOTHING = np.zeros(0, dtype=np.int64)
-
-Bytes = npt.NDArray[np.uint8]
-
-SCAN_KERNEL, PLACE_KERNEL = "commitlog_svc.append.scan_kernel", "commitlog_svc.append.place_kernel"
+_NO_HASHES = np.zeros(0, dtype=np.int64)
 
 
 class Buffers(NamedTuple):
-    """The arrays that one scan fills; see `layout.py`."""
+    """The tables that one scan fills (`layout.py`), and the kernel's view of them."""
 
-    records: Bytes
+    records: memoryview
     rows: at.Int64s
-    turns: at.Int64s
-    spans: at.Int64s
-    found: at.Int64s
+    turns: memoryview
+    batch: Any
 
     @classmethod
-    def make(cls, records_size_bytes: int) -> "Buffers":
-        """New arrays, for records of `records_size_bytes` together."""
+    def make(cls, kernel: ModuleType, records_size_bytes: int) -> "Buffers":
+        """New ones, for records of `records_size_bytes` together."""
+        records = np.empty(records_size_bytes, dtype=np.uint8).data
+        rows = np.zeros((MESSAGE_COUNT_MAX, at.ROW_COLUMN_COUNT), dtype=np.int64)
+        turns = np.zeros((at.TURN_COUNT_MAX, at.TURN_COLUMN_COUNT), dtype=np.int64).data
         return cls(
-            np.empty(records_size_bytes, dtype=np.uint8),
-            np.zeros((MESSAGE_COUNT_MAX, at.ROW_COLUMN_COUNT), dtype=np.int64),
-            np.zeros((at.TURN_COUNT_MAX, at.TURN_COLUMN_COUNT), dtype=np.int64),
-            np.zeros(2 * at.KEY_COUNT_MAX + 4 * at.PROPERTY_COUNT_MAX, dtype=np.int64),
-            np.zeros(at.FOUND_COUNT, dtype=np.int64),
+            records, rows, turns, kernel.Batch(records, rows, turns, np.zeros(kernel.SPAN_COUNT, dtype=np.int64))
         )
-
-
-class Head(NamedTuple):
-    """The first bytes of every record of one sender, and the place of the store time in them."""
-
-    data: Bytes
-    store_time_at: int
 
 
 class ScannedBatch:
@@ -82,36 +66,30 @@ class ScannedBatch:
         is_hashed: whether the hashes of the unique keys are made.
     """
 
-    def __init__(
-        self, buffers: Buffers, count: int, head: Head, topics: TopicColumns, kernel: Any, guarded: bool
-    ) -> None:
-        found = buffers.found.tolist()
-        flush = found[at.FOUND_FLUSH]
+    def __init__(self, kernel: ModuleType, buffers: Buffers, topics: TopicColumns) -> None:
+        batch = buffers.batch
+        flush = batch.flush
         self.sync = None if flush == 0 else flush >= 2  # FlushMode: 1 is async, 2 sync, 3 replicated
         self.replicated = flush == 3
-        self.deduplicate = bool(found[at.FOUND_DEDUPLICATE])
-        self.size_bytes: int = found[at.FOUND_SIZE_BYTES]
+        self.deduplicate: bool = batch.is_deduplicated
+        self.size_bytes: int = batch.size_bytes
+        self.message_count: int = batch.count
         self.is_hashed = False
-        self._is_small = self.size_bytes <= GIL_HELD_BYTES_MAX
-        self._keys_size_bytes: int = found[at.FOUND_KEYS_SIZE_BYTES]
-        self._buffers = buffers
-        self.message_count = self._count = count
-        self._head = head
-        self._topics = topics
         self._kernel = kernel
-        self._is_guarded = guarded
+        self._buffers = buffers
+        self._topics = topics
         self._begin_offset = 0
         self._store_time_millis = 0
 
     @property
     def view(self) -> memoryview:
         """The records."""
-        return self._buffers.records.data[: self.size_bytes]
+        return self._buffers.records[: self.size_bytes]
 
     @property
     def last_record_size_bytes(self) -> int:
         """Size of the last record."""
-        return int(self._buffers.rows[self._count - 1, at.RECORD_SIZE])
+        return int(self._buffers.rows[self.message_count - 1, at.RECORD_SIZE])
 
     @property
     def end(self) -> tuple[int, int]:
@@ -120,22 +98,10 @@ class ScannedBatch:
 
     def place(self, commit_log_offset: int, store_time_millis: int, queue_offsets: QueueOffsets) -> bool:
         """Gives the records their place; False, and nothing is changed, when the kernel cannot."""
-        buffers, topics = self._buffers, self._topics
-        place = self._kernel.place_holding if self._is_small else self._kernel.place
-        placed: int = place(
-            buffers.records,
-            buffers.rows,
-            self._count,
-            len(self._head.data),
-            int(self._is_guarded),
-            commit_log_offset,
-            self._head.store_time_at,
-            store_time_millis,
-            topics.queue_slot_begins,
-            topics.queue_slots,
-            queue_offsets.column,
+        placed: int = self._kernel.place(
+            self._buffers.batch, commit_log_offset, store_time_millis, queue_offsets.column
         )
-        if placed < self._count:
+        if placed < self.message_count:
             self._take_back(queue_offsets, placed)
             return False
         self._begin_offset, self._store_time_millis = commit_log_offset, store_time_millis
@@ -143,23 +109,23 @@ class ScannedBatch:
 
     def take_back(self, queue_offsets: QueueOffsets) -> None:
         """Undoes the changes of `place` to the queue offsets."""
-        self._take_back(queue_offsets, self._count)
+        self._take_back(queue_offsets, self.message_count)
 
     def note(self, recent: RecentKeys) -> bool:
         """Enters the unique keys in `recent`; False when the caller must enter them one by one."""
         return self.is_hashed and recent.note_rows(
-            self._buffers.rows, self._count, self._begin_offset, self._begin_offset + self.size_bytes
+            self._buffers.rows, self.message_count, self._begin_offset, self._begin_offset + self.size_bytes
         )
 
     def may_be_known(self, recent: RecentKeys) -> bool:
         """Whether `recent` may hold one of the unique keys, or the batch has one twice."""
-        return not self.is_hashed or recent.may_hold(self._buffers.rows, self._count)
+        return not self.is_hashed or recent.may_hold(self._buffers.rows, self.message_count)
 
     def prepared_records(self) -> list[PreparedRecord]:
         """The records one by one."""
         data = self.view
         records = []
-        for row in self._buffers.rows[: self._count].tolist():
+        for row in self._buffers.rows[: self.message_count].tolist():
             begin, key_begin = row[at.RECORD_BEGIN], row[at.UNIQUE_KEY_BEGIN]
             unique_key = str(data[key_begin : key_begin + row[at.UNIQUE_KEY_SIZE]], "ascii")
             key = self._topics.topics[row[at.TOPIC_NUMBER]], row[at.QUEUE_ID]
@@ -168,21 +134,12 @@ class ScannedBatch:
 
     def answer(self, id_prefix: str, broker_name: str) -> bytes:
         """The receipts of a placed batch as the bytes of an AppendMessagesResponse."""
-        prefix, name = _names(id_prefix, broker_name)
-        target = np.empty(self._count * (RESULT_BYTES_MAX + 2 * len(name)) + self._keys_size_bytes, dtype=np.uint8)
-        answer = self._kernel.answer_holding if self._is_small else self._kernel.answer
-        size: int = answer(
-            self._buffers.records,
-            self._buffers.rows,
-            self._count,
-            len(self._head.data),
-            prefix,
-            self._store_time_millis,
-            name,
-            target,
-        )
+        prefix, name = id_prefix.encode(), broker_name.encode()
+        size_bytes_max = self.message_count * (self._kernel.RESULT_BYTES_MAX + 2 * len(name))
+        target = bytearray(size_bytes_max + self._buffers.batch.keys_bytes)
+        size: int = self._kernel.answer(self._buffers.batch, self._store_time_millis, prefix, name, target)
         assert size > 0
-        return target[:size].tobytes()
+        return bytes(memoryview(target)[:size])
 
     def _take_back(self, queue_offsets: QueueOffsets, count: int) -> None:
         column, topics = queue_offsets.column, self._topics
@@ -194,6 +151,7 @@ class RequestScanner:
     """Scans requests; thread-safe.
 
     Args:
+        kernel: KERNEL.
         turns: chooses the queue where the client chose none.
         unique_keys: makes the unique key where the client gave none.
         clock_millis: milliseconds since 1970; the born time of messages without one.
@@ -206,6 +164,7 @@ class RequestScanner:
 
     def __init__(
         self,
+        kernel: ModuleType,
         turns: QueueTurns,
         unique_keys: UniqueKeyGenerator,
         clock_millis: Callable[[], int],
@@ -216,23 +175,23 @@ class RequestScanner:
         record_size_bytes_max: int,
         properties_crc: bool,
     ) -> None:
+        self._kernel = kernel
         self._turns = turns
         self._unique_keys = unique_keys
         self._clock_millis = clock_millis
         self._give_queue_slots = give_queue_slots
         self._store_host = store_host
-        self._is_guarded = properties_crc
         self._known = KnownTopics()
-        self._topics = self._known.columns
-        self._refused = hash_table([*sorted(REFUSED_PROPERTIES | WAITING_PROPERTIES), SHARDING_KEY], 256)
-        limits = [0] * at.LIMIT_COUNT
-        limits[at.LIMIT_MESSAGE_COUNT] = MESSAGE_COUNT_MAX
-        limits[at.LIMIT_BODY_BYTES] = message_size_bytes_max
-        limits[at.LIMIT_REQUEST_BODY_BYTES] = max(REQUEST_BODY_BYTES_MAX, message_size_bytes_max)
-        limits[at.LIMIT_RECORD_BYTES] = record_size_bytes_max
-        limits[at.LIMIT_GENERATED_KEY_BYTES] = unique_keys.size_digits
-        limits[at.LIMIT_IS_GUARDED] = int(properties_crc)
-        self._limits = np.array(limits, dtype=np.int64)
+        self._topics = self._view()
+        self._rules = kernel.Rules(
+            hash_table([*sorted(REFUSED_PROPERTIES | WAITING_PROPERTIES), SHARDING_KEY], 256),
+            message_count_max=MESSAGE_COUNT_MAX,
+            body_bytes_max=message_size_bytes_max,
+            request_body_bytes_max=max(REQUEST_BODY_BYTES_MAX, message_size_bytes_max),
+            record_bytes_max=record_size_bytes_max,
+            generated_key_size=unique_keys.size_digits,
+            is_guarded=properties_crc,
+        )
         self._kept: deque[Buffers] = deque(maxlen=BUFFERS_KEPT_MAX)
         self._heads = lru_cache(maxsize=4096)(self._make_head)
         self._topic_hashes: tuple[RecentKeys, int, at.Int64s] | None = None  # how many of the topics have theirs
@@ -244,7 +203,7 @@ class RequestScanner:
     def add_topic(self, topic: str, queue_count: int) -> None:
         """Accepts messages of this topic from now on; for one thread at a time."""
         self._known.add(topic, queue_count, self._give_queue_slots)
-        self._topics = self._known.columns
+        self._topics = self._view()
 
     def scan(self, data: bytes, born_host: Host, recent: RecentKeys | None) -> ScannedBatch | None:
         """The records of a request, or None when the plain path must take it.
@@ -254,59 +213,27 @@ class RequestScanner:
             born_host: the sender's address.
             recent: the table for the unique keys; None when nothing deduplicates yet.
         """
-        scanning, placing = (
-            loading.ready(SCAN_KERNEL),
-            loading.ready(PLACE_KERNEL),
-        )
-        if scanning is None or placing is None:
-            return None
-        topics, head = self._topics, self._heads(born_host)
+        kernel = self._kernel
+        topics, table = self._topics
         buffers = self._take_buffers(len(data))
-        is_small = len(data) <= GIL_HELD_BYTES_MAX
-        scan = scanning.scan_holding if is_small else scanning.scan
-        count: int = scan(
-            np.frombuffer(data, dtype=np.uint8),
-            head.data,
-            self._clock_millis(),
-            self._limits,
-            topics.slots,
-            topics.names,
-            topics.sizes,
-            topics.queue_counts,
-            self._refused,
-            buffers.spans,
-            buffers.records,
-            buffers.rows,
-            buffers.turns,
-            buffers.found,
-        )
-        if count <= 0:
+        batch = buffers.batch
+        if kernel.scan(batch, self._rules, table, self._heads(born_host), data, self._clock_millis()) <= 0:
             self._keep(buffers)
             return None
-        batch = ScannedBatch(buffers, count, head, topics, placing, self._is_guarded)
-        for place in range(buffers.found[at.FOUND_TURN_COUNT]):
-            turn = buffers.turns[place]
-            turn[at.TURN_BEGIN] = self._turns.take(
-                topics.topics[turn[at.TURN_TOPIC_NUMBER]], int(turn[at.TURN_MESSAGE_COUNT])
+        scanned = ScannedBatch(kernel, buffers, topics)
+        turns = buffers.turns
+        for place in range(batch.turn_count):
+            turns[place, at.TURN_BEGIN] = self._turns.take(
+                topics.topics[turns[place, at.TURN_TOPIC_NUMBER]], turns[place, at.TURN_MESSAGE_COUNT]
             )
-        generated_count = int(buffers.found[at.FOUND_GENERATED_COUNT])
-        text, counter = self._unique_keys.reserve(generated_count) if generated_count else ("", 0)
-        fill = placing.fill_holding if is_small else placing.fill
-        filled: int = fill(
-            buffers.records,
-            buffers.rows,
-            count,
-            len(head.data),
-            buffers.turns,
-            topics.queue_counts,
-            np.frombuffer(text.encode(), dtype=np.uint8),
-            counter,
-            self._hashes(topics, recent) if recent is not None else topics.queue_counts,
-            recent.key_hash.factor if recent is not None else 0,
-        )
-        assert filled == count
-        batch.is_hashed = recent is not None
-        return batch
+        text, counter = self._unique_keys.reserve(batch.generated_count) if batch.generated_count else ("", 0)
+        if recent is None:
+            filled: int = kernel.fill(batch, text.encode(), counter, _NO_HASHES, 0)
+        else:
+            filled = kernel.fill(batch, text.encode(), counter, self._hashes(topics, recent), recent.key_hash.factor)
+            scanned.is_hashed = True
+        assert filled == scanned.message_count
+        return scanned
 
     def give_back(self, batch: ScannedBatch) -> None:
         """Returns the buffers of a batch for reuse; the caller must not use the batch any more."""
@@ -315,19 +242,23 @@ class RequestScanner:
     def _take_buffers(self, request_size_bytes: int) -> Buffers:
         size_bytes = request_size_bytes + at.MESSAGE_OVERHEAD_BYTES_MAX * MESSAGE_COUNT_MAX
         if size_bytes > RECORDS_SIZE_BYTES:
-            return Buffers.make(size_bytes)
+            return Buffers.make(self._kernel, size_bytes)
         try:
             return self._kept.pop()
         except IndexError:
-            return Buffers.make(RECORDS_SIZE_BYTES)
+            return Buffers.make(self._kernel, RECORDS_SIZE_BYTES)
 
     def _keep(self, buffers: Buffers) -> None:
         if len(buffers.records) == RECORDS_SIZE_BYTES:
             self._kept.append(buffers)
 
-    def _make_head(self, born_host: Host) -> Head:
+    def _make_head(self, born_host: Host) -> Any:
         data = encode_head(born_host, self._store_host)
-        return Head(np.frombuffer(data, dtype=np.uint8), STORE_TIMES_AT[data[SYS_FLAG_LOW_BYTE_AT] >> 4 & 3])
+        return self._kernel.Head(data, STORE_TIMES_AT[data[SYS_FLAG_LOW_BYTE_AT] >> 4 & 3])
+
+    def _view(self) -> tuple[TopicColumns, Any]:
+        columns = self._known.columns
+        return columns, self._kernel.Topics(*columns[1:])
 
     def _hashes(self, topics: TopicColumns, recent: RecentKeys) -> at.Int64s:
         """The hashes of the topics, with which the hashes of their keys begin."""
@@ -340,8 +271,3 @@ class RequestScanner:
             hashes[known[1] : count] = [recent.key_hash.of_topic(topic) for topic in topics.topics[known[1] : count]]
             known = self._topic_hashes = recent, count, hashes
         return known[2][:count]
-
-
-@lru_cache(maxsize=4)
-def _names(id_prefix: str, broker_name: str) -> tuple[Bytes, Bytes]:
-    return np.frombuffer(id_prefix.encode(), dtype=np.uint8), np.frombuffer(broker_name.encode(), dtype=np.uint8)

@@ -178,7 +178,7 @@ def test_kernels_that_were_compiled_with_the_image_are_used(installation: Instal
         "python", "-c",
         "from store.compiled import loading, machine_code\n"
         "import sys\n"
-        "assert loading.load('commitlog_svc.append.scan_kernel') is not None\n"
+        "assert loading.load('store.walk.scan_kernel') is not None\n"
         "print(machine_code.find() is not None, 'numba' in sys.modules)",
     )  # fmt: skip
 

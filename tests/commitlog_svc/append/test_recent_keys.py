@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from commitlog_svc.append import layout
 from commitlog_svc.append.recent_keys import KERNEL, MODULUS, KeyHash, RecentKeys
-from tests.commitlog_svc.twins import load_kernels
+from tests.commitlog_svc.batches import BatchRun, columns_of
+from tests.commitlog_svc.support import new_message
+from tests.commitlog_svc.twins import request_of
 from tests.support.kernels import FORMS, LoadKernel
 
 KEY_COUNT = 64
@@ -54,16 +56,19 @@ def test_the_hash_is_the_polynomial() -> None:
 
 
 @pytest.mark.parametrize("factor", [2, 3, (1 << 61) - 2, (1 << 60) + 12345, 0x123456789ABCDEF])
-def test_the_kernel_hashes_the_same(factor: int) -> None:
-    load_kernels()
-    from commitlog_svc.append import place_kernel as kernel
+def test_the_kernel_hashes_the_same(load_kernel: LoadKernel, factor: int) -> None:
+    run = BatchRun(load_kernel, columns_of({"t": 1}))
+    hashes = np.zeros(1, dtype=np.int64)
 
     @settings(deadline=None)
-    @given(st.binary(min_size=0, max_size=70), st.integers(0, MODULUS - 1))
+    @given(st.binary(min_size=1, max_size=70), st.integers(0, MODULUS - 1))
     def check(data: bytes, start: int) -> None:
-        expected = KeyHash(factor)._goes_on(start, data)
-        array = np.frombuffer(data + b"behind", dtype=np.uint8)
-        assert expected == kernel._hash_key(array, 0, len(data), start, factor)
+        assert run.scan(request_of(new_message(topic="t", unique_key="k" * len(data)))) == 1
+        begin = run.rows[0, layout.UNIQUE_KEY_BEGIN]
+        run.records[begin : begin + len(data)] = list(data)  # a client's keys are text; these are any bytes
+        hashes[0] = start
+        assert run.kernel.fill(run.batch, b"", 0, hashes, factor) == 1
+        assert KeyHash(factor)._goes_on(start, data) == run.rows[0, layout.KEY_HASH]
 
     check()
 

@@ -16,11 +16,14 @@ from store.errors import DiskFullError, InvalidArgumentError
 from store.files.mapped_files import MappedFile
 from store.format.host import Host
 from tests.commitlog_svc.append.test_message_check import BAD
+from tests.commitlog_svc.batches import damaged
 from tests.commitlog_svc.support import new_message
 from tests.commitlog_svc.twins import Twins, open_twins, request_of
+from tests.support.kernels import FORMS
 
 SEED = 20_240_607
-MUTATION_COUNT = 20_000
+MUTATION_COUNTS = {"compiled": 20_000, "uncompiled": 1_000}
+BOTH_FORMS = pytest.mark.parametrize("kernel_form", FORMS, indirect=True)
 ORDINARY: list[dict[str, Any]] = [
     {},
     {"body": b"x"},
@@ -56,11 +59,12 @@ LEFT_ALONE: list[dict[str, Any]] = [
 ]
 
 
+@BOTH_FORMS
 @pytest.mark.parametrize("properties_crc", [True, False])
 @pytest.mark.parametrize("store_host", ["10.1.2.3:10911", "[fd00::7]:10911"])
 @pytest.mark.parametrize("born_host", [Host("10.0.0.9", 4711), Host("::1", 1)])
 def test_ordinary_messages_are_taken_and_stored_as_the_plain_way_does(
-    tmp_path: Path, properties_crc: bool, store_host: str, born_host: Host
+    tmp_path: Path, kernel_form: str, properties_crc: bool, store_host: str, born_host: Host
 ) -> None:
     with open_twins(tmp_path, properties_crc=properties_crc, store_host=store_host) as twins:
         twins.append(request_of(new_message(), new_message(topic="t" * 127)), born_host)
@@ -133,7 +137,8 @@ def test_requests_joined_on_the_wire_are_one(tmp_path: Path) -> None:
         assert twins.is_taken(b"".join(parts))
 
 
-def test_a_batch_goes_on_in_the_next_file(tmp_path: Path) -> None:
+@BOTH_FORMS
+def test_a_batch_goes_on_in_the_next_file(tmp_path: Path, kernel_form: str) -> None:
     with open_twins(tmp_path, file_size_bytes=16_384) as twins:
         for number in range(200):
             twins.append(request_of(*[new_message(b"x" * (number % 97 + 1)) for _ in range(number % 13 + 1)]))
@@ -204,28 +209,19 @@ def test_any_request_has_one_outcome(twins: Twins, messages: list[NewMessage], f
     twins.compare_logs()
 
 
-def test_mutated_requests_have_one_outcome(twins: Twins) -> None:
+@BOTH_FORMS
+def test_mutated_requests_have_one_outcome(kernel_form: str, twins: Twins) -> None:
     rng = random.Random(SEED)
     base = [new_message(**fields) for fields in ORDINARY if len(str(fields)) < 500]
     base[0].born_time.FromMilliseconds(1_600_000_000_777)
     taken = 0
-    for number in range(MUTATION_COUNT):
-        data = bytearray(request_of(*rng.sample(base, rng.randint(1, 3)), flush=rng.randint(0, 1)))
-        for _ in range(rng.randint(1, 3)):
-            at = rng.randrange(len(data))
-            match rng.randrange(4):
-                case 0:
-                    data[at] = rng.randrange(256)
-                case 1:
-                    del data[at : at + rng.randint(1, 4)]
-                case 2:
-                    data[at:at] = rng.randbytes(rng.randint(1, 10))
-                case _:
-                    data[at] ^= 1 << rng.randrange(8)
-        taken += twins.is_taken(bytes(data))
+    count = MUTATION_COUNTS[kernel_form]
+    for number in range(count):
+        data = damaged(request_of(*rng.sample(base, rng.randint(1, 3)), flush=rng.randint(0, 1)), rng)
+        taken += twins.is_taken(data)
         if number % 1000 == 0:
             twins.compare_logs()
-    assert MUTATION_COUNT // 20 < taken < MUTATION_COUNT
+    assert count // 20 < taken < count
 
 
 def test_the_field_numbers_are_those_of_the_protos() -> None:

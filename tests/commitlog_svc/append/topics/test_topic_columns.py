@@ -2,21 +2,24 @@
 
 import random
 
-import numpy as np
 import pytest
 
-from commitlog_svc.append.names_kernel import find_name
+from commitlog_svc.append import layout
 from commitlog_svc.append.topics import topic_columns
 from commitlog_svc.append.topics.queue_offsets import QueueKey, QueueOffsets
 from commitlog_svc.append.topics.topic_columns import TOPIC_COUNT_MIN, KnownTopics, TopicColumns
+from tests.commitlog_svc.batches import BatchRun
+from tests.commitlog_svc.support import new_message
+from tests.commitlog_svc.twins import request_of
+from tests.support.kernels import LoadKernel
 
 
-def number_of(view: TopicColumns, topic: str) -> int:
-    data = np.frombuffer(bytearray(topic.encode()), dtype=np.uint8)  # writable: the kind that is compiled
-    return int(find_name(data, 0, len(data), view.slots, view.names, view.sizes))
+def number_of(run: BatchRun, topic: str) -> int:
+    """Which topic the kernel takes a message for; -1: it does not take it."""
+    return int(run.rows[0, layout.TOPIC_NUMBER]) if run.scan(request_of(new_message(topic=topic))) == 1 else -1
 
 
-def test_each_view_finds_its_topics_and_none_that_came_later() -> None:
+def test_each_view_finds_its_topics_and_none_that_came_later(load_kernel: LoadKernel) -> None:
     chance, offsets, known = random.Random(7), QueueOffsets({("t3", 1): 5}), KnownTopics()
     topics = [f"t{number}" for number in range(5 * TOPIC_COUNT_MIN)]
     chance.shuffle(topics)
@@ -31,7 +34,8 @@ def test_each_view_finds_its_topics_and_none_that_came_later() -> None:
     assert [len(view.sizes) for view in views] == list(range(1, len(topics) + 1))
     for view in chance.sample(views, 40):
         count = len(view.sizes)
-        assert [number_of(view, topic) for topic in topics] == [*range(count), *[-1] * (len(topics) - count)]
+        run = BatchRun(load_kernel, view)
+        assert [number_of(run, topic) for topic in topics] == [*range(count), *[-1] * (len(topics) - count)]
         assert view.queue_counts.tolist() == queue_counts[:count]
         slots = [
             view.queue_slots[begin : begin + size].tolist()
@@ -59,7 +63,7 @@ def test_queues_keep_their_offsets_as_the_column_grows() -> None:
     assert all(offsets.get(key) == offset for key, offset in model.items())
 
 
-def test_what_does_not_fit_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_is_not_known(monkeypatch: pytest.MonkeyPatch, load_kernel: LoadKernel) -> None:
     known, offsets = KnownTopics(), QueueOffsets({})
     for name, queue_count in (("", 1), ("x" * 128, 1), ("ü", 1), ("none", 0)):
         known.add(name, queue_count, offsets.give_slots)
@@ -72,4 +76,4 @@ def test_what_does_not_fit_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(topic_columns, "QUEUE_COUNT_MAX", 100)
     known.add("c", 1, offsets.give_slots)
     assert list(known.columns.topics) == ["a", "b"]
-    assert number_of(known.columns, "x" * 128) == -1
+    assert number_of(BatchRun(load_kernel, known.columns), "x" * 128) == -1
