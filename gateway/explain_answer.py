@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from gateway.ports.key_facts import PassedOver
 from gateway.ports.shard import FoundRecord
 from gateway.queries.recorded_shards import HasKey, Lookup, Rejection, ShardRecord, recorded
 from gateway.query_answers import Call, by_id, by_key, by_offset, by_unique_key, find
 from gateway.shards.replica_reads import Reading
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1 import message_pb2
 from services.status import to_status
 from store.errors import (
@@ -33,10 +33,10 @@ DETAIL_CHARACTERS_MAX = 200
 ALL_VISIT_COUNT_MAX = 20_000
 
 PASSED_OVER = {
-    PassedOver.NOT: pb.PASSED_OVER_UNSPECIFIED,
-    PassedOver.CURSOR: pb.PASSED_OVER_CURSOR,
-    PassedOver.TIME: pb.PASSED_OVER_TIME,
-    PassedOver.FILTER: pb.PASSED_OVER_FILTER,
+    index_pb.PASSED_OVER_UNSPECIFIED: pb.PASSED_OVER_UNSPECIFIED,
+    index_pb.PASSED_OVER_CURSOR: pb.PASSED_OVER_CURSOR,
+    index_pb.PASSED_OVER_TIME: pb.PASSED_OVER_TIME,
+    index_pb.PASSED_OVER_FILTER: pb.PASSED_OVER_FILTER,
 }
 REJECTIONS = {
     Rejection.OTHER_TOPIC: pb.REJECTION_OTHER_TOPIC,
@@ -188,7 +188,7 @@ def _tell_lookup(row: pb.ShardExplanation.Lookup, lookup: Lookup, room: int) -> 
             same_hash_count=visit.same_hash_count,
             outside_count=visit.outside_count,
             candidate_count=visit.candidate_count,
-            damaged=visit.is_damaged,
+            damaged=visit.damaged,
             read_bytes=visit.read_bytes,
         )
     told = sorted(lookup.rejected.values(), key=lambda rejected: TOLD_FIRST.get(rejected.reason, len(TOLD_FIRST)))

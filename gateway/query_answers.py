@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import Boundary, FoundOffset, FoundRecord
+from gateway.ports.shard import Built, FoundRecord
 from gateway.ports.time_window import millis_at_or_after, millis_at_or_before
 from gateway.queries.arrival import Part
 from gateway.queries.by_key import MatchAnswer, query_by_key
@@ -33,15 +33,16 @@ from gateway.wire import (
     timestamp_of,
     window_of,
 )
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import InvalidArgumentError
 from store.format.properties import REAL_TOPIC, TIMER_DEL_UNIQKEY
 
 BOUNDARIES = {
-    pb.BOUNDARY_UNSPECIFIED: Boundary.LOWER,
-    pb.BOUNDARY_LOWER: Boundary.LOWER,
-    pb.BOUNDARY_UPPER: Boundary.UPPER,
+    pb.BOUNDARY_UNSPECIFIED: queue_pb.BOUNDARY_LOWER,
+    pb.BOUNDARY_LOWER: queue_pb.BOUNDARY_LOWER,
+    pb.BOUNDARY_UPPER: queue_pb.BOUNDARY_UPPER,
 }
 
 Answer = TypeVar("Answer")
@@ -233,11 +234,14 @@ def offset_at_time(call: Call, request: pb.SearchOffsetRequest) -> pb.SearchOffs
             f"boundary {request.boundary} is not a Boundary: use BOUNDARY_LOWER or BOUNDARY_UPPER.", field="boundary"
         )
     boundary = BOUNDARIES[request.boundary]
-    time_millis = millis_of(request, "time", millis_at_or_after if boundary is Boundary.LOWER else millis_at_or_before)
+    is_lower = boundary == queue_pb.BOUNDARY_LOWER
+    time_millis = millis_of(request, "time", millis_at_or_after if is_lower else millis_at_or_before)
     if time_millis is None:
         raise InvalidArgumentError("time is missing.", field="time")
 
-    def query(shards: MessageShards) -> tuple[FoundOffset, Sequence[ShardOutcome], Completeness]:
+    def query(
+        shards: MessageShards,
+    ) -> tuple[Built[queue_pb.SearchOffsetResponse], Sequence[ShardOutcome], Completeness]:
         position = search_offset(
             shards,
             request.topic,
@@ -253,14 +257,15 @@ def offset_at_time(call: Call, request: pb.SearchOffsetRequest) -> pb.SearchOffs
     found, outcomes, completeness = call.ask(
         request.freshness_tokens, Part.QUEUES, query, request.broker_name, before=False
     )
+    place = found.answer
     return pb.SearchOffsetResponse(
-        queue_offset=found.queue_offset,
-        min_offset=found.min_offset,
-        max_offset=found.max_offset,
+        queue_offset=place.queue_offset,
+        min_offset=place.min_offset,
+        max_offset=place.max_offset,
         completeness=completeness_of(completeness),
         shards=map(shard_outcome_of, outcomes),
-        first_store_time=timestamp_of(found.first_store_time_millis),
-        last_store_time=timestamp_of(found.last_store_time_millis),
+        first_store_time=place.first_store_time if place.HasField("first_store_time") else None,
+        last_store_time=place.last_store_time if place.HasField("last_store_time") else None,
     )
 
 

@@ -22,7 +22,7 @@ from benchmarks import machine
 from benchmarks.sides.our_side import running_stack
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import Shard, topics_of
+from gateway.ports.shard import Shard, get_units, list_queues, search_key, topics_of
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_unique_key import query_by_unique_key
@@ -157,7 +157,7 @@ def _calls(shard: Shard, results: list[message_pb2.AppendResult]) -> dict[str, C
         return Deadline.after(CALL_SECONDS)
 
     def search(key: str, count_max: int) -> object:
-        return shard.keys.search(TOPIC, key, TimeWindow(), below_offset=None, count_max=count_max, deadline=deadline())
+        return search_key(shard, TOPIC, key, TimeWindow(), below_offset=None, count_max=count_max, deadline=deadline())
 
     def get_many(number: int, count: int) -> object:
         some = [offsets[(number * 7 + step * KEY_COUNT) % MESSAGE_COUNT] for step in range(count)]
@@ -170,9 +170,9 @@ def _calls(shard: Shard, results: list[message_pb2.AppendResult]) -> dict[str, C
         "get": lambda number: shard.records.get(offsets[number * 13 % MESSAGE_COUNT], deadline()),
         "get_many_1": lambda number: get_many(number, 1),
         "get_many_64": lambda number: get_many(number, 64),
-        "units": lambda number: shard.queues.units(TOPIC, number % 8, number % 2_000, 1, deadline()),
+        "units": lambda number: get_units(shard, TOPIC, number % 8, number % 2_000, 1, deadline()),
         "queue_counts": lambda number: topics_of(shard, deadline()),
-        "list_queues": lambda number: shard.queues.list_queues(TOPIC, deadline()),
+        "list_queues": lambda number: list_queues(shard, TOPIC, deadline()),
     }
 
 

@@ -8,20 +8,20 @@ from benchmarks.simulation.measure import CallCost
 from benchmarks.simulation.virtual_time import VirtualTime
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
+    GET_UNITS,
+    LIST_QUEUES,
     LIST_TOPICS,
-    Boundary,
+    SEARCH_KEY,
+    SEARCH_OFFSET,
     BuildProgress,
-    Candidates,
-    FoundOffset,
+    Built,
     FoundRecord,
-    QueueRange,
-    QueueStretch,
     ServiceStatus,
     Shard,
-    Unit,
 )
-from gateway.ports.time_window import TimeWindow
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.index.v1 import index_service_pb2 as index_pb
 from store.errors import DeadlineExceededError, RecordNotFoundError, StoreError
 
 TOPIC, KEY = "Scale", "key"
@@ -80,8 +80,10 @@ class SimulatedShard:
 
     def shard(self) -> Shard:
         """It, as the gateway sees it."""
-        shard = Shard(self.name, self, self, self, self)  # type: ignore[arg-type]  # what queries never ask is left out
-        return shard.serving(LIST_TOPICS, self.list_topics)
+        shard = Shard(self.name, self, self)
+        shard = shard.serving(LIST_TOPICS, self.list_topics).serving(LIST_QUEUES, self.list_queues)
+        shard = shard.serving(GET_UNITS, self.units).serving(SEARCH_OFFSET, self.search_offset)
+        return shard.serving(SEARCH_KEY, self.search)
 
     def _call(self, low: str, high: str, share: float, deadline: Deadline) -> None:
         """Spend what a call takes: between two that were measured, at the same luck."""
@@ -114,28 +116,20 @@ class SimulatedShard:
             message=None,
         )
 
-    def search(
-        self,
-        topic: str,
-        key: str,
-        window: TimeWindow,
-        *,
-        below_offset: int | None,
-        count_max: int,
-        deadline: Deadline,
-        **_options: object,
-    ) -> Candidates:
-        """See the port."""
+    def search(self, request: index_pb.SearchKeyRequest, deadline: Deadline) -> Built[index_pb.SearchKeyResponse]:
+        """SEARCH_KEY."""
         if self.is_skipped:
             self.virtual.use_cpu(SKIP_CPU_SECONDS)
-            return Candidates((), False, self.progress_now)
-        end = self.match_count if below_offset is None else below_offset // LOG_STEP_BYTES
+            return Built(index_pb.SearchKeyResponse(), self.progress_now)
+        count_max = request.page_size
+        end = int(request.page_token) // LOG_STEP_BYTES if request.page_token else self.match_count
         found = tuple(position * LOG_STEP_BYTES for position in range(end - 1, max(end - 1 - count_max, -1), -1))
         if len(found) <= 1:
             self._call("search_none", "search_1", len(found), deadline)
         else:
             self._call("search_1", "search_64", (len(found) - 1) / (MANY_COUNT - 1), deadline)
-        return Candidates(found, end > len(found), self.progress_now)
+        token = str(found[-1]) if end > len(found) and found else ""
+        return Built(index_pb.SearchKeyResponse(commit_log_offsets=found, next_page_token=token), self.progress_now)
 
     def get_many(
         self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
@@ -160,21 +154,23 @@ class SimulatedShard:
         return self._record(commit_log_offset)
 
     def units(
-        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
-    ) -> QueueStretch:
-        """See the port."""
+        self, request: queue_pb.GetQueueUnitsRequest, deadline: Deadline
+    ) -> Built[queue_pb.GetQueueUnitsResponse]:
+        """GET_UNITS."""
         self._call("units", "units", 0.0, deadline)
-        end = min(queue_offset + unit_count_max, self.match_count)
-        units = tuple(
-            Unit(position, position * LOG_STEP_BYTES, RECORD_BYTES + self.body_bytes)
-            for position in range(queue_offset, end)
-        )
-        return QueueStretch(units, 0, self.match_count, self.progress_now)
+        answer = queue_pb.GetQueueUnitsResponse(max_offset=self.match_count)
+        for position in range(request.queue_offset, min(request.queue_offset + request.max_units, self.match_count)):
+            answer.units.add(
+                queue_offset=position,
+                commit_log_offset=position * LOG_STEP_BYTES,
+                record_size_bytes=RECORD_BYTES + self.body_bytes,
+            )
+        return Built(answer, self.progress_now)
 
-    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
-        """See the port."""
+    def list_queues(self, request: queue_pb.ListQueuesRequest, deadline: Deadline) -> Sequence[queue_pb.Queue]:
+        """LIST_QUEUES."""
         self._call("list_queues", "list_queues", 0.0, deadline)
-        return [QueueRange(TOPIC, 0, 0, max(self.match_count, 1))]
+        return [queue_pb.Queue(topic=TOPIC, max_offset=max(self.match_count, 1))]
 
     def list_topics(self, request: log_pb.ListTopicsRequest, deadline: Deadline) -> log_pb.ListTopicsResponse:
         """See the port."""
@@ -183,11 +179,11 @@ class SimulatedShard:
         return log_pb.ListTopicsResponse(topics=[topic], new_topic_queue_count=8)
 
     def search_offset(
-        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
-    ) -> FoundOffset:
-        """See the port."""
+        self, request: queue_pb.SearchOffsetRequest, deadline: Deadline
+    ) -> Built[queue_pb.SearchOffsetResponse]:
+        """SEARCH_OFFSET."""
         self._call("units", "units", 0.0, deadline)
-        return FoundOffset(0, 0, self.match_count, self.progress_now)
+        return Built(queue_pb.SearchOffsetResponse(max_offset=self.match_count), self.progress_now)
 
     def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
         """See the port."""

@@ -43,29 +43,30 @@ from gateway.ports.groups import (
 from gateway.ports.shard import (
     CREATE_TOPIC,
     DELETE_TOPIC,
+    GET_UNITS,
     IS_WRITTEN_AT,
+    KEYS_PROGRESS,
+    LIST_QUEUES,
     LIST_TOPICS,
     LOG_END,
+    QUEUES_PROGRESS,
+    SEARCH_KEY,
+    SEARCH_OFFSET,
     STORE_FACTS,
     UPDATE_TOPIC,
-    Boundary,
     BuildProgress,
-    Candidates,
-    FoundOffset,
+    Built,
     FoundRecord,
-    KeyLocator,
     Message,
-    QueueLocator,
-    QueueRange,
-    QueueStretch,
     RecordReader,
     Shard,
 )
 from gateway.ports.shards import Shards, ShardsSource
-from gateway.ports.time_window import TimeWindow
 from gateway.ports.waiting import PendingTransaction, ScheduledMessage, WaitingLists, WaitingPage, WaitingQuestion
 from gateway.queries.limits import PAGE_SIZE_MAX
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.index.v1 import index_service_pb2 as index_pb
 from store.errors import OffsetOutOfRangeError, PermissionDeniedError, RecordNotFoundError, StoreError
 
 OfGroup = TypeVar("OfGroup", GroupSettings, Track)
@@ -173,8 +174,6 @@ class CallerShards(Generic[Message]):
         return dataclasses.replace(
             shard.with_link(Concern.SIGN_IN, SignIn(sight)),
             records=SeenRecords(shard.records, sight, self._blank, shard.broker_name, self._decoys),
-            queues=SeenQueues(shard.queues, sight),
-            keys=SeenKeys(shard.keys, sight),
             groups=None if shard.groups is None else SeenGroups(shard.groups, sight),
             waiting=None if shard.waiting is None else SeenWaiting(shard.waiting, sight),
         )
@@ -216,8 +215,42 @@ def _listed_topics(
     return log_pb.ListTopicsResponse(topics=topics, new_topic_queue_count=answer.new_topic_queue_count)
 
 
+def _listed_queues(
+    sight: Sight, request: queue_pb.ListQueuesRequest, ask: Callable[[], Sequence[queue_pb.Queue]]
+) -> Sequence[queue_pb.Queue]:
+    if request.topic:
+        sight.check(request.topic)
+    return [queue for queue in ask() if sight.holds(queue.topic)]
+
+
+def _progress(sight: Sight, request: Any, ask: Callable[[], Built[Any]]) -> Built[Any]:
+    found = ask()
+    found.progress = sight.shown(found.progress)
+    return found
+
+
+def _built_of_topic(sight: Sight, request: Any, ask: Callable[[], Built[Any]]) -> Built[Any]:
+    sight.check(request.topic)
+    return _progress(sight, request, ask)
+
+
+def _candidates(
+    sight: Sight, request: index_pb.SearchKeyRequest, ask: Callable[[], Built[index_pb.SearchKeyResponse]]
+) -> Built[index_pb.SearchKeyResponse]:
+    found = _built_of_topic(sight, request, ask)
+    if not sight.is_whole:
+        found.answer.ClearField("explanation")  # it tells of records of other topics
+    return found
+
+
 # By method: what its caller may see.
 DECIDED: Mapping[ShardMethod[Any, Any], Decide] = {
+    LIST_QUEUES: _listed_queues,
+    GET_UNITS: _built_of_topic,
+    SEARCH_OFFSET: _built_of_topic,
+    QUEUES_PROGRESS: _progress,
+    SEARCH_KEY: _candidates,
+    KEYS_PROGRESS: _progress,
     LIST_TOPICS: _listed_topics,
     CREATE_TOPIC: _of_topic,
     UPDATE_TOPIC: _of_topic,
@@ -312,77 +345,6 @@ class SeenRecords(Generic[Message]):
             body_size_bytes=0,
             message=self._blank,
         )
-
-
-class SeenQueues:
-    """A QueueLocator."""
-
-    def __init__(self, queues: QueueLocator, sight: Sight) -> None:
-        self._queues = queues
-        self._sight = sight
-
-    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
-        """See the port."""
-        if topic:
-            self._sight.check(topic)
-        return [queue for queue in self._queues.list_queues(topic, deadline) if self._sight.holds(queue.topic)]
-
-    def units(
-        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
-    ) -> QueueStretch:
-        """See the port."""
-        self._sight.check(topic)
-        stretch = self._queues.units(topic, queue_id, queue_offset, unit_count_max, deadline)
-        return dataclasses.replace(stretch, progress=self._sight.shown(stretch.progress))
-
-    def search_offset(
-        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
-    ) -> FoundOffset:
-        """See the port."""
-        self._sight.check(topic)
-        found = self._queues.search_offset(topic, queue_id, time_millis, boundary, deadline)
-        return (
-            found if found.progress is None else dataclasses.replace(found, progress=self._sight.shown(found.progress))
-        )
-
-    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
-        """See the port."""
-        return self._sight.shown(self._queues.progress(past_offset, wait_seconds, deadline))
-
-
-class SeenKeys:
-    """A KeyLocator."""
-
-    def __init__(self, keys: KeyLocator, sight: Sight) -> None:
-        self._keys = keys
-        self._sight = sight
-
-    def search(
-        self,
-        topic: str,
-        key: str,
-        window: TimeWindow,
-        *,
-        below_offset: int | None,
-        count_max: int,
-        deadline: Deadline,
-        explain: bool = False,
-    ) -> Candidates:
-        """See the port."""
-        self._sight.check(topic)
-        found = self._keys.search(
-            topic, key, window, below_offset=below_offset, count_max=count_max, deadline=deadline, explain=explain
-        )
-        found = dataclasses.replace(found, progress=self._sight.shown(found.progress))
-        return (
-            dataclasses.replace(found, explanation=None, is_limited=True)
-            if explain and not self._sight.is_whole
-            else found
-        )
-
-    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
-        """See the port."""
-        return self._sight.shown(self._keys.progress(past_offset, wait_seconds, deadline))
 
 
 class SeenGroups:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import Pulled, PullOutcome, PullQuestion
-from gateway.ports.shard import IS_WRITTEN_AT, LOG_END, Shard
+from gateway.ports.shard import IS_WRITTEN_AT, LOG_END, Shard, list_queues
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from store.errors import ServiceUnavailableError
 
@@ -77,7 +77,7 @@ class QueueEnd:
             each.queue_id == question.queue_id
             and each.max_offset > batch.max_offset
             and each.max_offset >= question.queue_offset
-            for each in self._shard.queues.list_queues(question.topic, deadline)
+            for each in list_queues(self._shard, question.topic, deadline)
         )
 
     def pause(self) -> float:

@@ -15,11 +15,13 @@ from gateway.groups.asking import (
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import DELIVERY_ATTEMPTS_DEFAULT, ClientFacts, GroupSettings, settings_that_count
 from gateway.ports.groups import GroupChoice, GroupFacts, GroupQueue
-from gateway.ports.shard import Boundary, Shard
+from gateway.ports.shard import Shard, search_offset
 from gateway.ports.shards import Shards, list_built_queues
+from gateway.ports.time_window import millis_in
 from gateway.queries.completeness import ShardOutcome, raise_first_error
 from gateway.queries.limits import check_topic, page_size
 from gateway.queries.page_token import PageTokens
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from store.errors import GroupNotFoundError, InvalidArgumentError, PermissionDeniedError, StoreError
 from store.format.topic import RETRY_PREFIX, dead_letter_topic_of
 
@@ -222,7 +224,7 @@ def _unread(shard: Shard[object], facts: GroupFacts, deadline: Deadline) -> list
         for each in list_built_queues(shard, topic, deadline):
             if (topic, each.queue_id) in known or each.max_offset == each.min_offset:
                 continue
-            found = shard.queues.search_offset(topic, each.queue_id, 0, Boundary.LOWER, deadline)
+            found = search_offset(shard, topic, each.queue_id, 0, queue_pb.BOUNDARY_LOWER, deadline)
             queues.append(
                 GroupQueue(
                     topic,
@@ -231,7 +233,7 @@ def _unread(shard: Shard[object], facts: GroupFacts, deadline: Deadline) -> list
                     next_offset=0,
                     min_offset=each.min_offset,
                     max_offset=each.max_offset,
-                    oldest_store_time_millis=found.first_store_time_millis,
+                    oldest_store_time_millis=millis_in(found.answer, "first_store_time"),
                 )
             )
     return queues

@@ -22,10 +22,11 @@ from gateway.ports.delivery import (
     PullQuestion,
     pulled_from_no_message,
 )
-from gateway.ports.shard import Boundary, Message, Shard
+from gateway.ports.shard import Message, Shard, search_offset
 from gateway.ports.shards import Shards, list_built_queues
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.page_token import PageTokens
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from store.errors import (
     GroupNotFoundError,
     InvalidArgumentError,
@@ -226,8 +227,8 @@ class Resending(Generic[Message]):
         for each in list_built_queues(shard, topic, deadline):
             begin, begin_millis = each.min_offset, question.window.begin_millis
             if begin_millis is not None and each.max_offset > each.min_offset:
-                found = shard.queues.search_offset(topic, each.queue_id, begin_millis, Boundary.LOWER, deadline)
-                begin = found.queue_offset
+                found = search_offset(shard, topic, each.queue_id, begin_millis, queue_pb.BOUNDARY_LOWER, deadline)
+                begin = found.answer.queue_offset
             queues.append(_Queue(shard.broker_name, each.queue_id, begin, each.max_offset))
         return sorted(queues, key=lambda queue: queue.queue_id)
 

@@ -32,8 +32,9 @@ from gateway.groups.asking import keeper_of
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import GroupSettings, settings_that_count
 from gateway.ports.groups import GroupChoice, Position
-from gateway.ports.shard import QueueRange, Shard
+from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards, list_built_queues
+from reput.consumequeue.v1.consumequeue_service_pb2 import Queue
 from store.errors import GroupNotFoundError, ServiceUnavailableError, StoreError
 
 # Of the calls of a join to all shards at once.
@@ -208,7 +209,7 @@ def join(shards: Shards[object], one: Join, silence: Silence | None = None) -> b
     shard = shards.named(one.broker_name)
     asked = _delivering(shards)
     # Before the others are asked: what comes meanwhile is not skipped.
-    ends: Sequence[Sequence[QueueRange] | StoreError] = []
+    ends: Sequence[Sequence[Queue] | StoreError] = []
     if one.begins_at_end:
         ends = asking.ask(shards, asked, QUEUES, lambda each, within: list_built_queues(each, one.topic, within))
     settings = settings_elsewhere(shards, one.consumer_group, silence)
@@ -224,7 +225,7 @@ def join(shards: Shards[object], one: Join, silence: Silence | None = None) -> b
             return False
         begin_later(shards, one, silence)
         return True
-    ends_by_name: dict[str, Sequence[QueueRange]] = {}
+    ends_by_name: dict[str, Sequence[Queue]] = {}
     for name, answer, queues in zip(names, begun, ends, strict=True):
         if isinstance(answer, StoreError):
             raise _not_known(

@@ -1,6 +1,6 @@
 """A shard is one thing that can be called; what is done around a call stands in one list.
 
-    query ──▶ ARRIVAL ──▶ RECORDING ──▶ SIGN_IN ──▶ REPLICAS ──▶ GUARD ──▶ the table of the shard's services
+    query ──▶ ARRIVAL ──▶ RECORDING ──▶ SIGN_IN ──▶ ... ──▶ SUMMARIES ──▶ the table of the shard's services
                 each is one function: (method, request, deadline, below) -> answer, and calls `below` once, never or often
 
 `Concern` is the list. A link is added by its concern (`Shard.with_link`), so the order is that of the list, whoever adds it and
@@ -52,8 +52,11 @@ class Concern(Enum):
     ARRIVAL = "judges each answer by the end that the log had when the query arrived (queries/arrival.py)"
     RECORDING = "records calls and their time, for ExplainQuery (queries/recorded_shards.py)"
     SIGN_IN = "leaves out topics and groups that the caller may not see (auth/caller_shards.py)"
+    FACTS = "marks what the store holds elsewhere or deleted with its topic (shards/facts/with_facts.py)"
     REPLICAS = "asks a replica where the caller allows it or the leader is gone (shards/reading.py)"
     GUARD = "refuses calls to a service that hangs (shards/guard.py)"
+    ARCHIVE = "goes on in the archive or cold tier where the log was removed (shards/archived/)"
+    SUMMARIES = "skips the index where its summary says that it holds no match (shards/summaries.py)"
 
 
 class Link(Protocol):

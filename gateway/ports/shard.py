@@ -8,23 +8,26 @@ Offsets are bytes in the log (`commit_log_offset`) or messages in a queue (`queu
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
 from gateway.ports.chain import Answer, Answering, Concern, Link, Links, MethodTable, Request, ShardMethod, chained
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import GroupKeeper
-from gateway.ports.key_facts import HeldKeys, KeyExplanation
 from gateway.ports.store_facts import StoreFacts
-from gateway.ports.time_window import TimeWindow
+from gateway.ports.time_window import TimeWindow, millis_in, set_millis
 from gateway.ports.waiting import WaitingLists
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.index.v1 import index_service_pb2 as index_pb
 from store.errors import StoreError
 
 # The type of the message that an answer shows: `reput.message.v1.StoredMessage` in the gateway. Queries pass it on and
 # never read it; `[object]` marks code that ignores it.
 Message = TypeVar("Message")
 Message_co = TypeVar("Message_co", covariant=True)
+
+# The code of the tags of a queue unit, where it is not known: outside Java's int, so that it rules nothing out.
+TAGS_CODE_UNKNOWN = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,96 +94,21 @@ class BuildProgress:
         return self.catching_up or self.next_offset < self.log_end_offset
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """Offsets of records whose key has the wanted hash, strictly falling; `more` when there are others below.
+@dataclass(slots=True)
+class Built(Generic[Message_co]):
+    """The answer of a builder, and what is known beside it.
 
-    `problem` says why some may be missing. `explanation` is set when it was asked for and the index gives one, `held`
-    when a summary was asked for (shards/summaries.py). `is_limited`: an explanation must not tell of other records than those
-    that the caller sees.
+    Attributes:
+        answer: the message.
+        progress: how far the builder is.
+        problem: why some may be missing, or why a position may be that of a wrong message.
+        passed_over: why the index was not asked at all; unspecified when it was.
     """
 
-    commit_log_offsets: tuple[int, ...]
-    more: bool
-    progress: BuildProgress
-    damaged_chain_count: int = 0
-    problem: StoreError | None = None
-    explanation: KeyExplanation | None = None
-    held: HeldKeys | None = None
-    is_limited: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class QueueRange:
-    """A queue and its range `[min_offset, max_offset)`.
-
-    With a `problem` nothing else of the queues of the topic is served, for that reason, and the range may be told in part.
-    """
-
-    topic: str
-    queue_id: int
-    min_offset: int
-    max_offset: int
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """One position of a queue and the record there; `tags_code` is None when the unit has none."""
-
-    queue_offset: int
-    commit_log_offset: int
-    record_size_bytes: int
-    tags_code: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class QueueStretch:
-    """Units in queue order, empty when out of range, and the queue's range.
-
-    `problem` says why some of the units may be missing.
-    """
-
-    units: tuple[Unit, ...]
-    min_offset: int
-    max_offset: int
+    answer: Message_co
     progress: BuildProgress
     problem: StoreError | None = None
-
-
-class Boundary(Enum):
-    """Which of several equal store times a search answers with."""
-
-    LOWER = "lower"
-    UPPER = "upper"
-
-
-@dataclass(frozen=True, slots=True)
-class FoundOffset:
-    """A position, and the queue's range; the store times of its first and last message, None when it has none.
-
-    `progress` is None when no builder was asked. `problem` says why the position may be that of a wrong message.
-    """
-
-    queue_offset: int
-    min_offset: int
-    max_offset: int
-    progress: BuildProgress | None = None
-    first_store_time_millis: int | None = None
-    last_store_time_millis: int | None = None
-    problem: StoreError | None = None
-
-    @property
-    def catching_up(self) -> bool:
-        """Whether the builder is catching up after a start."""
-        return self.progress is not None and self.progress.catching_up
-
-    def is_at_front(self, time_millis: int, boundary: Boundary) -> bool:
-        """Whether a message before the queue's first one may be the right one."""
-        if self.queue_offset > self.min_offset:
-            return False
-        first_millis = self.first_store_time_millis
-        return boundary is Boundary.LOWER or first_millis is None or first_millis > time_millis
+    passed_over: "index_pb.PassedOver" = index_pb.PASSED_OVER_UNSPECIFIED
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,54 +197,6 @@ class RecordReader(Protocol[Message_co]):
         """
 
 
-class QueueLocator(Protocol):
-    """Reads the consume queues. TopicNotFoundError and QueueNotFoundError when it has no file of such a queue."""
-
-    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
-        """The queues of a topic (none when unknown), or all.
-
-        UnsupportedStoreError for a topic whose queues are not served; the list of all has them, each with a problem.
-        """
-
-    def units(
-        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
-    ) -> QueueStretch:
-        """Up to `unit_count_max` units from a position on."""
-
-    def search_offset(
-        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
-    ) -> FoundOffset:
-        """The position for a store time."""
-
-    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
-        """How far the queues are. Waits until they are past that byte, at most `wait_seconds`; not when too many calls wait."""
-
-
-class KeyLocator(Protocol):
-    """Reads the key index."""
-
-    def search(
-        self,
-        topic: str,
-        key: str,
-        window: TimeWindow,
-        *,
-        below_offset: int | None,
-        count_max: int,
-        deadline: Deadline,
-        explain: bool = False,
-    ) -> Candidates:
-        """Up to `count_max` candidates, newest first, only such as start below `below_offset` (None: all).
-
-        `explain` also asks how they were found.
-
-        The index has whole seconds and hashes, so a candidate may lie outside the window and have another key.
-        """
-
-    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
-        """How far the index is. Waits until it is past that byte, at most `wait_seconds`; not when too many calls wait."""
-
-
 class StatusReader(Protocol):
     """Asks a shard's services how they are."""
 
@@ -331,6 +211,34 @@ class Archive(Protocol):
         """Why messages that the log has dropped may be missing, of a topic or of any; None when none are."""
 
 
+# The queues of a topic (none when unknown), or all with an empty topic, from all pages. UnsupportedStoreError for a topic whose
+# queues are not served; the list of all has them, each with a problem.
+LIST_QUEUES: ShardMethod[queue_pb.ListQueuesRequest, Sequence[queue_pb.Queue]] = ShardMethod(
+    "consumequeue.list-queues", "consumequeue"
+)
+# Units of a queue from a position on, none when out of range, and the queue's range. TopicNotFoundError and QueueNotFoundError
+# when there is no file of the queue; likewise the next one.
+GET_UNITS: ShardMethod[queue_pb.GetQueueUnitsRequest, Built[queue_pb.GetQueueUnitsResponse]] = ShardMethod(
+    "consumequeue.units", "consumequeue"
+)
+# The position for a store time, and the queue's range.
+SEARCH_OFFSET: ShardMethod[queue_pb.SearchOffsetRequest, Built[queue_pb.SearchOffsetResponse]] = ShardMethod(
+    "consumequeue.search-offset", "consumequeue"
+)
+# How far the queues are. Waits until they are past a byte, for `wait_millis` at most; not when too many calls wait.
+QUEUES_PROGRESS: ShardMethod[queue_pb.GetStatusRequest, Built[queue_pb.GetStatusResponse]] = ShardMethod(
+    "consumequeue.progress", "consumequeue"
+)
+# Candidates for a key, newest first: where records start whose key has the wanted hash, strictly falling. The index has whole
+# seconds and hashes, so a candidate may lie outside the window and have another key. A page token is the decimal offset below
+# which they start.
+SEARCH_KEY: ShardMethod[index_pb.SearchKeyRequest, Built[index_pb.SearchKeyResponse]] = ShardMethod(
+    "index.search", "index"
+)
+# How far the index is, as QUEUES_PROGRESS.
+KEYS_PROGRESS: ShardMethod[index_pb.GetStatusRequest, Built[index_pb.GetStatusResponse]] = ShardMethod(
+    "index.progress", "index"
+)
 # The configured topics, by name, and the number of queues of a topic that its first message creates.
 LIST_TOPICS: ShardMethod[log_pb.ListTopicsRequest, log_pb.ListTopicsResponse] = ShardMethod(
     "commitlog.list-topics", "commitlog"
@@ -372,8 +280,6 @@ class Shard(Generic[Message_co]):
 
     broker_name: str
     records: RecordReader[Message_co]
-    queues: QueueLocator
-    keys: KeyLocator
     services: StatusReader
     table: MethodTable = field(default_factory=MethodTable)
     archive: Archive | None = None
@@ -412,11 +318,92 @@ def queue_count_of(topic: log_pb.ListTopicsResponse.Topic) -> int:
     return max(topic.write_queue_count, topic.read_queue_count)
 
 
+def list_queues(shard: Shard[object], topic: str | None, deadline: Deadline) -> Sequence[queue_pb.Queue]:
+    """LIST_QUEUES: the queues of a topic, or all."""
+    return shard.call(LIST_QUEUES, queue_pb.ListQueuesRequest(topic=topic or ""), deadline)
+
+
+def get_units(
+    shard: Shard[object], topic: str, queue_id: int, queue_offset: int, count_max: int, deadline: Deadline
+) -> Built[queue_pb.GetQueueUnitsResponse]:
+    """GET_UNITS: up to `count_max` units from a position on."""
+    request = queue_pb.GetQueueUnitsRequest(
+        topic=topic, queue_id=queue_id, queue_offset=queue_offset, max_units=count_max
+    )
+    return shard.call(GET_UNITS, request, deadline)
+
+
+def search_offset(
+    shard: Shard[object], topic: str, queue_id: int, time_millis: int, boundary: "queue_pb.Boundary", deadline: Deadline
+) -> Built[queue_pb.SearchOffsetResponse]:
+    """SEARCH_OFFSET: the position for a store time."""
+    request = queue_pb.SearchOffsetRequest(topic=topic, queue_id=queue_id, boundary=boundary)
+    set_millis(request.time, time_millis)
+    return shard.call(SEARCH_OFFSET, request, deadline)
+
+
+def queues_progress(
+    shard: Shard[object], deadline: Deadline, past_offset: int = 0, wait_seconds: float = 0.0
+) -> BuildProgress:
+    """QUEUES_PROGRESS: how far the queues are."""
+    request = queue_pb.GetStatusRequest(past_offset=past_offset, wait_millis=int(wait_seconds * 1000))
+    return shard.call(QUEUES_PROGRESS, request, deadline).progress
+
+
+def keys_progress(
+    shard: Shard[object], deadline: Deadline, past_offset: int = 0, wait_seconds: float = 0.0
+) -> BuildProgress:
+    """KEYS_PROGRESS: how far the index is."""
+    request = index_pb.GetStatusRequest(past_offset=past_offset, wait_millis=int(wait_seconds * 1000))
+    return shard.call(KEYS_PROGRESS, request, deadline).progress
+
+
+def search_key(
+    shard: Shard[object],
+    topic: str,
+    key: str,
+    window: TimeWindow,
+    *,
+    below_offset: int | None,
+    count_max: int,
+    deadline: Deadline,
+    explain: bool = False,
+) -> Built[index_pb.SearchKeyResponse]:
+    """SEARCH_KEY: up to `count_max` candidates, only such as start below `below_offset` (None: all).
+
+    `explain` also asks how they were found.
+    """
+    request = index_pb.SearchKeyRequest(topic=topic, key=key, page_size=count_max, explain=explain)
+    if below_offset is not None:
+        request.page_token = str(below_offset)
+    if window.begin_millis is not None:
+        set_millis(request.begin_time, window.begin_millis)
+    if window.end_millis is not None:
+        set_millis(request.end_time, window.end_millis)
+    return shard.call(SEARCH_KEY, request, deadline)
+
+
+def window_of(request: index_pb.SearchKeyRequest) -> TimeWindow:
+    """The store times of a search."""
+    return TimeWindow(millis_in(request, "begin_time"), millis_in(request, "end_time"))
+
+
+def is_at_front(answer: queue_pb.SearchOffsetResponse, time_millis: int, boundary: "queue_pb.Boundary") -> bool:
+    """Whether a message before the queue's first one may be the right one."""
+    if answer.queue_offset > answer.min_offset:
+        return False
+    first_millis = millis_in(answer, "first_store_time")
+    return boundary == queue_pb.BOUNDARY_LOWER or first_millis is None or first_millis > time_millis
+
+
 def held_elsewhere(shard: Shard[object], topic: str, deadline: Deadline) -> StoreError | None:
     """Why messages of a topic may be missing from answers: they are not read, or nothing says where they are."""
-    if not shard.has(STORE_FACTS):
-        return None
+    return elsewhere(shard.call, topic, deadline) if shard.has(STORE_FACTS) else None
+
+
+def elsewhere(call: Answering, topic: str, deadline: Deadline) -> StoreError | None:
+    """As `held_elsewhere`, of a shard with STORE_FACTS."""
     try:
-        return shard.call(STORE_FACTS, None, deadline).elsewhere(topic)
+        return call(STORE_FACTS, None, deadline).elsewhere(topic)
     except StoreError as error:
         return error

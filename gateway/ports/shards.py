@@ -5,7 +5,8 @@ from typing import Generic, Protocol
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import Message_co, QueueRange, Shard, queue_count_of, topics_of
+from gateway.ports.shard import Message_co, Shard, list_queues, queue_count_of, queues_progress, topics_of
+from reput.consumequeue.v1.consumequeue_service_pb2 import Queue
 from store.errors import (
     BrokerNotFoundError,
     QueueNotFoundError,
@@ -64,7 +65,7 @@ class ShardsSource(Protocol[Message_co]):
 
 def knows_topic(shard: Shard[object], topic: str, deadline: Deadline) -> bool:
     """Whether the topic is configured in the shard or has a queue there."""
-    return topic in topics_of(shard, deadline) or bool(shard.queues.list_queues(topic, deadline))
+    return topic in topics_of(shard, deadline) or bool(list_queues(shard, topic, deadline))
 
 
 def require_topic(shards: Shards[object], topic: str, deadline: Deadline) -> None:
@@ -83,13 +84,13 @@ def topic_not_found(topic: str) -> TopicNotFoundError:
     return TopicNotFoundError(f"The store has no topic {topic!r}.", topic=topic)
 
 
-def list_built_queues(shard: Shard[object], topic: str, deadline: Deadline) -> Sequence[QueueRange]:
+def list_built_queues(shard: Shard[object], topic: str, deadline: Deadline) -> Sequence[Queue]:
     """The ranges of a topic's queues, which have all messages.
 
     Raises:
         ServiceUnavailableError: the queues are being built; a range may end too early, or a queue be missing.
     """
-    progress = shard.queues.progress(0, 0.0, deadline)  # before the ranges: they may lack what is built meanwhile
+    progress = queues_progress(shard, deadline)  # before the ranges: they may lack what is built meanwhile
     if progress.catching_up:
         raise ServiceUnavailableError(
             f"The queues of shard {shard.broker_name} are being built, up to byte {progress.next_offset} of the log: how "
@@ -97,7 +98,7 @@ def list_built_queues(shard: Shard[object], topic: str, deadline: Deadline) -> S
             service="consumequeue",
             brokerName=shard.broker_name,
         )
-    return shard.queues.list_queues(topic, deadline)
+    return list_queues(shard, topic, deadline)
 
 
 def has_unwritten_queue(shard: Shard[object], topic: str, queue_id: int, deadline: Deadline) -> bool:
@@ -108,7 +109,7 @@ def has_unwritten_queue(shard: Shard[object], topic: str, queue_id: int, deadlin
     known = topics_of(shard, deadline).get(topic)
     if known is not None and queue_id < queue_count_of(known):
         return True
-    if known is None and not shard.queues.list_queues(topic, deadline):
+    if known is None and not list_queues(shard, topic, deadline):
         raise topic_not_found(topic)
     raise QueueNotFoundError(f"Topic {topic!r} has no queue {queue_id}.", topic=topic, queueId=queue_id)
 
@@ -124,7 +125,7 @@ def require_queues(shard: Shard[object], topic: str, queue_ids: Set[int], deadli
     A shard that cannot tell now raises nothing.
     """
     try:
-        missing = queue_ids - {queue.queue_id for queue in shard.queues.list_queues(topic, deadline)}
+        missing = queue_ids - {queue.queue_id for queue in list_queues(shard, topic, deadline)}
         if missing:  # queues are configured from 0 on
             has_unwritten_queue(shard, topic, max(missing), deadline)
     except (TopicNotFoundError, QueueNotFoundError):

@@ -7,6 +7,7 @@ Stores know no time before 1970; `google.protobuf.Timestamp` ends with the year 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from store.errors import InvalidArgumentError
 
@@ -25,6 +26,19 @@ def millis_at_or_before(seconds: int, nanos: int, field: str) -> int:
     """The last whole millisecond not after the time; InvalidArgumentError outside 1970 to 9999."""
     _check(seconds, nanos, field)
     return seconds * 1000 + nanos // _NANOS_PER_MILLI
+
+
+def millis_in(message: Any, field: str) -> int | None:
+    """A Timestamp of a message of ours in milliseconds since 1970; None when it is absent."""
+    if not message.HasField(field):
+        return None
+    time = getattr(message, field)
+    return int(time.seconds) * 1000 + int(time.nanos) // _NANOS_PER_MILLI
+
+
+def set_millis(time: Any, millis: int) -> None:
+    """Set a Timestamp to milliseconds since 1970."""
+    time.seconds, time.nanos = millis // 1000, millis % 1000 * _NANOS_PER_MILLI
 
 
 def _check(seconds: int, nanos: int, field: str) -> None:

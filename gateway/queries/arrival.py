@@ -9,26 +9,17 @@ it. The end is known without a call where the log's files show that nothing lies
 answer. Otherwise the commitlog is asked, beside the query's own calls.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
+from typing import Any
 
+from gateway.ports.chain import Answering, Concern, ShardMethod
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import (
-    Boundary,
-    BuildProgress,
-    Candidates,
-    FoundOffset,
-    KeyLocator,
-    Message,
-    QueueLocator,
-    QueueRange,
-    QueueStretch,
-)
+from gateway.ports.shard import BuildProgress, Built, Message
 from gateway.ports.shards import Shards
-from gateway.ports.time_window import TimeWindow
 from store.errors import ServiceUnavailableError, StoreError
 
 
@@ -37,10 +28,6 @@ class Part(Enum):
 
     INDEX = "index"
     QUEUES = "consumequeue"
-
-
-# Gets a builder's own progress from each answer.
-Note = Callable[[BuildProgress], None]
 
 
 class EndAtArrival:
@@ -107,6 +94,28 @@ class EndAtArrival:
         return progress if offset == progress.log_end_offset else replace(progress, log_end_offset=offset)
 
 
+@dataclass(frozen=True, slots=True)
+class AtArrival:
+    """The link of a query's calls.
+
+    Attributes:
+        end: of the log.
+        note: gets a builder's own progress from each answer.
+    """
+
+    end: EndAtArrival
+    note: Callable[[Part, BuildProgress], None]
+
+    def __call__(self, method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
+        """See Link."""
+        answer = below(method, request, deadline)
+        if isinstance(answer, Built):
+            if not answer.progress.is_final:
+                self.note(Part(method.service), answer.progress)
+            answer.progress = self.end.seen_in(answer.progress)
+        return answer
+
+
 def at_arrival(
     shards: Shards[Message],
     ends: Mapping[str, EndAtArrival],
@@ -128,77 +137,5 @@ def at_arrival(
         if end is None:
             seen.append(shard)
             continue
-        keys = KeysAtArrival(shard.keys, end, partial(note, name, Part.INDEX))
-        queues = QueuesAtArrival(shard.queues, end, partial(note, name, Part.QUEUES))
-        seen.append(replace(shard, keys=keys, queues=queues))
+        seen.append(shard.with_link(Concern.ARRIVAL, AtArrival(end, partial(note, name))))
     return Shards(seen, shards.fan_out)
-
-
-class KeysAtArrival:
-    """A KeyLocator."""
-
-    def __init__(self, keys: KeyLocator, end: EndAtArrival, note: Note) -> None:
-        self._keys = keys
-        self._end = end
-        self._note = note
-
-    def search(
-        self,
-        topic: str,
-        key: str,
-        window: TimeWindow,
-        *,
-        below_offset: int | None,
-        count_max: int,
-        deadline: Deadline,
-        explain: bool = False,
-    ) -> Candidates:
-        """See the port."""
-        found = self._keys.search(
-            topic, key, window, below_offset=below_offset, count_max=count_max, deadline=deadline, explain=explain
-        )
-        progress = _seen(found.progress, self._end, self._note)
-        return found if progress is found.progress else replace(found, progress=progress)
-
-    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
-        """See the port."""
-        return _seen(self._keys.progress(past_offset, wait_seconds, deadline), self._end, self._note)
-
-
-class QueuesAtArrival:
-    """A QueueLocator."""
-
-    def __init__(self, queues: QueueLocator, end: EndAtArrival, note: Note) -> None:
-        self._queues = queues
-        self._end = end
-        self._note = note
-
-    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
-        """See the port."""
-        return self._queues.list_queues(topic, deadline)
-
-    def units(
-        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
-    ) -> QueueStretch:
-        """See the port."""
-        stretch = self._queues.units(topic, queue_id, queue_offset, unit_count_max, deadline)
-        progress = _seen(stretch.progress, self._end, self._note)
-        return stretch if progress is stretch.progress else replace(stretch, progress=progress)
-
-    def search_offset(
-        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
-    ) -> FoundOffset:
-        """See the port."""
-        found = self._queues.search_offset(topic, queue_id, time_millis, boundary, deadline)
-        progress = found.progress
-        return found if progress is None else replace(found, progress=_seen(progress, self._end, self._note))
-
-    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
-        """See the port."""
-        return _seen(self._queues.progress(past_offset, wait_seconds, deadline), self._end, self._note)
-
-
-def _seen(progress: BuildProgress, end: EndAtArrival, note: Note) -> BuildProgress:
-    if not progress.is_final:
-        note(progress)
-    return end.seen_in(progress)

@@ -5,13 +5,14 @@ from functools import partial
 from typing import Generic
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import BuildProgress, FoundRecord, Message, QueueStretch, Shard, Unit, held_elsewhere
+from gateway.ports.shard import BuildProgress, FoundRecord, Message, Shard, get_units, held_elsewhere
 from gateway.ports.shards import Shards, has_unwritten_queue
 from gateway.queries.completeness import Completeness, ShardOutcome, judge
 from gateway.queries.dropped import was_dropped
 from gateway.queries.limits import PAGE_BYTES_MAX, check_not_negative, check_topic, page_size
 from gateway.queries.page import Page, PageEntry
 from gateway.queries.unbuilt_queues import ask_once_more
+from reput.consumequeue.v1.consumequeue_service_pb2 import GetQueueUnitsResponse, QueueUnit
 from store.errors import (
     OffsetOutOfRangeError,
     QueueNotFoundError,
@@ -66,26 +67,27 @@ def query_by_queue_offset(
     check_not_negative(queue_offset, "queue_offset")
     count_max = page_size(page_size_asked, "page_size")
     shard = shards.named(broker_name)
-    units = partial(shard.queues.units, topic, queue_id, queue_offset, count_max, deadline)
+    units = partial(get_units, shard, topic, queue_id, queue_offset, count_max, deadline)
     try:
-        stretch = units()
+        found = units()
     except (TopicNotFoundError, QueueNotFoundError):
-        asked = ask_once_more(shard.queues, units, deadline)
+        asked = ask_once_more(shard.call, units, deadline)
         if isinstance(asked, BuildProgress):
             has_unwritten_queue(shard, topic, queue_id, deadline)
             problem = held_elsewhere(shard, topic, deadline)
             outcome = ShardOutcome(shard.broker_name, problem, asked, not asked.is_behind and problem is None)
             return QueueAnswer((), 0, 0, 0, judge([outcome], more=False), outcome)
-        stretch = asked
+        found = asked
+    stretch, progress, problem = found.answer, found.progress, found.problem
     page: Page[Message] = Page(count_max)
     next_queue_offset = _read_units(shard, topic, queue_id, stretch, page, deadline=deadline)
     if next_queue_offset is None:
         next_queue_offset = _next_after(queue_offset, stretch)
     # Queues are built in order: what was given has no holes, only its end can be too early.
     short = next_queue_offset >= stretch.max_offset and len(page.entries) < count_max
-    complete = not (short and stretch.progress.is_behind) and stretch.problem is None
-    progress = stretch.progress if short else replace(stretch.progress, is_final=True)
-    outcome = ShardOutcome(shard.broker_name, stretch.problem, progress, complete)
+    complete = not (short and progress.is_behind) and problem is None
+    progress = progress if short else replace(progress, is_final=True)
+    outcome = ShardOutcome(shard.broker_name, problem, progress, complete)
     return QueueAnswer(
         tuple(page.entries),
         stretch.min_offset,
@@ -96,14 +98,20 @@ def query_by_queue_offset(
     )
 
 
-def _next_after(queue_offset: int, stretch: QueueStretch) -> int:
+def _next_after(queue_offset: int, stretch: GetQueueUnitsResponse) -> int:
     if stretch.units:
         return stretch.units[-1].queue_offset + 1
     return min(max(queue_offset, stretch.min_offset), stretch.max_offset)
 
 
 def _read_units(
-    shard: Shard[Message], topic: str, queue_id: int, stretch: QueueStretch, page: Page[Message], *, deadline: Deadline
+    shard: Shard[Message],
+    topic: str,
+    queue_id: int,
+    stretch: GetQueueUnitsResponse,
+    page: Page[Message],
+    *,
+    deadline: Deadline,
 ) -> int | None:
     """Fill the page; the position whose message did not fit any more, None when all did."""
     units = list(stretch.units)
@@ -128,10 +136,10 @@ def _read_units(
     return None
 
 
-def _batch(units: list[Unit], page: Page[Message]) -> list[Unit]:
+def _batch(units: list[QueueUnit], page: Page[Message]) -> list[QueueUnit]:
     """The units whose records may fit the page, at least one: the queue knows their sizes."""
     free_bytes = min(page.free_bytes, PAGE_BYTES_MAX)
-    batch: list[Unit] = []
+    batch: list[QueueUnit] = []
     for unit in units:
         free_bytes -= unit.record_size_bytes
         if batch and free_bytes < 0:
@@ -140,13 +148,13 @@ def _batch(units: list[Unit], page: Page[Message]) -> list[Unit]:
     return batch
 
 
-def _check_unit(topic: str, queue_id: int, unit: Unit, record: FoundRecord[object]) -> None:
+def _check_unit(topic: str, queue_id: int, unit: QueueUnit, record: FoundRecord[object]) -> None:
     if (record.topic, record.queue_id, record.queue_offset) != (topic, queue_id, unit.queue_offset):
         what = f"there is message {record.queue_offset} of queue {record.queue_id} of {record.topic!r}"
         raise _points_astray(topic, queue_id, unit, what)
 
 
-def _points_astray(topic: str, queue_id: int, unit: Unit, what: str) -> StoreCorruptedError:
+def _points_astray(topic: str, queue_id: int, unit: QueueUnit, what: str) -> StoreCorruptedError:
     return StoreCorruptedError(
         f"Queue {queue_id} of {topic!r} says that its message {unit.queue_offset} is at byte "
         f"{unit.commit_log_offset} of the log, but {what}: rebuild the queues from the log.",

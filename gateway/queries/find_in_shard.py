@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from typing import Generic
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import BuildProgress, FoundRecord, Message, Shard, topics_of
+from gateway.ports.shard import (
+    BuildProgress,
+    FoundRecord,
+    Message,
+    Shard,
+    keys_progress,
+    list_queues,
+    queues_progress,
+    topics_of,
+)
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.completeness import ShardOutcome, least_built
 from gateway.queries.find_places import Place
@@ -188,10 +197,10 @@ class ShardFind(Generic[Message]):
     def _topic_names(self) -> list[str]:
         """The topics that the shard knows; also notes when there may be others."""
         names = set(topics_of(self.shard, self._deadline))
-        built = None if names else self.shard.queues.progress(0, 0.0, self._deadline)
-        names |= {queue.topic for queue in self.shard.queues.list_queues(None, self._deadline)}
+        built = None if names else queues_progress(self.shard, self._deadline)
+        names |= {queue.topic for queue in list_queues(self.shard, None, self._deadline)}
         if built is not None and not built.is_behind and not names:
-            built = self.shard.keys.progress(0, 0.0, self._deadline)
+            built = keys_progress(self.shard, self._deadline)
         # Where no topic is configured, only queues tell of topics, and they do once they are built.
         if built is not None and built.is_behind:
             self._unknown_since = built

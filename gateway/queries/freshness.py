@@ -25,7 +25,7 @@ from typing import Generic, TypeVar
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import IS_WRITTEN_AT, LOG_END, BuildProgress, KeyLocator, Message, QueueLocator, Shard
+from gateway.ports.shard import IS_WRITTEN_AT, LOG_END, BuildProgress, Message, Shard, keys_progress, queues_progress
 from gateway.ports.shards import Shards
 from gateway.queries.arrival import EndAtArrival, Part, at_arrival
 from gateway.queries.completeness import Completeness, ShardOutcome
@@ -309,7 +309,7 @@ class FreshnessWaits:
             offset = freshness.ends[shard.broker_name].offset_until(until.at_seconds - until.clock())
             seen = self._seen.get((shard.broker_name, freshness.part.value))
             if seen is not None and seen.catching_up:  # as it was in the last answer
-                seen = _builder(shard, freshness.part).progress(0, 0.0, until)
+                seen = _progress_of(shard, freshness.part)(until)
                 self._note(shard.broker_name, freshness.part, seen)
             if offset and (seen is None or not (seen.catching_up or seen.next_offset >= offset)):
                 self._wait_for(shard, offset - 1, freshness.part, until, checks_log=False)
@@ -360,12 +360,12 @@ class FreshnessWaits:
 
         `checks_log`: the log may have no such offset.
         """
-        builder = _builder(shard, part)
+        ask = _progress_of(shard, part)
         seconds_max = FIRST_WAIT_SECONDS
         while True:
             began = until.clock()
             seconds = min(seconds_max, (until.at_seconds - began) * WAIT_SHARE)
-            progress = builder.progress(offset, max(seconds, 0.0), until)
+            progress = ask(until, offset, max(seconds, 0.0))
             remaining = until.at_seconds - until.clock()
             if progress.next_offset > offset or remaining < WAIT_SECONDS_MIN:
                 return progress
@@ -377,5 +377,5 @@ class FreshnessWaits:
                 self._pause(min(PAUSE_SECONDS, remaining))
 
 
-def _builder(shard: Shard[object], part: Part) -> KeyLocator | QueueLocator:
-    return shard.keys if part is Part.INDEX else shard.queues
+def _progress_of(shard: Shard[object], part: Part) -> Callable[..., BuildProgress]:
+    return partial(keys_progress if part is Part.INDEX else queues_progress, shard)

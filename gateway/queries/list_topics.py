@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import BuildProgress, QueueRange, Shard, queue_count_of, topics_of
+from gateway.ports.shard import BuildProgress, Shard, list_queues, queue_count_of, queues_progress, topics_of
 from gateway.ports.shards import Shards
 from gateway.queries.completeness import Completeness, ShardOutcome, judge, raise_first_error
 from gateway.queries.limits import PAGE_BYTES_MAX, check_topic, page_size
 from gateway.queries.page_token import PageTokens
 from reput.commitlog.v1.commitlog_service_pb2 import ListTopicsResponse
+from reput.consumequeue.v1.consumequeue_service_pb2 import Queue
 from store.errors import PermissionDeniedError, StoreError, UnsupportedStoreError
 
 Topic = ListTopicsResponse.Topic
@@ -38,7 +39,7 @@ class TopicRow:
     """
 
     topic: str
-    queues: tuple[tuple[str, QueueRange], ...]
+    queues: tuple[tuple[str, Queue], ...]
     queue_count: int = 0
     settings: tuple[tuple[str, Topic], ...] = ()
 
@@ -123,9 +124,7 @@ def list_topics(
     def ask(shard: Shard[object]) -> tuple[list[ShardTopic], BuildProgress, StoreError | None]:
         """The first topics, how far the queues are built, and why the answer lacks something."""
         problem = shard.archive.problem(None, shard_deadline) if shard.archive is not None else None
-        progress = shard.queues.progress(
-            0, 0.0, shard_deadline
-        )  # before the ranges: they may lack what is built meanwhile
+        progress = queues_progress(shard, shard_deadline)  # before the ranges: they may lack what is built meanwhile
         topics = _topics_of(shard, choice, count_max + 1, shard_deadline)
         hidden = next((topic.problem for topic in topics if topic.problem), "")
         return topics, progress, UnsupportedStoreError(hidden) if hidden else problem
@@ -175,7 +174,7 @@ class ShardTopic:
     """
 
     topic: str
-    ranges: dict[int, QueueRange]
+    ranges: dict[int, Queue]
     configured_count: int
     settings: Topic | None
     problem: str = ""
@@ -185,10 +184,10 @@ class ShardTopic:
         """How many there are."""
         return self.configured_count + sum(queue_id >= self.configured_count for queue_id in self.ranges)
 
-    def queues(self) -> list[QueueRange]:
+    def queues(self) -> list[Queue]:
         """Those that are listed, by number."""
         count = min(self.configured_count, EMPTY_QUEUE_COUNT_MAX)
-        queues = {n: QueueRange(self.topic, n, 0, 0) for n in range(count)} | self.ranges
+        queues = {n: Queue(topic=self.topic, queue_id=n) for n in range(count)} | self.ranges
         return [queues[queue_id] for queue_id in sorted(queues)]
 
 
@@ -196,12 +195,12 @@ def _topics_of(shard: Shard[object], choice: TopicChoice, topic_count_max: int, 
     """The first topics."""
     settings = topics_of(shard, deadline)
     counts = {name: queue_count_of(topic) for name, topic in settings.items()}
-    listed: Sequence[QueueRange] = ()
+    listed: Sequence[Queue] = ()
     # A topic that the caller may not see is in no list, as if it were not there.
     with contextlib.suppress(PermissionDeniedError):
         listed = _listed(shard, choice.topic, deadline)
     there = (topic for topic in {*counts, *(queue.topic for queue in listed)} if choice.holds(topic))
-    ranges: dict[str, dict[int, QueueRange]] = {topic: {} for topic in heapq.nsmallest(topic_count_max, there)}
+    ranges: dict[str, dict[int, Queue]] = {topic: {} for topic in heapq.nsmallest(topic_count_max, there)}
     problems = {queue.topic: queue.problem for queue in listed if queue.problem}
     for queue in listed:
         if queue.topic in ranges:
@@ -212,18 +211,18 @@ def _topics_of(shard: Shard[object], choice: TopicChoice, topic_count_max: int, 
     ]
 
 
-def _listed(shard: Shard[object], topic: str, deadline: Deadline) -> Sequence[QueueRange]:
+def _listed(shard: Shard[object], topic: str, deadline: Deadline) -> Sequence[Queue]:
     """The queues of a topic, or all. Of queues that are not served only the list of all has the ranges."""
     try:
-        return shard.queues.list_queues(topic or None, deadline)
+        return list_queues(shard, topic, deadline)
     except UnsupportedStoreError:
-        of_topic = [queue for queue in shard.queues.list_queues(None, deadline) if topic and queue.topic == topic]
+        of_topic = [queue for queue in list_queues(shard, None, deadline) if topic and queue.topic == topic]
         if not of_topic:
             raise
         return of_topic
 
 
-def _place_in(after: str, topic: str, shard_name: str, last: QueueRange) -> dict[str, str | int]:
+def _place_in(after: str, topic: str, shard_name: str, last: Queue) -> dict[str, str | int]:
     return {_AFTER: after, _IN_TOPIC: topic, _IN_SHARD: shard_name, _IN_QUEUE: last.queue_id}
 
 
@@ -242,7 +241,7 @@ def _behind(row: TopicRow, order: Sequence[str], shard_name: str, queue_id: int)
     return replace(row, queues=tuple(queues))
 
 
-def _first_rows(rows: Sequence[TopicRow]) -> tuple[Sequence[TopicRow], tuple[str, QueueRange] | None]:
+def _first_rows(rows: Sequence[TopicRow]) -> tuple[Sequence[TopicRow], tuple[str, Queue] | None]:
     """As many rows as fit a page, at least a part of one; the last queue of a row that was cut."""
     size_bytes = 0
     for index, row in enumerate(rows):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import BuildProgress, FoundRecord, Message, Shard
+from gateway.ports.shard import BuildProgress, FoundRecord, Message, Shard, search_key
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.completeness import Completeness, ShardOutcome, judge, least_built, raise_first_error
@@ -156,7 +156,8 @@ class MatchStream(Generic[Message]):
             count = self._share_of(count) + 1
         self._rounds += 1
         question = self._question
-        found = self.shard.keys.search(
+        found = search_key(
+            self.shard,
             question.topic,
             question.key,
             question.window,
@@ -166,14 +167,15 @@ class MatchStream(Generic[Message]):
         )
         # Later rounds ask for older candidates: what they reach says nothing about the newest ones.
         self._progress = least_built((self._progress, found.progress))
-        self._lossy = self._lossy or found.damaged_chain_count > 0
+        offsets = found.answer.commit_log_offsets
+        self._lossy = self._lossy or found.answer.damaged_chain_count > 0
         if found.problem is not None:
             self._lossy = True
             self._error = found.problem
-        self._candidates.extend(found.commit_log_offsets)
-        if found.commit_log_offsets:
-            self._below = found.commit_log_offsets[-1]
-        self._more_candidates = found.more and bool(found.commit_log_offsets)
+        self._candidates.extend(offsets)
+        if offsets:
+            self._below = offsets[-1]
+        self._more_candidates = bool(found.answer.next_page_token and offsets)
         return bool(self._candidates)
 
     def _share_of(self, count: int) -> int:

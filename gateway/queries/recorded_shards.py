@@ -4,7 +4,7 @@ They wrap the ports that every query uses, so they record what really happened, 
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -12,25 +12,25 @@ from typing import Any, Generic
 
 from gateway.ports.chain import Answering, Concern, ShardMethod
 from gateway.ports.deadline import Deadline
-from gateway.ports.key_facts import FileVisit, KeyExplanation, PassedOver
 from gateway.ports.shard import (
+    GET_UNITS,
+    KEYS_PROGRESS,
+    LIST_QUEUES,
     LIST_TOPICS,
-    Boundary,
-    BuildProgress,
-    Candidates,
-    FoundOffset,
+    QUEUES_PROGRESS,
+    SEARCH_KEY,
+    SEARCH_OFFSET,
+    Built,
     FoundRecord,
-    KeyLocator,
     Message,
-    QueueLocator,
-    QueueRange,
-    QueueStretch,
     RecordReader,
     Shard,
+    window_of,
 )
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.dropped import was_dropped
+from reput.index.v1 import index_service_pb2 as index_pb
 from store.errors import StoreError
 
 # Whether a record has the key that was searched for.
@@ -81,6 +81,7 @@ class Lookup:
         topic: the topic.
         key: the key.
         window: store times.
+        passed_over: why the index was not asked; unspecified when it was.
         explanations: what the index said of each round; None where it did not say.
         candidates: where records with the key's hash start (bytes of the log).
         matches: those that are matches.
@@ -91,7 +92,8 @@ class Lookup:
     topic: str
     key: str
     window: TimeWindow
-    explanations: list[KeyExplanation | None] = field(default_factory=list)
+    passed_over: index_pb.PassedOver = index_pb.PASSED_OVER_UNSPECIFIED
+    explanations: list[index_pb.KeyExplanation | None] = field(default_factory=list)
     candidates: list[int] = field(default_factory=list)
     matches: set[int] = field(default_factory=set)
     rejected: dict[int, Rejected] = field(default_factory=dict)
@@ -108,15 +110,9 @@ class Lookup:
         return 0 if self.is_limited else len(self.candidates) - len(self.matches) - len(self.rejected)
 
     @property
-    def visits(self) -> list[FileVisit]:
+    def visits(self) -> list[index_pb.KeyExplanation.FileVisit]:
         """The visits of index files, round by round."""
         return [visit for explanation in self.explanations if explanation for visit in explanation.visits]
-
-    @property
-    def passed_over(self) -> PassedOver:
-        """Why the index was not asked; NOT when it was."""
-        first = self.explanations[0]
-        return first.passed_over if first is not None else PassedOver.NOT
 
     def note(self, offset: int, outcome: FoundRecord[object] | StoreError, has_key: HasKey) -> None:
         """Records the outcome of reading a candidate."""
@@ -180,17 +176,18 @@ class ShardRecord:
         finally:
             step.elapsed_micros += round((self._clock() - began) * 1e6)
 
-    def searched(self, topic: str, key: str, window: TimeWindow, found: Candidates) -> None:
+    def searched(self, request: index_pb.SearchKeyRequest, found: Built[index_pb.SearchKeyResponse]) -> None:
         """Records an answer of the index."""
+        topic, key, answer = request.topic, request.key, found.answer
         lookup = self._by_question.get((topic, key))
         if lookup is None:
-            lookup = self._by_question[topic, key] = Lookup(topic, key, window)
+            lookup = self._by_question[topic, key] = Lookup(topic, key, window_of(request), found.passed_over)
             self.lookups.append(lookup)
-        lookup.is_limited |= found.is_limited
-        self.is_limited |= found.is_limited
-        lookup.explanations.append(found.explanation)
-        lookup.candidates.extend(found.commit_log_offsets)
-        for offset in found.commit_log_offsets:
+        lookup.is_limited |= found.progress.is_limited
+        self.is_limited |= found.progress.is_limited
+        lookup.explanations.append(answer.explanation if answer.HasField("explanation") else None)
+        lookup.candidates.extend(answer.commit_log_offsets)
+        for offset in answer.commit_log_offsets:
             self._by_candidate.setdefault(offset, []).append(lookup)
 
     def read(self, offset: int, outcome: FoundRecord[object] | StoreError) -> None:
@@ -223,19 +220,48 @@ def recorded(
 
 def _recorded(shard: Shard[Message], record: ShardRecord) -> Shard[Message]:
     def link(method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
-        if method is not LIST_TOPICS:
+        name = STEPS.get(method)
+        if name is None:
             return below(method, request, deadline)
-        with record.step("topics.list") as step:
+        if method is SEARCH_KEY:
+            request = index_pb.SearchKeyRequest.FromString(request.SerializeToString())
+            request.explain = True
+        with record.step(name) as step:
             answer = below(method, request, deadline)
-            step.item_count += len(answer.topics)
+            step.item_count += _item_count(method, answer)
+        if method is SEARCH_KEY:
+            record.searched(request, answer)
         return answer
 
     return replace(
         shard.with_link(Concern.RECORDING, link),
         records=_RecordedLog(shard.records, record),
-        queues=_RecordedQueues(shard.queues, record),
-        keys=_RecordedKeys(shard.keys, record),
     )
+
+
+# What is recorded, by the name of its step.
+STEPS: Mapping[ShardMethod[Any, Any], str] = {
+    LIST_QUEUES: "queues.list",
+    GET_UNITS: "queues.read",
+    SEARCH_OFFSET: "queues.search",
+    QUEUES_PROGRESS: "queues.wait",
+    SEARCH_KEY: "index.search",
+    KEYS_PROGRESS: "index.wait",
+    LIST_TOPICS: "topics.list",
+}
+
+
+def _item_count(method: ShardMethod[Any, Any], answer: Any) -> int:
+    """What an answer brought; of candidates that the caller may not count, nothing."""
+    if method is LIST_QUEUES:
+        return len(answer)
+    if method is LIST_TOPICS:
+        return len(answer.topics)
+    if method is GET_UNITS:
+        return len(answer.answer.units)
+    if method is SEARCH_KEY and not answer.progress.is_limited:
+        return len(answer.answer.commit_log_offsets)
+    return 0
 
 
 class _RecordedLog(Generic[Message]):
@@ -271,72 +297,3 @@ def is_blank(outcome: FoundRecord[object] | StoreError) -> bool:
 def _count(step: Step, record: FoundRecord[object]) -> None:
     step.item_count += 1
     step.message_bytes += record.head_size_bytes + (0 if record.body_omitted else record.body_size_bytes)
-
-
-class _RecordedQueues:
-    """QueueLocator."""
-
-    def __init__(self, queues: QueueLocator, record: ShardRecord) -> None:
-        self._queues = queues
-        self._record = record
-
-    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
-        with self._record.step("queues.list") as step:
-            queues = self._queues.list_queues(topic, deadline)
-            step.item_count += len(queues)
-        return queues
-
-    def units(
-        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
-    ) -> QueueStretch:
-        with self._record.step("queues.read") as step:
-            stretch = self._queues.units(topic, queue_id, queue_offset, unit_count_max, deadline)
-            step.item_count += len(stretch.units)
-        return stretch
-
-    def search_offset(
-        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
-    ) -> FoundOffset:
-        with self._record.step("queues.search"):
-            return self._queues.search_offset(topic, queue_id, time_millis, boundary, deadline)
-
-    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
-        with self._record.step("queues.wait"):
-            return self._queues.progress(past_offset, wait_seconds, deadline)
-
-
-class _RecordedKeys:
-    """KeyLocator."""
-
-    def __init__(self, keys: KeyLocator, record: ShardRecord) -> None:
-        self._keys = keys
-        self._record = record
-
-    def search(
-        self,
-        topic: str,
-        key: str,
-        window: TimeWindow,
-        *,
-        below_offset: int | None,
-        count_max: int,
-        deadline: Deadline,
-        explain: bool = True,
-    ) -> Candidates:
-        with self._record.step("index.search") as step:
-            found = self._keys.search(
-                topic,
-                key,
-                window,
-                below_offset=below_offset,
-                count_max=count_max,
-                deadline=deadline,
-                explain=True,
-            )
-            step.item_count += 0 if found.is_limited else len(found.commit_log_offsets)
-        self._record.searched(topic, key, window, found)
-        return found
-
-    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
-        with self._record.step("index.wait"):
-            return self._keys.progress(past_offset, wait_seconds, deadline)

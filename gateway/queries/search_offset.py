@@ -4,11 +4,13 @@ from dataclasses import replace
 from functools import partial
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import Boundary, BuildProgress, FoundOffset, held_elsewhere
+from gateway.ports.shard import BuildProgress, Built, held_elsewhere
+from gateway.ports.shard import search_offset as ask_for_offset
 from gateway.ports.shards import Shards, has_unwritten_queue
 from gateway.queries.completeness import ShardOutcome
 from gateway.queries.limits import check_not_negative, check_topic
 from gateway.queries.unbuilt_queues import ask_once_more
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from store.errors import QueueNotFoundError, TopicNotFoundError
 
 
@@ -18,10 +20,10 @@ def search_offset(
     queue_id: int,
     time_millis: int,
     *,
-    boundary: Boundary,
+    boundary: queue_pb.Boundary,
     broker_name: str,
     deadline: Deadline,
-) -> FoundOffset:
+) -> Built[queue_pb.SearchOffsetResponse]:
     """LOWER: the first message stored at or after the time, else max. UPPER: the last at or before it, else min.
 
     Raises:
@@ -31,18 +33,20 @@ def search_offset(
     check_topic(topic)
     check_not_negative(queue_id, "queue_id")
     shard = shards.named(broker_name)
-    search = partial(shard.queues.search_offset, topic, queue_id, time_millis, boundary, deadline)
+    search = partial(ask_for_offset, shard, topic, queue_id, time_millis, boundary, deadline)
     try:
         return search()
     except (TopicNotFoundError, QueueNotFoundError):
-        found = ask_once_more(shard.queues, search, deadline)
+        found = ask_once_more(shard.call, search, deadline)
         if isinstance(found, BuildProgress):
             has_unwritten_queue(shard, topic, queue_id, deadline)
-            return FoundOffset(0, 0, 0, found, problem=held_elsewhere(shard, topic, deadline))
+            return Built(queue_pb.SearchOffsetResponse(), found, held_elsewhere(shard, topic, deadline))
         return found
 
 
-def outcome_of(broker_name: str, found: FoundOffset, boundary: Boundary) -> ShardOutcome:
+def outcome_of(
+    broker_name: str, found: Built[queue_pb.SearchOffsetResponse], boundary: queue_pb.Boundary
+) -> ShardOutcome:
     """How the shard took part: incomplete when a message that is not built yet could be the one looked for.
 
     The first message at or after a time stays the first. A later message may be the last one at or before a time, wherever
@@ -50,7 +54,7 @@ def outcome_of(broker_name: str, found: FoundOffset, boundary: Boundary) -> Shar
     because messages may be elsewhere.
     """
     progress = found.progress
-    if progress is not None and boundary is Boundary.LOWER and found.queue_offset < found.max_offset:
+    if boundary == queue_pb.BOUNDARY_LOWER and found.answer.queue_offset < found.answer.max_offset:
         progress = replace(progress, is_final=True)
-    may_move = progress is not None and progress.is_behind and not progress.is_final
+    may_move = progress.is_behind and not progress.is_final
     return ShardOutcome(broker_name, found.problem, progress, complete=not may_move and found.problem is None)

@@ -7,7 +7,7 @@ import grpc
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import FoundRecord, QueueRange, Shard
+from gateway.ports.shard import FoundRecord, Shard, list_queues
 from gateway.ports.shards import Shards, require_topic
 from gateway.ports.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
 from gateway.queries.arrival import Part
@@ -24,6 +24,7 @@ from gateway.rocketmq.messages import resource_of, to_message
 from gateway.rocketmq.names import full_name
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from gateway.wire import MessageShards, MessageShardsSource, deadline_of
+from reput.consumequeue.v1.consumequeue_service_pb2 import Queue
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import (
     InvalidMessageIdError,
@@ -149,7 +150,7 @@ class AdminServicer(v2_grpc.AdminServicer):
         for topic in dict.fromkeys(full_name(topic) for topic in request.topics):
             check_topic(topic)
             for shard in self._shards:
-                for queue in shard.queues.list_queues(topic, deadline):
+                for queue in list_queues(shard, topic, deadline):
                     if len(response.queue_time_span_list) == TIME_SPAN_QUEUE_COUNT_MAX:
                         raise RefusedError(
                             v2.PAYLOAD_TOO_LARGE,
@@ -161,7 +162,7 @@ class AdminServicer(v2_grpc.AdminServicer):
         return response
 
     def _time_span(
-        self, shard: Shard[object], queue: QueueRange, deadline: Deadline
+        self, shard: Shard[object], queue: Queue, deadline: Deadline
     ) -> v2.QueryTimeSpanResponse.QueueTimeSpan:
         span = v2.QueryTimeSpanResponse.QueueTimeSpan(
             message_queue=v2.MessageQueue(

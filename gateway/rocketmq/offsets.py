@@ -6,12 +6,13 @@ from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.groups.joining import ask_joined
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import DeliveringSource
-from gateway.ports.shard import Boundary, FoundOffset
+from gateway.ports.shard import Built
 from gateway.ports.shards import Shards, require_queue
 from gateway.ports.time_window import millis_at_or_after
 from gateway.queries.search_offset import search_offset
 from gateway.rocketmq.names import full_name, group_of, topic_of
 from gateway.rocketmq.status import RefusedError, ok
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import QUERY_SECONDS
 from services.serving.deadline import answer_seconds
@@ -67,10 +68,16 @@ def get_offset(
         if not offsets and not any(each.offsets(group, topic, deadline.remaining_seconds()) for each in others):
             raise RefusedError(v2.OFFSET_NOT_FOUND, f"group {group} has no offset in queue {queue.id} of topic {topic}")
         found = search_offset(
-            shards, topic, queue.id, 0, boundary=Boundary.LOWER, broker_name=shard.broker_name, deadline=deadline
+            shards,
+            topic,
+            queue.id,
+            0,
+            boundary=queue_pb.BOUNDARY_LOWER,
+            broker_name=shard.broker_name,
+            deadline=deadline,
         )
         _check_whole(found)
-        offset = found.min_offset
+        offset = found.answer.min_offset
     return v2.GetOffsetResponse(status=ok(), offset=offset)
 
 
@@ -90,19 +97,20 @@ def query_offset(shards: Shards[object], request: v2.QueryOffsetRequest, deadlin
         full_name(queue.topic),
         queue.id,
         millis_at_or_after(time.seconds, time.nanos, "timestamp"),
-        boundary=Boundary.LOWER,
+        boundary=queue_pb.BOUNDARY_LOWER,
         broker_name=queue.broker.name,
         deadline=deadline,
     )
-    if found.catching_up and policy != v2.BEGINNING:
+    if found.progress.catching_up and policy != v2.BEGINNING:
         raise RefusedError(v2.HA_NOT_AVAILABLE, "the queues are still being built: ask again")
     if policy != v2.END:
         _check_whole(found)
-    offsets = {v2.BEGINNING: found.min_offset, v2.END: found.max_offset, v2.TIMESTAMP: found.queue_offset}
+    place = found.answer
+    offsets = {v2.BEGINNING: place.min_offset, v2.END: place.max_offset, v2.TIMESTAMP: place.queue_offset}
     return v2.QueryOffsetResponse(status=ok(), offset=offsets[policy])
 
 
-def _check_whole(found: FoundOffset) -> None:
+def _check_whole(found: Built[queue_pb.SearchOffsetResponse]) -> None:
     """Raise what may make a position wrong; what the store has elsewhere is in no queue that is delivered."""
     if found.problem is not None and not isinstance(found.problem, UnsupportedStoreError):
         raise found.problem

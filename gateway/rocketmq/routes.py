@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import LIST_TOPICS, Shard, queue_count_of
+from gateway.ports.shard import LIST_TOPICS, Shard, list_queues, queue_count_of
 from gateway.ports.shards import Shards, topic_not_found
 from gateway.rocketmq.names import OWNED_TOPIC_PREFIXES, topic_of
 from gateway.rocketmq.status import RefusedError, ok
@@ -121,7 +121,7 @@ def _settings_in(shard: Shard[object], topic: str, deadline: Deadline) -> Topic:
     known = next((each for each in answer.topics if each.topic == topic), None)
     if known is not None:
         return known
-    queues = shard.queues.list_queues(topic, deadline)
+    queues = list_queues(shard, topic, deadline)
     count = max((queue.queue_id + 1 for queue in queues), default=0)
     if not topic.startswith(OWNED_TOPIC_PREFIXES):  # those are made by the consumer service, never by a client
         count = max(count, answer.new_topic_queue_count)

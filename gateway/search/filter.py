@@ -103,13 +103,13 @@ class MessageFilter:
         self._evaluator = evaluator
         self._tag_codes = frozenset(java_string_hash(tag) for tag in conditions.tags)
 
-    def rules_out(self, tags_code: int | None) -> bool:
+    def rules_out(self, tags_code: int) -> bool:
         """Whether a queue unit's tag code says that its message has other tags.
 
         A code outside Java's int is not a tag code: it is the deliver time of a delayed message, or an address in
         RocketMQ's ConsumeQueueExt.
         """
-        if tags_code is None or not self._tag_codes or not _INT_MIN <= tags_code <= _INT_MAX:
+        if not self._tag_codes or not _INT_MIN <= tags_code <= _INT_MAX:
             return False
         return tags_code not in self._tag_codes
 

@@ -7,7 +7,7 @@ from typing import Generic
 from gateway.ports.cancellation import Cancellation
 from gateway.ports.deadline import Deadline, ran_out_of_time
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import FoundRecord, Message, Shard, Unit
+from gateway.ports.shard import FoundRecord, Message, Shard
 from gateway.ports.shards import Shards
 from gateway.queries.completeness import ShardOutcome, judge, raise_first_error
 from gateway.queries.dropped import was_dropped
@@ -19,6 +19,7 @@ from gateway.search.filter import MessageFilter
 from gateway.search.message_view import MessageView
 from gateway.search.question import ScannedRange, SearchAnswer, SearchQuestion
 from gateway.search.shard_scan import ShardFailedError, ShardScan
+from reput.consumequeue.v1.consumequeue_service_pb2 import QueueUnit
 from store.errors import (
     BrokerNotFoundError,
     DeadlineExceededError,
@@ -177,9 +178,9 @@ class Scan(Generic[Message]):
         # The positions that are left have no units.
         self._advance(begin if self._question.newest_first else end)
 
-    def _batch(self, units: list[Unit]) -> list[Unit]:
+    def _batch(self, units: list[QueueUnit]) -> list[QueueUnit]:
         """The first units: as many as the budgets and the limits of one read allow, at least one."""
-        batch: list[Unit] = []
+        batch: list[QueueUnit] = []
         read_count = size_bytes = 0
         for unit in units[: max(self._meter.free_records, 1)]:
             if not self._filter.rules_out(unit.tags_code):
@@ -193,7 +194,7 @@ class Scan(Generic[Message]):
             batch.append(unit)
         return batch
 
-    def _scan_batch(self, scan: ShardScan[Message], batch: list[Unit]) -> None:
+    def _scan_batch(self, scan: ShardScan[Message], batch: list[QueueUnit]) -> None:
         wanted = [unit for unit in batch if not self._filter.rules_out(unit.tags_code)]
         outcomes = dict(
             zip((unit.queue_offset for unit in wanted), scan.records(wanted) if wanted else (), strict=True)
@@ -222,7 +223,7 @@ class Scan(Generic[Message]):
     def _decide(
         self,
         scan: ShardScan[Message],
-        unit: Unit,
+        unit: QueueUnit,
         outcome: FoundRecord[Message] | StoreError,
         chosen: "Iterator[StoreError | bool]",
     ) -> None:
@@ -283,11 +284,11 @@ class Scan(Generic[Message]):
         if stop is not None:
             raise _StopError(stop)
 
-    def _is_of(self, unit: Unit, record: FoundRecord[object]) -> bool:
+    def _is_of(self, unit: QueueUnit, record: FoundRecord[object]) -> bool:
         place = (self._question.topic, self._cursor.queue_id, unit.queue_offset)
         return (record.topic, record.queue_id, record.queue_offset) == place
 
-    def _points_astray(self, unit: Unit, what: str) -> StoreCorruptedError:
+    def _points_astray(self, unit: QueueUnit, what: str) -> StoreCorruptedError:
         topic, queue_id = self._question.topic, self._cursor.queue_id
         return StoreCorruptedError(
             f"Queue {queue_id} of {topic!r} says that its message {unit.queue_offset} is at byte "

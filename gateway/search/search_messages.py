@@ -18,7 +18,7 @@ from functools import partial
 from gateway.ports.cancellation import Cancellation
 from gateway.ports.deadline import Deadline, ran_out_of_time
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import Message, Shard
+from gateway.ports.shard import Message, Shard, list_queues
 from gateway.ports.shards import Shards, has_unwritten_queue, require_topic
 from gateway.queries.limits import page_size
 from gateway.queries.page import Page
@@ -115,7 +115,7 @@ def _position_count(shards: Shards[object], question: SearchQuestion, deadline: 
     def ask(shard: Shard[object]) -> int:
         return sum(
             max(0, queue.max_offset - queue.min_offset)
-            for queue in shard.queues.list_queues(question.topic, shard_deadline)
+            for queue in list_queues(shard, question.topic, shard_deadline)
             if question.queue_id in (None, queue.queue_id)
         )
 

@@ -12,12 +12,23 @@ from typing import Generic, TypeVar
 from gateway.ports.cancellation import Cancellation
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import Boundary, BuildProgress, FoundRecord, Message, QueueRange, Shard, Unit, held_elsewhere
+from gateway.ports.shard import (
+    BuildProgress,
+    FoundRecord,
+    Message,
+    Shard,
+    get_units,
+    held_elsewhere,
+    list_queues,
+    queues_progress,
+    search_offset,
+)
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.completeness import ShardOutcome, least_built
 from gateway.queries.limits import PAGE_BYTES_MAX
 from gateway.search.asking import ask_until_gone
 from gateway.search.question import OffsetWindow, SearchQuestion
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from store.errors import StoreError
 
 Answer = TypeVar("Answer")
@@ -59,48 +70,49 @@ class ShardScan(Generic[Message]):
         """Note that matches may be missing; the first reason is kept."""
         self.outcome = replace(self.outcome, error=self.outcome.error or problem, complete=False)
 
-    def queues(self, question: SearchQuestion) -> list[QueueRange]:
+    def queues(self, question: SearchQuestion) -> list[queue_pb.Queue]:
         """The topic's queues by number. Queues that are not built yet are missing; this is noted if it may hide matches."""
         topic = question.topic
         if self.shard.archive is not None:
             self._note_problem(self._ask(partial(self.shard.archive.problem, topic)))
         held = self._ask(partial(held_elsewhere, self.shard, topic))
         # Before the queues, so that messages built between the two calls are not missed.
-        progress = self._ask(partial(self.shard.queues.progress, 0, 0.0))
-        queues = self._ask(partial(self.shard.queues.list_queues, topic))
+        progress = self._ask(partial(queues_progress, self.shard))
+        queues = self._ask(partial(list_queues, self.shard, topic))
         self._note_progress(progress, behind=progress.is_behind and not _is_built(question, queues))
         if not _is_in_the_log(question, queues):
             self._note_problem(held)
         return sorted(queues, key=lambda queue: queue.queue_id)
 
-    def window(self, queue: QueueRange, offsets: OffsetWindow, times: TimeWindow) -> tuple[int, int]:
+    def window(self, queue: queue_pb.Queue, offsets: OffsetWindow, times: TimeWindow) -> tuple[int, int]:
         """The positions of a queue that contain the whole window; by time as SearchOffset finds them."""
         begin = max(queue.min_offset, offsets.begin_offset or 0)
         end = queue.max_offset if offsets.end_offset is None else min(queue.max_offset, offsets.end_offset)
         if begin >= end:
             return begin, begin
         begin_millis, end_millis = times.begin_millis, times.end_millis
-        search = partial(self.shard.queues.search_offset, queue.topic, queue.queue_id)
+        search = partial(search_offset, self.shard, queue.topic, queue.queue_id)
         # Where part of an archive cannot be read, the position is not reliable: the time of each record is checked anyway.
         if begin_millis is not None:
-            found = self._ask(partial(search, begin_millis, Boundary.LOWER))
+            found = self._ask(partial(search, begin_millis, queue_pb.BOUNDARY_LOWER))
             self._note_problem(found.problem)
             if found.problem is None:
-                begin = max(begin, found.queue_offset)
+                begin = max(begin, found.answer.queue_offset)
         if end_millis is not None:
-            found = self._ask(partial(search, end_millis, Boundary.UPPER))
+            found = self._ask(partial(search, end_millis, queue_pb.BOUNDARY_UPPER))
             self._note_problem(found.problem)
             if found.problem is None:
-                end = min(end, found.queue_offset + 1)
+                end = min(end, found.answer.queue_offset + 1)
         return begin, max(begin, end)
 
-    def units(self, topic: str, queue_id: int, begin: int, end: int) -> list[Unit]:
+    def units(self, topic: str, queue_id: int, begin: int, end: int) -> list[queue_pb.QueueUnit]:
         """All units of `[begin, end)`, in queue order; without those that retention removed or an archive lacks."""
-        units: list[Unit] = []
+        units: list[queue_pb.QueueUnit] = []
         while begin < end:
-            stretch = self._ask(partial(self.shard.queues.units, topic, queue_id, begin, end - begin))
-            self._note_problem(stretch.problem)
-            self._note_progress(stretch.progress, behind=stretch.progress.is_behind and end >= stretch.max_offset)
+            found = self._ask(partial(get_units, self.shard, topic, queue_id, begin, end - begin))
+            stretch = found.answer
+            self._note_problem(found.problem)
+            self._note_progress(found.progress, behind=found.progress.is_behind and end >= stretch.max_offset)
             given = [unit for unit in stretch.units if begin <= unit.queue_offset < end]
             units += given
             if given:
@@ -111,7 +123,7 @@ class ShardScan(Generic[Message]):
                 break
         return units
 
-    def records(self, units: Sequence[Unit]) -> list[FoundRecord[Message] | StoreError]:
+    def records(self, units: Sequence[queue_pb.QueueUnit]) -> list[FoundRecord[Message] | StoreError]:
         """The record of each unit, in order, with its body."""
         records: list[FoundRecord[Message] | StoreError] = []
         while len(records) < len(units):
@@ -152,7 +164,7 @@ class ShardScan(Generic[Message]):
         return ask_until_gone(self._fan_out, ask, self._cancellation, self._deadline)
 
 
-def _is_in_the_log(question: SearchQuestion, queues: Sequence[QueueRange]) -> bool:
+def _is_in_the_log(question: SearchQuestion, queues: Sequence[queue_pb.Queue]) -> bool:
     """Whether the search begins where the queue has all that was ever in it."""
     begin_offset = question.offsets.begin_offset
     return begin_offset is not None and any(
@@ -160,7 +172,7 @@ def _is_in_the_log(question: SearchQuestion, queues: Sequence[QueueRange]) -> bo
     )
 
 
-def _is_built(question: SearchQuestion, queues: Sequence[QueueRange]) -> bool:
+def _is_built(question: SearchQuestion, queues: Sequence[queue_pb.Queue]) -> bool:
     """Whether all positions in question are built, while the builder is behind.
 
     Only positions tell: a message that is not built yet may have any store time, where the clock of a broker was set back.

@@ -39,21 +39,7 @@ from gateway.ports.groups import (
     SendBackQuestion,
     Track,
 )
-from gateway.ports.shard import (
-    Boundary,
-    BuildProgress,
-    Candidates,
-    FoundOffset,
-    FoundRecord,
-    KeyLocator,
-    Message,
-    QueueLocator,
-    QueueRange,
-    QueueStretch,
-    RecordReader,
-    Shard,
-)
-from gateway.ports.time_window import TimeWindow
+from gateway.ports.shard import KEYS_PROGRESS, QUEUES_PROGRESS, FoundRecord, Message, RecordReader, Shard
 from gateway.ports.waiting import PendingTransaction, ScheduledMessage, WaitingLists, WaitingPage, WaitingQuestion
 from store.errors import DeadlineExceededError, ServiceUnavailableError, StoreError
 
@@ -180,73 +166,6 @@ class GuardedRecords(Generic[Message]):
         return self._guard.call(self._records.get_many, commit_log_offsets, body_bytes_max, deadline)
 
 
-class GuardedQueues:
-    """A QueueLocator behind a guard."""
-
-    def __init__(self, queues: QueueLocator, guard: ShardGuard) -> None:
-        self._queues = queues
-        self._guard = guard
-
-    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
-        """See the port."""
-        return self._guard.call(self._queues.list_queues, topic, deadline)
-
-    def units(
-        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
-    ) -> QueueStretch:
-        """See the port."""
-        return self._guard.call(self._queues.units, topic, queue_id, queue_offset, unit_count_max, deadline)
-
-    def search_offset(
-        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
-    ) -> FoundOffset:
-        """See the port."""
-        return self._guard.call(self._queues.search_offset, topic, queue_id, time_millis, boundary, deadline)
-
-    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
-        """See the port; not guarded where the call waits on purpose."""
-        if wait_seconds:
-            return self._queues.progress(past_offset, wait_seconds, deadline)
-        return self._guard.call(self._queues.progress, past_offset, wait_seconds, deadline)
-
-
-class GuardedKeys:
-    """A KeyLocator behind a guard."""
-
-    def __init__(self, keys: KeyLocator, guard: ShardGuard) -> None:
-        self._keys = keys
-        self._guard = guard
-
-    def search(
-        self,
-        topic: str,
-        key: str,
-        window: TimeWindow,
-        *,
-        below_offset: int | None,
-        count_max: int,
-        deadline: Deadline,
-        explain: bool = False,
-    ) -> Candidates:
-        """See the port."""
-        return self._guard.call(
-            self._keys.search,
-            topic,
-            key,
-            window,
-            below_offset=below_offset,
-            count_max=count_max,
-            deadline=deadline,
-            explain=explain,
-        )
-
-    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
-        """See the port; not guarded where the call waits on purpose."""
-        if wait_seconds:
-            return self._keys.progress(past_offset, wait_seconds, deadline)
-        return self._guard.call(self._keys.progress, past_offset, wait_seconds, deadline)
-
-
 class GuardedGroups:
     """A GroupKeeper behind a guard."""
 
@@ -341,20 +260,21 @@ def guarded(shard: Shard[Message], thread_count: int, clock: Callable[[], float]
     def guard(service: str) -> ShardGuard:
         return ShardGuard(service, shard.broker_name, thread_count, clock)
 
-    commitlog = guard("commitlog")
+    guards = {service: guard(service) for service in ("commitlog", "consumequeue", "index")}
+    commitlog = guards["commitlog"]
     # One service answers for all, unless slow reads of an archive are among the records.
-    short = commitlog if shard.archive is None else guard("commitlog")
+    if shard.archive is not None:
+        guards["commitlog"] = guard("commitlog")
 
     def link(method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
-        if not method.is_guarded:
+        # Not where the call waits on purpose.
+        if not method.is_guarded or (method in (QUEUES_PROGRESS, KEYS_PROGRESS) and request.wait_millis):
             return below(method, request, deadline)
-        return short.call(below, method, request, deadline)
+        return guards[method.service].call(below, method, request, deadline)
 
     return replace(
         shard.with_link(Concern.GUARD, link),
         records=GuardedRecords(shard.records, commitlog),
-        queues=GuardedQueues(shard.queues, guard("consumequeue")),
-        keys=GuardedKeys(shard.keys, guard("index")),
         groups=None if shard.groups is None else GuardedGroups(shard.groups, guard("consumer")),
         waiting=None if shard.waiting is None else GuardedWaiting(shard.waiting, guard("schedule")),
     )

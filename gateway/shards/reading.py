@@ -19,23 +19,23 @@ from typing import Any, Generic, TypeVar
 from gateway.ports.chain import Answering, Concern, ShardMethod
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
+    GET_UNITS,
     IS_WRITTEN_AT,
+    KEYS_PROGRESS,
+    LIST_QUEUES,
     LIST_TOPICS,
     LOG_END,
+    QUEUES_PROGRESS,
+    SEARCH_KEY,
+    SEARCH_OFFSET,
     STORE_FACTS,
-    Boundary,
-    BuildProgress,
-    Candidates,
-    FoundOffset,
     FoundRecord,
     Message,
-    QueueRange,
-    QueueStretch,
     Shard,
 )
-from gateway.ports.time_window import TimeWindow
 from gateway.shards.facts.with_facts import with_facts
 from gateway.shards.replica_choice import Choice, ReadFrom, ReplicaFacts, Staleness, is_near, staleness_of
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from services.observing.meters import CounterFamily
 from store.errors import (
     DeadlineExceededError,
@@ -118,19 +118,27 @@ class ShardReading(Generic[Message]):
         read = replace(
             leader.with_link(Concern.REPLICAS, self.link),
             records=_Records(self),
-            queues=_Queues(self),
-            keys=_Keys(self),
         )
         self.shard = with_facts(read)
 
     def link(self, method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
         """The link of the query's calls; commands go to the leader."""
-        if method in (LIST_TOPICS, STORE_FACTS):
+
+        def call(source: Source[Message], until: Deadline) -> Any:
+            answering = below if source.facts is None else source.shard.call
+            if method is LIST_QUEUES and source.facts is not None:
+                # The answer has no progress, so that it would hide what the replica lacks.
+                built = answering(QUEUES_PROGRESS, queue_pb.GetStatusRequest(past_offset=0), until)
+                self._listed_offsets.append(built.progress.next_offset)
+            return answering(method, request, until)
+
+        if method in (LIST_TOPICS, LIST_QUEUES, STORE_FACTS):
             # A replica knows what was deleted as its leader does.
-            is_exact = method is STORE_FACTS
-            return self.ask(
-                self.lists, lambda shard, until: shard.call(method, request, until), deadline, is_exact=is_exact
-            )
+            return self.ask(self.lists, call, deadline, is_exact=method is STORE_FACTS)
+        if method in (GET_UNITS, SEARCH_OFFSET, SEARCH_KEY):
+            return self.ask(self.derived, call, deadline)
+        if method in (QUEUES_PROGRESS, KEYS_PROGRESS):
+            return self.ask(self.derived, call, deadline, request.wait_millis / 1000)
         if method is IS_WRITTEN_AT:
             return None  # the files of a leader that is stopped say nothing about the next one
         if method is LOG_END:
@@ -174,12 +182,6 @@ class ShardReading(Generic[Message]):
             brokerName=self._broker_name,
         )
 
-    def listed(self, shard: Shard[Message], topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
-        """The queues of a replica, which say nothing of how far they are built."""
-        if shard is not self._leader:
-            self._listed_offsets.append(shard.queues.progress(0, 0.0, deadline).next_offset)
-        return shard.queues.list_queues(topic, deadline)
-
     def is_cold(self, commit_log_offset: int) -> bool:
         """Whether a record is not expected in the leader's memory."""
         return commit_log_offset < self._cold_end
@@ -187,7 +189,7 @@ class ShardReading(Generic[Message]):
     def ask(
         self,
         sources: Sequence[Source[Message]],
-        call: Callable[[Shard[Message], Deadline], Answer],
+        call: Callable[[Source[Message], Deadline], Answer],
         deadline: Deadline,
         wait_seconds: float = 0.0,
         *,
@@ -212,7 +214,7 @@ class ShardReading(Generic[Message]):
                 seconds = min((deadline.at_seconds - now) / 2, FIRST_SECONDS_MAX + wait_seconds)
                 until = replace(deadline, at_seconds=now + seconds)
             try:
-                answer = call(source.shard, until)
+                answer = call(source, until)
             except StoreError as error:
                 is_away = isinstance(error, AWAY)
                 if is_away:
@@ -240,7 +242,7 @@ class _Records(Generic[Message]):
         """See the port."""
         sources = self._sources([commit_log_offset])
         return self._reading.ask(
-            sources, lambda shard, until: shard.records.get(commit_log_offset, until), deadline, is_exact=True
+            sources, lambda source, until: source.shard.records.get(commit_log_offset, until), deadline, is_exact=True
         )
 
     def get_many(
@@ -250,11 +252,11 @@ class _Records(Generic[Message]):
         sources = self._sources(commit_log_offsets)
         first = sources[0]
 
-        def read(shard: Shard[Message], until: Deadline) -> Sequence[FoundRecord[Message] | StoreError]:
-            outcomes = shard.records.get_many(commit_log_offsets, body_bytes_max, until)
+        def read(source: Source[Message], until: Deadline) -> Sequence[FoundRecord[Message] | StoreError]:
+            outcomes = source.shard.records.get_many(commit_log_offsets, body_bytes_max, until)
             failed = next((one for one in outcomes if isinstance(one, StoreError)), None)
             # A replica may lack what another one has: its retention is its own.
-            if failed is not None and shard is first.shard and first.facts is not None and len(sources) > 1:
+            if failed is not None and source is first and first.facts is not None and len(sources) > 1:
                 raise failed
             return outcomes
 
@@ -263,85 +265,3 @@ class _Records(Generic[Message]):
     def _sources(self, commit_log_offsets: Sequence[int]) -> Sequence[Source[Message]]:
         reading = self._reading
         return reading.near if all(map(reading.is_cold, commit_log_offsets)) else reading.derived
-
-
-class _Queues(Generic[Message]):
-    """A QueueLocator."""
-
-    def __init__(self, reading: ShardReading[Message]) -> None:
-        self._reading = reading
-
-    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
-        """See the port; the answer has no progress, so that a replica's would hide what it lacks."""
-        reading = self._reading
-        return reading.ask(reading.lists, lambda shard, until: reading.listed(shard, topic, until), deadline)
-
-    def units(
-        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
-    ) -> QueueStretch:
-        """See the port."""
-        reading = self._reading
-        return reading.ask(
-            reading.derived,
-            lambda shard, until: shard.queues.units(topic, queue_id, queue_offset, unit_count_max, until),
-            deadline,
-        )
-
-    def search_offset(
-        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
-    ) -> FoundOffset:
-        """See the port."""
-        reading = self._reading
-        return reading.ask(
-            reading.derived,
-            lambda shard, until: shard.queues.search_offset(topic, queue_id, time_millis, boundary, until),
-            deadline,
-        )
-
-    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
-        """See the port."""
-        reading = self._reading
-        return reading.ask(
-            reading.derived,
-            lambda shard, until: shard.queues.progress(past_offset, wait_seconds, until),
-            deadline,
-            wait_seconds,
-        )
-
-
-class _Keys(Generic[Message]):
-    """A KeyLocator."""
-
-    def __init__(self, reading: ShardReading[Message]) -> None:
-        self._reading = reading
-
-    def search(
-        self,
-        topic: str,
-        key: str,
-        window: TimeWindow,
-        *,
-        below_offset: int | None,
-        count_max: int,
-        deadline: Deadline,
-        explain: bool = False,
-    ) -> Candidates:
-        """See the port."""
-        reading = self._reading
-        return reading.ask(
-            reading.derived,
-            lambda shard, until: shard.keys.search(
-                topic, key, window, below_offset=below_offset, count_max=count_max, deadline=until, explain=explain
-            ),
-            deadline,
-        )
-
-    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
-        """See the port."""
-        reading = self._reading
-        return reading.ask(
-            reading.derived,
-            lambda shard, until: shard.keys.progress(past_offset, wait_seconds, until),
-            deadline,
-            wait_seconds,
-        )

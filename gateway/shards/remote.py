@@ -6,34 +6,34 @@ from typing import TypeVar
 
 import structlog
 
-from gateway.ports.chain import MethodTable, ShardMethod
+from gateway.ports.chain import Concern, MethodTable, ShardMethod
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
     CREATE_TOPIC,
     DELETE_TOPIC,
+    GET_UNITS,
     IS_WRITTEN_AT,
+    KEYS_PROGRESS,
+    LIST_QUEUES,
     LIST_TOPICS,
     LOG_END,
+    QUEUES_PROGRESS,
+    SEARCH_KEY,
+    SEARCH_OFFSET,
     STORE_FACTS,
     UPDATE_TOPIC,
-    Boundary,
     BuildProgress,
-    Candidates,
-    FoundOffset,
+    Built,
     FoundRecord,
-    QueueRange,
-    QueueStretch,
     Shard,
-    Unit,
 )
-from gateway.ports.time_window import TimeWindow
+from gateway.ports.time_window import millis_in
 from gateway.shards.facts.remote_facts import RemoteStoreFacts
 from gateway.shards.remote_delivery import RemoteDelivering
 from gateway.shards.remote_groups import RemoteGroups
-from gateway.shards.remote_key_facts import explanation_of, held_of
-from gateway.shards.remote_services import RemoteServices, optional_millis
+from gateway.shards.remote_services import RemoteServices
 from gateway.shards.remote_waiting import RemoteScheduling, RemoteWaiting
-from gateway.shards.summaries import FilterCache, SummarizedKeys
+from gateway.shards.summaries import FILTER_PAGES, FilterCache, Summaries
 from gateway.shards.targets import ShardTargets
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
@@ -66,8 +66,6 @@ _log = structlog.get_logger("reput.gateway")
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
-
-BOUNDARIES = {Boundary.LOWER: queue_pb.BOUNDARY_LOWER, Boundary.UPPER: queue_pb.BOUNDARY_UPPER}
 
 
 def found_record(message: message_pb2.StoredMessage) -> FoundRecord[message_pb2.StoredMessage]:
@@ -158,112 +156,89 @@ def serve_commitlog(table: MethodTable, client: CommitLogClient) -> None:
     table.serve(STORE_FACTS, timed(STORE_FACTS, facts.facts))
 
 
-class RemoteQueues:
-    """QueueLocator over a consumequeue service."""
+def serve_consumequeue(table: MethodTable, client: ConsumeQueueClient) -> None:
+    """What the consumequeue service answers of a shard."""
 
-    def __init__(self, client: ConsumeQueueClient) -> None:
-        self._client = client
+    def list_queues(request: queue_pb.ListQueuesRequest, deadline: Deadline) -> Sequence[queue_pb.Queue]:
+        return client.list_queues(request.topic, timeout_seconds=deadline.remaining_seconds())
 
-    @port_call("consumequeue.list-queues")
-    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
-        """See the port."""
-        queues = self._client.list_queues(topic or "", timeout_seconds=deadline.remaining_seconds())
-        return [
-            QueueRange(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset, queue.problem)
-            for queue in queues
-        ]
-
-    @port_call("consumequeue.units")
-    def units(
-        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
-    ) -> QueueStretch:
-        """See the port."""
-        answer = self._client.get_units(
-            topic, queue_id, queue_offset, unit_count_max, timeout_seconds=deadline.remaining_seconds()
-        )
-        units = (
-            Unit(unit.queue_offset, unit.commit_log_offset, unit.record_size_bytes, unit.tags_code)
-            for unit in answer.units
-        )
-        problem = _damage(topic, queue_id) if answer.damaged else None
-        return QueueStretch(tuple(units), answer.min_offset, answer.max_offset, _progress(answer), problem)
-
-    @port_call("consumequeue.search-offset")
-    def search_offset(
-        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
-    ) -> FoundOffset:
-        """See the port."""
-        answer = self._client.search_offset(
-            topic, queue_id, time_millis, BOUNDARIES[boundary], timeout_seconds=deadline.remaining_seconds()
-        )
-        return FoundOffset(
-            answer.queue_offset,
-            answer.min_offset,
-            answer.max_offset,
-            _progress(answer),
-            optional_millis(answer, "first_store_time"),
-            optional_millis(answer, "last_store_time"),
-            _damage(topic, queue_id) if answer.damaged else _falling(topic, queue_id) if answer.unproven else None,
-        )
-
-    @port_call("consumequeue.progress")
-    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
-        """See the port."""
-        return _progress_past(self._client, past_offset, wait_seconds, deadline)
-
-
-class RemoteKeys:
-    """KeyLocator over an index service."""
-
-    def __init__(self, client: IndexClient) -> None:
-        self._client = client
-
-    @port_call("index.search")
-    def search(
-        self,
-        topic: str,
-        key: str,
-        window: TimeWindow,
-        *,
-        below_offset: int | None,
-        count_max: int,
-        deadline: Deadline,
-        explain: bool = False,
-        summarize: bool = False,
-    ) -> Candidates:
-        """See the port, and SummarizingKeys."""
-        answer = self._client.search_key(
-            topic,
-            key,
-            begin_time_millis=window.begin_millis,
-            end_time_millis=window.end_millis,
-            page_size=count_max,
-            page_token="" if below_offset is None else str(below_offset),
-            explain=explain,
-            summarize=summarize,
+    def get_units(request: queue_pb.GetQueueUnitsRequest, deadline: Deadline) -> Built[queue_pb.GetQueueUnitsResponse]:
+        answer = client.get_units(
+            request.topic,
+            request.queue_id,
+            request.queue_offset,
+            request.max_units,
             timeout_seconds=deadline.remaining_seconds(),
         )
-        built_up_to_millis = None
-        if answer.HasField("indexed_up_to_time"):
-            built_up_to_millis = timestamp_to_millis(answer.indexed_up_to_time, "indexed_up_to_time")
-        return Candidates(
-            tuple(answer.commit_log_offsets),
-            bool(answer.next_page_token),
-            BuildProgress(answer.next_offset, answer.log_end_offset, answer.catching_up, built_up_to_millis),
-            answer.damaged_chain_count,
-            explanation=explanation_of(answer.explanation) if answer.HasField("explanation") else None,
-            held=held_of(answer.summary) if answer.HasField("summary") else None,
+        problem = _damage(request.topic, request.queue_id) if answer.damaged else None
+        return Built(answer, _progress(answer), problem)
+
+    def search_offset(
+        request: queue_pb.SearchOffsetRequest, deadline: Deadline
+    ) -> Built[queue_pb.SearchOffsetResponse]:
+        answer = client.search_offset(
+            request.topic,
+            request.queue_id,
+            millis_in(request, "time") or 0,
+            request.boundary,
+            timeout_seconds=deadline.remaining_seconds(),
+        )
+        problem = None
+        if answer.damaged:
+            problem = _damage(request.topic, request.queue_id)
+        elif answer.unproven:
+            problem = _falling(request.topic, request.queue_id)
+        return Built(answer, _progress(answer), problem)
+
+    def progress(request: queue_pb.GetStatusRequest, deadline: Deadline) -> Built[queue_pb.GetStatusResponse]:
+        answer = client.get_status(
+            past_offset=request.past_offset,
+            wait_millis=request.wait_millis,
+            timeout_seconds=deadline.remaining_seconds(),
+        )
+        return Built(answer, _progress(answer))
+
+    table.serve(LIST_QUEUES, timed(LIST_QUEUES, list_queues))
+    table.serve(GET_UNITS, timed(GET_UNITS, get_units))
+    table.serve(SEARCH_OFFSET, timed(SEARCH_OFFSET, search_offset))
+    table.serve(QUEUES_PROGRESS, timed(QUEUES_PROGRESS, progress))
+
+
+def serve_index(table: MethodTable, client: IndexClient) -> None:
+    """What the index service answers of a shard."""
+
+    def search_key(request: index_pb.SearchKeyRequest, deadline: Deadline) -> Built[index_pb.SearchKeyResponse]:
+        answer = client.search_key(
+            request.topic,
+            request.key,
+            begin_time_millis=millis_in(request, "begin_time"),
+            end_time_millis=millis_in(request, "end_time"),
+            page_size=request.page_size,
+            page_token=request.page_token,
+            explain=request.explain,
+            summarize=request.summarize,
+            timeout_seconds=deadline.remaining_seconds(),
+        )
+        built_up_to_millis = millis_in(answer, "indexed_up_to_time")
+        progress = BuildProgress(answer.next_offset, answer.log_end_offset, answer.catching_up, built_up_to_millis)
+        return Built(answer, progress)
+
+    def filter_pages(request: index_pb.GetFilterPagesRequest, deadline: Deadline) -> bytes:
+        return client.get_filter_pages(
+            request.name, request.header_crc, request.first_page, timeout_seconds=deadline.remaining_seconds()
         )
 
-    @port_call("index.filter-pages")
-    def filter_pages(self, name: str, header_crc: int, first_page: int, deadline: Deadline) -> bytes:
-        """See SummarizingKeys."""
-        return self._client.get_filter_pages(name, header_crc, first_page, timeout_seconds=deadline.remaining_seconds())
+    def progress(request: index_pb.GetStatusRequest, deadline: Deadline) -> Built[index_pb.GetStatusResponse]:
+        answer = client.get_status(
+            past_offset=request.past_offset,
+            wait_millis=request.wait_millis,
+            timeout_seconds=deadline.remaining_seconds(),
+        )
+        return Built(answer, _progress(answer))
 
-    @port_call("index.progress")
-    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
-        """See the port."""
-        return _progress_past(self._client, past_offset, wait_seconds, deadline)
+    table.serve(SEARCH_KEY, timed(SEARCH_KEY, search_key))
+    table.serve(FILTER_PAGES, timed(FILTER_PAGES, filter_pages))
+    table.serve(KEYS_PROGRESS, timed(KEYS_PROGRESS, progress))
 
 
 def _falling(topic: str, queue_id: int) -> StoreError:
@@ -283,24 +258,12 @@ def _damage(topic: str, queue_id: int) -> StoreError:
     )
 
 
-def _progress_past(
-    client: ConsumeQueueClient | IndexClient, past_offset: int, wait_seconds: float, deadline: Deadline
-) -> BuildProgress:
-    return _progress(
-        client.get_status(
-            past_offset=past_offset,
-            wait_millis=int(wait_seconds * 1000),
-            timeout_seconds=deadline.remaining_seconds(),
-        )
-    )
-
-
 def _progress(answer: _BuiltAnswer) -> BuildProgress:
     return BuildProgress(
         answer.next_offset,
         answer.log_end_offset,
         answer.catching_up,
-        optional_millis(answer, "built_up_to_time"),
+        millis_in(answer, "built_up_to_time"),
     )
 
 
@@ -345,17 +308,18 @@ def open_shard(
     schedule = ScheduleClient(targets.schedule, tls=tls) if targets.schedule else None
     table = MethodTable()
     serve_commitlog(table, commitlog)
-    keys = RemoteKeys(index)
+    serve_consumequeue(table, consumequeue)
+    serve_index(table, index)
     shard = Shard(
         broker_name=targets.broker_name,
         records=RemoteRecords(commitlog),
-        queues=RemoteQueues(consumequeue),
-        keys=keys if filters is None else SummarizedKeys(targets.broker_name, keys, filters),
         services=RemoteServices(commitlog, consumequeue, index, consumer, schedule),
         table=table,
         groups=RemoteGroups(consumer) if consumer is not None else None,
         waiting=RemoteWaiting(schedule) if schedule is not None else None,
     )
+    if filters is not None:
+        shard = shard.with_link(Concern.SUMMARIES, Summaries(targets.broker_name, filters))
     delivering = RemoteDelivering(targets.broker_name, consumer) if consumer is not None else None
     scheduling = RemoteScheduling(targets.broker_name, schedule) if schedule is not None else None
     return RemoteShard(targets, shard, commitlog, consumequeue, index, consumer, schedule, delivering, scheduling)

@@ -23,12 +23,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Protocol
+from functools import partial
+from typing import Any
 
+from gateway.ports.chain import Answering, ShardMethod
 from gateway.ports.deadline import Deadline
-from gateway.ports.key_facts import HeldKeys, KeyExplanation, PassedOver, SealedKeys, overlaps
-from gateway.ports.shard import BuildProgress, Candidates
+from gateway.ports.shard import SEARCH_KEY, BuildProgress, Built, window_of
 from gateway.ports.time_window import TimeWindow
+from reput.index.v1 import index_service_pb2 as index_pb
 from store.errors import StoreError
 from store.format.derived.index_layout import index_key, key_hash
 from store.format.derived.index_summary import (
@@ -54,36 +56,12 @@ FETCH_SECONDS_MAX = 60.0
 
 _log = logging.getLogger("reput.gateway")
 
+# Some verified pages of the key filter of a sealed index file, from `first_page` on; empty behind the last page.
+# RecordNotFoundError: the file is gone or has no filter now.
+FILTER_PAGES: ShardMethod[index_pb.GetFilterPagesRequest, bytes] = ShardMethod("index.filter-pages", "index")
+
 # Shard, index file and its header's CRC-32.
 FilterKey = tuple[str, str, int]
-
-
-class SummarizingKeys(Protocol):
-    """An index that gives summaries; see KeyLocator for the rest."""
-
-    def search(
-        self,
-        topic: str,
-        key: str,
-        window: TimeWindow,
-        *,
-        below_offset: int | None,
-        count_max: int,
-        deadline: Deadline,
-        explain: bool = False,
-        summarize: bool = False,
-    ) -> Candidates:
-        """See KeyLocator; with `summarize` the answer also has the times and keys that the index holds."""
-
-    def filter_pages(self, name: str, header_crc: int, first_page: int, deadline: Deadline) -> bytes:
-        """Some verified pages of the key filter of a sealed index file, from `first_page` on; empty behind the last page.
-
-        Raises:
-            RecordNotFoundError: the file is gone or has no filter now.
-        """
-
-    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
-        """See KeyLocator."""
 
 
 class FilterCache:
@@ -165,104 +143,98 @@ class FilterCache:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    held: HeldKeys
+    held: index_pb.IndexSummary
     progress: BuildProgress
     at_seconds: float
 
 
-class SummarizedKeys:
-    """KeyLocator that asks its shard's index only when that may hold a match.
+class Summaries:
+    """The link of a shard's calls: its index is asked only when that may hold a match.
 
     Args:
         broker_name: the shard's name.
-        keys: its index.
         filters: the filters of all shards.
         clock: seconds, rising.
     """
 
-    def __init__(
-        self,
-        broker_name: str,
-        keys: SummarizingKeys,
-        filters: FilterCache,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, broker_name: str, filters: FilterCache, clock: Callable[[], float] = time.monotonic) -> None:
         self._broker_name = broker_name
-        self._keys = keys
         self._filters = filters
         self._clock = clock
         self._known: _Known | None = None
 
-    def search(
-        self,
-        topic: str,
-        key: str,
-        window: TimeWindow,
-        *,
-        below_offset: int | None,
-        count_max: int,
-        deadline: Deadline,
-        explain: bool = False,
-    ) -> Candidates:
-        """See the port."""
-        known = self._fresh() if window.end_millis is not None else None
-        if known is not None:
-            hash_ = key_hash(index_key(topic, key))
-            passed = self._passed_over(known.held, hash_, window)
-            if passed is not PassedOver.NOT:
-                explanation = KeyExplanation(hash_, passed_over=passed) if explain else None
-                return Candidates((), False, known.progress, explanation=explanation)
-        # The call is needed anyway, and a summary costs the shard only some microseconds.
-        wants_held = window.end_millis is not None and known is None
-        found = self._keys.search(
-            topic,
-            key,
-            window,
-            below_offset=below_offset,
-            count_max=count_max,
-            deadline=deadline,
-            explain=explain,
-            summarize=wants_held,
-        )
-        if found.held is not None:
-            # Records stored before `later_times_millis` lie before `next_offset`, so the index has all of them.
-            at = found.held.next_offset
-            progress = replace(found.progress, next_offset=at, log_end_offset=at, catching_up=False, is_final=True)
-            self._known = _Known(found.held, progress, self._clock())
-        return found
+    def __call__(self, method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
+        """See Link."""
+        if method is not SEARCH_KEY or not request.HasField("end_time"):
+            return below(method, request, deadline)
+        return self._search(request, deadline, below)
 
-    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
-        """See the port."""
-        return self._keys.progress(past_offset, wait_seconds, deadline)
+    def _search(
+        self, request: index_pb.SearchKeyRequest, deadline: Deadline, below: Answering
+    ) -> Built[index_pb.SearchKeyResponse]:
+        known = self._fresh()
+        if known is not None:
+            hash_ = key_hash(index_key(request.topic, request.key))
+            passed_over = self._passed_over(known.held, hash_, window_of(request), below)
+            if passed_over:
+                answer = index_pb.SearchKeyResponse()
+                if request.explain:
+                    answer.explanation.key_hash = hash_
+                return Built(answer, known.progress, passed_over=passed_over)
+        # The call is needed anyway, and a summary costs the shard only some microseconds.
+        request.summarize = known is None
+        found = below(SEARCH_KEY, request, deadline)
+        if found.answer.HasField("summary"):
+            held = found.answer.summary
+            # Records stored before `later_times_millis` lie before `next_offset`, so the index has all of them.
+            at = held.next_offset
+            progress = replace(found.progress, next_offset=at, log_end_offset=at, catching_up=False, is_final=True)
+            self._known = _Known(held, progress, self._clock())
+        return found
 
     def _fresh(self) -> _Known | None:
         known = self._known
         return known if known is not None and self._clock() - known.at_seconds < HELD_SECONDS_MAX else None
 
-    def _passed_over(self, held: HeldKeys, hash_: int, window: TimeWindow) -> PassedOver:
-        """The reason why the shard has no match; NOT when it may have one."""
+    def _passed_over(
+        self, held: index_pb.IndexSummary, hash_: int, window: TimeWindow, below: Answering
+    ) -> "index_pb.PassedOver":
+        """The reason why the shard has no match; unspecified when it may have one."""
         end = window.end_millis
         begin = window.begin_millis if window.begin_millis is not None else 0
-        if end is None or held.later_times_millis is None or end >= held.later_times_millis:
-            return PassedOver.NOT
-        if held.has_newest and overlaps(held.newest_begin_millis, held.newest_end_millis, begin, end):
-            return PassedOver.NOT
-        inside = [sealed for sealed in held.sealed if sealed.overlaps(begin, end)]
+        if end is None or not held.HasField("later_times_millis") or end >= held.later_times_millis:
+            return index_pb.PASSED_OVER_UNSPECIFIED
+        if held.has_newest and _overlaps(held, "newest_begin_time_millis", "newest_end_time_millis", begin, end):
+            return index_pb.PASSED_OVER_UNSPECIFIED
+        inside = [row for row in held.sealed if _overlaps(row, "begin_time_millis", "end_time_millis", begin, end)]
         if not inside:
-            return PassedOver.TIME
+            return index_pb.PASSED_OVER_TIME
         wanted = key_bits(hash_)
-        answers = [self._may_hold(sealed, wanted) for sealed in inside]
-        return PassedOver.NOT if any(answers) else PassedOver.FILTER
+        answers = [self._may_hold(sealed, wanted, below) for sealed in inside]
+        return index_pb.PASSED_OVER_UNSPECIFIED if any(answers) else index_pb.PASSED_OVER_FILTER
 
-    def _may_hold(self, sealed: SealedKeys, wanted: KeyBits) -> bool:
+    def _may_hold(self, sealed: index_pb.IndexSummary.Sealed, wanted: KeyBits, below: Answering) -> bool:
+        # Without a name it stands for several old files; without blocks it has no key filter.
         if not sealed.name or not sealed.block_count:
             return True
         key = (self._broker_name, sealed.name, sealed.header_crc)
         answer = self._filters.may_hold(key, wanted, sealed.block_count)
         if answer is None:
-            self._filters.want(key, sealed.block_count, lambda page: self._read(sealed, page))
+            pages = index_pb.GetFilterPagesRequest(name=sealed.name, header_crc=sealed.header_crc)
+            self._filters.want(key, sealed.block_count, partial(_read, pages, below))
             return True
         return answer
 
-    def _read(self, sealed: SealedKeys, first_page: int) -> bytes:
-        return self._keys.filter_pages(sealed.name, sealed.header_crc, first_page, Deadline.after(FETCH_SECONDS_MAX))
+
+def _read(request: index_pb.GetFilterPagesRequest, below: Answering, first_page: int) -> bytes:
+    request.first_page = first_page
+    return below(FILTER_PAGES, request, Deadline.after(FETCH_SECONDS_MAX))
+
+
+def _overlaps(
+    row: index_pb.IndexSummary | index_pb.IndexSummary.Sealed, begin: str, end: str, begin_millis: int, end_millis: int
+) -> bool:
+    """Whether the store times of a row, where an absent one is no limit, and [begin_millis, end_millis] have one in common."""
+    begins_before = not row.HasField(begin) or getattr(row, begin) <= end_millis
+    ends_behind = not row.HasField(end) or getattr(row, end) >= begin_millis
+    return begins_before and ends_behind

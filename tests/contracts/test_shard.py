@@ -6,9 +6,21 @@ from typing import Any
 import pytest
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import LIST_TOPICS, Boundary, FoundRecord, Shard, queue_count_of
+from gateway.ports.shard import (
+    LIST_TOPICS,
+    FoundRecord,
+    Shard,
+    get_units,
+    keys_progress,
+    list_queues,
+    queue_count_of,
+    queues_progress,
+    search_key,
+    search_offset,
+)
 from gateway.ports.time_window import TimeWindow
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from store.errors import (
     DeadlineExceededError,
     OffsetOutOfRangeError,
@@ -120,12 +132,12 @@ def test_candidates_hold_every_record_with_the_key_newest_first(
     candidates: list[int] = []
     more = True
     while more:
-        found = shard.keys.search(TOPIC, key, TimeWindow(), below_offset=below, count_max=count_max, deadline=deadline)
-        assert (found.problem, found.damaged_chain_count, found.progress.is_behind) == (None, 0, False)
-        assert len(found.commit_log_offsets) <= count_max
-        candidates += found.commit_log_offsets
-        more = found.more
-        assert not more or found.commit_log_offsets, "more without a candidate would be asked for without end"
+        found = search_key(shard, TOPIC, key, TimeWindow(), below_offset=below, count_max=count_max, deadline=deadline)
+        assert (found.problem, found.answer.damaged_chain_count, found.progress.is_behind) == (None, 0, False)
+        assert len(found.answer.commit_log_offsets) <= count_max
+        candidates += found.answer.commit_log_offsets
+        more = bool(found.answer.next_page_token)
+        assert not more or found.answer.commit_log_offsets, "more without a candidate would be asked for without end"
         below = candidates[-1] if candidates else None
 
     assert candidates == sorted(set(candidates), reverse=True)
@@ -139,27 +151,29 @@ def test_a_window_leaves_out_no_candidate_inside_it(shard: Shard[Any], made: Arc
     times = [record.store_time_millis for record in made.records]
     window = TimeWindow(times[20], times[40])
 
-    found = shard.keys.search(TOPIC, "all", window, below_offset=None, count_max=1000, deadline=deadline)
+    found = search_key(shard, TOPIC, "all", window, below_offset=None, count_max=1000, deadline=deadline)
 
     inside = {r.commit_log_offset for r in made.records if r.topic == TOPIC and window.holds(r.store_time_millis)}
-    assert set(found.commit_log_offsets) >= inside
+    assert set(found.answer.commit_log_offsets) >= inside
 
 
 def test_an_explanation_is_never_wrong(shard: Shard[Any], deadline: Deadline) -> None:
-    found = shard.keys.search(
-        TOPIC, "AaAa", TimeWindow(), below_offset=None, count_max=1000, deadline=deadline, explain=True
+    found = search_key(
+        shard, TOPIC, "AaAa", TimeWindow(), below_offset=None, count_max=1000, deadline=deadline, explain=True
     )
 
-    assert found.commit_log_offsets
-    if found.explanation is not None:
-        assert sum(visit.candidate_count for visit in found.explanation.visits) <= len(found.commit_log_offsets)
+    assert found.answer.commit_log_offsets
+    if found.answer.HasField("explanation"):
+        assert sum(visit.candidate_count for visit in found.answer.explanation.visits) <= len(
+            found.answer.commit_log_offsets
+        )
 
 
 def test_queues_have_the_range_of_their_messages(shard: Shard[Any], made: Archived, deadline: Deadline) -> None:
     expected = {name: (min(queue), max(queue) + 1) for name, queue in made.queues().items()}
 
     def ranges(topic: str | None) -> dict[tuple[str, int], tuple[int, int]]:
-        queues = shard.queues.list_queues(topic, deadline)
+        queues = list_queues(shard, topic, deadline)
         return {(queue.topic, queue.queue_id): (queue.min_offset, queue.max_offset) for queue in queues}
 
     assert ranges(None) == expected
@@ -171,24 +185,25 @@ def test_units_lead_to_the_messages_of_a_queue_in_order(shard: Shard[Any], made:
     for (topic, queue_id), queue in made.queues().items():
         position, units = 0, []
         while position <= max(queue):
-            stretch = shard.queues.units(topic, queue_id, position, 7, deadline)
-            assert (stretch.min_offset, stretch.max_offset, stretch.problem) == (0, max(queue) + 1, None)
-            assert not stretch.progress.is_behind
+            found = get_units(shard, topic, queue_id, position, 7, deadline)
+            stretch = found.answer
+            assert (stretch.min_offset, stretch.max_offset, found.problem) == (0, max(queue) + 1, None)
+            assert not found.progress.is_behind
             assert 0 < len(stretch.units) <= 7
             units += stretch.units
             position = stretch.units[-1].queue_offset + 1
         assert [(u.queue_offset, u.commit_log_offset, u.record_size_bytes) for u in units] == [
             (offset, record.commit_log_offset, record.store_size_bytes) for offset, record in sorted(queue.items())
         ]
-        assert shard.queues.units(topic, queue_id, max(queue) + 1, 7, deadline).units == ()
+        assert not get_units(shard, topic, queue_id, max(queue) + 1, 7, deadline).answer.units
 
 
 def test_an_unknown_queue_is_an_error(shard: Shard[Any], deadline: Deadline) -> None:
     for topic, queue_id in (("no-such-topic", 0), (TOPIC, 9)):
         with pytest.raises((TopicNotFoundError, QueueNotFoundError)):
-            shard.queues.units(topic, queue_id, 0, 1, deadline)
+            get_units(shard, topic, queue_id, 0, 1, deadline)
         with pytest.raises((TopicNotFoundError, QueueNotFoundError)):
-            shard.queues.search_offset(topic, queue_id, 0, Boundary.LOWER, deadline)
+            search_offset(shard, topic, queue_id, 0, queue_pb.BOUNDARY_LOWER, deadline)
 
 
 def test_the_position_of_a_time_is_that_of_brute_force(shard: Shard[Any], made: Archived, deadline: Deadline) -> None:
@@ -197,17 +212,16 @@ def test_the_position_of_a_time_is_that_of_brute_force(shard: Shard[Any], made: 
         for asked in {0, 1 << 45} | {time + step for time in times.values() for step in (-1, 0, 1)}:
             lower = min((offset for offset, time in times.items() if time >= asked), default=max(times) + 1)
             upper = max((offset for offset, time in times.items() if time <= asked), default=min(times))
-            for boundary, expected in ((Boundary.LOWER, lower), (Boundary.UPPER, upper)):
-                found = shard.queues.search_offset(topic, queue_id, asked, boundary, deadline)
-                assert (found.queue_offset, found.min_offset, found.max_offset, found.problem) == (
+            for boundary, expected in ((queue_pb.BOUNDARY_LOWER, lower), (queue_pb.BOUNDARY_UPPER, upper)):
+                found = search_offset(shard, topic, queue_id, asked, boundary, deadline)
+                assert (found.answer.queue_offset, found.answer.min_offset, found.answer.max_offset, found.problem) == (
                     *(expected, min(times), max(times) + 1),
                     None,
                 )
 
 
 def test_builders_are_at_the_end_of_the_log(shard: Shard[Any], made: Archived, deadline: Deadline) -> None:
-    for builder in (shard.queues, shard.keys):
-        progress = builder.progress(0, 0.0, deadline)
+    for progress in (queues_progress(shard, deadline), keys_progress(shard, deadline)):
         assert (progress.is_behind, progress.next_offset) == (False, end_of(made))
 
 
@@ -233,9 +247,9 @@ def test_without_time_nothing_is_answered(shard: Shard[Any], made: Archived) -> 
     for call in (
         lambda: shard.records.get(offset, over),
         lambda: shard.records.get_many([offset], BYTES_MAX, over),
-        lambda: shard.queues.list_queues(None, over),
-        lambda: shard.queues.units(TOPIC, 0, 0, 1, over),
-        lambda: shard.keys.search(TOPIC, "all", TimeWindow(), below_offset=None, count_max=1, deadline=over),
+        lambda: list_queues(shard, None, over),
+        lambda: get_units(shard, TOPIC, 0, 0, 1, over),
+        lambda: search_key(shard, TOPIC, "all", TimeWindow(), below_offset=None, count_max=1, deadline=over),
         lambda: shard.call(LIST_TOPICS, log_pb.ListTopicsRequest(), over),
     ):
         with pytest.raises(DeadlineExceededError):

@@ -4,28 +4,33 @@ Its index has no files, chains or seconds: a candidate is every record with a ke
 stored. So it over-delivers as far as the port allows, and what a query keeps is the query's doing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
+    GET_UNITS,
     IS_WRITTEN_AT,
+    KEYS_PROGRESS,
+    LIST_QUEUES,
     LIST_TOPICS,
     LOG_END,
-    Boundary,
+    QUEUES_PROGRESS,
+    SEARCH_KEY,
+    SEARCH_OFFSET,
+    TAGS_CODE_UNKNOWN,
     BuildProgress,
-    Candidates,
-    FoundOffset,
+    Built,
     FoundRecord,
-    QueueRange,
-    QueueStretch,
     ServiceStatus,
     Shard,
-    Unit,
+    window_of,
 )
-from gateway.ports.time_window import TimeWindow
+from gateway.ports.time_window import TimeWindow, millis_in, set_millis
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.index.v1 import index_service_pb2 as index_pb
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError, TopicNotFoundError
 from store.format.derived.index_layout import key_hash
 from store.format.record import Record
@@ -70,6 +75,93 @@ def with_log_end(shard: Shard, log_end: object) -> Shard:
     return shard.serving(LOG_END, late(log_end, "offset")).serving(IS_WRITTEN_AT, late(log_end, "is_written_at"))
 
 
+def with_queues(shard: Shard, double: Any) -> Shard:
+    """The shard with the queues of a double: its methods are looked up when called."""
+
+    def units(request: queue_pb.GetQueueUnitsRequest, deadline: Deadline) -> Built[queue_pb.GetQueueUnitsResponse]:
+        return double.units(request.topic, request.queue_id, request.queue_offset, request.max_units, deadline)
+
+    def search_offset(
+        request: queue_pb.SearchOffsetRequest, deadline: Deadline
+    ) -> Built[queue_pb.SearchOffsetResponse]:
+        millis = millis_in(request, "time") or 0
+        return double.search_offset(request.topic, request.queue_id, millis, request.boundary, deadline)
+
+    def progress(request: queue_pb.GetStatusRequest, deadline: Deadline) -> Built[queue_pb.GetStatusResponse]:
+        found = double.progress(request.past_offset, request.wait_millis / 1000, deadline)
+        return Built(queue_pb.GetStatusResponse(), found)
+
+    shard = shard.serving(LIST_QUEUES, lambda request, deadline: double.list_queues(request.topic or None, deadline))
+    shard = shard.serving(GET_UNITS, units).serving(SEARCH_OFFSET, search_offset)
+    return shard.serving(QUEUES_PROGRESS, progress)
+
+
+def with_keys(shard: Shard, double: Any) -> Shard:
+    """The shard with the index of a double: `search` and `progress`, as they are when called."""
+
+    def search(request: index_pb.SearchKeyRequest, deadline: Deadline) -> Built[index_pb.SearchKeyResponse]:
+        return double.search(
+            request.topic,
+            request.key,
+            window_of(request),
+            below_offset=int(request.page_token) if request.page_token else None,
+            count_max=request.page_size,
+            deadline=deadline,
+            explain=request.explain,
+            **({"summarize": True} if request.summarize else {}),
+        )
+
+    def progress(request: index_pb.GetStatusRequest, deadline: Deadline) -> Built[index_pb.GetStatusResponse]:
+        found = double.progress(request.past_offset, request.wait_millis / 1000, deadline)
+        return Built(index_pb.GetStatusResponse(), found)
+
+    return shard.serving(SEARCH_KEY, search).serving(KEYS_PROGRESS, progress)
+
+
+def queue_of(topic: str, queue_id: int, min_offset: int, max_offset: int, problem: str = "") -> queue_pb.Queue:
+    return queue_pb.Queue(topic=topic, queue_id=queue_id, min_offset=min_offset, max_offset=max_offset, problem=problem)
+
+
+def unit_of(
+    queue_offset: int, commit_log_offset: int, record_size_bytes: int, tags_code: int = TAGS_CODE_UNKNOWN
+) -> queue_pb.QueueUnit:
+    return queue_pb.QueueUnit(
+        queue_offset=queue_offset,
+        commit_log_offset=commit_log_offset,
+        record_size_bytes=record_size_bytes,
+        tags_code=tags_code,
+    )
+
+
+def stretch_of(
+    units: Iterable[queue_pb.QueueUnit], min_offset: int, max_offset: int, progress: BuildProgress
+) -> Built[queue_pb.GetQueueUnitsResponse]:
+    answer = queue_pb.GetQueueUnitsResponse(units=units, min_offset=min_offset, max_offset=max_offset)
+    return Built(answer, progress)
+
+
+def candidates(
+    offsets: Sequence[int], more: bool, progress: BuildProgress, **fields: Any
+) -> Built[index_pb.SearchKeyResponse]:
+    token = str(offsets[-1]) if more and offsets else ""
+    return Built(index_pb.SearchKeyResponse(commit_log_offsets=offsets, next_page_token=token, **fields), progress)
+
+
+def place_of(
+    queue_offset: int,
+    min_offset: int,
+    max_offset: int,
+    progress: BuildProgress,
+    first_millis: int | None = None,
+    last_millis: int | None = None,
+) -> Built[queue_pb.SearchOffsetResponse]:
+    answer = queue_pb.SearchOffsetResponse(queue_offset=queue_offset, min_offset=min_offset, max_offset=max_offset)
+    for time, millis in ((answer.first_store_time, first_millis), (answer.last_store_time, last_millis)):
+        if millis is not None:
+            set_millis(time, millis)
+    return Built(answer, progress)
+
+
 @dataclass
 class MemoryShard:
     """Every port of one shard.
@@ -105,7 +197,8 @@ class MemoryShard:
                 self._by_hash.setdefault(key_hash(f"{record.topic}#{key}"), set()).add(record.commit_log_offset)
 
     def shard(self, broker_name: str = "broker-a") -> Shard:
-        return Shard(broker_name, self, self, self, self).serving(LIST_TOPICS, late(self, "list_topics"))
+        shard = Shard(broker_name, self, self).serving(LIST_TOPICS, late(self, "list_topics"))
+        return with_keys(with_queues(shard, self), self)
 
     @property
     def progress_now(self) -> BuildProgress:
@@ -169,11 +262,11 @@ class MemoryShard:
         count_max: int,
         deadline: Deadline,
         explain: bool = False,
-    ) -> Candidates:
+    ) -> Built[index_pb.SearchKeyResponse]:
         self._called("search", deadline)
         hits = sorted(self._by_hash.get(key_hash(f"{topic}#{key}"), set()), reverse=True)
         hits = [offset for offset in hits if below_offset is None or offset < below_offset]
-        return Candidates(tuple(hits[:count_max]), len(hits) > count_max, self.progress_now)
+        return candidates(hits[:count_max], len(hits) > count_max, self.progress_now)
 
     def _queue(self, topic: str, queue_id: int) -> list[Record]:
         queue = [record for record in self.records if (record.topic, record.queue_id) == (topic, queue_id)]
@@ -181,34 +274,34 @@ class MemoryShard:
             raise TopicNotFoundError(f"no queue {queue_id} of {topic}", topic=topic)
         return sorted(queue, key=lambda record: record.queue_offset)
 
-    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
+    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[queue_pb.Queue]:
         self._called("list_queues", deadline)
         names = sorted({(record.topic, record.queue_id) for record in self.records if topic in (None, record.topic)})
         queues = [(name, self._queue(*name)) for name in names]
-        return [QueueRange(*name, queue[0].queue_offset, queue[-1].queue_offset + 1) for name, queue in queues]
+        return [queue_of(*name, queue[0].queue_offset, queue[-1].queue_offset + 1) for name, queue in queues]
 
     def units(
         self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
-    ) -> QueueStretch:
+    ) -> Built[queue_pb.GetQueueUnitsResponse]:
         self._called("units", deadline)
         queue = self._queue(topic, queue_id)
         first, end = queue[0].queue_offset, queue[-1].queue_offset + 1
         wanted = [r for r in queue if queue_offset <= r.queue_offset < queue_offset + unit_count_max]
-        units = tuple(Unit(r.queue_offset, r.commit_log_offset, r.store_size_bytes) for r in wanted)
-        return QueueStretch(units if queue_offset >= first else (), first, end, self.progress_now)
+        units = [unit_of(r.queue_offset, r.commit_log_offset, r.store_size_bytes) for r in wanted]
+        return stretch_of(units if queue_offset >= first else (), first, end, self.progress_now)
 
     def search_offset(
-        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
-    ) -> FoundOffset:
+        self, topic: str, queue_id: int, time_millis: int, boundary: int, deadline: Deadline
+    ) -> Built[queue_pb.SearchOffsetResponse]:
         self._called("search_offset", deadline)
         queue = self._queue(topic, queue_id)
         first, end = queue[0].queue_offset, queue[-1].queue_offset + 1
-        if boundary is Boundary.LOWER:
+        if boundary == queue_pb.BOUNDARY_LOWER:
             found = min((r.queue_offset for r in queue if r.store_time_millis >= time_millis), default=end)
         else:
             found = max((r.queue_offset for r in queue if r.store_time_millis <= time_millis), default=first)
         times = [r.store_time_millis for r in queue]
-        return FoundOffset(found, first, end, self.progress_now, times[0], times[-1])
+        return place_of(found, first, end, self.progress_now, times[0], times[-1])
 
     def list_topics(self, request: log_pb.ListTopicsRequest, deadline: Deadline) -> log_pb.ListTopicsResponse:
         self._called("list_topics", deadline)

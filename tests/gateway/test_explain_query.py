@@ -1,16 +1,15 @@
 """ExplainQuery beside the query itself and a scan over all records: what was found, what was not and why."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from gateway.ports.key_facts import FileVisit, KeyExplanation, PassedOver
 from gateway.ports.shards import Shards
 from gateway.queries.limits import PAGE_SIZE_MAX
 from gateway.queries.page_token import PageTokens
 from gateway.servicer import GatewayServicer
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1 import message_pb2
 from services.convert import millis_to_timestamp
 from store.errors import (
@@ -37,10 +36,22 @@ class ExplainedShard(ProtoShard):
         found = super().search(topic, key, window, **named)
         if not explain:
             return found
-        count = len(found.commit_log_offsets)
-        visit = FileVisit("20260101000000000", PassedOver.NOT, 99, count + 1, count, 0, count, False, 20 * (count + 1))
-        passed = FileVisit("20250101000000000", PassedOver.FILTER, 98, 0, 0, 0, 0, False, 4096)
-        return replace(found, explanation=KeyExplanation(key_hash(index_key(topic, key)), 3, 7, (visit, passed), 11))
+        count = len(found.answer.commit_log_offsets)
+        explanation = found.answer.explanation
+        explanation.key_hash, explanation.slot, explanation.slot_count = key_hash(index_key(topic, key)), 3, 7
+        explanation.elapsed_micros = 11
+        explanation.visits.add(
+            name="20260101000000000",
+            entry_count=99,
+            chain_entry_count=count + 1,
+            same_hash_count=count,
+            candidate_count=count,
+            read_bytes=20 * (count + 1),
+        )
+        explanation.visits.add(
+            name="20250101000000000", passed_over=index_pb.PASSED_OVER_FILTER, entry_count=98, read_bytes=4096
+        )
+        return found
 
 
 def servicer_of(fan_out, **memories):

@@ -12,7 +12,6 @@ from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.ports.delivery import Arrivals, Pulled, PullOutcome
-from gateway.ports.shard import QueueRange
 from gateway.ports.shards import Shards
 from gateway.pull_call import (
     ALL_BODY_BYTES_MAX,
@@ -36,7 +35,7 @@ from store.errors import (
 )
 from store.format.record_frame import patch_record, prepare_record
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
-from tests.gateway.memory_shard import MemoryShard, with_log_end
+from tests.gateway.memory_shard import MemoryShard, queue_of, with_log_end
 from tests.store.walk.logs import message as ordinary_message
 
 # The promise is 200 ms; the rest is for a machine that is busy.
@@ -191,7 +190,7 @@ def test_a_stream_ends_at_once_where_it_is_sure_that_its_queue_does(pulling, see
 def test_a_service_of_an_older_release_is_asked_again_while_queries_find_more(pulling, monkeypatch):
     pulling.delivering.store("T", b"one")
     memory = MemoryShard([], {"T": 4})
-    ranges = iter([[QueueRange("T", 0, 0, 2)], [QueueRange("T", 1, 0, 9), QueueRange("T", 0, 0, 1)]])
+    ranges = iter([[queue_of("T", 0, 0, 2)], [queue_of("T", 1, 0, 9), queue_of("T", 0, 0, 1)]])
     monkeypatch.setattr(memory, "list_queues", lambda topic, deadline: next(ranges))
     pulling.shards = Shards([with_log_end(memory.shard(), pulling.log_end)], pulling.shards.fan_out)
     answers = list(pulling.answers())

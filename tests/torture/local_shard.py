@@ -16,25 +16,15 @@ from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.recovery import saved_file_size_bytes
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import (
-    LIST_TOPICS,
-    Boundary,
-    BuildProgress,
-    Candidates,
-    FoundOffset,
-    FoundRecord,
-    QueueRange,
-    QueueStretch,
-    ServiceStatus,
-    Shard,
-    Unit,
-)
+from gateway.ports.shard import LIST_TOPICS, BuildProgress, Built, FoundRecord, ServiceStatus, Shard
 from gateway.ports.time_window import TimeWindow
 from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
 from index_svc.key_search import search_key
 from index_svc.recovery import saved_layout
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.index.v1 import index_service_pb2 as index_pb
 from store.derive.index_keys import index_keys
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError
 from store.files.file_system import FileSystem, RealFileSystem
@@ -42,7 +32,16 @@ from store.files.locks import has_abort_marker
 from store.format.paths import own_state_dir
 from store.readers.index_reader import IndexLayout, detect_index_layout
 from store.readers.queue_reader import detect_queue_file_size
-from tests.gateway.memory_shard import found_record
+from tests.gateway.memory_shard import (
+    candidates,
+    found_record,
+    place_of,
+    queue_of,
+    stretch_of,
+    unit_of,
+    with_keys,
+    with_queues,
+)
 
 QUEUE_FILE_BYTES = 400  # 20 units, so that queues roll
 INDEX_LAYOUT = IndexLayout(17, 40)
@@ -177,7 +176,8 @@ class LocalShard:
     def shard(self, broker_name: str = "broker-a") -> Shard:
         """The gateway's ports over all this."""
         ports = LocalPorts(self)
-        return Shard(broker_name, ports, ports, ports, ports).serving(LIST_TOPICS, ports.list_topics)
+        shard = Shard(broker_name, ports, ports).serving(LIST_TOPICS, ports.list_topics)
+        return with_keys(with_queues(shard, ports), ports)
 
 
 @contextmanager
@@ -218,37 +218,37 @@ class LocalPorts:
             outcomes.append(found_record(record, omit_body=full))
         return outcomes
 
-    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
+    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[queue_pb.Queue]:
         deadline.remaining_seconds()
         first = self._local.queues.progress.log_first_offset
         return [
-            QueueRange(name, queue_id, queue.units.min_offset(first), queue.units.end)
+            queue_of(name, queue_id, queue.units.min_offset(first), queue.units.end)
             for (name, queue_id), queue in self._local.table.items()
             if topic in (None, name)
         ]
 
     def units(
         self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
-    ) -> QueueStretch:
+    ) -> Built[queue_pb.GetQueueUnitsResponse]:
         deadline.remaining_seconds()
         units = self._local.table.queue(topic, queue_id).units
         first = self._local.queues.progress.log_first_offset
         begin, end = units.min_offset(first), units.end
         found = units.units(queue_offset, unit_count_max, first) if begin <= queue_offset < end else []
         progress = self._local.queues.progress
-        return QueueStretch(
-            tuple(Unit(number, unit.commit_log_offset, unit.record_size_bytes) for number, unit in found),
+        return stretch_of(
+            [unit_of(number, unit.commit_log_offset, unit.record_size_bytes) for number, unit in found],
             begin,
             end,
             BuildProgress(max(progress.next_offset, 0), progress.log_end_offset, progress.catching_up),
         )
 
     def search_offset(
-        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
-    ) -> FoundOffset:
+        self, topic: str, queue_id: int, time_millis: int, boundary: int, deadline: Deadline
+    ) -> Built[queue_pb.SearchOffsetResponse]:
         units = self._local.table.queue(topic, queue_id).units
         first = self._local.queues.progress.log_first_offset
-        side = time_search.Boundary.UPPER if boundary is Boundary.UPPER else time_search.Boundary.LOWER
+        side = time_search.Boundary.UPPER if boundary == queue_pb.BOUNDARY_UPPER else time_search.Boundary.LOWER
         found = time_search.search_offset(
             units,
             first,
@@ -260,7 +260,7 @@ class LocalPorts:
         ).queue_offset
         progress = self._local.queues.progress
         built = BuildProgress(max(progress.next_offset, 0), progress.log_end_offset, progress.catching_up)
-        return FoundOffset(found, units.min_offset(first), units.end, built)
+        return place_of(found, units.min_offset(first), units.end, built)
 
     def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
         progress = min((self._local.queues.progress, self._local.index.progress), key=lambda row: row.next_offset)
@@ -276,7 +276,7 @@ class LocalPorts:
         count_max: int,
         deadline: Deadline,
         explain: bool = False,
-    ) -> Candidates:
+    ) -> Built[index_pb.SearchKeyResponse]:
         deadline.remaining_seconds()
         page = search_key(
             self._local.index_files,
@@ -288,11 +288,11 @@ class LocalPorts:
             page_token="" if below_offset is None else str(below_offset),
         )
         progress = self._local.index.progress
-        return Candidates(
-            tuple(page.commit_log_offsets),
+        return candidates(
+            page.commit_log_offsets,
             bool(page.next_page_token),
             BuildProgress(max(progress.next_offset, 0), progress.log_end_offset, progress.catching_up),
-            page.damaged_chain_count,
+            damaged_chain_count=page.damaged_chain_count,
         )
 
     def list_topics(self, request: log_pb.ListTopicsRequest, deadline: Deadline) -> log_pb.ListTopicsResponse:

@@ -14,6 +14,7 @@ import pytest
 
 from commitlog_svc.recovery.recovery import recover_log
 from gateway.ports.deadline import Deadline
+from gateway.ports.shard import get_units
 from gateway.ports.shards import Shards
 from store.audit.findings import Kind
 from store.audit.store_audit import audit_store
@@ -281,7 +282,7 @@ def test_a_flipped_bit_in_a_long_queue_never_takes_other_messages_with_it(tmp_pa
             shard.catch_up()
             damaged = at // 20
             for begin, end in ((0, damaged), (damaged + 1, count)):
-                found = shard.shard().queues.units("orders", 0, begin, end - begin, Deadline.after(60))
+                found = get_units(shard.shard(), "orders", 0, begin, end - begin, Deadline.after(60))
                 assert list(range(begin, end)) == [unit.queue_offset for unit in found.units], (at, bit)
             answer = ask(Shards([shard.shard()], FAN_OUT), ("queue", "orders", "0"))
             assert answer.error is not None or list(range(count)) == [r.queue_offset for r in answer.records], (at, bit)

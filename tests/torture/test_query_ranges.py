@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.ports.deadline import Deadline
+from gateway.ports.shard import SEARCH_KEY
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import query_by_key
@@ -31,19 +32,20 @@ class CountingShard:
     def __init__(self, local: LocalShard) -> None:
         self.shard = local.shard()
         self.records_asked = self.candidates_asked = 0
-        records, keys = self.shard.records, self.shard.keys
-        get_many, search = records.get_many, keys.search
+        records, call = self.shard.records, self.shard.call
+        get_many = records.get_many
 
         def count_records(offsets, body_bytes_max, deadline):
             self.records_asked += len(offsets)
             return get_many(offsets, body_bytes_max, deadline)
 
-        def count_candidates(*args, **named):
-            found = search(*args, **named)
-            self.candidates_asked += len(found.commit_log_offsets)
+        def count_candidates(request, deadline):
+            found = call(SEARCH_KEY, request, deadline)
+            self.candidates_asked += len(found.answer.commit_log_offsets)
             return found
 
-        records.get_many, keys.search = count_records, count_candidates
+        records.get_many = count_records
+        self.shard = self.shard.serving(SEARCH_KEY, count_candidates)
 
 
 def _fill(shard: LocalShard, count: int, key: str, *, body_bytes: int = 4) -> None:

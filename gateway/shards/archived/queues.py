@@ -6,47 +6,59 @@ queue              min_offset |------------| max_offset
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
+from gateway.ports.chain import Answering
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import Boundary, BuildProgress, FoundOffset, QueueLocator, QueueRange, QueueStretch, Unit
+from gateway.ports.shard import (
+    GET_UNITS,
+    LIST_QUEUES,
+    SEARCH_OFFSET,
+    TAGS_CODE_UNKNOWN,
+    BuildProgress,
+    Built,
+    is_at_front,
+)
+from gateway.ports.time_window import millis_in, set_millis
 from gateway.queries.unbuilt_queues import ask_once_more
 from gateway.shards.archived.records import ArchivedRecords
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from store.archive.lookups import Lookups
 from store.errors import QueueNotFoundError, StoreCorruptedError, StoreError, TopicNotFoundError
 
 
 class ArchivedQueues:
-    """QueueLocator over queues and archive."""
+    """The queues of a shard and of its archive."""
 
-    def __init__(self, queues: QueueLocator, records: ArchivedRecords[object], archive: Lookups) -> None:
-        self._queues = queues
+    def __init__(self, records: ArchivedRecords[object], archive: Lookups) -> None:
         self._records = records
         self._archive = archive
 
-    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
-        """See the port. Parts of the archive that cannot be read are left out; `Shard.archive` reports them."""
-        ranges = {(queue.topic, queue.queue_id): queue for queue in self._queues.list_queues(topic, deadline)}
+    def list_queues(
+        self, request: queue_pb.ListQueuesRequest, deadline: Deadline, below: Answering
+    ) -> Sequence[queue_pb.Queue]:
+        """LIST_QUEUES. Parts of the archive that cannot be read are left out; `Shard.archive` reports them."""
+        ranges = {(queue.topic, queue.queue_id): queue for queue in below(LIST_QUEUES, request, deadline)}
         try:
-            archived = self._archive.queues(topic)
+            archived = self._archive.queues(request.topic or None)
         except StoreError:
             return list(ranges.values())
         for (name, queue_id), (first, end) in archived.items():
-            live = ranges.get((name, queue_id), QueueRange(name, queue_id, end, end))
-            ranges[name, queue_id] = replace(
-                live, min_offset=min(live.min_offset, first), max_offset=max(live.max_offset, end)
+            live = ranges.setdefault(
+                (name, queue_id), queue_pb.Queue(topic=name, queue_id=queue_id, min_offset=end, max_offset=end)
             )
+            live.min_offset, live.max_offset = min(live.min_offset, first), max(live.max_offset, end)
         return [ranges[key] for key in sorted(ranges)]
 
-    def units(
-        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
-    ) -> QueueStretch:
-        """See the port."""
-        live: QueueStretch | None = None
+    def get_units(
+        self, request: queue_pb.GetQueueUnitsRequest, deadline: Deadline, below: Answering
+    ) -> Built[queue_pb.GetQueueUnitsResponse]:
+        """GET_UNITS."""
+        live: Built[queue_pb.GetQueueUnitsResponse] | None = None
         unknown: StoreError | None = None
+        topic, queue_id, queue_offset = request.topic, request.queue_id, request.queue_offset
         try:
-            live = self._queues.units(topic, queue_id, queue_offset, unit_count_max, deadline)
+            live = below(GET_UNITS, request, deadline)
         except (TopicNotFoundError, QueueNotFoundError) as error:
             unknown = error
         try:
@@ -54,120 +66,134 @@ class ArchivedQueues:
         except StoreError as error:
             if live is None:
                 raise
-            return replace(live, problem=error) if queue_offset < live.min_offset else live
+            if queue_offset < live.answer.min_offset:
+                live.problem = error
+            return live
         if archived is None:
             if live is None:
                 assert unknown is not None
                 raise unknown
-            if queue_offset >= live.min_offset:
-                return live
-            return replace(live, problem=self._archive.problem() or self._records.hole(deadline))
+            if queue_offset < live.answer.min_offset:
+                live.problem = self._archive.problem() or self._records.hole(deadline)
+            return live
         first, end = archived
         if live is None:
             # The queue may have messages in the log that are not built yet.
-            again = partial(self._queues.units, topic, queue_id, queue_offset, unit_count_max, deadline)
-            asked = ask_once_more(self._queues, again, deadline)
-            live = QueueStretch((), end, end, asked) if isinstance(asked, BuildProgress) else asked
-        if queue_offset >= live.min_offset:
-            return replace(live, min_offset=min(first, live.min_offset))
-        return self._joined(topic, queue_id, max(queue_offset, first), unit_count_max, first, live, deadline)
+            asked = ask_once_more(below, partial(below, GET_UNITS, request, deadline), deadline)
+            empty = queue_pb.GetQueueUnitsResponse(min_offset=end, max_offset=end)
+            live = Built(empty, asked) if isinstance(asked, BuildProgress) else asked
+        if queue_offset >= live.answer.min_offset:
+            live.answer.min_offset = min(first, live.answer.min_offset)
+            return live
+        return self._joined(request, max(queue_offset, first), first, live, deadline, below)
 
     def _joined(
         self,
-        topic: str,
-        queue_id: int,
+        request: queue_pb.GetQueueUnitsRequest,
         queue_offset: int,
-        unit_count_max: int,
         first: int,
-        live: QueueStretch,
+        live: Built[queue_pb.GetQueueUnitsResponse],
         deadline: Deadline,
-    ) -> QueueStretch:
+        below: Answering,
+    ) -> Built[queue_pb.GetQueueUnitsResponse]:
         """Archived units up to the begin of the queue, then the queue's own."""
-        hits = self._archive.units(topic, queue_id, queue_offset, unit_count_max)
-        units = [Unit(*unit) for unit in hits.units if unit.queue_offset < live.min_offset]
+        topic, queue_id, count_max, begin = request.topic, request.queue_id, request.max_units, live.answer.min_offset
+        hits = self._archive.units(topic, queue_id, queue_offset, count_max)
+        units = [
+            queue_pb.QueueUnit(
+                queue_offset=number,
+                commit_log_offset=commit_log_offset,
+                record_size_bytes=size_bytes,
+                tags_code=TAGS_CODE_UNKNOWN,
+            )
+            for number, commit_log_offset, size_bytes in hits.units
+            if number < begin
+        ]
         problem = hits.problem
         expected = queue_offset
         for unit in units:
             if unit.queue_offset > expected and problem is None:
                 problem = _missing_messages(topic, queue_id, expected, unit.queue_offset)
             expected = unit.queue_offset + 1
-        if len(units) < unit_count_max:
-            if expected < live.min_offset and problem is None:
-                problem = _missing_messages(topic, queue_id, expected, live.min_offset)
-            if live.min_offset < live.max_offset:
-                count = unit_count_max - len(units)
-                live = self._queues.units(topic, queue_id, live.min_offset, count, deadline)
-                units += live.units
-        return QueueStretch(tuple(units), min(first, live.min_offset), live.max_offset, live.progress, problem)
+        if len(units) < count_max:
+            if expected < begin and problem is None:
+                problem = _missing_messages(topic, queue_id, expected, begin)
+            if begin < live.answer.max_offset:
+                rest = queue_pb.GetQueueUnitsRequest(
+                    topic=topic, queue_id=queue_id, queue_offset=begin, max_units=count_max - len(units)
+                )
+                live = below(GET_UNITS, rest, deadline)
+                units += live.answer.units
+        answer = queue_pb.GetQueueUnitsResponse(
+            units=units, min_offset=min(first, live.answer.min_offset), max_offset=live.answer.max_offset
+        )
+        return Built(answer, live.progress, problem)
 
     def search_offset(
-        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
-    ) -> FoundOffset:
-        """See the port; from the archive when the position lies before the begin of the queue."""
-        live: FoundOffset | None = None
+        self, request: queue_pb.SearchOffsetRequest, deadline: Deadline, below: Answering
+    ) -> Built[queue_pb.SearchOffsetResponse]:
+        """SEARCH_OFFSET; from the archive when the position lies before the begin of the queue."""
+        live: Built[queue_pb.SearchOffsetResponse] | None = None
         unknown: StoreError | None = None
+        topic, queue_id = request.topic, request.queue_id
+        time_millis = millis_in(request, "time") or 0
         try:
-            live = self._queues.search_offset(topic, queue_id, time_millis, boundary, deadline)
+            live = below(SEARCH_OFFSET, request, deadline)
         except (TopicNotFoundError, QueueNotFoundError) as error:
             unknown = error
-        if live is not None and not live.min_offset:
+        if live is not None and not live.answer.min_offset:
             return live
-        is_at_front = live is None or live.is_at_front(time_millis, boundary)
+        at_front = live is None or is_at_front(live.answer, time_millis, request.boundary)
         try:
             archived = self._archive.queues(topic).get((topic, queue_id))
         except StoreError as error:
             if live is None:
                 raise
-            return replace(live, problem=error) if is_at_front else live
+            if at_front:
+                live.problem = error
+            return live
         if archived is None:
             if live is None:
                 assert unknown is not None
                 raise unknown
-            problem = self._archive.problem() or self._records.hole(deadline)
-            return replace(live, problem=problem) if is_at_front else live
+            if at_front:
+                live.problem = self._archive.problem() or self._records.hole(deadline)
+            return live
         first, end = archived
         if live is None:
-            again = partial(self._queues.search_offset, topic, queue_id, time_millis, boundary, deadline)
-            asked = ask_once_more(self._queues, again, deadline)
-            live = FoundOffset(end, end, end, asked) if isinstance(asked, BuildProgress) else asked
-        if first >= live.min_offset:
-            return live
-        return self._at_time(topic, queue_id, time_millis, boundary, first, live, deadline)
+            asked = ask_once_more(below, partial(below, SEARCH_OFFSET, request, deadline), deadline)
+            empty = queue_pb.SearchOffsetResponse(queue_offset=end, min_offset=end, max_offset=end)
+            live = Built(empty, asked) if isinstance(asked, BuildProgress) else asked
+        if first < live.answer.min_offset:
+            self._find_before(request, time_millis, first, live, deadline)
+        return live
 
-    def _at_time(
+    def _find_before(
         self,
-        topic: str,
-        queue_id: int,
+        request: queue_pb.SearchOffsetRequest,
         time_millis: int,
-        boundary: Boundary,
         first: int,
-        live: FoundOffset,
+        live: Built[queue_pb.SearchOffsetResponse],
         deadline: Deadline,
-    ) -> FoundOffset:
-        """The position that the queue found, or an archived one before it, with the range of both."""
-        hits = self._archive.at_time(topic, queue_id, time_millis, is_upper=boundary is Boundary.UPPER)
-        found, problem = live.queue_offset, live.problem
-        if boundary is Boundary.LOWER and hits.queue_offset is not None:
+    ) -> None:
+        """Make the queue's answer that of queue and archive: an archived position may lie before, and the range is wider."""
+        is_upper, answer = request.boundary == queue_pb.BOUNDARY_UPPER, live.answer
+        hits = self._archive.at_time(request.topic, request.queue_id, time_millis, is_upper=is_upper)
+        found = answer.queue_offset
+        if not is_upper and hits.queue_offset is not None:
             found = min(found, hits.queue_offset)  # also where times fall, and the queue has a later one that fits
-        if live.is_at_front(time_millis, boundary):
+        if is_at_front(answer, time_millis, request.boundary):
             if hits.queue_offset is not None:
                 found = min(found, hits.queue_offset)
-            elif boundary is Boundary.UPPER:
+            elif is_upper:
                 found = first
-            problem = problem or hits.problem or self._records.hole(deadline)
-        last_millis = live.last_store_time_millis
-        return replace(
-            live,
-            queue_offset=found,
-            min_offset=first,
-            first_store_time_millis=hits.first_store_time_millis,
-            last_store_time_millis=hits.last_store_time_millis if last_millis is None else last_millis,
-            problem=problem,
-        )
-
-    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
-        """See the port; what is archived was built before."""
-        return self._queues.progress(past_offset, wait_seconds, deadline)
+            live.problem = live.problem or hits.problem or self._records.hole(deadline)
+        answer.queue_offset, answer.min_offset = found, first
+        answer.ClearField("first_store_time")
+        if hits.first_store_time_millis is not None:
+            set_millis(answer.first_store_time, hits.first_store_time_millis)
+        if not answer.HasField("last_store_time") and hits.last_store_time_millis is not None:
+            set_millis(answer.last_store_time, hits.last_store_time_millis)
 
 
 def _missing_messages(topic: str, queue_id: int, begin: int, end: int) -> StoreCorruptedError:

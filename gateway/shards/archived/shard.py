@@ -11,12 +11,24 @@ Records that are still in the log are read from the log. A part of the archive t
 `problem` beside the rest, which makes the answer PARTIAL. A query for one message that cannot be read raises that error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
+from gateway.ports.chain import Answering, Concern, ShardMethod
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import Message, ServiceStatus, Shard, StatusReader
-from gateway.shards.archived.keys import ArchivedKeys
+from gateway.ports.shard import (
+    GET_UNITS,
+    LIST_QUEUES,
+    SEARCH_KEY,
+    SEARCH_OFFSET,
+    Message,
+    ServiceStatus,
+    Shard,
+    StatusReader,
+)
+from gateway.shards.archived.keys import search_both
 from gateway.shards.archived.queues import ArchivedQueues
 from gateway.shards.archived.records import ArchivedRecords, FoundOf
 from store.archive.lookups import Lookups
@@ -37,11 +49,21 @@ def with_archive(
         service: the name of its row in the status.
     """
     records = ArchivedRecords(shard.records, archive, found_of)
+    queues = ArchivedQueues(records, archive)
+    joined: dict[ShardMethod[Any, Any], Callable[[Any, Deadline, Answering], Any]] = {
+        LIST_QUEUES: queues.list_queues,
+        GET_UNITS: queues.get_units,
+        SEARCH_OFFSET: queues.search_offset,
+        SEARCH_KEY: partial(search_both, archive=archive, records=records),
+    }
+
+    def link(method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
+        join = joined.get(method)
+        return below(method, request, deadline) if join is None else join(request, deadline, below)
+
     return replace(
-        shard,
+        shard.with_link(Concern.ARCHIVE, link),
         records=records,
-        queues=ArchivedQueues(shard.queues, records, archive),
-        keys=ArchivedKeys(shard.keys, records, archive),
         services=ArchivedServices(shard.services, archive, service),
         archive=ArchiveProblems(archive, records),
     )

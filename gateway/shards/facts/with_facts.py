@@ -10,25 +10,24 @@ nothing says what was deleted, no record is given: the call fails with the reaso
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Generic
+from typing import Any, Generic
 
+from gateway.ports.chain import Answering, Concern, ShardMethod
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
+    GET_UNITS,
+    SEARCH_KEY,
+    SEARCH_OFFSET,
     STORE_FACTS,
-    Boundary,
-    BuildProgress,
-    Candidates,
-    FoundOffset,
+    Built,
     FoundRecord,
-    KeyLocator,
     Message,
-    QueueLocator,
-    QueueRange,
-    QueueStretch,
     Shard,
-    held_elsewhere,
+    elsewhere,
+    is_at_front,
 )
-from gateway.ports.time_window import TimeWindow
+from gateway.ports.time_window import millis_in
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from store.errors import StoreError
 
 
@@ -36,9 +35,7 @@ def with_facts(shard: Shard[Message]) -> Shard[Message]:
     """The shard, with what its store says; unchanged when it says nothing."""
     if not shard.has(STORE_FACTS):
         return shard
-    return replace(
-        shard, records=FactsRecords(shard), queues=FactsQueues(shard.queues, shard), keys=FactsKeys(shard.keys, shard)
-    )
+    return replace(shard.with_link(Concern.FACTS, link), records=FactsRecords(shard))
 
 
 class FactsRecords(Generic[Message]):
@@ -73,62 +70,19 @@ def _marked(record: FoundRecord[Message], deleted_before: Mapping[str, int]) -> 
     return replace(record, is_deleted=True) if is_deleted else record
 
 
-class FactsKeys:
-    """A KeyLocator."""
-
-    def __init__(self, keys: KeyLocator, shard: Shard[object]) -> None:
-        self._keys = keys
-        self._shard = shard
-        self.progress = keys.progress
-
-    def search(
-        self,
-        topic: str,
-        key: str,
-        window: TimeWindow,
-        *,
-        below_offset: int | None,
-        count_max: int,
-        deadline: Deadline,
-        explain: bool = False,
-    ) -> Candidates:
-        """See the port."""
-        found = self._keys.search(
-            topic, key, window, below_offset=below_offset, count_max=count_max, deadline=deadline, explain=explain
-        )
-        problem = found.problem or held_elsewhere(self._shard, topic, deadline)
-        return found if problem is found.problem else replace(found, problem=problem)
+def link(method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
+    """The link of the calls to such a shard."""
+    answer = below(method, request, deadline)
+    if method in (SEARCH_KEY, GET_UNITS, SEARCH_OFFSET) and answer.problem is None and _may_lack(request, answer):
+        answer.problem = elsewhere(below, request.topic, deadline)
+    return answer
 
 
-class FactsQueues:
-    """A QueueLocator."""
-
-    def __init__(self, queues: QueueLocator, shard: Shard[object]) -> None:
-        self._queues = queues
-        self._shard = shard
-
-    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
-        """See the port."""
-        return self._queues.list_queues(topic, deadline)
-
-    def units(
-        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
-    ) -> QueueStretch:
-        """See the port."""
-        stretch = self._queues.units(topic, queue_id, queue_offset, unit_count_max, deadline)
-        if stretch.problem is not None or queue_offset >= stretch.min_offset:
-            return stretch
-        return replace(stretch, problem=held_elsewhere(self._shard, topic, deadline))
-
-    def search_offset(
-        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
-    ) -> FoundOffset:
-        """See the port."""
-        found = self._queues.search_offset(topic, queue_id, time_millis, boundary, deadline)
-        if found.problem is not None or not found.min_offset or not found.is_at_front(time_millis, boundary):
-            return found
-        return replace(found, problem=held_elsewhere(self._shard, topic, deadline))
-
-    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
-        """See the port."""
-        return self._queues.progress(past_offset, wait_seconds, deadline)
+def _may_lack(request: Any, found: Built[Any]) -> bool:
+    """Whether messages that are elsewhere may belong to the answer: those of queues lie before the begin of the queue."""
+    if isinstance(request, queue_pb.GetQueueUnitsRequest):
+        return request.queue_offset < int(found.answer.min_offset)
+    if isinstance(request, queue_pb.SearchOffsetRequest):
+        front = is_at_front(found.answer, millis_in(request, "time") or 0, request.boundary)
+        return bool(found.answer.min_offset) and front
+    return True

@@ -10,7 +10,6 @@ import pytest
 
 from console.pages import find as find_page
 from console.pages.topics import PAGE_SIZE
-from gateway.ports.shard import Candidates
 from gateway.queries import find_in_shard
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
@@ -18,6 +17,7 @@ from store.format.message_id import encode_offset_msg_id
 from store.format.properties import encode_properties
 from store.format.record import Record
 from tests.console.asking import Browser, Tags, console_over
+from tests.gateway.memory_shard import candidates
 from tests.gateway.test_servicer import ProtoShard
 
 PAGE_BYTES_MAX = 100 * 1024
@@ -182,7 +182,7 @@ class HugeShard(ProtoShard):
         assert (topic, key) == ("Huge", KEY)
         end = self.many if below_offset is None else min(self.many, -(-below_offset // 1_000))
         hits = tuple(number * 1_000 for number in range(end - 1, max(-1, end - 1 - count_max), -1))
-        return Candidates(hits, end > count_max, self.progress_now)
+        return candidates(hits, end > count_max, self.progress_now)
 
     def get_many(self, commit_log_offsets, body_bytes_max, deadline):
         one = super().get_many([0], body_bytes_max, deadline)[0]

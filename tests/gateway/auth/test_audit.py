@@ -19,8 +19,9 @@ from gateway.auth.caller_shards import CallerShards, Sight, work_for
 from gateway.ports import shard as ports
 from gateway.ports.chain import ShardMethod
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import topics_of
+from gateway.ports.shard import get_units, list_queues, search_key, topics_of
 from gateway.ports.shards import Shards
+from gateway.ports.time_window import TimeWindow
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import PermissionDeniedError, RecordNotFoundError, StoreError
 from tests.gateway.memory_shard import MemoryShard
@@ -108,8 +109,6 @@ def test_a_call_for_a_hidden_message_has_its_line_when_the_window_is_written():
     ("port", "seen"),
     [
         (ports.RecordReader, caller_shards.SeenRecords),
-        (ports.QueueLocator, caller_shards.SeenQueues),
-        (ports.KeyLocator, caller_shards.SeenKeys),
     ],
 )
 def test_every_method_of_a_port_is_decided_upon(port, seen):
@@ -162,11 +161,11 @@ def test_of_many_records_the_foreign_ones_are_blanks_and_one_alone_is_absent(rec
         list(absent.value.metadata),
     )
     assert set(topics_of(shard, deadline)) <= {"b_order"}
-    assert {queue.topic for queue in shard.queues.list_queues(None, deadline)} == {"b_order"}
+    assert {queue.topic for queue in list_queues(shard, None, deadline)} == {"b_order"}
     with pytest.raises(PermissionDeniedError):
-        shard.queues.units(foreign.topic, 0, 0, 1, deadline)
+        get_units(shard, foreign.topic, 0, 0, 1, deadline)
     with pytest.raises(PermissionDeniedError):
-        shard.keys.search(foreign.topic, "k", None, below_offset=None, count_max=1, deadline=deadline)
+        search_key(shard, foreign.topic, "k", TimeWindow(), below_offset=None, count_max=1, deadline=deadline)
 
 
 def test_shards_are_shown_to_nobody_without_a_caller():

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field, replace
 
 from gateway.ports.groups import GroupFacts, GroupPage, GroupQueue, LockAnswer, Position, Reset, SendBackOutcome
-from gateway.ports.shard import QueueRange, Shard
+from gateway.ports.shard import Shard
 from store.errors import GroupNotFoundError, StoreError, TopicNotFoundError
-from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.memory_shard import MemoryShard, queue_of
 
 QUEUE_COUNT = 8
 
@@ -157,7 +157,7 @@ class Queues(MemoryShard):
 
     def list_queues(self, topic, deadline):
         self._called("list_queues", deadline)
-        return [QueueRange(*key, *ends) for key, ends in sorted(self.ranges.items()) if topic in (None, key[0])]
+        return [queue_of(*key, *ends) for key, ends in sorted(self.ranges.items()) if topic in (None, key[0])]
 
 
 class InOrder:

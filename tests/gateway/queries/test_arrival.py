@@ -7,19 +7,21 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from gateway import query_answers
+from gateway.ports.chain import Concern
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import BuildProgress, Candidates
+from gateway.ports.shard import QUEUES_PROGRESS, BuildProgress, Built, queues_progress
 from gateway.ports.shards import Shards
-from gateway.queries.arrival import EndAtArrival, Part, QueuesAtArrival, at_arrival
+from gateway.queries.arrival import AtArrival, EndAtArrival, Part, at_arrival
 from gateway.queries.completeness import ShardOutcome
 from gateway.queries.freshness import Freshness, FreshnessWaits
 from gateway.query_answers import Call
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from store.errors import ServiceUnavailableError, StoreError
 from store.format.freshness_token import encode_freshness_token
-from tests.gateway.memory_shard import with_log_end
+from tests.gateway.memory_shard import MemoryShard, with_log_end
 from tests.gateway.queries.test_freshness import BROKER, Clock
 from tests.gateway.test_servicer import ProtoShard
 
@@ -34,16 +36,19 @@ class Building(ProtoShard):
         built = self._end if self.built_offset is None else self.built_offset
         return BuildProgress(built, built, self.catching_up, 1_700_000_000_000)
 
-    def search(self, *arguments, **named) -> Candidates:
+    def search(self, *arguments, **named) -> Built:
         found = super().search(*arguments, **named)
-        built = tuple(offset for offset in found.commit_log_offsets if offset < self.progress_now.next_offset)
-        return replace(found, commit_log_offsets=built)
+        offsets = found.answer.commit_log_offsets
+        offsets[:] = [offset for offset in offsets if offset < self.progress_now.next_offset]
+        return found
 
     def units(self, topic, queue_id, *arguments):
-        stretch, end = super().units(topic, queue_id, *arguments), self.progress_now.next_offset
-        units = tuple(unit for unit in stretch.units if unit.commit_log_offset < end)
+        found, end = super().units(topic, queue_id, *arguments), self.progress_now.next_offset
+        units = [unit for unit in found.answer.units if unit.commit_log_offset < end]
         built = [record for record in self._queue(topic, queue_id) if record.commit_log_offset < end]
-        return replace(stretch, units=units, max_offset=stretch.min_offset + len(built))
+        del found.answer.units[len(units) :]
+        found.answer.max_offset = found.answer.min_offset + len(built)
+        return found
 
 
 @dataclass
@@ -394,7 +399,7 @@ def test_a_search_waited_for_builders_that_catch_up(memory, log, newest, fan_out
     def page():
         return waits.wait(shards, (), Part.QUEUES, deadline, before=True).shards
 
-    next(iter(page())).queues.progress(0, 0.0, deadline)
+    queues_progress(next(iter(page())), deadline)
     waited.clear()
     page()
     assert waited == [0.0], "only how far they are is asked"
@@ -428,7 +433,7 @@ def test_a_shard_whose_end_is_not_asked_for_stays_as_it_is(memory, fan_out):
 
     first, second = at_arrival(shards, {"broker-a": EndAtArrival("broker-a", 10)}, lambda *_: None)
 
-    assert isinstance(first.queues, QueuesAtArrival)
+    assert isinstance(first.links[Concern.ARRIVAL], AtArrival)
     assert second is list(shards)[1]
     assert at_arrival(shards, {}, lambda *_: None) is shards
 
@@ -437,13 +442,11 @@ def test_a_progress_that_no_later_end_can_change_is_passed_on(clock):
     final = BuildProgress(10, 10, False, 0, is_final=True)
     noted = []
 
-    class Queues:
-        def progress(self, past_offset, wait_seconds, deadline):
-            return final
+    link = AtArrival(EndAtArrival(BROKER, 1_000), lambda part, progress: noted.append(progress))
+    shard = MemoryShard([]).shard().with_link(Concern.ARRIVAL, link)
+    shard = shard.serving(QUEUES_PROGRESS, lambda request, deadline: Built(queue_pb.GetStatusResponse(), final))
 
-    queues = QueuesAtArrival(Queues(), EndAtArrival(BROKER, 1_000), noted.append)
-
-    assert queues.progress(0, 0.0, Deadline.after(1.0, clock)) is final
+    assert queues_progress(shard, Deadline.after(1.0, clock)) is final
     assert not noted
 
 

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.ports.shard import Boundary, BuildProgress, FoundOffset
+from gateway.ports.shard import BuildProgress
 from gateway.ports.shards import Shards
 from gateway.queries.by_queue_offset import query_by_queue_offset
 from gateway.queries.completeness import Completeness, ShardOutcome
 from gateway.queries.list_topics import list_topics
 from gateway.queries.search_offset import outcome_of, search_offset
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from store.errors import (
     BrokerNotFoundError,
     InvalidArgumentError,
@@ -19,7 +20,7 @@ from store.errors import (
     StoreCorruptedError,
     TopicNotFoundError,
 )
-from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.memory_shard import MemoryShard, place_of
 
 
 @pytest.fixture
@@ -130,10 +131,10 @@ def test_a_queue_still_being_built_is_partial_only_at_its_end(ask, records):
 def test_a_unit_that_points_to_another_message_is_damage(ask, records):
     class Swapped(MemoryShard):
         def units(self, *arguments):
-            stretch = super().units(*arguments)
-            first, second, *rest = stretch.units
-            wrong = replace(first, commit_log_offset=second.commit_log_offset)
-            return replace(stretch, units=(wrong, second, *rest))
+            found = super().units(*arguments)
+            first, second, *_ = found.answer.units
+            first.commit_log_offset = second.commit_log_offset
+            return found
 
     with pytest.raises(StoreCorruptedError):
         ask(Swapped(records))
@@ -171,23 +172,23 @@ def test_a_time_is_found_from_both_sides(fan_out, deadline, records):
 
     def found(boundary, topic="b_order", queue_id=1):
         arguments = {"boundary": boundary, "broker_name": "", "deadline": deadline}
-        return search_offset(shards, topic, queue_id, time_millis, **arguments).queue_offset
+        return search_offset(shards, topic, queue_id, time_millis, **arguments).answer.queue_offset
 
-    assert found(Boundary.LOWER) == stored.index(time_millis)
-    assert found(Boundary.UPPER) == len(stored) - 1 - stored[::-1].index(time_millis)
-    assert found(Boundary.LOWER, "configured", 0) == 0
+    assert found(queue_pb.BOUNDARY_LOWER) == stored.index(time_millis)
+    assert found(queue_pb.BOUNDARY_UPPER) == len(stored) - 1 - stored[::-1].index(time_millis)
+    assert found(queue_pb.BOUNDARY_LOWER, "configured", 0) == 0
     with pytest.raises(TopicNotFoundError):
-        found(Boundary.LOWER, "nosuch")
+        found(queue_pb.BOUNDARY_LOWER, "nosuch")
 
 
 @pytest.mark.parametrize(
     ("boundary", "queue_offset", "complete"),
     [
-        (Boundary.LOWER, 8, True),
-        (Boundary.LOWER, 9, True),
-        (Boundary.LOWER, 10, False),
-        (Boundary.UPPER, 8, False),
-        (Boundary.UPPER, 9, False),
+        (queue_pb.BOUNDARY_LOWER, 8, True),
+        (queue_pb.BOUNDARY_LOWER, 9, True),
+        (queue_pb.BOUNDARY_LOWER, 10, False),
+        (queue_pb.BOUNDARY_UPPER, 8, False),
+        (queue_pb.BOUNDARY_UPPER, 9, False),
     ],
 )
 def test_a_position_is_final_when_no_message_that_is_still_to_be_built_can_take_its_place(
@@ -195,11 +196,11 @@ def test_a_position_is_final_when_no_message_that_is_still_to_be_built_can_take_
 ):
     """Ten messages; the eleventh may have any time."""
     for behind in (BuildProgress(5, 6, catching_up=False), BuildProgress(6, 6, catching_up=True)):
-        found = FoundOffset(queue_offset, 0, 10, behind)
+        found = place_of(queue_offset, 0, 10, behind)
         assert outcome_of("a", found, boundary) == ShardOutcome("a", None, replace(behind, is_final=complete), complete)
     at_end = BuildProgress(6, 6, catching_up=False)
-    assert outcome_of("a", FoundOffset(queue_offset, 0, 10, at_end), boundary).complete
-    assert outcome_of("a", FoundOffset(0, 0, 0), boundary).complete
+    assert outcome_of("a", place_of(queue_offset, 0, 10, at_end), boundary).complete
+    assert outcome_of("a", place_of(0, 0, 0, at_end), boundary).complete
 
 
 def test_topics_come_by_name_with_every_shards_queues(fan_out, tokens, deadline, records):

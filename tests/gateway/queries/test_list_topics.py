@@ -4,7 +4,6 @@ import tracemalloc
 
 import pytest
 
-from gateway.ports.shard import QueueRange
 from gateway.ports.shards import Shards
 from gateway.queries.completeness import Completeness
 from gateway.queries.limits import PAGE_BYTES_MAX
@@ -17,7 +16,7 @@ from store.errors import (
     ServiceUnavailableError,
     UnsupportedStoreError,
 )
-from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.memory_shard import MemoryShard, queue_of
 
 NAMES = ["Orders", "orders-eu", "ORDERS_us", "Payments", "订单", "%RETRY%orders"]
 
@@ -110,7 +109,7 @@ class ManyQueues(MemoryShard):
     """A shard whose topic `many` has 70,000 queues with files."""
 
     def list_queues(self, topic, deadline):
-        return [QueueRange("many", queue_id, 0, 1) for queue_id in range(70_000)]
+        return [queue_of("many", queue_id, 0, 1) for queue_id in range(70_000)]
 
 
 def test_a_configured_queue_count_is_a_number_and_costs_no_memory(records, fan_out, deadline) -> None:
@@ -210,7 +209,7 @@ def test_queues_that_are_not_served_were_listed_with_wrong_ends_and_complete(rec
         def list_queues(self, topic, deadline):
             if topic == "batch":
                 raise UnsupportedStoreError("batch is in batch queues")
-            return [*super().list_queues(topic, deadline), QueueRange("batch", 1, 2, 5, "batch is in batch queues")]
+            return [*super().list_queues(topic, deadline), queue_of("batch", 1, 2, 5, "batch is in batch queues")]
 
     shards = Shards([Hiding(records, topics={"batch": 4, "plain": 2}).shard()], fan_out)
     answer = list_topics(shards, PageTokens("s"), 0, "", deadline)

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import BuildProgress, Candidates
+from gateway.ports.shard import BuildProgress
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.matches import EXHAUSTED_CURSOR, KeyQuestion, MatchStream, merge_matches
 from gateway.queries.page import Page
 from store.errors import ServiceUnavailableError
-from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.memory_shard import MemoryShard, candidates
 
 
 def matches_below(record, topic: str, offset: int) -> bool:
@@ -25,7 +25,7 @@ class Colliding(MemoryShard):
         type(self).now += 3.0
         self.calls.append("search")
         offset = self.records[-len(self.calls)].commit_log_offset
-        return Candidates((offset,), True, self.progress_now)
+        return candidates((offset,), True, self.progress_now)
 
 
 def test_a_stream_begins_no_round_when_the_deadline_is_near(records) -> None:
@@ -89,9 +89,9 @@ def test_a_later_round_for_older_candidates_made_an_answer_complete_that_lacked_
     class Reaching(MemoryShard):
         def search(self, *arguments, below_offset, **named):
             found = super().search(*arguments, below_offset=below_offset, **named)
-            offsets = found.commit_log_offsets[:1]
+            offsets = found.answer.commit_log_offsets[:1]
             progress = behind if below_offset is None else reached
-            return Candidates(offsets, bool(offsets), progress)
+            return candidates(offsets, bool(offsets), progress)
 
     record = next(record for record in records if record.keys)
     shard = Reaching(records)

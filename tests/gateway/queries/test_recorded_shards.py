@@ -4,13 +4,22 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from gateway.ports.key_facts import FileVisit, KeyExplanation, PassedOver
-from gateway.ports.shard import Boundary, Candidates, topics_of
+from gateway.ports.shard import (
+    get_units,
+    keys_progress,
+    list_queues,
+    queues_progress,
+    search_key,
+    search_offset,
+    topics_of,
+)
 from gateway.ports.shards import Shards
-from gateway.ports.time_window import TimeWindow
+from gateway.ports.time_window import TimeWindow, set_millis
 from gateway.queries.recorded_shards import Rejection, recorded
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.index.v1 import index_service_pb2 as index_pb
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, ServiceUnavailableError
-from tests.gateway.memory_shard import MemoryShard, topic_row
+from tests.gateway.memory_shard import MemoryShard, candidates, topic_row
 
 
 @pytest.fixture
@@ -25,14 +34,14 @@ def test_every_call_is_answered_and_counted(memory, fan_out, deadline) -> None:
     plain = memory.shard()
 
     assert shard.records.get(first.commit_log_offset, deadline) == plain.records.get(first.commit_log_offset, deadline)
-    assert shard.queues.list_queues("b_log", deadline) == plain.queues.list_queues("b_log", deadline)
-    (queue, *_) = plain.queues.list_queues("b_log", deadline)
+    assert list_queues(shard, "b_log", deadline) == list_queues(plain, "b_log", deadline)
+    (queue, *_) = list_queues(plain, "b_log", deadline)
     where = ("b_log", queue.queue_id)
-    assert shard.queues.units(*where, 0, 3, deadline) == plain.queues.units(*where, 0, 3, deadline)
-    found = shard.queues.search_offset(*where, 0, Boundary.LOWER, deadline)
-    assert found == plain.queues.search_offset(*where, 0, Boundary.LOWER, deadline)
-    assert shard.queues.progress(0, 0.0, deadline) == memory.progress_now
-    assert shard.keys.progress(0, 0.0, deadline) == memory.progress_now
+    assert get_units(shard, *where, 0, 3, deadline) == get_units(plain, *where, 0, 3, deadline)
+    found = search_offset(shard, *where, 0, queue_pb.BOUNDARY_LOWER, deadline)
+    assert found == search_offset(plain, *where, 0, queue_pb.BOUNDARY_LOWER, deadline)
+    assert queues_progress(shard, deadline) == memory.progress_now
+    assert keys_progress(shard, deadline) == memory.progress_now
     assert topics_of(shard, deadline) == {"b_log": topic_row("b_log", 4)}
     names = ("log.read", "queues.list", "queues.read", "queues.search", "queues.wait", "index.wait", "topics.list")
     assert {name: step.call_count for name, step in record.steps.items()} == dict.fromkeys(names, 1)
@@ -43,9 +52,9 @@ def test_a_candidate_of_two_lookups_is_told_of_to_both(memory, fan_out, deadline
     key = keyed.keys[0]
     shards, (record,) = recorded(Shards([memory.shard()], fan_out), lambda found, asked: asked in found.keys)
     (shard,) = shards
-    record.searched("b_log", key, TimeWindow(), _found(memory, keyed))
-    record.searched("other-topic", key, TimeWindow(), _found(memory, keyed))
-    record.searched("b_log", "another-key", TimeWindow(), _found(memory, keyed))
+    record.searched(index_pb.SearchKeyRequest(topic="b_log", key=key), _found(memory, keyed))
+    record.searched(index_pb.SearchKeyRequest(topic="other-topic", key=key), _found(memory, keyed))
+    record.searched(index_pb.SearchKeyRequest(topic="b_log", key="another-key"), _found(memory, keyed))
 
     for _ in range(4):  # once more than there are lookups: then nothing is left to note
         shard.records.get_many([keyed.commit_log_offset], 1 << 20, deadline)
@@ -62,7 +71,7 @@ def test_a_failure_is_recorded_and_raised(memory, fan_out, deadline) -> None:
     (shard,) = shards
 
     with pytest.raises(ServiceUnavailableError):
-        shard.queues.list_queues(None, deadline)
+        list_queues(shard, None, deadline)
 
     assert record.error is memory.failures["list_queues"]
 
@@ -71,49 +80,63 @@ def test_a_failure_is_recorded_and_raised(memory, fan_out, deadline) -> None:
 class ExplainingShard(MemoryShard):
     """Its index says how it found what it gives, when it is asked to."""
 
-    explanation: KeyExplanation | None = None
+    explanation: index_pb.KeyExplanation | None = None
+    passed_over: int = index_pb.PASSED_OVER_UNSPECIFIED
 
     def search(self, *question, explain=False, **bounds):
         found = super().search(*question, **bounds)
-        return replace(found, explanation=self.explanation) if explain else found
+        found.passed_over = self.passed_over
+        if explain and self.explanation is not None:
+            found.answer.explanation.CopyFrom(self.explanation)
+        return found
 
 
-VISIT = FileVisit("20261121102912255", PassedOver.NOT, 100, 3, 2, 0, 2, False, 4096)
+VISIT = index_pb.KeyExplanation.FileVisit(
+    name="20261121102912255",
+    entry_count=100,
+    chain_entry_count=3,
+    same_hash_count=2,
+    candidate_count=2,
+    read_bytes=4096,
+)
 
 
 def test_each_round_of_a_search_is_explained_without_the_query_asking_for_it(records, fan_out, deadline) -> None:
-    memory = ExplainingShard(records, explanation=KeyExplanation(7, visits=(VISIT,)))
+    memory = ExplainingShard(records, explanation=index_pb.KeyExplanation(key_hash=7, visits=[VISIT]))
     key = next(key for record in records if record.topic == "b_log" for key in record.keys)
     shards, (record,) = recorded(Shards([memory.shard()], fan_out), lambda found, asked: asked in found.keys)
     (shard,) = shards
 
     def search(below_offset):
-        return shard.keys.search(
-            "b_log", key, TimeWindow(), below_offset=below_offset, count_max=1, deadline=deadline, explain=False
+        return search_key(
+            shard, "b_log", key, TimeWindow(), below_offset=below_offset, count_max=1, deadline=deadline, explain=False
         )
 
     first = search(None)
-    second = search(first.commit_log_offsets[-1])
+    second = search(first.answer.commit_log_offsets[-1])
 
     (lookup,) = record.lookups
     assert (lookup.topic, lookup.key) == ("b_log", key)
-    assert lookup.candidates == [*first.commit_log_offsets, *second.commit_log_offsets]
+    assert lookup.candidates == [*first.answer.commit_log_offsets, *second.answer.commit_log_offsets]
     assert lookup.unread_count == len(lookup.candidates) == record.steps["index.search"].item_count
-    assert (lookup.visits, lookup.passed_over) == ([VISIT, VISIT], PassedOver.NOT)
+    assert (lookup.visits, lookup.passed_over) == ([VISIT, VISIT], index_pb.PASSED_OVER_UNSPECIFIED)
 
 
 @pytest.mark.parametrize(
     ("explanation", "passed_over"),
-    [(None, PassedOver.NOT), (KeyExplanation(7, passed_over=PassedOver.TIME), PassedOver.TIME)],
+    [
+        (None, index_pb.PASSED_OVER_UNSPECIFIED),
+        (index_pb.KeyExplanation(key_hash=7), index_pb.PASSED_OVER_TIME),
+    ],
 )
 def test_an_index_that_was_not_asked_has_a_reason_and_no_visits(
     records, fan_out, deadline, explanation, passed_over
 ) -> None:
-    memory = ExplainingShard(records, explanation=explanation)
+    memory = ExplainingShard(records, explanation=explanation, passed_over=passed_over)
     shards, (record,) = recorded(Shards([memory.shard()], fan_out), lambda found, key: True)
     (shard,) = shards
 
-    shard.keys.search("b_log", "k", TimeWindow(), below_offset=None, count_max=1, deadline=deadline)
+    search_key(shard, "b_log", "k", TimeWindow(), below_offset=None, count_max=1, deadline=deadline)
 
     (lookup,) = record.lookups
     assert (lookup.visits, lookup.passed_over) == ([], passed_over)
@@ -129,7 +152,9 @@ def test_candidates_that_cannot_be_read_or_lie_outside_the_window_are_told_apart
     shards, (record,) = recorded(Shards([memory.shard()], fan_out), lambda found, key: True)
     (shard,) = shards
     offsets = (dropped, damaged, early, match)
-    record.searched("b_log", "k", window, Candidates(offsets, False, memory.progress_now))
+    request = index_pb.SearchKeyRequest(topic="b_log", key="k")
+    set_millis(request.begin_time, window.begin_millis)
+    record.searched(request, candidates(offsets, False, memory.progress_now))
 
     shard.records.get_many(offsets, 1 << 20, deadline)
 
@@ -152,7 +177,7 @@ def test_the_time_of_a_shard_is_that_of_its_calls_failed_ones_included(memory, f
 
     topics_of(shard, deadline)
     with pytest.raises(ServiceUnavailableError):
-        shard.queues.list_queues(None, deadline)
+        list_queues(shard, None, deadline)
 
     assert {name: step.elapsed_micros for name, step in record.steps.items()} == {
         "topics.list": 250_000,
@@ -162,16 +187,16 @@ def test_the_time_of_a_shard_is_that_of_its_calls_failed_ones_included(memory, f
 
 
 def _found(memory, keyed):
-    return Candidates((keyed.commit_log_offset,), False, memory.progress_now)
+    return candidates((keyed.commit_log_offset,), False, memory.progress_now)
 
 
 def test_a_caller_that_sees_a_part_counts_only_the_candidates_that_it_may_see(memory, fan_out, deadline) -> None:
     keyed = next(record for record in memory.records if record.topic == "b_log" and record.keys)
     key = keyed.keys[0]
     _, (record,) = recorded(Shards([memory.shard()], fan_out), lambda found, asked: asked in found.keys)
-    found = replace(_found(memory, keyed), is_limited=True)
     hidden = keyed.commit_log_offset + 1
-    record.searched("b_log", key, TimeWindow(), replace(found, commit_log_offsets=[keyed.commit_log_offset, hidden]))
+    found = candidates([keyed.commit_log_offset, hidden], False, replace(memory.progress_now, is_limited=True))
+    record.searched(index_pb.SearchKeyRequest(topic="b_log", key=key), found)
     (seen,) = memory.shard().records.get_many([keyed.commit_log_offset], 1 << 20, deadline)
     record.read(keyed.commit_log_offset, seen)
     record.read(hidden, replace(seen, topic=""))  # stands for a record that the caller may not see

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.ports.shard import Boundary
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_queue_offset import query_by_queue_offset
@@ -14,8 +13,9 @@ from gateway.queries.find_message import find_message
 from gateway.queries.page_token import PageTokens
 from gateway.queries.search_offset import outcome_of, search_offset
 from gateway.search.question import OffsetWindow, SearchQuestion
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from store.errors import TopicNotFoundError
-from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.memory_shard import MemoryShard, with_keys, with_queues
 from tests.gateway.search.searching import Searcher
 from tests.gateway.shards.archived.archived_shard import OLD_TOPIC, archived_orders, shard_of
 
@@ -101,15 +101,15 @@ def test_a_queue_built_between_two_questions_is_not_taken_for_an_empty_one(by_of
     assert [entry.record.message for entry in answer.entries] == expected
     assert answer.completeness is Completeness.COMPLETE
     memory.has_files = False
-    found, outcome = at_time(Boundary.LOWER)
-    assert (found.queue_offset, found.max_offset, outcome.complete) == (0, len(expected), True)
+    found, outcome = at_time(queue_pb.BOUNDARY_LOWER)
+    assert (found.answer.queue_offset, found.answer.max_offset, outcome.complete) == (0, len(expected), True)
 
 
-@pytest.mark.parametrize("boundary", Boundary)
+@pytest.mark.parametrize("boundary", [queue_pb.BOUNDARY_LOWER, queue_pb.BOUNDARY_UPPER])
 def test_a_position_in_a_queue_that_is_not_built_was_final(at_time, memory, boundary):
     found, outcome = at_time(boundary)
 
-    assert (found.queue_offset, found.min_offset, found.max_offset) == (0, 0, 0)
+    assert (found.answer.queue_offset, found.answer.min_offset, found.answer.max_offset) == (0, 0, 0)
     assert (outcome.complete, outcome.progress) == (False, memory.progress_now)
     memory.catching_up, memory.built_offset = False, None
     assert at_time(boundary)[1].complete
@@ -144,9 +144,9 @@ def test_a_find_before_any_topic_is_known_was_complete_and_empty(records, fan_ou
     shard = memory.shard()
     memory.catching_up = True
     if behind == "keys":
-        shard = replace(shard, queues=RebuiltShard([]))
+        shard = with_queues(shard, RebuiltShard([]))
     else:
-        shard = replace(shard, keys=done)
+        shard = with_keys(shard, done)
 
     answer = find_message(
         Shards([shard], fan_out),
@@ -185,11 +185,13 @@ def test_an_archived_queue_whose_rest_is_not_built_was_complete(fan_out, deadlin
         assert len(by_place.entries) == 2
         late = made.records[-1].store_time_millis
         found = search_offset(
-            shards, OLD_TOPIC, queue_id, late, boundary=Boundary.LOWER, broker_name="", deadline=deadline
+            shards, OLD_TOPIC, queue_id, late, boundary=queue_pb.BOUNDARY_LOWER, broker_name="", deadline=deadline
         )
-        assert found.queue_offset == 2
-        return by_place.completeness is Completeness.COMPLETE, outcome_of("broker-a", found, Boundary.LOWER).complete
+        assert found.answer.queue_offset == 2
+        return by_place.completeness is Completeness.COMPLETE, outcome_of(
+            "broker-a", found, queue_pb.BOUNDARY_LOWER
+        ).complete
 
     assert verdicts() == (True, True)
-    shard.queues._queues.catching_up = True
+    shard.services._services.catching_up = True
     assert verdicts() == (False, False)

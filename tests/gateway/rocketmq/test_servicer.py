@@ -16,7 +16,7 @@ from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import STORE_FACTS, BuildProgress, Candidates, Shard
+from gateway.ports.shard import STORE_FACTS, BuildProgress, Built, Shard
 from gateway.ports.shards import Shards
 from gateway.ports.store_facts import StoreFacts
 from gateway.queries.page_token import PageTokens
@@ -458,10 +458,11 @@ class Ending(ProtoShard):
     def progress_now(self) -> BuildProgress:
         return replace(super().progress_now, log_end_offset=super().progress_now.next_offset)
 
-    def search(self, *arguments, **named) -> Candidates:
+    def search(self, *arguments, **named) -> Built:
         found = super().search(*arguments, **named)
-        built = tuple(offset for offset in found.commit_log_offsets if offset < found.progress.next_offset)
-        return replace(found, commit_log_offsets=built)
+        offsets = found.answer.commit_log_offsets
+        offsets[:] = [offset for offset in offsets if offset < found.progress.next_offset]
+        return found
 
     def is_written_at(self, *arguments) -> bool | None:
         return None

@@ -3,11 +3,10 @@
 import functools
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import FoundRecord, QueueStretch
+from gateway.ports.shard import Built, FoundRecord
 from gateway.ports.shards import Shards
 from gateway.queries.page_token import PageTokens
 from gateway.search.budgets import Budgets
@@ -35,14 +34,12 @@ class TaggedShard(MemoryShard):
         self._called("list_queues", deadline)
         return self._ranges(topic)
 
-    def units(self, topic, queue_id, queue_offset, unit_count_max, deadline) -> QueueStretch:
-        stretch = super().units(topic, queue_id, queue_offset, unit_count_max, deadline)
-        tagged = []
-        for unit in stretch.units:
+    def units(self, topic, queue_id, queue_offset, unit_count_max, deadline) -> Built:
+        found = super().units(topic, queue_id, queue_offset, unit_count_max, deadline)
+        for unit in found.answer.units:
             record = self._by_offset[unit.commit_log_offset]
-            code = tags_code(record.topic, record.properties, record.store_time_millis)
-            tagged.append(replace(unit, tags_code=code))
-        return replace(stretch, units=tuple(tagged))
+            unit.tags_code = tags_code(record.topic, record.properties, record.store_time_millis)
+        return found
 
 
 def view_of(found: FoundRecord) -> MessageView:

@@ -4,6 +4,7 @@ import zlib
 
 import pytest
 
+from gateway.ports.shard import TAGS_CODE_UNKNOWN
 from gateway.search.filter import CEL_BATCH_COUNT_MAX, Conditions, MessageFilter
 from gateway.search.message_view import INFLATED_BYTES_MAX, MessageView
 from store.errors import RecordCorruptedError, UnsupportedStoreError
@@ -119,7 +120,7 @@ def test_when_time_is_over_there_are_verdicts_only_for_the_first():
         (java_string_hash("TagA"), False),
         (java_string_hash("TagB"), True),
         (0, True),
-        (None, False),
+        (TAGS_CODE_UNKNOWN, False),
         (1_795_256_954_035, False),  # a deliver time
         (-(1 << 31) - 1, False),  # an address in ConsumeQueueExt
         (1 << 31, False),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.ports.deadline import Deadline, ran_out_of_time
-from gateway.ports.shard import LOG_END, topics_of
+from gateway.ports.shard import LOG_END, keys_progress, list_queues, queues_progress, topics_of
 from gateway.shards.guard import HURRY_SECONDS, PATIENCE_SECONDS, ShardGuard, guarded
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from store.errors import DeadlineExceededError, RecordNotFoundError, ServiceUnavailableError
@@ -155,16 +155,13 @@ def test_a_search_whose_queues_hung_named_nobody(records):
         raise DeadlineExceededError("late")
 
     memory.progress = hang
-    plain = memory.shard("b")
-    for port in (plain.queues, plain.keys):
-        port.progress = hang
-    shard = guarded(plain, THREAD_COUNT, lambda: now[0])
-    for service, port in (("consumequeue", shard.queues), ("index", shard.keys)):
+    shard = guarded(memory.shard("b"), THREAD_COUNT, lambda: now[0])
+    for service, progress in (("consumequeue", queues_progress), ("index", keys_progress)):
         with pytest.raises(ServiceUnavailableError) as raised:
-            port.progress(0, 0.0, Deadline.after(60))
+            progress(shard, Deadline.after(60))
         assert raised.value.metadata == {"service": service, "brokerName": "b"}
         with pytest.raises(DeadlineExceededError):
-            port.progress(0, 1.0, Deadline.after(60))  # it waits on purpose
+            progress(shard, Deadline.after(60), 0, 1.0)  # it waits on purpose
 
 
 def test_a_caller_without_time_says_nothing_about_the_shard(shard, pool):
@@ -205,7 +202,7 @@ def test_every_port_but_the_status_goes_through_and_each_service_has_its_own(rec
         return []
 
     assert shard.broker_name == "b"
-    assert shard.queues.list_queues(None, deadline) == memory.list_queues(None, deadline)
+    assert list_queues(shard, None, deadline) == memory.list_queues(None, deadline)
     memory.get_many = hang
     threads = [threading.Thread(target=lambda: shard.records.get_many([0], 1, deadline)) for _ in range(2)]
     for thread in threads:
@@ -216,7 +213,7 @@ def test_every_port_but_the_status_goes_through_and_each_service_has_its_own(rec
         shard.records.get(0, deadline)
     with pytest.raises(ServiceUnavailableError, match="commitlog of shard b"):
         topics_of(shard, deadline)
-    assert shard.queues.list_queues("none", deadline) == [], "another service of the shard"
+    assert list_queues(shard, "none", deadline) == [], "another service of the shard"
     assert len(shard.services.statuses(deadline)) == 3
     release.set()
     for thread in threads:

@@ -7,16 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.ports.chain import Concern
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
-from gateway.ports.key_facts import HeldKeys, PassedOver, SealedKeys
-from gateway.ports.shard import BuildProgress, Candidates
+from gateway.ports.shard import BuildProgress, search_key
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import query_by_key
 from gateway.queries.completeness import Completeness
 from gateway.queries.page_token import PageTokens
-from gateway.shards.summaries import HELD_SECONDS_MAX, FilterCache, SummarizedKeys
+from gateway.shards.summaries import FILTER_PAGES, HELD_SECONDS_MAX, FilterCache, Summaries
+from reput.index.v1 import index_service_pb2 as index_pb
 from store.errors import RecordNotFoundError
 from store.format.derived.index_layout import index_key, key_hash
 from store.format.derived.index_summary import (
@@ -28,7 +29,7 @@ from store.format.derived.index_summary import (
     spread,
     word_masks,
 )
-from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.memory_shard import MemoryShard, candidates, late, with_keys
 
 SECONDS_MAX = 600
 TOPIC = "orders"
@@ -71,39 +72,47 @@ class Index:
         self.search_count += 1
         found = [n * 100 for n, (time, own) in enumerate(self.records) if own == key and window.holds(time)][::-1]
         end = len(self.records) * 100
-        return Candidates(
-            tuple(found[:count_max]),
-            len(found) > count_max,
-            BuildProgress(end, end, catching_up=False),
-            held=self._held() if summarize else None,
+        progress = BuildProgress(end, end, catching_up=False)
+        return candidates(
+            found[:count_max], len(found) > count_max, progress, summary=self._held() if summarize else None
         )
+
+    def shard(self, broker_name="a"):
+        return with_pages(with_keys(MemoryShard([]).shard(broker_name), self), self)
 
     def _held(self):
         *sealed, newest = self._files() or [[]]
         if len(newest) == 4:  # a message without keys has made the next file
             sealed, newest = [*sealed, newest], []
-        rows = tuple(
-            SealedKeys(
-                f"file-{number}",
-                number,
-                min(file)[0] if self.knows_spans else None,
-                max(file)[0] if self.knows_spans else None,
-                2 if self.has_filters else 0,
+        rows = [
+            index_pb.IndexSummary.Sealed(
+                name=f"file-{number}",
+                header_crc=number,
+                begin_time_millis=min(file)[0] if self.knows_spans else None,
+                end_time_millis=max(file)[0] if self.knows_spans else None,
+                block_count=2 if self.has_filters else 0,
             )
             for number, file in enumerate(sealed)
-        )
+        ]
         times = [time for time, _ in newest]
         later = self.records[-1][0] if self.records and self.knows_later else None
         begin, end = (min(times), max(times)) if times and self.knows_spans else (None, None)
-        return HeldKeys(rows, len(self.records) * 100, later, bool(newest), begin, end)
+        return index_pb.IndexSummary(
+            sealed=rows,
+            next_offset=len(self.records) * 100,
+            later_times_millis=later,
+            has_newest=bool(newest),
+            newest_begin_time_millis=begin,
+            newest_end_time_millis=end,
+        )
 
-    def filter_pages(self, name, header_crc, first_page, deadline):
+    def filter_pages(self, request, deadline):
         self.page_count += 1
         if self.fails:
             raise RecordNotFoundError("gone")
-        if first_page > 1:
+        if request.first_page > 1:
             return b""
-        file = self._files()[header_crc]
+        file = self._files()[request.header_crc]
         return filter_of([key_hash(index_key(TOPIC, key)) for _, key in file], 2)
 
     def progress(self, past_offset, wait_seconds, deadline):
@@ -117,11 +126,24 @@ def filters():
     cache.close()
 
 
-def ask(keys, key, begin, end, **more):
+def with_pages(shard, double):
+    return shard.serving(FILTER_PAGES, late(double, "filter_pages"))
+
+
+def summarized(broker_name, index, filters, clock):
+    """The shard of an index, whose calls go by its summaries."""
+    return index.shard(broker_name).with_link(Concern.SUMMARIES, Summaries(broker_name, filters, clock))
+
+
+def ask(shard, key, begin, end, **more):
     window = TimeWindow(begin, end)
-    return keys.search(
-        TOPIC, key, window, below_offset=None, count_max=1000, deadline=Deadline.after(SECONDS_MAX), **more
+    return search_key(
+        shard, TOPIC, key, window, below_offset=None, count_max=1000, deadline=Deadline.after(SECONDS_MAX), **more
     )
+
+
+def offsets(shard, key, begin, end):
+    return list(ask(shard, key, begin, end).answer.commit_log_offsets)
 
 
 def drain(filters):
@@ -131,15 +153,19 @@ def drain(filters):
 
 def test_a_window_in_the_past_that_nothing_overlaps_costs_no_call(filters):
     index, clock = Index([(1000 + n * 10, "k") for n in range(10)]), Clock()
-    keys = SummarizedKeys("a", index, filters, clock)
+    keys = summarized("a", index, filters, clock)
 
-    assert ask(keys, "k", 0, 999).commit_log_offsets == ()
+    assert offsets(keys, "k", 0, 999) == []
     assert index.search_count == 1, "nothing is known yet"
     skipped = ask(keys, "k", 0, 999, explain=True)
     assert index.search_count == 1
-    assert skipped.explanation.passed_over is PassedOver.TIME
-    assert skipped.explanation.key_hash == key_hash("orders#k")
-    assert (skipped.progress.next_offset, skipped.progress.is_behind, skipped.more) == (1000, False, False)
+    assert skipped.passed_over == index_pb.PASSED_OVER_TIME
+    assert skipped.answer.explanation.key_hash == key_hash("orders#k")
+    assert (skipped.progress.next_offset, skipped.progress.is_behind, skipped.answer.next_page_token) == (
+        1000,
+        False,
+        "",
+    )
 
     clock.seconds = HELD_SECONDS_MAX
     ask(keys, "k", 0, 999)
@@ -162,7 +188,7 @@ def test_a_window_in_the_past_that_nothing_overlaps_costs_no_call(filters):
 )
 def test_whatever_may_hold_a_match_is_asked(filters, begin, end):
     index = Index([(1000 + n * 10, "k") for n in range(10)])
-    keys = SummarizedKeys("a", index, filters, Clock())
+    keys = summarized("a", index, filters, Clock())
     for count in range(1, 4):
         ask(keys, "k", begin, end)
         assert index.search_count == count
@@ -171,7 +197,7 @@ def test_whatever_may_hold_a_match_is_asked(filters, begin, end):
 @pytest.mark.parametrize("unknown", ["knows_later", "knows_spans"])
 def test_what_is_not_known_means_asking(filters, unknown):
     index = replace(Index([(1000 + n * 10, "k") for n in range(10)]), **{unknown: False})
-    keys = SummarizedKeys("a", index, filters, Clock())
+    keys = summarized("a", index, filters, Clock())
     for count in range(1, 4):
         ask(keys, "k", 0, 999)
         assert index.search_count == count
@@ -179,35 +205,35 @@ def test_what_is_not_known_means_asking(filters, unknown):
 
 def test_a_filter_that_was_wanted_again_and_again_spares_the_calls(filters):
     index = Index([(1000 + n * 10, f"k{n}") for n in range(10)])
-    keys = SummarizedKeys("a", index, filters, Clock())
+    keys = summarized("a", index, filters, Clock())
     for _ in range(3):  # to know what is held, and twice to want the filter
         ask(keys, "nobody", 1000, 1030)
     drain(filters)
     count = index.search_count
-    assert ask(keys, "nobody", 1000, 1030, explain=True).explanation.passed_over is PassedOver.FILTER
+    assert ask(keys, "nobody", 1000, 1030, explain=True).passed_over == index_pb.PASSED_OVER_FILTER
     assert index.search_count == count
-    assert ask(keys, "k2", 1000, 1030).commit_log_offsets == (200,)
+    assert offsets(keys, "k2", 1000, 1030) == [200]
     assert index.search_count == count + 1
     assert index.page_count == 1
 
 
 def test_a_record_of_the_newest_records_millisecond_may_still_come(filters):
     index = Index([(1000 + n * 10, f"k{n}") for n in range(4)])  # the newest file is empty
-    keys = SummarizedKeys("a", index, filters, Clock())
+    keys = summarized("a", index, filters, Clock())
     for _ in range(3):
         ask(keys, "late", 1000, 1029)
     drain(filters)
-    assert ask(keys, "late", 1000, 1029, explain=True).explanation.passed_over is PassedOver.FILTER
+    assert ask(keys, "late", 1000, 1029, explain=True).passed_over == index_pb.PASSED_OVER_FILTER
 
     index.records.append((1030, "late"))
 
-    assert ask(keys, "late", 1000, 1030).commit_log_offsets == (400,)
+    assert offsets(keys, "late", 1000, 1030) == [400]
 
 
 def test_filters_have_a_budget_and_a_file_without_one_is_asked(filters):
     small = FilterCache(bytes_max=2 * PAGE_SIZE, wanted_count=1)
     index = Index([(1000 + n * 10, f"k{n}") for n in range(17)])
-    keys = SummarizedKeys("a", index, small, Clock())
+    keys = summarized("a", index, small, Clock())
     for number in (0, 0, 1, 2):  # the first only tells what is held
         ask(keys, "nobody", 1000 + number * 40, 1030 + number * 40)
         drain(small)
@@ -218,7 +244,7 @@ def test_filters_have_a_budget_and_a_file_without_one_is_asked(filters):
     assert small.want(("a", "closed", 0), 1, lambda page: b"") is None
 
     index.has_filters = False
-    keys = SummarizedKeys("b", index, filters, Clock())
+    keys = summarized("b", index, filters, Clock())
     for count in range(5):
         before = index.search_count
         ask(keys, "nobody", 1000, 1030)
@@ -227,7 +253,7 @@ def test_filters_have_a_budget_and_a_file_without_one_is_asked(filters):
 
 def test_a_filter_that_cannot_be_fetched_whole_is_none(filters):
     index = Index([(1000 + n * 10, f"k{n}") for n in range(10)], fails=True)
-    keys = SummarizedKeys("a", index, filters, Clock())
+    keys = summarized("a", index, filters, Clock())
     for _ in range(6):
         ask(keys, "k2", 1000, 1030)
         drain(filters)
@@ -259,7 +285,7 @@ def test_no_match_is_ever_missed_while_shards_grow(logs, later, questions):
     indexes, shards, waiting = [Index() for _ in logs], [], [list(steps) for steps in later]
     for number, (index, steps) in enumerate(zip(indexes, logs, strict=True)):
         _grow(index, steps)
-        shards.append(SummarizedKeys(f"s{number}", index, filters, Clock()))
+        shards.append(summarized(f"s{number}", index, filters, Clock()))
     try:
         for key, begin, length, grows in questions:
             if grows:
@@ -267,8 +293,7 @@ def test_no_match_is_ever_missed_while_shards_grow(logs, later, questions):
                     _grow(index, [steps.pop(0)] if steps else [])
             end = None if length is None else begin + length
             for index, keys in zip(indexes, shards, strict=True):
-                expected = ask(index, key, begin, end).commit_log_offsets
-                assert ask(keys, key, begin, end).commit_log_offsets == expected
+                assert offsets(keys, key, begin, end) == offsets(index.shard(), key, begin, end)
             drain(filters)
     finally:
         filters.close()
@@ -289,11 +314,16 @@ class Summarized(MemoryShard):
         if not summarize:
             return found
         times = [record.store_time_millis for record in self.records]
-        sealed = (SealedKeys("all", 1, min(times), max(times), 0),)
-        return replace(found, held=HeldKeys(sealed, found.progress.next_offset, max(times) + 1000, False, None, None))
+        summary = found.answer.summary
+        summary.next_offset, summary.later_times_millis = found.progress.next_offset, max(times) + 1000
+        summary.sealed.add(name="all", header_crc=1, begin_time_millis=min(times), end_time_millis=max(times))
+        return found
 
-    def filter_pages(self, *arguments):
+    def filter_pages(self, request, deadline):
         raise RecordNotFoundError("none")
+
+    def shard(self, broker_name="broker-a"):
+        return with_pages(super().shard(broker_name), self)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -301,10 +331,7 @@ def test_a_query_asks_only_the_shards_whose_time_it_is(records, filters, count):
     third = len(records) // 3
     parts = [records[:third], records[third : 2 * third], records[2 * third :]]
     memories = [Summarized(part, topics={record.topic: 4 for record in records}) for part in parts]
-    shards = [
-        replace(memory.shard(f"s{n}"), keys=SummarizedKeys(f"s{n}", memory, filters, Clock()))
-        for n, memory in enumerate(memories)
-    ]
+    shards = [summarized(f"s{n}", memory, filters, Clock()) for n, memory in enumerate(memories)]
     pool, tokens = FanOut(4), PageTokens("a secret")
     record = next(record for record in parts[0] if record.keys)
     key, time = record.keys[0], record.store_time_millis
@@ -336,15 +363,15 @@ def test_a_query_asks_only_the_shards_whose_time_it_is(records, filters, count):
 
 def test_searches_of_many_threads_share_one_cache(filters):
     index = Index([(1000 + n * 10, f"k{n}") for n in range(40)])
-    keys = SummarizedKeys("a", index, filters, Clock())
+    keys = summarized("a", index, filters, Clock())
     failures = []
 
     def work(number):
         try:
             for at in range(40):
                 begin = 1000 + (at * 7 + number) % 36 * 10
-                expected = ask(index, f"k{at}", begin, begin + 30).commit_log_offsets
-                assert ask(keys, f"k{at}", begin, begin + 30).commit_log_offsets == expected
+                expected = offsets(index.shard(), f"k{at}", begin, begin + 30)
+                assert offsets(keys, f"k{at}", begin, begin + 30) == expected
         except BaseException as failure:
             failures.append(failure)
 

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import Candidates
+from gateway.ports.shard import Built
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import MatchAnswer, query_by_key
@@ -39,7 +39,7 @@ from tests.support.archives import Archived
 class HastyShard(ShortenedShard):
     """Its index ends each answer after two candidates, though asked for more."""
 
-    def search(self, *arguments: Any, count_max: int, **named: Any) -> Candidates:
+    def search(self, *arguments: Any, count_max: int, **named: Any) -> Built:
         return super().search(*arguments, count_max=min(count_max, 2), **named)
 
 

@@ -6,10 +6,12 @@ import pytest
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import Boundary, FoundOffset
+from gateway.ports.shard import Built
 from gateway.ports.shards import Shards
+from gateway.ports.time_window import millis_in
 from gateway.queries.completeness import Completeness, judge
 from gateway.queries.search_offset import outcome_of, search_offset
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from store.errors import QueueNotFoundError, StoreCorruptedError, StoreError, TopicNotFoundError
 from store.format.record import Record
 from tests.gateway.shards.archived.archived_shard import (
@@ -36,15 +38,13 @@ def shards(made: Archived, fan_out: FanOut) -> Shards:
     return Shards([shard_of(made)], fan_out)
 
 
-def ask(
-    shards: Shards, queue: tuple[str, int], time_millis: int, boundary: Boundary, deadline: Deadline
-) -> FoundOffset:
+def ask(shards: Shards, queue: tuple[str, int], time_millis: int, boundary: int, deadline: Deadline) -> Built:
     return search_offset(shards, *queue, time_millis, boundary=boundary, broker_name="", deadline=deadline)
 
 
-def brute_force(rows: list[Record], time_millis: int, boundary: Boundary) -> int:
+def brute_force(rows: list[Record], time_millis: int, boundary: int) -> int:
     """As the query says: the first at or after, else max; the last at or before, else min."""
-    if boundary is Boundary.LOWER:
+    if boundary == queue_pb.BOUNDARY_LOWER:
         at = (r.queue_offset for r in rows if r.store_time_millis >= time_millis)
         return min(at, default=rows[-1].queue_offset + 1)
     return max((r.queue_offset for r in rows if r.store_time_millis <= time_millis), default=rows[0].queue_offset)
@@ -54,30 +54,30 @@ def rows_of(made: Archived, queue: tuple[str, int]) -> list[Record]:
     return [made.queues()[queue][offset] for offset in sorted(made.queues()[queue])]
 
 
-def completeness(found: FoundOffset, boundary: Boundary) -> Completeness:
+def completeness(found: Built, boundary: int) -> Completeness:
     return judge([outcome_of(BROKER, found, boundary)], more=False)
 
 
-@pytest.mark.parametrize("boundary", list(Boundary))
+@pytest.mark.parametrize("boundary", [queue_pb.BOUNDARY_LOWER, queue_pb.BOUNDARY_UPPER])
 @pytest.mark.parametrize("queue", [(TOPIC, 0), (TOPIC, 1), (OLD_TOPIC, 1)])
 def test_each_time_has_its_position_in_the_whole_queue(
-    made: Archived, shards: Shards, deadline: Deadline, queue: tuple[str, int], boundary: Boundary
+    made: Archived, shards: Shards, deadline: Deadline, queue: tuple[str, int], boundary: int
 ) -> None:
     rows = rows_of(made, queue)
 
     for time_millis in range(made.records[0].store_time_millis - 2, made.records[-1].store_time_millis + 3):
         found = ask(shards, queue, time_millis, boundary, deadline)
-        assert found.queue_offset == brute_force(rows, time_millis, boundary), time_millis
-        assert (found.min_offset, found.max_offset) == (rows[0].queue_offset, rows[-1].queue_offset + 1)
-        assert found.first_store_time_millis == rows[0].store_time_millis
-        assert found.last_store_time_millis == rows[-1].store_time_millis
+        assert found.answer.queue_offset == brute_force(rows, time_millis, boundary), time_millis
+        assert (found.answer.min_offset, found.answer.max_offset) == (rows[0].queue_offset, rows[-1].queue_offset + 1)
+        assert millis_in(found.answer, "first_store_time") == rows[0].store_time_millis
+        assert millis_in(found.answer, "last_store_time") == rows[-1].store_time_millis
         assert completeness(found, boundary) is Completeness.COMPLETE
 
 
-@pytest.mark.parametrize("boundary", list(Boundary))
+@pytest.mark.parametrize("boundary", [queue_pb.BOUNDARY_LOWER, queue_pb.BOUNDARY_UPPER])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_broken_archive_is_told_where_the_position_may_lie_in_it(
-    made: Archived, fan_out: FanOut, deadline: Deadline, tmp_path: Path, damage: str, boundary: Boundary
+    made: Archived, fan_out: FanOut, deadline: Deadline, tmp_path: Path, damage: str, boundary: int
 ) -> None:
     root = tmp_path / "archive"
     break_archive(made.archive, root, damage)
@@ -89,7 +89,7 @@ def test_a_broken_archive_is_told_where_the_position_may_lie_in_it(
         found = ask(shards, (TOPIC, 0), row.store_time_millis, boundary, deadline)
         is_in_log = row.store_time_millis > first_live.store_time_millis
         if is_in_log:
-            assert found.queue_offset == row.queue_offset
+            assert found.answer.queue_offset == row.queue_offset
             assert completeness(found, boundary) is Completeness.COMPLETE
         elif row.store_time_millis < first_live.store_time_millis:
             assert isinstance(found.problem, StoreError)
@@ -102,7 +102,7 @@ def test_what_neither_archive_nor_log_has_is_told(
     shards = Shards([shard_of(made, archive=archive_of_first_file(made, tmp_path))], fan_out)
     first = rows_of(made, (TOPIC, 0))[0]
 
-    found = ask(shards, (TOPIC, 0), first.store_time_millis, Boundary.LOWER, deadline)
+    found = ask(shards, (TOPIC, 0), first.store_time_millis, queue_pb.BOUNDARY_LOWER, deadline)
 
     assert isinstance(found.problem, StoreCorruptedError)
     assert "not in the archive" in found.problem.message
@@ -111,13 +111,13 @@ def test_what_neither_archive_nor_log_has_is_told(
 def test_a_queue_that_neither_has_is_not_found(shards: Shards, deadline: Deadline) -> None:
     for queue, error in ((("absent", 0), TopicNotFoundError), ((TOPIC, 9), QueueNotFoundError)):
         with pytest.raises(error):
-            ask(shards, queue, 0, Boundary.LOWER, deadline)
+            ask(shards, queue, 0, queue_pb.BOUNDARY_LOWER, deadline)
 
 
-@pytest.mark.parametrize("boundary", list(Boundary))
+@pytest.mark.parametrize("boundary", [queue_pb.BOUNDARY_LOWER, queue_pb.BOUNDARY_UPPER])
 @pytest.mark.parametrize("seed", range(4))
 def test_positions_over_archive_and_queue_are_those_of_brute_force_where_times_fall(
-    fan_out: FanOut, deadline: Deadline, tmp_path: Path, seed: int, boundary: Boundary
+    fan_out: FanOut, deadline: Deadline, tmp_path: Path, seed: int, boundary: int
 ) -> None:
     times = falling_times(BEGIN_MILLIS, 60, seed, fall_share=0.2)
     made = archived_orders(tmp_path, time_of=times.__getitem__)
@@ -127,4 +127,6 @@ def test_positions_over_archive_and_queue_are_those_of_brute_force_where_times_f
         rows = rows_of(made, queue)
         for time_millis in moments_of(times, 60, seed):
             found = ask(shards, queue, time_millis, boundary, deadline)
-            assert (found.queue_offset, found.problem) == (brute_force(rows, time_millis, boundary), None), time_millis
+            assert (found.answer.queue_offset, found.problem) == (brute_force(rows, time_millis, boundary), None), (
+                time_millis
+            )
