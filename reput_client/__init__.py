@@ -18,9 +18,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from reput_client.consuming.async_consumer import AsyncConsumer
-    from reput_client.consuming.consumer import Consumer
-    from reput_client.consuming.delivery import Delivery
+    from reput_client.commands import TransactionResolution
+    from reput_client.consuming.consumer import AsyncConsumer, Consumer, Delivery
     from reput_client.consuming.pulling.allocation import MessageQueue
     from reput_client.consuming.pulling.membership import StartFrom
     from reput_client.consuming.pulling.pull_consumer import PullConsumer
@@ -63,10 +62,9 @@ if TYPE_CHECKING:
         UnavailableError,
     )
     from reput_client.producing.append_client import AppendClient, AsyncAppendClient
-    from reput_client.producing.async_producer import AsyncProducer
-    from reput_client.producing.batch_delivery import Receipts
-    from reput_client.producing.new_message import NewMessage
-    from reput_client.producing.producer import Producer
+    from reput_client.producing.futures import Receipts
+    from reput_client.producing.messages import NewMessage
+    from reput_client.producing.producer import AsyncProducer, Producer
     from reput_client.producing.settings import ProducerSettings
     from reput_client.producing.transactions import (
         AsyncHalfMessage,
@@ -82,13 +80,20 @@ if TYPE_CHECKING:
         Installation,
         Match,
         MatchedBy,
+        MessageState,
+        MessageTracks,
         Page,
         Queue,
         QueueRange,
         ReplicaStatus,
+        Scan,
+        ScannedRange,
+        SearchStop,
         ServiceStatus,
         ShardOutcome,
         Topic,
+        Track,
+        TrackState,
     )
     from reput_client.querying.explanation import Explanation
     from reput_client.querying.groups import (
@@ -103,25 +108,21 @@ if TYPE_CHECKING:
         QueueReset,
         ResentDeadLetter,
         ResentDeadLetters,
+        SendBackOutcome,
     )
     from reput_client.querying.message import Message, MessageSource
-    from reput_client.querying.pulled import SendBackOutcome
     from reput_client.querying.query_client import AsyncPages, AsyncQueryClient, Pages, QueryClient
-    from reput_client.querying.read_choice import ReadChoice, ReadFrom
-    from reput_client.querying.scan import Scan, ScannedRange, SearchStop
-    from reput_client.querying.tracks import MessageState, MessageTracks, Track, TrackState
+    from reput_client.querying.question import ReadChoice, ReadFrom
     from reput_client.querying.waiting import PendingTransaction, ScheduledMessage
     from reput_client.receipt import SendReceipt
     from reput_client.retry import RetryPolicy
     from reput_client.security import ClientSecurity
     from reput_client.topic_admin import AdminClient, MessageType, TopicSettings
-    from reput_client.waiting import TransactionResolution
 
 _NAMES_BY_MODULE = {
+    "commands": "TransactionResolution",
+    "consuming.consumer": "AsyncConsumer Consumer Delivery",
     "consuming.pulling.allocation": "MessageQueue",
-    "consuming.async_consumer": "AsyncConsumer",
-    "consuming.consumer": "Consumer",
-    "consuming.delivery": "Delivery",
     "consuming.pulling.membership": "StartFrom",
     "consuming.pulling.pull_consumer": "PullConsumer",
     "consuming.received_message": "ReceivedMessage",
@@ -130,41 +131,37 @@ _NAMES_BY_MODULE = {
     "encoding": "FlushMode",
     "errors": (
         "AccessError BatchDeliveryError BodyCompressionError BodyOmittedError BufferFullError BusyError "
-        "ConsumerClosedError DataLossError DeliveryError DeliveryTimeoutError DeliveryUnknownError FailedPreconditionError "
-        "GroupDisabledError GroupNotFoundError IllegalFilterError InternalError InvalidMessageError InvalidRequestError "
-        "NotFoundError OffsetOutOfRangeError PartialAnswerError PermissionDeniedError ProducerClosedError "
-        "ReceiptHandleNotFoundError ReputClientError ScheduledMessageNotFoundError "
-        "TopicExistsError TopicNotFoundError TopicNotReadableError TransactionNotFoundError UnauthenticatedError "
-        "UnavailableError "
+        "ConsumerClosedError DataLossError DeliveryError DeliveryTimeoutError DeliveryUnknownError "
+        "FailedPreconditionError GroupDisabledError GroupNotFoundError IllegalFilterError InternalError "
+        "InvalidMessageError InvalidRequestError NotFoundError OffsetOutOfRangeError PartialAnswerError "
+        "PermissionDeniedError ProducerClosedError ReceiptHandleNotFoundError ReputClientError "
+        "ScheduledMessageNotFoundError TopicExistsError TopicNotFoundError TopicNotReadableError "
+        "TransactionNotFoundError UnauthenticatedError UnavailableError "
     ),
     "producing.append_client": "AppendClient AsyncAppendClient",
-    "producing.async_producer": "AsyncProducer",
-    "producing.batch_delivery": "Receipts",
-    "producing.new_message": "NewMessage",
-    "producing.producer": "Producer",
+    "producing.futures": "Receipts",
+    "producing.messages": "NewMessage",
+    "producing.producer": "AsyncProducer Producer",
     "producing.settings": "ProducerSettings",
-    "producing.transactions": "AsyncHalfMessage AsyncTransactionProducer HalfMessage TransactionProducer",
+    "producing.transactions": ("AsyncHalfMessage AsyncTransactionProducer HalfMessage TransactionProducer "),
     "querying.answers": (
-        "Boundary Completeness FoundOffset Installation Match MatchedBy Page Queue QueueRange "
-        "ReplicaStatus ServiceStatus ShardOutcome Topic "
+        "Boundary Completeness FoundOffset Installation Match MatchedBy MessageState MessageTracks Page Queue "
+        "QueueRange ReplicaStatus Scan ScannedRange SearchStop ServiceStatus ShardOutcome Topic Track "
+        "TrackState "
     ),
     "querying.explanation": "Explanation",
     "querying.groups": (
-        "ConsumerGroup ConsumerGroupDetails ConsumerGroups GroupMember GroupQueue PulledMessages PullStatus "
-        "QueuePosition QueueReset ResentDeadLetter ResentDeadLetters "
+        "ConsumerGroup ConsumerGroupDetails ConsumerGroups GroupMember GroupQueue PullStatus PulledMessages "
+        "QueuePosition QueueReset ResentDeadLetter ResentDeadLetters SendBackOutcome "
     ),
     "querying.message": "Message MessageSource",
-    "querying.pulled": "SendBackOutcome",
     "querying.query_client": "AsyncPages AsyncQueryClient Pages QueryClient",
-    "querying.read_choice": "ReadChoice ReadFrom",
-    "querying.scan": "Scan ScannedRange SearchStop",
-    "querying.tracks": "MessageState MessageTracks Track TrackState",
+    "querying.question": "ReadChoice ReadFrom",
     "querying.waiting": "PendingTransaction ScheduledMessage",
     "receipt": "SendReceipt",
     "retry": "RetryPolicy",
     "security": "ClientSecurity",
     "topic_admin": "AdminClient MessageType TopicSettings",
-    "waiting": "TransactionResolution",
 }
 _MODULE_BY_NAME = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
 

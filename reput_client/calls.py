@@ -10,9 +10,9 @@ import grpc
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput_client.channel import SERVICE, open_async_channel, open_channel
+from reput_client.errors import error_of_call
 from reput_client.retry import RetryPolicy, call_with_retries
 from reput_client.security import ClientSecurity
-from reput_client.status import error_of_call
 from reput_client.threads_and_loops import run_blocking
 
 ADDRESS_DEFAULT = "127.0.0.1:8081"

@@ -78,28 +78,12 @@ def to_message(
     return message_pb2.NewMessage(**fields)
 
 
-def encode_message(
-    topic: str,
-    body: bytes | bytearray | memoryview,
-    keys: Iterable[str],
-    tags: str,
-    properties: Mapping[str, str] | None,
-    queue_id: int | None,
-    unique_key: str,
-    born_time: datetime | None,
-    flag: int,
-    delivery_time: datetime | None = None,
-    delay_level: int = 0,
-) -> bytes:
+def as_field(message: message_pb2.NewMessage) -> bytes:
     """One message as a field of a request.
 
     Raises:
         InvalidMessageError: too large for any request.
-        TypeError, ValueError: as `to_message`.
     """
-    message = to_message(
-        topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
-    )
     data = message.SerializeToString()
     size_bytes = len(data)
     if size_bytes > MESSAGE_BYTES_MAX:
@@ -111,7 +95,7 @@ def encode_message(
 
 
 def unique_key_of(wire: bytes) -> str:
-    """The unique key of a message that `encode_message` has made."""
+    """The unique key of a message that `as_field` has made."""
     return pb.AppendMessageStreamRequest.FromString(wire).messages[0].unique_key
 
 

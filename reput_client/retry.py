@@ -8,8 +8,7 @@ from typing import TypeVar
 
 import grpc
 
-from reput_client.errors import DeadlineExceededError, ReputClientError, is_worth_retrying
-from reput_client.status import error_of_call
+from reput_client.errors import DeadlineExceededError, ReputClientError, error_of_call, is_worth_retrying
 
 Answer = TypeVar("Answer")
 

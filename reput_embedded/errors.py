@@ -1,8 +1,13 @@
 """The errors that only an embedded store has; all others are those of `reput_client.errors`."""
 
 from deploy.hosts import ChildDiedError
-from reput_client.errors import FailedPreconditionError, InternalError, ReputClientError, UnavailableError
-from reput_client.status import error_of_status
+from reput_client.errors import (
+    FailedPreconditionError,
+    InternalError,
+    ReputClientError,
+    UnavailableError,
+    error_of_status,
+)
 from services.status import to_status
 from store.errors import StoreError
 

@@ -16,16 +16,16 @@ from deploy.background import RUNNING, BackgroundStack
 from deploy.hosts import MODULES, ChildDiedError, load_service
 from deploy.local import DRAIN_SECONDS_MAX
 from reput_client.channel import open_channel
+from reput_client.commands import with_delay
 from reput_client.consuming.consumer import Consumer
 from reput_client.consuming.settings import ConsumerSettings
 from reput_client.consuming.subscription import Subscriptions
 from reput_client.encoding import FlushMode
 from reput_client.producing.append_client import AnyNewMessage, AppendClient
-from reput_client.producing.new_message import NewMessage
+from reput_client.producing.messages import NewMessage
 from reput_client.producing.producer import Producer
 from reput_client.querying.query_client import QueryClient
 from reput_client.receipt import SendReceipt
-from reput_client.waiting import with_delay
 from reput_embedded.errors import ForkedStoreError, StoreClosedError, client_error
 from services.settings.setting_sources import config_rows
 from store.errors import InvalidSettingError, StoreError
@@ -173,18 +173,9 @@ class EmbeddedStore(QueryClient):
             DiskFullError: the disk has no room.
             ReputClientError: it was not stored for another reason.
         """
+        properties = with_delay(properties, delay)
         message = NewMessage(
-            topic,
-            body,
-            keys,
-            tags,
-            with_delay(properties, delay),
-            queue_id,
-            unique_key,
-            born_time,
-            flag,
-            delivery_time,
-            delay_level,
+            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )
         return self.append_all((message,), deduplicate=unique_key is not None)[0]
 

@@ -8,14 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from reput_client.consuming.absent_topics import AbsentTopics
-from reput_client.consuming.agreed import Agreed, agreed_of
-from reput_client.consuming.cache import Cache, Held
+from reput_client.consuming.cache import Cache, Held, Pace
 from reput_client.consuming.link import Link
-from reput_client.consuming.pace import Pace
 from reput_client.consuming.polling import Poller
-from reput_client.consuming.refusals import error_of
-from reput_client.consuming.settings import ConsumerSettings
+from reput_client.consuming.refusals import AbsentTopics, error_of
+from reput_client.consuming.settings import Agreed, ConsumerSettings, agreed_of
 from reput_client.consuming.settling import Ending, Order, Settler
 from reput_client.consuming.subscription import Member, Subscriptions, checked, endpoints_of, target_of
 from reput_client.consuming.transport import Transport

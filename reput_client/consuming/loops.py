@@ -13,9 +13,8 @@ from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from reput_client.calls import Stubs
 from reput_client.channel import open_async_channel
 from reput_client.consuming.transport import V2_SERVICE, Done, StreamDone, metadata_of
-from reput_client.errors import ConsumerClosedError, ReputClientError
+from reput_client.errors import ConsumerClosedError, ReputClientError, error_of_call
 from reput_client.security import ClientSecurity
-from reput_client.status import error_of_call
 from reput_client.threads_and_loops import LoopSignal
 
 _log = logging.getLogger("reput_client")

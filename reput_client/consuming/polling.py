@@ -7,12 +7,10 @@ from typing import Protocol
 from google.protobuf.duration_pb2 import Duration
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from reput_client.consuming.absent_topics import AbsentTopics
-from reput_client.consuming.agreed import Agreed
 from reput_client.consuming.cache import Cache, Held
 from reput_client.consuming.received_message import received_message_of
-from reput_client.consuming.refusals import error_of
-from reput_client.consuming.settings import ConsumerSettings
+from reput_client.consuming.refusals import AbsentTopics, error_of
+from reput_client.consuming.settings import Agreed, ConsumerSettings
 from reput_client.consuming.subscription import Sql, expression_of
 from reput_client.consuming.transport import Cancellable, Transport
 from reput_client.errors import NotFoundError, ReputClientError, is_worth_retrying

@@ -1,9 +1,15 @@
-"""Statuses of RocketMQ's contract as this library's errors. Its calls end with gRPC's OK; what happened stands in the body."""
+"""Statuses of RocketMQ's contract as this library's errors. Its calls end with gRPC's OK; what happened stands in the body.
+
+Topics that a consumer asks for and that there are not: it goes on asking, and says so once for each.
+"""
+
+import logging
 
 import grpc
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from reput_client import errors
+from reput_client.errors import ReputClientError, TopicNotFoundError
 
 SUCCESSES = frozenset({v2.OK, v2.MULTIPLE_RESULTS})
 
@@ -42,3 +48,39 @@ def error_of(status: v2.Status) -> errors.ReputClientError | None:
     error_class, grpc_code = _BY_CODE.get(code) or (_FAILED if code >= SERVER_CODES_BEGIN or code == 0 else _ILLEGAL)
     name = v2.Code.Name(status.code) if known else str(code)
     return error_class(status.message or name, code=grpc_code, reason=name)
+
+
+# RocketMQ's RETRY_GROUP_TOPIC_PREFIX: such a topic is made when the first message is sent back.
+RETRY_PREFIX = "%RETRY%"
+
+_log = logging.getLogger("reput_client")
+
+
+class AbsentTopics:
+    """See the top of this file. A program may start before the topics are made that it consumes.
+
+    Args:
+        consumer_group: the group of the consumer.
+    """
+
+    def __init__(self, consumer_group: str) -> None:
+        self._consumer_group = consumer_group
+        self._told: set[str] = set()
+
+    def is_told_by(self, topic: str, error: ReputClientError) -> bool:
+        """Whether an error says that there is no such topic. The first one is a warning, which Python writes to stderr."""
+        if not isinstance(error, TopicNotFoundError):
+            return False
+        if topic not in self._told and not topic.startswith(RETRY_PREFIX):
+            self._told.add(topic)
+            _log.warning(
+                "the group %s consumes the topic %s, which does not exist: it is asked for again until it is made (%s)",
+                self._consumer_group,
+                topic,
+                error.message,
+            )
+        return True
+
+    def found(self, topic: str) -> None:
+        """The topic is there: the next error is a warning again."""
+        self._told.discard(topic)

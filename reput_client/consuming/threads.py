@@ -1,14 +1,19 @@
-"""The transport of `Consumer` and `PullConsumer`: grpc's channels, a thread for each stream, and one for the time."""
+"""The transport of `Consumer` and `PullConsumer`: grpc's channels, a thread for each stream, and one for the time.
 
+Consumers that are not closed when the interpreter exits: their gateway is told, so that others go on at once.
+"""
+
+import atexit
 import heapq
 import itertools
 import logging
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
@@ -16,9 +21,8 @@ from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from reput_client.calls import Stubs
 from reput_client.channel import open_channel
 from reput_client.consuming.transport import V2_SERVICE, Done, StreamDone, metadata_of
-from reput_client.errors import ConsumerClosedError, ReputClientError
+from reput_client.errors import ConsumerClosedError, ReputClientError, error_of_call
 from reput_client.security import ClientSecurity
-from reput_client.status import error_of_call
 
 _log = logging.getLogger("reput_client")
 
@@ -195,3 +199,21 @@ def _guarded(function: Callable[..., None], *arguments: Any) -> None:
         function(*arguments)
     except Exception:
         _log.exception("a consumer's callback failed")
+
+
+Closed = TypeVar("Closed")
+
+_closers: "weakref.WeakKeyDictionary[Any, Callable[[Any], None]]" = weakref.WeakKeyDictionary()
+
+
+def close_at_exit(consumer: Closed, close: Callable[[Closed], None]) -> None:
+    """Call `close` with the consumer when the interpreter exits. It has no effect on a consumer that is closed by then."""
+    _closers[consumer] = close
+
+
+def _close_all() -> None:
+    for consumer, close in list(_closers.items()):
+        close(consumer)
+
+
+atexit.register(_close_all)

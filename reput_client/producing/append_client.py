@@ -7,7 +7,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput_client.calls import AsyncGatewayCalls, GatewayCalls
 from reput_client.encoding import FlushMode, to_message
-from reput_client.producing.new_message import NewMessage
+from reput_client.producing.messages import NewMessage
 from reput_client.receipt import SendReceipt
 
 # A value of this library, or the contract's own message, which is sent as it is.

@@ -34,14 +34,14 @@ from reput_client.errors import (
     ReputClientError,
     ResourceBusyError,
     ServiceUnavailableError,
+    error_of_call,
+    error_of_status,
     is_worth_retrying,
+    status_of_call,
 )
-from reput_client.producing.batch_delivery import Span
-from reput_client.producing.futures import Settlement
-from reput_client.producing.outbox import Batch, Outbox
-from reput_client.producing.outcome import CLOSED, OVERDUE, Outcomes
+from reput_client.producing.futures import Settlement, Span
+from reput_client.producing.outbox import CLOSED, OVERDUE, Batch, Outbox, Outcomes
 from reput_client.producing.settings import ProducerSettings
-from reput_client.status import error_of_call, error_of_status, status_of_call
 from reput_client.threads_and_loops import Signal
 
 STREAM_METHOD = SERVICE + "AppendMessageStream"

@@ -10,9 +10,8 @@ import grpc
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput_client.errors import ReputClientError
-from reput_client.producing.batch_delivery import Receipts, tell, watch
 from reput_client.producing.core import STREAM_METHOD, UNARY_METHOD, ProducerCore, Stream
-from reput_client.producing.futures import OnDelivery
+from reput_client.producing.futures import OnDelivery, Receipts, tell_batch, when_settled
 from reput_client.producing.outbox import taken_bytes
 from reput_client.producing.settings import MESSAGE_OVERHEAD_BYTES, ProducerSettings
 from reput_client.receipt import SendReceipt
@@ -62,7 +61,7 @@ class LoopSender:
         if not self.core.takes_at_once(size_bytes):
             await self.core.wait_for_room(size_bytes, may_wait=True)
         future: asyncio.Future[Receipts] = asyncio.get_running_loop().create_future()
-        watch(self.core.add_all(wires), functools.partial(tell, future))
+        when_settled(self.core.add_all(wires), functools.partial(tell_batch, future))
         self._start()
         return future
 

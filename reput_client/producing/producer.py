@@ -1,6 +1,8 @@
-"""`Producer`: sends messages from any thread; each gets a future."""
+"""`Producer` and `AsyncProducer`: send messages from threads and under asyncio; each message gets a future."""
 
+import asyncio
 import atexit
+import contextlib
 import os
 import warnings
 import weakref
@@ -13,27 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from reput_client.calls import GatewayCalls
-from reput_client.channel import open_channel
+from reput_client.calls import AsyncGatewayCalls, GatewayCalls
+from reput_client.channel import open_async_channel, open_channel
+from reput_client.commands import Handle, recall_question, with_delay
 from reput_client.consuming.received_message import ReceivedMessage
-from reput_client.producing.batch_delivery import Receipts, tell, watch
-from reput_client.producing.futures import OnDelivery
-from reput_client.producing.new_message import NewMessage
-from reput_client.producing.requests import (
-    TIMEOUT_SECONDS_DEFAULT,
-    by_key_question,
-    reply_of,
-    request_question,
-    stored_question,
-)
+from reput_client.errors import ProducerClosedError, ReputClientError
+from reput_client.producing.futures import OnDelivery, Receipts, tell_batch, when_settled
+from reput_client.producing.loops import LoopSender
+from reput_client.producing.messages import MessageEncoder, NewMessage
+from reput_client.producing.requests import TIMEOUT_SECONDS_DEFAULT, ask_for_reply, make_reply
 from reput_client.producing.settings import ProducerSettings
 from reput_client.producing.threads import ThreadSender
 from reput_client.producing.unique_key import UniqueKeyGenerator
-from reput_client.producing.wire import encode, encode_all
 from reput_client.receipt import SendReceipt
 from reput_client.security import ClientSecurity
 from reput_client.threads_and_loops import run_blocking
-from reput_client.waiting import Handle, recall_question, with_delay
 
 if TYPE_CHECKING:
     from reput_client.querying.message import Message
@@ -78,7 +74,7 @@ class Producer:
         self._is_closed = True  # for __del__, should the next line fail
         checked = ProducerSettings(**settings)
         self.target = target
-        self._create_unique_key = UniqueKeyGenerator().create_ascii
+        self._encoder = MessageEncoder(UniqueKeyGenerator().create_ascii)
         opened = channel or open_channel(target, security)
         self._sender = ThreadSender(opened, checked, owns_channel=channel is None)
         self._calls = GatewayCalls(target, channel=opened)
@@ -125,21 +121,9 @@ class Producer:
             ProducerClosedError: closed, or forked.
             InvalidMessageError: too large for any request.
         """
-        create = self._create_unique_key
         properties = with_delay(properties, delay)
-        wire = encode(
-            topic,
-            body,
-            keys,
-            tags,
-            properties,
-            queue_id,
-            unique_key,
-            born_time,
-            flag,
-            delivery_time,
-            delay_level,
-            create,
+        wire = self._encoder.encode(
+            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )
         return self._sender.send(wire, on_delivery, urgent=False)
 
@@ -159,8 +143,7 @@ class Producer:
 
         It is sent, tried again and stored once as those of `send`; arguments and errors are the same.
         """
-        create = self._create_unique_key
-        wire = encode(topic, body, keys, tags, properties, queue_id, None, born_time, flag, None, 0, create)
+        wire = self._encoder.encode(topic, body, keys, tags, properties, queue_id, None, born_time, flag, None, 0)
         self._sender.send(wire, None, urgent=False)
 
     def send_and_wait(
@@ -186,21 +169,9 @@ class Producer:
             ReputClientError: as `send`, and what its future fails with.
             TimeoutError: not within `timeout_seconds`; it is tried further.
         """
-        create = self._create_unique_key
         properties = with_delay(properties, delay)
-        wire = encode(
-            topic,
-            body,
-            keys,
-            tags,
-            properties,
-            queue_id,
-            unique_key,
-            born_time,
-            flag,
-            delivery_time,
-            delay_level,
-            create,
+        wire = self._encoder.encode(
+            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )
         return self._sender.send(wire, None, urgent=True).result(timeout_seconds)
 
@@ -221,10 +192,10 @@ class Producer:
             ProducerClosedError: closed, or forked.
             InvalidMessageError, TypeError, ValueError: as `send`, for one of them; none is sent then.
         """
-        spans = self._sender.send_all(encode_all(messages, self._create_unique_key))
+        spans = self._sender.send_all(self._encoder.encode_all(messages))
         future: Future[Receipts] = Future()
         future.set_running_or_notify_cancel()
-        watch(spans, partial(tell, future))
+        when_settled(spans, partial(tell_batch, future))
         return future
 
     def recall(self, handle: Handle) -> str:
@@ -250,9 +221,7 @@ class Producer:
             DeadlineExceededError: no reply came in time; metadata has the `offsetMsgId` of the request when it is stored.
             ReputClientError: the call failed.
         """
-        from reput_client.querying.message import message_of  # a producer that sends no requests loads no queries
-
-        return message_of(run_blocking(request_question(message, timeout_seconds).ask(self._calls)))
+        return run_blocking(ask_for_reply(self._calls, message, timeout_seconds))
 
     def reply(
         self,
@@ -267,13 +236,7 @@ class Producer:
             ValueError: the message is no request.
             ReputClientError: the reply is not stored, or that is not known.
         """
-        if isinstance(request, ReceivedMessage):
-            known = run_blocking(stored_question(request).ask(self._calls))
-            if known is None:
-                known = run_blocking(by_key_question(request).ask(self._calls))
-        else:
-            known = request.properties
-        reply = reply_of(known, body, properties)
+        reply = run_blocking(make_reply(self._calls, request, body, properties))
         return self.send_and_wait(reply.topic, reply.body, properties=reply.properties)
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
@@ -309,6 +272,184 @@ class Producer:
         return f"Producer({self.target!r})"
 
 
+class AsyncProducer:
+    """Sends messages through a gateway; for the tasks of one event loop.
+
+        async with AsyncProducer("127.0.0.1:8081") as producer:
+            future = await producer.send("Orders", b"hello", keys=["order-1001"])
+            print((await future).offset_msg_id)
+
+    Order, unique keys and settings are those of `Producer`. Cancelling a message's future does not call the message back. An
+    event loop that ends without `close` drops what was not delivered.
+
+    Args:
+        target: the gateway, `HOST:PORT`.
+        channel: used instead of one of its own; `close` leaves it open.
+        security: TLS and credentials of its own channel.
+        settings: fields of `ProducerSettings`.
+    """
+
+    def __init__(
+        self,
+        target: str = "127.0.0.1:8081",
+        *,
+        channel: grpc.aio.Channel | None = None,
+        security: ClientSecurity | None = None,
+        **settings: Any,
+    ) -> None:
+        self._sender: LoopSender | None = None
+        self._is_closed = False
+        self._settings = ProducerSettings(**settings)
+        self.target = target
+        self._channel = channel
+        self._owns_channel = channel is None
+        self._security = security
+        self._encoder = MessageEncoder(UniqueKeyGenerator().create_ascii)
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes | bytearray | memoryview,
+        *,
+        keys: Iterable[str] = (),
+        tags: str = "",
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        unique_key: str | None = None,
+        born_time: datetime | None = None,
+        flag: int = 0,
+        delivery_time: datetime | None = None,
+        delay: timedelta | None = None,
+        delay_level: int = 0,
+        on_delivery: OnDelivery | None = None,
+    ) -> asyncio.Future[SendReceipt]:
+        """Send a message and return its future; awaits only while the buffer is full.
+
+        Arguments and errors are those of `Producer.send`; `on_delivery` is called from the event loop.
+        """
+        properties = with_delay(properties, delay)
+        wire = self._encoder.encode(
+            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
+        )
+        return await self._started().send(wire, on_delivery, urgent=False)
+
+    async def send_oneway(
+        self,
+        topic: str,
+        body: bytes | bytearray | memoryview,
+        *,
+        keys: Iterable[str] = (),
+        tags: str = "",
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        born_time: datetime | None = None,
+        flag: int = 0,
+    ) -> None:
+        """Send a message without asking for its outcome; awaits only while the buffer is full.
+
+        It is sent, tried again and stored once as those of `send`; arguments and errors are the same.
+        """
+        wire = self._encoder.encode(topic, body, keys, tags, properties, queue_id, None, born_time, flag, None, 0)
+        await self._started().send(wire, _ignore, urgent=False)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        body: bytes | bytearray | memoryview,
+        *,
+        keys: Iterable[str] = (),
+        tags: str = "",
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        unique_key: str | None = None,
+        born_time: datetime | None = None,
+        flag: int = 0,
+        delivery_time: datetime | None = None,
+        delay: timedelta | None = None,
+        delay_level: int = 0,
+        timeout_seconds: float | None = None,
+    ) -> SendReceipt:
+        """See `Producer.send_and_wait`."""
+        properties = with_delay(properties, delay)
+        wire = self._encoder.encode(
+            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
+        )
+        future = await self._started().send(wire, None, urgent=True)
+        async with asyncio.timeout(timeout_seconds):
+            return await asyncio.shield(future)
+
+    async def send_batch(self, messages: Iterable[NewMessage]) -> asyncio.Future[Receipts]:
+        """See `Producer.send_batch`; awaits only while the buffer is full."""
+        return await self._started().send_all(self._encoder.encode_all(messages))
+
+    async def recall(self, handle: Handle) -> str:
+        """See `Producer.recall`."""
+        return await recall_question(handle).ask(self._opened_calls())
+
+    async def request(self, message: NewMessage, timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT) -> "Message":
+        """See `Producer.request`."""
+        return await ask_for_reply(self._opened_calls(), message, timeout_seconds)
+
+    async def reply(
+        self,
+        request: "ReceivedMessage | Message",
+        body: bytes,
+        *,
+        properties: Mapping[str, str] | None = None,
+    ) -> SendReceipt:
+        """See `Producer.reply`."""
+        reply = await make_reply(self._opened_calls(), request, body, properties)
+        return await self.send_and_wait(reply.topic, reply.body, properties=reply.properties)
+
+    async def flush(self, timeout_seconds: float | None = None) -> bool:
+        """See `Producer.flush`."""
+        return self._sender is None or await self._sender.core.flush(timeout_seconds)
+
+    async def close(self, timeout_seconds: float | None = None) -> None:
+        """See `Producer.close`."""
+        self._is_closed = True
+        if self._sender is not None:
+            await self._sender.close(timeout_seconds)
+
+    async def __aenter__(self) -> "AsyncProducer":
+        return self
+
+    async def __aexit__(
+        self, error_class: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        if self._is_closed or self._sender is None or self._sender.is_closed:
+            return
+        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+        # Its tasks live on until its messages are delivered, if its event loop does.
+        with contextlib.suppress(RuntimeError):
+            self._sender.core.begin_close()
+
+    def __repr__(self) -> str:
+        return f"AsyncProducer({self.target!r})"
+
+    def _opened(self) -> grpc.aio.Channel:
+        if self._channel is None:
+            self._channel = open_async_channel(self.target, self._security)
+        return self._channel
+
+    def _opened_calls(self) -> AsyncGatewayCalls:
+        self._started()
+        return AsyncGatewayCalls(self.target, channel=self._opened())
+
+    def _started(self) -> LoopSender:
+        """A channel of grpc's belongs to the event loop that runs when it is made."""
+        if self._is_closed:
+            raise ProducerClosedError("the producer is closed")
+        if self._sender is None:
+            owns_channel = self._owns_channel
+            channel = self._opened()
+            self._sender = LoopSender(channel, self._settings, owns_channel=owns_channel)
+        return self._sender
+
+
 def _close_all() -> None:
     for sender in list(_unclosed):
         sender.close(EXIT_SECONDS_MAX)
@@ -322,3 +463,7 @@ def _forget_all() -> None:
 
 atexit.register(_close_all)
 os.register_at_fork(after_in_child=_forget_all)
+
+
+def _ignore(_receipt: SendReceipt | None, _error: ReputClientError | None) -> None:
+    """Of a message without a future: asyncio must not report its error as never retrieved."""

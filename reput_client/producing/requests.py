@@ -1,15 +1,19 @@
-"""Requests and replies, as messages of the contract: RocketMQ's properties, without a network."""
+"""Requests and replies: what producers send and what they read for it, with RocketMQ's properties."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.duration_pb2 import Duration
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput_client.calls import CallCore
+from reput_client.commands import Command
 from reput_client.consuming.received_message import ReceivedMessage
 from reput_client.encoding import to_message
-from reput_client.producing.new_message import NewMessage
-from reput_client.waiting import Command
+from reput_client.producing.messages import NewMessage
+
+if TYPE_CHECKING:
+    from reput_client.querying.message import Message
 
 TIMEOUT_SECONDS_DEFAULT = 3.0
 CORRELATION_ID, REPLY_TO_CLIENT, TTL, CLUSTER, MSG_TYPE = (
@@ -20,6 +24,30 @@ CORRELATION_ID, REPLY_TO_CLIENT, TTL, CLUSTER, MSG_TYPE = (
     "MSG_TYPE",
 )
 REPLY = "reply"
+
+
+async def ask_for_reply(calls: CallCore, message: NewMessage, timeout_seconds: float) -> "Message":
+    """Send a request; the reply."""
+    from reput_client.querying.message import message_of  # a producer that sends no requests loads no queries
+
+    return message_of(await request_question(message, timeout_seconds).ask(calls))
+
+
+async def make_reply(
+    calls: CallCore, request: "ReceivedMessage | Message", body: bytes, properties: Mapping[str, str] | None
+) -> NewMessage:
+    """The reply to a request, as a consumer or a query has it.
+
+    Raises:
+        ValueError: the message is no request.
+        ReputClientError: its properties cannot be read now.
+    """
+    if not isinstance(request, ReceivedMessage):
+        return reply_of(request.properties, body, properties)
+    known = await stored_question(request).ask(calls)
+    if known is None:
+        known = await by_key_question(request).ask(calls)
+    return reply_of(known, body, properties)
 
 
 def request_question(message: NewMessage, timeout_seconds: float) -> Command[Any]:

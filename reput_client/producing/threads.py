@@ -12,9 +12,8 @@ import grpc
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput_client.errors import ProducerClosedError
-from reput_client.producing.batch_delivery import Span
 from reput_client.producing.core import STREAM_METHOD, UNARY_METHOD, ProducerCore, Stream
-from reput_client.producing.futures import DeliveryFuture, OnDelivery
+from reput_client.producing.futures import DeliveryFuture, OnDelivery, Span
 from reput_client.producing.outbox import taken_bytes
 from reput_client.producing.settings import MESSAGE_OVERHEAD_BYTES, ProducerSettings
 from reput_client.threads_and_loops import ThreadSignal, run_blocking

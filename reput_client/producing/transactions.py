@@ -14,6 +14,7 @@ from typing import Any
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from reput_client.calls import ADDRESS_DEFAULT, TIMEOUT_SECONDS_DEFAULT, CallCore
+from reput_client.commands import TransactionResolution, end_question
 from reput_client.consuming.core import new_client_id
 from reput_client.consuming.link import Link
 from reput_client.consuming.loops import LoopTransport
@@ -23,13 +24,12 @@ from reput_client.consuming.threads import ThreadTransport
 from reput_client.consuming.transport import Transport
 from reput_client.errors import ReputClientError
 from reput_client.producing.append_client import AppendClient, AsyncAppendClient
-from reput_client.producing.new_message import NewMessage
+from reput_client.producing.messages import NewMessage
 from reput_client.producing.unique_key import UniqueKeyGenerator
 from reput_client.receipt import SendReceipt
 from reput_client.retry import RetryPolicy
 from reput_client.security import ClientSecurity
 from reput_client.threads_and_loops import run_blocking
-from reput_client.waiting import TransactionResolution, end_question
 
 CLOSE_SECONDS_MAX = 3.0
 TRAN_MSG = "TRAN_MSG"

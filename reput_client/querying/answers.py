@@ -1,4 +1,9 @@
-"""Answers of queries besides messages: pages, topics, states of services."""
+"""What a search looked at for a page.
+
+What became of a message: where it is, and how it stands with each consumer group.
+
+Answers of queries besides messages: pages, topics, states of services.
+"""
 
 import dataclasses
 from collections.abc import Iterable
@@ -10,12 +15,160 @@ from typing import Any, Generic, TypeVar
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput_client.encoding import time_or_none
-from reput_client.errors import PartialAnswerError, ReputClientError
+from reput_client.errors import PartialAnswerError, ReputClientError, error_or_none
 from reput_client.querying.message import Message, message_of
-from reput_client.querying.scan import Scan
-from reput_client.querying.tracks import MessageState, Track, track_of
-from reput_client.status import error_or_none
 from reput_client.topic_admin import TopicSettings, settings_of
+
+
+class SearchStop(Enum):
+    """Why a page of a search ends where it does."""
+
+    END = pb.SEARCH_STOP_END  # everything was looked at
+    PAGE = pb.SEARCH_STOP_PAGE  # the page is full
+    RECORDS = pb.SEARCH_STOP_RECORDS  # `max_records` is used up
+    BYTES = pb.SEARCH_STOP_BYTES  # `max_bytes` is used up
+    TIME = pb.SEARCH_STOP_TIME  # `max_millis` is used up, or the call's time was nearly over
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedRange:
+    """Positions `[begin_offset, end_offset)` of a queue, in messages."""
+
+    broker_name: str
+    queue_id: int
+    begin_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """How a page of a search came about.
+
+    Attributes:
+        ranges: what was looked at; over all pages each position once.
+        stop: why it ends here.
+        record_count: positions looked at.
+        size_bytes: sizes of the records that were read.
+        unreadable_count: messages that could not be read or inflated; the page is PARTIAL then.
+        cel_error_count: messages for which the expression has no value; they are no matches.
+        cel_error: why it had none for the first of them; empty when it always had one.
+        total_record_count: positions that there were when the search began; 0 when they were not to be counted.
+        passed_record_count: those of them that the pages so far have passed; 0 likewise.
+    """
+
+    ranges: tuple[ScannedRange, ...]
+    stop: SearchStop
+    record_count: int
+    size_bytes: int
+    unreadable_count: int
+    cel_error_count: int
+    cel_error: str
+    total_record_count: int = 0
+    passed_record_count: int = 0
+
+
+def scan_of(response: pb.SearchMessagesResponse) -> Scan:
+    """How the page came about."""
+    return Scan(
+        tuple(
+            ScannedRange(each.broker_name, each.queue_id, each.begin_offset, each.end_offset)
+            for each in response.scanned_ranges
+        ),
+        SearchStop(response.stop),
+        response.scanned_record_count,
+        response.scanned_bytes,
+        response.unreadable_count,
+        response.cel_error_count,
+        response.cel_error,
+        response.total_record_count,
+        response.passed_record_count,
+    )
+
+
+class TrackState(Enum):
+    """How a message stands with a consumer group."""
+
+    CONSUMED = pb.TRACK_STATE_CONSUMED  # acknowledged
+    NOT_CONSUMED = pb.TRACK_STATE_NOT_CONSUMED  # not yet delivered
+    IN_FLIGHT = pb.TRACK_STATE_IN_FLIGHT  # with a client
+    RETRYING = pb.TRACK_STATE_RETRYING  # delivered without success; it comes again
+    DEAD_LETTER = pb.TRACK_STATE_DEAD_LETTER  # given up
+    FILTERED_OUT = pb.TRACK_STATE_FILTERED_OUT  # the group's current subscription does not want it
+    SKIPPED = pb.TRACK_STATE_SKIPPED  # a reset went past it, or the group began behind it
+    UNKNOWN = pb.TRACK_STATE_UNKNOWN  # it cannot be known
+
+
+class MessageState(Enum):
+    """Where a message is."""
+
+    STORED = pb.MESSAGE_STATE_STORED  # in its topic
+    SCHEDULED = pb.MESSAGE_STATE_SCHEDULED  # it waits for its time
+    PENDING_TRANSACTION = pb.MESSAGE_STATE_PENDING_TRANSACTION  # it waits for the verdict of its transaction
+    RECALLED = pb.MESSAGE_STATE_RECALLED  # it was recalled before its time
+    ROLLED_BACK = pb.MESSAGE_STATE_ROLLED_BACK  # its transaction was rolled back
+    GIVEN_UP = pb.MESSAGE_STATE_GIVEN_UP  # no producer gave a verdict on its transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """How a message stands with a consumer group.
+
+    Attributes:
+        consumer_group: the group; empty: the groups of the shard are not known.
+        state: how it stands.
+        delivery_attempts: deliveries so far.
+        next_time: in flight or retrying, when it may come again; None: not known.
+        copy_offset_msg_ids: its copies in the group's retry and dead-letter topics, oldest first.
+        is_online: whether a member of the group lives.
+        client_id: who has it in flight.
+        reason: why it is UNKNOWN, and what to do.
+    """
+
+    consumer_group: str
+    state: TrackState
+    delivery_attempts: int
+    next_time: datetime | None
+    copy_offset_msg_ids: tuple[str, ...]
+    is_online: bool
+    client_id: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageTracks:
+    """What has become of a message, until when it waits for its time, and whether there are more groups than were asked for."""
+
+    message: Message
+    state: MessageState
+    due_time: datetime | None
+    tracks: tuple[Track, ...]
+    has_more: bool = False
+
+
+def tracks_of(answer: pb.TrackMessageResponse) -> MessageTracks:
+    """The answer of TrackMessage."""
+    return MessageTracks(
+        message_of(answer.message),
+        MessageState(answer.state),
+        time_or_none(answer, "due_time"),
+        tuple(map(track_of, answer.tracks)),
+        bool(answer.next_page_token),
+    )
+
+
+def track_of(track: pb.TrackMessageResponse.Track) -> Track:
+    """How a message stands with a group."""
+    return Track(
+        track.consumer_group,
+        TrackState(track.state),
+        track.delivery_attempts,
+        time_or_none(track, "next_time"),
+        tuple(track.copy_offset_msg_ids),
+        track.is_online,
+        track.client_id,
+        track.reason,
+    )
+
 
 Item = TypeVar("Item")
 

@@ -6,9 +6,8 @@ from enum import Enum
 from typing import Any
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput_client.errors import ReputClientError
+from reput_client.errors import ReputClientError, error_or_none
 from reput_client.querying.answers import Completeness
-from reput_client.status import error_or_none
 
 
 class PassedOver(Enum):

@@ -9,11 +9,10 @@ import grpc
 from reput_client.arguments import naming_wrong_arguments
 from reput_client.calls import ADDRESS_DEFAULT, TIMEOUT_SECONDS_DEFAULT, AsyncGatewayCalls, CallCore, GatewayCalls
 from reput_client.errors import NotFoundError, OffsetOutOfRangeError
-from reput_client.querying import groups, pulled, queries, waiting
+from reput_client.querying import groups, queries, waiting
 from reput_client.querying.answers import Completeness, Match, Page
 from reput_client.querying.message import Message
-from reput_client.querying.question import Cursor, Progress, Question, as_method
-from reput_client.querying.read_choice import ReadChoice, choose
+from reput_client.querying.question import Cursor, Progress, Question, ReadChoice, as_method, choose
 from reput_client.retry import RetryPolicy
 from reput_client.security import ClientSecurity
 from reput_client.threads_and_loops import run_blocking
@@ -160,7 +159,7 @@ class _QueryCore(CallCore):
     topics = _Paged(queries.topics)
     status = _Answered(queries.status)
     installation = _Answered(queries.installation)
-    # groups.py documents those of consumer groups.
+    # groups.py documents those of consumer groups and of messages that they pulled.
     consumer_groups = _Answered(groups.consumer_groups)
     consumer_group = _Answered(groups.consumer_group)
     update_consumer_group = _Answered(groups.update_consumer_group)
@@ -171,9 +170,8 @@ class _QueryCore(CallCore):
     track = _Answered(groups.track)
     resend_dead_letters = _Answered(groups.resend_dead_letters)
     pull = _Streamed(groups.pull)
-    # pulled.py documents these.
-    send_back = _Answered(pulled.send_back)
-    lock_queues = _Answered(pulled.lock_queues)
+    send_back = _Answered(groups.send_back)
+    lock_queues = _Answered(groups.lock_queues)
     # waiting.py documents those of messages that wait.
     pending_transactions = _Paged(waiting.pending_transactions)
     scheduled_messages = _Paged(waiting.scheduled_messages)

@@ -5,11 +5,11 @@ from datetime import datetime
 from typing import Any
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput_client.commands import Handle, TransactionResolution, end_question, recall_question
 from reput_client.encoding import from_timestamp, time_or_none
 from reput_client.querying.queries import PAGE_SIZE_DEFAULT
 from reput_client.querying.question import Cursor, Question, TokenCursor
 from reput_client.receipt import SendReceipt
-from reput_client.waiting import Handle, TransactionResolution, end_question, recall_question
 
 
 @dataclass(frozen=True, slots=True)

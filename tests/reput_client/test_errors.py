@@ -5,7 +5,7 @@ import pytest
 from google.rpc import error_details_pb2
 
 from reput_client import errors
-from reput_client.status import DETAILS_KEY, error_of_call, error_of_status
+from reput_client.errors import DETAILS_KEY, error_of_call, error_of_status
 from services import status as services_status
 from store import errors as store_errors
 

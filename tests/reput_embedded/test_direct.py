@@ -13,8 +13,7 @@ from gateway.settings import GatewaySettings
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
 from reput_client import AppendClient, NewMessage, QueryClient, queries
-from reput_client.errors import ReputClientError, UnavailableError
-from reput_client.status import error_of_call
+from reput_client.errors import ReputClientError, UnavailableError, error_of_call
 from services.serving.server import ServiceServer
 
 PATH = "/reput.gateway.v1.GatewayService/GetStatus"

@@ -1,7 +1,7 @@
 """Bodies as their producers sent them: zlib, LZ4 (frame format) and Zstandard decompressed as the system flag states."""
 
 from reput_client.errors import BodyCompressionError
-from reput_client.querying.bodies import INFLATED_BYTES_MAX
+from reput_client.querying.message import INFLATED_BYTES_MAX
 from store.format.body_compression import BodyNotInflatedError, compression_name, inflate
 
 

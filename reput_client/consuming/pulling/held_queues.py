@@ -1,4 +1,21 @@
-"""HeldQueues: the queues that a pull consumer has, from the time that it gets one until another member may have it.
+"""Beginnings: where a pull consumer begins in queues that its group has no position in.
+
+This is decided once for a group and topic, for all queues of the topic in all shards, and kept as positions:
+
+    the group has a position in the topic    at the first message: this queue, or its shard, came after the group began
+    there was no such topic at an earlier    likewise
+    look of this consumer
+    else                                     the group begins now: each queue of the topic gets its position
+
+Two members may begin a topic at the same time: a position that is there is kept, so both go on at the same ones.
+
+The locks of an ordered pull consumer: it polls and commits only queues that the gateway has locked for it.
+
+RocketMQ's ConsumeMessageOrderlyService: a lock is renewed every 20 seconds, and counts for 30 seconds after it was asked for.
+The shard keeps it for 60. So when a lock is lost, another member has the queue no sooner than 30 seconds after this one has
+stopped to poll it, and a commit under way has ended by then.
+
+HeldQueues: the queues that a pull consumer has, from the time that it gets one until another member may have it.
 
 not ordered     a queue that another member shall have is committed and dropped
 ordered         nothing further of it is polled; when what was polled is processed, it is committed, dropped and unlocked.
@@ -11,19 +28,169 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from reput_client.consuming.pulling.allocation import MessageQueue
-from reput_client.consuming.pulling.beginnings import POSITION_COUNT_MAX, Beginnings
-from reput_client.consuming.pulling.fetching import Fetcher
 from reput_client.consuming.pulling.membership import Membership, StartFrom
-from reput_client.consuming.pulling.pull_queue import PullQueue
-from reput_client.consuming.pulling.queue_locks import LOCK_SECONDS, RENEW_SECONDS, QueueLocks
+from reput_client.consuming.pulling.pull_queue import Fetcher, PullQueue
 from reput_client.consuming.settings import PullConsumerSettings
+from reput_client.consuming.subscription import Member
 from reput_client.errors import NotFoundError, ReputClientError
 from reput_client.querying.groups import QueuePosition
 from reput_client.querying.query_client import QueryClient
+
+# Of a CommitOffsets.
+POSITION_COUNT_MAX = 1_024
+
+_log = logging.getLogger("reput_client")
+
+Offsets = dict[MessageQueue, int]
+
+
+class Beginnings:
+    """See the top of this file.
+
+    Args:
+        client: commits positions.
+        consumer_group: the group.
+        membership: knows the positions of the group and the queues of its topics.
+        start_from: where the group begins.
+    """
+
+    def __init__(
+        self,
+        client: QueryClient,
+        consumer_group: str,
+        membership: Membership,
+        start_from: "StartFrom | datetime",
+    ) -> None:
+        self._client = client
+        self._consumer_group = consumer_group
+        self._membership = membership
+        self._start_from = start_from
+        self._begun: set[str] = set()
+        self._decided: Offsets = {}  # where the group begins, as long as not all of it is kept: a shard did not answer
+        self._left: Offsets = {}
+
+    def leave(self, queue: MessageQueue, done_offset: int) -> None:
+        """This member does not have a queue any more; where it was matters in a group that broadcasts."""
+        if self._membership.is_broadcast:
+            self._left[queue] = done_offset
+
+    def begin(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, tuple[int, int | None]]:
+        """Where to go on in each queue, and the position that the group has there, None when it could not be kept.
+
+        Raises:
+            ReputClientError: it cannot be told now.
+        """
+        committed = self._committed()
+        missing = {queue.topic for queue in queues if queue not in committed}
+        starts = dict(self._decided)
+        for topic in sorted(missing):
+            starts |= self._starts(topic, queues, committed)
+        if starts and not self._membership.is_broadcast:
+            self._decided = starts
+            self._keep(starts)
+            self._decided = {}
+            committed = self._committed()
+        self._begun |= missing
+        return {queue: (committed.get(queue, starts.get(queue, 0)), committed.get(queue)) for queue in queues}
+
+    def _committed(self) -> Mapping[MessageQueue, int]:
+        return self._left if self._membership.is_broadcast else self._membership.committed()
+
+    def _starts(self, topic: str, queues: Collection[MessageQueue], committed: Mapping[MessageQueue, int]) -> Offsets:
+        """A position for the queues of a topic that have none: of those that are wanted, or of all when the group begins."""
+        wanted = {queue for queue in queues if queue.topic == topic}
+        start = self._start_from
+        begun = self._begun | self._membership.absent | {queue.topic for queue in self._decided}
+        if topic in begun or any(queue.topic == topic for queue in committed):
+            start = StartFrom.FIRST
+        else:
+            wanted.update(queue for queue in self._membership.known if queue.topic == topic)
+        missing = sorted(wanted - committed.keys() - self._decided.keys())
+        return {queue: self._membership.start_offset(queue, start) for queue in missing}
+
+    def _keep(self, starts: Offsets) -> None:
+        parts: dict[tuple[str, str], list[QueuePosition]] = {}
+        for queue, offset in starts.items():
+            position = QueuePosition(queue.topic, queue.queue_id, offset, queue.broker_name)
+            parts.setdefault((queue.topic, queue.broker_name), []).append(position)
+        for (topic, broker_name), positions in parts.items():
+            for at in range(0, len(positions), POSITION_COUNT_MAX):
+                some = positions[at : at + POSITION_COUNT_MAX]
+                try:
+                    self._client.commit_offsets(self._consumer_group, some, begins=True)
+                except NotFoundError as error:
+                    _log.info("topic %s of %s is not begun yet: %s", topic, broker_name, error.message)
+
+
+# RocketMQ's rebalance.lockInterval and rebalance.lockMaxLiveTime of its client.
+RENEW_SECONDS = 20.0
+LOCK_SECONDS = 30.0
+# Of a LockQueues.
+QUEUE_COUNT_MAX = 1_024
+
+
+class QueueLocks:
+    """Asks for the locks of one member.
+
+    Args:
+        client: makes the calls.
+        member: the consumer.
+        clock: seconds, rising.
+    """
+
+    def __init__(self, client: QueryClient, member: Member, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._member = member
+        self._clock = clock
+
+    def lock(self, queues: Collection[MessageQueue], *, renew: bool = False) -> "Mapping[MessageQueue, float | None]":
+        """Lock queues: until when each is locked, by the clock; None: another member has it.
+
+        A queue whose shard does not answer is left out: what was known of it holds.
+        """
+        found: dict[MessageQueue, float | None] = {}
+        failure: ReputClientError | None = None
+        for of_shard in _by_shard(queues):
+            until = self._clock() + LOCK_SECONDS
+            try:
+                held = self._client.lock_queues(
+                    self._member.consumer_group, self._member.client_id, of_shard, renew=renew
+                )
+            except ReputClientError as error:
+                failure = error
+                continue
+            found |= {queue: until if queue in held else None for queue in of_shard}
+        if failure is not None and not found:
+            raise failure
+        return found
+
+    def unlock(self, queues: Collection[MessageQueue]) -> None:
+        """Unlock queues, each shard's; ReputClientError when one does not answer: its locks are over by themselves."""
+        failure: ReputClientError | None = None
+        for of_shard in _by_shard(queues):
+            try:
+                self._client.lock_queues(self._member.consumer_group, self._member.client_id, of_shard, unlock=True)
+            except ReputClientError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+
+def _by_shard(queues: Collection[MessageQueue]) -> list[list[MessageQueue]]:
+    """One call for each shard, so that one that is away does not hold back the others."""
+    by_shard: dict[str, list[MessageQueue]] = {}
+    for queue in sorted(queues):
+        by_shard.setdefault(queue.broker_name, []).append(queue)
+    return [
+        of_shard[begin : begin + QUEUE_COUNT_MAX]
+        for of_shard in by_shard.values()
+        for begin in range(0, len(of_shard), QUEUE_COUNT_MAX)
+    ]
+
 
 _log = logging.getLogger("reput_client")
 

@@ -7,10 +7,9 @@ from datetime import datetime
 from enum import Enum
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from reput_client.consuming.absent_topics import RETRY_PREFIX, AbsentTopics
 from reput_client.consuming.link import Link
 from reput_client.consuming.pulling.allocation import AllocationStrategy, MessageQueue, Queues, share_of
-from reput_client.consuming.refusals import error_of
+from reput_client.consuming.refusals import RETRY_PREFIX, AbsentTopics, error_of
 from reput_client.consuming.settings import PullConsumerSettings
 from reput_client.consuming.subscription import Member, endpoints_of
 from reput_client.consuming.threads import ThreadTransport

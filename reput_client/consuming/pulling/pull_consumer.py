@@ -1,32 +1,32 @@
-"""`PullConsumer`: reads queues by position; the members of a group share the queues."""
+"""`PullConsumer`: reads queues by position; the members of a group share the queues.
+
+Messages of any queues are sent back in one call for each queue.
+"""
 
 import logging
 import threading
 import time
 import warnings
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from reput_client.calls import ADDRESS_DEFAULT
 from reput_client.channel import open_channel
-from reput_client.consuming.at_exit import close_at_exit
 from reput_client.consuming.core import new_client_id
 from reput_client.consuming.pulling.allocation import MessageQueue, Queues, strategy_of
-from reput_client.consuming.pulling.fetching import Fetcher
-from reput_client.consuming.pulling.held_queues import HeldQueues
+from reput_client.consuming.pulling.held_queues import LOCK_SECONDS, RENEW_SECONDS, HeldQueues, QueueLocks
 from reput_client.consuming.pulling.membership import Membership, Share, StartFrom
-from reput_client.consuming.pulling.queue_locks import LOCK_SECONDS, RENEW_SECONDS, QueueLocks
-from reput_client.consuming.pulling.send_backs import sent_back
+from reput_client.consuming.pulling.pull_queue import Fetcher
 from reput_client.consuming.settings import PullConsumerSettings
 from reput_client.consuming.subscription import Member, Subscriptions, checked
-from reput_client.consuming.threads import ThreadTransport
+from reput_client.consuming.threads import ThreadTransport, close_at_exit
 from reput_client.errors import ConsumerClosedError, ReputClientError
+from reput_client.querying.groups import SendBackOutcome
 from reput_client.querying.message import Message
-from reput_client.querying.pulled import SendBackOutcome
 from reput_client.querying.query_client import QueryClient
-from reput_client.querying.read_choice import ReadChoice
+from reput_client.querying.question import ReadChoice
 from reput_client.security import ClientSecurity
 
 _log = logging.getLogger("reput_client")
@@ -337,3 +337,28 @@ class PullConsumer:
 
     def __repr__(self) -> str:
         return f"PullConsumer({self.target!r})"
+
+
+# Of a SendBackMessages.
+SENT_BACK_COUNT_MAX = 32
+
+
+def sent_back(
+    messages: Sequence[Message], call: Callable[[MessageQueue, Sequence[int]], Sequence[SendBackOutcome]]
+) -> list[SendBackOutcome]:
+    """Send messages back; the outcomes in order.
+
+    Args:
+        messages: of any queues.
+        call: sends positions of one queue back, at most SENT_BACK_COUNT_MAX; the outcomes in order.
+    """
+    places: dict[MessageQueue, list[int]] = {}
+    for place, message in enumerate(messages):
+        places.setdefault(MessageQueue(message.topic, message.broker_name, message.queue_id), []).append(place)
+    outcomes: dict[int, SendBackOutcome] = {}
+    for queue, of_queue in places.items():
+        for begin in range(0, len(of_queue), SENT_BACK_COUNT_MAX):
+            some = of_queue[begin : begin + SENT_BACK_COUNT_MAX]
+            answer = call(queue, [messages[place].queue_offset for place in some])
+            outcomes.update(zip(some, answer, strict=True))
+    return [outcomes[place] for place in range(len(messages))]

@@ -1,5 +1,9 @@
-"""Which message is consumed next, and how much is held: against models."""
+"""Which message is consumed next, and how much is held: against models.
 
+How many messages are fetched ahead of a program.
+"""
+
+import contextvars
 from collections import defaultdict
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -8,7 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput_client.consuming.cache import MESSAGE_OVERHEAD_BYTES, Cache, Held
+from reput_client.consuming.cache import (
+    AHEAD_COUNT_MAX,
+    MESSAGE_OVERHEAD_BYTES,
+    QUICK_COUNT_MIN,
+    QUICK_SECONDS,
+    Cache,
+    Held,
+    Pace,
+)
 from reput_client.consuming.received_message import ReceivedMessage
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -180,3 +192,55 @@ def test_draining_leaves_what_is_out(fifo: bool) -> None:
     assert (queue.count, queue.taken_count, queue.take(0.0)) == (1, 1, None)
     queue.settle(out, is_consumed=True)
     assert (queue.count, queue.taken_count) == (0, 0)
+
+
+class Program:
+    """Asks for messages, and gets each at once."""
+
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
+        self.now = 100.0
+        self.pace.asked(self.now)
+
+    def handle(self, seconds: float, count: int = 1) -> int:
+        """Handle messages, each for so long; how many are fetched ahead then."""
+        for _ in range(count):
+            self.pace.given(self.now)
+            self.now += seconds
+            self.pace.asked(self.now)
+        return self.pace.ahead_count
+
+
+def test_nothing_is_fetched_ahead_of_a_program_that_takes_its_time() -> None:
+    program = Program(Pace())
+    assert program.handle(2 * QUICK_SECONDS, 1_000) == 0
+    assert program.handle(0.0, QUICK_COUNT_MIN - 1) == 0, "a few quick ones say nothing"
+
+
+def test_messages_are_fetched_ahead_of_a_quick_program_until_it_slows_down() -> None:
+    program = Program(Pace())
+    assert 0 < program.handle(0.001, QUICK_COUNT_MIN) < AHEAD_COUNT_MAX
+    assert program.handle(0.001, 100) == AHEAD_COUNT_MAX
+    assert program.handle(1.0, 2) == 0
+
+
+def test_a_program_that_asks_again_and_again_for_a_message_that_does_not_come_is_not_quick() -> None:
+    program = Program(Pace())
+    program.handle(0.001, QUICK_COUNT_MIN - 1)
+    for _ in range(100):
+        program.pace.asked(program.now)
+    assert program.pace.ahead_count == 0
+
+
+def test_the_settings_limit_what_is_fetched_ahead() -> None:
+    assert Program(Pace(0)).handle(0.0, 1_000) == 0
+    assert Program(Pace(10)).handle(0.0, 1_000) == 10
+
+
+def test_slow_handlers_that_began_together_are_no_quick_program() -> None:
+    pace = Pace()
+    programs = [(contextvars.copy_context(), Program(pace)) for _ in range(64)]
+    for _ in range(4):
+        for context, program in programs:
+            context.run(program.handle, 1.0)
+    assert pace.ahead_count == 0

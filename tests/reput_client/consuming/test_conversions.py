@@ -8,9 +8,9 @@ from google.protobuf.duration_pb2 import Duration
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.rocketmq.status import CODE_BY_ERROR
 from reput_client import errors
-from reput_client.consuming.agreed import agreed_of
 from reput_client.consuming.received_message import received_message_of
 from reput_client.consuming.refusals import error_of
+from reput_client.consuming.settings import agreed_of
 from reput_client.consuming.subscription import (
     Sql,
     endpoints_of,

@@ -364,7 +364,7 @@ def test_a_body_is_inflated_or_it_is_said_why_not(ask, sys_flag: int, stored: by
 
 @pytest.mark.parametrize(("sys_flag", "stored"), compressed_bodies.STORED.items())
 def test_what_inflates_without_an_end_is_refused(ask, monkeypatch, sys_flag: int, stored: bytes) -> None:
-    monkeypatch.setattr("reput_client.querying.bodies.INFLATED_BYTES_MAX", 1000)
+    monkeypatch.setattr("reput_client.querying.message.INFLATED_BYTES_MAX", 1000)
     message = message_pb2.StoredMessage(body=stored, sys_flag=sys_flag)
     _, got = ask([pb.QueryMessageByIdResponse(message=message)], lambda client: client.by_id("0" * 32))
     with pytest.raises(BodyCompressionError):

@@ -10,10 +10,9 @@ import pytest
 from consumer_svc.queue_locks import QueueLocks as ServiceLocks
 from consumer_svc.state.queue_state import QueueRef
 from reput_client.consuming.pulling.allocation import MessageQueue
-from reput_client.consuming.pulling.held_queues import HeldQueues
+from reput_client.consuming.pulling.held_queues import LOCK_SECONDS, HeldQueues, QueueLocks
 from reput_client.consuming.pulling.membership import StartFrom
 from reput_client.consuming.pulling.pull_queue import PullQueue
-from reput_client.consuming.pulling.queue_locks import LOCK_SECONDS, QueueLocks
 from reput_client.consuming.settings import PullConsumerSettings
 from reput_client.consuming.subscription import Member
 from reput_client.errors import NotFoundError, ServiceUnavailableError

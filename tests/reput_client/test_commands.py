@@ -7,10 +7,10 @@ import pytest
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput_client import AsyncTransactionProducer, NewMessage, SendReceipt, TransactionProducer, TransactionResolution
+from reput_client.commands import end_question, recall_question, topic_of_handle, with_delay
 from reput_client.encoding import to_message
 from reput_client.producing.requests import reply_of
 from reput_client.producing.transactions import half_of
-from reput_client.waiting import end_question, recall_question, topic_of_handle, with_delay
 from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
 
 HANDLE = WaitingHandle("Orders", "broker-a", 5_000, "a key with spaces")

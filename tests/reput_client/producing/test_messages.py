@@ -12,9 +12,16 @@ from hypothesis import strategies as st
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
-from reput_client.encoding import MESSAGE_BYTES_MAX, FlushMode, encode_message, encode_request, encode_request_tail
+from reput_client.encoding import (
+    MESSAGE_BYTES_MAX,
+    FlushMode,
+    as_field,
+    encode_request,
+    encode_request_tail,
+    to_message,
+)
 from reput_client.errors import InvalidMessageError
-from reput_client.producing import wire
+from reput_client.producing import messages
 
 MADE = b"0123456789ABCDEF" * 2
 NO_FIELDS: dict[str, Any] = {
@@ -48,11 +55,11 @@ MESSAGES = st.fixed_dictionaries(
 
 
 def plain(**fields: Any) -> bytes:
-    return encode_message(**{**NO_FIELDS, **fields})
+    return as_field(to_message(**{**NO_FIELDS, **fields}))
 
 
 def by_hand(**fields: Any) -> bytes:
-    return wire.encode(**{**NO_FIELDS, **fields}, create_unique_key=lambda: MADE)
+    return messages.MessageEncoder(lambda: MADE).encode(**{**NO_FIELDS, **fields})
 
 
 @pytest.fixture(params=[plain, by_hand], ids=lambda encode: encode.__name__)
@@ -114,7 +121,7 @@ def test_by_hand_it_is_the_same_bytes(fields: dict) -> None:
 def test_the_ordinary_goes_by_hand(fields: dict, monkeypatch) -> None:
     full = {"topic": "T", "body": b"x", **fields}
     want = plain(**{**full, "unique_key": full.get("unique_key", "K") or MADE.decode()})
-    monkeypatch.setattr(wire, "encode_message", None)
+    monkeypatch.setattr(messages, "to_message", None)
     got = by_hand(**full)
     parse = pb.AppendMessageStreamRequest.FromString
     assert parse(got) == parse(want)
@@ -199,8 +206,8 @@ def test_what_is_wrong_is_refused_in_the_same_way(fields: dict, error: type[Exce
 
 
 def test_the_caches_have_an_end() -> None:
-    for i in range(2 * wire.CACHED_SIZE_COUNT):
+    for i in range(2 * messages.CACHED_SIZE_COUNT):
         by_hand(topic=f"t{i}", tags=f"g{i}", body=b"x" * (1 + i))
-    assert wire._front.cache_info().currsize == wire.CACHE_COUNT
-    assert wire._tags_field.cache_info().currsize == wire.CACHE_COUNT
-    assert wire._varint.cache_info().currsize == wire.CACHED_SIZE_COUNT
+    assert messages._front.cache_info().currsize == messages.CACHE_COUNT
+    assert messages._tags_field.cache_info().currsize == messages.CACHE_COUNT
+    assert messages._varint.cache_info().currsize == messages.CACHED_SIZE_COUNT
