@@ -1,4 +1,4 @@
-"""Messages that wait, as requests of the contract: recalls and verdicts, without a network; and requests with replies."""
+"""Calls that are sent once: recalls of messages that wait for a time, and ends of transactions; and delays as properties."""
 
 import base64
 import binascii
@@ -20,11 +20,11 @@ Handle = SendReceipt | str
 
 
 class TransactionResolution(Enum):
-    """A verdict on a transaction."""
+    """The end of a transaction."""
 
     COMMIT = pb.TRANSACTION_RESOLUTION_COMMIT  # the message counts
     ROLLBACK = pb.TRANSACTION_RESOLUTION_ROLLBACK  # it does not
-    UNKNOWN = pb.TRANSACTION_RESOLUTION_UNSPECIFIED  # it is not known yet: the producers are asked again later
+    UNKNOWN = pb.TRANSACTION_RESOLUTION_UNSPECIFIED  # not known yet: the producers are asked again later
 
 
 class Command(NamedTuple, Generic[Answer]):

@@ -23,7 +23,7 @@ _MESSAGES_TAG = bytes([pb.AppendMessageStreamRequest.DESCRIPTOR.fields_by_name["
 
 
 class FlushMode(Enum):
-    """When an append is answered."""
+    """The event after which an append is answered."""
 
     SERVER_DEFAULT = message_pb2.FLUSH_MODE_UNSPECIFIED
     ASYNC = message_pb2.FLUSH_MODE_ASYNC

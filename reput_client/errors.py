@@ -22,9 +22,7 @@
     └── PartialAnswerError, BodyOmittedError, BodyCompressionError
 
 The names below the second level are the services' reasons: `TOPIC_NOT_FOUND` is `TopicNotFoundError`. The services have their
-own table; a test compares the two.
-
-gRPC statuses as this library's errors.
+own table; a test compares the two. `error_of_call` makes the error of a failed call of grpc.
 """
 
 import contextlib
@@ -32,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf import message as protobuf
 from google.rpc import error_details_pb2, status_pb2
 
 
@@ -474,7 +472,7 @@ def status_of_call(rpc_error: grpc.RpcError) -> status_pb2.Status | None:
     for key, value in trailers:
         if key == DETAILS_KEY and isinstance(value, bytes):
             # Details that are damaged or contradict the status are ignored.
-            with contextlib.suppress(DecodeError):
+            with contextlib.suppress(protobuf.DecodeError):
                 status = status_pb2.Status.FromString(value)
                 if _CODE_BY_NUMBER.get(status.code) is (rpc_error.code() or grpc.StatusCode.UNKNOWN):
                     return status

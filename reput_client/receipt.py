@@ -7,7 +7,7 @@ from reput_client.encoding import from_timestamp
 
 
 class SendReceipt:
-    """Where a message was stored. Immutable; fields are decoded when they are read, which most never are.
+    """The place of a stored message. Immutable; fields are decoded when they are read, which most never are.
 
     Args:
         result: the service's answer for the message.
@@ -45,7 +45,7 @@ class SendReceipt:
 
     @property
     def store_time(self) -> datetime:
-        """When it was written, UTC."""
+        """The time of writing, UTC."""
         return from_timestamp(self._result.store_time)
 
     @property

@@ -29,7 +29,7 @@ class Identity(Protocol):
     """Files that change."""
 
     def current(self) -> Any:
-        """What they contain now; the same object as before when nothing has changed."""
+        """Their contents now; the same object as before when nothing has changed."""
         ...
 
 

@@ -20,7 +20,7 @@ DOUBLING_COUNT_MAX = 30
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how fast.
+    """The number of attempts, and the pauses between them.
 
     Attributes:
         attempt_count_max: tries of one thing, the first included; 1 = no retry.

@@ -17,7 +17,7 @@ _Continuation = Callable[[Any, Any], Any]
 
 
 class Pem(NamedTuple):
-    """What a TLS channel is made with.
+    """The PEM files of a TLS channel.
 
     Attributes:
         ca: PEM, of the authorities; None: the public ones.
@@ -87,7 +87,7 @@ class ClientSecurity:
         return self.tls if self.tls is not None else self.ca_file is not None or self.certificate_file is not None
 
     def pem_files(self) -> "PemFiles | None":
-        """What TLS channels are made with, None without TLS; OSError when a file cannot be used."""
+        """The PEM files of TLS channels, None without TLS; OSError when a file cannot be used."""
         return PemFiles(self) if self.uses_tls else None
 
     def channel_credentials(self) -> grpc.ChannelCredentials | None:

@@ -128,7 +128,7 @@ class EmbeddedStore(QueryClient):
         _ThisProcess.has_opened = True
         self.directory = pathlib.Path(directory).absolute()
         self.read_only = read_only
-        self._clients = _Clients()
+        self._clients = _OpenClients()
         environ = SETTINGS | {name: _text_of(value) for name, value in (settings or {}).items()}
         _wait_for_stopping(self.directory)
         before_stop = self._clients.close  # without this object, which may be forgotten
@@ -283,7 +283,7 @@ class EmbeddedStore(QueryClient):
         return f"reput_embedded.open({str(self.directory)!r})"
 
 
-class _Clients:
+class _OpenClients:
     """The consumers and producers of a store, for any number of threads; it keeps none of them, and not their store."""
 
     def __init__(self) -> None:
@@ -316,7 +316,7 @@ def _refuse_what_locks_the_program_out(environ: Mapping[str, str]) -> None:
         name = row.setting.environment_name
         if name in REFUSED_SETTINGS and row.value not in ("", row.setting.default):
             raise InvalidSettingError(
-                f"{name} has no use in an embedded store, whose own program shows no token and no certificate: leave it out; "
+                f"{name} has no use in an embedded store: its program shows no token and no certificate: leave it out; "
                 "for callers from elsewhere, serve the store with `reput serve`",
                 name=name,
                 source=row.origin,

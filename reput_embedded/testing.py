@@ -30,7 +30,7 @@ _HAS_FAILED = pytest.StashKey[bool]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> None:
-    """Note a failure for the fixtures below, which remove the files of a store unless somebody may want to look at them."""
+    """Note a failure for the fixtures below, which keep the files of a store after a failure, and remove them otherwise."""
     if call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception):
         item.stash[_HAS_FAILED] = True
 

@@ -1,14 +1,7 @@
-"""The messages that a consumer holds: how many may be polled for, and which one is consumed next.
+"""The messages that a consumer holds, and how many it fetches ahead of its program.
 
 In a FIFO group, one message of each message group is out at a time. A failed one goes back to the head of its message group and
 waits there; the others of the group wait behind it.
-
-Pace: how many messages a consumer fetches ahead of its program.
-
-What a process had fetched when it died counts as an attempt, because one of these messages may be what it died of. So nothing
-is fetched ahead of a program that takes its time: a poll asks for as many messages as the program waits for, and costs such a
-program little. A program that asks for the next message within QUICK_SECONDS, many times in a row, would wait for polls most of
-its time; messages are fetched ahead of it, more with each quick one, and none soon after it slows down.
 """
 
 import heapq
@@ -23,10 +16,11 @@ from reput_client.consuming.received_message import ReceivedMessage
 # What a message takes here besides its body: its objects and its place in lists.
 MESSAGE_OVERHEAD_BYTES = 1024
 
-Lane = tuple[str, ...]
+# The messages of one key are consumed in order.
+OrderKey = tuple[str, ...]
 
 
-class Held:
+class HeldMessage:
     """A message that was received and is not settled.
 
     Attributes:
@@ -35,7 +29,7 @@ class Held:
         target: the gateway that gave it.
         ends_at: when its time is over, on the transport's clock; it comes again then.
         attempt: which delivery this is; a local retry counts too.
-        outcome: the future of its end, once somebody said what it shall be.
+        outcome: the future of its acknowledgement or return; None until the program has decided.
         is_gone: the cache does not hold it any more.
     """
 
@@ -57,12 +51,12 @@ class Held:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes."""
+        """Bytes that it takes in the cache."""
         return len(self.message.body) + MESSAGE_OVERHEAD_BYTES
 
     @property
-    def lane(self) -> Lane:
-        """What keeps its order: its message group, or its queue when it has none."""
+    def order_key(self) -> OrderKey:
+        """Its message group, or its queue when it has none: the messages of one key are consumed in order."""
         message = self.message
         if message.message_group:
             return message.topic, message.message_group
@@ -86,22 +80,22 @@ class Cache:
         self.count = 0
         self.size_bytes = 0
         self.reserved_count = 0
-        self.out: set[Held] = set()  # of those: with handlers, or with their end on its way
-        self._ready: deque[Held] = deque()
-        self._lanes: dict[Lane, deque[Held]] = {}  # a lane is here while one of its messages is held
-        self._free_lanes: deque[Lane] = deque()  # nothing of them is out
-        self._pauses: list[tuple[float, int, Lane]] = []
+        self.out: set[HeldMessage] = set()  # of those: with handlers, or with their end on its way
+        self._ready: deque[HeldMessage] = deque()
+        self._queues: dict[OrderKey, deque[HeldMessage]] = {}  # a queue is here while one of its messages is held
+        self._free_keys: deque[OrderKey] = deque()  # nothing of them is out
+        self._pauses: list[tuple[float, int, OrderKey]] = []
         self._numbers = itertools.count()
 
     @property
     def taken_count(self) -> int:
-        """How many are out."""
+        """Messages that the program has."""
         return len(self.out)
 
     @property
     def ready_count(self) -> int:
-        """How many can be taken now, at least nearly: those whose time is over are among them."""
-        return len(self._ready) + len(self._free_lanes)
+        """Messages that can be taken now; those whose time is over are counted too."""
+        return len(self._ready) + len(self._free_keys)
 
     def reserve(self, poller_count: int, wanted_count: int) -> int:
         """How many messages a poll may ask for, which are kept free until `release`; 0: none now.
@@ -125,7 +119,7 @@ class Cache:
         """A poll has ended that `reserve` gave room."""
         self.reserved_count -= count
 
-    def put(self, received: Iterable[Held]) -> None:
+    def put(self, received: Iterable[HeldMessage]) -> None:
         """Messages have come, in order."""
         for held in received:
             self.count += 1
@@ -133,13 +127,13 @@ class Cache:
             if not self.fifo:
                 self._ready.append(held)
                 continue
-            lane = self._lanes.get(held.lane)
-            if lane is None:
-                lane = self._lanes[held.lane] = deque()
-                self._free_lanes.append(held.lane)
-            lane.append(held)
+            queue = self._queues.get(held.order_key)
+            if queue is None:
+                queue = self._queues[held.order_key] = deque()
+                self._free_keys.append(held.order_key)
+            queue.append(held)
 
-    def take(self, now: float) -> Held | None:
+    def take(self, now: float) -> HeldMessage | None:
         """The next message to be consumed; None when there is none now."""
         while self._ready:
             held = self._ready.popleft()
@@ -148,61 +142,61 @@ class Cache:
                 return held
             self._forget(held)
         while self._pauses and self._pauses[0][0] <= now:
-            self._free_lanes.append(heapq.heappop(self._pauses)[2])
-        while self._free_lanes:
-            name = self._free_lanes.popleft()
-            held = self._lanes[name].popleft()
+            self._free_keys.append(heapq.heappop(self._pauses)[2])
+        while self._free_keys:
+            name = self._free_keys.popleft()
+            held = self._queues[name].popleft()
             if held.ends_at > now:
                 self.out.add(held)
                 return held
             self._forget(held)
-            self._drop_lane(name)  # it comes again, and the others behind it
+            self._drop_queue(name)  # it comes again, and the others behind it
         return None
 
     def next_time(self) -> float | None:
         """When a message comes out of its pause; None when none waits."""
         return self._pauses[0][0] if self._pauses else None
 
-    def retry(self, held: Held, at: float) -> None:
+    def retry(self, held: HeldMessage, at: float) -> None:
         """A message of a FIFO group failed: it is the next one of its message group, at that time."""
         self.out.discard(held)
         held.is_gone = True
-        again = Held(
+        again = HeldMessage(
             held.message, held.receipt_handle, held.target, held.ends_at
         )  # what is said of the old one is past
         again.attempt = held.attempt + 1
-        self._lanes[held.lane].appendleft(again)
-        heapq.heappush(self._pauses, (at, next(self._numbers), held.lane))
+        self._queues[held.order_key].appendleft(again)
+        heapq.heappush(self._pauses, (at, next(self._numbers), held.order_key))
 
-    def settle(self, held: Held, *, is_consumed: bool) -> None:
+    def settle(self, held: HeldMessage, *, is_consumed: bool) -> None:
         """A message that was taken is done with; if not consumed, it comes again, and in a FIFO group those behind it too."""
         self.out.discard(held)
         self._forget(held)
-        lane = self._lanes.get(held.lane)
-        if lane is None:
+        queue = self._queues.get(held.order_key)
+        if queue is None:
             return
-        if is_consumed and lane:
-            self._free_lanes.append(held.lane)
+        if is_consumed and queue:
+            self._free_keys.append(held.order_key)
         else:
-            self._drop_lane(held.lane)
+            self._drop_queue(held.order_key)
 
-    def drain(self) -> list[Held]:
+    def drain(self) -> list[HeldMessage]:
         """Every message that is not out; they are not held any more."""
-        left = [*self._ready, *(held for lane in self._lanes.values() for held in lane)]
+        left = [*self._ready, *(held for queue in self._queues.values() for held in queue)]
         self._ready.clear()
-        self._free_lanes.clear()
+        self._free_keys.clear()
         self._pauses.clear()
-        for lane in self._lanes.values():
-            lane.clear()
+        for queue in self._queues.values():
+            queue.clear()
         for held in left:
             self._forget(held)
         return left
 
-    def _drop_lane(self, name: Lane) -> None:
-        for held in self._lanes.pop(name):
+    def _drop_queue(self, name: OrderKey) -> None:
+        for held in self._queues.pop(name):
             self._forget(held)
 
-    def _forget(self, held: Held) -> None:
+    def _forget(self, held: HeldMessage) -> None:
         held.is_gone = True
         self.count -= 1
         self.size_bytes -= held.size_bytes
@@ -210,23 +204,28 @@ class Cache:
 
 # A poll takes some milliseconds: less than a tenth of this.
 QUICK_SECONDS = 0.05
-# Quick ones in a row before a message is fetched ahead; each one more fetches AHEAD_STEP more.
+# Quick requests in a row before a message is fetched ahead; each further one fetches AHEAD_STEP more.
 QUICK_COUNT_MIN = 32
 AHEAD_STEP = 4
-# Quick ones that are remembered: two slow ones halve it twice, and then nothing is fetched ahead.
+# Quick requests that are remembered: two slow ones halve the number twice, and then nothing is fetched ahead.
 QUICK_COUNT_MAX = 63
 # By default: two answers of a poll.
 AHEAD_COUNT_MAX = 64
 
-# Of the running thread or task: for which Pace it got a message last, and when.
+# Of the running thread or task: the Pace for which it got its last message, and when.
 _given: ContextVar[tuple[object, float | None]] = ContextVar("reput_client_given")
 
 
 class Pace:
-    """Of one consumer. Its caller locks.
+    """How many messages one consumer fetches ahead of its program. Its caller locks.
+
+    A process may have died of one of the messages that it had fetched, so each of them counts as an attempt. Therefore nothing
+    is fetched ahead of a slow program: a poll asks for as many messages as the program waits for, which costs it little. A
+    program that asks for the next message within QUICK_SECONDS, many times in a row, would wait for polls most of its time:
+    messages are fetched ahead of it, more with each quick request, and none soon after it slows down.
 
     Args:
-        ahead_count_max: fetched ahead at most.
+        ahead_count_max: messages fetched ahead at most.
     """
 
     def __init__(self, ahead_count_max: int = AHEAD_COUNT_MAX) -> None:
@@ -245,7 +244,7 @@ class Pace:
         self._newest_at = now
 
     def asked(self, now: float) -> None:
-        """The running thread or task asks for a message. One that is new, or has several consumers, goes by all of them."""
+        """The running thread or task asks for a message. For a new one, the last message of any thread counts."""
         pace, given_at = _given.get((None, None))
         since = given_at if pace is self else self._newest_at
         if since is None:

@@ -1,9 +1,4 @@
-"""A message with what can be said about it.
-
-`Consumer`: gets messages of a group, for any number of threads.
-
-`AsyncConsumer`: gets messages of a group, under asyncio.
-"""
+"""`Consumer` and `AsyncConsumer`: get messages of a group, with threads and under asyncio. `Delivery`: a message to settle."""
 
 import asyncio
 import logging
@@ -16,7 +11,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar, cast
 
 from reput_client.calls import ADDRESS_DEFAULT
-from reput_client.consuming.cache import Held
+from reput_client.consuming.cache import HeldMessage
 from reput_client.consuming.core import ConsumerCore, new_client_id
 from reput_client.consuming.loops import LoopTransport
 from reput_client.consuming.received_message import ReceivedMessage
@@ -32,10 +27,10 @@ _log = logging.getLogger("reput_client")
 
 
 class Delivery(Generic[Outcome]):
-    """A message that a consumer got. Say once what shall become of it; a message of which nothing is said comes again.
+    """A message that a consumer got. Settle it once, by one of the methods; a message that is not settled comes again.
 
     The methods return at once. Their future has None when the gateway has answered, or the error that it ended with:
-    ReceiptHandleNotFoundError when the message's time was over. What is said is tried until then; messages share calls.
+    ReceiptHandleNotFoundError when the message's time was over. A call is tried again until then; messages share calls.
 
     Attributes:
         message: the message.
@@ -44,7 +39,7 @@ class Delivery(Generic[Outcome]):
 
     __slots__ = ("_core", "_held", "delivery_attempt", "message")
 
-    def __init__(self, core: Any, held: Held) -> None:
+    def __init__(self, core: Any, held: HeldMessage) -> None:
         self._core = core
         self._held = held
         self.message: ReceivedMessage = held.message

@@ -1,4 +1,4 @@
-"""What a consumer does, whatever moves its bytes: `Consumer` and `AsyncConsumer` put it on threads and on an event loop."""
+"""The decisions of a consumer: `Consumer` runs them on threads, `AsyncConsumer` on an event loop."""
 
 import contextlib
 import os
@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from reput_client.consuming.cache import Cache, Held, Pace
+from reput_client.consuming.cache import Cache, HeldMessage, Pace
 from reput_client.consuming.link import Link
 from reput_client.consuming.polling import Poller
 from reput_client.consuming.refusals import AbsentTopics, error_of
-from reput_client.consuming.settings import Agreed, ConsumerSettings, agreed_of
+from reput_client.consuming.settings import AgreedSettings, ConsumerSettings, agreed_settings_of
 from reput_client.consuming.settling import Ending, Order, Settler
 from reput_client.consuming.subscription import Member, Subscriptions, checked, endpoints_of, target_of
 from reput_client.consuming.transport import Transport
@@ -53,7 +53,7 @@ class ConsumerCore:
         self._subscriptions = checked(subscriptions)
         kind = v2.PUSH_CONSUMER if settings.invisible_seconds is None else v2.SIMPLE_CONSUMER
         self._member = Member(client_id, consumer_group, self._subscriptions, kind)
-        self.agreed = Agreed()
+        self.agreed = AgreedSettings()
         self.absent = AbsentTopics(consumer_group)
         self.cache = Cache(settings.cache_count_max, settings.cache_bytes_max, settings.batch_count_max)
         self._pace = Pace(settings.ahead_count_max)
@@ -88,7 +88,7 @@ class ConsumerCore:
             link.open()
 
     def _settings_came(self, settings: v2.Settings) -> None:
-        agreed = agreed_of(settings, self.settings.backoff_seconds)
+        agreed = agreed_settings_of(settings, self.settings.backoff_seconds)
         if not self.cache.count:
             self.cache.fifo = agreed.fifo
         self.agreed = agreed
@@ -113,7 +113,7 @@ class ConsumerCore:
                 seconds, failures = self.settings.assignment_seconds, 0
                 if error is None:
                     self._assigned(topic, answer.assignments)
-                elif self.absent.is_told_by(topic, error) or is_worth_retrying(error):
+                elif self.absent.is_absent_by(topic, error) or is_worth_retrying(error):
                     failures = failure_count + 1
                     seconds = min(seconds, self.settings.retry.pause_seconds(failures))
                 elif is_first:
@@ -159,15 +159,15 @@ class ConsumerCore:
 
     @property
     def poller_count(self) -> int:
-        """How many pollers share the cache."""
+        """Pollers that share the cache."""
         return len(self._pollers)
 
     @property
     def wanted_count(self) -> int:
-        """How many more messages the program can use now: each of several pollers may get so many."""
+        """Further messages that the program can use now: each of several pollers may get so many."""
         return self._asking_count + self._pace.ahead_count - self.cache.ready_count
 
-    def received(self, messages: Sequence[Held]) -> None:
+    def received(self, messages: Sequence[HeldMessage]) -> None:
         """Messages have come, in order."""
         self.cache.put(messages)
         if self.is_closing:
@@ -208,7 +208,7 @@ class ConsumerCore:
         finally:
             self._asking_count -= 1
 
-    def take(self) -> Held | None:
+    def take(self) -> HeldMessage | None:
         """The next message; None when there is none now. The lock is held.
 
         Raises:
@@ -230,15 +230,15 @@ class ConsumerCore:
         """When a message may come without a `wake`; None: never. The lock is held."""
         return self.cache.next_time()
 
-    def ack(self, held: Held) -> Any:
+    def ack(self, held: HeldMessage) -> Any:
         """Say that a message is consumed; the future of that."""
         return self._settle(held, lambda: Order(held, Ending.ACK))
 
-    def dead(self, held: Held) -> Any:
+    def dead(self, held: HeldMessage) -> Any:
         """Move a message to the dead letters of its group; the future of that."""
         return self._settle(held, lambda: Order(held, Ending.DEAD, max_attempts=self.agreed.delivery_attempts_max))
 
-    def nack(self, held: Held, seconds: float | None) -> Any:
+    def nack(self, held: HeldMessage, seconds: float | None) -> Any:
         """Say that a message is not consumed; the future of that.
 
         It comes again after `seconds`, or the group's pause. In a FIFO group it waits here, and its message group with it,
@@ -260,7 +260,7 @@ class ConsumerCore:
             self.transport.wake()
             return held.outcome
 
-    def _settle(self, held: Held, order: Callable[[], Order]) -> Any:
+    def _settle(self, held: HeldMessage, order: Callable[[], Order]) -> Any:
         with self.transport.lock:
             if held.outcome is None:
                 held.outcome = self.transport.future()
@@ -336,9 +336,9 @@ class ConsumerCore:
         self.transport.wake()
 
     def _give_back(self) -> None:
-        """What waits here comes again at once, and is released if the program did not get it.
+        """Return the messages that wait here: they come again at once, as new ones if the program did not get them.
 
-        What is renewed is released when the gateway knows that the client has ended.
+        Messages that the gateway renews are returned by it when it knows that the client has ended.
         """
         is_renewed = self.settings.invisible_seconds is None
         for held in self.cache.drain():

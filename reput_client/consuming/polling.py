@@ -7,10 +7,10 @@ from typing import Protocol
 from google.protobuf.duration_pb2 import Duration
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from reput_client.consuming.cache import Cache, Held
+from reput_client.consuming.cache import Cache, HeldMessage
 from reput_client.consuming.received_message import received_message_of
 from reput_client.consuming.refusals import AbsentTopics, error_of
-from reput_client.consuming.settings import Agreed, ConsumerSettings
+from reput_client.consuming.settings import AgreedSettings, ConsumerSettings
 from reput_client.consuming.subscription import Sql, expression_of
 from reput_client.consuming.transport import Cancellable, Transport
 from reput_client.errors import NotFoundError, ReputClientError, is_worth_retrying
@@ -21,23 +21,23 @@ RENEWED_SECONDS_MAX = 3 * 3600.0
 POLL_SECONDS_MIN = 1.0
 
 
-class Owner(Protocol):
-    """What a poller needs of its consumer. The lock is held at each call."""
+class PollingConsumer(Protocol):
+    """The consumer of a poller, as far as the poller uses it. The lock is held at each call."""
 
     absent: AbsentTopics
-    agreed: Agreed
+    agreed: AgreedSettings
     cache: Cache
     is_closing: bool
 
     @property
     def poller_count(self) -> int:
-        """How many pollers share the cache."""
+        """Pollers that share the cache."""
 
     @property
     def wanted_count(self) -> int:
-        """How many more messages the program can use now."""
+        """Further messages that the program can use now."""
 
-    def received(self, messages: Sequence[Held]) -> None:
+    def received(self, messages: Sequence[HeldMessage]) -> None:
         """Messages have come, in order."""
 
     def failed(self, error: ReputClientError) -> None:
@@ -63,7 +63,7 @@ class Poller:
 
     def __init__(
         self,
-        owner: Owner,
+        owner: PollingConsumer,
         transport: Transport,
         settings: ConsumerSettings,
         consumer_group: str,
@@ -119,7 +119,7 @@ class Poller:
         if self._call is not None:
             self._call.cancel()
 
-    def _request(self, count: int, agreed: Agreed) -> v2.ReceiveMessageRequest:
+    def _request(self, count: int, agreed: AgreedSettings) -> v2.ReceiveMessageRequest:
         request = v2.ReceiveMessageRequest(
             group=v2.Resource(name=self._consumer_group),
             filter_expression=self._filter,
@@ -164,18 +164,18 @@ class Poller:
         elif not self._is_stopped and not is_worth_retrying(error) and not isinstance(error, NotFoundError):
             self._owner.failed(error)
         else:
-            self._owner.absent.is_told_by(self._topic, error)
+            self._owner.absent.is_absent_by(self._topic, error)
             self._failure_count += 1
             self._next(self._settings.retry.pause_seconds(self._failure_count))
 
-    def _held(self, message: v2.Message) -> Held:
+    def _held(self, message: v2.Message) -> HeldMessage:
         system, seconds = message.system_properties, self._settings.invisible_seconds
         if seconds is None:
             seconds = RENEWED_SECONDS_MAX
         elif system.HasField("invisible_duration"):
             seconds = system.invisible_duration.seconds + system.invisible_duration.nanos / 1e9
         received = received_message_of(message, self._broker_name)
-        return Held(received, system.receipt_handle, self.target, self._transport.now() + seconds)
+        return HeldMessage(received, system.receipt_handle, self.target, self._transport.now() + seconds)
 
     def _next(self, seconds: float) -> None:
         if not seconds:

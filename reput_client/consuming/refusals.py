@@ -1,6 +1,6 @@
-"""Statuses of RocketMQ's contract as this library's errors. Its calls end with gRPC's OK; what happened stands in the body.
+"""Refusals of RocketMQ's contract as this library's errors. Its calls end with gRPC's OK; the body has the status.
 
-Topics that a consumer asks for and that there are not: it goes on asking, and says so once for each.
+A program may start before the topics are made that it consumes. It asks for an absent topic again and again, with one warning.
 """
 
 import logging
@@ -57,7 +57,7 @@ _log = logging.getLogger("reput_client")
 
 
 class AbsentTopics:
-    """See the top of this file. A program may start before the topics are made that it consumes.
+    """The topics of a consumer that do not exist.
 
     Args:
         consumer_group: the group of the consumer.
@@ -65,14 +65,14 @@ class AbsentTopics:
 
     def __init__(self, consumer_group: str) -> None:
         self._consumer_group = consumer_group
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
-    def is_told_by(self, topic: str, error: ReputClientError) -> bool:
-        """Whether an error says that there is no such topic. The first one is a warning, which Python writes to stderr."""
+    def is_absent_by(self, topic: str, error: ReputClientError) -> bool:
+        """Whether an error says that the topic does not exist. Its first error is a warning, which Python writes to stderr."""
         if not isinstance(error, TopicNotFoundError):
             return False
-        if topic not in self._told and not topic.startswith(RETRY_PREFIX):
-            self._told.add(topic)
+        if topic not in self._warned and not topic.startswith(RETRY_PREFIX):
+            self._warned.add(topic)
             _log.warning(
                 "the group %s consumes the topic %s, which does not exist: it is asked for again until it is made (%s)",
                 self._consumer_group,
@@ -82,5 +82,5 @@ class AbsentTopics:
         return True
 
     def found(self, topic: str) -> None:
-        """The topic is there: the next error is a warning again."""
-        self._told.discard(topic)
+        """The topic exists: the next error is a warning again."""
+        self._warned.discard(topic)

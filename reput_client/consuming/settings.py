@@ -1,7 +1,4 @@
-"""What consumers may be told, with limits that hold whatever they are told.
-
-What a gateway answers to a consumer's settings: how its group consumes.
-"""
+"""The settings of consumers with their limits, and what a gateway answers to them: how a group consumes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,7 +22,7 @@ BATCH_COUNT_MAX = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """How a consumer polls, holds and gives up.
+    """The limits and times of a consumer.
 
     Attributes:
         cache_count_max: messages received and not settled, those that handlers hold included. No poll can exceed it.
@@ -80,7 +77,7 @@ class ConsumerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullConsumerSettings:
-    """How a pull consumer fetches and commits.
+    """The limits and times of a pull consumer.
 
     Attributes:
         cache_count_max, cache_bytes_max, cache_span_max: of each queue: messages fetched and not polled, their bodies, and the
@@ -143,8 +140,8 @@ BACKOFF_SECONDS_DEFAULT = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Agreed:
-    """The settings that hold.
+class AgreedSettings:
+    """The settings of a group, as its gateway has answered them.
 
     Attributes:
         fifo: messages of one message group are consumed one after the other.
@@ -161,11 +158,11 @@ class Agreed:
     poll_seconds: float = POLL_SECONDS_DEFAULT
 
     def pause_seconds(self, delivery_attempt: int) -> float:
-        """How long a message waits that failed at its n-th delivery, from 1 on."""
+        """The pause before a message that failed at its n-th delivery, from 1 on, comes again."""
         return self.backoff_seconds[min(max(delivery_attempt, 1), len(self.backoff_seconds)) - 1]
 
 
-def agreed_of(settings: v2.Settings, backoff_seconds: Sequence[float] | None = None) -> Agreed:
+def agreed_settings_of(settings: v2.Settings, backoff_seconds: Sequence[float] | None = None) -> AgreedSettings:
     """The settings of a gateway's answer.
 
     Args:
@@ -173,7 +170,7 @@ def agreed_of(settings: v2.Settings, backoff_seconds: Sequence[float] | None = N
         backoff_seconds: used instead of its pauses.
     """
     subscription, policy = settings.subscription, settings.backoff_policy
-    return Agreed(
+    return AgreedSettings(
         fifo=subscription.fifo,
         delivery_attempts_max=max(1, policy.max_attempts),
         backoff_seconds=tuple(backoff_seconds or _pauses(policy)),

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from reput_client.consuming.cache import Held
+from reput_client.consuming.cache import HeldMessage
 from reput_client.consuming.refusals import error_of
 from reput_client.consuming.transport import Transport
 from reput_client.errors import ReputClientError, is_worth_retrying
@@ -16,7 +16,7 @@ ACK_COUNT_MAX = 256
 
 
 class Ending(Enum):
-    """What shall become of a delivery; the values are the RPCs that say so."""
+    """How a delivery ends; the values are the RPCs that end it so."""
 
     ACK = "AckMessage"
     AGAIN = "ChangeInvisibleDuration"
@@ -28,9 +28,9 @@ class Order:
 
     Attributes:
         held: the message.
-        ending: what shall become of it.
+        ending: how its delivery ends.
         seconds: of AGAIN: when it comes again.
-        is_released: of AGAIN: the program did not get it, so this delivery is no attempt.
+        is_released: of AGAIN: the program did not get it, so this delivery does not count as an attempt.
         max_attempts: of DEAD: of its group.
         failure_count: attempts that failed.
     """
@@ -39,7 +39,7 @@ class Order:
 
     def __init__(
         self,
-        held: Held,
+        held: HeldMessage,
         ending: Ending,
         *,
         seconds: float = 0.0,
@@ -54,7 +54,8 @@ class Order:
         self.failure_count = 0
 
 
-Lane = tuple[str, str, str]
+# Gateway, shard and topic.
+Route = tuple[str, str, str]
 # Called with the lock held when an order has its outcome.
 Settled = Callable[[Order, ReputClientError | None], None]
 
@@ -78,24 +79,24 @@ class Settler:
         self._request_seconds = request_seconds
         self._retry = retry
         self._settled = settled
-        self._waiting: dict[Lane, deque[Order]] = {}
-        self._busy: set[Lane] = set()
+        self._waiting: dict[Route, deque[Order]] = {}
+        self._busy: set[Route] = set()
         self.count = 0
         self.is_over = False
 
     def add(self, order: Order) -> None:
         """Send an order, now or soon. The lock is held."""
         held = order.held
-        lane = held.target, held.message.broker_name, held.message.topic
+        route = held.target, held.message.broker_name, held.message.topic
         self.count += 1
-        self._waiting.setdefault(lane, deque()).append(order)
-        self._send(lane)
+        self._waiting.setdefault(route, deque()).append(order)
+        self._send(route)
 
-    def _send(self, lane: Lane) -> None:
-        waiting = self._waiting.get(lane)
-        if lane in self._busy or not waiting or self.is_over:
+    def _send(self, route: Route) -> None:
+        waiting = self._waiting.get(route)
+        if route in self._busy or not waiting or self.is_over:
             return
-        self._busy.add(lane)
+        self._busy.add(route)
         orders = [waiting.popleft()]
         if orders[0].ending is Ending.ACK:
             while waiting and waiting[0].ending is Ending.ACK and len(orders) < ACK_COUNT_MAX:
@@ -104,12 +105,12 @@ class Settler:
 
         def done(answer: Any) -> None:
             with self._transport.lock:
-                self._answered(lane, orders, answer)
+                self._answered(route, orders, answer)
 
-        self._transport.call(lane[0], orders[0].ending.value, request, self._request_seconds, done)
+        self._transport.call(route[0], orders[0].ending.value, request, self._request_seconds, done)
 
-    def _answered(self, lane: Lane, orders: Sequence[Order], answer: Any) -> None:
-        self._busy.discard(lane)
+    def _answered(self, route: Route, orders: Sequence[Order], answer: Any) -> None:
+        self._busy.discard(route)
         failed: list[Order] = []
         for order, error in zip(orders, errors_of(answer, len(orders)), strict=True):
             if error is None or self._is_final(order, error):
@@ -120,13 +121,13 @@ class Settler:
                 failed.append(order)
         if failed:
             pause = self._retry.pause_seconds(min(order.failure_count for order in failed))
-            self._transport.later(pause, lambda: self._again(lane, failed))
-        self._send(lane)
+            self._transport.later(pause, lambda: self._again(route, failed))
+        self._send(route)
 
-    def _again(self, lane: Lane, orders: Sequence[Order]) -> None:
+    def _again(self, route: Route, orders: Sequence[Order]) -> None:
         with self._transport.lock:
-            self._waiting.setdefault(lane, deque()).extend(orders)
-            self._send(lane)
+            self._waiting.setdefault(route, deque()).extend(orders)
+            self._send(route)
 
     def _is_final(self, order: Order, error: ReputClientError) -> bool:
         return self.is_over or not is_worth_retrying(error) or self._transport.now() >= order.held.ends_at
@@ -161,7 +162,7 @@ def request_of(orders: Sequence[Order], group: v2.Resource) -> Any:
 
 
 def errors_of(answer: Any, count: int) -> Sequence[ReputClientError | None]:
-    """What an answer says of each of so many orders; None: done."""
+    """The error of each of so many orders in an answer; None: it is carried out."""
     if isinstance(answer, ReputClientError):
         return [answer] * count
     if isinstance(answer, v2.AckMessageResponse) and len(answer.entries) == count:

@@ -1,4 +1,4 @@
-"""What a consumer wants, in the words of both contracts."""
+"""Subscriptions: the messages that a consumer wants, in the words of both contracts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -84,7 +84,7 @@ def target_of(endpoints: v2.Endpoints) -> str:
 
 
 def settings_of(member: Member, endpoints: v2.Endpoints, request_seconds: float) -> v2.Settings:
-    """What a client tells a gateway about itself."""
+    """The settings that a client sends to a gateway."""
     settings = v2.Settings(access_point=endpoints)
     settings.client_type = member.client_type  # type: ignore[assignment]  # numbers are enum values here
     settings.request_timeout.FromMilliseconds(int(request_seconds * 1000))

@@ -1,6 +1,6 @@
 """The transport of `Consumer` and `PullConsumer`: grpc's channels, a thread for each stream, and one for the time.
 
-Consumers that are not closed when the interpreter exits: their gateway is told, so that others go on at once.
+At the end of the interpreter it closes consumers that the program has not closed: then others get their messages at once.
 """
 
 import atexit

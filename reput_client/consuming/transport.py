@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from reput_client.errors import ReputClientError
 
 V2_SERVICE = "/apache.rocketmq.v2.MessagingService/"
-# Which behaviour a server may expect, by the versions of RocketMQ's own clients.
+# A server expects the behaviour of RocketMQ's own clients of this version.
 CONTRACT_VERSION = "5.1.0"
 
 Metadata = tuple[tuple[str, str], ...]
@@ -21,7 +21,7 @@ StreamDone = Callable[[Sequence[Any], ReputClientError | None], None]
 
 
 class Cancellable(Protocol):
-    """Something under way."""
+    """A call under way."""
 
     def cancel(self) -> None:
         """End it; its callback is called, unless it was already."""
@@ -39,7 +39,7 @@ class Transport(Protocol):
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """Held while state changes; callbacks are called without it."""
+        """HeldMessage while state changes; callbacks are called without it."""
 
     def now(self) -> float:
         """Seconds, rising."""
@@ -62,11 +62,11 @@ class Transport(Protocol):
         """A new future for a caller."""
 
     def wake(self) -> None:
-        """Tell those that wait for a message, or for the end, that something changed. The lock is held."""
+        """Wake the callers that wait for a message, or for the end. The lock is held."""
 
 
 def metadata_of(client_id: str) -> Metadata:
-    """What each call of `apache.rocketmq.v2.MessagingService` says about its client."""
+    """The metadata of a client's calls of `apache.rocketmq.v2.MessagingService`."""
     return (
         ("x-mq-client-id", client_id),
         ("x-mq-language", "PYTHON"),

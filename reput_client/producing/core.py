@@ -1,4 +1,4 @@
-"""What a producer decides, whatever moves its bytes: `threads.py` and `loops.py` put it on threads and on an event loop.
+"""The decisions of a producer: `threads.py` runs them on threads, `loops.py` on an event loop.
 
     send ──▶ outbox ──next_request──▶ transport ──▶ gateway          the requests of a stream, in order
     futures ◀── outcomes ◀──take_answer── transport ◀── gateway      the answers, in the order of the requests
@@ -136,11 +136,11 @@ class Stream:
 
 
 class Transport(Protocol):
-    """What moves the bytes of a producer: threads, or an event loop."""
+    """The calls of a producer that wait, made by threads or by an event loop."""
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """Held while the state of the producer changes; free while a signal is awaited."""
+        """HeldMessage while the state of the producer changes; free while a signal is awaited."""
 
     def signal(self) -> Signal:
         """A new signal, whose calls hold the lock."""

@@ -43,7 +43,7 @@ _log = logging.getLogger("reput_client")
 
 
 class Settlement:
-    """What becomes of the messages of one batch; for many threads.
+    """The outcomes of the messages of one batch; for many threads.
 
     One thread tells it: `fail` for single slots, and `settle` once for those that are left.
 
@@ -169,7 +169,7 @@ class DeliveryFuture(Future[SendReceipt]):
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
-        """Held by `concurrent.futures.wait` and `as_completed` while they look and while they join the waiters."""
+        """HeldMessage by `concurrent.futures.wait` and `as_completed` while they look and while they join the waiters."""
         return self._settlement.condition
 
     @property

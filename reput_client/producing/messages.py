@@ -19,7 +19,7 @@ from reput_client.encoding import MESSAGE_BYTES_MAX, as_field, encode_varint, to
 
 
 class NewMessage(NamedTuple):
-    """What `Producer.send` takes of one message, as a value; a tuple, which is the quickest to make.
+    """A message to send: the arguments of `Producer.send` as a value; a tuple, which is the quickest to make.
 
     Attributes:
         topic: the topic.
@@ -172,7 +172,7 @@ def _sized(text: bytes) -> tuple[bytes, bytes]:
 
 @lru_cache(CACHE_COUNT)
 def _front(topic: str, queue_id: int | None) -> bytes:
-    """What stands before the size of the body."""
+    """The fields before the size of the body."""
     text = topic.encode()
     queue = b"" if queue_id is None else b"\x10" + encode_varint(queue_id)
     return b"\x0a%b%b%b\x1a" % (encode_varint(len(text)), text, queue)

@@ -49,7 +49,7 @@ class Batch:
     Attributes:
         number: rising in the order of sending.
         wires: its messages as fields of a request, in the order of sending.
-        settlement: told how it went.
+        settlement: gets the outcomes.
         slots: of each message its slot in the settlement; None while that is its place in `wires`.
         wire_bytes: of all messages.
         opened_at: time of its first message, seconds.
@@ -85,7 +85,7 @@ class Batch:
 
     @property
     def buffered_bytes(self) -> int:
-        """What its messages count in the buffer."""
+        """Bytes that its messages take in the buffer."""
         return self.wire_bytes + MESSAGE_OVERHEAD_BYTES * len(self.wires)
 
     def slot_of(self, index: int) -> int:
@@ -266,7 +266,7 @@ class Outbox:
         return batch
 
     def next_take_seconds(self, now: float) -> float | None:
-        """When `take` will have something by time alone, in seconds from now; None when it takes an event."""
+        """Seconds until `take` has a batch by time alone; None when only an event gives one."""
         if self._open is None or self._ready or len(self._in_flight) >= self._in_flight_count_max:
             return None
         return max(0.0, self._leaves_at(self._open) - now)
@@ -338,7 +338,7 @@ class Outbox:
         return overdue
 
     def overdue_at(self) -> float:
-        """When the first message will have had its time; infinite without messages."""
+        """The time at which the first message expires; infinite without messages."""
         return min((b.last_added_at for b in self._all()), default=float("inf")) + self._delivery_seconds_max
 
     def remove_all(self) -> list[Batch]:

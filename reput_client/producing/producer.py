@@ -214,7 +214,7 @@ class Producer:
         """Send a request and wait for its reply.
 
         Args:
-            message: the request; whoever consumes it calls `reply`.
+            message: the request; the program that consumes it calls `reply`.
             timeout_seconds: for the reply, at most 60.
 
         Raises:

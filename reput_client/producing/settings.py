@@ -1,4 +1,4 @@
-"""What a producer may be told, with limits that hold whatever it is told."""
+"""The settings of a producer, with their limits."""
 
 from dataclasses import dataclass, field
 
@@ -8,13 +8,13 @@ from reput_client.retry import RetryPolicy
 # Of the service: a request holds 1 to 1,024 messages and 4 MiB of bodies.
 BATCH_COUNT_MAX = 1024
 BATCH_BYTES_MAX = 4 << 20
-# What a message takes here besides its bytes: its future, its entry, its place in lists.
+# Bytes that a message takes here besides its own: its future, its entry, its place in lists.
 MESSAGE_OVERHEAD_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """How a producer gathers, sends and gives up.
+    """The limits and times of a producer.
 
     Attributes:
         linger_millis: how long a message waits for others to share its request.

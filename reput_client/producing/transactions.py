@@ -44,7 +44,7 @@ AsyncChecker = Callable[[ReceivedMessage], TransactionResolution | Awaitable[Tra
 _log = logging.getLogger("reput_client")
 
 
-class LinkSettings:
+class LinkTimes:
     """The times of a link; see `ConsumerSettings`."""
 
     heartbeat_seconds = 10.0
@@ -54,7 +54,7 @@ class LinkSettings:
 
 
 class _TransactionCore(CallCore):
-    """What both transaction producers do."""
+    """The part that both transaction producers share."""
 
     _create_unique_key: Callable[[], bytes]
     _checker: AsyncChecker | None
@@ -81,7 +81,7 @@ class _TransactionCore(CallCore):
             return
         member = Member(self.client_id, "", dict.fromkeys(self._topics, "*"), v2.PRODUCER)
         settings_came, failed = (lambda _: None), _log_failure
-        self._link = Link(transport, self.target, member, LinkSettings, settings_came, failed, self._asked)
+        self._link = Link(transport, self.target, member, LinkTimes, settings_came, failed, self._asked)
         with transport.lock:
             self._link.open()
 
@@ -104,12 +104,12 @@ class _TransactionCore(CallCore):
         """Answer a question; its outcome has no effect, because a question without an answer comes again."""
         request = end_request(question, resolution)
         if request is not None:
-            seconds = LinkSettings.request_seconds_max
+            seconds = LinkTimes.request_seconds_max
             transport.call(self.target, "EndTransaction", request, seconds, lambda _: None)
 
 
 class _HalfMessageCore:
-    """What both half messages do."""
+    """The part that both half messages share."""
 
     def __init__(self, producer: _TransactionCore, topic: str, receipt: SendReceipt) -> None:
         self._producer = producer

@@ -1,9 +1,4 @@
-"""What a search looked at for a page.
-
-What became of a message: where it is, and how it stands with each consumer group.
-
-Answers of queries besides messages: pages, topics, states of services.
-"""
+"""Answers of queries besides messages: pages, scans of a search, tracks of a message, topics, states of services."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -42,7 +37,7 @@ class ScannedRange:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """How a page of a search came about.
+    """The scan that gave a page of a search.
 
     Attributes:
         ranges: what was looked at; over all pages each position once.
@@ -68,7 +63,7 @@ class Scan:
 
 
 def scan_of(response: pb.SearchMessagesResponse) -> Scan:
-    """How the page came about."""
+    """The scan of a page."""
     return Scan(
         tuple(
             ScannedRange(each.broker_name, each.queue_id, each.begin_offset, each.end_offset)
@@ -86,7 +81,7 @@ def scan_of(response: pb.SearchMessagesResponse) -> Scan:
 
 
 class TrackState(Enum):
-    """How a message stands with a consumer group."""
+    """The state of a message in a consumer group."""
 
     CONSUMED = pb.TRACK_STATE_CONSUMED  # acknowledged
     NOT_CONSUMED = pb.TRACK_STATE_NOT_CONSUMED  # not yet delivered
@@ -99,7 +94,7 @@ class TrackState(Enum):
 
 
 class MessageState(Enum):
-    """Where a message is."""
+    """The state of a message."""
 
     STORED = pb.MESSAGE_STATE_STORED  # in its topic
     SCHEDULED = pb.MESSAGE_STATE_SCHEDULED  # it waits for its time
@@ -111,16 +106,16 @@ class MessageState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """How a message stands with a consumer group.
+    """The state of a message in a consumer group, with what led to it.
 
     Attributes:
         consumer_group: the group; empty: the groups of the shard are not known.
-        state: how it stands.
+        state: of the message in the group.
         delivery_attempts: deliveries so far.
         next_time: in flight or retrying, when it may come again; None: not known.
         copy_offset_msg_ids: its copies in the group's retry and dead-letter topics, oldest first.
         is_online: whether a member of the group lives.
-        client_id: who has it in flight.
+        client_id: the client that has it in flight.
         reason: why it is UNKNOWN, and what to do.
     """
 
@@ -136,7 +131,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class MessageTracks:
-    """What has become of a message, until when it waits for its time, and whether there are more groups than were asked for."""
+    """The state of a message, when it is due, its tracks by group, and whether there are more groups than were asked for."""
 
     message: Message
     state: MessageState
@@ -157,7 +152,7 @@ def tracks_of(answer: pb.TrackMessageResponse) -> MessageTracks:
 
 
 def track_of(track: pb.TrackMessageResponse.Track) -> Track:
-    """How a message stands with a group."""
+    """The track of a group."""
     return Track(
         track.consumer_group,
         TrackState(track.state),
@@ -174,7 +169,7 @@ Item = TypeVar("Item")
 
 
 class Completeness(Enum):
-    """How complete an answer is."""
+    """The completeness of an answer."""
 
     COMPLETE = message_pb2.COMPLETENESS_COMPLETE  # every match
     TRUNCATED = message_pb2.COMPLETENESS_TRUNCATED  # there are more, or may be: go on
@@ -190,7 +185,7 @@ class Boundary(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ShardOutcome:
-    """How one shard took part in an answer.
+    """The part of one shard in an answer.
 
     Attributes:
         broker_name: the shard.
@@ -247,7 +242,7 @@ class Page(Generic[Item]):
 
 
 class MatchedBy(Enum):
-    """What of a message the text asked for is."""
+    """The part of a message that is the text asked for."""
 
     OFFSET_MSG_ID = pb.MATCHED_BY_OFFSET_MSG_ID
     UNIQUE_KEY = pb.MATCHED_BY_UNIQUE_KEY  # also when it is one of its business keys
@@ -376,7 +371,7 @@ class ServiceStatus:
         role: `leader`, `follower` or `unknown`; empty for a shard without replicas (commitlog only).
         epoch: of the leader; each new leader has a larger one (commitlog only).
         replicas: all replicas as the leader knows them (commitlog only).
-        coordinator: address of what keeps who leads; empty for a shard without replicas (commitlog only).
+        coordinator: address of the coordinator of its leadership; empty for a shard without replicas (commitlog only).
         features: what the store uses that is not wholly supported, a sentence each (commitlog only).
         followed_lag_bytes: what a broker has written and is not shown yet (commitlog that follows or mirrors one);
             None: not known.
@@ -480,7 +475,7 @@ def found_offset_of(response: pb.SearchOffsetResponse) -> FoundOffset:
 
 
 def shards_of(outcomes: Iterable[pb.ShardOutcome]) -> tuple[ShardOutcome, ...]:
-    """How the shards took part."""
+    """The parts of the shards in an answer."""
     return tuple(
         ShardOutcome(
             each.broker_name,

@@ -1,4 +1,4 @@
-"""How a query was answered: the response of ExplainQuery as values."""
+"""Explanations: the response of ExplainQuery as values."""
 
 import datetime
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Rejection(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FileVisit:
-    """What was done with one index file.
+    """The use of one index file for a query.
 
     Attributes:
         name: the file's.
@@ -124,7 +124,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ShardExplanation:
-    """How one shard took part.
+    """The part of one shard in the answer.
 
     Attributes:
         broker_name: the shard.
@@ -149,7 +149,7 @@ class ShardExplanation:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How a query was answered.
+    """An explanation: how a query was answered.
 
     Attributes:
         shards: the shards asked.
@@ -169,7 +169,7 @@ class Explanation:
 
 
 def explanation_of(response: pb.ExplainQueryResponse) -> Explanation:
-    """What the gateway says."""
+    """The explanation in a response."""
     return Explanation(
         tuple(map(_shard_of, response.shards)),
         error_or_none(response),

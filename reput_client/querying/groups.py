@@ -1,8 +1,4 @@
-"""Consumer groups, pulls and tracks: what a gateway answers, and the calls; `QueryClient` has each as a method.
-
-What a consumer that pulls asks besides messages: to get some again, and to have queues for itself; `QueryClient` has both as
-methods, `PullConsumer` calls them.
-"""
+"""Consumer groups: states, settings, positions, pulls, returns, locks; `QueryClient` has each function as a method."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,7 +19,7 @@ GROUPS_OF_A_PAGE = 500
 
 
 class PullStatus(Enum):
-    """What a pull has found."""
+    """The result of a pull."""
 
     FOUND = pb.PULL_STATUS_FOUND
     NO_NEW_MSG = pb.PULL_STATUS_NO_NEW_MSG  # the position is the queue's end
@@ -111,7 +107,7 @@ class ConsumerGroupDetails:
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """Where a group is in a queue; the shard's name may be empty when there is only one."""
+    """The position of a group in a queue; the shard's name may be empty when there is only one."""
 
     topic: str
     queue_id: int
@@ -140,7 +136,7 @@ class ResentDeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class ResentDeadLetters:
-    """What was sent, or would be; ask again with the token until it is empty."""
+    """The dead letters that were sent, or would be; ask again with the token until it is empty."""
 
     resent: tuple[ResentDeadLetter, ...]
     next_page_token: str
@@ -184,7 +180,7 @@ def page_size_of(limit: int | None) -> int:
 
 
 def _joined(outcomes: Iterable[pb.ShardOutcome]) -> tuple[ShardOutcome, ...]:
-    """How each shard took part in all pages: a failure counts."""
+    """The part of each shard in all pages: a failure counts."""
     joined: dict[str, ShardOutcome] = {}
     for outcome in shards_of(outcomes):
         if outcome.broker_name not in joined or outcome.error is not None:
@@ -318,7 +314,7 @@ def track(
     group_contains: str = "",
     limit: int | None = None,
 ) -> Question[MessageTracks]:
-    """What has become of a message for each consumer group, from as many pages as it takes.
+    """The state of a message in each consumer group, from as many pages as it takes.
 
     Args:
         offset_msg_id: its offsetMsgId; a copy in a retry or dead-letter topic is followed to its origin.
@@ -412,7 +408,7 @@ def pull(
         max_bytes: of a batch's bodies, at most 4 MiB; 0: 262,144.
         wait_seconds: the stream ends when no message came for so long, at most 60.
         tags, sql: which messages, at most one of both.
-        consumer_group: who reads; may be empty.
+        consumer_group: the group that reads; may be empty.
     """
     request = pb.PullMessagesRequest(
         topic=topic,
@@ -495,7 +491,7 @@ def _pulled_of(answer: pb.PullMessagesResponse) -> PulledMessages:
 
 
 class SendBackOutcome(Enum):
-    """What became of a message that was sent back."""
+    """The result for a message that was sent back."""
 
     OK = pb.SEND_BACK_OUTCOME_OK  # it waits for its delay level, or was sent back before
     DEAD_LETTER = pb.SEND_BACK_OUTCOME_DEAD_LETTER  # it had all its attempts, or the level was negative

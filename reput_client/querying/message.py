@@ -1,9 +1,7 @@
-"""Message bodies decompressed, as RocketMQ's system flag declares.
+"""`Message`: a stored message, as queries give it, and its body decompressed, as RocketMQ's system flag declares.
 
 Bit 0: the body is compressed. Bits 8 to 10: 1 LZ4, 2 Zstandard, 3 zlib, 0 also zlib, from producers older than the others
 (RocketMQ's MessageSysFlag, CompressionType). LZ4 and Zstandard need the packages `lz4` and `backports-zstd`.
-
-A stored message, as queries give it.
 """
 
 import sys
@@ -26,7 +24,7 @@ INFLATED_BYTES_MAX = 64 << 20  # stored bodies have a few MiB at most: one that 
 
 
 def compression_of(sys_flag: int) -> str:
-    """How a body is compressed: none, zlib, lz4, zstd or unknown."""
+    """The compression of a body: none, zlib, lz4, zstd or unknown."""
     if not sys_flag & COMPRESSED_BIT:
         return "none"
     return COMPRESSION_NAMES.get(sys_flag & COMPRESSION_BITS, "unknown")
@@ -79,7 +77,7 @@ def _decoder(compression: str) -> tuple[Any, type[Exception]]:
 
 
 class MessageSource(Enum):
-    """Where a gateway found a message."""
+    """The place in which a gateway found a message."""
 
     LIVE = message_pb2.MESSAGE_SOURCE_LIVE  # in the log
     ARCHIVE = message_pb2.MESSAGE_SOURCE_ARCHIVE  # in the archive: retention removed it from the log
@@ -167,7 +165,7 @@ class Message:
 
     @property
     def compression(self) -> str:
-        """How the stored body is compressed: none, zlib, lz4, zstd or unknown."""
+        """The compression of the stored body: none, zlib, lz4, zstd or unknown."""
         return compression_of(self.sys_flag)
 
 

@@ -254,7 +254,7 @@ def search(
 
 
 def explain(question: Cursor[Any] | Question[Any]) -> "Question[Explanation]":
-    """How a query is answered: index files, candidates, what was rejected and why, bytes and time.
+    """Explain how a query is answered: index files, candidates, rejections with their reasons, bytes and time.
 
         client.explain(queries.by_key("Orders", "order-1001"))
 

@@ -1,7 +1,4 @@
-"""Which replica of a shard answers a query.
-
-Queries as values, without a network: one call, or a run over pages. Both query clients send them.
-"""
+"""Queries as values, without a network: one call, or a run over pages, and the replicas that may answer."""
 
 import datetime
 import inspect
@@ -24,22 +21,22 @@ from reput_client.querying.message import Message
 
 
 class ReadFrom(Enum):
-    """Which replica of a shard answers; shards without replicas answer as ever."""
+    """The replica of a shard that answers; it has no effect on shards without replicas."""
 
     DEFAULT = pb.READ_FROM_UNSPECIFIED  # as the gateway is set; the leader, if it is not
     LEADER = pb.READ_FROM_LEADER
-    ANY = pb.READ_FROM_ANY  # the leader; others for what is cold, and while nobody leads
+    ANY = pb.READ_FROM_ANY  # the leader; others for what its memory does not hold, and while the shard has no leader
     REPLICA = pb.READ_FROM_REPLICA  # another one, where one is near enough to the leader
 
 
 @dataclass(frozen=True, slots=True)
 class ReadChoice:
-    """What a client allows.
+    """The replicas that a client allows to answer.
 
     Attributes:
         read_from: which replica.
         max_staleness: only replicas that lack at most what was confirmed so long ago; None: 10 s beside a leader, and no
-            limit while nobody leads.
+            limit while the shard has no leader.
     """
 
     read_from: ReadFrom = ReadFrom.DEFAULT

@@ -96,10 +96,10 @@ def share_of(
     strategy: AllocationStrategy, member: str, members: Collection[str], queues: Collection[MessageQueue]
 ) -> Queues:
     """The queues of a member; none while the group does not know it."""
-    everybody = sorted(set(members))
-    if member not in everybody:
+    sorted_members = sorted(set(members))
+    if member not in sorted_members:
         return ()
-    return tuple(strategy(everybody.index(member), everybody, sorted(set(queues))))
+    return tuple(strategy(sorted_members.index(member), sorted_members, sorted(set(queues))))
 
 
 def _room_of(broker_name: str) -> str:

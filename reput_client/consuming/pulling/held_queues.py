@@ -1,27 +1,12 @@
-"""Beginnings: where a pull consumer begins in queues that its group has no position in.
+"""`HeldQueues`: the queues that a pull consumer has, from the time that it gets one until another member may have it.
 
-This is decided once for a group and topic, for all queues of the topic in all shards, and kept as positions:
+    not ordered     a queue that another member shall have is committed and dropped
+    ordered         nothing further of it is polled; when what was polled is processed, it is committed, dropped and unlocked.
+                    A queue is begun when it is locked, from the position that the member before has committed until then.
+                    Without its lock it is dropped, and nothing is committed for it.
+    broadcast       every member has all queues, without locks; a position is kept here only
 
-    the group has a position in the topic    at the first message: this queue, or its shard, came after the group began
-    there was no such topic at an earlier    likewise
-    look of this consumer
-    else                                     the group begins now: each queue of the topic gets its position
-
-Two members may begin a topic at the same time: a position that is there is kept, so both go on at the same ones.
-
-The locks of an ordered pull consumer: it polls and commits only queues that the gateway has locked for it.
-
-RocketMQ's ConsumeMessageOrderlyService: a lock is renewed every 20 seconds, and counts for 30 seconds after it was asked for.
-The shard keeps it for 60. So when a lock is lost, another member has the queue no sooner than 30 seconds after this one has
-stopped to poll it, and a commit under way has ended by then.
-
-HeldQueues: the queues that a pull consumer has, from the time that it gets one until another member may have it.
-
-not ordered     a queue that another member shall have is committed and dropped
-ordered         nothing further of it is polled; when what was polled is processed, it is committed, dropped and unlocked.
-                A queue is begun when it is locked, from the position that the member before has committed until then.
-                Without its lock it is dropped, and nothing is committed for it.
-broadcast       every member has all queues, without locks; a position is kept here only
+`StartPositions` decides where a queue is begun, `QueueLocks` asks for the locks of an ordered consumer.
 """
 
 import logging
@@ -48,8 +33,17 @@ _log = logging.getLogger("reput_client")
 Offsets = dict[MessageQueue, int]
 
 
-class Beginnings:
-    """See the top of this file.
+class StartPositions:
+    """Where a pull consumer begins in queues that its group has no position in.
+
+    This is decided once for a group and topic, for all queues of the topic in all shards, and kept as positions:
+
+        the group has a position in the topic    at the first message: this queue, or its shard, came after the group began
+        the topic did not exist at an earlier    likewise
+        look of this consumer
+        else                                     the group begins now: each queue of the topic gets its position
+
+    Two members may begin a topic at the same time: a position that exists is kept, so both continue at the same ones.
 
     Args:
         client: commits positions.
@@ -74,15 +68,15 @@ class Beginnings:
         self._left: Offsets = {}
 
     def leave(self, queue: MessageQueue, done_offset: int) -> None:
-        """This member does not have a queue any more; where it was matters in a group that broadcasts."""
+        """This member has lost a queue. In a group that broadcasts it continues there when it has the queue again."""
         if self._membership.is_broadcast:
             self._left[queue] = done_offset
 
     def begin(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, tuple[int, int | None]]:
-        """Where to go on in each queue, and the position that the group has there, None when it could not be kept.
+        """For each queue the position to begin at, and the group's own position, None when it could not be kept.
 
         Raises:
-            ReputClientError: it cannot be told now.
+            ReputClientError: it is not known now.
         """
         committed = self._committed()
         missing = {queue.topic for queue in queues if queue not in committed}
@@ -134,7 +128,11 @@ QUEUE_COUNT_MAX = 1_024
 
 
 class QueueLocks:
-    """Asks for the locks of one member.
+    """The locks of one member of an ordered group: it polls and commits only queues that the gateway has locked for it.
+
+    As RocketMQ's ConsumeMessageOrderlyService: a lock is renewed every 20 seconds, and counts for 30 seconds after the request.
+    The shard keeps it for 60. So when a lock is lost, another member has the queue no sooner than 30 seconds after this one has
+    stopped to poll it, and a commit under way has ended by then.
 
     Args:
         client: makes the calls.
@@ -150,7 +148,7 @@ class QueueLocks:
     def lock(self, queues: Collection[MessageQueue], *, renew: bool = False) -> "Mapping[MessageQueue, float | None]":
         """Lock queues: until when each is locked, by the clock; None: another member has it.
 
-        A queue whose shard does not answer is left out: what was known of it holds.
+        A queue whose shard does not answer is left out: its last answer holds.
         """
         found: dict[MessageQueue, float | None] = {}
         failure: ReputClientError | None = None
@@ -196,7 +194,7 @@ _log = logging.getLogger("reput_client")
 
 
 class HeldQueues:
-    """See the top of this file.
+    """See the top of this file; one for each consumer.
 
     Args:
         changed: the condition of the consumer; its lock guards the queues.
@@ -232,7 +230,7 @@ class HeldQueues:
         self._membership = membership
         self._fetcher = fetcher
         self._locks = locks
-        self._beginnings = Beginnings(client, consumer_group, membership, start_from)
+        self._start_positions = StartPositions(client, consumer_group, membership, start_from)
         self._settings = settings
         self._clock = clock
         self._committing = threading.Lock()  # positions arrive in the order in which they are committed
@@ -272,7 +270,7 @@ class HeldQueues:
         if not held:
             return
         begun = []
-        for queue, (offset, committed_offset) in self._beginnings.begin(held).items():
+        for queue, (offset, committed_offset) in self._start_positions.begin(held).items():
             begun.append(PullQueue(queue, offset, committed_offset, self._settings))
             begun[-1].locked_until = held[queue]
         with self._changed:
@@ -354,6 +352,6 @@ class HeldQueues:
         with self._changed:
             for each in lost:
                 each.remove()
-                self._beginnings.leave(each.queue, each.done_offset)
+                self._start_positions.leave(each.queue, each.done_offset)
                 self.by_name.pop(each.queue, None)
             self._changed.notify_all()

@@ -24,7 +24,7 @@ _log = logging.getLogger("reput_client")
 
 
 class StartFrom(Enum):
-    """Where a group begins in a topic that it has no position in."""
+    """The message that a group begins with in a topic that it has no position in."""
 
     FIRST = v2.BEGINNING
     LAST = v2.END
@@ -149,7 +149,7 @@ class Membership:
         answer = self._transport.ask(self._target, "QueryRoute", request, self._settings.request_seconds_max)
         error = error_of(answer.status)
         if isinstance(error, NotFoundError):
-            self._absent_topics.is_told_by(topic, error)
+            self._absent_topics.is_absent_by(topic, error)
             self.absent.add(topic)
             return []
         if error is not None:
@@ -171,7 +171,7 @@ class Membership:
         return {MessageQueue(each.topic, each.broker_name, each.queue_id): each.consumer_offset for each in positions}
 
     def start_offset(self, queue: MessageQueue, start: "StartFrom | datetime") -> int:
-        """Where a group begins in a queue; in its retry topic at the first message.
+        """The position at which a group begins in a queue; in its retry topic the first message.
 
         Raises:
             ReputClientError: it cannot be had now.
@@ -198,11 +198,11 @@ class Membership:
         """A fetch of a queue has failed, or None: it brought something."""
         if error is None:
             self._absent_topics.found(topic)
-        elif not self._absent_topics.is_told_by(topic, error):
+        elif not self._absent_topics.is_absent_by(topic, error):
             self.note(error)
 
     def note(self, error: ReputClientError) -> None:
-        """Something failed: an error that passes is logged, another one ends the consumer."""
+        """Note a failure: an error that passes is logged, another one ends the consumer."""
         if is_worth_retrying(error) or isinstance(error, NotFoundError):
             _log.info("the group %s is asked for again: %s", self._member.consumer_group, error.message)
             return

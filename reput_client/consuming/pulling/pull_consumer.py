@@ -1,7 +1,4 @@
-"""`PullConsumer`: reads queues by position; the members of a group share the queues.
-
-Messages of any queues are sent back in one call for each queue.
-"""
+"""`PullConsumer`: reads queues by position; the members of a group share the queues."""
 
 import logging
 import threading
@@ -154,7 +151,7 @@ class PullConsumer:
                 self._changed.wait(min(ends_at, *wakes) - now if wakes else ends_at - now)
 
     def commit(self) -> None:
-        """What was polled is processed: keep the positions. They are in the log when this returns.
+        """Keep the positions behind the polled messages, which are processed. They are in the log when this returns.
 
         Raises:
             ReputClientError: they could not be kept; they are tried again with the next ones.
@@ -192,7 +189,7 @@ class PullConsumer:
         return outcomes
 
     def suspend(self, queue: MessageQueue, seconds: float = 1.0) -> None:
-        """What was polled of a queue and is not processed is polled again after a time, before what follows it.
+        """Poll again, after a time, the messages of a queue that were polled and are not processed; the others follow them.
 
         RocketMQ's way to try again in an ordered group; `send_back` with level -1 gives a message up. KeyError when this member
         does not have the queue.
@@ -229,7 +226,7 @@ class PullConsumer:
     # -- beginning and ending
 
     def close(self) -> None:
-        """What was polled is processed: commit the positions, and leave the group."""
+        """Commit the positions behind the polled messages, which are processed, and leave the group."""
         self._close(is_processed=True)
 
     def _close(self, *, is_processed: bool) -> None:
@@ -346,7 +343,7 @@ SENT_BACK_COUNT_MAX = 32
 def sent_back(
     messages: Sequence[Message], call: Callable[[MessageQueue, Sequence[int]], Sequence[SendBackOutcome]]
 ) -> list[SendBackOutcome]:
-    """Send messages back; the outcomes in order.
+    """Send messages of any queues back, in one call for each queue; the outcomes in order.
 
     Args:
         messages: of any queues.

@@ -1,7 +1,4 @@
-"""One queue of a pull consumer: what was fetched and not polled, and the positions that follow from it.
-
-Fetching: a thread for each queue of a pull consumer, which streams batches while there is room for them.
-"""
+"""`PullQueue`: one queue of a pull consumer, its fetched messages and its positions. `Fetcher`: fetches the queues."""
 
 import logging
 import math
@@ -23,7 +20,7 @@ from reput_client.querying.question import ReadChoice, choose
 
 
 class PullQueue:
-    """See the top of this file. Its caller locks.
+    """One queue. Its caller locks.
 
     Attributes:
         queue: its name.
@@ -111,7 +108,7 @@ class PullQueue:
         return taken
 
     def finish(self) -> None:
-        """What was polled is processed."""
+        """The polled messages are processed."""
         self.done_offset = self.position
         self.is_polled = False
 
@@ -122,7 +119,7 @@ class PullQueue:
         self.is_polled = False
 
     def suspend(self, until: float) -> None:
-        """What was polled and is not processed is polled again after a time of the clock."""
+        """Poll again, after a time of the clock, the messages that were polled and are not processed."""
         self.suspended_until = until
         self.seek(self.done_offset)
 
@@ -155,7 +152,7 @@ _log = logging.getLogger("reput_client")
 
 
 class Fetcher:
-    """Fetches the queues of one consumer.
+    """Fetches the queues of one consumer: a thread for each queue streams batches while there is room for them.
 
     Args:
         channel: to the gateway.

@@ -18,7 +18,7 @@ from reput_client.consuming.cache import (
     QUICK_COUNT_MIN,
     QUICK_SECONDS,
     Cache,
-    Held,
+    HeldMessage,
     Pace,
 )
 from reput_client.consuming.received_message import ReceivedMessage
@@ -27,12 +27,14 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NEVER = float("inf")
 
 
-def held(body: bytes, message_group: str = "", *, ends_at: float = NEVER, queue_id: int = 0, offset: int = 0) -> Held:
+def held(
+    body: bytes, message_group: str = "", *, ends_at: float = NEVER, queue_id: int = 0, offset: int = 0
+) -> HeldMessage:
     message = ReceivedMessage(
         *("T", body, "id", (), "", message_group, MappingProxyType({}), 1),
         *(EPOCH, "", EPOCH, "broker-a", queue_id, offset),
     )
-    return Held(message, "handle", "target", ends_at)
+    return HeldMessage(message, "handle", "target", ends_at)
 
 
 def cache(*, fifo: bool, count_max: int = 1000) -> Cache:
@@ -50,7 +52,7 @@ def test_in_a_fifo_group_nothing_overtakes_in_its_message_group(
 ) -> None:
     queue = cache(fifo=True)
     queue.put([held(b"%d" % i, group, offset=i) for i, group in enumerate(groups)])
-    now, out, done = 0.0, list[Held](), defaultdict[str, list[int]](list)
+    now, out, done = 0.0, list[HeldMessage](), defaultdict[str, list[int]](list)
 
     def take() -> None:
         got = queue.take(now)
@@ -58,7 +60,7 @@ def test_in_a_fifo_group_nothing_overtakes_in_its_message_group(
             assert got.message.message_group not in {each.message.message_group for each in out}
             out.append(got)
 
-    def finish(got: Held) -> None:
+    def finish(got: HeldMessage) -> None:
         queue.settle(got, is_consumed=True)
         done[got.message.message_group].append(got.message.queue_offset)
 

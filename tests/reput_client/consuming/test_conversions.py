@@ -10,7 +10,7 @@ from gateway.rocketmq.status import CODE_BY_ERROR
 from reput_client import errors
 from reput_client.consuming.received_message import received_message_of
 from reput_client.consuming.refusals import error_of
-from reput_client.consuming.settings import agreed_of
+from reput_client.consuming.settings import agreed_settings_of
 from reput_client.consuming.subscription import (
     Sql,
     endpoints_of,
@@ -49,11 +49,11 @@ def test_pauses_of_both_forms_are_understood_and_the_last_one_goes_on() -> None:
     customized.backoff_policy.customized_backoff.next.extend([Duration(seconds=1), Duration(nanos=500_000_000)])
     backoff = exponential.backoff_policy.exponential_backoff
     backoff.initial.nanos, backoff.max.seconds, backoff.multiplier = 500_000_000, 3, 2.0
-    assert [agreed_of(customized).pause_seconds(n) for n in (0, 1, 2, 9)] == [1, 1, 0.5, 0.5]
-    assert [agreed_of(exponential).pause_seconds(n) for n in (1, 2, 3, 4, 9)] == [0.5, 1, 2, 3, 3]
-    assert agreed_of(exponential, (7.0,)).pause_seconds(3) == 7
-    assert agreed_of(v2.Settings()).pause_seconds(1) > 0
-    assert (agreed_of(v2.Settings()).batch_count, agreed_of(v2.Settings()).poll_seconds) == (32, 20)
+    assert [agreed_settings_of(customized).pause_seconds(n) for n in (0, 1, 2, 9)] == [1, 1, 0.5, 0.5]
+    assert [agreed_settings_of(exponential).pause_seconds(n) for n in (1, 2, 3, 4, 9)] == [0.5, 1, 2, 3, 3]
+    assert agreed_settings_of(exponential, (7.0,)).pause_seconds(3) == 7
+    assert agreed_settings_of(v2.Settings()).pause_seconds(1) > 0
+    assert (agreed_settings_of(v2.Settings()).batch_count, agreed_settings_of(v2.Settings()).poll_seconds) == (32, 20)
 
 
 def test_every_failure_that_passes_is_told_from_those_that_do_not() -> None:

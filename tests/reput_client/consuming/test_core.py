@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from reput_client.consuming.cache import Held
+from reput_client.consuming.cache import HeldMessage
 from reput_client.consuming.core import ConsumerCore
 from reput_client.consuming.settings import ConsumerSettings
 from reput_client.consuming.subscription import endpoints_of
@@ -283,7 +283,7 @@ def test_the_end_cancels_polls_gives_back_what_nobody_saw_and_tells_the_gateway(
     assert play.transport.answer("NotifyClientTermination", lambda _: v2.NotifyClientTerminationResponse(status=OK))
     assert play.core.is_terminated
     with pytest.raises(ConsumerClosedError):
-        play.core.ack(Held(seen.message, seen.receipt_handle, seen.target, seen.ends_at)).result(0)
+        play.core.ack(HeldMessage(seen.message, seen.receipt_handle, seen.target, seen.ends_at)).result(0)
 
 
 @pytest.mark.parametrize("invisible_seconds", [None, 30])
