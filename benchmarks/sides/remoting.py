@@ -1,19 +1,15 @@
-"""The part of RocketMQ's remoting protocol that the benchmarks need: one request to a broker or a name server.
-
-frame   4 bytes: length of the rest | 4 bytes: 0 (JSON) and length of the header | header, JSON | body
-"""
+"""What the benchmarks ask a broker or a name server over RocketMQ's remoting protocol, one request a connection."""
 
 import json
 import re
 import socket
-import struct
 from collections.abc import Mapping
 from typing import Any
 
+from services.rocketmq.command import FRAME_BYTES_MAX, OK, Command, decode, encode
+
 CREATE_TOPIC, BROKER_RUNTIME_INFO, CLUSTER_INFO, CREATE_GROUP = 17, 28, 106, 200
-OK = 0
 TIMEOUT_SECONDS = 10.0
-FRAME_BYTES_MAX = 16 << 20
 
 
 class RefusedError(RuntimeError):
@@ -39,20 +35,16 @@ def exchange(
         RefusedError: the request was refused.
         RuntimeError: the response has an invalid length.
     """
-    header = {"code": code, "language": "OTHER", "version": 0, "opaque": 1, "flag": 0, "extFields": dict(fields or {})}
-    raw = json.dumps(header).encode()
     with socket.create_connection(("127.0.0.1", port), timeout=timeout_seconds) as connection:
-        connection.sendall(struct.pack(">ii", 4 + len(raw) + len(body), len(raw)) + raw + body)
+        connection.sendall(encode(Command(code, fields or {}, body, opaque=1)))
         with connection.makefile("rb") as stream:
-            (length,) = struct.unpack(">i", _exactly(stream, 4))
+            length = int.from_bytes(_exactly(stream, 4), "big")
             if not 4 <= length <= FRAME_BYTES_MAX:
                 raise RuntimeError(f"an answer of {length} bytes")
-            frame = _exactly(stream, length)
-    header_length = struct.unpack(">i", frame[:4])[0] & 0xFFFFFF
-    answer = json.loads(frame[4 : 4 + header_length])
-    if answer["code"] != OK:
-        raise RefusedError(f"request {code} was refused with {answer['code']}: {answer.get('remark')}")
-    return answer.get("extFields") or {}, frame[4 + header_length :]
+            answer = decode(_exactly(stream, length))
+    if answer.code != OK:
+        raise RefusedError(f"request {code} was refused with {answer.code}: {answer.remark or None}")
+    return answer.fields, answer.body
 
 
 def _exactly(stream: Any, count: int) -> bytes:
