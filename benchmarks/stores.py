@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from benchmarks import processes
 from benchmarks.sides.our_side import BUILT_SECONDS_MAX, OurStack, running_stack
 from benchmarks.sizes import Sizes
-from services.calling.schedule import ScheduleClient
+from reput.schedule.v1.schedule_service_pb2 import GetStatusRequest
+from services.calling.client import ServiceClient
+from services.rpcs.schedule import GET_STATUS
 from store.errors import StoreError
 
 TOPIC = "Bench"
@@ -116,11 +118,11 @@ def timer_settings(sizes: Sizes) -> dict[str, str]:
 
 def wait_until_timers_known(stack: OurStack, count: int, seconds: float) -> None:
     """Returns once the schedule service knows that so many messages wait by the timer."""
-    client = ScheduleClient(stack.addresses["schedule"])
+    client = ServiceClient("schedule", stack.addresses["schedule"])
 
     def are_known() -> bool:
         try:
-            status = client.get_status()
+            status = client.call(GET_STATUS, GetStatusRequest())
         except StoreError:  # it is still starting
             return False
         return not status.catching_up and status.timer_count >= count

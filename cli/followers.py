@@ -46,15 +46,18 @@ def followers(
 ) -> int:
     """List the followers that retention waits for, or remove one that is gone; asks one commitlog service."""
     from cli.printing.output import print_rows
+    from reput.commitlog.v1 import commitlog_service_pb2 as pb
     from services.calling.commitlog import CommitLogClient
+    from services.rpcs import commitlog as rpc
     from store.errors import FollowerNotFoundError, InvalidArgumentError, InvalidSettingError, StoreError
 
     try:
         client = CommitLogClient(commitlog, tls=tls_identity(certificate, key, ca))
         try:
             if remove:
-                client.remove_follower(remove, timeout_seconds=timeout)
-            status = client.get_status(timeout_seconds=timeout)
+                # Never again: the second attempt would find no follower, and say that nothing was done.
+                client.call_once(rpc.REMOVE_FOLLOWER, pb.RemoveFollowerRequest(name=remove), timeout)
+            status = client.call(rpc.GET_STATUS, pb.GetStatusRequest(), timeout)
         finally:
             client.close()
     except FollowerNotFoundError as error:

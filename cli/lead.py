@@ -140,12 +140,14 @@ def services_identity(environment: Mapping[str, str]) -> "TlsIdentity | None":
 
 def status_of(address: str, tls: "TlsIdentity | None" = None) -> "GetStatusResponse | None":
     """What a commit log says of itself; None when it does not answer."""
+    from reput.commitlog.v1.commitlog_service_pb2 import GetStatusRequest
     from services.calling.commitlog import CommitLogClient
+    from services.rpcs.commitlog import GET_STATUS
     from store.errors import StoreError
 
     client = CommitLogClient(address, tls=tls)
     try:
-        return client.get_status(timeout_seconds=CALL_SECONDS)
+        return client.call(GET_STATUS, GetStatusRequest(), CALL_SECONDS)
     except StoreError:
         return None
     finally:

@@ -17,8 +17,8 @@ from consumer_svc.queue_locks import QueueLocks
 from consumer_svc.servicer import ConsumerServicer, add_to_server
 from consumer_svc.settings import ConsumerSettings
 from consumer_svc.state_topic import FOLLOWER
+from services.calling.client import ServiceClient
 from services.calling.commitlog import CommitLogClient
-from services.calling.consumequeue import ConsumeQueueClient
 from services.following.follower_progress import FollowerProgress
 from services.following.follower_service import follow
 from services.local.server import serve_local
@@ -36,7 +36,7 @@ SECRET_SIZE_BYTES = 32
 def serve(server: ServiceServer, settings: ConsumerSettings, origins: Origins) -> None:
     """Puts the service onto a server."""
     commitlog = CommitLogClient(settings.commitlog_target, tls=server.tls)
-    consumequeue = ConsumeQueueClient(settings.consumequeue_target, tls=server.tls)
+    consumequeue = ServiceClient("consumequeue", settings.consumequeue_target, tls=server.tls)
     progress, clients, arrivals = FollowerProgress(), Clients(time.monotonic), Arrivals()
     servicer = ConsumerServicer(progress, clients, QueueLocks(time.monotonic), arrivals, server.stopping.is_set)
     server.add("reput.consumer.v1.ConsumerService", add_to_server, servicer)

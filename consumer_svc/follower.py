@@ -23,7 +23,6 @@ from consumer_svc.state.group_states import GroupStates
 from consumer_svc.state_topic import FULL_CHANGE_COUNT, STATE_TOPIC, TOPIC, LoadedState, StateWriter
 from consumer_svc.topic_view import TopicView
 from services.calling.commitlog import CommitLogClient
-from services.calling.consumequeue import ConsumeQueueClient
 from services.following.follower_process import LogRange
 from services.following.follower_progress import FollowerProgress
 from services.following.state_topic.state_follower import AppendRecords, StateFollower, StatePart
@@ -31,6 +30,7 @@ from services.following.state_topic.state_writer import Append
 from services.following.store_clock import StoreClock
 from services.reading.queue_reader import QueueReader
 from services.reading.recent_units import RecentUnits
+from services.rpcs import Calls
 from store.errors import StoreError
 
 # Heartbeats of the log come once a second.
@@ -169,7 +169,7 @@ class ConsumerPart(StatePart[GroupStates, StateWriter]):
         servicer: Answering,
         progress: FollowerProgress,
         commitlog: CommitLogClient,
-        consumequeue: ConsumeQueueClient,
+        consumequeue: Calls,
         clients: Clients,
         arrivals: Arrivals,
     ) -> None:

@@ -9,12 +9,13 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
 
 import structlog
 
 from consumer_svc.arrivals import Arrivals
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from services.rpcs import Calls
+from services.rpcs.commitlog import LIST_TOPICS
 from store.errors import StoreError, TopicNotFoundError, TopicNotReadableError, UnsupportedStoreError
 from store.features.table import hidden_by_name
 from store.format.topic import DLQ_PREFIX, PERM_READ, RETRY_PREFIX
@@ -28,13 +29,6 @@ NEEDED_CALL_SECONDS = 5.0
 FAILED_SECONDS = 1.0
 
 _log = structlog.get_logger("reput.consumer")
-
-
-class TopicSource(Protocol):
-    """Gives the topic table, as the client of the commit log does."""
-
-    def list_topics(self, *, known_version: int, timeout_seconds: float) -> pb.ListTopicsResponse:
-        """The configured topics; only `version` when they are those known already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +54,7 @@ class TopicView:
 
     def __init__(
         self,
-        source: TopicSource,
+        source: Calls,
         arrivals: Arrivals,
         clock: Callable[[], float],
         hidden: Mapping[str, str] = MappingProxyType({}),
@@ -156,7 +150,8 @@ class TopicView:
         """With the lock held."""
         before = self._table
         self._asked_at = self._clock()
-        answer = self._source.list_topics(known_version=before.version, timeout_seconds=timeout_seconds)
+        request = pb.ListTopicsRequest(known_version=before.version)
+        answer = self._source.call(LIST_TOPICS, request, timeout_seconds)
         self._look_at = self._clock() + LOOK_SECONDS
         if answer.version == before.version:
             return

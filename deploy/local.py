@@ -276,14 +276,16 @@ class LocalStack:
                 self._check(timeout_seconds=POLL_SECONDS)
 
     def _show_recovery(self, display: RecoveryDisplay) -> None:
+        from reput.commitlog.v1.commitlog_service_pb2 import GetStatusRequest
         from services.calling.commitlog import CommitLogClient
+        from services.rpcs.commitlog import GET_STATUS
         from store.errors import StoreError
 
         with (
             contextlib.closing(CommitLogClient(self.addresses["commitlog"])) as client,
             contextlib.suppress(StoreError),
         ):
-            display.update(client.get_status(timeout_seconds=PROBE_SECONDS_MAX).recovery)
+            display.update(client.call(GET_STATUS, GetStatusRequest(), PROBE_SECONDS_MAX).recovery)
 
     def _check(self, timeout_seconds: float | None) -> None:
         poll = (

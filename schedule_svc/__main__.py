@@ -11,8 +11,8 @@ from schedule_svc.follower import FOLLOWER, GATHER_MILLIS, SchedulePart
 from schedule_svc.servicer import ScheduleServicer
 from schedule_svc.settings import ScheduleSettings
 from schedule_svc.transactions.kind import LastingTransactions
+from services.calling.client import ServiceClient
 from services.calling.commitlog import CommitLogClient
-from services.calling.consumequeue import ConsumeQueueClient
 from services.following.follower_progress import FollowerProgress
 from services.following.follower_service import follow
 from services.local.server import over_bytes, serve_local
@@ -25,7 +25,7 @@ from services.settings.service_settings import Origins
 def serve(server: ServiceServer, settings: ScheduleSettings, origins: Origins) -> None:
     """Puts the service onto a server."""
     commitlog = CommitLogClient(settings.commitlog_target, tls=server.tls)
-    consumequeue = ConsumeQueueClient(settings.consumequeue_target, tls=server.tls)
+    consumequeue = ServiceClient("consumequeue", settings.consumequeue_target, tls=server.tls)
     progress = FollowerProgress()
     lasting = LastingTransactions()
     servicer = ScheduleServicer(progress, lasting.gateways, server.stopping.is_set)

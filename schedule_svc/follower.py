@@ -14,6 +14,7 @@ from typing import Protocol
 
 import structlog
 
+from reput.commitlog.v1.commitlog_service_pb2 import GetStatusRequest
 from reput.schedule.v1 import state_pb2 as pb
 from schedule_svc.kinds import KindRules, Kinds
 from schedule_svc.life import Life, Worker
@@ -23,7 +24,6 @@ from schedule_svc.state.schedule_state import ScheduleState
 from schedule_svc.transactions.half_messages import CheckRules
 from schedule_svc.transactions.kind import LastingTransactions
 from services.calling.commitlog import CommitLogClient
-from services.calling.consumequeue import ConsumeQueueClient
 from services.following.follower_process import LogRange
 from services.following.follower_progress import FollowerProgress
 from services.following.state_topic.state_follower import AppendRecords, StateFollower, StatePart
@@ -32,6 +32,8 @@ from services.following.store_clock import DueClock
 from services.reading.queue_reader import CALL_SECONDS, QueueReader
 from services.reading.recent_units import RecentUnits
 from services.replica_role import not_leading, replica_role
+from services.rpcs import Calls
+from services.rpcs.commitlog import GET_STATUS
 from store.errors import StoreError
 from store.format.paths import own_state_dir
 
@@ -199,7 +201,7 @@ class SchedulePart(StatePart[ScheduleState, StateWriter]):
         servicer: Answering,
         progress: FollowerProgress,
         commitlog: CommitLogClient,
-        consumequeue: ConsumeQueueClient,
+        consumequeue: Calls,
         lasting: LastingTransactions,
     ) -> None:
         super().__init__(TOPIC, settings, servicer.shut, commitlog, consumequeue)
@@ -227,7 +229,7 @@ class SchedulePart(StatePart[ScheduleState, StateWriter]):
             life.refusal = not_leading
 
         def leads() -> bool:
-            return replica_role(self._commitlog.get_status(timeout_seconds=CALL_SECONDS)) == log.role
+            return replica_role(self._commitlog.call(GET_STATUS, GetStatusRequest(), CALL_SECONDS)) == log.role
 
         kinds = Kinds.of(
             life,

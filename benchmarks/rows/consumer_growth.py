@@ -12,7 +12,8 @@ from benchmarks.sizes import Sizes
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput_client import NewMessage, Producer
-from services.calling.consumer import ConsumerClient
+from services.calling.client import ServiceClient
+from services.rpcs import consumer as rpc
 
 GROUP_COUNTS, QUEUE_COUNTS = (1, 100, 1_000), (1, 1_000)
 SLOWER_MAX = 1.2
@@ -52,7 +53,7 @@ class ConsumerGrowth(Row):
         """One round over all counts."""
         values: dict[str, float] = {}
         with context.ours() as stack:
-            client = ConsumerClient(stack.addresses["consumer"])
+            client = ServiceClient("consumer", stack.addresses["consumer"])
             try:
                 address = stack.addresses["gateway"]
                 Load(address, warm_seconds=0, seconds=max(1.0, self.sizes.measure_seconds)).run()
@@ -79,7 +80,7 @@ class ConsumerGrowth(Row):
             many = medians(result.rounds[at(what, counts[-1])])[OURS]
             result.rounds[name] = {OURS: [few / many]}
 
-    def _rate(self, client: ConsumerClient, groups: Sequence[str], topic: str) -> float:
+    def _rate(self, client: ServiceClient, groups: Sequence[str], topic: str) -> float:
         """Messages a second that are popped and acknowledged; until the time is over or a group has them all."""
         begin = time.monotonic()
         count = 0
@@ -87,16 +88,16 @@ class ConsumerGrowth(Row):
             handles = _pop(client, group, topic, BATCH)
             if not handles or time.monotonic() - begin > self.sizes.measure_seconds:
                 break
-            client.ack(pb.AckMessagesRequest(consumer_group=group, receipt_handles=handles))
+            client.call(rpc.ACK_MESSAGES, pb.AckMessagesRequest(consumer_group=group, receipt_handles=handles))
             count += len(handles)
         return count / (time.monotonic() - begin)
 
 
-def _pop(client: ConsumerClient, group: str, topic: str, count: int) -> Sequence[str]:
+def _pop(client: ServiceClient, group: str, topic: str, count: int) -> Sequence[str]:
     request = pb.PopMessagesRequest(
         consumer_group=group, topic=topic, max_messages=count, invisible_duration={"seconds": INVISIBLE_SECONDS}
     )
-    return [one.receipt_handle for one in client.pop(request).deliveries]
+    return [one.receipt_handle for one in client.call(rpc.POP_MESSAGES, request).deliveries]
 
 
 def _queue_topic(queue_count: int) -> str:

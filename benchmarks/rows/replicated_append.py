@@ -9,7 +9,9 @@ from benchmarks.row import Context, Row, SkippedError
 from benchmarks.rows.unary_append import BODY, BODY_BYTES
 from benchmarks.sides import ghz
 from benchmarks.sizes import Sizes
+from reput.commitlog.v1.commitlog_service_pb2 import GetStatusRequest
 from services.calling.commitlog import CommitLogClient
+from services.rpcs.commitlog import GET_STATUS
 from tests.support.cluster import Cluster, running_cluster
 
 BATCHED, UNARY, P99 = "in batches of 32", "one message a call, 64 callers", "one message a call: p99"
@@ -100,7 +102,7 @@ def _check_both_have(cluster: Cluster, leader: str, stored_bytes: float) -> None
     """RuntimeError unless the whole load is confirmed, and both replicas were in sync at its end."""
     client = CommitLogClient(cluster.replicas()[leader]["address"])
     try:
-        status = client.get_status(timeout_seconds=10)
+        status = client.call(GET_STATUS, GetStatusRequest(), 10)
     finally:
         client.close()
     if len(status.in_sync) < len(cluster.replicas()) or status.confirm_offset < stored_bytes:

@@ -30,8 +30,10 @@ from collections.abc import Callable, Mapping, Sequence
 from deploy.cluster.layout import Layout
 from deploy.cluster.tether import tethered
 from deploy.processes import STOP_SIGNALS, environ_of_services, exit_code_of, say, signals_as_bytes, write_by_rename
+from reput.commitlog.v1.commitlog_service_pb2 import GetStatusRequest
 from services.calling.commitlog import CommitLogClient
 from services.replica_role import ReplicaRole, replica_role
+from services.rpcs.commitlog import GET_STATUS
 from store.errors import StoreError
 
 # A process that ends at once again and again is started after growing pauses.
@@ -208,7 +210,7 @@ class RoleWatch:
         while not self._stopped.wait(ASK_SECONDS):
             connected: frozenset[str] | None = None
             try:
-                status = client.get_status(timeout_seconds=ASK_SECONDS_MAX)
+                status = client.call(GET_STATUS, GetStatusRequest(), ASK_SECONDS_MAX)
                 role = None if status.state == "recovering" else replica_role(status)
                 if role is not None and role.leads:
                     connected = frozenset(one.name for one in status.replicas if one.connected)

@@ -28,6 +28,7 @@ from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.calling.commitlog import CommitLogClient
 from services.convert import confirm_offset
 from services.replica_role import ReplicaRole, replica_role
+from services.rpcs import commitlog as rpc
 from services.serving.tls import TlsIdentity
 from store.errors import StoreError
 
@@ -272,7 +273,7 @@ class RoleClients:
                 client = self._clients[one.commitlog] = self._open(one.commitlog)
         asked_at = time.monotonic()
         try:
-            status = client.get_status(timeout_seconds=ASK_SECONDS)
+            status = client.call(rpc.GET_STATUS, pb.GetStatusRequest(), ASK_SECONDS)
         except StoreError:
             status = None
         if status is None or status.broker_name != one.broker_name or status.state == "recovering":

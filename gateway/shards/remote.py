@@ -39,14 +39,18 @@ from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1 import message_pb2
+from services.calling.client import ServiceClient
 from services.calling.commitlog import CommitLogClient
-from services.calling.consumequeue import ConsumeQueueClient
-from services.calling.consumer import ConsumerClient
-from services.calling.index import IndexClient
+from services.calling.consumequeue import list_queues
 from services.calling.port_calls import port_call
-from services.calling.schedule import ScheduleClient
 from services.convert import stored_message, timestamp_to_millis
 from services.reading.deleted_topics import DeletedTopics
+from services.rpcs import Answer as Answered
+from services.rpcs import Request as Message
+from services.rpcs import Rpc
+from services.rpcs import commitlog as log_rpc
+from services.rpcs import consumequeue as queue_rpc
+from services.rpcs import index as index_rpc
 from services.serving.tls import TlsIdentity
 from store.errors import ServiceUnavailableError, StoreCorruptedError, StoreError
 from store.format.record import Record
@@ -121,68 +125,53 @@ def timed(
     return port_call(method.name)(ask)
 
 
+def serve_rpc(
+    table: MethodTable, method: ShardMethod[Message, Answered], client: ServiceClient, rpc: Rpc[Message, Answered]
+) -> None:
+    """Answer a method with an RPC of the same messages."""
+    table.serve(
+        method, timed(method, lambda request, deadline: client.call(rpc, request, deadline.remaining_seconds()))
+    )
+
+
 def serve_commitlog(table: MethodTable, client: CommitLogClient) -> None:
     """What the commitlog service answers of a shard."""
     deleted_topics = DeletedTopics(client)
     facts = RemoteStoreFacts(deleted_topics)
 
-    def list_topics(request: log_pb.ListTopicsRequest, deadline: Deadline) -> log_pb.ListTopicsResponse:
-        return client.list_topics(timeout_seconds=deadline.remaining_seconds())
-
-    def create_topic(request: log_pb.CreateTopicRequest, deadline: Deadline) -> log_pb.CreateTopicResponse:
-        topic = client.create_topic(request, timeout_seconds=deadline.remaining_seconds())
-        return log_pb.CreateTopicResponse(topic=topic)
-
-    def update_topic(request: log_pb.UpdateTopicRequest, deadline: Deadline) -> log_pb.UpdateTopicResponse:
-        topic = client.update_topic(request, timeout_seconds=deadline.remaining_seconds())
-        return log_pb.UpdateTopicResponse(topic=topic)
-
     def delete_topic(request: log_pb.DeleteTopicRequest, deadline: Deadline) -> log_pb.DeleteTopicResponse:
         try:
-            existed = client.delete_topic(request.topic, timeout_seconds=deadline.remaining_seconds())
-            return log_pb.DeleteTopicResponse(existed=existed)
+            return client.call(log_rpc.DELETE_TOPIC, request, deadline.remaining_seconds())
         finally:
             deleted_topics.expire()  # the next query sees it
 
     def log_end(request: log_pb.GetStatusRequest, deadline: Deadline) -> int | None:
         return client.readable_offset(flush_soon=request.flush_soon, timeout_seconds=deadline.remaining_seconds())
 
-    table.serve(LIST_TOPICS, timed(LIST_TOPICS, list_topics))
-    table.serve(CREATE_TOPIC, timed(CREATE_TOPIC, create_topic))
-    table.serve(UPDATE_TOPIC, timed(UPDATE_TOPIC, update_topic))
+    serve_rpc(table, LIST_TOPICS, client, log_rpc.LIST_TOPICS)
+    serve_rpc(table, CREATE_TOPIC, client, log_rpc.CREATE_TOPIC)
+    serve_rpc(table, UPDATE_TOPIC, client, log_rpc.UPDATE_TOPIC)
     table.serve(DELETE_TOPIC, timed(DELETE_TOPIC, delete_topic))
     table.serve(LOG_END, timed(LOG_END, log_end))
     table.serve(IS_WRITTEN_AT, lambda offset, deadline: client.is_written_at(offset))
     table.serve(STORE_FACTS, timed(STORE_FACTS, facts.facts))
 
 
-def serve_consumequeue(table: MethodTable, client: ConsumeQueueClient) -> None:
+def serve_consumequeue(table: MethodTable, client: ServiceClient) -> None:
     """What the consumequeue service answers of a shard."""
 
-    def list_queues(request: queue_pb.ListQueuesRequest, deadline: Deadline) -> Sequence[queue_pb.Queue]:
-        return client.list_queues(request.topic, timeout_seconds=deadline.remaining_seconds())
+    def queues(request: queue_pb.ListQueuesRequest, deadline: Deadline) -> Sequence[queue_pb.Queue]:
+        return list_queues(client, request.topic, timeout_seconds=deadline.remaining_seconds())
 
     def get_units(request: queue_pb.GetQueueUnitsRequest, deadline: Deadline) -> Built[queue_pb.GetQueueUnitsResponse]:
-        answer = client.get_units(
-            request.topic,
-            request.queue_id,
-            request.queue_offset,
-            request.max_units,
-            timeout_seconds=deadline.remaining_seconds(),
-        )
+        answer = client.call(queue_rpc.GET_QUEUE_UNITS, request, deadline.remaining_seconds())
         problem = _damage(request.topic, request.queue_id) if answer.damaged else None
         return Built(answer, _progress(answer), problem)
 
     def search_offset(
         request: queue_pb.SearchOffsetRequest, deadline: Deadline
     ) -> Built[queue_pb.SearchOffsetResponse]:
-        answer = client.search_offset(
-            request.topic,
-            request.queue_id,
-            millis_in(request, "time") or 0,
-            request.boundary,
-            timeout_seconds=deadline.remaining_seconds(),
-        )
+        answer = client.call(queue_rpc.SEARCH_OFFSET, request, deadline.remaining_seconds())
         problem = None
         if answer.damaged:
             problem = _damage(request.topic, request.queue_id)
@@ -191,49 +180,29 @@ def serve_consumequeue(table: MethodTable, client: ConsumeQueueClient) -> None:
         return Built(answer, _progress(answer), problem)
 
     def progress(request: queue_pb.GetStatusRequest, deadline: Deadline) -> Built[queue_pb.GetStatusResponse]:
-        answer = client.get_status(
-            past_offset=request.past_offset,
-            wait_millis=request.wait_millis,
-            timeout_seconds=deadline.remaining_seconds(),
-        )
+        answer = client.call(queue_rpc.GET_STATUS, request, deadline.remaining_seconds())
         return Built(answer, _progress(answer))
 
-    table.serve(LIST_QUEUES, timed(LIST_QUEUES, list_queues))
+    table.serve(LIST_QUEUES, timed(LIST_QUEUES, queues))
     table.serve(GET_UNITS, timed(GET_UNITS, get_units))
     table.serve(SEARCH_OFFSET, timed(SEARCH_OFFSET, search_offset))
     table.serve(QUEUES_PROGRESS, timed(QUEUES_PROGRESS, progress))
 
 
-def serve_index(table: MethodTable, client: IndexClient) -> None:
+def serve_index(table: MethodTable, client: ServiceClient) -> None:
     """What the index service answers of a shard."""
 
     def search_key(request: index_pb.SearchKeyRequest, deadline: Deadline) -> Built[index_pb.SearchKeyResponse]:
-        answer = client.search_key(
-            request.topic,
-            request.key,
-            begin_time_millis=millis_in(request, "begin_time"),
-            end_time_millis=millis_in(request, "end_time"),
-            page_size=request.page_size,
-            page_token=request.page_token,
-            explain=request.explain,
-            summarize=request.summarize,
-            timeout_seconds=deadline.remaining_seconds(),
-        )
+        answer = client.call(index_rpc.SEARCH_KEY, request, deadline.remaining_seconds())
         built_up_to_millis = millis_in(answer, "indexed_up_to_time")
         progress = BuildProgress(answer.next_offset, answer.log_end_offset, answer.catching_up, built_up_to_millis)
         return Built(answer, progress)
 
     def filter_pages(request: index_pb.GetFilterPagesRequest, deadline: Deadline) -> bytes:
-        return client.get_filter_pages(
-            request.name, request.header_crc, request.first_page, timeout_seconds=deadline.remaining_seconds()
-        )
+        return client.call(index_rpc.GET_FILTER_PAGES, request, deadline.remaining_seconds()).pages
 
     def progress(request: index_pb.GetStatusRequest, deadline: Deadline) -> Built[index_pb.GetStatusResponse]:
-        answer = client.get_status(
-            past_offset=request.past_offset,
-            wait_millis=request.wait_millis,
-            timeout_seconds=deadline.remaining_seconds(),
-        )
+        answer = client.call(index_rpc.GET_STATUS, request, deadline.remaining_seconds())
         return Built(answer, _progress(answer))
 
     table.serve(SEARCH_KEY, timed(SEARCH_KEY, search_key))
@@ -277,10 +246,10 @@ class RemoteShard:
     targets: ShardTargets
     shard: Shard[message_pb2.StoredMessage]
     commitlog: CommitLogClient
-    consumequeue: ConsumeQueueClient
-    index: IndexClient
-    consumer: ConsumerClient | None = None
-    schedule: ScheduleClient | None = None
+    consumequeue: ServiceClient
+    index: ServiceClient
+    consumer: ServiceClient | None = None
+    schedule: ServiceClient | None = None
     delivering: RemoteDelivering | None = None
     scheduling: RemoteScheduling | None = None
 
@@ -302,10 +271,10 @@ def open_shard(
         filters: caches key filters; None: the index is always asked.
     """
     commitlog = CommitLogClient(targets.commitlog, tls=tls)
-    consumequeue = ConsumeQueueClient(targets.consumequeue, tls=tls)
-    index = IndexClient(targets.index, tls=tls)
-    consumer = ConsumerClient(targets.consumer, tls=tls) if targets.consumer else None
-    schedule = ScheduleClient(targets.schedule, tls=tls) if targets.schedule else None
+    consumequeue = ServiceClient("consumequeue", targets.consumequeue, tls=tls)
+    index = ServiceClient("index", targets.index, tls=tls)
+    consumer = ServiceClient("consumer", targets.consumer, tls=tls) if targets.consumer else None
+    schedule = ServiceClient("schedule", targets.schedule, tls=tls) if targets.schedule else None
     table = MethodTable()
     serve_commitlog(table, commitlog)
     serve_consumequeue(table, consumequeue)
@@ -329,7 +298,7 @@ def commitlog_answers(targets: ShardTargets, tls: TlsIdentity | None = None) -> 
     """Whether the shard's commitlog answers, also while it recovers, and has the shard's name."""
     client = CommitLogClient(targets.commitlog, tls=tls)
     try:
-        broker_name = client.get_status(timeout_seconds=ASK_SECONDS).broker_name
+        broker_name = client.call(log_rpc.GET_STATUS, log_pb.GetStatusRequest(), ASK_SECONDS).broker_name
     except StoreError:
         return False
     finally:

@@ -25,9 +25,10 @@ from gateway.shards.ack_batches import AckBatches
 from gateway.shards.encoded_messages import EncodedMessages
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
-from services.calling.consumer import ArrivalStream, ConsumerClient
-from services.calling.pulled_bytes import PulledBytes
+from services.calling.client import EndlessStream, ServiceClient
+from services.calling.pulled_bytes import PULL_BYTES, PulledBytes
 from services.convert import timestamp_to_millis
+from services.rpcs import consumer as rpc
 from services.serving.admission.callers import caller_here
 from store.errors import GroupNotFoundError, StoreError
 
@@ -50,7 +51,7 @@ Answer = TypeVar("Answer")
 class RemoteArrivals:
     """An ArrivalStream."""
 
-    def __init__(self, stream: ArrivalStream) -> None:
+    def __init__(self, stream: EndlessStream[pb.WatchArrivalsResponse]) -> None:
         self._stream = stream
 
     def __iter__(self) -> Iterator[Arrivals]:
@@ -75,7 +76,7 @@ class RemoteDelivering:
         client: calls its consumer service.
     """
 
-    def __init__(self, broker_name: str, client: ConsumerClient) -> None:
+    def __init__(self, broker_name: str, client: ServiceClient) -> None:
         self.broker_name = broker_name
         self._client = client
         self._acks = AckBatches(self._ack)
@@ -95,7 +96,7 @@ class RemoteDelivering:
         )
         if question.invisible_millis is not None:
             request.invisible_duration.CopyFrom(_duration(question.invisible_millis))
-        self._client.pop_later(request, seconds, _then(then, _deliveries))
+        self._client.later(rpc.POP_MESSAGES, request, seconds, _then(then, _deliveries))
 
     def ack(
         self, consumer_group: str, handles: Sequence[str], seconds: float, then: Then[Sequence[AckOutcome]]
@@ -107,9 +108,8 @@ class RemoteDelivering:
         self, consumer_group: str, handles: Sequence[str], seconds: float, then: Then[Sequence[AckOutcome]]
     ) -> None:
         request = pb.AckMessagesRequest(consumer_group=consumer_group, receipt_handles=handles)
-        self._client.ack_later(
-            request, seconds, _then(then, lambda answer: [ACK_OUTCOMES[outcome] for outcome in answer.outcomes])
-        )
+        then_outcomes = _then(then, lambda answer: [ACK_OUTCOMES[outcome] for outcome in answer.outcomes])
+        self._client.later(rpc.ACK_MESSAGES, request, seconds, then_outcomes)
 
     def change_invisible(
         self, consumer_group: str, handle: str, millis: int, seconds: float, then: Then[str], *, give_back: bool = False
@@ -121,8 +121,8 @@ class RemoteDelivering:
             invisible_duration=_duration(millis),
             give_back=give_back,
         )
-        self._client.change_invisible_duration_later(
-            request, seconds, _then(then, lambda answer: str(answer.receipt_handle))
+        self._client.later(
+            rpc.CHANGE_INVISIBLE_DURATION, request, seconds, _then(then, lambda answer: str(answer.receipt_handle))
         )
 
     def pull(self, question: PullQuestion, seconds: float, then: Then[Pulled[StoredMessage]]) -> None:
@@ -140,32 +140,28 @@ class RemoteDelivering:
         if question.encoded:
             request.shown_as = self.broker_name
             request.as_records = question.as_records
-            self._client.pull_bytes_later(request, seconds, _then(then, _pulled_bytes))
+            self._client.later(PULL_BYTES, request, seconds, _then(then, _pulled_bytes))
         else:
-            self._client.pull_later(request, seconds, _then(then, _pulled))
+            self._client.later(rpc.PULL_MESSAGES, request, seconds, _then(then, _pulled))
 
     def forward_to_dead_letters(self, consumer_group: str, handle: str, seconds: float) -> None:
         """See the port."""
-        self._client.forward_to_dead_letter_topic(
-            pb.ForwardToDeadLetterTopicRequest(consumer_group=consumer_group, receipt_handle=handle),
-            timeout_seconds=seconds,
-        )
+        request = pb.ForwardToDeadLetterTopicRequest(consumer_group=consumer_group, receipt_handle=handle)
+        self._client.call(rpc.FORWARD_TO_DEAD_LETTER_TOPIC, request, seconds)
 
     def commit_offset(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int, seconds: float) -> None:
         """See the port."""
         offset = pb.QueueOffset(topic=topic, queue_id=queue_id, queue_offset=queue_offset)
-        self._client.commit_offsets(
-            pb.CommitOffsetsRequest(
-                consumer_group=consumer_group, offsets=[offset], known_only=True, caller=caller_here()
-            ),
-            timeout_seconds=seconds,
+        request = pb.CommitOffsetsRequest(
+            consumer_group=consumer_group, offsets=[offset], known_only=True, caller=caller_here()
         )
+        self._client.call(rpc.COMMIT_OFFSETS, request, seconds)
 
     def offsets(self, consumer_group: str, topic: str, seconds: float) -> Mapping[int, int]:
         """See the port."""
         request = pb.GetOffsetsRequest(consumer_group=consumer_group, topic=topic)
         try:
-            offsets = self._client.get_offsets(request, timeout_seconds=seconds).offsets
+            offsets = self._client.call(rpc.GET_OFFSETS, request, seconds).offsets
         except GroupNotFoundError:
             return {}
         return {each.queue_id: each.queue_offset for each in offsets if each.topic == topic}
@@ -175,23 +171,22 @@ class RemoteDelivering:
     ) -> Sequence[GroupSettings]:
         """See the port."""
         request = pb.KeepClientsRequest(clients=map(_client, clients), delivered_receipt_handles=delivered)
-        answer = self._client.keep_clients(request, timeout_seconds=seconds)
+        answer = self._client.call(rpc.KEEP_CLIENTS, request, seconds)
         return [settings_of(group) for group in answer.groups]
 
     def make_group(self, settings: GroupSettings, caller: str, seconds: float) -> None:
         """See the port."""
         request = pb.UpdateGroupRequest(settings=settings_to(settings), if_unset=True, caller=caller)
-        self._client.update_group(request, timeout_seconds=seconds)
+        self._client.call(rpc.UPDATE_GROUP, request, seconds)
 
     def end_client(self, client_id: str, consumer_group: str, seconds: float) -> None:
         """See the port."""
-        self._client.end_client(
-            pb.EndClientRequest(client_id=client_id, consumer_group=consumer_group), timeout_seconds=seconds
-        )
+        request = pb.EndClientRequest(client_id=client_id, consumer_group=consumer_group)
+        self._client.call(rpc.END_CLIENT, request, seconds)
 
     def arrivals(self) -> RemoteArrivals:
         """See the port."""
-        return RemoteArrivals(self._client.watch_arrivals())
+        return RemoteArrivals(self._client.follow(rpc.WATCH_ARRIVALS, pb.WatchArrivalsRequest()))
 
 
 def _then(then: Then[Answer], convert: Callable[[Any], Answer]) -> Callable[[Any], object]:

@@ -26,9 +26,10 @@ from gateway.shards.remote_delivery import settings_of, settings_to
 from gateway.shards.remote_services import optional_millis
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
-from services.calling.consumer import ConsumerClient
+from services.calling.client import ServiceClient
 from services.calling.port_calls import port_call
 from services.convert import millis_to_timestamp
+from services.rpcs import consumer as rpc
 from services.serving.admission.callers import caller_here
 
 TRACK_STATES = {pb.TrackState.Value(f"TRACK_STATE_{state.name}"): state for state in TrackState}
@@ -44,23 +45,22 @@ class RemoteGroups:
         client: calls the consumer service.
     """
 
-    def __init__(self, client: ConsumerClient) -> None:
+    def __init__(self, client: ServiceClient) -> None:
         self._client = client
 
     @port_call("consumer.list-groups")
     def settings(self, choice: GroupChoice, deadline: Deadline) -> GroupPage[GroupSettings]:
         """See the port."""
         request = pb.ListGroupsRequest(topic=choice.topic, **_page_of(choice))
-        answer = self._client.list_groups(request, timeout_seconds=deadline.remaining_seconds())
+        answer = self._client.call(rpc.LIST_GROUPS, request, deadline.remaining_seconds())
         groups = [settings_of(group) for group in answer.groups if choice.holds(group.consumer_group)]
         return _cut(groups, choice, answer.has_more)
 
     @port_call("consumer.get-group")
     def facts(self, consumer_group: str, deadline: Deadline) -> GroupFacts:
         """See the port."""
-        answer = self._client.get_group(
-            pb.GetGroupRequest(consumer_group=consumer_group), timeout_seconds=deadline.remaining_seconds()
-        )
+        request = pb.GetGroupRequest(consumer_group=consumer_group)
+        answer = self._client.call(rpc.GET_GROUP, request, deadline.remaining_seconds())
         return GroupFacts(
             settings_of(answer.settings),
             [_client(client) for client in answer.clients],
@@ -72,7 +72,7 @@ class RemoteGroups:
     def positions(self, consumer_group: str, topic: str, deadline: Deadline) -> Sequence[Position]:
         """See the port."""
         request = pb.GetOffsetsRequest(consumer_group=consumer_group, topic=topic)
-        answer = self._client.get_offsets(request, timeout_seconds=deadline.remaining_seconds())
+        answer = self._client.call(rpc.GET_OFFSETS, request, deadline.remaining_seconds())
         return [Position(each.topic, each.queue_id, each.queue_offset) for each in answer.offsets]
 
     @port_call("consumer.commit-offsets")
@@ -84,17 +84,15 @@ class RemoteGroups:
             pb.QueueOffset(topic=each.topic, queue_id=each.queue_id, queue_offset=each.consumer_offset)
             for each in positions
         ]
-        self._client.commit_offsets(
-            pb.CommitOffsetsRequest(
-                consumer_group=consumer_group, offsets=offsets, begins=begins, known_only=True, caller=caller_here()
-            ),
-            timeout_seconds=deadline.remaining_seconds(),
+        request = pb.CommitOffsetsRequest(
+            consumer_group=consumer_group, offsets=offsets, begins=begins, known_only=True, caller=caller_here()
         )
+        self._client.call(rpc.COMMIT_OFFSETS, request, deadline.remaining_seconds())
 
     @port_call("consumer.see-topics")
     def see_topics(self, deadline: Deadline) -> None:
         """See the port."""
-        self._client.see_topics(pb.SeeTopicsRequest(), timeout_seconds=deadline.remaining_seconds())
+        self._client.call(rpc.SEE_TOPICS, pb.SeeTopicsRequest(), deadline.remaining_seconds())
 
     @port_call("consumer.send-back")
     def send_back(self, question: SendBackQuestion, deadline: Deadline) -> Sequence[SendBackOutcome]:
@@ -108,7 +106,7 @@ class RemoteGroups:
             known_only=True,
             caller=caller_here(),
         )
-        answer = self._client.send_back(request, timeout_seconds=deadline.remaining_seconds())
+        answer = self._client.call(rpc.SEND_BACK_MESSAGES, request, deadline.remaining_seconds())
         return [SEND_BACK_OUTCOMES[outcome] for outcome in answer.outcomes]
 
     @port_call("consumer.lock-queues")
@@ -122,7 +120,7 @@ class RemoteGroups:
             renew=question.renew,
             caller=caller_here(),
         )
-        answer = self._client.lock_queues(request, timeout_seconds=deadline.remaining_seconds())
+        answer = self._client.call(rpc.LOCK_QUEUES, request, deadline.remaining_seconds())
         return LockAnswer(
             [(each.topic, each.queue_id) for each in answer.queues],
             [(each.topic, each.queue_id) for each in answer.unknown_queues],
@@ -148,7 +146,7 @@ class RemoteGroups:
                 request.time.CopyFrom(millis_to_timestamp(question.value))
             case ResetTo.OFFSET:
                 request.queue_offset = question.value
-        answer = self._client.reset_offsets(request, timeout_seconds=deadline.remaining_seconds())
+        answer = self._client.call(rpc.RESET_OFFSETS, request, deadline.remaining_seconds())
         return [
             Reset(each.queue_id, each.before if each.HasField("before") else None, each.after) for each in answer.resets
         ]
@@ -157,20 +155,19 @@ class RemoteGroups:
     def update(self, settings: GroupSettings, deadline: Deadline) -> None:
         """See the port."""
         request = pb.UpdateGroupRequest(settings=settings_to(settings), caller=caller_here())
-        self._client.update_group(request, timeout_seconds=deadline.remaining_seconds())
+        self._client.call(rpc.UPDATE_GROUP, request, deadline.remaining_seconds())
 
     @port_call("consumer.make-group")
     def make(self, settings: GroupSettings, deadline: Deadline) -> None:
         """See the port."""
         request = pb.UpdateGroupRequest(settings=settings_to(settings), if_unset=True, caller=caller_here())
-        self._client.update_group(request, timeout_seconds=deadline.remaining_seconds())
+        self._client.call(rpc.UPDATE_GROUP, request, deadline.remaining_seconds())
 
     @port_call("consumer.delete-group")
     def delete(self, consumer_group: str, deadline: Deadline) -> None:
         """See the port."""
-        self._client.delete_group(
-            pb.DeleteGroupRequest(consumer_group=consumer_group), timeout_seconds=deadline.remaining_seconds()
-        )
+        request = pb.DeleteGroupRequest(consumer_group=consumer_group)
+        self._client.call(rpc.DELETE_GROUP, request, deadline.remaining_seconds())
 
     @port_call("consumer.track")
     def track(self, message: object, choice: GroupChoice, deadline: Deadline) -> GroupPage[Track]:
@@ -178,7 +175,7 @@ class RemoteGroups:
         assert isinstance(message, StoredMessage), "a shard of services has messages of the contract"
         request = pb.TrackMessageRequest(message=message, **_page_of(choice))
         request.message.ClearField("body")  # filters read properties only
-        answer = self._client.track(request, timeout_seconds=deadline.remaining_seconds())
+        answer = self._client.call(rpc.TRACK_MESSAGE, request, deadline.remaining_seconds())
         tracks = [
             Track(
                 each.consumer_group,

@@ -9,17 +9,15 @@ from typing import Any
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import ReplicaStatus, ServiceStatus
+from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
-from services.calling.commitlog import CommitLogClient
-from services.calling.consumequeue import ConsumeQueueClient
-from services.calling.consumer import ConsumerClient
-from services.calling.index import IndexClient
+from services.calling.client import ServiceClient
 from services.calling.port_calls import port_call
-from services.calling.schedule import ScheduleClient
 from services.convert import confirm_offset, timestamp_to_millis
+from services.rpcs import commitlog, consumequeue, consumer, index, schedule
 from store.errors import StoreError
 
 _BuilderAnswer = queue_pb.GetStatusResponse | index_pb.GetStatusResponse
@@ -31,11 +29,11 @@ class RemoteServices:
 
     def __init__(
         self,
-        commitlog: CommitLogClient,
-        consumequeue: ConsumeQueueClient,
-        index: IndexClient,
-        consumer: ConsumerClient | None = None,
-        schedule: ScheduleClient | None = None,
+        commitlog: ServiceClient,
+        consumequeue: ServiceClient,
+        index: ServiceClient,
+        consumer: ServiceClient | None = None,
+        schedule: ServiceClient | None = None,
     ) -> None:
         self._commitlog = commitlog
         self._consumequeue = consumequeue
@@ -70,7 +68,7 @@ class RemoteServices:
             return list(pool.map(lambda context, row: context.run(ask, row), contexts, asks))
 
     def _commitlog_status(self, seconds: float) -> ServiceStatus:
-        answer = self._commitlog.get_status(timeout_seconds=seconds)
+        answer = self._commitlog.call(commitlog.GET_STATUS, commitlog_pb.GetStatusRequest(), seconds)
         return ServiceStatus(
             "commitlog",
             self._commitlog.target,
@@ -112,12 +110,12 @@ class RemoteServices:
         )
 
     def _consumequeue_status(self, seconds: float) -> ServiceStatus:
-        return _builder_status(
-            "consumequeue", self._consumequeue.target, self._consumequeue.get_status(timeout_seconds=seconds)
-        )
+        answer = self._consumequeue.call(consumequeue.GET_STATUS, queue_pb.GetStatusRequest(), seconds)
+        return _builder_status("consumequeue", self._consumequeue.target, answer)
 
     def _index_status(self, seconds: float) -> ServiceStatus:
-        return _builder_status("index", self._index.target, self._index.get_status(timeout_seconds=seconds))
+        answer = self._index.call(index.GET_STATUS, index_pb.GetStatusRequest(), seconds)
+        return _builder_status("index", self._index.target, answer)
 
 
 def _builder_status(service: str, address: str, answer: _BuilderAnswer) -> ServiceStatus:
@@ -130,8 +128,8 @@ def _builder_status(service: str, address: str, answer: _BuilderAnswer) -> Servi
     )
 
 
-def _consumer_status(client: ConsumerClient, seconds: float) -> ServiceStatus:
-    answer = client.get_status(timeout_seconds=seconds)
+def _consumer_status(client: ServiceClient, seconds: float) -> ServiceStatus:
+    answer = client.call(consumer.GET_STATUS, consumer_pb.GetStatusRequest(), seconds)
     return replace(
         _follower_status("consumer", client.target, answer),
         group_count=answer.group_count,
@@ -140,8 +138,8 @@ def _consumer_status(client: ConsumerClient, seconds: float) -> ServiceStatus:
     )
 
 
-def _schedule_status(client: ScheduleClient, seconds: float) -> ServiceStatus:
-    answer = client.get_status(timeout_seconds=seconds)
+def _schedule_status(client: ServiceClient, seconds: float) -> ServiceStatus:
+    answer = client.call(schedule.GET_STATUS, schedule_pb.GetStatusRequest(), seconds)
     return replace(
         _follower_status("schedule", client.target, answer),
         scheduled_count=answer.delayed_count + answer.timer_count,

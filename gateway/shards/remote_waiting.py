@@ -18,9 +18,11 @@ from gateway.ports.waiting import (
 from gateway.shards.remote_services import optional_millis
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from reput.schedule.v1 import schedule_service_pb2 as pb
+from services.calling.client import EndlessStream, ServiceClient
 from services.calling.port_calls import port_call
-from services.calling.schedule import CheckStream, ScheduleClient
+from services.calling.verdict_batches import batches_over
 from services.convert import millis_to_timestamp, timestamp_to_millis
+from services.rpcs import schedule as rpc
 from store.errors import StoreError
 from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS
 
@@ -41,7 +43,7 @@ class RemoteWaiting:
         clock: seconds, rising.
     """
 
-    def __init__(self, client: ScheduleClient, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, client: ServiceClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._clock = clock
         self._levels: Sequence[int] = ()
@@ -50,7 +52,7 @@ class RemoteWaiting:
     @port_call("schedule.get-status")
     def known_offset(self, deadline: Deadline) -> int:
         """See the port."""
-        status = self._client.get_status(timeout_seconds=deadline.remaining_seconds())
+        status = self._client.call(rpc.GET_STATUS, pb.GetStatusRequest(), deadline.remaining_seconds())
         return 0 if status.catching_up else status.next_offset
 
     @port_call("schedule.get-status")
@@ -58,7 +60,7 @@ class RemoteWaiting:
         """See the port; asked for again after a while, as the list changes with a restart only."""
         now = self._clock()
         if now >= self._levels_until:
-            status = self._client.get_status(timeout_seconds=deadline.remaining_seconds())
+            status = self._client.call(rpc.GET_STATUS, pb.GetStatusRequest(), deadline.remaining_seconds())
             self._levels = tuple(status.delay_levels_millis)
             self._levels_until = now + LEVELS_SECONDS
             if not self._levels:  # what waits is being read, or the service is of a release that does not tell
@@ -74,7 +76,7 @@ class RemoteWaiting:
             page_token=question.page_token,
             topic_patterns=question.topic_patterns,
         )
-        answer = self._client.list_transactions(request, timeout_seconds=deadline.remaining_seconds())
+        answer = self._client.call(rpc.LIST_PENDING_TRANSACTIONS, request, deadline.remaining_seconds())
         items = [
             PendingTransaction(
                 each.topic,
@@ -99,7 +101,7 @@ class RemoteWaiting:
             page_token=question.page_token,
             topic_patterns=question.topic_patterns,
         )
-        answer = self._client.list_scheduled(request, timeout_seconds=deadline.remaining_seconds())
+        answer = self._client.call(rpc.LIST_SCHEDULED_MESSAGES, request, deadline.remaining_seconds())
         items = [
             ScheduledMessage(
                 each.topic,
@@ -117,7 +119,7 @@ class RemoteWaiting:
 class RemoteChecks:
     """A CheckStream."""
 
-    def __init__(self, stream: CheckStream) -> None:
+    def __init__(self, stream: EndlessStream[pb.WatchChecksResponse]) -> None:
         self._stream = stream
 
     def __iter__(self) -> Iterator[Sequence[Check[StoredMessage]]]:
@@ -138,9 +140,10 @@ class RemoteScheduling:
         client: calls its schedule service.
     """
 
-    def __init__(self, broker_name: str, client: ScheduleClient) -> None:
+    def __init__(self, broker_name: str, client: ServiceClient) -> None:
         self.broker_name = broker_name
         self._client = client
+        self._verdicts = batches_over(client)
 
     def end_transaction(self, verdict: Verdict, seconds: float, then: Then[AppendResult]) -> None:
         """See the port."""
@@ -151,23 +154,23 @@ class RemoteScheduling:
             resolution=RESOLUTIONS[verdict.resolution],
             is_from_check=verdict.is_from_check,
         )
-        self._client.end_transaction_later(request, seconds, _then(then, lambda answer: answer.result))
+        self._verdicts.end(request, seconds, _then(then, lambda answer: answer.result))
 
     def recall(self, topic: str, unique_key: str, due_millis: int, seconds: float, then: Then[str]) -> None:
         """See the port."""
         request = pb.RecallMessageRequest(
             topic=topic, unique_key=unique_key, delivery_time=millis_to_timestamp(due_millis)
         )
-        self._client.recall_later(request, seconds, _then(then, lambda answer: str(answer.offset_msg_id)))
+        self._client.later(rpc.RECALL_MESSAGE, request, seconds, _then(then, lambda answer: str(answer.offset_msg_id)))
 
     def keep_producers(self, gateway_id: str, topics: Sequence[str], seconds: float) -> None:
         """See the port."""
         request = pb.KeepProducersRequest(gateway_id=gateway_id, topics=topics)
-        self._client.keep_producers(request, timeout_seconds=seconds)
+        self._client.call(rpc.KEEP_PRODUCERS, request, seconds)
 
     def checks(self, gateway_id: str) -> RemoteChecks:
         """See the port."""
-        return RemoteChecks(self._client.watch_checks(gateway_id))
+        return RemoteChecks(self._client.follow(rpc.WATCH_CHECKS, pb.WatchChecksRequest(gateway_id=gateway_id)))
 
 
 def _then(then: Then[Any], convert: Callable[[Any], Any]) -> Callable[[Any], object]:

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
+from reput.commitlog.v1.commitlog_service_pb2 import GetStatusRequest
 from services.calling.backoff import Backoff
 from services.calling.commitlog import CommitLogClient, ReputBatch
 from services.convert import confirm_offset
+from services.rpcs.commitlog import GET_STATUS
 from store.errors import OffsetOutOfRangeError, ResourceBusyError
 
 if TYPE_CHECKING:
@@ -128,7 +130,7 @@ def log_range(target: str) -> tuple[int, int]:
     """The offset of the log's first record and the confirm offset, up to which records may be read (bytes)."""
     client = CommitLogClient(target)
     try:
-        status = client.get_status()
+        status = client.call(GET_STATUS, GetStatusRequest())
         return status.log_first_offset, confirm_offset(status)
     finally:
         client.close()

@@ -1,23 +1,21 @@
-"""Typed client of the commitlog service; errors are raised as the classes that the service raised."""
+"""CommitLogClient: what callers of a commitlog need beyond single calls: log files, atomic appends, files in parts."""
 
 import dataclasses
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
-from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 from reput.message.v1 import message_pb2
-from services import convert, retry, status
-from services.calling.channel import open_channel
-from services.local.client import LocalClient
+from services import convert, status
+from services.calling.client import EndlessStream, ServiceClient
 from services.local.encoded_records import EncodedRun, MessageForm, RecordEncoder
 from services.local.log_files import LogFiles
-from services.local.lookups import call_lookup
-from services.local.wire import APPENDS, LOOKUPS, LocalMethod
+from services.local.wire import LOOKUPS, LocalMethod
+from services.rpcs import commitlog as rpc
 from services.serving.deadline import SECONDS_DEFAULT
 from services.serving.server_options import RECEIVE_BYTES_MAX
 from services.serving.tls import TlsIdentity
@@ -56,32 +54,19 @@ class ReputBatch:
 class ReputStream:
     """A running Reput call: iterate over its batches; `cancel` ends it from any thread."""
 
-    def __init__(self, call: Any, channel: grpc.Channel) -> None:
-        self._call = call
-        self._channel = channel  # a call that its caller reads does not keep it open
+    def __init__(self, stream: EndlessStream[pb.ReputResponse]) -> None:
+        self._stream = stream
 
     def __iter__(self) -> Iterator[ReputBatch]:
-        """Batches, without end.
-
-        Raises:
-            StoreError: the typed error with which the stream ended; ServiceUnavailableError also after `cancel`, when
-                the server ended it normally, as it does while stopping, and when a batch is inconsistent.
-        """
-        try:
-            for response in self._call:
-                yield ReputBatch(
-                    _columns(response),
-                    response.next_offset,
-                    response.log_first_offset,
-                    response.log_end_offset,
-                )
-        except grpc.RpcError as rpc_error:
-            raise status.from_rpc_error(rpc_error, SERVICE) from rpc_error
-        raise ServiceUnavailableError(f"{SERVICE} ended the Reput stream", service=SERVICE)
+        """Batches, without end; errors as those of EndlessStream, and ServiceUnavailableError for an inconsistent batch."""
+        for response in self._stream:
+            yield ReputBatch(
+                _columns(response), response.next_offset, response.log_first_offset, response.log_end_offset
+            )
 
     def cancel(self) -> None:
         """End the call; a waiting iteration raises ServiceUnavailableError."""
-        self._call.cancel()
+        self._stream.cancel()
 
 
 def _columns(response: pb.ReputResponse) -> "DispatchColumns | None":
@@ -95,45 +80,21 @@ def _columns(response: pb.ReputResponse) -> "DispatchColumns | None":
     return reput_columns.columns_from_proto(response.columns)
 
 
-class CommitLogClient:
-    """Calls one commitlog service.
+class CommitLogClient(ServiceClient):
+    """Calls one commitlog service, and reads sound records from its log's files where they are on this machine.
+
+    Here stands what is more than a call; the rest is `call` with an RPC of services/rpcs/commitlog.py.
 
     Args:
         target: `HOST:PORT` or `unix:/path`.
         channel: used for all calls instead of a channel and sockets of its own.
         tls: our certificate for its own channel; None: no TLS.
-
-    Attributes:
-        channel: for other calls to the service, such as forwarding raw bytes.
     """
 
     def __init__(self, target: str, channel: grpc.Channel | None = None, tls: TlsIdentity | None = None) -> None:
-        self.target = target
-        self.channel = channel or open_channel(target, tls, read_by_caller=True)
-        self._stub: Any = pb_grpc.CommitLogServiceStub(self.channel)
-        self._local = LocalClient(LOOKUPS, target if channel is None else "", SERVICE)
-        self._appends = LocalClient(APPENDS, target if channel is None else "", SERVICE)
-        self._files = LogFiles(self._local)
+        super().__init__(SERVICE, target, channel, tls, read_by_caller=True)
+        self._files = LogFiles(self.socket(LOOKUPS))
         self._encoder = RecordEncoder(self._files)
-
-    def append(
-        self,
-        messages: Sequence[message_pb2.NewMessage],
-        flush: message_pb2.FlushMode = message_pb2.FLUSH_MODE_UNSPECIFIED,
-        *,
-        timeout_seconds: float = SECONDS_DEFAULT,
-    ) -> list[message_pb2.AppendResult]:
-        """Append messages in one request; a receipt for each, in order. Never retried.
-
-        Raises:
-            InvalidMessageError: nothing was written; metadata has the `index` of the message.
-            StoreError: others as the service raises them.
-        """
-        request = pb.AppendMessagesRequest(messages=messages, flush=flush)
-        response = retry.call_once(
-            lambda seconds: self._stub.AppendMessages(request, timeout=seconds), timeout_seconds, SERVICE
-        )
-        return list(response.results)
 
     def append_internal(
         self,
@@ -162,7 +123,6 @@ class CommitLogClient:
         request = pb.AppendInternalRequest(
             records=records, flush=flush, follower=follower, follower_epoch=follower_epoch
         )
-        began = time.monotonic()
         data = request.SerializeToString()
         if len(data) > RECEIVE_BYTES_MAX:  # gRPC's own refusal cannot be told from a service that is busy
             raise InvalidArgumentError(
@@ -172,19 +132,11 @@ class CommitLogClient:
                 sizeBytesMax=RECEIVE_BYTES_MAX,
             )
         mark = self._files.mark()
-        try:
-            answer = self._appends.call(LocalMethod.APPEND_INTERNAL, data, timeout_seconds)
-        except status.StatusError as refused:
-            raise status.from_status(refused.status) from None
-        if answer is not None:
-            appended = pb.AppendInternalResponse.FromString(answer)
-            self._files.learn(mark, appended.readable_offset)  # who appends often reads what was written shortly before
-            return list(appended.results)
-        timeout_seconds -= time.monotonic() - began
-        response = retry.call_once(
-            lambda seconds: self._stub.AppendInternal(request, timeout=seconds), timeout_seconds, SERVICE
+        appended = self._call_on_socket(
+            LocalMethod.APPEND_INTERNAL, rpc.APPEND_INTERNAL, request, data, timeout_seconds
         )
-        return list(response.results)
+        self._files.learn(mark, appended.readable_offset)  # who appends often reads what was written shortly before
+        return list(appended.results)
 
     def read_config_file(self, name: str, *, timeout_seconds: float = SECONDS_DEFAULT) -> bytes | None:
         """The content of `read_config`."""
@@ -192,10 +144,7 @@ class CommitLogClient:
 
     def read_config(self, name: str, *, timeout_seconds: float = SECONDS_DEFAULT) -> ConfigFile:
         """A file of `config/`, or what is used in its place; the content is sound, whatever the disk has."""
-        request = pb.ReadConfigFileRequest(name=name)
-        parts: list[pb.ReadConfigFileResponse] = retry.call_idempotent(
-            lambda seconds: list(self._stub.ReadConfigFile(request, timeout=seconds)), timeout_seconds, SERVICE
-        )
+        parts = self.collect(rpc.READ_CONFIG_FILE, pb.ReadConfigFileRequest(name=name), timeout_seconds)
         content = b"".join(part.content for part in parts) if any(part.exists for part in parts) else None
         return ConfigFile(content, parts[0].problem, parts[0].is_backup) if parts else ConfigFile(None)
 
@@ -211,9 +160,7 @@ class CommitLogClient:
             pb.WriteConfigFileRequest(name=name, content=part, is_last=number == len(parts))
             for number, part in enumerate(parts, 1)
         ] or [pb.WriteConfigFileRequest(name=name, is_last=True)]
-        retry.call_idempotent(
-            lambda seconds: list(self._stub.WriteConfigFile(iter(requests), timeout=seconds)), timeout_seconds, SERVICE
-        )
+        self.exchange(rpc.WRITE_CONFIG_FILE, requests, timeout_seconds)
 
     def write_timer_log(self, parts: Iterable[bytes], *, timeout_seconds: float = SECONDS_DEFAULT) -> None:
         """Replace `timerlog/`; it is on the disk when this returns. Never retried.
@@ -229,47 +176,7 @@ class CommitLogClient:
             (pb.WriteConfigFileRequest(name=TIMER_LOG, content=part) for part in parts),
             [pb.WriteConfigFileRequest(name=TIMER_LOG, is_last=True)],
         )
-        retry.call_once(
-            lambda seconds: list(self._stub.WriteConfigFile(requests, timeout=seconds)), timeout_seconds, SERVICE
-        )
-
-    def create_topic(
-        self, request: pb.CreateTopicRequest, *, timeout_seconds: float = SECONDS_DEFAULT
-    ) -> pb.ListTopicsResponse.Topic:
-        """Create a topic; one with these values stays as it is.
-
-        Raises:
-            TopicExistsError: there is one with other values.
-            InvalidArgumentError: the name or a value is not allowed.
-        """
-        response = retry.call_idempotent(
-            lambda seconds: self._stub.CreateTopic(request, timeout=seconds), timeout_seconds, SERVICE
-        )
-        topic: pb.ListTopicsResponse.Topic = response.topic
-        return topic
-
-    def update_topic(
-        self, request: pb.UpdateTopicRequest, *, timeout_seconds: float = SECONDS_DEFAULT
-    ) -> pb.ListTopicsResponse.Topic:
-        """Change a topic.
-
-        Raises:
-            TopicNotFoundError: there is none of that name.
-            InvalidArgumentError: the name or a value is not allowed.
-        """
-        response = retry.call_idempotent(
-            lambda seconds: self._stub.UpdateTopic(request, timeout=seconds), timeout_seconds, SERVICE
-        )
-        topic: pb.ListTopicsResponse.Topic = response.topic
-        return topic
-
-    def delete_topic(self, topic: str, *, timeout_seconds: float = SECONDS_DEFAULT) -> bool:
-        """Take a topic out of the configuration; whether it was there. InvalidArgumentError: the name is not allowed."""
-        request = pb.DeleteTopicRequest(topic=topic)
-        response = retry.call_idempotent(
-            lambda seconds: self._stub.DeleteTopic(request, timeout=seconds), timeout_seconds, SERVICE
-        )
-        return bool(response.existed)
+        self.exchange(rpc.WRITE_CONFIG_FILE, requests, timeout_seconds, attempt_count_max=1)
 
     def get(self, commit_log_offset: int, *, timeout_seconds: float = SECONDS_DEFAULT) -> message_pb2.StoredMessage:
         """The record that starts at an offset.
@@ -285,14 +192,7 @@ class CommitLogClient:
         if record is not None and record.store_size_bytes <= FILE_READ_BYTES_MAX:
             return convert.stored_message(record, self._files.broker_name)
         mark = self._files.mark()
-        response = call_lookup(
-            self._local,
-            LocalMethod.GET_MESSAGE,
-            request,
-            pb.GetMessageResponse,
-            self._stub.GetMessage,
-            timeout_seconds - (time.monotonic() - began),
-        )
+        response = self.call(rpc.GET_MESSAGE, request, timeout_seconds - (time.monotonic() - began))
         self._files.learn(mark, response.message.commit_log_offset + response.message.store_size_bytes)
         return response.message
 
@@ -323,7 +223,7 @@ class CommitLogClient:
                 body_bytes_max=max(1, body_bytes_left),
                 omit_bodies=omit_bodies or body_bytes_left <= 0,
             )
-            response = self._batch_get(request, timeout_seconds)
+            response = self.call(rpc.BATCH_GET_MESSAGES, request, timeout_seconds)
             if not response.outcomes:
                 raise ServiceUnavailableError(
                     f"{SERVICE} answered BatchGetMessages without an outcome", service=SERVICE
@@ -384,57 +284,7 @@ class CommitLogClient:
             while_recovering=while_recovering,
             gather_millis=gather_millis,
         )
-        return ReputStream(self._stub.Reput(request), self.channel)
-
-    def report_progress(
-        self,
-        builder: str,
-        next_offset: int,
-        store_time_millis: int | None = None,
-        *,
-        timeout_seconds: float = SECONDS_DEFAULT,
-    ) -> None:
-        """Report that all records before an offset are applied and durable.
-
-        Args:
-            builder: the follower's name, such as `consumequeue` or `index`.
-            next_offset: in bytes.
-            store_time_millis: of the newest record applied, None when there is none yet.
-            timeout_seconds: for all attempts together.
-        """
-        request = pb.ReportProgressRequest(builder=builder, next_offset=next_offset)
-        if store_time_millis is not None:
-            request.store_time.CopyFrom(convert.millis_to_timestamp(store_time_millis))
-        retry.call_idempotent(
-            lambda seconds: self._stub.ReportProgress(request, timeout=seconds), timeout_seconds, SERVICE
-        )
-
-    def remove_follower(self, name: str, *, timeout_seconds: float = SECONDS_DEFAULT) -> None:
-        """Forget a registered follower that is gone; retention no longer waits for it. Never retried.
-
-        Raises:
-            FollowerNotFoundError: there is no such follower.
-            InvalidArgumentError: the log's settings expect it.
-        """
-        request = pb.RemoveFollowerRequest(name=name)
-        retry.call_once(lambda seconds: self._stub.RemoveFollower(request, timeout=seconds), timeout_seconds, SERVICE)
-
-    def list_topics(
-        self, *, known_version: int = 0, without_topics: bool = False, timeout_seconds: float = SECONDS_DEFAULT
-    ) -> pb.ListTopicsResponse:
-        """The configured topics by name, and the defaults of a new one; only `version` when they are those known already."""
-        request = pb.ListTopicsRequest(known_version=known_version, without_topics=without_topics)
-        response: pb.ListTopicsResponse = retry.call_idempotent(
-            lambda seconds: self._stub.ListTopics(request, timeout=seconds), timeout_seconds, SERVICE
-        )
-        return response
-
-    def get_status(self, *, timeout_seconds: float = SECONDS_DEFAULT) -> pb.GetStatusResponse:
-        """Offsets, files and builders' progress."""
-        response: pb.GetStatusResponse = retry.call_idempotent(
-            lambda seconds: self._stub.GetStatus(pb.GetStatusRequest(), timeout=seconds), timeout_seconds, SERVICE
-        )
-        return response
+        return ReputStream(self.follow(rpc.REPUT, request))
 
     def is_written_at(self, commit_log_offset: int) -> bool | None:
         """Whether anything was written from the end of a record on (bytes), by the log's files; None: only a call can tell."""
@@ -447,14 +297,7 @@ class CommitLogClient:
         soon, whatever the log's flush interval is.
         """
         began = time.monotonic()
-        answer = call_lookup(
-            self._local,
-            LocalMethod.COMMITLOG_STATUS,
-            pb.GetStatusRequest(flush_soon=flush_soon),
-            pb.GetStatusResponse,
-            self._stub.GetStatus,
-            timeout_seconds,
-        )
+        answer = self.call(rpc.GET_STATUS, pb.GetStatusRequest(flush_soon=flush_soon), timeout_seconds)
         if answer.state == "recovering":
             return None
         offset = answer.readable_offset if answer.HasField("readable_offset") else answer.log_end_offset
@@ -462,11 +305,9 @@ class CommitLogClient:
         return offset
 
     def close(self) -> None:
-        """Close the channel; running calls end with ServiceUnavailableError."""
+        """See ServiceClient."""
         self._files.close()
-        self._local.close()
-        self._appends.close()
-        self.channel.close()
+        super().close()
 
     def _read_all(
         self, commit_log_offsets: Sequence[int], body_bytes_max: int, timeout_seconds: float, *, omit_bodies: bool
@@ -486,13 +327,3 @@ class CommitLogClient:
             messages.append(convert.stored_message(record, self._files.broker_name, omit_body=omit_bodies))
             body_bytes_left -= 0 if omit_bodies else len(record.body)
         return messages
-
-    def _batch_get(self, request: pb.BatchGetMessagesRequest, timeout_seconds: float) -> pb.BatchGetMessagesResponse:
-        return call_lookup(
-            self._local,
-            LocalMethod.BATCH_GET_MESSAGES,
-            request,
-            pb.BatchGetMessagesResponse,
-            self._stub.BatchGetMessages,
-            timeout_seconds,
-        )

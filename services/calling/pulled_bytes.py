@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from services.rpcs import Rpc
+from services.rpcs.consumer import PULL_MESSAGES
 
 _MESSAGES_TAG, RECORDS_TAG = 0x0A, 0x42
 _TAGS = (_MESSAGES_TAG, RECORDS_TAG)
@@ -30,7 +32,7 @@ class PulledBytes:
     messages: memoryview
 
     @classmethod
-    def of(cls, answer: bytes) -> "PulledBytes":
+    def FromString(cls, answer: bytes, /) -> "PulledBytes":  # noqa: N802  # as a message's
         """The answer of a service; DecodeError when it is none."""
         end = _head_size(answer)
         if end:
@@ -38,6 +40,10 @@ class PulledBytes:
             if head.shown_as:
                 return cls(head, memoryview(answer)[end:])
         return cls(pb.PullMessagesResponse.FromString(answer), memoryview(b""))
+
+
+# A pull whose messages stay bytes if the request has `shown_as`.
+PULL_BYTES = Rpc(PULL_MESSAGES.path, pb.PullMessagesRequest, PulledBytes)
 
 
 def spans_of(messages: memoryview) -> list[tuple[int, int, int]]:

@@ -19,7 +19,8 @@ import structlog
 
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from services import status
-from services.calling.later import Done
+from services.calling.client import Done, ServiceClient
+from services.rpcs.schedule import END_TRANSACTION, END_TRANSACTIONS
 from store.errors import DeadlineExceededError, ServiceUnavailableError, StoreError
 
 # The next call is made before answers are handed out, so the service is not idle meanwhile. A second one made batches half as
@@ -108,6 +109,14 @@ class VerdictBatches:
                     _tell([one], status.from_status(became.error))
                 case _:
                     self._send_one(one.request, one.deadline - self._clock(), one.done)
+
+
+def batches_over(client: ServiceClient) -> VerdictBatches:
+    """The batches of a schedule service."""
+    return VerdictBatches(
+        lambda request, seconds, done: client.later(END_TRANSACTIONS, request, seconds, done),
+        lambda request, seconds, done: client.later(END_TRANSACTION, request, seconds, done),
+    )
 
 
 def _tell(waiting: Sequence[_Waiting], outcome: pb.EndTransactionResponse | StoreError) -> None:

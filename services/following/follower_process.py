@@ -36,10 +36,11 @@ import structlog
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.calling.backoff import Backoff
 from services.calling.commitlog import CommitLogClient, ReputBatch
-from services.convert import confirm_offset
+from services.convert import confirm_offset, millis_to_timestamp
 from services.following.follower_progress import END_UNKNOWN, FollowerLag, FollowerProgress
 from services.following.reput_tail import ReputTail
 from services.replica_role import ReplicaRole, replica_role
+from services.rpcs import commitlog as rpc
 from store.errors import (
     DiskFullError,
     FlushFailedError,
@@ -397,7 +398,7 @@ class FollowerProcess:
         self._phase = "waiting"
         while not self._stopping.is_set():
             try:
-                status = self._client.get_status(timeout_seconds=REPORT_SECONDS)
+                status = self._client.call(rpc.GET_STATUS, pb.GetStatusRequest(), REPORT_SECONDS)
             except StoreError as error:
                 self._waiting_for = error.message
             else:
@@ -439,7 +440,7 @@ class FollowerProcess:
         if not self._follows_role or self._clock() < self._role_at:
             return
         with contextlib.suppress(StoreError):  # the stream says what is wrong
-            status = self._client.get_status(timeout_seconds=REPORT_SECONDS)
+            status = self._client.call(rpc.GET_STATUS, pb.GetStatusRequest(), REPORT_SECONDS)
             role = replica_role(status)
             if status.state != "recovering" and role != self._role:
                 self._log.info("follower.role_changed", leads=role.leads, epoch=role.epoch)
@@ -488,7 +489,7 @@ class FollowerProcess:
 
     def _find_place(self, error: StoreError) -> None:
         assert self._follower is not None
-        status = self._client.get_status(timeout_seconds=REPORT_SECONDS)
+        status = self._client.call(rpc.GET_STATUS, pb.GetStatusRequest(), REPORT_SECONDS)
         self._follower.find_place(status.log_first_offset, confirm_offset(status))
 
     # -- reports
@@ -501,7 +502,10 @@ class FollowerProcess:
     def _report(self, next_offset: int, store_time_millis: int | None) -> None:
         if not self._read_only:
             with contextlib.suppress(StoreError):
-                self._client.report_progress(self._name, next_offset, store_time_millis, timeout_seconds=REPORT_SECONDS)
+                request = pb.ReportProgressRequest(builder=self._name, next_offset=next_offset)
+                if store_time_millis is not None:
+                    request.store_time.CopyFrom(millis_to_timestamp(store_time_millis))
+                self._client.call(rpc.REPORT_PROGRESS, request, REPORT_SECONDS)
 
 
 def _hidden(status: pb.GetStatusResponse) -> dict[str, str]:

@@ -25,7 +25,7 @@ carries a file descriptor beside its bytes (SCM_RIGHTS).
 
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -58,36 +58,7 @@ Piece = bytes | memoryview
 Frame = tuple[int, bytes, str]
 
 
-class LocalMethod(Enum):
-    """The methods: number on the wire and RPC; services/methods.py says whether a call may be made again."""
-
-    GET_MESSAGE = (1, COMMITLOG_SERVICE + "GetMessage")
-    BATCH_GET_MESSAGES = (2, COMMITLOG_SERVICE + "BatchGetMessages")
-    GET_QUEUE_UNITS = (3, CONSUMEQUEUE_SERVICE + "GetQueueUnits")
-    SEARCH_KEY = (4, INDEX_SERVICE + "SearchKey")
-    # No RPC: takes a GetMessageRequest, answers with a GetStatusResponse (first offset, end offset, file size, broker name)
-    # and a read-only descriptor of the file that holds the offset.
-    OPEN_LOG_FILE = (5, COMMITLOG_SERVICE + "OpenLogFile", Retry.SAFE)
-    APPEND = (6, COMMITLOG_SERVICE + "AppendMessages")
-    # A connection for this one carries one stream. Requests may be sent ahead of their answers; a STATUS ends the stream.
-    APPEND_ON_STREAM = (7, COMMITLOG_SERVICE + "AppendMessageStream")
-    COMMITLOG_STATUS = (8, COMMITLOG_SERVICE + "GetStatus")
-    APPEND_INTERNAL = (9, COMMITLOG_SERVICE + "AppendInternal")
-    POP_MESSAGES = (10, CONSUMER_SERVICE + "PopMessages")
-    ACK_MESSAGES = (11, CONSUMER_SERVICE + "AckMessages")
-    CHANGE_INVISIBLE_DURATION = (12, CONSUMER_SERVICE + "ChangeInvisibleDuration")
-    PULL_MESSAGES = (13, CONSUMER_SERVICE + "PullMessages")
-    END_TRANSACTIONS = (14, SCHEDULE_SERVICE + "EndTransactions")
-
-    def __init__(self, number: int, rpc: str, retry: Retry | None = None) -> None:
-        self.number = number
-        self.rpc = rpc
-        self.retry = retry or METHODS[rpc].retry
-        self.service = rpc.split(".")[1]
-        self.is_stream = rpc.endswith("Stream")
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class LocalSocket:
     """One of a service's local sockets.
 
@@ -117,6 +88,39 @@ DELIVERIES = LocalSocket("deliveries", 256 * 1024)
 
 # What producers of transactions decide. A verdict takes 200 bytes with usual names; a larger batch goes over gRPC.
 VERDICTS = LocalSocket("verdicts", 256 * 1024)
+
+
+class LocalMethod(Enum):
+    """The methods: number on the wire, socket and RPC; services/methods.py says whether a call may be made again."""
+
+    GET_MESSAGE = (1, LOOKUPS, COMMITLOG_SERVICE + "GetMessage")
+    BATCH_GET_MESSAGES = (2, LOOKUPS, COMMITLOG_SERVICE + "BatchGetMessages")
+    GET_QUEUE_UNITS = (3, LOOKUPS, CONSUMEQUEUE_SERVICE + "GetQueueUnits")
+    SEARCH_KEY = (4, LOOKUPS, INDEX_SERVICE + "SearchKey")
+    # No RPC: takes a GetMessageRequest, answers with a GetStatusResponse (first offset, end offset, file size, broker name)
+    # and a read-only descriptor of the file that holds the offset.
+    OPEN_LOG_FILE = (5, LOOKUPS, COMMITLOG_SERVICE + "OpenLogFile", Retry.SAFE)
+    APPEND = (6, APPENDS, COMMITLOG_SERVICE + "AppendMessages")
+    # A connection for this one carries one stream. Requests may be sent ahead of their answers; a STATUS ends the stream.
+    APPEND_ON_STREAM = (7, APPENDS, COMMITLOG_SERVICE + "AppendMessageStream")
+    COMMITLOG_STATUS = (8, LOOKUPS, COMMITLOG_SERVICE + "GetStatus")
+    APPEND_INTERNAL = (9, APPENDS, COMMITLOG_SERVICE + "AppendInternal")
+    POP_MESSAGES = (10, DELIVERIES, CONSUMER_SERVICE + "PopMessages")
+    ACK_MESSAGES = (11, DELIVERIES, CONSUMER_SERVICE + "AckMessages")
+    CHANGE_INVISIBLE_DURATION = (12, DELIVERIES, CONSUMER_SERVICE + "ChangeInvisibleDuration")
+    PULL_MESSAGES = (13, DELIVERIES, CONSUMER_SERVICE + "PullMessages")
+    END_TRANSACTIONS = (14, VERDICTS, SCHEDULE_SERVICE + "EndTransactions")
+
+    def __init__(self, number: int, socket: LocalSocket, rpc: str, retry: Retry | None = None) -> None:
+        self.number = number
+        self.socket = socket
+        self.rpc = rpc
+        self.retry = retry or METHODS[rpc].retry
+        self.service = rpc.split(".")[1]
+        self.is_stream = rpc.endswith("Stream")
+
+
+LOCAL_METHODS: Mapping[str, LocalMethod] = {method.rpc: method for method in LocalMethod}
 
 
 class WireError(Exception):

@@ -9,11 +9,12 @@ change is known of which the table is not. An ask that fails for one of them fai
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 import structlog
 
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from services.rpcs import Calls
+from services.rpcs.commitlog import LIST_TOPICS
 from store.errors import ServiceUnavailableError, StoreError
 
 # A deletion is seen so much later at most.
@@ -25,22 +26,15 @@ FAILED_SECONDS = 1.0
 _log = structlog.get_logger("reput.follower")
 
 
-class TopicSource(Protocol):
-    """Gives the topic table, as the client of the commit log does."""
-
-    def list_topics(self, *, known_version: int, without_topics: bool, timeout_seconds: float) -> pb.ListTopicsResponse:
-        """Where topics were deleted, among others; only `version` when nothing has changed."""
-
-
 class DeletedTopics:
     """See the top of this file; thread-safe.
 
     Args:
-        source: gives the table.
+        source: calls the commit log, for the topic table.
         clock: seconds, rising.
     """
 
-    def __init__(self, source: TopicSource, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, source: Calls, clock: Callable[[], float] = time.monotonic) -> None:
         self._source = source
         self._clock = clock
         self._asking = threading.Lock()
@@ -114,9 +108,9 @@ class DeletedTopics:
     def _ask(self, timeout_seconds: float) -> None:
         """With the lock held."""
         change_count = self._asked_count = self._change_count
-        answer = self._source.list_topics(  # each new topic is a change: 100,000 of them are not asked for
-            known_version=self._table.version, without_topics=True, timeout_seconds=timeout_seconds
-        )
+        # Each new topic is a change: 100,000 of them are not asked for.
+        request = pb.ListTopicsRequest(known_version=self._table.version, without_topics=True)
+        answer = self._source.call(LIST_TOPICS, request, timeout_seconds)
         if answer.version != self._table.version:
             self._table = answer
         self._error = None

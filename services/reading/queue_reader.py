@@ -7,12 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.calling.commitlog import CommitLogClient
-from services.calling.consumequeue import PAGE_SIZE, ConsumeQueueClient
+from services.calling.consumequeue import PAGE_SIZE
+from services.convert import millis_to_timestamp
 from services.local.encoded_records import EncodedRun, MessageForm
 from services.reading.deleted_topics import nothing_deleted
 from services.reading.recent_units import RecentUnits, UnitColumns, unpacked
+from services.rpcs import Calls
+from services.rpcs import consumequeue as rpc
 from services.serving.server_options import RECEIVE_BYTES_MAX
 from store.errors import (
     OffsetOutOfRangeError,
@@ -185,7 +189,7 @@ class QueueReader:
     def __init__(
         self,
         recent: RecentUnits,
-        consumequeue: ConsumeQueueClient,
+        consumequeue: Calls,
         commitlog: CommitLogClient,
         clock: Callable[[], float] = time.monotonic,
         deleted_before: Callable[[str], int] = nothing_deleted,
@@ -230,9 +234,7 @@ class QueueReader:
             ServiceUnavailableError: the queue is not built up to there.
         """
         try:
-            answer = self._consumequeue.get_units(
-                topic, queue_id, 0, 1, log_first_offset=commit_log_offset, timeout_seconds=CALL_SECONDS
-            )
+            answer = self._get_units(topic, queue_id, 0, 1, log_first_offset=commit_log_offset)
         except (TopicNotFoundError, QueueNotFoundError) as error:
             raise _being_built(topic, queue_id) from error
         if answer.next_offset < commit_log_offset:
@@ -292,7 +294,8 @@ class QueueReader:
     def offset_at(self, topic: str, queue_id: int, time_millis: int, *, is_exact: bool = False) -> int:
         """See Reader."""
         try:
-            answer = self._consumequeue.search_offset(topic, queue_id, time_millis, timeout_seconds=CALL_SECONDS)
+            request = pb.SearchOffsetRequest(topic=topic, queue_id=queue_id, time=millis_to_timestamp(time_millis))
+            answer = self._consumequeue.call(rpc.SEARCH_OFFSET, request, CALL_SECONDS)
         except (TopicNotFoundError, QueueNotFoundError) as error:
             if self.recent.end(topic, queue_id):
                 raise _being_built(topic, queue_id) from error
@@ -336,15 +339,7 @@ class QueueReader:
     def _page(self, topic: str, queue_id: int, queue_offset: int) -> UnitColumns | None:
         before = self._deleted_before(topic)
         try:
-            answer = self._consumequeue.get_units(
-                topic,
-                queue_id,
-                queue_offset,
-                PAGE_SIZE,
-                packed=True,
-                log_first_offset=before,
-                timeout_seconds=CALL_SECONDS,
-            )
+            answer = self._get_units(topic, queue_id, queue_offset, PAGE_SIZE, packed=True, log_first_offset=before)
         except (TopicNotFoundError, QueueNotFoundError):
             return None
         self._note_first(topic, queue_id, answer.min_offset, before)
@@ -353,13 +348,24 @@ class QueueReader:
     def _ask(self, topic: str, queue_id: int, queue_offset: int, count: int) -> Sequence[QueueUnit]:
         before = self._deleted_before(topic)
         try:
-            answer = self._consumequeue.get_units(
-                topic, queue_id, queue_offset, count, log_first_offset=before, timeout_seconds=CALL_SECONDS
-            )
+            answer = self._get_units(topic, queue_id, queue_offset, count, log_first_offset=before)
         except (TopicNotFoundError, QueueNotFoundError):
             return ()  # its first messages are not built yet
         self._note_first(topic, queue_id, answer.min_offset, before)
         return [QueueUnit(unit.commit_log_offset, unit.record_size_bytes, unit.tags_code) for unit in answer.units]
+
+    def _get_units(
+        self, topic: str, queue_id: int, queue_offset: int, count: int, *, log_first_offset: int, packed: bool = False
+    ) -> pb.GetQueueUnitsResponse:
+        request = pb.GetQueueUnitsRequest(
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            max_units=count,
+            packed=packed,
+            log_first_offset=log_first_offset,
+        )
+        return self._consumequeue.call(rpc.GET_QUEUE_UNITS, request, CALL_SECONDS)
 
     def _note_first(self, topic: str, queue_id: int, queue_offset: int, before: int) -> None:
         with self._lock:

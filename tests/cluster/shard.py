@@ -22,6 +22,7 @@ from deploy.cluster.local_cluster import Member, MemberFailedError
 from deploy.processes import environ_of_services
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.calling.commitlog import CommitLogClient
+from services.rpcs.commitlog import GET_STATUS
 from store.errors import StoreError
 from tests.support.etcd import Etcd
 from tests.support.failures import watch_log
@@ -100,7 +101,7 @@ class Shard:
     def status(self, name: str) -> pb.GetStatusResponse | None:
         """What a replica says of itself; None when it does not answer."""
         try:
-            return self._clients[name].get_status(timeout_seconds=ASK_SECONDS_MAX)
+            return self._clients[name].call(GET_STATUS, pb.GetStatusRequest(), ASK_SECONDS_MAX)
         except StoreError:
             return None
 

@@ -16,6 +16,7 @@ from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 from reput.message.v1 import message_pb2
 from services.calling.commitlog import CommitLogClient
+from services.rpcs import commitlog as rpc
 from services.serving.server import ServiceServer
 from services.settings.service_settings import ServiceSettings
 from services.status import error_info, status_of
@@ -123,20 +124,27 @@ def test_one_request_is_enough_for_a_small_file(served: Served) -> None:
 
 def test_a_topic_is_created_changed_listed_and_deleted(served: Served) -> None:
     client = served.client
-    created = client.create_topic(pb.CreateTopicRequest(topic="Orders", queue_count=4, message_type=FIFO))
+    created = client.call(
+        rpc.CREATE_TOPIC, pb.CreateTopicRequest(topic="Orders", queue_count=4, message_type=FIFO)
+    ).topic
     assert (created.write_queue_count, created.read_queue_count, created.perm) == (4, 4, 6)
-    assert created == client.create_topic(pb.CreateTopicRequest(topic="Orders", queue_count=4, message_type=FIFO))
+    assert (
+        created
+        == client.call(rpc.CREATE_TOPIC, pb.CreateTopicRequest(topic="Orders", queue_count=4, message_type=FIFO)).topic
+    )
 
-    updated = client.update_topic(pb.UpdateTopicRequest(topic="Orders", write_queue_count=2, message_type=DELAY))
+    updated = client.call(
+        rpc.UPDATE_TOPIC, pb.UpdateTopicRequest(topic="Orders", write_queue_count=2, message_type=DELAY)
+    ).topic
     assert (updated.write_queue_count, updated.read_queue_count, updated.message_type) == (2, 4, DELAY)
     append(served.log, new_message(topic="Plain"))
-    listed = {topic.topic: topic for topic in client.list_topics().topics}
+    listed = {topic.topic: topic for topic in client.call(rpc.LIST_TOPICS, pb.ListTopicsRequest()).topics}
     assert listed["Orders"] == updated
     assert (listed["Plain"].message_type, listed["Plain"].perm) == (message_pb2.MESSAGE_TYPE_UNSPECIFIED, 6)
 
-    assert client.delete_topic("Orders") is True
-    assert client.delete_topic("Orders") is False
-    assert {topic.topic for topic in client.list_topics().topics} == {"Plain"}
+    assert client.call(rpc.DELETE_TOPIC, pb.DeleteTopicRequest(topic="Orders")).existed is True
+    assert client.call(rpc.DELETE_TOPIC, pb.DeleteTopicRequest(topic="Orders")).existed is False
+    assert {topic.topic for topic in client.call(rpc.LIST_TOPICS, pb.ListTopicsRequest()).topics} == {"Plain"}
 
 
 @pytest.mark.parametrize(
@@ -150,16 +158,15 @@ def test_a_topic_is_created_changed_listed_and_deleted(served: Served) -> None:
     ],
 )
 def test_each_message_type_is_listed_as_it_was_given(served: Served, number: int) -> None:
-    created = served.client.create_topic(pb.CreateTopicRequest(topic="T", message_type=number))
-    (listed,) = served.client.list_topics().topics
+    created = served.client.call(rpc.CREATE_TOPIC, pb.CreateTopicRequest(topic="T", message_type=number)).topic
+    (listed,) = served.client.call(rpc.LIST_TOPICS, pb.ListTopicsRequest()).topics
 
     assert created.message_type == listed.message_type == number
     assert served.log.topics.all()[0].attributes == {
         "message.type": message_pb2.MessageType.Name(number).removeprefix("MESSAGE_TYPE_")
     }
-    taken_away = served.client.update_topic(
-        pb.UpdateTopicRequest(topic="T", message_type=message_pb2.MESSAGE_TYPE_UNSPECIFIED)
-    )
+    request = pb.UpdateTopicRequest(topic="T", message_type=message_pb2.MESSAGE_TYPE_UNSPECIFIED)
+    taken_away = served.client.call(rpc.UPDATE_TOPIC, request).topic
     assert taken_away.message_type == message_pb2.MESSAGE_TYPE_UNSPECIFIED
     assert served.log.topics.all()[0].attributes == {}
 
@@ -177,17 +184,17 @@ def test_each_message_type_is_listed_as_it_was_given(served: Served, number: int
 )
 def test_a_refused_creation_names_its_field(served: Served, fields: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidArgumentError) as refused:
-        served.client.create_topic(pb.CreateTopicRequest(**fields))
+        served.client.call(rpc.CREATE_TOPIC, pb.CreateTopicRequest(**fields))
     assert refused.value.metadata["field"] == field
-    assert list(served.client.list_topics().topics) == []
+    assert list(served.client.call(rpc.LIST_TOPICS, pb.ListTopicsRequest()).topics) == []
 
 
 def test_an_update_of_no_topic_and_a_creation_of_another_have_errors_of_their_own(served: Served) -> None:
     with pytest.raises(TopicNotFoundError):
-        served.client.update_topic(pb.UpdateTopicRequest(topic="a", perm=4))
-    served.client.create_topic(pb.CreateTopicRequest(topic="a", queue_count=1))
+        served.client.call(rpc.UPDATE_TOPIC, pb.UpdateTopicRequest(topic="a", perm=4))
+    served.client.call(rpc.CREATE_TOPIC, pb.CreateTopicRequest(topic="a", queue_count=1))
     with pytest.raises(TopicExistsError):
-        served.client.create_topic(pb.CreateTopicRequest(topic="a", queue_count=2))
+        served.client.call(rpc.CREATE_TOPIC, pb.CreateTopicRequest(topic="a", queue_count=2))
     with grpc.insecure_channel(served.address) as channel, pytest.raises(grpc.RpcError) as refused:
         pb_grpc.CommitLogServiceStub(channel).CreateTopic(pb.CreateTopicRequest(topic="a", perm=4), timeout=10)
     assert refused.value.code() is grpc.StatusCode.ALREADY_EXISTS
@@ -219,17 +226,17 @@ def test_a_follower_that_has_started_again_fences_its_earlier_life(served: Serve
 def test_a_read_only_store_shows_files_and_topics_and_takes_none(tmp_path: Path) -> None:
     with serving(tmp_path / "store") as served:
         served.client.write_config_file(NAME, b"{}")
-        served.client.create_topic(pb.CreateTopicRequest(topic="a"))
+        served.client.call(rpc.CREATE_TOPIC, pb.CreateTopicRequest(topic="a"))
 
     with serving(tmp_path / "store", read_only=True) as served:
         client = served.client
         assert client.read_config_file(NAME) == b"{}"
-        assert [topic.topic for topic in client.list_topics().topics] == ["a"]
+        assert [topic.topic for topic in client.call(rpc.LIST_TOPICS, pb.ListTopicsRequest()).topics] == ["a"]
         for call in (
             lambda: client.write_config_file(NAME, b"[]"),
-            lambda: client.create_topic(pb.CreateTopicRequest(topic="b")),
-            lambda: client.update_topic(pb.UpdateTopicRequest(topic="a", perm=4)),
-            lambda: client.delete_topic("a"),
+            lambda: client.call(rpc.CREATE_TOPIC, pb.CreateTopicRequest(topic="b")).topic,
+            lambda: client.call(rpc.UPDATE_TOPIC, pb.UpdateTopicRequest(topic="a", perm=4)).topic,
+            lambda: client.call(rpc.DELETE_TOPIC, pb.DeleteTopicRequest(topic="a")).existed,
         ):
             with pytest.raises(StoreReadOnlyError):
                 call()
@@ -239,7 +246,9 @@ def test_a_service_that_asks_what_was_deleted_gets_no_row_of_the_topics(served: 
     append(served.log, new_message(topic="Gone"), new_message(topic="Kept"))
     end = served.log.status.end_offset
     served.log.opened.topic_commands.delete("Gone")
-    answer = served.client.list_topics(without_topics=True)
+    answer = served.client.call(rpc.LIST_TOPICS, pb.ListTopicsRequest(without_topics=True))
     assert (list(answer.topics), dict(answer.deleted_before)) == ([], {"Gone": end})
-    assert served.client.list_topics(known_version=answer.version) == pb.ListTopicsResponse(version=answer.version)
-    assert [row.topic for row in served.client.list_topics().topics] == ["Kept"]
+    assert served.client.call(
+        rpc.LIST_TOPICS, pb.ListTopicsRequest(known_version=answer.version)
+    ) == pb.ListTopicsResponse(version=answer.version)
+    assert [row.topic for row in served.client.call(rpc.LIST_TOPICS, pb.ListTopicsRequest()).topics] == ["Kept"]

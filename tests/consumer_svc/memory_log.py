@@ -60,10 +60,10 @@ class MemoryLog(memory_log.MemoryLog):
             self.configure(topic)
         return super().write(records)
 
-    def list_topics(self, *, known_version: int = 0, timeout_seconds: float = 0) -> commitlog_pb.ListTopicsResponse:
-        """See CommitLogClient."""
-        if known_version == self.topics_version:
-            return commitlog_pb.ListTopicsResponse(version=known_version)
+    def ListTopics(self, request: commitlog_pb.ListTopicsRequest) -> commitlog_pb.ListTopicsResponse:
+        """See the proto."""
+        if request.known_version == self.topics_version:
+            return commitlog_pb.ListTopicsResponse(version=self.topics_version)
         return commitlog_pb.ListTopicsResponse(
             topics=self.topics.values(),
             new_topic_queue_count=self.new_topic_queue_count,

@@ -57,12 +57,12 @@ def test_what_was_known_of_topics_holds_while_the_commit_log_does_not_answer(log
     view.look()
     calls = 0
 
-    def away(**_: object) -> None:
+    def away(_request: object) -> None:
         nonlocal calls
         calls += 1
         raise ServiceUnavailableError("away")
 
-    log.list_topics = away  # type: ignore[assignment]
+    log.ListTopics = away  # type: ignore[assignment]
     clock.now += LOOK_SECONDS
     for _ in range(3):
         with pytest.raises(TopicNotReadableError):

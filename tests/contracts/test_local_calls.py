@@ -17,12 +17,13 @@ from reput.index.v1 import index_service_pb2 as index_pb
 from reput.index.v1 import index_service_pb2_grpc as index_grpc
 from reput.message.v1 import message_pb2
 from services import status
+from services.calling.client import ServiceClient
 from services.calling.commitlog import CommitLogClient
-from services.calling.consumequeue import ConsumeQueueClient
-from services.calling.index import IndexClient
 from services.local import client as local_client
 from services.local.server import over_bytes, serve_local
 from services.local.wire import LOOKUPS, LocalMethod
+from services.rpcs.consumequeue import GET_QUEUE_UNITS
+from services.rpcs.index import SEARCH_KEY
 from services.serving.server import ServiceServer
 from services.settings.service_settings import ServiceSettings
 from store import errors
@@ -67,8 +68,8 @@ class Service:
     def __init__(self, address: str, answers: Answers) -> None:
         self.answers = answers
         self.commit_log = CommitLogClient(address)
-        self.queues = ConsumeQueueClient(address)
-        self.index = IndexClient(address)
+        self.queues = ServiceClient("consumequeue", address)
+        self.index = ServiceClient("index", address)
 
 
 @pytest.fixture
@@ -142,8 +143,8 @@ def test_an_error_is_the_one_that_was_raised(serve, error):
         for call in (
             lambda: service.commit_log.get(5),
             lambda: service.commit_log.get_many([5]),
-            lambda: service.queues.get_units("orders", 0, 0, 1),
-            lambda: service.index.search_key("orders", "k"),
+            lambda: service.queues.call(GET_QUEUE_UNITS, queue_pb.GetQueueUnitsRequest(topic="orders", max_units=1)),
+            lambda: service.index.call(SEARCH_KEY, index_pb.SearchKeyRequest(topic="orders", key="k")),
         ):
             with pytest.raises(errors.StoreError) as caught:
                 call()
@@ -185,25 +186,13 @@ def test_records_come_with_their_outcomes_in_order(serve):
     assert len(service.answers.requests) == 2
 
 
-def test_a_search_carries_the_limits_that_were_given_and_no_others(serve):
+def test_a_request_and_its_answer_arrive_as_they_are(serve):
     answer = index_pb.SearchKeyResponse(commit_log_offsets=[9, 5], next_page_token="5", next_offset=77)
+    asked = index_pb.SearchKeyRequest(topic="orders", key="k", page_size=2, page_token="11")
     with serve(lambda _request: answer) as service:
-        page = service.index.search_key("orders", "k", begin_time_millis=3, page_size=2, page_token="11")
+        page = service.index.call(SEARCH_KEY, asked)
 
-    (request,) = service.answers.requests
-    assert page == answer
-    assert (request.topic, request.key, request.page_size, request.page_token) == ("orders", "k", 2, "11")
-    assert request.begin_time.ToMilliseconds() == 3
-    assert not request.HasField("end_time")
-
-
-def test_units_come_with_the_range_of_their_queue(serve):
-    with serve(lambda request: queue_pb.GetQueueUnitsResponse(min_offset=4, max_offset=request.max_units)) as service:
-        answer = service.queues.get_units("orders", 1, 4, 9)
-
-    (request,) = service.answers.requests
-    assert (answer.min_offset, answer.max_offset) == (4, 9)
-    assert (request.topic, request.queue_id, request.queue_offset) == ("orders", 1, 4)
+    assert (page, service.answers.requests) == (answer, [asked])
 
 
 def test_a_service_that_hangs_costs_no_more_than_the_deadline_and_its_late_answer_is_dropped(serve):

@@ -3,14 +3,18 @@
 import json
 import pathlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TypeVar
 
 import pytest
 
+from reput.commitlog.v1.commitlog_service_pb2 import AppendMessagesRequest
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from services.calling.client import ServiceClient
 from services.calling.commitlog import CommitLogClient
-from services.calling.consumer import ConsumerClient
+from services.rpcs import Answer, Request, Rpc
+from services.rpcs import consumer as rpc
+from services.rpcs.commitlog import APPEND_MESSAGES
 from store.errors import (
     DeadlineExceededError,
     ServiceUnavailableError,
@@ -41,7 +45,7 @@ class Shard:
         self.addresses = {name: f"127.0.0.1:{free_port()}" for name in NAMES}
         self.running: dict[str, Service] = {}
         self.log = CommitLogClient(self.addresses["commitlog"])
-        self.consumer = ConsumerClient(self.addresses["consumer"])
+        self.consumer = ServiceClient("consumer", self.addresses["consumer"])
         for name in NAMES:
             self.start(name)
 
@@ -62,7 +66,8 @@ class Shard:
         self.log.close()
 
     def send(self, count: int, first: int = 0) -> None:
-        self.log.append([new_message("T", f"m{at}".encode(), queue_id=0) for at in range(first, first + count)])
+        messages = [new_message("T", f"m{at}".encode(), queue_id=0) for at in range(first, first + count)]
+        self.log.call(APPEND_MESSAGES, AppendMessagesRequest(messages=messages))
 
     def pop(self, seconds: float, count: int = 32, group: str = "g") -> list[pb.Delivery]:
         """What a pop hands out; it is asked again while the service begins a life."""
@@ -72,7 +77,7 @@ class Shard:
 
         def is_answered() -> bool:
             try:
-                found.extend(self.consumer.pop(request, timeout_seconds=10).deliveries)
+                found.extend(self.consumer.call(rpc.POP_MESSAGES, request, 10).deliveries)
             except (ServiceUnavailableError, StoreRecoveringError, DeadlineExceededError):
                 return False
             return True
@@ -99,7 +104,7 @@ class Shard:
 
         def is_answered() -> bool:
             try:
-                found.extend(self.consumer.ack(request, timeout_seconds=10).outcomes)
+                found.extend(self.consumer.call(rpc.ACK_MESSAGES, request, 10).outcomes)
             except (ServiceUnavailableError, StoreRecoveringError, DeadlineExceededError):
                 return False
             return True
@@ -110,7 +115,7 @@ class Shard:
     def copies(self) -> list[str]:
         """The bodies of all retry copies, as another group reads them."""
         request = pb.PullMessagesRequest(topic="%RETRY%g_T", max_messages=1_000)
-        return [message.body.decode() for message in self.consumer.pull(request).messages]
+        return [message.body.decode() for message in self.consumer.call(rpc.PULL_MESSAGES, request).messages]
 
 
 @pytest.fixture
@@ -161,13 +166,14 @@ def test_a_clean_stop_writes_the_files_of_a_broker_and_a_start_goes_on(shard: Sh
     assert shard.pop(60) == []
     assert set(shard.ack(first[4:])) == {OUTCOME.OUTCOME_OK}
     assert [
-        one.queue_offset for one in shard.consumer.get_offsets(pb.GetOffsetsRequest(consumer_group="g")).offsets
+        one.queue_offset
+        for one in shard.consumer.call(rpc.GET_OFFSETS, pb.GetOffsetsRequest(consumer_group="g")).offsets
     ] == [10]
 
 
 def test_attempts_end_in_one_dead_letter_over_kills_at_each_attempt(shard: Shard) -> None:
     settings = pb.GroupSettings(consumer_group="g", delivery_attempts_max=3, consume_enabled=True)
-    shard.consumer.update_group(pb.UpdateGroupRequest(settings=settings))
+    shard.consumer.call(rpc.UPDATE_GROUP, pb.UpdateGroupRequest(settings=settings))
     shard.send(5)
     for attempt in (1, 2, 3):
         assert {one.delivery_attempt for one in shard.pop_until(5, 1)} == {attempt}
@@ -177,7 +183,7 @@ def test_attempts_end_in_one_dead_letter_over_kills_at_each_attempt(shard: Shard
 
     def letters() -> list[str]:
         try:
-            return sorted(message.body.decode() for message in shard.consumer.pull(dead).messages)
+            return sorted(message.body.decode() for message in shard.consumer.call(rpc.PULL_MESSAGES, dead).messages)
         except StoreError:
             return []
 
@@ -191,12 +197,12 @@ def test_attempts_end_in_one_dead_letter_over_kills_at_each_attempt(shard: Shard
 def test_messages_are_sent_back_once_and_a_queue_keeps_its_holder_over_a_kill(shard: Shard, victim: str) -> None:
     shard.send(4)
 
-    def answer(call: Callable[..., Value], request: object) -> Value:
+    def answer(method: Rpc[Request, Answer], request: Request) -> Answer:
         """It is asked again while the service begins a life."""
 
-        def ask() -> Value | None:
+        def ask() -> Answer | None:
             try:
-                return call(request, timeout_seconds=10)
+                return shard.consumer.call(method, request, 10)
             except (ServiceUnavailableError, StoreRecoveringError, DeadlineExceededError, TopicNotFoundError):
                 return None
 
@@ -205,16 +211,16 @@ def test_messages_are_sent_back_once_and_a_queue_keeps_its_holder_over_a_kill(sh
     def lock(client_id: str, *, renew: bool = False) -> int:
         request = pb.LockQueuesRequest(consumer_group="g", client_id=client_id, renew=renew)
         request.queues.add(topic="T")
-        return len(answer(shard.consumer.lock_queues, request).queues)
+        return len(answer(rpc.LOCK_QUEUES, request).queues)
 
     assert lock("a") == 1
     back = pb.SendBackMessagesRequest(consumer_group="g", topic="T", queue_offsets=[1, 3])
-    assert list(answer(shard.consumer.send_back, back).outcomes) == [pb.SendBackMessagesResponse.OUTCOME_OK] * 2
+    assert list(answer(rpc.SEND_BACK_MESSAGES, back).outcomes) == [pb.SendBackMessagesResponse.OUTCOME_OK] * 2
     shard.kill(victim)
     shard.start(victim)
     assert (lock("b"), lock("b", renew=False), lock("a", renew=True), lock("b", renew=True)) == (0, 0, 1, 0)
-    assert list(answer(shard.consumer.send_back, back).outcomes) == [pb.SendBackMessagesResponse.OUTCOME_OK] * 2
-    waiting = answer(shard.consumer.pull, pb.PullMessagesRequest(topic="SCHEDULE_TOPIC_XXXX", queue_id=2))
+    assert list(answer(rpc.SEND_BACK_MESSAGES, back).outcomes) == [pb.SendBackMessagesResponse.OUTCOME_OK] * 2
+    waiting = answer(rpc.PULL_MESSAGES, pb.PullMessagesRequest(topic="SCHEDULE_TOPIC_XXXX", queue_id=2))
     assert [message.body for message in waiting.messages] == [b"m1", b"m3"]
 
 
@@ -225,9 +231,10 @@ def test_a_consumer_service_that_hangs_hinders_no_append_and_goes_on(shard: Shar
     halt(pid)
     try:
         for at in range(1, 50):
-            shard.log.append([new_message("T", f"m{at}".encode(), queue_id=0)], timeout_seconds=5)
+            messages = [new_message("T", f"m{at}".encode(), queue_id=0)]
+            shard.log.call(APPEND_MESSAGES, AppendMessagesRequest(messages=messages), 5)
         with pytest.raises((ServiceUnavailableError, DeadlineExceededError)):
-            shard.consumer.get_status(timeout_seconds=1)
+            shard.consumer.call(rpc.GET_STATUS, pb.GetStatusRequest(), 1)
     finally:
         resume(pid)
     assert len(shard.pop_until(49, 60)) == 49
@@ -240,11 +247,12 @@ def test_a_store_that_is_only_read_hands_nothing_out_and_is_read(shard: Shard) -
     shard.stop("consumer")
     shard.start("consumer", REPUT_READ_ONLY="true")
     with pytest.raises(StoreReadOnlyError):
-        shard.consumer.pop(pb.PopMessagesRequest(consumer_group="g", topic="T"))
+        shard.consumer.call(rpc.POP_MESSAGES, pb.PopMessagesRequest(consumer_group="g", topic="T"))
     with pytest.raises(StoreReadOnlyError):
         shard.ack(first)
-    pulled = shard.consumer.pull(pb.PullMessagesRequest(topic="T"))
+    pulled = shard.consumer.call(rpc.PULL_MESSAGES, pb.PullMessagesRequest(topic="T"))
     assert [message.body for message in pulled.messages] == [b"m0", b"m1", b"m2"]
     assert [
-        one.queue_offset for one in shard.consumer.get_offsets(pb.GetOffsetsRequest(consumer_group="g")).offsets
+        one.queue_offset
+        for one in shard.consumer.call(rpc.GET_OFFSETS, pb.GetOffsetsRequest(consumer_group="g")).offsets
     ] == [0]

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
+from services.calling.client import ServiceClient
 from services.calling.commitlog import CommitLogClient
-from services.calling.consumequeue import ConsumeQueueClient
-from services.calling.index import IndexClient
+from services.calling.consumequeue import list_queues
+from services.rpcs import commitlog as log_rpc
+from services.rpcs import consumequeue, index
 from store.errors import StoreError
 from tests.commitlog_svc.support import append, new_message, open_log
 from tests.support.waiting import wait_until
@@ -18,7 +21,7 @@ pytestmark = pytest.mark.life
 
 ROOT = Path(__file__).parents[2]
 QUEUE_COUNT = 1_200
-CLIENTS = {"consumequeue": ConsumeQueueClient, "index": IndexClient}
+STATUSES = {"consumequeue": consumequeue.GET_STATUS, "index": index.GET_STATUS}
 
 
 @pytest.fixture(scope="module")
@@ -58,17 +61,17 @@ def start(tmp_path: Path):
 
 
 @pytest.mark.parametrize("limit", [64, pytest.param(128, marks=pytest.mark.long)])
-@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize("name", STATUSES)
 def test_a_builder_with_few_descriptors_builds_many_queues(start, store, tmp_path, name, limit) -> None:
     commitlog, _ = start("commitlog", store)
     address, log = start(name, tmp_path / "built", limit)
-    log_client, client = CommitLogClient(commitlog), CLIENTS[name](address)
+    log_client, client = CommitLogClient(commitlog), ServiceClient(name, address)
     try:
 
         def is_built() -> bool:
             try:
-                end = log_client.get_status(timeout_seconds=1.0).log_end_offset
-                status = client.get_status(timeout_seconds=1.0)
+                end = log_client.call(log_rpc.GET_STATUS, log_rpc.GET_STATUS.request_class(), 1.0).log_end_offset
+                status = client.call(STATUSES[name], STATUSES[name].request_class(), 1.0)
             except StoreError:
                 return False
             return end > 0 and status.next_offset >= end and not status.catching_up
@@ -84,17 +87,18 @@ def test_a_builder_with_few_descriptors_builds_many_queues(start, store, tmp_pat
 def test_the_queues_of_a_builder_with_few_descriptors_are_read_by_many_callers(start, store, tmp_path) -> None:
     start("commitlog", store)
     address, log = start("consumequeue", tmp_path / "built", 64)
-    client = ConsumeQueueClient(address)
+    client = ServiceClient("consumequeue", address)
     try:
 
         def has_all() -> bool:
             try:
-                return len(client.list_queues("orders", timeout_seconds=2.0)) == QUEUE_COUNT
+                return len(list_queues(client, "orders", timeout_seconds=2.0)) == QUEUE_COUNT
             except StoreError:
                 return False
 
         wait_until(has_all, f"all queues; it says: {log.read_text()[-2000:]}", 60)
         for queue_id in range(0, QUEUE_COUNT, 7):
-            assert len(client.get_units("orders", queue_id, 0, 10, timeout_seconds=5.0).units) == 1
+            request = pb.GetQueueUnitsRequest(topic="orders", queue_id=queue_id, max_units=10)
+            assert len(client.call(consumequeue.GET_QUEUE_UNITS, request, 5.0).units) == 1
     finally:
         client.close()

@@ -12,7 +12,8 @@ from google.protobuf.duration_pb2 import Duration
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput_client import MessageState, QueryClient
-from services.calling.consumer import ConsumerClient
+from services.calling.client import ServiceClient
+from services.rpcs import consumer as rpc
 from tests.support.stack import HostedStack, hosted_stack, new_message
 from tests.support.waiting import wait_until
 
@@ -26,8 +27,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
 
 
 @pytest.fixture(scope="module")
-def consumer(stack: HostedStack) -> Iterator[ConsumerClient]:
-    client = ConsumerClient(stack.addresses["consumer"])
+def consumer(stack: HostedStack) -> Iterator[ServiceClient]:
+    client = ServiceClient("consumer", stack.addresses["consumer"])
     yield client
     client.close()
 
@@ -291,15 +292,15 @@ def track_states(stack: HostedStack, offset_msg_id: str) -> dict[str, int]:
     return {each.consumer_group: each.state for each in track(stack, offset_msg_id=offset_msg_id).tracks}
 
 
-def pop(consumer: ConsumerClient, group: str, topic: str) -> list[consumer_pb.Delivery]:
+def pop(consumer: ServiceClient, group: str, topic: str) -> list[consumer_pb.Delivery]:
     request = consumer_pb.PopMessagesRequest(
         consumer_group=group, topic=topic, client_id="a-client", invisible_duration=Duration(seconds=INVISIBLE_SECONDS)
     )
-    return list(consumer.pop(request).deliveries)
+    return list(consumer.call(rpc.POP_MESSAGES, request).deliveries)
 
 
 def test_a_message_is_tracked_from_its_first_delivery_to_its_second_life(
-    stack: HostedStack, consumer: ConsumerClient
+    stack: HostedStack, consumer: ServiceClient
 ) -> None:
     gateway = stack.gateway
     gateway.UpdateConsumerGroup(

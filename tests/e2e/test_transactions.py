@@ -9,11 +9,14 @@ from typing import Any, Self
 
 import pytest
 
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from reput.schedule.v1 import schedule_service_pb2 as pb
+from services.calling.client import ServiceClient
 from services.calling.commitlog import CommitLogClient
-from services.calling.consumequeue import ConsumeQueueClient
-from services.calling.schedule import ScheduleClient
+from services.rpcs import commitlog, consumequeue
+from services.rpcs import schedule as rpc
 from store.errors import (
     DeadlineExceededError,
     QueueNotFoundError,
@@ -48,8 +51,8 @@ class Shard:
     def __init__(self, addresses: dict[str, str], topic: str = TOPIC) -> None:
         self.topic = topic
         self.log = CommitLogClient(addresses["commitlog"])
-        self.queues = ConsumeQueueClient(addresses["consumequeue"])
-        self.schedule = ScheduleClient(addresses["schedule"])
+        self.queues = ServiceClient("consumequeue", addresses["consumequeue"])
+        self.schedule = ServiceClient("schedule", addresses["schedule"])
 
     def __enter__(self) -> Self:
         return self
@@ -65,7 +68,13 @@ class Shard:
         messages = [new_message(self.topic, f"m{at}".encode(), queue_id=0) for at in range(first, first + count)]
         for message in messages:
             message.properties.update(properties)
-        return [result for message in messages for result in self.log.append([message])]
+        return [
+            result
+            for message in messages
+            for result in self.log.call(
+                commitlog.APPEND_MESSAGES, log_pb.AppendMessagesRequest(messages=[message])
+            ).results
+        ]
 
     def end(self, transaction_id: str, resolution: "pb.EndTransactionRequest.Resolution") -> AppendResult:
         """A verdict; it is said again while the service begins a life and has not heard it."""
@@ -74,7 +83,7 @@ class Shard:
 
         def is_answered() -> bool:
             try:
-                answers.append(self.schedule.end_transaction(request))
+                answers.append(self.schedule.call(rpc.END_TRANSACTION, request))
             except StoreRecoveringError:
                 return False
             return True
@@ -84,10 +93,16 @@ class Shard:
 
     def messages(self, topic: str = "") -> list[StoredMessage]:
         """What consumers of queue 0 of a topic see."""
-        past_offset = self.log.get_status().log_end_offset
-        wait_until(lambda: self.queues.get_status().next_offset >= past_offset, "the queues are built", 30)
+        past_offset = self.log.call(commitlog.GET_STATUS, log_pb.GetStatusRequest()).log_end_offset
+        status = queue_pb.GetStatusRequest()
+        wait_until(
+            lambda: self.queues.call(consumequeue.GET_STATUS, status).next_offset >= past_offset,
+            "the queues are built",
+            30,
+        )
         try:
-            units = self.queues.get_units(topic or self.topic, 0, 0, 1_000).units
+            request = queue_pb.GetQueueUnitsRequest(topic=topic or self.topic, max_units=1_000)
+            units = self.queues.call(consumequeue.GET_QUEUE_UNITS, request).units
         except (TopicNotFoundError, QueueNotFoundError):
             return []
         return [
@@ -108,7 +123,7 @@ class Shard:
             request = pb.ListPendingTransactionsRequest(page_size=7)
             try:
                 while True:
-                    page = self.schedule.list_transactions(request)
+                    page = self.schedule.call(rpc.LIST_PENDING_TRANSACTIONS, request)
                     rows.extend(page.transactions)
                     request.page_token = page.next_page_token
                     if not request.page_token:
@@ -170,9 +185,9 @@ class Gateway:
     """Says that it has a producer of the topic, and hears checks."""
 
     def __init__(self, shard: Shard, gateway_id: str = "g1") -> None:
-        shard.schedule.keep_producers(pb.KeepProducersRequest(gateway_id=gateway_id, topics=[TOPIC]))
+        shard.schedule.call(rpc.KEEP_PRODUCERS, pb.KeepProducersRequest(gateway_id=gateway_id, topics=[TOPIC]))
         self.checks: list[pb.WatchChecksResponse.Check] = []
-        self._stream = shard.schedule.watch_checks(gateway_id)
+        self._stream = shard.schedule.follow(rpc.WATCH_CHECKS, pb.WatchChecksRequest(gateway_id=gateway_id))
         self._thread = threading.Thread(target=self._hear)
         self._thread.start()
 
@@ -202,7 +217,7 @@ def test_transactions_end_as_their_producers_say(shard: Shard) -> None:
             shard.end(receipt.transaction_id, COMMIT)
     # Not in their order: half messages of one millisecond stand in that of a hash.
     assert {row.unique_key for row in shard.pending()} == {receipt.unique_key for receipt in receipts[2:]}
-    status = shard.schedule.get_status()
+    status = shard.schedule.call(rpc.GET_STATUS, pb.GetStatusRequest())
     assert (status.transaction_count, status.committed_count, status.rolled_back_count) == (2, 1, 1)
     (waiting,) = (row for row in shard.pending() if row.unique_key == receipts[2].unique_key)
     shard.end(waiting.transaction_id, COMMIT)
@@ -247,7 +262,7 @@ def test_verdicts_count_once_while_the_service_is_killed(processes: Processes) -
                 request = pb.EndTransactionRequest(transaction_id=transaction_id, resolution=resolution)
                 while True:
                     try:
-                        shard.schedule.end_transaction(request, timeout_seconds=10)
+                        shard.schedule.call(rpc.END_TRANSACTION, request, 10)
                         break
                     except TransactionNotFoundError:
                         break  # the answer before was lost

@@ -11,7 +11,8 @@ import pytest
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
-from services.calling.schedule import ScheduleClient
+from services.calling.client import ServiceClient
+from services.rpcs import schedule as rpc
 from tests.rocketmq import broker_calls, real_broker
 from tests.rocketmq.broker_calls import Stored, stored
 from tests.support.stack import HostedStack, hosted_stack, new_message
@@ -209,8 +210,8 @@ COMMIT, ROLLBACK = (
 
 
 @contextlib.contextmanager
-def _schedule(stack: HostedStack) -> Iterator[ScheduleClient]:
-    client = ScheduleClient(stack.addresses["schedule"])
+def _schedule(stack: HostedStack) -> Iterator[ServiceClient]:
+    client = ServiceClient("schedule", stack.addresses["schedule"])
     try:
         yield client
     finally:
@@ -228,8 +229,12 @@ def test_half_messages_go_to_a_broker_and_back(tmp_path: pathlib.Path) -> None:
             _half(stack, body)
             for body in ("commit here", "rollback here", "commit there", "rollback there", "commit back")
         ]
-        schedule.end_transaction(schedule_pb.EndTransactionRequest(transaction_id=committed, resolution=COMMIT))
-        schedule.end_transaction(schedule_pb.EndTransactionRequest(transaction_id=rolled_back, resolution=ROLLBACK))
+        schedule.call(
+            rpc.END_TRANSACTION, schedule_pb.EndTransactionRequest(transaction_id=committed, resolution=COMMIT)
+        )
+        schedule.call(
+            rpc.END_TRANSACTION, schedule_pb.EndTransactionRequest(transaction_id=rolled_back, resolution=ROLLBACK)
+        )
     with site.broker("first", **checks) as port:
         broker_calls.send_half(port, TOPIC, "their commit there")
         broker_calls.send_half(port, TOPIC, "their commit back")
@@ -245,13 +250,13 @@ def test_half_messages_go_to_a_broker_and_back(tmp_path: pathlib.Path) -> None:
         assert len(halves.records(body)) == 1, body
     assert [halves.records(one.body)[-1] for one in ended] == ended
     with site.reput() as stack, _schedule(stack) as schedule:
-        pending = schedule.list_transactions(schedule_pb.ListPendingTransactionsRequest(topic=TOPIC))
+        pending = schedule.call(rpc.LIST_PENDING_TRANSACTIONS, schedule_pb.ListPendingTransactionsRequest(topic=TOPIC))
         keys = {halves.records(body)[0].unique_key for body in ("commit back", "their commit back")}
         assert sorted(one.unique_key for one in pending.transactions) == sorted(keys)
         for body in ("commit back", "their commit back"):
             key = halves.records(body)[0].unique_key
             request = schedule_pb.EndTransactionRequest(topic=TOPIC, unique_key=key, resolution=COMMIT)
-            schedule.end_transaction(request)
+            schedule.call(rpc.END_TRANSACTION, request)
     count = halves.count()
     with site.broker("second", **checks) as port:
         broker_calls.send_half(port, TOPIC, "the last one")

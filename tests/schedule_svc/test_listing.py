@@ -50,7 +50,7 @@ def counted(log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(log, name, counting)
 
     count("get_many")
-    count("get_units")
+    count("GetQueueUnits")
     return calls
 
 

@@ -17,6 +17,7 @@ from store.errors import DeadlineExceededError, ServiceUnavailableError
 from store.format.properties import DELAY, KEYS, REAL_QUEUE_ID, REAL_TOPIC, UNIQ_KEY, encode_properties
 from store.format.topic import SCHEDULE_TOPIC
 from tests.schedule_svc.memory_life import TARGET, MemoryLife, MemoryLog, delayed
+from tests.support.calls import Answers
 from tests.support.memory_log import ManualClock
 
 
@@ -64,8 +65,8 @@ def test_a_record_of_a_broker_without_room_for_more_properties_is_delivered_with
     ("file_size_bytes", "wanted"), [(0, REQUEST_BYTES_MAX), (1 << 30, REQUEST_BYTES_MAX), (999, 333)]
 )
 def test_a_request_is_a_part_of_a_log_file(file_size_bytes: int, wanted: int) -> None:
-    class Log:
-        def get_status(self, *, timeout_seconds: float) -> GetStatusResponse:
+    class Log(Answers):
+        def GetStatus(self, _request: object) -> GetStatusResponse:
             return GetStatusResponse(file_size_bytes=file_size_bytes)
 
     commitlog: Any = Log()

@@ -5,8 +5,10 @@ import time
 import pytest
 
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from reput.commitlog.v1.commitlog_service_pb2 import AppendMessagesRequest
 from services.calling.commitlog import CommitLogClient
 from services.retry import ATTEMPT_COUNT_MAX, call_idempotent
+from services.rpcs.commitlog import APPEND_MESSAGES
 from store.errors import DeadlineExceededError, RecordNotFoundError, ServiceUnavailableError, StoreRecoveringError
 from tests.services.loopback import commit_log_server
 
@@ -56,7 +58,7 @@ def test_an_append_is_never_repeated():
         raise StoreRecoveringError("still walking")
 
     with commit_log_server(append_messages=append) as server, pytest.raises(StoreRecoveringError):
-        CommitLogClient(server.address).append([])
+        CommitLogClient(server.address).call(APPEND_MESSAGES, AppendMessagesRequest())
 
     assert len(calls) == 1
 

@@ -13,8 +13,10 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from reput.commitlog.v1.commitlog_service_pb2 import GetStatusRequest
 from reput_client import AppendClient, FlushMode, NewMessage, ReputClientError
 from services.calling.commitlog import CommitLogClient
+from services.rpcs.commitlog import GET_STATUS
 from tests.support.failures import watch_log
 from tests.support.waiting import wait_until
 
@@ -96,7 +98,7 @@ class Cluster:
         if leader is None or any(one["role"] == "away" for one in replicas.values()):
             return False
         with contextlib.closing(CommitLogClient(replicas[leader]["address"])) as client:
-            return set(client.get_status(timeout_seconds=5).in_sync) == set(replicas)
+            return set(client.call(GET_STATUS, GetStatusRequest(), 5).in_sync) == set(replicas)
 
     def kill(self, name: str) -> None:
         """Kill a replica."""

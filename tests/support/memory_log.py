@@ -29,6 +29,7 @@ from store.files.config_file import ConfigFile
 from store.format.derived.queue_unit import QueueUnit
 from store.format.java_text import java_string_hash
 from store.format.properties import SHARDING_KEY, TAGS, UNIQ_KEY
+from tests.support.calls import Answers
 
 START_MILLIS = 1_700_000_000_000
 RECORD_BYTES = 100
@@ -58,7 +59,7 @@ class Queue:
         return self.first + len(self.units)
 
 
-class MemoryLog:
+class MemoryLog(Answers):
     """See the top of this file.
 
     Args:
@@ -253,29 +254,25 @@ class MemoryLog:
         """See CommitLogClient."""
         self.timer_log = b"".join(parts)
 
-    # -- as ConsumeQueueClient
+    def readable_offset(self, *, flush_soon: bool = False, timeout_seconds: float = 0) -> int | None:
+        """See CommitLogClient."""
+        return self.end
 
-    def get_units(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        count: int,
-        *,
-        log_first_offset: int = 0,
-        timeout_seconds: float = 0,
-    ) -> queue_pb.GetQueueUnitsResponse:
-        """See ConsumeQueueClient."""
+    # -- as a client of the consumequeue service
+
+    def GetQueueUnits(self, request: queue_pb.GetQueueUnitsRequest) -> queue_pb.GetQueueUnitsResponse:
+        """See the proto."""
+        topic, queue_id, queue_offset = request.topic, request.queue_id, request.queue_offset
         queue = self.queues.get((topic, queue_id))
         if queue is None:
             raise TopicNotFoundError(f"there is no queue {queue_id} of topic {topic}", topic=topic)
-        removed_count = sum(unit.commit_log_offset < log_first_offset for unit in queue.units)
+        removed_count = sum(unit.commit_log_offset < request.log_first_offset for unit in queue.units)
         answer = queue_pb.GetQueueUnitsResponse(
             min_offset=queue.first + removed_count, max_offset=queue.end, next_offset=self.end
         )
         if not self.is_building and answer.min_offset <= queue_offset:
             begin = queue_offset - queue.first
-            for place, unit in enumerate(queue.units[begin : begin + count]):
+            for place, unit in enumerate(queue.units[begin : begin + request.max_units]):
                 answer.units.add(
                     queue_offset=queue_offset + place,
                     commit_log_offset=unit.commit_log_offset,
@@ -284,14 +281,9 @@ class MemoryLog:
                 )
         return answer
 
-    def readable_offset(self, *, flush_soon: bool = False, timeout_seconds: float = 0) -> int | None:
-        """See CommitLogClient."""
-        return self.end
-
-    def search_offset(
-        self, topic: str, queue_id: int, time_millis: int, *, timeout_seconds: float = 0
-    ) -> queue_pb.SearchOffsetResponse:
-        """See ConsumeQueueClient."""
+    def SearchOffset(self, request: queue_pb.SearchOffsetRequest) -> queue_pb.SearchOffsetResponse:
+        """See the proto."""
+        topic, queue_id = request.topic, request.queue_id
         queue = self.queues.get((topic, queue_id))
         if queue is None:
             raise TopicNotFoundError(f"there is no queue {queue_id} of topic {topic}", topic=topic)
@@ -299,7 +291,7 @@ class MemoryLog:
             return queue_pb.SearchOffsetResponse(queue_offset=queue.end, unproven=True)
         for place, unit in enumerate(queue.units):
             stored = self.records[unit.commit_log_offset].store_time
-            if timestamp_to_millis(stored, "store_time") >= time_millis:
+            if timestamp_to_millis(stored, "store_time") >= timestamp_to_millis(request.time, "time"):
                 return queue_pb.SearchOffsetResponse(queue_offset=queue.first + place, catching_up=self.is_building)
         return queue_pb.SearchOffsetResponse(queue_offset=queue.end, catching_up=self.is_building)
 

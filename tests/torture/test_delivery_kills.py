@@ -26,7 +26,8 @@ from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.message.v1 import message_pb2
-from services.calling.consumer import ConsumerClient
+from services.calling.client import ServiceClient
+from services.rpcs import consumer as rpc
 from store.errors import StoreError
 from tests.support.service import CHANNEL_OPTIONS
 from tests.support.waiting import wait_until
@@ -129,7 +130,7 @@ class Consumer:
         self._group = group
         self._seen = seen
         self._random = random.Random(seed)
-        self._client = ConsumerClient(address)
+        self._client = ServiceClient("consumer", address)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -145,7 +146,7 @@ class Consumer:
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
-                deliveries = self._client.pop(self._question(), timeout_seconds=CALL_SECONDS_MAX).deliveries
+                deliveries = self._client.call(rpc.POP_MESSAGES, self._question(), CALL_SECONDS_MAX).deliveries
             except StoreError:
                 self._stopping.wait(0.02)
                 self.idle_since = time.monotonic()
@@ -183,26 +184,23 @@ class Consumer:
         elif chance < 0.85:
             nanos = self._random.randrange(300) * 1_000_000
             self._try(
-                lambda: self._client.change_invisible_duration(
+                lambda: self._client.call(
+                    rpc.CHANGE_INVISIBLE_DURATION,
                     pb.ChangeInvisibleDurationRequest(
                         consumer_group=self._group, receipt_handle=handle, invisible_duration={"nanos": nanos}
                     ),
-                    timeout_seconds=CALL_SECONDS_MAX,
+                    CALL_SECONDS_MAX,
                 )
             )
         elif chance < 0.87:
             self._maybe(name)
-            self._try(
-                lambda: self._client.forward_to_dead_letter_topic(
-                    pb.ForwardToDeadLetterTopicRequest(consumer_group=self._group, receipt_handle=handle),
-                    timeout_seconds=CALL_SECONDS_MAX,
-                )
-            )
+            forward = pb.ForwardToDeadLetterTopicRequest(consumer_group=self._group, receipt_handle=handle)
+            self._try(lambda: self._client.call(rpc.FORWARD_TO_DEAD_LETTER_TOPIC, forward, CALL_SECONDS_MAX))
 
     def _ack(self, name: str, handle: str) -> None:
         self._maybe(name)
         request = pb.AckMessagesRequest(consumer_group=self._group, receipt_handles=[handle])
-        answer = self._try(lambda: self._client.ack(request, timeout_seconds=CALL_SECONDS_MAX))
+        answer = self._try(lambda: self._client.call(rpc.ACK_MESSAGES, request, CALL_SECONDS_MAX))
         if answer is not None and answer.outcomes[0] == pb.AckMessagesResponse.OUTCOME_OK:
             with self._seen.lock:
                 self._seen.acked.setdefault(name, time.monotonic())
@@ -340,14 +338,14 @@ def wait_for_acks(seen: dict[str, Seen], count: int) -> None:
 
 def drain(services: Services, consumers: list[Consumer]) -> None:
     """Return when every group has consumed all of its queues, and nothing came for longer than anything is hidden."""
-    client = ConsumerClient(services.consumer)
+    client = ServiceClient("consumer", services.consumer)
     left: list[str] = []
 
     def is_drained() -> bool:
         rows = [
             (group, row)
             for group in (PLAIN, ORDERED)
-            for row in client.get_group(pb.GetGroupRequest(consumer_group=group)).queues
+            for row in client.call(rpc.GET_GROUP, pb.GetGroupRequest(consumer_group=group)).queues
         ]
         left[:] = [f"{group}: {str(row)!r}" for group, row in rows if row.consumer_offset != row.max_offset]
         return not left and time.monotonic() - max(consumer.idle_since for consumer in consumers) > 4.0

@@ -30,13 +30,14 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import FLUSH_MODE_UNSPECIFIED, AppendResult
 from services.calling.commitlog import CommitLogClient
-from services.calling.consumequeue import ConsumeQueueClient
+from services.calling.consumequeue import list_queues
 from services.following.follower_process import LifeOverError, LogRange
 from services.following.follower_progress import FollowerProgress
 from services.following.state_topic.state_log import StateLog
 from services.following.state_topic.state_writer import Append, State, StateTopic, StateWriter
 from services.reading.queue_reader import CALL_SECONDS
 from services.reading.recent_units import RecentUnits
+from services.rpcs import Calls
 from services.settings.service_settings import StoreSettings
 from store.errors import ServiceUnavailableError, StoreError
 
@@ -215,7 +216,7 @@ class StatePart(ABC, Generic[State, Writer]):
         settings: StoreSettings,
         shut: Callable[[], None],
         commitlog: CommitLogClient,
-        consumequeue: ConsumeQueueClient,
+        consumequeue: Calls,
     ) -> None:
         self._writes_no_records = settings.writes_no_records
         self._shut = shut
@@ -268,6 +269,6 @@ class StatePart(ABC, Generic[State, Writer]):
     def recent_units(self) -> RecentUnits:
         """The units of messages that come from now on, with the ends of all queues."""
         recent = RecentUnits()
-        queues = self._consumequeue.list_queues(timeout_seconds=CALL_SECONDS)
+        queues = list_queues(self._consumequeue, timeout_seconds=CALL_SECONDS)
         recent.set_ends((queue.topic, queue.queue_id, queue.max_offset) for queue in queues if not queue.problem)
         return recent

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
-from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
+from reput.commitlog.v1.commitlog_service_pb2 import GetStatusRequest, GetStatusResponse, InternalRecord
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.message.v1.message_pb2 import FLUSH_MODE_ASYNC, AppendResult, FlushMode
 from services.calling.commitlog import CommitLogClient
-from services.calling.consumequeue import ConsumeQueueClient
 from services.convert import timestamp_to_millis
 from services.following.state_topic.state_writer import (
     CHANGE,
@@ -29,6 +29,7 @@ from services.following.state_topic.state_writer import (
     StateTopic,
 )
 from services.reading.queue_reader import CALL_SECONDS
+from services.rpcs import Calls, commitlog, consumequeue
 from store.errors import (
     FollowerFencedError,
     QueueNotFoundError,
@@ -156,14 +157,14 @@ class StateLog(Generic[State]):
 
     Args:
         topic: where the state is.
-        commitlog: the client for records and appends.
-        consumequeue: the client for queues.
+        log: the client for records and appends.
+        queues: calls the consumequeue service.
     """
 
-    def __init__(self, topic: StateTopic[State], commitlog: CommitLogClient, consumequeue: ConsumeQueueClient) -> None:
+    def __init__(self, topic: StateTopic[State], log: CommitLogClient, queues: Calls) -> None:
         self._topic = topic
-        self._commitlog = commitlog
-        self._consumequeue = consumequeue
+        self._log = log
+        self._queues = queues
 
     def begin_life(self, end_offset: int) -> int:
         """The epoch of this life, which the commit log knows from now on.
@@ -184,22 +185,22 @@ class StateLog(Generic[State]):
 
     def append(self, epoch: int, records: Sequence[InternalRecord], flush: FlushMode) -> Sequence[AppendResult]:
         """Append records atomically, as the life with this epoch. Errors as CommitLogClient.append_internal."""
-        return self._commitlog.append_internal(
+        return self._log.append_internal(
             records, flush=flush, follower=self._topic.follower, follower_epoch=epoch, timeout_seconds=CALL_SECONDS
         )
 
     def end_offset(self) -> int:
         """End of the log (bytes)."""
-        return self._commitlog.get_status(timeout_seconds=CALL_SECONDS).log_end_offset
+        return self._status().log_end_offset
 
     def request_bytes_max(self) -> int:
         """What is appended together, in bytes of records: such a request fits into one log file, with what the log adds."""
-        file_size_bytes = self._commitlog.get_status(timeout_seconds=CALL_SECONDS).file_size_bytes
+        file_size_bytes = self._status().file_size_bytes
         return min(REQUEST_BYTES_MAX, file_size_bytes // FILE_PARTS) if file_size_bytes else REQUEST_BYTES_MAX
 
     def newest_store_millis(self) -> int:
         """When the newest record was stored (ms since 1970); 0 for an empty log."""
-        status = self._commitlog.get_status(timeout_seconds=CALL_SECONDS)
+        status = self._status()
         return (
             timestamp_to_millis(status.last_store_time, "last_store_time") if status.HasField("last_store_time") else 0
         )
@@ -226,7 +227,7 @@ class StateLog(Generic[State]):
         """The range of the state topic's queue, once it has everything before an offset of the log (bytes)."""
         self.wait_for_queues(past_offset)
         try:
-            answer = self._consumequeue.get_units(self._topic.name, STATE_QUEUE, 0, 1, timeout_seconds=CALL_SECONDS)
+            answer = self._get_units(0, 1)
         except (TopicNotFoundError, QueueNotFoundError):
             return 0, 0
         return answer.min_offset, answer.max_offset
@@ -236,9 +237,8 @@ class StateLog(Generic[State]):
         deadline = time.monotonic() + QUEUES_SECONDS_MAX
         wait_millis = 0
         while time.monotonic() < deadline:
-            status = self._consumequeue.get_status(
-                past_offset=max(past_offset - 1, 0), wait_millis=wait_millis, timeout_seconds=CALL_SECONDS
-            )
+            request = queue_pb.GetStatusRequest(past_offset=max(past_offset - 1, 0), wait_millis=wait_millis)
+            status = self._queues.call(consumequeue.GET_STATUS, request, CALL_SECONDS)
             if status.next_offset >= past_offset and not status.catching_up:
                 return
             wait_millis = QUEUES_WAIT_MILLIS if past_offset > 0 else EMPTY_WAIT_MILLIS
@@ -246,17 +246,24 @@ class StateLog(Generic[State]):
             f"the queues are still being built: the state of the {self._topic.follower} service cannot be read yet"
         )
 
-    def _read_units(self, queue_offset: int, count: int) -> Sequence[QueueUnit]:
-        answer = self._consumequeue.get_units(
-            self._topic.name, STATE_QUEUE, queue_offset, count, timeout_seconds=CALL_SECONDS
+    def _status(self) -> GetStatusResponse:
+        return self._log.call(commitlog.GET_STATUS, GetStatusRequest(), CALL_SECONDS)
+
+    def _get_units(self, queue_offset: int, count: int) -> queue_pb.GetQueueUnitsResponse:
+        request = queue_pb.GetQueueUnitsRequest(
+            topic=self._topic.name, queue_id=STATE_QUEUE, queue_offset=queue_offset, max_units=count
         )
+        return self._queues.call(consumequeue.GET_QUEUE_UNITS, request, CALL_SECONDS)
+
+    def _read_units(self, queue_offset: int, count: int) -> Sequence[QueueUnit]:
+        answer = self._get_units(queue_offset, count)
         return [QueueUnit(unit.commit_log_offset, unit.record_size_bytes, unit.tags_code) for unit in answer.units]
 
     def _read_bodies(self, units: Sequence[QueueUnit]) -> Sequence[bytes]:
         offsets = [unit.commit_log_offset for unit in units]
         bodies: list[bytes] = []
         while len(bodies) < len(offsets):
-            for outcome in self._commitlog.get_many(offsets[len(bodies) :], timeout_seconds=CALL_SECONDS):
+            for outcome in self._log.get_many(offsets[len(bodies) :], timeout_seconds=CALL_SECONDS):
                 if isinstance(outcome, StoreError):
                     raise outcome
                 if outcome.body_omitted:

@@ -1,13 +1,13 @@
 """What was deleted with a topic is not delivered when there is a topic of that name again."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from consumer_svc.delivering.acks import AckOutcome
 from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.delivering.pulls import PullAsk
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from store.errors import DeadlineExceededError, StoreError, TopicNotFoundError, UnsupportedStoreError
 from tests.consumer_svc.memory_log import LogLife, MemoryLog, contents
 
@@ -80,16 +80,16 @@ def test_messages_that_were_deleted_before_the_group_began_were_called_consumed(
 def ask_queues_with(log: MemoryLog, monkeypatch: pytest.MonkeyPatch, failures: list[StoreError]) -> list[str]:
     """The topics that are asked for where a deletion ends, which fails as often as there are failures."""
     asked: list[str] = []
-    answer = log.get_units
+    answer = log.GetQueueUnits
 
-    def get_units(topic: str, *args: Any, log_first_offset: int = 0, **named: Any) -> Any:
-        if log_first_offset:
-            asked.append(topic)
+    def get_units(request: queue_pb.GetQueueUnitsRequest) -> queue_pb.GetQueueUnitsResponse:
+        if request.log_first_offset:
+            asked.append(request.topic)
             if failures:
                 raise failures.pop()
-        return answer(topic, *args, log_first_offset=log_first_offset, **named)
+        return answer(request)
 
-    monkeypatch.setattr(log, "get_units", get_units)
+    monkeypatch.setattr(log, "GetQueueUnits", get_units)
     return asked
 
 

@@ -4,7 +4,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -19,7 +19,6 @@ from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import MESSAGE_SOURCE_LIVE, StoredMessage
 from services.calling.commitlog import CommitLogClient
-from services.calling.consumequeue import ConsumeQueueClient
 from services.calling.pulled_bytes import PulledBytes
 from services.convert import stored_message
 from services.following.follower_progress import FollowerProgress
@@ -35,6 +34,7 @@ from store.format.record import decode_record
 from tests.commitlog_svc.support import BORN_HOST, append, new_message
 from tests.consumer_svc.memory_log import LogLife
 from tests.services.local.test_log_files import Served, served
+from tests.support.calls import Answers
 from tests.support.dispatches import requests_of
 from tests.support.kernels import kernel_mode, with_kernels
 
@@ -44,7 +44,7 @@ COUNT, TOPIC, SHOWN_AS = 160, "orders", "broker-x"
 CONTEXT: Any = None
 
 
-class Queues:
+class Queues(Answers):
     """The consumequeue service, without a wire."""
 
     def __init__(self, root: Path, columns: DispatchColumns) -> None:
@@ -56,26 +56,8 @@ class Queues:
         self.servicer.open(table)
         self.pages = 0
 
-    def get_units(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        count: int,
-        *,
-        packed: bool = False,
-        log_first_offset: int = 0,
-        timeout_seconds: float,
-    ) -> queue_pb.GetQueueUnitsResponse:
-        self.pages += packed
-        request = queue_pb.GetQueueUnitsRequest(
-            topic=topic,
-            queue_id=queue_id,
-            queue_offset=queue_offset,
-            max_units=count,
-            packed=packed,
-            log_first_offset=log_first_offset,
-        )
+    def GetQueueUnits(self, request: queue_pb.GetQueueUnitsRequest) -> queue_pb.GetQueueUnitsResponse:
+        self.pages += request.packed
         return self.servicer.GetQueueUnits(request, CONTEXT)
 
 
@@ -112,9 +94,7 @@ class Pulling:
             recent.add(self.columns)
         else:
             recent.set_ends([(TOPIC, 0, self.count)])
-        self.life.life.reader = QueueReader(
-            recent, cast(ConsumeQueueClient, self.queues), CommitLogClient(self.address)
-        )
+        self.life.life.reader = QueueReader(recent, self.queues, CommitLogClient(self.address))
         servicer = ConsumerServicer(
             FollowerProgress(), Clients(lambda: 0.0), QueueLocks(lambda: 0.0), Arrivals(), threading.Event().is_set
         )
@@ -146,7 +126,7 @@ def as_messages(servicer: ConsumerServicer, **fields: Any) -> pb.PullMessagesRes
 
 def as_bytes(servicer: ConsumerServicer, **fields: Any) -> pb.PullMessagesResponse:
     data = servicer.pull_bytes(pb.PullMessagesRequest(shown_as=SHOWN_AS, **fields), CONTEXT)
-    pulled = PulledBytes.of(data)
+    pulled = PulledBytes.FromString(data)
     assert not pulled.head.messages
     answer = pb.PullMessagesResponse.FromString(pulled.messages.tobytes())
     assert not answer.next_offset

@@ -21,6 +21,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import InvalidArgumentError, InvalidPageTokenError
 from tests.gateway.groups.memory_groups import MemoryGroups
+from tests.support.calls import Answers
 
 TOKENS = PageTokens("secret")
 
@@ -102,14 +103,14 @@ def test_a_page_of_tracks_fits_into_an_answer_that_every_client_takes():
     assert len(_fitting([row], 0)) == 1
 
 
-class OlderService:
+class OlderService(Answers):
     """Answers all groups, whatever page is asked for."""
 
-    def list_groups(self, _request, *, timeout_seconds):
+    def ListGroups(self, _request):
         names = ["a", "b", "c", "d"]
         return consumer_pb.ListGroupsResponse(groups=[consumer_pb.GroupSettings(consumer_group=name) for name in names])
 
-    def track(self, _request, *, timeout_seconds):
+    def TrackMessage(self, _request):
         rows = [consumer_pb.TrackMessageResponse.Track(consumer_group=name) for name in "abcd"]
         return consumer_pb.TrackMessageResponse(tracks=rows)
 

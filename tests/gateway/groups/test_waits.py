@@ -17,6 +17,7 @@ from tests.gateway.groups.memory_groups import MemoryGroups
 from tests.gateway.groups.test_tracks import KEY, facts_of
 from tests.gateway.memory_shard import MemoryShard
 from tests.gateway.waiting.memory_waiting import MemoryScheduling, half
+from tests.support.calls import Answers
 
 TIMER, HALF, GIVEN_UP = "rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 make = test_tracks.make
@@ -108,10 +109,10 @@ def test_a_delayed_message_is_due_by_the_list_of_its_shard(make, fan_out, deadli
 
 
 def test_the_list_of_a_shard_is_asked_for_once_a_minute(deadline) -> None:
-    class Service:
+    class Service(Answers):
         levels: tuple[int, ...] = ()
 
-        def get_status(self, *, timeout_seconds: float) -> GetStatusResponse:
+        def GetStatus(self, _request: object) -> GetStatusResponse:
             return GetStatusResponse(delay_levels_millis=self.levels)
 
     service, seconds = Service(), [100.0]

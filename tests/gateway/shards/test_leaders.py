@@ -181,7 +181,7 @@ def test_a_replica_that_was_asked_during_the_close_ended_the_gateway_with_an_err
             opened.append(target)
             self.close = lambda: (closed.append(target), clients.ask(SHARDS[2]))
 
-        def get_status(self, timeout_seconds):
+        def call(self, rpc, request, timeout_seconds):
             raise ServiceUnavailableError("away")
 
     monkeypatch.setattr(leaders, "CommitLogClient", Client)

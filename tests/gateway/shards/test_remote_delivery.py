@@ -13,7 +13,7 @@ from gateway.shards.remote_delivery import RemoteDelivering
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import MESSAGE_SOURCE_LIVE, StoredMessage
-from services.calling.consumer import ConsumerClient
+from services.calling.client import ServiceClient
 from services.methods import CONSUMER_SERVICE
 from services.serving.calls.raw_handlers import add_with_raw
 from services.serving.server import ServiceServer
@@ -61,7 +61,7 @@ def pull(request):
     server.start()
     ended = threading.Thread(target=server.serve_until_stopped)
     ended.start()
-    client = ConsumerClient(server.address)
+    client = ServiceClient("consumer", server.address)
 
     def ask(question=QUESTION):
         outcomes = queue.SimpleQueue()

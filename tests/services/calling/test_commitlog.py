@@ -3,7 +3,6 @@
 import pytest
 
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
-from reput.message.v1 import message_pb2
 from services import convert, status
 from services.calling.commitlog import CommitLogClient
 from store.errors import RecordNotFoundError, ServiceUnavailableError
@@ -65,36 +64,6 @@ def test_an_answer_without_outcomes_does_not_loop_for_ever():
 
     with commit_log_server(batch_get_messages=nothing) as server, pytest.raises(ServiceUnavailableError):
         CommitLogClient(server.address).get_many([0])
-
-
-def test_an_append_passes_messages_and_flush_mode_on():
-    def append(request, context):
-        assert request.flush == message_pb2.FLUSH_MODE_SYNC
-        return pb.AppendMessagesResponse(results=[{"queue_offset": len(message.body)} for message in request.messages])
-
-    with commit_log_server(append_messages=append) as server:
-        results = CommitLogClient(server.address).append(
-            [message_pb2.NewMessage(topic="orders", body=b"12"), message_pb2.NewMessage(body=b"123")],
-            message_pb2.FLUSH_MODE_SYNC,
-        )
-
-    assert [result.queue_offset for result in results] == [2, 3]
-
-
-def test_progress_carries_its_time_only_when_there_is_one():
-    reports = []
-
-    def report(request, context):
-        reports.append(request)
-        return pb.ReportProgressResponse()
-
-    with commit_log_server(report_progress=report) as server:
-        client = CommitLogClient(server.address)
-        client.report_progress("index", 0)
-        client.report_progress("index", 500, 1_234)
-
-    assert not reports[0].HasField("store_time")
-    assert (reports[1].next_offset, reports[1].store_time.ToMilliseconds()) == (500, 1_234)
 
 
 def test_a_cancelled_stream_ends_as_unavailable():

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from reput.consumer.v1 import consumer_service_pb2 as pb
-from services.calling.local_later import LocalCalls
+from services.calling.client import CALL_COUNT_MAX, ServiceClient
 from services.local.client import LocalClient
 from services.local.server import Answer, Handler, LocalServer, RevocableAnswer
 from services.local.wire import DELIVERIES, LocalMethod
+from services.rpcs import Rpc
+from services.rpcs.consumer import ACK_MESSAGES, POP_MESSAGES
 from services.serving.calls.open_work import OpenWork
 from store.errors import InvalidReceiptHandleError, ServiceUnavailableError
 
@@ -45,25 +47,25 @@ def service(tmp_path: pathlib.Path) -> Iterator[Service]:
     service.server.close()
 
 
-class Caller:
-    """Calls, and keeps the outcomes and the calls that are made over gRPC."""
+class Caller(ServiceClient):
+    """Calls, and keeps the outcomes and the calls that would be made over gRPC."""
 
-    def __init__(self, address: str, call_count_max: int = 2) -> None:
+    def __init__(self, address: str) -> None:
+        super().__init__("consumer", address)
         self.outcomes: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.over_grpc: queue.SimpleQueue[float] = queue.SimpleQueue()
-        self.local = LocalClient(DELIVERIES, address, "consumer")
-        self.calls = LocalCalls(self.local, call_count_max)
 
-    def call(self, method: LocalMethod = LocalMethod.ACK_MESSAGES) -> None:
-        self.calls.call(
-            method, REQUEST, pb.AckMessagesResponse.FromString, WAIT_SECONDS_MAX, self.outcomes.put, self.over_grpc.put
-        )
+    def ask(self, rpc: Rpc[Any, Any] = ACK_MESSAGES) -> None:
+        self.later(rpc, REQUEST, WAIT_SECONDS_MAX, self.outcomes.put)
+
+    def _later_over_grpc(self, rpc: Rpc[Any, Any], request: Any, timeout_seconds: float, done: Any) -> None:
+        self.over_grpc.put(timeout_seconds)
 
 
 def test_the_answer_comes_in_the_callback(service: Service) -> None:
     caller = Caller(service.address)
 
-    caller.call()
+    caller.ask()
 
     assert caller.outcomes.get(timeout=WAIT_SECONDS_MAX) == ANSWER
     assert caller.over_grpc.empty()
@@ -76,7 +78,7 @@ def test_an_error_comes_as_the_class_that_the_service_raised(service: Service) -
     service.handle = refuse
     caller = Caller(service.address)
 
-    caller.call()
+    caller.ask()
 
     assert isinstance(caller.outcomes.get(timeout=WAIT_SECONDS_MAX), InvalidReceiptHandleError)
 
@@ -90,23 +92,23 @@ def test_calls_that_find_no_room_go_over_grpc(service: Service) -> None:
         return ANSWER.SerializeToString()
 
     service.handle = hold
-    caller = Caller(service.address, call_count_max=2)
-    for _ in range(2):
-        caller.call()
+    caller = Caller(service.address)
+    for _ in range(CALL_COUNT_MAX):
+        caller.ask()
         assert entered.acquire(timeout=WAIT_SECONDS_MAX)
 
-    caller.call()
+    caller.ask()
 
     assert caller.over_grpc.get(timeout=WAIT_SECONDS_MAX) <= WAIT_SECONDS_MAX
     go_on.set()
-    assert [caller.outcomes.get(timeout=WAIT_SECONDS_MAX) for _ in range(2)] == [ANSWER, ANSWER]
+    assert [caller.outcomes.get(timeout=WAIT_SECONDS_MAX) for _ in range(CALL_COUNT_MAX)] == [ANSWER] * CALL_COUNT_MAX
 
 
 def test_a_service_on_a_port_or_without_a_socket_is_called_over_grpc(tmp_path: pathlib.Path) -> None:
     for address in ("127.0.0.1:1", f"unix:{tmp_path / 'nobody'}"):
         caller = Caller(address)
 
-        caller.call()
+        caller.ask()
 
         assert caller.over_grpc.get(timeout=WAIT_SECONDS_MAX) > 0
         assert caller.outcomes.empty()
@@ -120,40 +122,33 @@ def test_a_pop_whose_connection_breaks_is_not_made_again(service: Service) -> No
     service.handle = end
     caller = Caller(service.address)
 
-    caller.call(LocalMethod.POP_MESSAGES)
+    caller.ask(POP_MESSAGES)
 
     assert isinstance(caller.outcomes.get(timeout=WAIT_SECONDS_MAX), ServiceUnavailableError)
     assert caller.over_grpc.empty()
 
 
 def test_a_callback_that_fails_leaves_room_for_later_calls(service: Service) -> None:
-    caller = Caller(service.address, call_count_max=1)
+    caller = Caller(service.address)
     failed = threading.Event()
 
     def fail(_: object) -> None:
         failed.set()
         raise RuntimeError("a bug of the callback")
 
-    caller.calls.call(
-        LocalMethod.ACK_MESSAGES,
-        REQUEST,
-        pb.AckMessagesResponse.FromString,
-        WAIT_SECONDS_MAX,
-        fail,
-        caller.over_grpc.put,
-    )
+    caller.later(ACK_MESSAGES, REQUEST, WAIT_SECONDS_MAX, fail)
     assert failed.wait(WAIT_SECONDS_MAX)
 
     while caller.outcomes.empty():  # until there is room again, calls go over gRPC
-        caller.call()
+        caller.ask()
     assert caller.outcomes.get() == ANSWER
 
 
 def test_after_close_calls_go_over_grpc(service: Service) -> None:
     caller = Caller(service.address)
-    caller.calls.close()
+    caller.close()
 
-    caller.call()
+    caller.ask()
 
     assert caller.over_grpc.get(timeout=WAIT_SECONDS_MAX) > 0
 
@@ -188,7 +183,7 @@ def test_an_answer_that_was_sent_is_not_revoked(service: Service) -> None:
     service.handle = lambda _: RevocableAnswer(ANSWER.SerializeToString(), revoked.set)
     caller = Caller(service.address)
 
-    caller.call()
+    caller.ask()
 
     assert caller.outcomes.get(timeout=WAIT_SECONDS_MAX) == ANSWER
     assert not revoked.is_set()

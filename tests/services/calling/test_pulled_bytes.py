@@ -15,7 +15,7 @@ CONTENT = pb.PullMessagesResponse(messages=MESSAGES).SerializeToString()
 
 
 def test_the_messages_of_an_answer_that_says_so_stay_bytes() -> None:
-    pulled = PulledBytes.of(HEAD.SerializeToString() + CONTENT)
+    pulled = PulledBytes.FromString(HEAD.SerializeToString() + CONTENT)
     assert pulled.head == HEAD
     assert pulled.messages == CONTENT
     spans = spans_of(pulled.messages)
@@ -24,19 +24,19 @@ def test_the_messages_of_an_answer_that_says_so_stay_bytes() -> None:
 
 
 def test_an_answer_without_messages_is_all_head() -> None:
-    assert PulledBytes.of(HEAD.SerializeToString()) == PulledBytes(HEAD, memoryview(b""))
-    assert PulledBytes.of(b"") == PulledBytes(pb.PullMessagesResponse(), memoryview(b""))
+    assert PulledBytes.FromString(HEAD.SerializeToString()) == PulledBytes(HEAD, memoryview(b""))
+    assert PulledBytes.FromString(b"") == PulledBytes(pb.PullMessagesResponse(), memoryview(b""))
 
 
 def test_the_answer_of_an_older_service_is_decoded() -> None:
     older = pb.PullMessagesResponse(messages=MESSAGES, next_offset=4, status=pb.PULL_STATUS_FOUND)
-    assert PulledBytes.of(older.SerializeToString()) == PulledBytes(older, memoryview(b""))
+    assert PulledBytes.FromString(older.SerializeToString()) == PulledBytes(older, memoryview(b""))
 
 
 @pytest.mark.parametrize("data", [b"\x10", b"\x32\x05ab", b"\x10\x80", b"\x10" + b"\xff" * 11, b"\x0a\x05ab", b"\x07"])
 def test_bytes_that_are_no_answer_are_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
-        PulledBytes.of(data)
+        PulledBytes.FromString(data)
 
 
 @pytest.mark.parametrize("data", [CONTENT[:-1], CONTENT + b"\x10\x01", b"\x0a"])

@@ -37,6 +37,7 @@ from store.errors import (
     UnsupportedStoreError,
 )
 from store.files.locks import OwnerLock
+from tests.support.calls import Answers
 from tests.support.dispatches import RECORD_SIZE_BYTES, file_bytes, make_request
 from tests.support.faulty_file_system import FaultyFileSystem
 
@@ -44,7 +45,7 @@ BATCH_COUNT = 10
 TIMEOUT_SECONDS = 60.0
 
 
-class MemoryLog:
+class MemoryLog(Answers):
     """A commit log of requests, followed like the real one; also its client."""
 
     def __init__(self, count):
@@ -64,7 +65,7 @@ class MemoryLog:
         begin = len(self.requests)
         self.requests = [*self.requests, *(make_request(n, keys=[f"k{n % 7}"]) for n in range(begin, begin + count))]
 
-    def get_status(self, timeout_seconds=0):
+    def GetStatus(self, request):
         if not self.is_reachable:
             raise ServiceUnavailableError("commitlog is not there")
         if self.checked_offset is not None:
@@ -74,8 +75,8 @@ class MemoryLog:
             state="serving", log_first_offset=self.first_offset, log_flushed_offset=self.end_offset
         )
 
-    def report_progress(self, builder, next_offset, store_time_millis=None, *, timeout_seconds=0):
-        self.reports.append(next_offset)
+    def ReportProgress(self, request):
+        self.reports.append(request.next_offset)
 
     def reput(self, start_offset, batch_bytes_max=0, *, while_recovering=False, gather_millis=0):
         self.asked.append(while_recovering)

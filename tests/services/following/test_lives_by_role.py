@@ -12,19 +12,20 @@ from services.following.follower_process import ROLE_SECONDS, FollowerProcess, F
 from services.following.follower_progress import FollowerProgress
 from services.replica_role import ReplicaRole
 from store.errors import DiskFullError, ServiceUnavailableError
+from tests.support.calls import Answers
 
 WAIT_SECONDS_MAX = 60
 FOLLOWS = ReplicaRole(leads=False)
 
 
-class Log:
+class Log(Answers):
     """A commit log with a role; its stream has heartbeats only. Also its client."""
 
     def __init__(self, role: str = "", epoch: int = 0) -> None:
         self.role, self.epoch = role, epoch
         self.is_reachable = True
 
-    def get_status(self, timeout_seconds: float = 0) -> log_pb.GetStatusResponse:
+    def GetStatus(self, _request: object) -> log_pb.GetStatusResponse:
         if not self.is_reachable:
             raise ServiceUnavailableError("commitlog is not there")
         return log_pb.GetStatusResponse(state="serving", role=self.role, epoch=self.epoch)
@@ -36,8 +37,8 @@ class Log:
         while True:
             yield ReputBatch(None, 0, 0, 0)
 
-    def report_progress(self, *_arguments: object, **_options: object) -> None:
-        pass
+    def ReportProgress(self, _request: object) -> log_pb.ReportProgressResponse:
+        return log_pb.ReportProgressResponse()
 
     def cancel(self) -> None:
         pass

@@ -277,7 +277,7 @@ def test_a_removed_file_gives_its_room_back_when_the_next_one_is_opened(tmp_path
     with served(tmp_path / "s", address) as it:
         offsets = fill(it.log)
         client = CommitLogClient(address)
-        client._files = files = LogFiles(client._local)
+        client._files = files = LogFiles(client.socket(LOOKUPS))
         client.get(offsets[0])
         assert list(files._link.files) == [0]
         it.log._files.retire(FILE_BYTES, 1)
@@ -313,7 +313,7 @@ def test_no_more_files_stay_open_than_are_allowed_and_only_for_reading(tmp_path,
     with served(tmp_path / "s", address) as it:
         offsets = fill(it.log)
         client = CommitLogClient(address)
-        client._files = files = LogFiles(client._local, file_count_max=2)
+        client._files = files = LogFiles(client.socket(LOOKUPS), file_count_max=2)
         for _ in range(2):
             for offset in offsets:
                 client.get(offset)
@@ -354,7 +354,7 @@ def test_many_threads_read_while_the_log_grows_and_its_front_goes(tmp_path, addr
     with served(tmp_path / "s", address) as it, ThreadPoolExecutor(8) as pool:
         offsets = fill(it.log)
         client = CommitLogClient(address)
-        client._files = LogFiles(client._local, file_count_max=2)
+        client._files = LogFiles(client.socket(LOOKUPS), file_count_max=2)
         expected = {offset: expected_at(it.log, offset) for offset in offsets}
         running = [pool.submit(outcome, client, offset) for _ in range(20) for offset in offsets]
         fill(it.log)

@@ -15,18 +15,19 @@ import pytest
 
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.message.v1 import message_pb2
+from services.calling.client import ServiceClient
 from services.calling.commitlog import CommitLogClient
 from services.local import client as local_client
 from services.local.client import LocalClient
-from services.local.lookups import call_lookup
 from services.local.server import LocalServer, over_bytes, serve_local
 from services.local.wire import GREETING, LOOKUPS, LocalMethod, pieces_of
 from services.retry import ATTEMPT_COUNT_MAX
+from services.rpcs.commitlog import GET_MESSAGE
 from services.serving.server import ServiceServer
 from services.status import StatusError, to_status
 from store import errors
 from tests.services.local.support import WAIT_SECONDS_MAX, listening
-from tests.services.loopback import ScriptedCommitLog, commit_log_server, stub
+from tests.services.loopback import ScriptedCommitLog, commit_log_server
 from tests.support.waiting import wait_until
 
 
@@ -150,12 +151,10 @@ def test_more_connections_than_are_served_go_over_grpc(address, path):
         handlers = {LocalMethod.GET_MESSAGE: over_bytes(pb.GetMessageRequest, get)}
         only_one = LocalServer(kind, path, handlers, server.work)
         only_one.start()
-        client = LocalClient(LOOKUPS, address, "commitlog")
+        client = ServiceClient("commitlog", address)
 
         def ask(offset: int) -> pb.GetMessageResponse:
-            request = pb.GetMessageRequest(commit_log_offset=offset)
-            over_grpc = stub(server).GetMessage
-            return call_lookup(client, LocalMethod.GET_MESSAGE, request, pb.GetMessageResponse, over_grpc, 30)
+            return client.call(GET_MESSAGE, pb.GetMessageRequest(commit_log_offset=offset), 30)
 
         first = pool.submit(ask, 1)
         assert inside.wait(WAIT_SECONDS_MAX)
@@ -206,7 +205,7 @@ def test_descriptors_come_back_when_a_client_goes(address):
         with commit_log(address, Answers(message_at)):
             client = CommitLogClient(address)
             client.get(1)
-            client._local.close()
+            client.socket(LOOKUPS).close()
             client.channel.close()
     # gRPC closes its own in the background.
     wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before + 8, "descriptors")
@@ -232,7 +231,7 @@ def test_a_service_that_is_older_than_a_local_method_was_an_internal_error_inste
             def older(*arguments):
                 raise StatusError(to_status(errors.StoreError(text)))
 
-            client._local.call = older
+            client.socket(LOOKUPS).call = older
         assert [client.readable_offset() for _ in range(2)] == [17, 17]
 
     assert status.wires == ["grpc"] * 2

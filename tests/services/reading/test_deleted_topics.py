@@ -10,9 +10,10 @@ import structlog
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.reading.deleted_topics import FAILED_SECONDS, LOOK_SECONDS, DeletedTopics
 from store.errors import ServiceUnavailableError
+from tests.support.calls import Answers
 
 
-class Table:
+class Table(Answers):
     """The topic table of a commit log, which may be away."""
 
     def __init__(self) -> None:
@@ -22,12 +23,13 @@ class Table:
         self.asked: list[int] = []
         self.before_answers: Callable[[], object] = lambda: None
 
-    def list_topics(self, *, known_version: int, without_topics: bool, timeout_seconds: float) -> pb.ListTopicsResponse:
-        self.asked.append(known_version)
+    def ListTopics(self, request: pb.ListTopicsRequest) -> pb.ListTopicsResponse:
+        assert request.without_topics
+        self.asked.append(request.known_version)
         if self.is_away:
             raise ServiceUnavailableError("it is away")
         answer = pb.ListTopicsResponse(version=self.version)
-        if known_version != self.version:
+        if request.known_version != self.version:
             answer.deleted_before.update(self.deleted)
         self.before_answers()
         return answer

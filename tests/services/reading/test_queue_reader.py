@@ -1,38 +1,39 @@
 """QueueReader: what it gives of a queue agrees with what its life has seen of the log."""
 
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from services.calling.commitlog import CommitLogClient
-from services.calling.consumequeue import ConsumeQueueClient
 from services.reading.queue_reader import QueueReader, UnitRun
 from services.reading.recent_units import RecentUnits
 from store.errors import UnsupportedStoreError
+from tests.support.calls import Answers
 
 
-class Queues:
+class Queues(Answers):
     """A consumequeue service that has built this many units of every queue."""
 
     def __init__(self, built_count: int) -> None:
         self.built_count = built_count
 
-    def get_units(self, topic: str, queue_id: int, queue_offset: int, count: int, **_: Any) -> pb.GetQueueUnitsResponse:
+    def GetQueueUnits(self, request: pb.GetQueueUnitsRequest) -> pb.GetQueueUnitsResponse:
+        queue_offset, count = request.queue_offset, request.max_units
         units = [
             pb.QueueUnit(queue_offset=at, commit_log_offset=at * 100, record_size_bytes=100)
             for at in range(queue_offset, min(queue_offset + count, self.built_count))
         ]
         return pb.GetQueueUnitsResponse(units=units, min_offset=0, max_offset=self.built_count)
 
-    def search_offset(self, *_: Any, **__: Any) -> pb.SearchOffsetResponse:
+    def SearchOffset(self, _request: pb.SearchOffsetRequest) -> pb.SearchOffsetResponse:
         return pb.SearchOffsetResponse(queue_offset=7, max_offset=self.built_count, unproven=True)
 
 
 def make_reader(queues: Queues, seen_count: int) -> QueueReader:
     recent = RecentUnits()
     recent.set_ends([("orders", 0, seen_count)])
-    return QueueReader(recent, cast(ConsumeQueueClient, queues), cast(CommitLogClient, None))
+    return QueueReader(recent, queues, cast(CommitLogClient, None))
 
 
 def test_a_position_never_gets_ahead_of_the_end_that_deliveries_know() -> None:

@@ -5,20 +5,21 @@ from typing import Any
 from consumer_svc.state_topic import TOPIC
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from services.following.state_topic.state_log import StateLog
+from tests.support.calls import Answers
 
 
-class Queues:
+class Queues(Answers):
     """GetStatus of a consumequeue service: it answers when its next offset passes, or when the wait is over."""
 
     def __init__(self, *next_offsets: int) -> None:
         self._next_offsets = list(next_offsets)
         self.waited_millis = 0
 
-    def get_status(self, *, past_offset: int, wait_millis: int, timeout_seconds: float) -> pb.GetStatusResponse:
-        if wait_millis and len(self._next_offsets) > 1:
+    def GetStatus(self, request: pb.GetStatusRequest) -> pb.GetStatusResponse:
+        if request.wait_millis and len(self._next_offsets) > 1:
             self._next_offsets.pop(0)
-        if self._next_offsets[0] <= past_offset:
-            self.waited_millis += wait_millis
+        if self._next_offsets[0] <= request.past_offset:
+            self.waited_millis += request.wait_millis
         return pb.GetStatusResponse(next_offset=self._next_offsets[0])
 
 
