@@ -37,7 +37,7 @@ from services.serving.process import main
 from services.serving.server import Service, ServiceServer
 from services.settings.service_settings import DEFAULT, Origins
 from store.errors import InvalidArgumentError, InvalidSettingError, LogChangedError, StoreError, failure_fields
-from store.features.table import Verdict
+from store.features.table import Support
 from store.files.file_system import RealFileSystem
 from store.format.delivery.delay_levels import hold_delay_levels
 
@@ -81,12 +81,12 @@ def timings_of(meters: Meters) -> Timings:
 def tell_features(root: StoreRoot, say: Callable[..., object]) -> None:
     """Logs each feature of the store that is not wholly supported."""
     for each in root.features:
-        if each.feature.verdict is not Verdict.SUPPORTED:
+        if each.feature.support is not Support.SUPPORTED:
             where = list(each.evidence[:FEATURE_PLACES_TOLD_MAX])
             say(
                 "store.feature",
                 feature=each.feature.name,
-                verdict=str(each.feature.verdict),
+                verdict=str(each.feature.support),
                 where=where,
                 text=each.text,
             )
@@ -139,7 +139,7 @@ def add_meters(log: LogStatus, root: StoreRoot, settings: CommitLogSettings, met
     meters.gauge(
         "reput_store_features",
         "1 for each feature of RocketMQ that the store uses, by what Reput does about it.",
-        lambda: {(each.feature.name, str(each.feature.verdict)): 1.0 for each in root.features},
+        lambda: {(each.feature.name, str(each.feature.support)): 1.0 for each in root.features},
         ("feature", "verdict"),
     )
     show_moved_aside(meters, RealFileSystem(), settings.store, "commitlog")

@@ -113,7 +113,7 @@ def _feature(found: FoundFeature) -> pb.StoreFeature:
     count_max = HIDDEN_TOPIC_COUNT_MAX if found.feature.hides_queues else PLACE_COUNT_MAX
     return pb.StoreFeature(
         name=found.feature.name,
-        verdict=found.feature.verdict,
+        verdict=found.feature.support,
         where=found.evidence[:count_max],
         text=found.text,
         hides_queues=found.feature.hides_queues,

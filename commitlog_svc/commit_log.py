@@ -311,7 +311,7 @@ class CommitLog:
         _log.warning(
             "store.feature",
             feature=feature.name,
-            verdict=str(feature.verdict),
+            verdict=str(feature.support),
             where=new[:BATCH_TOPICS_TOLD_MAX],
             text=FoundFeature(feature, tuple(new)).text,
         )

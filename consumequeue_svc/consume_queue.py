@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from consumequeue_svc.queue_ext_files import QueueExtFiles
 from consumequeue_svc.unexplained import Keeper
-from store.derive.queue_placement import Buffer, PlacedUnits, QueuePlacement, Verdict, fillers
+from store.derive.queue_placement import Buffer, PlacedUnits, Placement, QueuePlacement, fillers
 from store.errors import StoreRecoveringError
 from store.files.open_files import OpenFile, OpenFiles
 from store.format.derived.queue_ext import HEAD_SIZE_BYTES, bare_unit_offset, is_ext_address
@@ -256,7 +256,7 @@ class ConsumeQueue:
         parts_at = 0
         placed_units = ((placed, ext_part) for run, ext_part in runs for placed in placement.place((run,)))
         for placed, ext_part in placed_units:
-            if placed.verdict is not Verdict.NEXT:
+            if placed.placement is not Placement.NEXT:
                 self._write(parts_at, parts)
                 parts = []
                 self._prepare(placed)
@@ -411,19 +411,19 @@ class ConsumeQueue:
         """Clears the queue if it begins anew, and writes the fillers before units."""
         begin, position = placed.fill_begin, placed.queue_offset
         file_begin = position - position % self._file_unit_count
-        if placed.verdict is Verdict.ANEW:
+        if placed.placement is Placement.ANEW:
             self._clear()
         if not self._file_offsets:
             begin = self.units.begin = self.units.end = file_begin
         elif position < self.units.begin:
             # A replay writes the files again that are missing at the front.
             begin = self.units.begin = file_begin
-        elif placed.verdict is Verdict.FIRST:
+        elif placed.placement is Placement.FIRST:
             # A replay comes to this queue: what lies before its first record stays, if it is connected with it.
             begin = min(self.units.end, position)
         if self.ext_files is not None:
             self.write_count += 1
-            if placed.verdict is Verdict.BEHIND_GAP:
+            if placed.placement is Placement.BEHIND_GAP:
                 self.ext_files.fill(placed.fill_begin, position)
             else:
                 self.ext_files.fill_front(position)

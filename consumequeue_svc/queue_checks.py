@@ -16,7 +16,7 @@ from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.queue_ext_files import QueueExtFiles
 from services.following.file_check import CheckedFile, GoesOn, Repair
 from services.following.follower_progress import FollowerProgress
-from store.derive.queue_placement import FILLER_BYTES, QueuePlacement, Verdict
+from store.derive.queue_placement import FILLER_BYTES, Placement, QueuePlacement
 from store.derive.read_log import ReadLog
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreCorruptedError
 from store.files.checksums import ChecksumTable, Extent
@@ -272,7 +272,7 @@ class QueueFile(_FileOfQueue):
                         if (topic, queue_id) != (self._topic, self._queue_id):
                             continue
                         for placed in placement.place(runs):
-                            if placed.verdict in (Verdict.ANEW, Verdict.FIRST):
+                            if placed.placement in (Placement.ANEW, Placement.FIRST):
                                 data[:] = FILLER_BYTES * unit_count
                                 first_placed = placed.queue_offset
                             _copy(placed.queue_offset - first, placed.units, data)

@@ -20,7 +20,7 @@ from typing import Any
 from consumequeue_svc.batch_queues import batch_topics
 from consumequeue_svc.consume_queue import ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable, QueueId
-from consumequeue_svc.time_search import UNSEEN, Run, runs_of_state
+from consumequeue_svc.time_search import UNSEEN, RisingRun, runs_of_state
 from store.derive.dispatch import LastRecord
 from store.errors import StoreRecoveringError
 from store.files.file_system import FileSystem
@@ -56,7 +56,7 @@ class Resume:
     is_replay: bool
     is_marked: bool = False
     last_record: LastRecord | None = None
-    runs: tuple[Run, ...] = (UNSEEN,)
+    runs: tuple[RisingRun, ...] = (UNSEEN,)
     is_ours: bool = False
     batch_queues: Mapping[str, Any] = field(default_factory=dict)
     hidden: frozenset[str] = frozenset()

@@ -30,7 +30,7 @@ RUN_COUNT_MAX = 1_024
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RisingRun:
     """Records from one offset of the log (bytes) to the begin of the next run, and their first and last store time (ms).
 
     Attributes:
@@ -44,9 +44,9 @@ class Run:
     rises: bool = True
 
 
-UNSEEN = Run(0, 0, 0, rises=False)
+UNSEEN = RisingRun(0, 0, 0, rises=False)
 # A checkpoint of a version that did not note runs: it only took logs whose times rise, as far as it knew.
-TAKEN_AS_RISING = Run(0, 0, 1 << 62)
+TAKEN_AS_RISING = RisingRun(0, 0, 1 << 62)
 
 
 class RisingRuns:
@@ -56,7 +56,7 @@ class RisingRuns:
         runs: in the order of the log.
     """
 
-    def __init__(self, runs: tuple[Run, ...] = ()) -> None:
+    def __init__(self, runs: tuple[RisingRun, ...] = ()) -> None:
         self.runs = runs
 
     def note(self, columns: "DispatchColumns") -> None:
@@ -73,12 +73,12 @@ class RisingRuns:
             if known is not None and known.rises and first >= known.last_millis:
                 runs[-1] = replace(known, last_millis=last)
             elif known is not None and known.begin_offset == offset:  # nothing lies between
-                runs[-1] = Run(offset, first, last)
+                runs[-1] = RisingRun(offset, first, last)
             elif len(runs) < RUN_COUNT_MAX:
-                runs.append(Run(offset, first, last))
+                runs.append(RisingRun(offset, first, last))
             else:
                 assert known is not None
-                runs[-1] = Run(
+                runs[-1] = RisingRun(
                     known.begin_offset, min(known.first_millis, first), max(known.last_millis, last), rises=False
                 )
         self.runs = tuple(runs)
@@ -104,10 +104,10 @@ class RisingRuns:
         return [[run.begin_offset, run.first_millis, run.last_millis, int(run.rises)] for run in self.runs]
 
 
-def runs_of_state(rows: Any) -> tuple[Run, ...]:
+def runs_of_state(rows: Any) -> tuple[RisingRun, ...]:
     """The runs of a checkpoint; None, and what is no list of runs, is a checkpoint of a version that noted none."""
     try:
-        runs = tuple(Run(int(begin), int(first), int(last), bool(rises)) for begin, first, last, rises in rows)
+        runs = tuple(RisingRun(int(begin), int(first), int(last), bool(rises)) for begin, first, last, rises in rows)
     except (TypeError, ValueError):
         return (TAKEN_AS_RISING,)
     return runs
@@ -142,7 +142,7 @@ def search_offset(
     time_millis: int,
     boundary: Boundary,
     read_times: StoreTimeReader,
-    runs: Sequence[Run] = (UNSEEN,),
+    runs: Sequence[RisingRun] = (UNSEEN,),
 ) -> FoundPosition:
     """The position for a store time.
 

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from consumer_svc.arrivals import Arrivals
-from consumer_svc.clients import Clients
 from consumer_svc.follower import ConsumerPart
+from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.queue_locks import QueueLocks
 from consumer_svc.servicer import ConsumerServicer, add_to_server
 from consumer_svc.settings import ConsumerSettings
@@ -37,7 +37,7 @@ def serve(server: ServiceServer, settings: ConsumerSettings, origins: Origins) -
     """Puts the service onto a server."""
     commitlog = CommitLogClient(settings.commitlog_target, tls=server.tls)
     consumequeue = ServiceClient("consumequeue", settings.consumequeue_target, tls=server.tls)
-    progress, clients, arrivals = FollowerProgress(), Clients(time.monotonic), Arrivals()
+    progress, clients, arrivals = FollowerProgress(), LiveConsumers(time.monotonic), Arrivals()
     servicer = ConsumerServicer(progress, clients, QueueLocks(time.monotonic), arrivals, server.stopping.is_set)
     server.add("reput.consumer.v1.ConsumerService", add_to_server, servicer)
     if settings.group_metrics:

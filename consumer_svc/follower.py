@@ -11,13 +11,13 @@ from concurrent.futures import Future
 import structlog
 
 from consumer_svc.arrivals import Arrivals
-from consumer_svc.clients import Clients
 from consumer_svc.delivering.deletions import Deletions
-from consumer_svc.delivering.delivery import Answering, Delivery
 from consumer_svc.delivering.expirer import Expirer
 from consumer_svc.delivering.life import Life, Rules
+from consumer_svc.delivering.life_parts import Answering, LifeParts
 from consumer_svc.delivering.receipt_handle import ReceiptHandles
 from consumer_svc.handover.courtesy_files import LOOK_SECONDS, BrokerGroups, CourtesyFiles
+from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.settings import ConsumerSettings
 from consumer_svc.state.group_states import GroupStates
 from consumer_svc.state_topic import FULL_CHANGE_COUNT, STATE_TOPIC, TOPIC, LoadedState, StateWriter
@@ -170,7 +170,7 @@ class ConsumerPart(StatePart[GroupStates, StateWriter]):
         progress: FollowerProgress,
         commitlog: CommitLogClient,
         consumequeue: Calls,
-        clients: Clients,
+        clients: LiveConsumers,
         arrivals: Arrivals,
     ) -> None:
         super().__init__(TOPIC, settings, servicer.shut, commitlog, consumequeue)
@@ -226,7 +226,7 @@ class ConsumerPart(StatePart[GroupStates, StateWriter]):
         broker = BrokerGroups(self._commitlog) if self._settings.has_live_broker else None
         if broker is not None:
             broker.read(life, newest_millis)
-        self._servicer.open(Delivery.of(life))
+        self._servicer.open(LifeParts.of(life))
         _log.info("consumer.opened", groups=len(loaded.states.groups), changes=loaded.change_count, epoch=loaded.epoch)
         # Where this service appends nothing, retention need not wait for it.
         on_flushed = None if self._writes_no_records else self.on_flushed

@@ -7,11 +7,10 @@ from functools import partial
 import grpc
 
 from consumer_svc.arrivals import Arrivals
-from consumer_svc.clients import Clients
 from consumer_svc.delivering.acks import AckOutcome, Acks
-from consumer_svc.delivering.delivery import Delivery
 from consumer_svc.delivering.groups import GroupNames
 from consumer_svc.delivering.life import check_group_name
+from consumer_svc.delivering.life_parts import LifeParts
 from consumer_svc.delivering.picks import MESSAGE_COUNT_MAX, PopAsk
 from consumer_svc.delivering.pop import Delivered
 from consumer_svc.delivering.pulls import (
@@ -23,6 +22,7 @@ from consumer_svc.delivering.pulls import (
 )
 from consumer_svc.delivering.pulls import MESSAGE_COUNT_MAX as PULL_COUNT_MAX
 from consumer_svc.delivering.send_back import SendBackOutcome
+from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.queue_locks import QueueLocks, check
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import QueueRef
@@ -79,7 +79,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
     def __init__(
         self,
         progress: FollowerProgress,
-        clients: Clients,
+        clients: LiveConsumers,
         locks: QueueLocks,
         arrivals: Arrivals,
         is_stopping: Callable[[], bool],
@@ -90,10 +90,10 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         self._locks = locks
         self._arrivals = arrivals
         self._is_stopping = is_stopping
-        self._open: Delivery | None = None
+        self._open: LifeParts | None = None
         self._leadership: int | None = None
 
-    def open(self, delivery: Delivery) -> None:
+    def open(self, delivery: LifeParts) -> None:
         """Serve this life from now on.
 
         With a new leadership the leader before had the clients and locks: they are waited for as after a start.
@@ -419,7 +419,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         return dict(delivery.groups.lag_counts().items()) if delivery is not None else {}
 
     @property
-    def _delivery(self) -> Delivery:
+    def _delivery(self) -> LifeParts:
         delivery = self._open
         if delivery is None:
             raise StoreRecoveringError("the state of the consumer groups is being read: try again soon")
@@ -440,14 +440,14 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             )
 
     @property
-    def _current(self) -> Delivery:
+    def _current(self) -> LifeParts:
         """For what tells of groups: NotLeaderError on a replica that does not lead, whose state is older than the log."""
         delivery = self._delivery
         delivery.life.refuse_if_not_current()
         return delivery
 
     @property
-    def _current_or_none(self) -> Delivery | None:
+    def _current_or_none(self) -> LifeParts | None:
         delivery = self._open
         return delivery if delivery is not None and delivery.life.leadership is not None else None
 

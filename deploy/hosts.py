@@ -77,7 +77,7 @@ class Child(Protocol):
         """The exit code, once it has ended; `subprocess.TimeoutExpired` when the time is over."""
 
 
-class Host(Protocol):
+class ServiceHost(Protocol):
     """Runs services."""
 
     def wakeups(self) -> contextlib.AbstractContextManager[socket.socket]:
@@ -96,11 +96,11 @@ class Processes:
     """Each service has a process of its own, a child of this one; for the main thread, which takes the signals."""
 
     def wakeups(self) -> contextlib.AbstractContextManager[socket.socket]:
-        """See Host."""
+        """See ServiceHost."""
         return signals_as_bytes()
 
     def start(self, name: str, environ: Mapping[str, str]) -> Child:
-        """See Host. What it cannot do is seen at its end."""
+        """See ServiceHost. What it cannot do is seen at its end."""
         # -P: a module in the working directory must not take a service's place.
         command = [sys.executable, "-P", "-m", MODULES[name]]
         environ = {**environ, "REPUT_PARENT_PID": str(os.getpid())}
@@ -138,7 +138,7 @@ class ThisProcess:
 
     @contextlib.contextmanager
     def wakeups(self) -> Iterator[socket.socket]:
-        """See Host."""
+        """See ServiceHost."""
         with socket_pair() as (reader, writer):
             with self._lock:
                 self._writer = writer
@@ -153,7 +153,7 @@ class ThisProcess:
                     self._writer = None
 
     def start(self, name: str, environ: Mapping[str, str]) -> Child:
-        """See Host."""
+        """See ServiceHost."""
         from services.serving.hosted import HostedService
         from store.errors import InvalidSettingError, StoreError
 

@@ -28,7 +28,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from deploy.hosts import MODULES, Child, ChildDiedError, Host, Processes
+from deploy.hosts import MODULES, Child, ChildDiedError, Processes, ServiceHost
 from deploy.processes import STOP_SIGNALS, environ_of_services, exit_code_of, say, short_directory, write_by_rename
 from deploy.progress import RecoveryDisplay
 
@@ -101,7 +101,7 @@ class LocalStack:
         port_file: pathlib.Path | None = None,
         replica: Replica | None = None,
         environ: Mapping[str, str] | None = None,
-        host: Host | None = None,
+        host: ServiceHost | None = None,
         say: Callable[[str], None] = say,
     ) -> None:
         self._host = Processes() if host is None else host

@@ -197,7 +197,7 @@ _log = structlog.get_logger("reput.schedule")
 
 
 class BrokerFiles(KindWithoutState):
-    """A Kind (`life.py`) that delivers nothing; see the top of this file.
+    """A WaitingKind (`life.py`) that delivers nothing; see the top of this file.
 
     Args:
         life: what the kinds share.
@@ -235,13 +235,13 @@ class BrokerFiles(KindWithoutState):
         self._pause_until_millis = 0
 
     def begin(self) -> None:
-        """See Kind: have what a broker did in the log, before its files are replaced."""
+        """See WaitingKind: have what a broker did in the log, before its files are replaced."""
         if self._is_taken_over:
             wait_for(self._life.write_full(self._kinds))
             _log.info("broker_files.taken_over")
 
     def work(self) -> int:
-        """See Kind: write what has changed."""
+        """See WaitingKind: write what has changed."""
         self._write_levels()
         if not self._book.is_known:  # no timer was delivered yet
             return self._life.clock.millis() + KNOWN_MILLIS
@@ -249,7 +249,7 @@ class BrokerFiles(KindWithoutState):
         return self._life.clock.millis() + WRITE_MILLIS
 
     def stop(self, *, is_clean: bool) -> None:
-        """See Kind: nothing is under way any more."""
+        """See WaitingKind: nothing is under way any more."""
         if not is_clean:
             return
         try:
@@ -368,7 +368,7 @@ TAKE_COUNT = 4_096
 
 
 class BrokerBeside(KindWithoutState):
-    """A Kind (`life.py`) that delivers nothing; see the top of this file.
+    """A WaitingKind (`life.py`) that delivers nothing; see the top of this file.
 
     Args:
         life: of a store that is only read.
@@ -387,10 +387,10 @@ class BrokerBeside(KindWithoutState):
         self._commitlog = commitlog
 
     def begin(self) -> None:
-        """See Kind."""
+        """See WaitingKind."""
 
     def work(self) -> int:
-        """See Kind: read the files."""
+        """See WaitingKind: read the files."""
         try:
             marks = read_broker_marks(self._commitlog)
         except StoreCorruptedError as error:  # a broker writes a file in place: the next time it is whole
@@ -405,7 +405,7 @@ class BrokerBeside(KindWithoutState):
         return self._life.clock.millis() + LOOK_MILLIS
 
     def stop(self, *, is_clean: bool) -> None:
-        """See Kind."""
+        """See WaitingKind."""
 
     def _drop_until(self, due_millis: int) -> None:
         """Forget the timers that were due at a time or before."""

@@ -22,7 +22,7 @@ LOOK_MILLIS = 500  # on a store that is only read
 
 
 class DelayLevels:
-    """A Kind (`life.py`); see the top of this file.
+    """A WaitingKind (`life.py`); see the top of this file.
 
     Args:
         life: what the kinds share.
@@ -52,10 +52,10 @@ class DelayLevels:
         self._under_way = UnderWay()
 
     def begin(self) -> None:
-        """See Kind."""
+        """See WaitingKind."""
 
     def work(self) -> int:
-        """See Kind: a batch of each level."""
+        """See WaitingKind: a batch of each level."""
         wait_millis = NEVER_MILLIS
         failure: StoreError | None = None
         for level in self._levels():
@@ -82,11 +82,11 @@ class DelayLevels:
         self._due_millis.pop(level, None)  # it is looked at again, also after a look that was under way here
 
     def has_state(self) -> bool:
-        """See Kind."""
+        """See WaitingKind."""
         return bool(self._next_offsets)
 
     def pieces(self) -> Iterator[state_pb2.FullState]:
-        """See Kind."""
+        """See WaitingKind."""
         if self._next_offsets:
             positions = [
                 state_pb2.LevelPosition(level=level, next_offset=offset)
@@ -95,7 +95,7 @@ class DelayLevels:
             yield state_pb2.FullState(levels=positions)
 
     def needed_offset(self) -> int:
-        """See Kind: a first message that was not looked at yet is behind the one before it, or anywhere."""
+        """See WaitingKind: a first message that was not looked at yet is behind the one before it, or anywhere."""
         with self._life.lock:
             needed = [self._under_way.needed_offset()]
             waiting = [level for level in self._levels() if self._next_offsets.get(level, 0) < self._end(level)]
@@ -103,7 +103,7 @@ class DelayLevels:
         return min(needed)
 
     def stop(self, *, is_clean: bool) -> None:
-        """See Kind."""
+        """See WaitingKind."""
 
     def pending_count(self) -> int:
         """Messages that wait, or whose request is under way."""

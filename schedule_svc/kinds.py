@@ -7,7 +7,7 @@ from pathlib import Path
 from schedule_svc.batches import BATCH_BYTES_MAX, BatchReader
 from schedule_svc.broker_files import BrokerBeside, BrokerFiles, apply_broker_marks, read_broker_marks
 from schedule_svc.delay_levels import DelayLevels
-from schedule_svc.life import Kind, Life
+from schedule_svc.life import Life, WaitingKind
 from schedule_svc.listing import Listing
 from schedule_svc.state.schedule_state import ScheduleState
 from schedule_svc.timers.recalls import KNOWN_SECONDS_MAX, Recalls
@@ -128,7 +128,7 @@ class Kinds:
         )
 
     @property
-    def all(self) -> Sequence[Kind]:
+    def all(self) -> Sequence[WaitingKind]:
         """Each once."""
         others = [kind for kind in (self.broker_files, self.beside) if kind is not None]
         return (self.levels, self.reader, self.timers, self.transactions, *others)

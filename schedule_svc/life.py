@@ -8,7 +8,7 @@ Rules:
 - When the writer breaks, this life is over: `refuse_if_over` raises, and the next life reads the state from the log. Whatever a
   kind has in memory is thrown away.
 
-A kind (`Kind`) is asked for everything by the follower (`follower.py`):
+A kind (`WaitingKind`) is asked for everything by the follower (`follower.py`):
 - `begin`, before the log is followed: the queues hold everything before the begin of the life. It may read and take its time.
 - `work`, by a thread of its own (Worker): does what is due, a request or a few, and says when it wants to be called next.
   It is called at once when the log has new records of its topics. It reads the records of its topics by `reader`:
@@ -43,7 +43,7 @@ NOTHING_NEEDED = 1 << 62
 NEVER_MILLIS = 1 << 62
 
 
-class Kind(Protocol):
+class WaitingKind(Protocol):
     """A kind of messages that wait. Its methods are called by one thread each; several at the same time.
 
     Attributes:
@@ -81,18 +81,18 @@ class Kind(Protocol):
 
 
 class KindWithoutState:
-    """What a Kind says that keeps nothing in the state topic, and needs no record of the log unless it says otherwise."""
+    """The answers of a WaitingKind that keeps nothing in the state topic, and needs no record of the log unless it says so."""
 
     def has_state(self) -> bool:
-        """See Kind."""
+        """See WaitingKind."""
         return False
 
     def pieces(self) -> tuple[()]:
-        """See Kind."""
+        """See WaitingKind."""
         return ()
 
     def needed_offset(self) -> int:
-        """See Kind."""
+        """See WaitingKind."""
         return NOTHING_NEEDED
 
 
@@ -189,7 +189,7 @@ class Life:
         assert self._writer is not None
         return self._writer.newest()
 
-    def write_full(self, kinds: Sequence[Kind]) -> "Future[int]":
+    def write_full(self, kinds: Sequence[WaitingKind]) -> "Future[int]":
         """Have the full state written."""
         assert self._writer is not None
         with self.lock:
@@ -212,7 +212,7 @@ class Worker:
         kind: what works.
     """
 
-    def __init__(self, life: Life, kind: Kind) -> None:
+    def __init__(self, life: Life, kind: WaitingKind) -> None:
         self.kind = kind
         self._life = life
         self._changed = threading.Condition()

@@ -22,7 +22,7 @@ from typing import Any
 
 from cli.fsck.log_cut import cut_log
 from cli.fsck.retired_queue import mend_retired_queue
-from store.audit.findings import Findings, Kind
+from store.audit.findings import Findings, Repair
 from store.audit.log_audit import LogFiles, walk_sound_part
 from store.audit.store_audit import StoreAudit, audit_store
 from store.derive.dispatch import DispatchRequest
@@ -106,7 +106,7 @@ class Repairer:
                 report.lines.append("nothing to repair")
                 return audit, report
             with self._marked_open():
-                if confirm_cut is not None and audit.findings.concerns(Kind.LOG):
+                if confirm_cut is not None and audit.findings.concerns(Repair.LOG):
                     audit = self._cut(audit, report, confirm_cut)
                 if audit.log.lost:
                     report.lines.append(

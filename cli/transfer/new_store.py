@@ -1,6 +1,6 @@
 """A RocketMQ store made of selected messages: `reput export --format store` and `reput import --store` write through it.
 
-STAGING/commitlog/                the frames, in the order in which they came (`store/files/log_copy.py`)
+STAGING/commitlog/                the frames, in the order in which they came (`store/files/new_log.py`)
 STAGING/consumequeue/, index/     written by the builders of the services, checkpoints in reput/
 STAGING/config/topics.json        so that a broker routes every topic
 DIR                               STAGING renamed: a store appears complete or not at all (`cli/transfer/staging.py`)
@@ -19,7 +19,7 @@ from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
 from services.following.following_builder import FollowingBuilder
 from store.files.file_system import FileSystem, RealFileSystem
-from store.files.log_copy import LogCopy
+from store.files.new_log import NewLog
 from store.format.paths import commit_log_dir, own_state_dir
 from store.readers.index_reader import IndexLayout
 from store.walk.log_reader import LogReader
@@ -44,7 +44,7 @@ class NewStore:
         self._staging = Staging(out, is_directory=True)
         self._root = self._staging.path
         try:
-            self._log = LogCopy(self._fs, Path(commit_log_dir(str(self._root))), self._settings.log_file_size_bytes)
+            self._log = NewLog(self._fs, Path(commit_log_dir(str(self._root))), self._settings.log_file_size_bytes)
         except BaseException:
             self._staging.close()
             raise
@@ -55,7 +55,7 @@ class NewStore:
         return self._log.record_count
 
     def add(self, topic: str, frame: bytes | bytearray) -> None:
-        """Append a message with its own times and hosts; errors as `LogCopy.add`."""
+        """Append a message with its own times and hosts; errors as `NewLog.add`."""
         self._log.add(topic, frame if isinstance(frame, bytearray) else bytearray(frame))
 
     def finish(self, on_build: Callable[[int, int], None] = lambda done, total: None) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from commitlog_svc.append.topics.queue_offsets import QueueKey
 
 
-class Waiting(NamedTuple):
+class WaitingMessage(NamedTuple):
     """How a message waits: `waiting.py`.
 
     Attributes:
@@ -37,7 +37,7 @@ class PreparedRecord(NamedTuple):
     unique_key: str
     data: bytearray
     takes_queue_offset: bool = True
-    waiting: Waiting | None = None
+    waiting: WaitingMessage | None = None
 
     @property
     def topic(self) -> str:
@@ -67,7 +67,7 @@ class AppendReceipt:
     store_time_millis: int
     unique_key: str
     deduplicated: bool = False
-    waiting: Waiting | None = None
+    waiting: WaitingMessage | None = None
 
     @property
     def end_offset(self) -> int:

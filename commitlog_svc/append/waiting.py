@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from commitlog_svc.append.records import Waiting
+from commitlog_svc.append.records import WaitingMessage
 from store.errors import InvalidMessageError
 from store.format.properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
@@ -52,7 +52,7 @@ class WaitingPlace(NamedTuple):
     topic: str
     queue_id: int
     properties: dict[str, str]
-    waiting: Waiting
+    waiting: WaitingMessage
 
 
 def asked_properties(properties: Mapping[str, str], delay_level: int, delivery_millis: int | None) -> dict[str, str]:
@@ -115,30 +115,30 @@ def find_place(
         if CHECK_IMMUNITY_TIME_IN_SECONDS in properties:
             _natural(properties, CHECK_IMMUNITY_TIME_IN_SECONDS)
         half = {**properties, TRANSACTION_ID: unique_key, **real}
-        return WaitingPlace(HALF_TOPIC, 0, half, Waiting(topic, queue_id, is_half=True))
+        return WaitingPlace(HALF_TOPIC, 0, half, WaitingMessage(topic, queue_id, is_half=True))
     if level > 0:
         level = min(level, limits.level_count)
         delayed = {name: value for name, value in properties.items() if name not in TIMERS}
         delayed |= {DELAY: str(level), **real}
-        return WaitingPlace(SCHEDULE_TOPIC, level - 1, delayed, Waiting(topic, queue_id))
+        return WaitingPlace(SCHEDULE_TOPIC, level - 1, delayed, WaitingMessage(topic, queue_id))
     for name in TIMERS:
         if name in properties:
             return _timed(name, topic, queue_id, {**properties, **real}, now_millis, limits, field)
     return None
 
 
-def waiting_of(topic: str, properties: Mapping[str, str]) -> Waiting | None:
+def waiting_of(topic: str, properties: Mapping[str, str]) -> WaitingMessage | None:
     """How the message of a record of a topic waits; None for an ordinary record, a recall, and one that does not say."""
     queue_id = properties.get(REAL_QUEUE_ID, "")
     real_topic = properties.get(REAL_TOPIC, "")
     if topic not in WAITING_TOPICS or not real_topic or not _NUMBER.fullmatch(queue_id):
         return None
     if topic != TIMER_TOPIC:
-        return Waiting(real_topic, int(queue_id), is_half=topic == HALF_TOPIC)
+        return WaitingMessage(real_topic, int(queue_id), is_half=topic == HALF_TOPIC)
     out = properties.get(TIMER_OUT_MS, "")
     if TIMER_DEL_UNIQKEY in properties or not _NUMBER.fullmatch(out):
         return None
-    return Waiting(real_topic, int(queue_id), _recall_millis(real_topic, int(out)))
+    return WaitingMessage(real_topic, int(queue_id), _recall_millis(real_topic, int(out)))
 
 
 def _timed(
@@ -168,7 +168,7 @@ def _timed(
     # The multiple of the precision below the time; a time that is one goes to the one before.
     out_millis = (deliver_millis - 1) // TIMER_PRECISION_MILLIS * TIMER_PRECISION_MILLIS
     properties[TIMER_OUT_MS] = str(out_millis)
-    return WaitingPlace(TIMER_TOPIC, 0, properties, Waiting(topic, queue_id, _recall_millis(topic, out_millis)))
+    return WaitingPlace(TIMER_TOPIC, 0, properties, WaitingMessage(topic, queue_id, _recall_millis(topic, out_millis)))
 
 
 def _recall_millis(topic: str, out_millis: int) -> int:

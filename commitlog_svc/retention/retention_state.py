@@ -16,7 +16,7 @@ The wall clock jumps when it is set by hand, by NTP, or when a host wakes up. Ag
   So a machine that was off for longer keeps its files longer, never shorter;
 - a difference of JUMP_MILLIS or more between wall clock and boot clock is logged, and has no other effect.
 
-The clock starts at any value and only rises; a `Reading` is kept for the next process.
+The clock starts at any value and only rises; a `ClockReading` is kept for the next process.
 """
 
 import os
@@ -52,7 +52,7 @@ def read_boot_id(path: Path = BOOT_ID_PATH) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClockReading:
     """All three clocks at one moment (milliseconds), and the id of the boot."""
 
     age_millis: int
@@ -60,7 +60,7 @@ class Reading:
     boot_millis: int
     wall_millis: int
 
-    def has_jumped_since(self, earlier: "Reading") -> bool:
+    def has_jumped_since(self, earlier: "ClockReading") -> bool:
         """Whether the wall clock has jumped against the boot clock since a reading of the same boot."""
         jump_millis = (self.wall_millis - self.boot_millis) - (earlier.wall_millis - earlier.boot_millis)
         return abs(jump_millis) >= JUMP_MILLIS
@@ -88,7 +88,7 @@ class AgeClock:
         self._start_age_millis = 0
         self._wall_offset_millis = wall_millis() - self._start_boot_millis
 
-    def resume(self, last: Reading) -> None:
+    def resume(self, last: ClockReading) -> None:
         """Continues from the last reading of an earlier process."""
         boot_millis, wall_millis = self._boot_millis(), self._wall_millis()
         if last.boot_id == self._boot_id:
@@ -107,12 +107,12 @@ class AgeClock:
         """The time of this clock (milliseconds)."""
         return self._start_age_millis + max(0, self._boot_millis() - self._start_boot_millis)
 
-    def read(self) -> Reading:
+    def read(self) -> ClockReading:
         """Reads all clocks; logs when the wall clock has jumped since the last reading."""
         boot_millis, wall_millis = self._boot_millis(), self._wall_millis()
         self._note_jump(boot_millis, wall_millis)
         age_millis = self._start_age_millis + max(0, boot_millis - self._start_boot_millis)
-        return Reading(age_millis, self._boot_id, boot_millis, wall_millis)
+        return ClockReading(age_millis, self._boot_id, boot_millis, wall_millis)
 
     def _note_jump(self, boot_millis: int, wall_millis: int) -> None:
         jump_millis = wall_millis - boot_millis - self._wall_offset_millis
@@ -164,7 +164,7 @@ class RetentionState:
     events: tuple[RetentionEvent, ...] = ()
     first_offset: int = -1
     seen_millis: dict[int, int] = field(default_factory=dict)
-    clock: Reading | None = None
+    clock: ClockReading | None = None
 
 
 def add_event(events: Sequence[RetentionEvent], event: RetentionEvent) -> tuple[RetentionEvent, ...]:
@@ -268,7 +268,7 @@ def read_retention_state(fs: FileSystem, directory: Path) -> RetentionState:
             tuple(_read_event(event) for event in value["events"]),
             int(value["first_offset"]),
             {int(offset): int(millis) for offset, millis in value["files_seen_millis"].items()},
-            Reading(
+            ClockReading(
                 int(clock["age_millis"]), str(clock["boot_id"]), int(clock["boot_millis"]), int(clock["wall_millis"])
             )
             if clock

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from consumer_svc.arrivals import Arrivals
-from consumer_svc.clients import Clients
 from consumer_svc.delivering.expiry_heap import ExpiryHeap
 from consumer_svc.delivering.moves import base_topic
 from consumer_svc.delivering.receipt_handle import ReceiptHandles
+from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.state.group_states import (
     GROUP_COUNT_MAX,
     Change,
@@ -145,7 +145,7 @@ class Life:
         writer: StateWriter | None,
         reader: Reader,
         handles: ReceiptHandles,
-        clients: Clients,
+        clients: LiveConsumers,
         arrivals: Arrivals,
         rules: Rules,
         clock: StoreClock,

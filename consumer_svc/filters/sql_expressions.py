@@ -124,7 +124,7 @@ Evaluate = Callable[[Mapping[str, str]], Value]
 NESTING_MAX: Final = 200
 
 
-class Kind(Enum):
+class SqlType(Enum):
     """Java's type of a value that is not null; NOTHING is always null."""
 
     TEXT = "a text"
@@ -135,7 +135,7 @@ class Kind(Enum):
     NOTHING = "always NULL"
 
 
-NUMBERS: Final = frozenset((Kind.INTEGER, Kind.LONG, Kind.DOUBLE))
+NUMBERS: Final = frozenset((SqlType.INTEGER, SqlType.LONG, SqlType.DOUBLE))
 
 
 class SqlFaultError(Exception):
@@ -168,7 +168,7 @@ class Node:
     """
 
     at: int
-    kind: Kind
+    kind: SqlType
     evaluate: Evaluate
     constant: Value = None
     is_literal: bool = False
@@ -178,17 +178,17 @@ class Node:
     depth: int = 0
 
 
-def literal(at: int, kind: Kind, value: Value) -> Node:
+def literal(at: int, kind: SqlType, value: Value) -> Node:
     """A constant."""
     return Node(at, kind, lambda _: value, constant=value, is_literal=True)
 
 
 def prop(at: int, name: str) -> Node:
     """A property, by its name."""
-    return Node(at, Kind.TEXT, lambda properties: properties.get(name), name=name)
+    return Node(at, SqlType.TEXT, lambda properties: properties.get(name), name=name)
 
 
-def over(kind: Kind, evaluate: Evaluate, *parts: Node) -> Node:
+def over(kind: SqlType, evaluate: Evaluate, *parts: Node) -> Node:
     """A part made of others, the first of which stands first.
 
     Raises:
@@ -206,11 +206,11 @@ def condition(node: Node) -> Node:
     Raises:
         SqlFaultError: it can never be one.
     """
-    if node.kind is Kind.BOOLEAN or (node.kind is Kind.NOTHING and node.is_literal):
+    if node.kind is SqlType.BOOLEAN or (node.kind is SqlType.NOTHING and node.is_literal):
         return node
     if node.name:
         name = node.name
-        return over(Kind.BOOLEAN, lambda properties: None if properties.get(name) is None else False, node)
+        return over(SqlType.BOOLEAN, lambda properties: None if properties.get(name) is None else False, node)
     raise SqlFaultError(node.at, f"this is {node.kind.value}, not a condition; compare it with something")
 
 
@@ -225,7 +225,7 @@ def negate(node: Node) -> Node:
     def evaluate(properties: Mapping[str, str]) -> None:
         inner(properties)  # it may have no value to negate
 
-    return over(Kind.NOTHING, evaluate, node)
+    return over(SqlType.NOTHING, evaluate, node)
 
 
 def invert(node: Node) -> Node:
@@ -237,7 +237,7 @@ def invert(node: Node) -> Node:
         value = inner(properties)
         return None if value is None else not value
 
-    return over(Kind.BOOLEAN, evaluate, part)
+    return over(SqlType.BOOLEAN, evaluate, part)
 
 
 def join(operator: str, nodes: Sequence[Node]) -> Node:
@@ -249,7 +249,7 @@ def join(operator: str, nodes: Sequence[Node]) -> Node:
     # An operand in the form of the same operator is as deep as its own operands are.
     depth = max(part.depth - (part.operator == operator) for part in parts)
     chain = tuple(operands)
-    joined = over(Kind.BOOLEAN, _joined(operator, chain), replace(parts[0], depth=depth))
+    joined = over(SqlType.BOOLEAN, _joined(operator, chain), replace(parts[0], depth=depth))
     return replace(joined, operator=operator, operands=chain)
 
 
@@ -284,29 +284,29 @@ def is_in(node: Node, texts: Sequence[str], *, negated: bool) -> Node:
         value = properties.get(name)
         return None if value is None else (value in wanted) is not negated
 
-    return over(Kind.BOOLEAN, evaluate, node)
+    return over(SqlType.BOOLEAN, evaluate, node)
 
 
 def text_test(node: Node, test: Callable[[str, str], bool], search: str, *, negated: bool) -> Node:
     """`CONTAINS`, `STARTSWITH`, `ENDSWITH` and their NOT: all false for what is no text, and for an empty search."""
     if not search:
-        return over(Kind.BOOLEAN, lambda _: False, node)
+        return over(SqlType.BOOLEAN, lambda _: False, node)
     inner = node.evaluate
 
     def evaluate(properties: Mapping[str, str]) -> bool:
         value = inner(properties)
         return isinstance(value, str) and test(value, search) is not negated
 
-    return over(Kind.BOOLEAN, evaluate, node)
+    return over(SqlType.BOOLEAN, evaluate, node)
 
 
 Test = Callable[[Any, Any], bool]
 _ORDER: Final[dict[str, Test]] = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_CONVERT: Final[dict[Kind, Callable[[str], int | float]]] = {
-    Kind.INTEGER: partial(java_integer, value_max=INTEGER_MAX),
-    Kind.LONG: partial(java_integer, value_max=LONG_MAX),
-    Kind.DOUBLE: java_double,
+_CONVERT: Final[dict[SqlType, Callable[[str], int | float]]] = {
+    SqlType.INTEGER: partial(java_integer, value_max=INTEGER_MAX),
+    SqlType.LONG: partial(java_integer, value_max=LONG_MAX),
+    SqlType.DOUBLE: java_double,
 }
 
 
@@ -317,19 +317,19 @@ def ordered(sign: str, left: Node, right: Node) -> Node:
         SqlFaultError: a side can be no number.
     """
     for side in (left, right):
-        if side.kind is Kind.BOOLEAN or (side.is_literal and side.kind not in NUMBERS):
+        if side.kind is SqlType.BOOLEAN or (side.is_literal and side.kind not in NUMBERS):
             raise SqlFaultError(side.at, f"only numbers and properties can be compared by {sign}")
-    return over(Kind.BOOLEAN, _ordered(sign, left, right), left, right)
+    return over(SqlType.BOOLEAN, _ordered(sign, left, right), left, right)
 
 
 def _ordered(sign: str, left: Node, right: Node) -> Evaluate:
-    if Kind.NOTHING in (left.kind, right.kind):
+    if SqlType.NOTHING in (left.kind, right.kind):
         return lambda _: None
-    if left.kind is right.kind is Kind.TEXT:
+    if left.kind is right.kind is SqlType.TEXT:
         return _ordered_properties(_ORDER[sign], left.name, right.name)
-    if left.kind is Kind.TEXT:
+    if left.kind is SqlType.TEXT:
         return _ordered_property(sign, left.name, right)
-    if right.kind is Kind.TEXT:
+    if right.kind is SqlType.TEXT:
         return _ordered_property(_MIRRORED[sign], right.name, left)
     is_true = _ORDER[sign](_compare_numbers(left, right), 0)
     return lambda _: is_true
@@ -360,7 +360,7 @@ def _ordered_property(sign: str, name: str, number: Node) -> Evaluate:
 def _compare_numbers(left: Node, right: Node) -> int:
     values = left.constant, right.constant
     assert all(isinstance(value, int | float) for value in values), values
-    a, b = map(float, values) if Kind.DOUBLE in (left.kind, right.kind) else values  # type: ignore[arg-type]
+    a, b = map(float, values) if SqlType.DOUBLE in (left.kind, right.kind) else values  # type: ignore[arg-type]
     return compare_doubles(a, b)  # type: ignore[arg-type]
 
 
@@ -371,11 +371,11 @@ def equal(left: Node, right: Node) -> Node:
         SqlFaultError: a side is NULL, or TRUE or FALSE is compared with another constant.
     """
     for side in (left, right):
-        if side.is_literal and side.kind is Kind.NOTHING:
+        if side.is_literal and side.kind is SqlType.NOTHING:
             raise SqlFaultError(side.at, "NULL cannot be compared; write IS NULL or IS NOT NULL")
-    if left.is_literal and left.kind is Kind.BOOLEAN and right.is_literal and right.kind is not Kind.BOOLEAN:
+    if left.is_literal and left.kind is SqlType.BOOLEAN and right.is_literal and right.kind is not SqlType.BOOLEAN:
         raise SqlFaultError(left.at, f"TRUE or FALSE cannot be compared with {right.kind.value}")
-    return over(Kind.BOOLEAN, _equal(left, right), left, right)
+    return over(SqlType.BOOLEAN, _equal(left, right), left, right)
 
 
 def unequal(left: Node, right: Node) -> Node:
@@ -386,7 +386,7 @@ def unequal(left: Node, right: Node) -> Node:
 def is_null(node: Node) -> Node:
     """`IS NULL`: true if the part is absent or unknown, else false."""
     inner = node.evaluate
-    return over(Kind.BOOLEAN, lambda properties: inner(properties) is None, node)
+    return over(SqlType.BOOLEAN, lambda properties: inner(properties) is None, node)
 
 
 def is_not_null(node: Node) -> Node:
@@ -412,7 +412,7 @@ def not_between(node: Node, low: Node, high: Node) -> Node:
 
 
 def _equal(left: Node, right: Node) -> Evaluate:
-    if left.name and right.is_literal and right.kind is Kind.TEXT:
+    if left.name and right.is_literal and right.kind is SqlType.TEXT:
         return _property_is(left.name, right.constant)
     if left.kind in NUMBERS and right.kind in NUMBERS:
         is_true = _compare_numbers(left, right) == 0
@@ -438,19 +438,19 @@ def _property_is(name: str, text: Value) -> Evaluate:
     return evaluate
 
 
-def _same(left: Kind, right: Kind) -> Test:
+def _same(left: SqlType, right: SqlType) -> Test:
     """Whether two values that are there are equal, by their types."""
     if left is right:
         return operator.eq
-    if left is Kind.TEXT and right in NUMBERS:
+    if left is SqlType.TEXT and right in NUMBERS:
         convert = _CONVERT[right]
         return lambda value, other: convert(value) == other
-    if left in NUMBERS and right is Kind.TEXT:
+    if left in NUMBERS and right is SqlType.TEXT:
         convert = _CONVERT[left]
         return lambda value, other: value == convert(other)
-    if left is Kind.TEXT and right is Kind.BOOLEAN:
+    if left is SqlType.TEXT and right is SqlType.BOOLEAN:
         return lambda value, other: (value.lower() == "true") is other
-    if left is Kind.BOOLEAN and right is Kind.TEXT:
+    if left is SqlType.BOOLEAN and right is SqlType.TEXT:
         return _no_value
     return lambda _value, _other: False
 

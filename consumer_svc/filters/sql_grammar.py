@@ -30,7 +30,7 @@ from lark import Lark, Token, Transformer, UnexpectedToken, v_args
 from lark.lexer import Lexer
 
 from consumer_svc.filters import sql_expressions
-from consumer_svc.filters.sql_expressions import INTEGER_MAX, LONG_MAX, Evaluate, Kind, Node, SqlFaultError
+from consumer_svc.filters.sql_expressions import INTEGER_MAX, LONG_MAX, Evaluate, Node, SqlFaultError, SqlType
 
 # The types of tokens in the grammar; the parser drops those that begin with `_`.
 _KEYWORDS: Final = {
@@ -257,16 +257,16 @@ class _Builder(Transformer[Token, Node]):
         return sql_expressions.prop(_at(token), str(token))
 
     def text(self, token: Token) -> Node:
-        return sql_expressions.literal(_at(token), Kind.TEXT, _unquoted(token))
+        return sql_expressions.literal(_at(token), SqlType.TEXT, _unquoted(token))
 
     def true(self, token: Token) -> Node:
-        return sql_expressions.literal(_at(token), Kind.BOOLEAN, True)
+        return sql_expressions.literal(_at(token), SqlType.BOOLEAN, True)
 
     def false(self, token: Token) -> Node:
-        return sql_expressions.literal(_at(token), Kind.BOOLEAN, False)
+        return sql_expressions.literal(_at(token), SqlType.BOOLEAN, False)
 
     def null(self, token: Token) -> Node:
-        return sql_expressions.literal(_at(token), Kind.NOTHING, None)
+        return sql_expressions.literal(_at(token), SqlType.NOTHING, None)
 
     def whole(self, token: Token) -> Node:
         """An Integer if it fits, else a Long, with or without an L."""
@@ -276,14 +276,14 @@ class _Builder(Transformer[Token, Node]):
             raise SqlFaultError(
                 _at(token), f"this number is too large; write at most {LONG_MAX}, or one with a fraction"
             )
-        return sql_expressions.literal(_at(token), Kind.INTEGER if value <= INTEGER_MAX else Kind.LONG, value)
+        return sql_expressions.literal(_at(token), SqlType.INTEGER if value <= INTEGER_MAX else SqlType.LONG, value)
 
     def fraction(self, token: Token) -> Node:
         """A Double; RocketMQ refuses those that are 0, too."""
         value = float(token)
         if value == 0 or math.isinf(value):
             raise SqlFaultError(_at(token), "this number is 0 or does not fit a Double; write 0 without a fraction")
-        return sql_expressions.literal(_at(token), Kind.DOUBLE, value)
+        return sql_expressions.literal(_at(token), SqlType.DOUBLE, value)
 
 
 @cache

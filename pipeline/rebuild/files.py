@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from store.derive.index_fill import IndexFiller
 from store.derive.index_state import IndexFileState, Ints, entries_per_file, index_file_count
-from store.derive.queue_placement import PlacedUnits, Verdict, fillers
+from store.derive.queue_placement import PlacedUnits, Placement, fillers
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFiles
 from store.format.derived.index_layout import HEADER_SIZE, SLOT_SIZE, IndexHeader, encode_index_header, entry_position
@@ -79,7 +79,7 @@ class QueueFiles:
 
     def write_placed(self, topic: str, queue_id: int, placed: PlacedUnits) -> None:
         """Writes units and the fillers before them. If the queue begins anew, its files are removed first; see `write`."""
-        if placed.verdict is Verdict.ANEW:
+        if placed.placement is Placement.ANEW:
             self.remove_queue(topic, queue_id)
         for at, units in fillers(placed.fill_begin, placed.queue_offset):
             self.write(topic, queue_id, at, units)

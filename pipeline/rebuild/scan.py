@@ -16,7 +16,7 @@ from pipeline.log_scan import LogSplit, load_kernels, scan_split
 from pipeline.rebuild.files import KeySpill, QueueFiles
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.index_state import is_followed
-from store.derive.queue_placement import QueuePlacement, UnitRun, Verdict
+from store.derive.queue_placement import Placement, QueuePlacement, UnitRun
 from store.derive.queue_runs import QueueRuns, inner_batches, place_runs
 from store.errors import InvalidArgumentError
 from store.files.file_system import FileSystem, RealFileSystem
@@ -195,7 +195,7 @@ class _Scan:
                 return
             position, units = runs[0]
             offset = decode_queue_unit(units).commit_log_offset
-            is_broken = QueuePlacement(1).judge(position, units) is not Verdict.FIRST
+            is_broken = QueuePlacement(1).judge(position, units) is not Placement.FIRST
             span = self._result.queues[queue] = QueueSpan(position, position, offset, is_broken)
         for position, units in runs:
             self._result.unit_count += len(units) // UNIT_SIZE_BYTES

@@ -27,7 +27,7 @@ _log = structlog.get_logger("reput.schedule")
 
 
 class TimerReader(KindWithoutState):
-    """A Kind (`life.py`) that delivers nothing; see the top of this file.
+    """A WaitingKind (`life.py`) that delivers nothing; see the top of this file.
 
     Attributes:
         problem: why the files cannot be written now, for the status; empty when they can.
@@ -57,7 +57,7 @@ class TimerReader(KindWithoutState):
         self._removed: list[tuple[int, int]] = []  # positions that retention removed, and how many; not counted yet
 
     def begin(self) -> None:
-        """See Kind: take over the files, if they are of this log."""
+        """See WaitingKind: take over the files, if they are of this log."""
         reader = self._life.reader
         self._known_end = reader.recent.end(TIMER_TOPIC, TIMER_QUEUE)
         min_offset = reader.range(TIMER_TOPIC, TIMER_QUEUE).min_offset
@@ -74,7 +74,7 @@ class TimerReader(KindWithoutState):
             self._book.is_known = self._book.index.next_queue_offset >= self._known_end
 
     def work(self) -> int:
-        """See Kind: read what is new."""
+        """See WaitingKind: read what is new."""
         index = self._book.index
         if index.is_waiting:
             self._keep_files()
@@ -94,13 +94,13 @@ class TimerReader(KindWithoutState):
             return self._note_failure(error)
 
     def needed_offset(self) -> int:
-        """See Kind: what was not read yet lies behind the last record that was."""
+        """See WaitingKind: what was not read yet lies behind the last record that was."""
         index = self._book.index
         is_behind = index.next_queue_offset < self._life.reader.recent.end(TIMER_TOPIC, TIMER_QUEUE)
         return max(index.last_log_offset, 0) if is_behind else NOTHING_NEEDED
 
     def stop(self, *, is_clean: bool) -> None:
-        """See Kind: the next start has nothing to read again."""
+        """See WaitingKind: the next start has nothing to read again."""
         if is_clean and self._files is not None:
             try:
                 self._book.index.settle(even_little=True)

@@ -39,7 +39,7 @@ _log = structlog.get_logger("reput.schedule")
 
 
 class Timers:
-    """A Kind (`life.py`); see the top of this file.
+    """A WaitingKind (`life.py`); see the top of this file.
 
     Args:
         life: what the kinds share.
@@ -58,10 +58,10 @@ class Timers:
         self._request_count = 0
 
     def begin(self) -> None:
-        """See Kind."""
+        """See WaitingKind."""
 
     def work(self) -> int:
-        """See Kind: deliver what is due."""
+        """See WaitingKind: deliver what is due."""
         if self._life.is_read_only:
             return NEVER_MILLIS
         if not self.book.is_known:
@@ -77,15 +77,15 @@ class Timers:
         return max(first_millis, self._life.clock.millis() + PAUSE_MILLIS)
 
     def has_state(self) -> bool:
-        """See Kind."""
+        """See WaitingKind."""
         return self.book.has_state()
 
     def pieces(self) -> Iterator[state_pb2.FullState]:
-        """See Kind."""
+        """See WaitingKind."""
         return self.book.pieces()
 
     def needed_offset(self) -> int:
-        """See Kind."""
+        """See WaitingKind."""
         with self._life.lock:
             oldest = self.book.index.oldest_offset()
             needed = [self._under_way.needed_offset()]
@@ -94,7 +94,7 @@ class Timers:
             return min(needed)
 
     def stop(self, *, is_clean: bool) -> None:
-        """See Kind."""
+        """See WaitingKind."""
 
     def pending_count(self) -> int:
         """Messages that wait, or whose request is under way."""

@@ -29,7 +29,7 @@ class LastingTransactions:
 
 
 class TransactionsKind:
-    """A Kind; see the top of this file. It can be used between `begin` and `stop`.
+    """A WaitingKind; see the top of this file. It can be used between `begin` and `stop`.
 
     Args:
         life: what the kinds share.
@@ -67,7 +67,7 @@ class TransactionsKind:
         self._transactions: Transactions
 
     def begin(self) -> None:
-        """See Kind: what waits is read from the log."""
+        """See WaitingKind: what waits is read from the log."""
         life, state = self._life, self._state
         append = None if life.is_read_only else life.append
         self._transactions = Transactions(
@@ -88,7 +88,7 @@ class TransactionsKind:
         self._list = PendingList(self._transactions, self._gateways, self._broker_name)
 
     def work(self) -> int:
-        """See Kind: half messages arrive, and producers are asked."""
+        """See WaitingKind: half messages arrive, and producers are asked."""
         self._transactions.follow()
         now = self._life.clock.millis()
         if now >= self._look_millis or self._look_millis > now + LOOK_MILLIS:
@@ -101,11 +101,11 @@ class TransactionsKind:
         return self._look_millis
 
     def has_state(self) -> bool:
-        """See Kind."""
+        """See WaitingKind."""
         return self._transactions.table.next_queue_offset > 0
 
     def pieces(self) -> Iterator[state_pb2.FullState]:
-        """See Kind."""
+        """See WaitingKind."""
         half_offset, op_offset = self._transactions.positions()
         self._full_half_offset = self._transactions.table.next_queue_offset
         if half_offset:
@@ -122,12 +122,12 @@ class TransactionsKind:
         return self._transactions.table.next_queue_offset - self._full_half_offset
 
     def needed_offset(self) -> int:
-        """See Kind."""
+        """See WaitingKind."""
         first = self._transactions.needed_offset()
         return first if first >= 0 else NOTHING_NEEDED
 
     def stop(self, *, is_clean: bool) -> None:
-        """See Kind."""
+        """See WaitingKind."""
         self._transactions.close()
 
     def end(self, verdict: Verdict) -> AppendResult | None:

@@ -26,7 +26,7 @@ class Severity(StrEnum):
     INFO = "info"
 
 
-class Kind(StrEnum):
+class Repair(StrEnum):
     """What a finding is about: the log, something derived from it, or neither."""
 
     LOG = "log"
@@ -39,7 +39,7 @@ class Code(NamedTuple):
 
     name: str
     severity: Severity
-    kind: Kind
+    kind: Repair
     what_to_do: str
 
 
@@ -51,68 +51,68 @@ _E, _W, _I = Severity.ERROR, Severity.WARNING, Severity.INFO
 
 _TABLE = (
     # The log.
-    Code("LOG_TORN_TAIL", _W, Kind.LOG, f"the next start cuts it; {_CUT}"),
-    Code("LOG_STALE_BYTES", _W, Kind.LOG, f"the next start zeroes them; {_CUT}"),
-    Code("LOG_DAMAGED", _E, Kind.LOG, _BRING_BACK),
-    Code("LOG_HOLE", _E, Kind.LOG, _BRING_BACK),
-    Code("LOG_SHORTER_THAN_FLUSHED", _E, Kind.LOG, _BRING_BACK),
-    Code("LOG_FILE_MISSING", _E, Kind.LOG, _BRING_BACK),
-    Code("LOG_FILE_SIZE", _E, Kind.LOG, _BRING_BACK),
-    Code("LOG_FILE_UNFINISHED", _W, Kind.LOG, f"the next start completes it; {_CUT}"),
-    Code("LOG_FILE_NAME", _E, Kind.LOG, "give the file its right name back, or move it out of commitlog/"),
-    Code("LOG_FOREIGN_FILE", _I, Kind.OTHER, "move it out of commitlog/ if it is not needed there"),
-    Code("LOG_QUEUE_OFFSET_GAP", _W, Kind.OTHER, "RocketMQ skips places of messages that it refuses; else one is lost"),
-    Code("LOG_QUEUE_OFFSET_TAKEN", _E, Kind.OTHER, "find the later message by id or key: its queue does not show it"),
-    Code("LOG_QUEUE_RESTARTED", _I, Kind.OTHER, ""),
-    Code("LOG_RECORD_UNGUARDED", _I, Kind.OTHER, "only its body has a CRC: RocketMQ writes no __CRC32# by default"),
-    Code("LOG_UNIQUE_KEY_REPEATED", _I, Kind.OTHER, ""),
-    Code("LOG_TOPIC_REFUSED", _E, Kind.OTHER, "no queue can be made for it; RocketMQ does not write such records"),
+    Code("LOG_TORN_TAIL", _W, Repair.LOG, f"the next start cuts it; {_CUT}"),
+    Code("LOG_STALE_BYTES", _W, Repair.LOG, f"the next start zeroes them; {_CUT}"),
+    Code("LOG_DAMAGED", _E, Repair.LOG, _BRING_BACK),
+    Code("LOG_HOLE", _E, Repair.LOG, _BRING_BACK),
+    Code("LOG_SHORTER_THAN_FLUSHED", _E, Repair.LOG, _BRING_BACK),
+    Code("LOG_FILE_MISSING", _E, Repair.LOG, _BRING_BACK),
+    Code("LOG_FILE_SIZE", _E, Repair.LOG, _BRING_BACK),
+    Code("LOG_FILE_UNFINISHED", _W, Repair.LOG, f"the next start completes it; {_CUT}"),
+    Code("LOG_FILE_NAME", _E, Repair.LOG, "give the file its right name back, or move it out of commitlog/"),
+    Code("LOG_FOREIGN_FILE", _I, Repair.OTHER, "move it out of commitlog/ if it is not needed there"),
+    Code("LOG_QUEUE_OFFSET_GAP", _W, Repair.OTHER, "RocketMQ skips places of messages that it refuses; else one is lost"),
+    Code("LOG_QUEUE_OFFSET_TAKEN", _E, Repair.OTHER, "find the later message by id or key: its queue does not show it"),
+    Code("LOG_QUEUE_RESTARTED", _I, Repair.OTHER, ""),
+    Code("LOG_RECORD_UNGUARDED", _I, Repair.OTHER, "only its body has a CRC: RocketMQ writes no __CRC32# by default"),
+    Code("LOG_UNIQUE_KEY_REPEATED", _I, Repair.OTHER, ""),
+    Code("LOG_TOPIC_REFUSED", _E, Repair.OTHER, "no queue can be made for it; RocketMQ does not write such records"),
     # What the store uses of RocketMQ, see docs/features.md.
-    Code("STORE_FEATURE", _I, Kind.OTHER, "docs/features.md says what Reput does about it"),
-    Code("LOG_TIME_AHEAD", _W, Kind.OTHER, "a clock was wrong: queries by time and expiry take these records for new ones"),
+    Code("STORE_FEATURE", _I, Repair.OTHER, "docs/features.md says what Reput does about it"),
+    Code("LOG_TIME_AHEAD", _W, Repair.OTHER, "a clock was wrong: queries by time and expiry take these records for new ones"),
     # The queues.
-    Code("QUEUE_MISSING_UNITS", _E, Kind.DERIVED, _REBUILD),
-    Code("QUEUE_BEHIND_LOG", _I, Kind.DERIVED, _CATCHES_UP),
-    Code("QUEUE_SURPLUS_UNITS", _E, Kind.DERIVED, _REBUILD),
-    Code("QUEUE_UNIT_WRONG", _E, Kind.DERIVED, _REBUILD),
-    Code("QUEUE_UNIT_ORDER", _E, Kind.DERIVED, _REBUILD),
-    Code("QUEUE_FILE_SIZE", _E, Kind.DERIVED, _REBUILD),
-    Code("QUEUE_FILE_NAME", _E, Kind.DERIVED, _REBUILD),
-    Code("QUEUE_FILE_MISSING", _E, Kind.DERIVED, _REBUILD),
-    Code("QUEUE_FOREIGN_FILE", _I, Kind.OTHER, "move it out of consumequeue/ if it is not needed there"),
-    Code("QUEUE_LEFT_ALONE", _I, Kind.OTHER, "nothing: only a broker builds and reads it, and Reput changes nothing of it"),
-    Code("QUEUE_UNITS_OF_DAMAGED_RECORDS", _I, Kind.OTHER, "they are removed when the log is cut"),
+    Code("QUEUE_MISSING_UNITS", _E, Repair.DERIVED, _REBUILD),
+    Code("QUEUE_BEHIND_LOG", _I, Repair.DERIVED, _CATCHES_UP),
+    Code("QUEUE_SURPLUS_UNITS", _E, Repair.DERIVED, _REBUILD),
+    Code("QUEUE_UNIT_WRONG", _E, Repair.DERIVED, _REBUILD),
+    Code("QUEUE_UNIT_ORDER", _E, Repair.DERIVED, _REBUILD),
+    Code("QUEUE_FILE_SIZE", _E, Repair.DERIVED, _REBUILD),
+    Code("QUEUE_FILE_NAME", _E, Repair.DERIVED, _REBUILD),
+    Code("QUEUE_FILE_MISSING", _E, Repair.DERIVED, _REBUILD),
+    Code("QUEUE_FOREIGN_FILE", _I, Repair.OTHER, "move it out of consumequeue/ if it is not needed there"),
+    Code("QUEUE_LEFT_ALONE", _I, Repair.OTHER, "nothing: only a broker builds and reads it, and Reput changes nothing of it"),
+    Code("QUEUE_UNITS_OF_DAMAGED_RECORDS", _I, Repair.OTHER, "they are removed when the log is cut"),
     # The indexes.
-    Code("INDEX_MISSING_KEYS", _E, Kind.DERIVED, _REBUILD),
-    Code("INDEX_BEHIND_LOG", _I, Kind.DERIVED, _CATCHES_UP),
-    Code("INDEX_SURPLUS_ENTRIES", _E, Kind.DERIVED, _REBUILD),
-    Code("INDEX_ENTRY_WRONG", _E, Kind.DERIVED, _REBUILD),
-    Code("INDEX_CYCLE", _E, Kind.DERIVED, _REBUILD),
-    Code("INDEX_CHAIN_WRONG", _E, Kind.DERIVED, _REBUILD),
-    Code("INDEX_SLOT_WRONG", _E, Kind.DERIVED, _REBUILD),
-    Code("INDEX_HEADER_WRONG", _E, Kind.DERIVED, _REBUILD),
-    Code("INDEX_UNREADABLE", _E, Kind.DERIVED, _REBUILD),
-    Code("INDEX_FILE_SIZE", _E, Kind.DERIVED, _REBUILD),
-    Code("INDEX_FILE_NAME", _E, Kind.DERIVED, _REBUILD),
-    Code("INDEX_UNFLUSHED", _I, Kind.OTHER, _CATCHES_UP),
-    Code("INDEX_FOREIGN_FILE", _I, Kind.OTHER, "move it out of index/ if it is not needed there"),
-    Code("INDEX_KEYS_TWICE", _I, Kind.OTHER, "RocketMQ's re-dispatch writes the newest record's keys once more; harmless"),
-    Code("INDEX_ENTRIES_OF_TAGS", _I, Kind.OTHER, "RocketMQ 5.5 writes them and searches by them; Reput keeps them"),
-    Code("INDEX_ENTRIES_OF_DAMAGED_RECORDS", _I, Kind.OTHER, "they are removed when the log is cut"),
+    Code("INDEX_MISSING_KEYS", _E, Repair.DERIVED, _REBUILD),
+    Code("INDEX_BEHIND_LOG", _I, Repair.DERIVED, _CATCHES_UP),
+    Code("INDEX_SURPLUS_ENTRIES", _E, Repair.DERIVED, _REBUILD),
+    Code("INDEX_ENTRY_WRONG", _E, Repair.DERIVED, _REBUILD),
+    Code("INDEX_CYCLE", _E, Repair.DERIVED, _REBUILD),
+    Code("INDEX_CHAIN_WRONG", _E, Repair.DERIVED, _REBUILD),
+    Code("INDEX_SLOT_WRONG", _E, Repair.DERIVED, _REBUILD),
+    Code("INDEX_HEADER_WRONG", _E, Repair.DERIVED, _REBUILD),
+    Code("INDEX_UNREADABLE", _E, Repair.DERIVED, _REBUILD),
+    Code("INDEX_FILE_SIZE", _E, Repair.DERIVED, _REBUILD),
+    Code("INDEX_FILE_NAME", _E, Repair.DERIVED, _REBUILD),
+    Code("INDEX_UNFLUSHED", _I, Repair.OTHER, _CATCHES_UP),
+    Code("INDEX_FOREIGN_FILE", _I, Repair.OTHER, "move it out of index/ if it is not needed there"),
+    Code("INDEX_KEYS_TWICE", _I, Repair.OTHER, "RocketMQ's re-dispatch writes the newest record's keys once more; harmless"),
+    Code("INDEX_ENTRIES_OF_TAGS", _I, Repair.OTHER, "RocketMQ 5.5 writes them and searches by them; Reput keeps them"),
+    Code("INDEX_ENTRIES_OF_DAMAGED_RECORDS", _I, Repair.OTHER, "they are removed when the log is cut"),
     # Checkpoints and other state.
-    Code("CHECKPOINT_AHEAD", _E, Kind.DERIVED, "`reput fsck STORE --repair` sets it back"),
-    Code("CHECKPOINT_DAMAGED", _E, Kind.DERIVED, "`reput fsck STORE --repair` writes it anew"),
-    Code("CHECKPOINT_MISSING", _I, Kind.OTHER, "the commit log writes it at its next stop"),
-    Code("STATE_DAMAGED", _W, Kind.DERIVED, "the service ignores it; `reput fsck STORE --repair` moves it aside"),
-    Code("STATE_AHEAD", _E, Kind.DERIVED, "`reput fsck STORE --repair` moves it aside"),
-    Code("STATE_WRONG", _E, Kind.DERIVED, "`reput fsck STORE --repair` moves it aside"),
-    Code("TOPICS_DAMAGED", _E, Kind.OTHER, "bring config/topics.json back from a copy (RocketMQ keeps topics.json.bak)"),
-    Code("CONFIG_DAMAGED", _E, Kind.OTHER, "compare what is used with a copy; the next write keeps the damaged file aside"),
-    Code("CONFIG_ROW_UNREADABLE", _E, Kind.OTHER, "repair the row by hand while the store is stopped"),
-    Code("CONFIG_KEPT_ASIDE", _I, Kind.OTHER, "look at the damaged file and remove it when it is not needed"),
-    Code("TOPIC_ROW_UNREADABLE", _E, Kind.OTHER, "repair the row by hand while the store is stopped, or delete the topic"),
-    Code("TOPICS_MISSING", _I, Kind.OTHER, "create it before a RocketMQ broker serves this store, unless it was deleted"),
-    Code("ABORT_FOUND", _I, Kind.OTHER, "the store was not stopped cleanly; the next start recovers it"),
+    Code("CHECKPOINT_AHEAD", _E, Repair.DERIVED, "`reput fsck STORE --repair` sets it back"),
+    Code("CHECKPOINT_DAMAGED", _E, Repair.DERIVED, "`reput fsck STORE --repair` writes it anew"),
+    Code("CHECKPOINT_MISSING", _I, Repair.OTHER, "the commit log writes it at its next stop"),
+    Code("STATE_DAMAGED", _W, Repair.DERIVED, "the service ignores it; `reput fsck STORE --repair` moves it aside"),
+    Code("STATE_AHEAD", _E, Repair.DERIVED, "`reput fsck STORE --repair` moves it aside"),
+    Code("STATE_WRONG", _E, Repair.DERIVED, "`reput fsck STORE --repair` moves it aside"),
+    Code("TOPICS_DAMAGED", _E, Repair.OTHER, "bring config/topics.json back from a copy (RocketMQ keeps topics.json.bak)"),
+    Code("CONFIG_DAMAGED", _E, Repair.OTHER, "compare what is used with a copy; the next write keeps the damaged file aside"),
+    Code("CONFIG_ROW_UNREADABLE", _E, Repair.OTHER, "repair the row by hand while the store is stopped"),
+    Code("CONFIG_KEPT_ASIDE", _I, Repair.OTHER, "look at the damaged file and remove it when it is not needed"),
+    Code("TOPIC_ROW_UNREADABLE", _E, Repair.OTHER, "repair the row by hand while the store is stopped, or delete the topic"),
+    Code("TOPICS_MISSING", _I, Repair.OTHER, "create it before a RocketMQ broker serves this store, unless it was deleted"),
+    Code("ABORT_FOUND", _I, Repair.OTHER, "the store was not stopped cleanly; the next start recovers it"),
 )  # fmt: skip
 
 CODES = {code.name: code for code in _TABLE}
@@ -160,7 +160,7 @@ class Findings:
         self.counts: Counter[str] = Counter()
         self.finding_counts: Counter[str] = Counter()
         self._severities: Counter[Severity] = Counter()
-        self._kinds: Counter[Kind] = Counter()  # counts errors and warnings
+        self._kinds: Counter[Repair] = Counter()  # counts errors and warnings
 
     def add(
         self,
@@ -214,6 +214,6 @@ class Findings:
         """Whether any of these was found."""
         return any(self.finding_counts[code] for code in codes)
 
-    def concerns(self, kind: Kind) -> bool:
+    def concerns(self, kind: Repair) -> bool:
         """Whether an error or warning of that kind was found."""
         return self._kinds[kind] > 0

@@ -28,9 +28,9 @@ from store.derive.queue_placement import (
     FILLER_BYTES,
     Buffer,
     PlacedUnits,
+    Placement,
     QueuePlacement,
     UnitRun,
-    Verdict,
     fillers,
     is_batch,
     place_unit,
@@ -258,7 +258,7 @@ class QueueAudit:
         if queue is None:
             return
         for placed in queue.placement.place([run]):
-            if placed.verdict is not Verdict.NEXT:
+            if placed.placement is not Placement.NEXT:
                 self._jump(queue, placed)
             queue.pending.append(placed.units)
             self._pending_count += len(placed.units) // UNIT_SIZE_BYTES
@@ -328,7 +328,7 @@ class QueueAudit:
     def _jump(self, queue: _Queue, placed: PlacedUnits) -> None:
         """The next units do not stand behind the last ones."""
         self._compare(queue)
-        if placed.verdict is Verdict.BEHIND_GAP:
+        if placed.placement is Placement.BEHIND_GAP:
             for run in fillers(placed.fill_begin, placed.queue_offset):
                 self._compare_run(queue, run, is_gap=True)
         else:

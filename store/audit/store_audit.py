@@ -22,7 +22,7 @@ from store.audit.queue_audit import QueueAudit
 from store.audit.state_audit import StateAudit
 from store.errors import StoreLockedError
 from store.features.signs import read_signs
-from store.features.table import Verdict, found_features, with_batch_topics
+from store.features.table import Support, found_features, with_batch_topics
 from store.files.file_system import FileSystem
 from store.files.locks import FLOCK
 from store.format.paths import OWN_COMPONENTS, lock_file, own_state_dir
@@ -110,7 +110,7 @@ class StoreAudit:
 def tell_features(fs: FileSystem, root: Path, summary: LogSummary, findings: Findings) -> None:
     """Adds what the store uses that is not wholly supported, by its signs and by its log."""
     for found in with_batch_topics(found_features(read_signs(fs, root)), summary.batch_topics):
-        if found.feature.verdict is not Verdict.SUPPORTED:
+        if found.feature.support is not Support.SUPPORTED:
             findings.add("STORE_FEATURE", root, 0, found.text)
 
 

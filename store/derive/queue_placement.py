@@ -73,7 +73,7 @@ FILL_UNIT_COUNT = 16_384
 BURNT_POSITION_COUNT_MAX = 4096
 
 
-class Verdict(Enum):
+class Placement(Enum):
     """What happens to a unit."""
 
     NEXT = "it stands behind the last unit"
@@ -95,13 +95,13 @@ class PlacedUnits(NamedTuple):
     """Units that stand in the queue, at consecutive positions from `queue_offset` on.
 
     Attributes:
-        verdict: on the first of them; the others are NEXT.
+        placement: on the first of them; the others are NEXT.
         fill_begin: positions from here up to `queue_offset` hold fillers; equal to `queue_offset` if there are none.
         queue_offset: position of the first unit.
         units: their bytes.
     """
 
-    verdict: Verdict
+    placement: Placement
     fill_begin: int
     queue_offset: int
     units: Buffer
@@ -143,24 +143,24 @@ class QueuePlacement:
         self._last = b""
         self._number_0 = b""
 
-    def judge(self, position: int, unit: Buffer) -> Verdict:
+    def judge(self, position: int, unit: Buffer) -> Placement:
         """What happens to the next record's unit, the first 20 bytes of `unit`; changes nothing."""
         end = self.end
         if position == end:
-            return Verdict.NEXT
+            return Placement.NEXT
         if end is not None and position < end and position != 0:
-            return Verdict.TAKEN
+            return Placement.TAKEN
         known_position, known_offset = (0, 0) if end is None else (end, self._log_end_offset())
         log_bytes = decode_queue_unit(unit).commit_log_offset - known_offset
         room_count = max(log_bytes, 0) // FRAME_SIZE_BYTES_MIN + BURNT_POSITION_COUNT_MAX
         if not 0 <= position <= known_position + room_count:
-            return Verdict.DAMAGED
+            return Placement.DAMAGED
         if end is None:
-            return Verdict.FIRST
+            return Placement.FIRST
         if position == 0:
             is_same = unit[:UNIT_SIZE_BYTES] == (self._number_0 or self._number_0_before())
-            return Verdict.TAKEN if is_same else Verdict.ANEW
-        return Verdict.BEHIND_GAP
+            return Placement.TAKEN if is_same else Placement.ANEW
+        return Placement.BEHIND_GAP
 
     def place(self, runs: Iterable[UnitRun]) -> Iterator[PlacedUnits]:
         """Gives the next units, in log order, those that stand in the queue.
@@ -171,32 +171,32 @@ class QueuePlacement:
         for run in runs:
             position, units = run
             while units:
-                verdict = self.judge(position, units)
-                if verdict is Verdict.TAKEN:
+                placement = self.judge(position, units)
+                if placement is Placement.TAKEN:
                     assert self.end is not None
                     count = min(self.end - position, len(units) // UNIT_SIZE_BYTES) if position else 1
                     self.taken_count += count
-                elif verdict is Verdict.DAMAGED:
+                elif placement is Placement.DAMAGED:
                     count = 1
                     self.damaged.append((position, decode_queue_unit(units).commit_log_offset))
                 else:
-                    yield self._placed(verdict, position, units)
+                    yield self._placed(placement, position, units)
                     break
                 position, units = position + count, units[count * UNIT_SIZE_BYTES :]
 
-    def _placed(self, verdict: Verdict, position: int, units: Buffer) -> PlacedUnits:
+    def _placed(self, placement: Placement, position: int, units: Buffer) -> PlacedUnits:
         fill_begin = position
-        if verdict is Verdict.BEHIND_GAP:
+        if placement is Placement.BEHIND_GAP:
             assert self.end is not None
             fill_begin = self.end
-        elif verdict is not Verdict.NEXT:
+        elif placement is not Placement.NEXT:
             fill_begin -= position % self._file_unit_count
         self.filled_count += position - fill_begin
         if position == 0:
             self._number_0 = bytes(units[:UNIT_SIZE_BYTES])
         self.end = position + len(units) // UNIT_SIZE_BYTES
         self._last = bytes(units[-UNIT_SIZE_BYTES:])
-        return PlacedUnits(verdict, fill_begin, position, units)
+        return PlacedUnits(placement, fill_begin, position, units)
 
     def _log_end_offset(self) -> int:
         return decode_queue_unit(self._last).next_offset if self._last else self._log_end_offset_before()

@@ -40,7 +40,7 @@ HELD_TOPIC_COUNT_MAX = 1_000
 Find = Callable[[StoreSigns], Sequence[str]]
 
 
-class Verdict(StrEnum):
+class Support(StrEnum):
     """See the top of this file."""
 
     SUPPORTED = "supported"
@@ -58,7 +58,7 @@ class Feature:
         title: in words.
         versions: of RocketMQ that can write it.
         sign: how it is recognised, in words.
-        verdict: what Reput does, in a word.
+        support: what Reput does, in a word.
         here: what Reput does, in a sentence.
         to_do: what an operator can do; empty where nothing has to be done.
         find: the places in the store that show it: paths under the root, or names of topics; none when it is not used.
@@ -73,7 +73,7 @@ class Feature:
     title: str
     versions: str
     sign: str
-    verdict: Verdict
+    support: Support
     here: str
     to_do: str
     find: Find
@@ -218,7 +218,7 @@ FEATURES: tuple[Feature, ...] = (
         title="a log of DLedger",
         versions="4.5 to 5.5",
         sign="a directory `dledger-*/data` with content, alone or beside `commitlog/` (`enableDLegerCommitLog`)",
-        verdict=Verdict.REFUSED,
+        support=Support.REFUSED,
         here="its messages are in DLedger's format, which cannot be read, and commitlog/ beside it has only older ones",
         to_do=(
             "let RocketMQ's own clients move the messages to a broker without DLedger (enableDLegerCommitLog=false) and serve "
@@ -231,7 +231,7 @@ FEATURES: tuple[Feature, ...] = (
         title="a log in several directories",
         versions="4.8 to 5.5",
         sign="`commitlog/` lacks files between others (`storePathCommitLog` with several paths, `readOnlyCommitLogStorePaths`)",
-        verdict=Verdict.REFUSED,
+        support=Support.REFUSED,
         here="the log has files in other directories, which are not known here, or files are lost",
         to_do="stop the broker and move the files of all its paths into one commitlog/, or bring lost ones back from a copy",
         # Not here: recovery, fsck and scans find the gap, and damage looks the same. Their errors name this feature, too.
@@ -245,7 +245,7 @@ FEATURES: tuple[Feature, ...] = (
             "`consumequeue_rocksdb/`, `consumequeue_r/` or `rocksdb/`, or the file `consumequeue/CURRENT` "
             "(`storeType=defaultRocksDB`, `rocksdbCQDoubleWriteEnable`, `combineCQLoadingCQTypes`)"
         ),
-        verdict=Verdict.REFUSED,
+        support=Support.REFUSED,
         here="only stores with storeType=default and one kind of queues are supported",
         to_do=(
             "let the broker write files only (storeType=default, rocksdbCQDoubleWriteEnable=false), stop it, and move the "
@@ -261,7 +261,7 @@ FEATURES: tuple[Feature, ...] = (
             "`config/topics/`, `config/subscriptionGroups/`, `config/consumerOffsets/`, `config/metadata/` or `config/rdb/` "
             "(`storeType=defaultRocksDB`, `configManagerVersion=v2`, `useSingleRocksDBForAllConfigs`)"
         ),
-        verdict=Verdict.REFUSED,
+        support=Support.REFUSED,
         here="topics, groups and positions are in RocksDB, which cannot be read, and config/*.json is missing or old",
         to_do=(
             "write them as JSON with `mqadmin rocksDBConfigToJson` and `mqadmin exportMetadataInRocksDB` into config/, and "
@@ -277,7 +277,7 @@ FEATURES: tuple[Feature, ...] = (
             "`rocksdbstore/` with a file `*.sst` or a `*.log` that is not empty "
             "(`timerRocksDBEnable`, `transRocksDBEnable`, `indexRocksDBEnable`); every 5.5 makes the directory"
         ),
-        verdict=Verdict.REFUSED,
+        support=Support.REFUSED,
         here="what waits or is indexed is in RocksDB, which cannot be read",
         to_do=(
             "switch it off at the broker (timerRocksDBEnable, transRocksDBEnable, indexRocksDBEnable), let it end what waits, "
@@ -290,7 +290,7 @@ FEATURES: tuple[Feature, ...] = (
         title="messages in flight in RocksDB",
         versions="5.3 to 5.5",
         sign="`kvStore/` (`popConsumerKVServiceInit`)",
-        verdict=Verdict.REFUSED,
+        support=Support.REFUSED,
         here="what is in flight by POP is in RocksDB, which cannot be read",
         to_do="send the broker the request POP_ROLLBACK, stop it, and move kvStore/ out of the root",
         find=_in_root("kvStore"),
@@ -300,7 +300,7 @@ FEATURES: tuple[Feature, ...] = (
         title="snapshots of the timer wheel",
         versions="5.5",
         sign="files `timerwheel.<offset>` (`timerWheelSnapshotFlush`)",
-        verdict=Verdict.ONLY_READ,
+        support=Support.ONLY_READ,
         here="a broker would take the snapshot and not the timers that Reput hands over in timerlog/",
         to_do="start the broker once with timerWheelSnapshotFlush=false, stop it, and move the files timerwheel.* away",
         find=_in_root(r"timerwheel\.[0-9]+"),
@@ -313,7 +313,7 @@ FEATURES: tuple[Feature, ...] = (
             "the topic attribute `queue.type=BatchCQ`, a folder in `batchconsumequeue/`, or a record with the bit 0x80 of "
             "sysFlag (INNER_NUM, INNER_BASE)"
         ),
-        verdict=Verdict.PART,
+        support=Support.PART,
         here=(
             "messages are found by key and id, and lists of topics have the ranges of its queues; otherwise these queues are "
             "not served, the topic takes no messages, and no file of consumequeue/ or batchconsumequeue/ is written for it"
@@ -331,7 +331,7 @@ FEATURES: tuple[Feature, ...] = (
             "folders `consumequeue/%LMQ%*`, `config/lmqConsumerOffset.json`, the properties INNER_MULTI_DISPATCH and "
             "INNER_MULTI_QUEUE_OFFSET (`enableLmq`, `enableMultiDispatch`)"
         ),
-        verdict=Verdict.PART,
+        support=Support.PART,
         here=(
             "the messages are served in the queues of their topic; queues %LMQ%... are left as they are and not served, "
             "messages sent through Reput get into none"
@@ -344,7 +344,7 @@ FEATURES: tuple[Feature, ...] = (
         title="compacted topics",
         versions="5.1 to 5.5",
         sign="the topic attribute `cleanup.policy=COMPACTION`, or a folder in `compaction/compactionLog/`",
-        verdict=Verdict.PART,
+        support=Support.PART,
         here=(
             "all messages that the log has are served, not only the newest of each key; those that only compaction/ has are "
             "not found; the topic takes no messages, and log files do not expire by age"
@@ -360,7 +360,7 @@ FEATURES: tuple[Feature, ...] = (
         title="LITE topics",
         versions="5.5",
         sign="the topic attribute `message.type=LITE`",
-        verdict=Verdict.PART,
+        support=Support.PART,
         here="its messages are served under the parent topic; lite topics (`__LITE_TOPIC`) have no subscribers here",
         to_do="consume lite topics at a broker",
         find=_with_attribute(MESSAGE_TYPE_ATTRIBUTE, "LITE"),
@@ -370,7 +370,7 @@ FEATURES: tuple[Feature, ...] = (
         title="PRIORITY topics",
         versions="5.5",
         sign="the topic attribute `message.type=PRIORITY`",
-        verdict=Verdict.PART,
+        support=Support.PART,
         here="all messages are served and delivered, but not by their priority",
         to_do="",
         find=_with_attribute(MESSAGE_TYPE_ATTRIBUTE, "PRIORITY"),
@@ -380,7 +380,7 @@ FEATURES: tuple[Feature, ...] = (
         title="static topics",
         versions="5.0 to 5.5",
         sign="topics in `config/topicQueueMapping.json`",
-        verdict=Verdict.PART,
+        support=Support.PART,
         here="queues and offsets are those of this broker, not the logical ones that span brokers",
         to_do="ask a broker for logical queues and offsets",
         find=lambda signs: signs.static_topics,
@@ -390,7 +390,7 @@ FEATURES: tuple[Feature, ...] = (
         title="tiered storage",
         versions="5.1 to 5.5",
         sign="`tieredstore/` with content, or `config/tieredStoreMetadata.json`",
-        verdict=Verdict.PART,
+        support=Support.PART,
         here="the log is served; what only the tiered storage still has is not found",
         to_do="ask a broker for older messages",
         find=lambda signs: [*_listed("tieredstore")(signs), *_in_config("tieredStoreMetadata.json")(signs)],
@@ -401,7 +401,7 @@ FEATURES: tuple[Feature, ...] = (
         title="controller mode",
         versions="5.0 to 5.5",
         sign="`epochFileCheckpoint` (`enableControllerMode`)",
-        verdict=Verdict.PART,
+        support=Support.PART,
         here="the log is served; what Reput appends belongs to the newest epoch, and no controller hears of it",
         to_do="write only to the store of the last master, while all brokers of the group are stopped",
         find=_in_root(r"epochFileCheckpoint"),
@@ -411,7 +411,7 @@ FEATURES: tuple[Feature, ...] = (
         title="ConsumeQueueExt",
         versions="4.2 to 5.5",
         sign="`consumequeue_ext/` with content (`enableConsumeQueueExt`)",
-        verdict=Verdict.SUPPORTED,
+        support=Support.SUPPORTED,
         here="read, and written when it is switched on (ADR 0066)",
         to_do="",
         find=_listed("consumequeue_ext"),
@@ -421,7 +421,7 @@ FEATURES: tuple[Feature, ...] = (
         title="timers",
         versions="5.0 to 5.5",
         sign="`timerlog/`, `timerwheel`, `config/timercheck` (`timerWheelEnable`)",
-        verdict=Verdict.SUPPORTED,
+        support=Support.SUPPORTED,
         here="taken over and handed back",
         to_do="",
         find=_in_root(r"timerlog|timerwheel"),
@@ -431,7 +431,7 @@ FEATURES: tuple[Feature, ...] = (
         title="an unused database",
         versions="5.5",
         sign="`rocksdbstore/` without such files",
-        verdict=Verdict.SUPPORTED,
+        support=Support.SUPPORTED,
         here="every start of 5.5 makes it; it is left alone",
         to_do="",
         find=lambda signs: [] if signs.rocksdb_files else _in_root(r"rocksdbstore")(signs),
@@ -475,9 +475,9 @@ def refuse_features(fs: FileSystem, directory: Path, *, writes: bool = False) ->
     """The features that a store uses; UnsupportedStoreError naming the first one that is refused (metadata `feature`)."""
     found = found_features(read_signs(fs, directory))
     for each in found:
-        verdict = each.feature.verdict
-        if verdict is Verdict.REFUSED or (writes and verdict is Verdict.ONLY_READ):
-            read_only = "" if verdict is Verdict.REFUSED else ", or serve it with --read-only"
+        support = each.feature.support
+        if support is Support.REFUSED or (writes and support is Support.ONLY_READ):
+            read_only = "" if support is Support.REFUSED else ", or serve it with --read-only"
             raise UnsupportedStoreError(
                 f"{directory} uses {each.text}{read_only}", directory=directory, feature=each.feature.name
             )

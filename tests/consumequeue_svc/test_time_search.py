@@ -7,14 +7,22 @@ import pytest
 
 from consumequeue_svc import time_search
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
-from consumequeue_svc.time_search import RUN_COUNT_MAX, UNSEEN, Boundary, RisingRuns, Run, runs_of_state, search_offset
+from consumequeue_svc.time_search import (
+    RUN_COUNT_MAX,
+    UNSEEN,
+    Boundary,
+    RisingRun,
+    RisingRuns,
+    runs_of_state,
+    search_offset,
+)
 from store.derive.dispatch_columns import DispatchColumns
 from store.files.file_system import RealFileSystem
 from tests.support.dispatches import make_request, requests_of
 from tests.support.fixture_stores import read_rows
 from tests.support.readers import QueueReader
 
-RISING = (Run(0, 0, 1 << 62),)
+RISING = (RisingRun(0, 0, 1 << 62),)
 
 
 def brute_force(positions, times, minimum, maximum, time, boundary):

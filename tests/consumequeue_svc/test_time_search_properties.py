@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.servicer import ConsumeQueueServicer
-from consumequeue_svc.time_search import Boundary, Run, search_offset, time_span
+from consumequeue_svc.time_search import Boundary, RisingRun, search_offset, time_span
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from services.following.follower_progress import FollowerProgress
 from store.derive.dispatch_columns import DispatchColumns
@@ -19,7 +19,7 @@ from store.files.file_system import RealFileSystem
 from store.format.derived.queue_unit import UNIT_SIZE_BYTES
 from tests.support.dispatches import RECORD_SIZE_BYTES, make_request
 
-RISING = (Run(0, 0, 1 << 62),)
+RISING = (RisingRun(0, 0, 1 << 62),)
 
 BEGIN_MILLIS = 1_700_000_000_000
 BOUNDARIES = {Boundary.LOWER: pb.BOUNDARY_LOWER, Boundary.UPPER: pb.BOUNDARY_UPPER}

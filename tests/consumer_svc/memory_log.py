@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from consumer_svc.arrivals import Arrivals
-from consumer_svc.clients import Clients
 from consumer_svc.delivering.acks import Acks
 from consumer_svc.delivering.deletions import Deletions
 from consumer_svc.delivering.expirer import Expirer
@@ -15,6 +14,7 @@ from consumer_svc.delivering.pulls import Pulls
 from consumer_svc.delivering.receipt_handle import ReceiptHandles
 from consumer_svc.delivering.send_back import SendBacks
 from consumer_svc.delivering.tracks import Tracks
+from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.state.group_states import GROUP_COUNT_MAX, GroupStates
 from consumer_svc.state_topic import STATE_TOPIC, LoadedState, StateWriter, load_state
 from consumer_svc.topic_view import TopicView
@@ -102,7 +102,7 @@ class LogLife:
         attempts_max: int = 3,
         begins_at_end: bool = False,
         recent_count_max: int = 262_144,
-        clients: Clients | None = None,
+        clients: LiveConsumers | None = None,
         leadership: int | None = 0,
         group_count_max: int = GROUP_COUNT_MAX,
     ) -> None:
@@ -124,7 +124,7 @@ class LogLife:
             self.writer,
             reader,
             ReceiptHandles("broker-a", SECRET),
-            clients or Clients(lambda: log.clock.now / 1000 + 1e6),
+            clients or LiveConsumers(lambda: log.clock.now / 1000 + 1e6),
             self.arrivals,
             Rules(attempts_max, begins_at_end, group_count_max=group_count_max),
             log.clock,

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from consumer_svc.clients import Clients
 from consumer_svc.delivering.acks import AckOutcome
 from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.delivering.pop import Delivered
 from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter, filter_of_tags
+from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.state.codec import change_from_proto
 from consumer_svc.state.group_states import GroupSettings, GroupStates
 from consumer_svc.state_topic import STATE_TOPIC
@@ -88,7 +88,7 @@ class Run:
     def begin(self) -> LogLife:
         """The next life."""
         # Few units in memory, so that older ones are read from the queues.
-        clients = Clients(lambda: self.clock.now / 1000)
+        clients = LiveConsumers(lambda: self.clock.now / 1000)
         return LogLife(self.log, attempts_max=ATTEMPTS_MAX, recent_count_max=8, clients=clients)
 
     def run(self) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from consumer_svc.arrivals import Arrivals
-from consumer_svc.clients import RENEWED_SECONDS, Clients
-from consumer_svc.delivering.delivery import Delivery
+from consumer_svc.delivering.life_parts import LifeParts
 from consumer_svc.delivering.picks import PopAsk
+from consumer_svc.live_consumers import RENEWED_SECONDS, LiveConsumers
 from consumer_svc.queue_locks import LOCK_SECONDS, QueueLocks
 from consumer_svc.servicer import DELIVERED_COUNT_MAX, ConsumerServicer
 from reput.consumer.v1 import consumer_service_pb2 as pb
@@ -28,7 +28,7 @@ CONTEXT: Any = None
 
 
 def test_deliveries_that_cannot_be_noted_yet_are_refused_and_the_clients_are_kept() -> None:
-    clients = Clients(time.monotonic)
+    clients = LiveConsumers(time.monotonic)
     servicer = ConsumerServicer(FollowerProgress(), clients, QueueLocks(time.monotonic), Arrivals(), lambda: False)
     client = pb.Client(client_id="c", consumer_group="g")
     with pytest.raises(StoreRecoveringError):
@@ -49,9 +49,9 @@ def test_locks_outlive_a_life_and_a_queue_with_a_position_waits_for_its_holder_a
 
     def started() -> ConsumerServicer:
         servicer = ConsumerServicer(
-            FollowerProgress(), Clients(time.monotonic), QueueLocks(time.monotonic), Arrivals(), lambda: False
+            FollowerProgress(), LiveConsumers(time.monotonic), QueueLocks(time.monotonic), Arrivals(), lambda: False
         )
-        servicer.open(Delivery.of(life.life))
+        servicer.open(LifeParts.of(life.life))
         return servicer
 
     def locked(servicer: ConsumerServicer, client_id: str, **named: bool) -> list[int]:
@@ -65,7 +65,7 @@ def test_locks_outlive_a_life_and_a_queue_with_a_position_waits_for_its_holder_a
     servicer.shut()
     with pytest.raises(StoreRecoveringError):
         locked(servicer, "a")
-    servicer.open(Delivery.of(life.life))
+    servicer.open(LifeParts.of(life.life))
     assert locked(servicer, "b", renew=True) == [1]
     assert locked(servicer, "a", unlock=True) == []
     assert locked(servicer, "b") == [0, 1]
@@ -76,7 +76,7 @@ class Replica:
 
     def __init__(self) -> None:
         self.now = 1_000.0
-        self.clients = Clients(lambda: self.now)
+        self.clients = LiveConsumers(lambda: self.now)
         locks = QueueLocks(lambda: self.now)
         self.servicer = ConsumerServicer(FollowerProgress(), self.clients, locks, Arrivals(), lambda: False)
 
@@ -94,30 +94,30 @@ def test_after_a_change_of_leaders_a_locked_queue_was_given_to_a_second_member(
     log.configure("t")
     begin().pulls.commit("g", [("t", 0, 0)])
     one, other = Replica(), Replica()
-    other.servicer.open(Delivery.of(begin(leadership=None).life))
-    one.servicer.open(Delivery.of(begin(leadership=1).life))
+    other.servicer.open(LifeParts.of(begin(leadership=None).life))
+    one.servicer.open(LifeParts.of(begin(leadership=1).life))
     one.now = other.now = 5_000.0
     assert one.locks("a")
-    other.servicer.open(Delivery.of(begin(leadership=2).life))
+    other.servicer.open(LifeParts.of(begin(leadership=2).life))
     assert not other.locks("b")
     assert other.locks("a", renew=True)
     # The first one leads again: what it knew is older than what the other one has given since.
     one.now = other.now = 5_050.0
-    one.servicer.open(Delivery.of(begin(leadership=3).life))
+    one.servicer.open(LifeParts.of(begin(leadership=3).life))
     assert not one.locks("b")
-    one.servicer.open(Delivery.of(begin(leadership=3).life))  # a new life of the same leadership
+    one.servicer.open(LifeParts.of(begin(leadership=3).life))  # a new life of the same leadership
     one.now = 5_050.0 + LOCK_SECONDS
     assert one.locks("b")
-    one.servicer.open(Delivery.of(begin(leadership=3).life))
+    one.servicer.open(LifeParts.of(begin(leadership=3).life))
     assert not one.locks("a", renew=True)
 
 
 def test_after_a_change_of_leaders_what_was_in_work_was_taken_for_abandoned(begin: Callable[..., LogLife]) -> None:
     replica = Replica()
-    replica.servicer.open(Delivery.of(begin(leadership=None).life))
+    replica.servicer.open(LifeParts.of(begin(leadership=None).life))
     replica.now = 5_000.0
     assert not replica.clients.is_renewed("g", "c")
-    replica.servicer.open(Delivery.of(begin(leadership=2).life))
+    replica.servicer.open(LifeParts.of(begin(leadership=2).life))
     assert replica.clients.is_renewed("g", "c")
     replica.now += RENEWED_SECONDS
     assert not replica.clients.is_renewed("g", "c")
@@ -130,7 +130,7 @@ def test_a_replica_that_does_not_lead_yet_told_positions_of_its_start(
     log.configure("t")
     begin().pulls.commit("g", [("t", 0, 0)])
     replica = Replica()
-    replica.servicer.open(Delivery.of(begin(leadership=None).life))
+    replica.servicer.open(LifeParts.of(begin(leadership=None).life))
     replica.clients.keep(pb.Client(client_id="c", consumer_group="g"))
     servicer = replica.servicer
     for ask in (
@@ -151,8 +151,8 @@ def test_a_replica_that_does_not_lead_yet_told_positions_of_its_start(
 
 def test_queues_that_do_not_exist_were_locked_and_kept(log: MemoryLog, life: LogLife) -> None:
     locks = QueueLocks(time.monotonic)
-    servicer = ConsumerServicer(FollowerProgress(), Clients(time.monotonic), locks, Arrivals(), lambda: False)
-    servicer.open(Delivery.of(life.life))
+    servicer = ConsumerServicer(FollowerProgress(), LiveConsumers(time.monotonic), locks, Arrivals(), lambda: False)
+    servicer.open(LifeParts.of(life.life))
     log.send("t", queue_id=5)  # a queue that has messages exists, whatever the topic table says
     log.configure("t", queue_count=2)
 
@@ -172,9 +172,9 @@ def test_queues_that_do_not_exist_were_locked_and_kept(log: MemoryLog, life: Log
 
 def test_a_lock_for_a_name_that_is_no_group_is_refused(life: LogLife) -> None:
     servicer = ConsumerServicer(
-        FollowerProgress(), Clients(time.monotonic), QueueLocks(time.monotonic), Arrivals(), lambda: False
+        FollowerProgress(), LiveConsumers(time.monotonic), QueueLocks(time.monotonic), Arrivals(), lambda: False
     )
-    servicer.open(Delivery.of(life.life))
+    servicer.open(LifeParts.of(life.life))
     request = pb.LockQueuesRequest(consumer_group="no group", client_id="a", queues=[pb.TopicQueue(topic="t")])
     with pytest.raises(InvalidArgumentError):
         servicer.LockQueues(request, CONTEXT)
@@ -183,9 +183,9 @@ def test_a_lock_for_a_name_that_is_no_group_is_refused(life: LogLife) -> None:
 def test_an_answer_to_a_pull_says_what_of_the_log_it_has_seen(log: MemoryLog, life: LogLife) -> None:
     progress = FollowerProgress()
     servicer = ConsumerServicer(
-        progress, Clients(time.monotonic), QueueLocks(time.monotonic), Arrivals(), lambda: False
+        progress, LiveConsumers(time.monotonic), QueueLocks(time.monotonic), Arrivals(), lambda: False
     )
-    servicer.open(Delivery.of(life.life))
+    servicer.open(LifeParts.of(life.life))
     log.send("t")
     progress.retreat(500, 0)
 
@@ -206,9 +206,9 @@ def behind(log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch) -> Co
     """A service that has seen two messages of `t`, while the log has five, and sees the others when it is waited for."""
     progress = FollowerProgress()
     servicer = ConsumerServicer(
-        progress, Clients(time.monotonic), QueueLocks(time.monotonic), Arrivals(), lambda: False
+        progress, LiveConsumers(time.monotonic), QueueLocks(time.monotonic), Arrivals(), lambda: False
     )
-    servicer.open(Delivery.of(life.life))
+    servicer.open(LifeParts.of(life.life))
     log.send("t")
     log.send("t")
     recent, log.recent = log.recent, RecentUnits()  # the log tells nothing to the service from here on
@@ -281,9 +281,9 @@ def test_a_group_that_never_consumed_could_not_be_reset(
     progress = FollowerProgress()
     monkeypatch.setattr(progress, "wait_past", lambda *_: True)
     servicer = ConsumerServicer(
-        progress, Clients(time.monotonic), QueueLocks(time.monotonic), Arrivals(), lambda: False
+        progress, LiveConsumers(time.monotonic), QueueLocks(time.monotonic), Arrivals(), lambda: False
     )
-    servicer.open(Delivery.of(life.life))
+    servicer.open(LifeParts.of(life.life))
     log.configure("t", queue_count=3)
     for queue_id in (0, 0, 1):
         log.send("t", queue_id=queue_id)

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from store.audit.findings import CODES, Kind
+from store.audit.findings import CODES, Repair
 from store.audit.store_audit import audit_store
 from store.errors import RecordCorruptedError
 from store.files.file_system import RealFileSystem
@@ -111,7 +111,7 @@ def test_the_audit_lists_what_was_damaged_and_nothing_else(tmp_path: Path, seed:
     found = audit_store(RealFileSystem(), tmp_path)
 
     assert bytes_in(sorted(found.log.lost)) == bytes_of(victims)
-    of_log = [finding for finding in found.findings.kept if CODES[finding.code].kind is Kind.LOG]
+    of_log = [finding for finding in found.findings.kept if CODES[finding.code].kind is Repair.LOG]
     assert {finding.code for finding in of_log} <= {"LOG_DAMAGED", "LOG_HOLE"}
     assert sorted(finding.commit_log_offset or 0 for finding in of_log) == sorted(begin for begin, _ in found.log.lost)
     assert found.log.record_count == len(kept)

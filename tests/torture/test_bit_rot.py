@@ -16,7 +16,7 @@ from commitlog_svc.recovery.recovery import recover_log
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import get_units
 from gateway.ports.shards import Shards
-from store.audit.findings import Kind
+from store.audit.findings import Repair
 from store.audit.store_audit import audit_store
 from store.errors import RecordCorruptedError, StoreCorruptedError
 from store.files.mapped_files import MappedFileQueue
@@ -228,7 +228,7 @@ def test_a_flipped_byte_outside_the_log_is_found_mended_or_harmless(tmp_path: Pa
             others = [question for question in truth if question not in by_key]
             assert found["right"] + found["found"] >= len(others)
             # ...and the audit sees what is wrong there.
-            assert audit_store(damaged, tmp_path).findings.concerns(Kind.DERIVED), (path, at)
+            assert audit_store(damaged, tmp_path).findings.concerns(Repair.DERIVED), (path, at)
         if found["found"]:
             assert kind == "consumequeue", (path, at, found)
         counts[

@@ -175,8 +175,8 @@ class Lane(futures.ThreadPoolExecutor):
         if refused is not None:
             self._fail(refused, self.refusal())
         with self._lock:
-            needy = [] if self._has_asked_room(client) else [client]
-        self._end_half_requests(needy)
+            clients_without_room = [] if self._has_asked_room(client) else [client]
+        self._end_half_requests(clients_without_room)
         self._go_on()  # room that was given back since the look above
 
     def _take_waiting_of_another(self, client: Client) -> UnaryCall:
@@ -368,33 +368,33 @@ class Lane(futures.ThreadPoolExecutor):
             for client, _ in self._waiting.drop(lambda call: not call.is_active()):
                 self._waiting_room.give_back(client)
             waiting = self._waiting.heads()
-            needy = [client for client, _ in waiting if not self._has_asked_room(client)]
+            clients_without_room = [client for client, _ in waiting if not self._has_asked_room(client)]
             waiting += [(client, call) for client, (call, _) in self._whole.heads()]
         if self._untaken is not None:
             self._untaken.end_some((client, _method_of(call)) for client, call in waiting)
-        self._end_half_requests(needy)
+        self._end_half_requests(clients_without_room)
         for _ in range(self._whole.count - self._ending_count):
             if not self._end_longest():
                 break
         self._go_on()
 
-    def _end_half_requests(self, needy: list[Client]) -> None:
+    def _end_half_requests(self, clients_without_room: list[Client]) -> None:
         """End half requests that are too old, or whose room another client needs: one for each such client.
 
         Args:
-            needy: clients that wait for room for a request.
+            clients_without_room: clients that wait for room for a request.
         """
         now = time.monotonic()
         ended: list[tuple[UnaryCall, float]] = []
         with self._lock:
             room = self._asked_room
-            least = min(needy, key=room.weight, default=None)
+            least = min(clients_without_room, key=room.weight, default=None)
             for call, since in list(self._asked.items()):
                 seconds = now - since
                 if seconds <= HALF_REQUEST_SECONDS:
                     break
                 client = call.client
-                is_needed = len(ended) < sum(each != client for each in needy)
+                is_needed = len(ended) < sum(each != client for each in clients_without_room)
                 has_more = least is not None and room.weight(client) > room.weight(least)
                 if seconds > REQUEST_SECONDS_MAX or (is_needed and (has_more or seconds > EVICT_SECONDS)):
                     ended.append((call, seconds))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog_svc.append.records import Waiting
+from commitlog_svc.append.records import WaitingMessage
 from commitlog_svc.append.waiting import (
     TIMERS,
     WaitingLimits,
@@ -48,7 +48,7 @@ def test_a_level_is_a_queue_of_the_schedule_topic(asked: str, queue_id: int, sto
 
     assert (SCHEDULE_TOPIC, queue_id) == (place.topic, place.queue_id)
     assert {"DELAY": stored, "a": "b", "REAL_TOPIC": "orders", "REAL_QID": "5"} == place.properties
-    assert Waiting("orders", 5) == place.waiting
+    assert WaitingMessage("orders", 5) == place.waiting
 
 
 def test_the_largest_level_is_that_of_the_list() -> None:
@@ -80,7 +80,7 @@ def test_a_time_is_a_record_of_the_wheel() -> None:
         "REAL_TOPIC": "orders",
         "REAL_QID": "5",
     }
-    assert Waiting("orders", 5, recall_millis=1_700_000_005_001) == place.waiting
+    assert WaitingMessage("orders", 5, recall_millis=1_700_000_005_001) == place.waiting
 
 
 @given(st.integers(min_value=1, max_value=259_200_000))
@@ -128,7 +128,7 @@ def test_a_message_of_a_retry_topic_may_wait_and_has_no_handle() -> None:
     """`SendMessageProcessor.attachRecallHandle`."""
     place = find_place("%RETRY%g", 0, "k", {"TIMER_DELAY_SEC": "9"}, NOW, LIMITS)
     assert place is not None
-    assert Waiting("%RETRY%g", 0, recall_millis=0) == place.waiting
+    assert WaitingMessage("%RETRY%g", 0, recall_millis=0) == place.waiting
 
 
 @pytest.mark.parametrize("value", ["true", "TRUE", "True"])
@@ -138,7 +138,7 @@ def test_a_half_message_goes_to_the_half_topic(value: str) -> None:
 
     assert (HALF_TOPIC, 0) == (place.topic, place.queue_id)
     assert {**asked, "__transactionId__": "key-1", "REAL_TOPIC": "orders", "REAL_QID": "5"} == place.properties
-    assert Waiting("orders", 5, is_half=True) == place.waiting
+    assert WaitingMessage("orders", 5, is_half=True) == place.waiting
 
 
 def test_without_a_wish_a_message_does_not_wait() -> None:

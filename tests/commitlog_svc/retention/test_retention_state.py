@@ -23,7 +23,7 @@ from commitlog_svc.retention.retention_state import (
     OUTSIDE,
     REASONS,
     AgeClock,
-    Reading,
+    ClockReading,
     RetentionEvent,
     RetentionState,
     add_event,
@@ -248,14 +248,14 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
     events = (event(0, 100), event(100, 300, DISK_CLEAN_FORCIBLY, index=0, consumequeue=170))
     for state in (
         RetentionState(),
-        RetentionState(events, 300, {300: 17, 400: 99}, Reading(5, "boot", 6, 7)),
+        RetentionState(events, 300, {300: 17, 400: 99}, ClockReading(5, "boot", 6, 7)),
     ):
         write_retention_state(REAL, tmp_path, state)
         assert state == read_retention_state(REAL, tmp_path)
 
 
 def test_no_damage_stops_a_start(tmp_path: Path) -> None:
-    state = RetentionState((event(0, 100, index=3),), 100, {100: 17}, Reading(5, "boot", 6, 7))
+    state = RetentionState((event(0, 100, index=3),), 100, {100: 17}, ClockReading(5, "boot", 6, 7))
     write_retention_state(REAL, tmp_path, state)
     whole = (tmp_path / FILE_NAME).read_bytes()
     rng = random.Random(4711)

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from consumer_svc.clients import Clients
 from consumer_svc.delivering.life import RELEASED_COUNT_MAX
 from consumer_svc.delivering.picks import MESSAGE_GROUP_LENGTH_MAX, PopAsk
+from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import HandedOut, Lease, QueueRef
 from reput.consumer.v1 import consumer_service_pb2 as pb
@@ -209,7 +209,7 @@ def test_a_message_that_failed_after_a_release_has_one_attempt(
 def test_a_delivery_whose_gateway_died_with_it_was_no_attempt_and_one_that_arrived_was(
     log: MemoryLog, clock: ManualClock, begin: Begin
 ) -> None:
-    clients = Clients(lambda: clock.now / 1000)
+    clients = LiveConsumers(lambda: clock.now / 1000)
     life = begin(attempts_max=3, clients=clients)
     clock.now += 60_000
     log.send("t", b"arrived")

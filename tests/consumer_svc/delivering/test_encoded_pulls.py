@@ -11,8 +11,8 @@ import pytest
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.servicer import ConsumeQueueServicer
 from consumer_svc.arrivals import Arrivals
-from consumer_svc.clients import Clients
-from consumer_svc.delivering.delivery import Delivery
+from consumer_svc.delivering.life_parts import LifeParts
+from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.queue_locks import QueueLocks
 from consumer_svc.servicer import ConsumerServicer
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
@@ -96,9 +96,13 @@ class Pulling:
             recent.set_ends([(TOPIC, 0, self.count)])
         self.life.life.reader = QueueReader(recent, self.queues, CommitLogClient(self.address))
         servicer = ConsumerServicer(
-            FollowerProgress(), Clients(lambda: 0.0), QueueLocks(lambda: 0.0), Arrivals(), threading.Event().is_set
+            FollowerProgress(),
+            LiveConsumers(lambda: 0.0),
+            QueueLocks(lambda: 0.0),
+            Arrivals(),
+            threading.Event().is_set,
         )
-        servicer.open(Delivery.of(self.life.life))
+        servicer.open(LifeParts.of(self.life.life))
         return servicer
 
 

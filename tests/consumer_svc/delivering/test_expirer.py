@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from consumer_svc.clients import Clients
 from consumer_svc.delivering.expirer import TRIM_COUNT_MIN
 from consumer_svc.delivering.picks import PopAsk
+from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import HandedOut, Lease, QueueRef
 from reput.consumer.v1 import consumer_service_pb2 as pb
@@ -95,7 +95,7 @@ def test_the_heap_does_not_keep_the_ends_of_messages_that_were_acknowledged(log:
 def test_a_message_is_renewed_while_its_client_lives(
     log: MemoryLog, clock: ManualClock, begin: Callable[..., LogLife]
 ) -> None:
-    clients = Clients(lambda: clock.now / 1000)
+    clients = LiveConsumers(lambda: clock.now / 1000)
     life = begin(clients=clients)
     log.send("t")
     clients.keep(pb.Client(client_id="c", consumer_group="g"))
@@ -115,7 +115,7 @@ def test_a_message_whose_answer_its_living_client_never_got_comes_again_after_it
     log: MemoryLog, clock: ManualClock, begin: Callable[..., LogLife]
 ) -> None:
     """It was once renewed for 3 hours: the gateway had died with the answer, and the client went on."""
-    clients = Clients(lambda: clock.now / 1000)
+    clients = LiveConsumers(lambda: clock.now / 1000)
     life = begin(clients=clients)
     log.send("t", b"lost")
     log.send("t", b"got")
@@ -145,7 +145,7 @@ def test_a_delivery_that_its_client_has_stays_renewed_after_a_restart(
         if is_full:
             life.life.write_full().result(10)
         life.close()
-        clients = Clients(lambda: clock.now / 1000)
+        clients = LiveConsumers(lambda: clock.now / 1000)
         life = begin(clients=clients)
         clock.now += 60_000
         clients.keep(pb.Client(client_id="c", consumer_group="g"))
@@ -159,7 +159,7 @@ def test_a_delivery_that_its_client_has_stays_renewed_after_a_restart(
 def test_a_client_that_is_silent_loses_its_messages(
     log: MemoryLog, clock: ManualClock, begin: Callable[..., LogLife]
 ) -> None:
-    clients = Clients(lambda: clock.now / 1000)
+    clients = LiveConsumers(lambda: clock.now / 1000)
     life = begin(clients=clients)
     clock.now += 60_000  # it is known who lives
     log.send("t")

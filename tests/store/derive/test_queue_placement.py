@@ -17,9 +17,9 @@ from store.derive.dispatch_columns import DispatchColumns
 from store.derive.queue_placement import (
     FILL_UNIT_COUNT,
     FILLER_BYTES,
+    Placement,
     QueuePlacement,
     UnitRun,
-    Verdict,
     fillers,
     place_unit,
 )
@@ -42,7 +42,7 @@ def test_prepared_and_rolled_back_records_have_none(sys_flag):
 
 NEAR_FILE_SIZE, FAR_FILE_SIZE = 100, 2000  # 5 and 100 units: a step over 4,000 positions is to fill tens of files
 NEAR_MAX = 40
-LEFT_OUT = (Verdict.TAKEN, Verdict.DAMAGED)
+LEFT_OUT = (Placement.TAKEN, Placement.DAMAGED)
 # Mostly the next position; sometimes any near one, sometimes 0 again, sometimes one that cannot be.
 STEPS = st.lists(
     st.one_of(
@@ -116,47 +116,47 @@ def test_a_run_is_placed_as_its_units_one_by_one(runs, end, repeats):
     for position, units in made:
         for at in range(0, len(units), 20):
             one = units[at : at + 20]
-            verdict = single.judge(position + at // 20, one)
+            placement = single.judge(position + at // 20, one)
             placed = list(single.place([UnitRun(position + at // 20, one)]))
-            assert [found.verdict for found in placed] == ([] if verdict in LEFT_OUT else [verdict])
+            assert [found.placement for found in placed] == ([] if placement in LEFT_OUT else [placement])
             expected += placed
 
     found = []
-    for verdict, fill_begin, position, units in whole.place(made):
-        found.append((verdict, fill_begin, position, units[:20]))
+    for placement, fill_begin, position, units in whole.place(made):
+        found.append((placement, fill_begin, position, units[:20]))
         later = range(position + 1, position + len(units) // 20)
-        found += [(Verdict.NEXT, at, at, units[(at - position) * 20 :][:20]) for at in later]
+        found += [(Placement.NEXT, at, at, units[(at - position) * 20 :][:20]) for at in later]
     assert found == expected
     for name in ("end", "filled_count", "taken_count", "damaged"):
         assert getattr(whole, name) == getattr(single, name), name
 
 
 @pytest.mark.parametrize(
-    ("position", "offset", "end", "verdict"),
+    ("position", "offset", "end", "expected"),
     [
-        (0, 0, None, Verdict.FIRST),
-        (4096, 0, None, Verdict.FIRST),
-        (4097, 90, None, Verdict.DAMAGED),
-        (4097, 91, None, Verdict.FIRST),
-        (-1, 0, None, Verdict.DAMAGED),
-        (7, 500, 7, Verdict.NEXT),
-        (6, 500, 7, Verdict.TAKEN),
-        (-1, 500, 7, Verdict.TAKEN),
-        (8, 500, 7, Verdict.BEHIND_GAP),
-        (7 + 4096, 500, 7, Verdict.BEHIND_GAP),
-        (7 + 4097, 500, 7, Verdict.DAMAGED),
-        (7 + 4097, 591, 7, Verdict.BEHIND_GAP),
-        (7 + 4096, 0, 7, Verdict.BEHIND_GAP),
-        (7 + 4097, 0, 7, Verdict.DAMAGED),
-        (0, 600, 7, Verdict.ANEW),
-        (0, 400, 7, Verdict.TAKEN),
+        (0, 0, None, Placement.FIRST),
+        (4096, 0, None, Placement.FIRST),
+        (4097, 90, None, Placement.DAMAGED),
+        (4097, 91, None, Placement.FIRST),
+        (-1, 0, None, Placement.DAMAGED),
+        (7, 500, 7, Placement.NEXT),
+        (6, 500, 7, Placement.TAKEN),
+        (-1, 500, 7, Placement.TAKEN),
+        (8, 500, 7, Placement.BEHIND_GAP),
+        (7 + 4096, 500, 7, Placement.BEHIND_GAP),
+        (7 + 4097, 500, 7, Placement.DAMAGED),
+        (7 + 4097, 591, 7, Placement.BEHIND_GAP),
+        (7 + 4096, 0, 7, Placement.BEHIND_GAP),
+        (7 + 4097, 0, 7, Placement.DAMAGED),
+        (0, 600, 7, Placement.ANEW),
+        (0, 400, 7, Placement.TAKEN),
     ],
 )
-def test_each_verdict_at_its_edges(position, offset, end, verdict):
+def test_each_placement_at_its_edges(position, offset, end, expected):
     """The last record of a queue with units ends at byte 500 of the log; the smallest record takes 91 bytes."""
     placement = QueuePlacement(5, end, log_end_offset=lambda: 500, number_0=lambda: unit(400))
 
-    assert placement.judge(position, unit(offset)) is verdict
+    assert placement.judge(position, unit(offset)) is expected
 
 
 def test_fillers_come_in_pieces():

@@ -10,7 +10,7 @@ from store.features.signs import read_signs
 from store.features.table import (
     FEATURES,
     HELD_TOPIC_COUNT_MAX,
-    Verdict,
+    Support,
     closed_topics,
     held_elsewhere,
     hidden_queues,
@@ -73,7 +73,7 @@ def test_each_other_sign_of_rocksdb_is_refused_too(tmp_path: Path, name: str, pa
 
 
 def test_every_refused_row_of_the_table_has_a_sign_here_or_is_found_by_recovery() -> None:
-    refused = {feature.name for feature in FEATURES if feature.verdict is Verdict.REFUSED}
+    refused = {feature.name for feature in FEATURES if feature.support is Support.REFUSED}
     assert refused == {*REFUSED, "several-log-paths"}
 
 

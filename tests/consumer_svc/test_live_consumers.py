@@ -2,8 +2,8 @@
 
 import pytest
 
-from consumer_svc import clients as clients_module
-from consumer_svc.clients import MEMBER_SECONDS, RENEWED_SECONDS, Clients
+from consumer_svc import live_consumers as clients_module
+from consumer_svc.live_consumers import MEMBER_SECONDS, RENEWED_SECONDS, LiveConsumers
 from reput.consumer.v1 import consumer_service_pb2 as pb
 
 
@@ -24,7 +24,7 @@ def client(group: str, name: str) -> pb.Client:
 
 def test_a_member_that_is_silent_is_gone_after_two_minutes() -> None:
     clock = Seconds()
-    clients = Clients(clock)
+    clients = LiveConsumers(clock)
     clients.keep(client("g", "b"))
     clients.keep(client("g", "a"))
     assert [one.client_id for one in clients.members("g")] == ["a", "b"]
@@ -39,7 +39,7 @@ def test_a_member_that_is_silent_is_gone_after_two_minutes() -> None:
 
 def test_all_clients_are_renewed_until_they_had_time_to_be_heard_of() -> None:
     clock = Seconds()
-    clients = Clients(clock)
+    clients = LiveConsumers(clock)
     assert clients.is_renewed("g", "a")
     clock.now += RENEWED_SECONDS
     assert not clients.is_renewed("g", "a")
@@ -51,7 +51,7 @@ def test_all_clients_are_renewed_until_they_had_time_to_be_heard_of() -> None:
 
 def test_clients_of_groups_that_nobody_asks_about_are_forgotten_after_two_minutes() -> None:
     clock = Seconds()
-    clients = Clients(clock)
+    clients = LiveConsumers(clock)
     for number in range(15):
         clients.keep(client(f"g{number}", "a"))
     assert clients.count() == 15
@@ -65,7 +65,7 @@ def test_clients_of_groups_that_nobody_asks_about_are_forgotten_after_two_minute
 def test_invented_clients_kept_out_those_that_live() -> None:
     """A caller may name any number of ids; whoever came first had the room for two minutes."""
     clock = Seconds()
-    clients = Clients(clock, count_max=10)
+    clients = LiveConsumers(clock, count_max=10)
     for number in range(100):
         if number % 5 == 0:  # a heartbeat
             clients.keep(client("good", "a"))
@@ -84,7 +84,7 @@ def test_subscriptions_of_large_clients_have_room_together(monkeypatch: pytest.M
     def large(name: str) -> pb.Client:
         return pb.Client(consumer_group="g", client_id=name, subscriptions=[pb.Subscription(topic="t" * 4_000)])
 
-    clients = Clients(Seconds())
+    clients = LiveConsumers(Seconds())
     for name in "abc":
         clients.keep(large(name))
     clients.keep(pb.Client(consumer_group="g", client_id="small", subscriptions=[pb.Subscription(topic="t")]))
@@ -96,7 +96,7 @@ def test_subscriptions_of_large_clients_have_room_together(monkeypatch: pytest.M
 
 
 def test_a_caller_that_invents_members_pushes_out_none_of_another_caller() -> None:
-    clients = Clients(Seconds(), count_max=100)
+    clients = LiveConsumers(Seconds(), count_max=100)
     victim = client("good", "a")
     victim.caller = "identity:victim"
     clients.keep(victim)

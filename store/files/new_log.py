@@ -1,4 +1,4 @@
-"""LogCopy: a new log, filled with records that already have their store times.
+"""NewLog: a new log, filled with records that already have their store times.
 
 An append sets the store time of a record. Here the record keeps its store time, hosts, flags and body, and gets only a new
 place: the next queue offset of its queue and the next position of the log. So the copy has the same bytes, except for
@@ -24,7 +24,7 @@ from store.format.sys_flag import TransactionType, transaction_type
 WRITE_BYTES = 4 << 20  # records are collected up to this size for one write
 
 
-class LogCopy:
+class NewLog:
     """Writes the log files of a directory that has none.
 
     Args:

@@ -1,4 +1,4 @@
-"""Delivery: the parts of one life that answer calls."""
+"""LifeParts: the parts of one life that answer calls."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,8 +14,8 @@ from consumer_svc.delivering.tracks import Tracks
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
-    """See the top of this file."""
+class LifeParts:
+    """See the top of this file; one for each life."""
 
     life: Life
     pops: Pops
@@ -27,7 +27,7 @@ class Delivery:
     deletions: Deletions
 
     @classmethod
-    def of(cls, life: Life) -> "Delivery":
+    def of(cls, life: Life) -> "LifeParts":
         """All parts of a life."""
         return cls(
             life, Pops(life), Acks(life), Pulls(life), SendBacks(life), Groups(life), Tracks(life), Deletions(life)
@@ -37,7 +37,7 @@ class Delivery:
 class Answering(Protocol):
     """What answers calls from a life: the servicer."""
 
-    def open(self, delivery: Delivery) -> None:
+    def open(self, delivery: LifeParts) -> None:
         """Serve this life from now on."""
 
     def shut(self) -> None:

@@ -1,4 +1,7 @@
-"""Clients: the consumers that live, by group, as gateways report them. In memory only: a restart learns them within seconds."""
+"""LiveConsumers: the consumers that live, by group, as gateways report them.
+
+They are kept in memory only: after a restart the service learns them within seconds.
+"""
 
 import threading
 from collections.abc import Callable, Collection, Sequence
@@ -25,7 +28,7 @@ class _Member(NamedTuple):
     large_bytes: int  # 0 for a small one
 
 
-class Clients:
+class LiveConsumers:
     """See the top of this file; thread-safe.
 
     Args:
@@ -92,7 +95,7 @@ class Clients:
             return list(self._seen)
 
     def count(self) -> int:
-        """Clients that were heard of."""
+        """LiveConsumers that were heard of."""
         return len(self._order)
 
     def _expire(self) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from store.files.file_system import RealFileSystem
-from store.files.log_copy import LogCopy
+from store.files.new_log import NewLog
 from store.format.request_mark import TAIL_SIZE_BYTES, RequestMark, decode_request_mark
 from store.walk.log_reader import LogReader
 from tests.commitlog_svc.internal import append_internal, internal_record
@@ -21,7 +21,7 @@ def test_a_copied_record_of_a_request_is_a_request_of_its_own(tmp_path: Path) ->
 
     copied = tmp_path / "copy" / "commitlog"
     copied.mkdir(parents=True)
-    copy = LogCopy(RealFileSystem(), copied, 4096)
+    copy = NewLog(RealFileSystem(), copied, 4096)
     copy.add("orders", frame)
     copy.finish()
 
