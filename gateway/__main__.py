@@ -288,7 +288,7 @@ def _cold_opener(
     """Opens a shard with its cold tier; InvalidSettingError when the place is no URI that pyarrow knows."""
     from gateway.shards.archived.shard import with_archive
     from gateway.shards.cold_objects import UriObjects
-    from store.cold.cache import PageCache
+    from store.cold.objects import PageCache
     from store.cold.reader import ColdReader
 
     assert settings.cold_cache is not None, "checked with the settings"

@@ -12,7 +12,7 @@ from benchmarks.row import Context, Row
 from benchmarks.sizes import TINY, Sizes
 from gateway.shards.cold_objects import UriObjects
 from pipeline.cold import ship_cold
-from store.cold.cache import PageCache
+from store.cold.objects import PageCache
 from store.cold.reader import ColdReader
 from tests.support.archives import BEGIN_MILLIS, BROKER, message, write_log
 from tests.support.object_store import CREDENTIALS, ObjectStore, running_object_store

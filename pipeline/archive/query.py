@@ -18,7 +18,8 @@ import numpy as np
 from pipeline.archive.segment import log_path, map_log_file, walk_log_file
 from pipeline.object_files import ObjectFileSystem, open_root
 from pipeline.scan.log_files import ReadableLog, readable_log
-from store.archive.archive_reader import ArchiveReader, missing_log
+from store.archive.archive_reader import ArchiveReader
+from store.archive.lookups import missing_log
 from store.archive.manifest import Segment
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.queue_placement import NO_UNIT_BITS

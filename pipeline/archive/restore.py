@@ -24,7 +24,8 @@ from pipeline.rebuild.plan import make_plan
 from pipeline.rebuild.rebuild import Rebuild
 from pipeline.report import JobReport
 from pipeline.shared_directory import refuse_unshared, refuse_unshared_output
-from store.archive.archive_reader import ArchiveReader, missing_log
+from store.archive.archive_reader import ArchiveReader
+from store.archive.lookups import missing_log
 from store.archive.manifest import Segment, read_segment
 from store.archive.topic_table import read_topic_table
 from store.errors import InvalidArgumentError, OffsetOutOfRangeError

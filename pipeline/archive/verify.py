@@ -25,10 +25,9 @@ from pipeline.report import JobReport
 from pipeline.shared_directory import refuse_unshared
 from services.object_uri import named
 from store.archive import layout
-from store.archive.archive_reader import ArchiveReader
+from store.archive.archive_reader import ArchiveReader, SegmentReader
 from store.archive.manifest import Segment, check_archive, read_segment, segment_offsets
 from store.archive.parquet_files import FRAME_COLUMNS, ParquetFiles
-from store.archive.segment_reader import SegmentReader
 from store.archive.segment_writer import file_crc32, read_tail
 from store.archive.topic_table import read_topic_table
 from store.errors import RecordCorruptedError, ServiceUnavailableError, StoreCorruptedError, StoreError

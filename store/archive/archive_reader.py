@@ -1,34 +1,33 @@
 """The archive of one shard: point lookups over all its segments, newest first, without an engine.
 
-A segment that is published while the archive is open is seen by the next lookup. If a part of the archive cannot be read, the
-answer has the rest, and its `problem` says that it is not complete.
+A segment that is published while the archive is open is seen by the next lookup.
 """
 
 import errno
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from threading import Lock
 
-from store.archive.hits import KeyHits, QueueHits, TimeHit
-from store.archive.manifest import Segment, reading
+import numpy as np
+
+from store.archive.lookups import ArchivedUnit, LogFileLookups
+from store.archive.manifest import Segment, SegmentList, damaged, reading
 from store.archive.parquet_files import ParquetFiles
-from store.archive.segment_list import SegmentList
-from store.archive.segment_reader import ArchivedUnit, SegmentReader
-from store.errors import OffsetOutOfRangeError, StoreCorruptedError, StoreError
+from store.archive.segment_index import QueueRun, SegmentIndex
+from store.errors import RecordCorruptedError, RecordNotFoundError, StoreCorruptedError, StoreError
 from store.files.file_system import FileSystem, RealFileSystem
-from store.format.derived.index_layout import index_key, key_hash
-from store.format.record import Record
+from store.format.record import Record, decode_record
 
 # Each takes a descriptor and the front of an index in memory. All segments of a log of 128 GiB in files of 1 GiB stay open, and
 # most of a process's usual 1,024 descriptors are left.
 OPEN_SEGMENT_COUNT_MAX = 128
 
 
-class ArchiveReader:
+class ArchiveReader(LogFileLookups[Segment]):
     """Reads the segments of one shard; thread-safe.
 
     Args:
@@ -39,6 +38,8 @@ class ArchiveReader:
         clock_nanos: nanoseconds since 1970, as the file system counts them.
     """
 
+    NAME = "archive"
+
     def __init__(
         self,
         root: Path,
@@ -47,8 +48,8 @@ class ArchiveReader:
         parquet: ParquetFiles | None = None,
         clock_nanos: Callable[[], int] = time.time_ns,
     ) -> None:
-        self.root = root
-        self.broker_name = broker_name
+        super().__init__(root, broker_name)
+        self._directory = root
         self._fs = fs or RealFileSystem()
         self._parquet = parquet or ParquetFiles(self._fs)
         self._segments = SegmentList(root, broker_name, self._fs, self._keep_readers, clock_nanos)
@@ -58,220 +59,50 @@ class ArchiveReader:
     def segments(self) -> list[Segment]:
         """The manifests, by offset; StoreCorruptedError when one is damaged, UnsupportedStoreError without an archive."""
         whole: list[Segment] = []
-        for manifest in self._segments.load():
+        for manifest in self._listed():
             if isinstance(manifest, StoreError):
                 raise manifest
             whole.append(manifest)
         return whole
 
-    def problem(self) -> StoreError | None:
-        """Why the archive is not complete: it is not an archive, a manifest is damaged, or log is missing between segments.
+    def _listed(self) -> list[Segment | StoreError]:
+        return self._segments.load()
 
-        The files that the manifests name are not read.
+    @contextmanager
+    def _opened(self, log_file: Segment) -> Iterator["SegmentReader"]:
+        """Makes a refusal of the file system a ServiceUnavailableError, and closes a file that cannot be read or is damaged.
+
+        The next lookup opens the file anew: a stale descriptor stays stale, and a file may be restored from a copy.
         """
-        try:
-            manifests = self._segments.load()
-        except StoreError as error:
-            return error
-        damaged = next((manifest for manifest in manifests if isinstance(manifest, StoreError)), None)
-        return damaged or _hole([manifest for manifest in manifests if isinstance(manifest, Segment)])
-
-    def range(self) -> tuple[int, int]:
-        """First and end commit-log offset of its segments (bytes); (0, 0) without any."""
-        whole = [manifest for manifest in self._segments.load() if isinstance(manifest, Segment)]
-        return (whole[0].first_offset, whole[-1].end_offset) if whole else (0, 0)
-
-    def record(self, commit_log_offset: int) -> Record:
-        """The record that starts there.
-
-        Raises:
-            OffsetOutOfRangeError: no segment holds the offset.
-            RecordNotFoundError: no record starts there.
-            StoreCorruptedError, RecordCorruptedError: it cannot be read; metadata has `file`.
-            UnsupportedStoreError: the directory is not an archive.
-            ServiceUnavailableError: the file system refuses to read it; metadata has `file`.
-        """
-        manifests = self._segments.load()
-        for manifest in manifests:
-            if isinstance(manifest, Segment) and manifest.first_offset <= commit_log_offset < manifest.end_offset:
-                with self._reading(manifest):
-                    return self._reader(manifest).record(commit_log_offset)
-        problem = self.problem()
-        if problem is not None:
-            raise problem
-        first, end = self.range()
-        raise OffsetOutOfRangeError(
-            f"Commit-log offset {commit_log_offset} is not in the archive, which goes from {first} to {end}.",
-            commitLogOffset=commit_log_offset,
-            firstOffset=first,
-            lastOffset=end,
-        )
-
-    def search(
-        self,
-        topic: str,
-        key: str,
-        *,
-        below_offset: int | None = None,
-        begin_millis: int | None = None,
-        end_millis: int | None = None,
-        count: int = 64,
-    ) -> KeyHits:
-        """Records with a key, or a unique key, of the same hash; the caller compares topic, key and time.
-
-        Args:
-            topic: the topic.
-            key: the key.
-            below_offset: only records that start below it, in bytes; None: all.
-            begin_millis: only segments with a record stored at or after this.
-            end_millis: only segments with a record stored at or before this.
-            count: the most records.
-        """
-        hash_ = key_hash(index_key(topic, key))
-        found: list[int] = []
-        problem = self.problem()
-        try:
-            manifests = self._segments.load()
-        except StoreError:
-            return KeyHits((), False, problem)
-        for segment in reversed([manifest for manifest in manifests if isinstance(manifest, Segment)]):
-            if below_offset is not None and segment.first_offset >= below_offset:
-                continue
-            if begin_millis is not None and segment.end_time_millis < begin_millis:
-                continue
-            if end_millis is not None and segment.begin_time_millis > end_millis:
-                continue
-            if all(file.topic != topic for file in segment.files):
-                continue
+        with reading(self._directory):
             try:
-                with self._reading(segment):
-                    for offset in self._reader(segment).offsets_of_key(hash_, below_offset):
-                        if len(found) == count:
-                            return KeyHits(tuple(found), True, problem)
-                        found.append(offset)
-            except StoreError as error:
-                problem = problem or error
-        return KeyHits(tuple(found), False, problem)
-
-    def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> QueueHits:
-        """Up to `count` messages of a queue from a queue offset on; missing places are skipped."""
-        found: list[ArchivedUnit] = []
-        problem = self.problem()
-        try:
-            readers = self._readers_with(topic)
-            for reader in readers:
-                if len(found) >= count:
-                    break
-                if isinstance(reader, StoreError):
-                    problem = problem or reader
+                yield self.reader(log_file)
+            except OSError as error:
+                if error.errno == errno.ESTALE:
+                    self._keep_readers(())  # the file system's server was restarted: all descriptors are stale
                 else:
-                    with self._reading(reader.segment):
-                        found.extend(reader.units(topic, queue_id, queue_offset, count - len(found)))
-        except StoreError as error:
-            problem = problem or error
-        return QueueHits(tuple(found), problem)
+                    self._drop_reader(log_file)
+                raise
+            except StoreCorruptedError:
+                self._drop_reader(log_file)
+                raise
 
-    def at_time(self, topic: str, queue_id: int, time_millis: int, *, is_upper: bool = False) -> TimeHit:
-        """The first message of a queue stored at or after a time, or the last at or before it, also where times fall.
-
-        Args:
-            topic: the topic.
-            queue_id: the queue.
-            time_millis: since 1970 UTC.
-            is_upper: return the last at or before it.
-        """
-        found: int | None = None
-        spans: list[tuple[int, int]] = []
-        problem = self.problem()
-        try:
-            for reader in self._readers_with(topic):
-                if isinstance(reader, StoreError):
-                    problem = problem or reader
-                    continue
-                try:
-                    with self._reading(reader.segment):
-                        span = reader.time_span(topic, queue_id)
-                        if span is None:
-                            continue
-                        spans.append(span)
-                        if is_upper:
-                            may_hold = reader.segment.begin_time_millis <= time_millis
-                        else:
-                            may_hold = found is None and reader.segment.end_time_millis >= time_millis
-                        if may_hold:
-                            here = reader.at_time(topic, queue_id, time_millis, is_upper=is_upper)
-                            found = found if here is None else here
-                except StoreError as error:
-                    problem = problem or error
-        except StoreError as error:
-            problem = problem or error
-        return TimeHit(found, spans[0][0] if spans else None, spans[-1][1] if spans else None, problem)
-
-    def queues(self, topic: str | None = None) -> dict[tuple[str, int], tuple[int, int]]:
-        """First queue offset and the one behind the last, by topic and queue id, of one topic or all.
-
-        Raises:
-            StoreError: part of the archive cannot be read.
-        """
-        ranges: dict[tuple[str, int], tuple[int, int]] = {}
-        for reader in self._readers_with(topic):
-            if isinstance(reader, StoreError):
-                raise reader
-            with self._reading(reader.segment):
-                for name, queue_id, first, last in reader.queues():
-                    if topic in (None, name):
-                        known = ranges.get((name, queue_id), (first, last + 1))
-                        ranges[name, queue_id] = (min(known[0], first), max(known[1], last + 1))
-        return ranges
-
-    def reader(self, segment: Segment) -> SegmentReader:
+    def reader(self, segment: Segment) -> "SegmentReader":
         """One segment of this archive, opened; StoreCorruptedError when its index is missing or damaged."""
-        return self._reader(segment)
-
-    def _readers_with(self, topic: str | None) -> Iterator[SegmentReader | StoreError]:
-        for manifest in self._segments.load():
-            if isinstance(manifest, StoreError):
-                yield manifest
-            elif topic is None or any(file.topic == topic for file in manifest.files):
-                try:
-                    yield self._reader(manifest)
-                except StoreError as error:
-                    yield error
-
-    def _reader(self, segment: Segment) -> SegmentReader:
         key = _key_of(segment)
         with self._lock:
             reader = self._readers.get(key)
             if reader is not None:
                 self._readers.move_to_end(key)
                 return reader
-        with reading(self.root):
-            reader = SegmentReader(self._fs, self.root, segment, self._parquet)
+        with reading(self._directory):
+            reader = SegmentReader(self._fs, self._directory, segment, self._parquet)
         with self._lock:
             self._readers[key] = reader
             self._readers.move_to_end(key)
             while len(self._readers) > OPEN_SEGMENT_COUNT_MAX:
                 self._readers.popitem(last=False)  # its file closes with its last user
         return reader
-
-    @contextmanager
-    def _reading(self, segment: Segment) -> Iterator[None]:
-        """Makes a refusal of the file system a ServiceUnavailableError, and closes a file that cannot be read or is damaged.
-
-        The next lookup opens the file anew: a stale descriptor stays stale, and a file may be restored from a copy.
-        """
-        with reading(self.root):
-            try:
-                yield
-            except OSError as error:
-                if error.errno == errno.ESTALE:
-                    self._keep_readers(())  # the file system's server was restarted: all descriptors are stale
-                else:
-                    self._drop_reader(segment)
-                raise
-            except StoreCorruptedError:
-                self._drop_reader(segment)
-                raise
 
     def _drop_reader(self, segment: Segment) -> None:
         with self._lock:
@@ -283,23 +114,160 @@ class ArchiveReader:
             self._readers = OrderedDict((key, reader) for key, reader in self._readers.items() if key in kept)
 
 
+class SegmentReader:
+    """Reads one segment.
+
+    Args:
+        fs: the disk port.
+        root: the archive.
+        segment: the manifest.
+        parquet: reads its Parquet files.
+
+    Raises:
+        StoreCorruptedError: the segment's index is missing or damaged.
+    """
+
+    def __init__(self, fs: FileSystem, root: Path, segment: Segment, parquet: ParquetFiles) -> None:
+        self.segment = segment
+        self._root = root
+        self._parquet = parquet
+        path = root / segment.keys_path
+        try:
+            self._file = _IndexFile(fs, path)
+        except FileNotFoundError as error:
+            raise damaged(path, 0, "it is missing") from error
+        self._index = SegmentIndex(path, self._file.read)
+        if self._index.record_count != segment.record_count:
+            raise damaged(
+                path, 8, f"it has {self._index.record_count} records, its manifest says {segment.record_count}"
+            )
+        self._first_rows = np.cumsum([0, *(file.row_count for file in segment.files)], dtype=np.int64)
+        self._runs: dict[tuple[str, int], list[QueueRun]] = {}
+        for run in self._index.runs:
+            self._runs.setdefault((segment.files[run.file_number].topic, run.queue_id), []).append(run)
+        for runs in self._runs.values():
+            runs.sort(key=lambda run: run.first_queue_offset)
+
+    def frame(self, commit_log_offset: int) -> bytes:
+        """The bytes of the record that starts at an offset inside the segment.
+
+        Raises:
+            RecordNotFoundError: none starts there.
+            StoreCorruptedError: a file is missing or damaged.
+        """
+        row = self._index.row_at(commit_log_offset - self.segment.first_offset)
+        if row is None:
+            raise RecordNotFoundError(
+                f"No record starts at commit-log offset {commit_log_offset} of the archive.",
+                commitLogOffset=commit_log_offset,
+            )
+        number = int(np.searchsorted(self._first_rows, row, side="right")) - 1
+        if number >= len(self.segment.files):
+            raise damaged(self._root / self.segment.keys_path, 0, f"it names row {row}, which does not exist")
+        return self._parquet.frame(self._path(number), row - int(self._first_rows[number]))
+
+    def record(self, commit_log_offset: int) -> Record:
+        """That record; also RecordCorruptedError when it was damaged in the log before it was archived."""
+        frame = self.frame(commit_log_offset)
+        try:
+            return decode_record(frame, commit_log_offset=commit_log_offset)
+        except RecordCorruptedError as error:
+            raise RecordCorruptedError(
+                f"{error.message} It was archived with this damage.",
+                **{**error.metadata, "file": str(self._root / self.segment.keys_path)},
+            ) from error
+
+    def offsets_of_key(self, hash_: int, below_offset: int | None) -> Iterator[int]:
+        """Commit-log offsets of records with a key of that hash, falling, below an offset (None: all)."""
+        first_offset = self.segment.first_offset
+        below = None
+        if below_offset is not None and below_offset < self.segment.records_end_offset:
+            below = below_offset - first_offset
+        for position in self._index.positions_of_key(hash_, below):
+            yield first_offset + position
+
+    def queues(self) -> Iterator[tuple[str, int, int, int]]:
+        """Topic, queue id, first and last queue offset of each queue with a message here."""
+        for (topic, queue_id), runs in self._runs.items():
+            yield topic, queue_id, runs[0].first_queue_offset, max(run.last_queue_offset for run in runs)
+
+    def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[ArchivedUnit]:
+        """Up to `count` messages of a queue from a queue offset on, rising."""
+        found: list[ArchivedUnit] = []
+        for run in self._runs.get((topic, queue_id), ()):
+            if run.last_queue_offset < queue_offset:
+                continue
+            path = self._path(run.file_number)
+            begin = run.first_row - int(self._first_rows[run.file_number])
+            end = begin + run.row_count
+            if run.is_dense:
+                begin += max(queue_offset - run.first_queue_offset, 0)
+            else:
+                begin = self._parquet.first_row_from(path, begin, end, queue_offset)
+            places = self._parquet.places(path, begin, min(end, begin + count))
+            found.extend(ArchivedUnit(*place) for place in places if place[0] >= queue_offset)
+        # Days overlap where a clock stepped back, and a damaged log may have two records with one queue offset.
+        found.sort()
+        return found[:count]
+
+    def time_span(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """Store times in milliseconds of a queue's first and last message here; None without any."""
+        runs = self._runs.get((topic, queue_id))
+        if not runs:
+            return None
+        return self._time_at(runs[0], 0), self._time_at(runs[-1], runs[-1].row_count - 1)
+
+    def at_time(self, topic: str, queue_id: int, time_millis: int, *, is_upper: bool) -> int | None:
+        """The queue offset of the first message stored at or after a time, or of the last at or before it; None if none.
+
+        Store times may fall, and runs may overlap.
+        """
+        found: list[int] = []
+        for run in self._runs.get((topic, queue_id), ()):
+            path = self._path(run.file_number)
+            begin = run.first_row - int(self._first_rows[run.file_number])
+            row = self._parquet.row_at_time(path, begin, begin + run.row_count, time_millis, is_upper=is_upper)
+            if row is not None:
+                found.append(self._parquet.places(path, row, row + 1)[0][0])
+        return (max if is_upper else min)(found, default=None)
+
+    def _time_at(self, run: QueueRun, row: int) -> int:
+        """Store time in milliseconds of a row of a run."""
+        first_row = run.first_row - int(self._first_rows[run.file_number])
+        return self._parquet.store_time_millis(self._path(run.file_number), first_row + row)
+
+    def all_offsets(self) -> list[int]:
+        """Commit-log offsets of all records, rising."""
+        offsets: list[int] = (self._index.all_positions().astype(np.int64) + self.segment.first_offset).tolist()
+        return offsets
+
+    def check_blocks(self) -> None:
+        """Reads all of the segment's index; StoreCorruptedError for the first damaged block."""
+        self._index.check_blocks()
+
+    def _path(self, file_number: int) -> Path:
+        return self._root / self.segment.files[file_number].path
+
+
+class _IndexFile:
+    """A file kept open; closed with its last user."""
+
+    def __init__(self, fs: FileSystem, path: Path) -> None:
+        self._fs = fs
+        self._path = path
+        self._fd = fs.open(path, os.O_RDONLY)
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        try:
+            return self._fs.pread(self._fd, size_bytes, position)
+        except OSError as error:
+            error.filename = str(self._path)  # an error of a descriptor has no file name
+            raise
+
+    def __del__(self) -> None:
+        if hasattr(self, "_fd"):
+            self._fs.close(self._fd)
+
+
 def _key_of(segment: Segment) -> tuple[int, int]:
     return segment.first_offset, segment.records_end_offset
-
-
-def _hole(segments: list[Segment]) -> StoreError | None:
-    for before, after in pairwise(segments):
-        if before.end_offset < after.first_offset:
-            return missing_log(before.end_offset, after.first_offset)
-    return None
-
-
-def missing_log(begin_offset: int, end_offset: int) -> StoreCorruptedError:
-    """The error for bytes of the log that are neither in the archive nor in the log."""
-    return StoreCorruptedError(
-        f"The log from {begin_offset} to {end_offset} is not in the archive or cold tier and no longer in the log: its "
-        "messages are missing. Archive or ship more often than retention removes files",
-        offset=begin_offset,
-        beginOffset=begin_offset,
-        endOffset=end_offset,
-    )

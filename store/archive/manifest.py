@@ -1,4 +1,4 @@
-"""Manifests: what the archive holds of one log file, and how it is published.
+"""Manifests: what the archive holds of one log file, how it is published, and the list of a shard's.
 
     {"crc32": N, "segment": {...}}      N is the CRC-32 of the segment as compact JSON with sorted keys
 
@@ -9,17 +9,23 @@ one; its files have other names (`layout.py`).
 
 import errno
 import json
+import os
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from store.archive import layout
-from store.errors import ServiceUnavailableError, StoreCorruptedError, UnsupportedStoreError
-from store.files.file_system import FileSystem
+from store.errors import ServiceUnavailableError, StoreCorruptedError, StoreError, UnsupportedStoreError
+from store.files.file_system import FileStamp, FileSystem
 from store.files.json_state import read_bytes, write_bytes_atomic
+
+# Coarser than the timestamps of file systems: two changes within it may have the same timestamp.
+SETTLED_NANOS = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,10 @@ class Segment:
     def end_offset(self) -> int:
         """The first byte of the log behind this segment."""
         return self.file_end_offset if self.is_sealed else self.records_end_offset
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether a record has this topic."""
+        return any(file.topic == topic for file in self.files)
 
     def paths(self) -> list[str]:
         """Every file that it names, relative to the archive."""
@@ -231,3 +241,92 @@ def read_segment(fs: FileSystem, root: Path, broker_name: str, first_offset: int
 
 def _compact(fields: dict[str, Any]) -> bytes:
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+
+class SegmentList:
+    """Reads the manifests of one shard; thread-safe.
+
+    Args:
+        root: the archive.
+        broker_name: the shard.
+        fs: the disk port.
+        on_change: called with the sound segments when they have changed.
+        clock_nanos: nanoseconds since 1970, as the file system counts them.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        broker_name: str,
+        fs: FileSystem,
+        on_change: Callable[[list[Segment]], None],
+        clock_nanos: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._root = root
+        self._broker_name = broker_name
+        self._fs = fs
+        self._on_change = on_change
+        self._clock_nanos = clock_nanos
+        self._lock = Lock()
+        # The folder's stamp when its manifests were read; None if it might have changed since.
+        self._stamp: FileStamp | None = None
+        self._manifests: dict[int, tuple[object, Segment | StoreError]] = {}
+
+    def load(self) -> list[Segment | StoreError]:
+        """The published segments, by offset; in place of one whose manifest cannot be read, the error.
+
+        Raises:
+            UnsupportedStoreError: the directory is not an archive.
+            ServiceUnavailableError: the file system refuses to read it; metadata has `file` and `errno`.
+        """
+        with reading(self._root):
+            return self._load()
+
+    def _load(self) -> list[Segment | StoreError]:
+        directory = layout.segments_dir(str(self._root), self._broker_name)
+        listed_at_nanos = self._clock_nanos()
+        stamp = _stamp(self._fs, directory)
+        with self._lock:
+            known = self._manifests
+            if stamp is not None and stamp == self._stamp:
+                return [manifest for _, manifest in known.values()]
+        check_archive(self._fs, self._root)
+        manifests: dict[int, tuple[object, Segment | StoreError]] = {}
+        for offset in segment_offsets(self._fs, self._root, self._broker_name):
+            path = os.path.join(directory, f"{offset:020d}.json")
+            try:
+                file_stamp = _stamp(self._fs, path)
+                if file_stamp is None:
+                    continue  # removed since it was listed
+                if offset in known and known[offset][0] == file_stamp:
+                    manifests[offset] = known[offset]
+                else:
+                    manifests[offset] = file_stamp, read_segment(self._fs, self._root, self._broker_name, offset)
+            except StoreCorruptedError as error:
+                manifests[offset] = None, error
+            except OSError as error:
+                manifests[offset] = None, unreadable(path, error)
+        if manifests == known:
+            manifests = known
+        else:
+            with self._lock:
+                self._manifests = manifests
+                self._stamp = None
+            self._on_change([manifest for _, manifest in manifests.values() if isinstance(manifest, Segment)])
+        # A folder that has just changed may change again within the same timestamp; a damaged manifest may be restored.
+        is_settled = stamp is not None and listed_at_nanos - stamp[1] > SETTLED_NANOS
+        if is_settled and all(isinstance(manifest, Segment) for _, manifest in manifests.values()):
+            with self._lock:
+                if (
+                    self._manifests is manifests
+                ):  # else another thread has replaced them meanwhile; its listing may be newer
+                    self._stamp = stamp
+        return [manifest for _, manifest in manifests.values()]
+
+
+def _stamp(fs: FileSystem, path: str) -> FileStamp | None:
+    """A value that changes when the file or folder does; None when it does not exist, or is no object of an object store."""
+    try:
+        return fs.stamp(path)
+    except FileNotFoundError:
+        return None

@@ -18,6 +18,7 @@ A queue run is a range of rows of one Parquet file that holds the messages of on
 import struct
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from store.archive.manifest import damaged
+from store.archive.sorted_rows import SortedRows
 
 Uint32s = npt.NDArray[np.uint32]
 ReadAt = Callable[[int, int], bytes]
@@ -86,55 +88,21 @@ def encode_segment_index(
     return b"".join((header, front, *bodies))
 
 
-class _Section:
-    """Numbers of one kind, read a block at a time."""
+def _read_blocks(file: Path, read: ReadAt, begin: int, row_count: int, crcs: Uint32s, first: int, end: int) -> Uint32s:
+    """The numbers of blocks [first, end) of a section; StoreCorruptedError for the first whose CRC does not match."""
+    blocks = []
+    for number in range(first, end):
+        at = begin + number * BLOCK_BYTES
+        size = min(BLOCK_BYTES, 4 * row_count - number * BLOCK_BYTES)
+        data = read(at, size)
+        if len(data) != size or zlib.crc32(data) != int(crcs[number]):
+            raise damaged(file, at, f"the CRC-32 of the {size} bytes there does not match")
+        blocks.append(np.frombuffer(data, dtype="<u4"))
+    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
-    def __init__(self, file: Path, read: ReadAt, begin: int, count: int, heads: npt.NDArray[np.uint32]) -> None:
-        self.count = count
-        self._file = file
-        self._read = read
-        self._begin = begin
-        self._firsts = heads[:, 0]
-        self._crcs = heads[:, 1]
 
-    def block(self, number: int) -> Uint32s:
-        """The numbers of a block; StoreCorruptedError when its CRC does not match."""
-        at = self._begin + number * BLOCK_BYTES
-        size = min(BLOCK_BYTES, 4 * self.count - number * BLOCK_BYTES)
-        data = self._read(at, size)
-        if len(data) != size or zlib.crc32(data) != int(self._crcs[number]):
-            raise damaged(self._file, at, f"the CRC-32 of the {size} bytes there does not match")
-        return np.frombuffer(data, dtype="<u4")
-
-    def at(self, index: int) -> int:
-        """One number."""
-        return int(self.block(index // BLOCK_COUNT)[index % BLOCK_COUNT])
-
-    def search(self, value: int, *, right: bool = False) -> int:
-        """How many numbers of this rising section are below `value`, or with `right` at or below `value`."""
-        side = "right" if right else "left"
-        number = int(np.searchsorted(self._firsts, np.uint32(value), side=side)) - 1  # type: ignore[call-overload]
-        if number < 0:
-            return 0
-        within = np.searchsorted(self.block(number), np.uint32(value), side=side)  # type: ignore[call-overload]
-        return number * BLOCK_COUNT + int(within)
-
-    def falling(self, begin: int, end: int) -> Iterator[int]:
-        """The numbers at [begin, end), the last first."""
-        while begin < end:
-            number = (end - 1) // BLOCK_COUNT
-            first = max(begin, number * BLOCK_COUNT)
-            block = self.block(number)
-            yield from block[first - number * BLOCK_COUNT : end - number * BLOCK_COUNT][::-1].tolist()
-            end = first
-
-    def range(self, begin: int, end: int) -> Uint32s:
-        """The numbers at [begin, end)."""
-        if begin >= end:
-            return np.empty(0, dtype="<u4")
-        first = begin // BLOCK_COUNT
-        blocks = [self.block(number) for number in range(first, (end - 1) // BLOCK_COUNT + 1)]
-        return np.concatenate(blocks)[begin - first * BLOCK_COUNT : end - first * BLOCK_COUNT]
+def _fences(firsts: Uint32s, field: str) -> Uint32s:
+    return firsts
 
 
 class SegmentIndex:
@@ -173,17 +141,17 @@ class SegmentIndex:
         sections = []
         begin, head_at = HEADER.size + front_bytes, 0
         for count, block_count in zip(counts, block_counts, strict=True):
-            sections.append(_Section(file, read, begin, count, heads[head_at : head_at + block_count]))
+            firsts, crcs = heads[head_at : head_at + block_count].T
+            read_blocks = partial(_read_blocks, file, read, begin, count, crcs)
+            sections.append(SortedRows(count, BLOCK_COUNT, read_blocks, partial(_fences, firsts)))
             begin += 4 * count
             head_at += block_count
         self._positions, self._rows, self._hashes, self._records = sections
 
     def row_at(self, position: int) -> int | None:
         """The row of the record that starts at that byte of the log file; None when none does."""
-        number = self._positions.search(position)
-        if number == self.record_count or self._positions.at(number) != position:
-            return None
-        return self._rows.at(number)
+        found = self._positions.find(position)
+        return None if found is None else int(self._rows.rows(found[0], found[0] + 1)[0])
 
     def positions_of_key(self, hash_: int, below_position: int | None = None) -> Iterator[int]:
         """Where records with a key of that hash start in the log file, falling, each once.
@@ -194,19 +162,20 @@ class SegmentIndex:
         """
         below = self.record_count if below_position is None else self._positions.search(max(below_position, 0))
         last = -1
-        end = self._hashes.search(hash_, right=True)
-        begin = self._hashes.search(hash_)
-        for number in self._records.falling(begin, end):
-            if number < below and number != last:
-                yield self._positions.at(number)
-            last = number
+        for first, hashes in self._hashes.equal(hash_):
+            if not len(hashes):
+                continue
+            for number in self._records.rows(first, first + len(hashes))[::-1].tolist():
+                if number < below and number != last:
+                    yield int(self._positions.rows(number, number + 1)[0])
+                last = number
 
     def all_positions(self) -> Uint32s:
         """Where each record starts in the log file, rising."""
-        return self._positions.range(0, self.record_count)
+        return self._positions.rows(0, self.record_count) if self.record_count else np.empty(0, dtype="<u4")
 
     def check_blocks(self) -> None:
         """Reads every block; StoreCorruptedError for the first whose CRC does not match."""
         for section in (self._positions, self._rows, self._hashes, self._records):
-            for number in range(-(-section.count // BLOCK_COUNT)):
-                section.block(number)
+            for begin in range(0, section.row_count, BLOCK_COUNT):
+                section.rows(begin, min(begin + BLOCK_COUNT, section.row_count))

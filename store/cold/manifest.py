@@ -80,6 +80,10 @@ class ColdSegment:
     topics: tuple[str, ...]
     queues: tuple[ColdQueue, ...]
 
+    def has_topic(self, topic: str) -> bool:
+        """Whether a record has this topic."""
+        return topic in self.topics
+
 
 def encode_manifest(segments: list[ColdSegment]) -> bytes:
     """The object's bytes."""

@@ -17,7 +17,8 @@ import zlib
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from store.archive.sorted_rows import Rows
 
 _PLACE = [("position", "<u4"), ("size_bytes", "<u4"), ("crc32", "<u4")]
 UNIT = np.dtype([("queue_offset", "<i8"), ("store_time_millis", "<i8"), *_PLACE])
@@ -27,8 +28,6 @@ PAGE_BYTES = 4096
 ROWS_BYTES = 4080
 
 assert (UNIT.itemsize, KEY.itemsize, POSITION.itemsize) == (28, 16, 12)
-
-Rows = npt.NDArray[Any]
 
 
 def rows_per_page(dtype: np.dtype[Any]) -> int:

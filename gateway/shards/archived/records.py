@@ -7,8 +7,7 @@ from typing import Generic
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import FoundRecord, Message_co, RecordReader
 from gateway.queries.dropped import was_dropped
-from store.archive.archive_reader import missing_log
-from store.archive.lookups import Lookups
+from store.archive.lookups import Lookups, missing_log
 from store.errors import OffsetOutOfRangeError, StoreError
 from store.format.record import Record
 

@@ -14,9 +14,8 @@ import pytest
 
 from store.archive import archive_reader
 from store.archive.archive_reader import ArchiveReader
-from store.archive.manifest import Segment
+from store.archive.manifest import Segment, SegmentList
 from store.archive.parquet_files import ParquetFiles
-from store.archive.segment_list import SegmentList
 from store.errors import (
     OffsetOutOfRangeError,
     RecordNotFoundError,

@@ -9,9 +9,8 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.time_window import TimeWindow
 from gateway.shards.cold_objects import UriObjects
 from pipeline.cold import ship_cold
-from store.cold.cache import PageCache
 from store.cold.manifest import decode_manifest, encode_manifest
-from store.cold.objects import index_name, log_name, manifest_name
+from store.cold.objects import PageCache, index_name, log_name, manifest_name
 from store.cold.reader import AWAY_SECONDS, LOOK_SECONDS, ColdReader
 from store.errors import (
     OffsetOutOfRangeError,
@@ -219,6 +218,25 @@ def test_damage_of_an_object_is_noticed_and_named(made: Archived, copied: Path, 
 
     assert noticed
     assert all(isinstance(problem, StoreCorruptedError) and problem.metadata["file"] for problem in noticed)
+
+
+def test_a_damaged_log_file_left_out_the_messages_of_those_behind_it(
+    made: Archived, copied: Path, tmp_path: Path
+) -> None:
+    first, second = segments_of(copied)[:2]
+    flip(copied / index_name(BROKER, first.first_offset), first.fences_position + 1)
+    flip(copied / index_name(BROKER, first.first_offset), 100)
+    reader = open_tier(copied, tmp_path / "cache")
+    behind = [
+        record for record in made.records if record.queue_id == 0 and record.commit_log_offset >= second.first_offset
+    ]
+
+    hits = reader.units(TOPIC, 0, 0, 10_000)
+    found = reader.at_time(TOPIC, 0, behind[0].store_time_millis)
+
+    assert [unit.commit_log_offset for unit in hits.units] == [record.commit_log_offset for record in behind]
+    assert isinstance(hits.problem, StoreCorruptedError)
+    assert found.queue_offset == behind[0].queue_offset
 
 
 class Store:
