@@ -193,7 +193,7 @@ def use(*, name: Name) -> int:
 
 def list_contexts(*, output: options.Output = OutputFormat.TABLE) -> int:
     """List the contexts; a star marks the current one."""
-    from cli.printing.output import print_rows
+    from cli.printing import print_rows
 
     contexts = read_contexts(contexts_file(os.environ))
     rows = [

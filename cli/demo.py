@@ -87,7 +87,7 @@ def demo(
 
 def _show(stack: "LocalStack", read_only: bool) -> None:
     from cli.client import query_client
-    from cli.queries.topics import list_topics
+    from cli.topics import list_topics
 
     address = stack.addresses["gateway"]
     with query_client(address, CALL_SECONDS_MAX) as client:
@@ -154,7 +154,7 @@ def _pick(client: "QueryClient") -> Example | None:
 
 def _newest_messages(client: "QueryClient") -> "Iterator[Message]":
     """The newest messages of some queues, users' topics before RocketMQ's own."""
-    from cli.queries.topics import is_rocketmqs_own, list_topics
+    from cli.topics import is_rocketmqs_own, list_topics
 
     listed, _ = list_topics(client)
     listed.sort(key=is_rocketmqs_own)

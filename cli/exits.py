@@ -68,7 +68,7 @@ def warn(text: str) -> None:
 
 def show_error(error: CliError) -> None:
     """Print a failure on stderr."""
-    from cli.printing.terminal import neutralise
+    from cli.terminal import neutralise
 
     print(f"reput: {error.reason}: {neutralise(error.message)}", file=sys.stderr)
     if error.hint:

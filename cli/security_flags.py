@@ -91,7 +91,7 @@ def with_flags(verb: Callable[..., int]) -> Callable[..., int]:
 
     def run(**arguments: Any) -> int:
         from cli.contexts import chosen_context
-        from cli.printing.times import parse_zone, set_zone
+        from cli.times import parse_zone, set_zone
 
         set_zone(parse_zone(arguments.pop("tz")))
         origins: typer.Context = arguments.pop("origins")

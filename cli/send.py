@@ -56,7 +56,7 @@ def send(
 ) -> int:
     """Append one message. Its body is -b, --body-file, or stdin. `reput recall` takes back one that waits for a time."""
     from cli.client import append_client
-    from cli.printing.times import moment_of, parse_limit, parse_span
+    from cli.times import moment_of, parse_limit, parse_span
     from reput_client import NewMessage
 
     if sum(map(bool, (delay, at, delay_level))) > 1:
@@ -164,8 +164,8 @@ def read_messages(lines: Iterable[str], source: str) -> "Iterator[message_pb2.Ne
 
 
 def _message_of_line(line: str) -> "message_pb2.NewMessage":
-    from cli.printing.bodies import read_body
-    from cli.printing.times import parse_time
+    from cli.bodies import read_body
+    from cli.times import parse_time
     from reput.message.v1 import message_pb2
 
     fields = json.loads(line)
@@ -213,8 +213,8 @@ def _read_content(body: str | None, body_file: pathlib.Path | None) -> bytes:
 
 def print_receipts(receipts: "Iterable[SendReceipt]", output: OutputFormat) -> None:
     """Print the receipt of each message."""
-    from cli.printing.output import print_rows
-    from cli.queries.rows import receipt_row
+    from cli.messages import receipt_row
+    from cli.printing import print_rows
 
     rows = [receipt_row(receipt) for receipt in receipts]
     print_rows("results", rows, list(rows[0]) if rows else ["queue_id"], output, dropped_first=RECEIPT_DROPPED_FIRST)

@@ -1,4 +1,4 @@
-"""queryMsgByKey, queryMsgById, queryMsgByUniqueKey and queryMsgByOffset, with mqadmin's flags (`cli.mqadmin.flags`)."""
+"""queryMsgByKey, queryMsgById, queryMsgByUniqueKey and queryMsgByOffset, with mqadmin's flags (`cli.mqadmin.command_line`)."""
 
 import enum
 from typing import TYPE_CHECKING, Annotated
@@ -7,17 +7,9 @@ import typer
 
 from cli import options
 from cli.exits import Exit, note, usage_error, warn
+from cli.find import forms_of, typed_ids, why_no_key
+from cli.messages import MESSAGES_DEFAULT, PAGE_SIZE_MAX, TIMEOUT_SECONDS, Outcomes, print_found, read_all, window
 from cli.options import BodyFormat, OutputFormat
-from cli.queries.found import (
-    MESSAGES_DEFAULT,
-    PAGE_SIZE_MAX,
-    TIMEOUT_SECONDS,
-    print_found,
-    read_all,
-    window,
-)
-from cli.queries.outcomes import Outcomes
-from cli.queries.typed_ids import forms_of, typed_ids, why_no_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,7 +116,7 @@ def query_msg_by_id(
     Exit 1 when one of several ids is not found.
     """
     from cli.client import failure_of, query_client
-    from cli.mqadmin.values import truth_of
+    from cli.mqadmin.administration import truth_of
     from reput_client import Completeness, InvalidRequestError, NotFoundError
 
     _check_charset(charset)

@@ -1,1 +1,1 @@
-"""The verbs of `reput pipeline`, one in each file."""
+"""The verbs of `reput pipeline`."""

@@ -32,7 +32,7 @@ def analytics(*, store: Store, out: Out, dry_run: DryRun = False, master: Master
     from pyspark.errors import PySparkException
 
     import pipeline
-    from cli.pipeline.spark_failures import failure_in_spark
+    from cli.pipeline.on_spark import failure_in_spark
     from pipeline.analytics import analytics as job
     from pipeline.progress import progress_bar
     from services.object_uri import is_uri

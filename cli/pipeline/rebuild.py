@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.delay_levels import DelayLevels, use_list
 from cli.exits import CliError, Exit, store_failure, usage_error
+from cli.options import DelayLevels, use_list
 from store.format.delivery.delay_levels import DELAY_LEVELS_DEFAULT
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _rebuild(
     split_bytes: int | None,
     dry_run: bool,
 ) -> "JobReport":
-    from cli.pipeline.spark_job import run_on_session
+    from cli.pipeline.on_spark import run_on_session
     from pipeline.object_files import open_root
     from pipeline.rebuild import rebuild as job
     from pipeline.rebuild.object_root import ObjectRoot
@@ -158,8 +158,8 @@ def _follow(
     *,
     until_caught_up: bool,
 ) -> "JobReport":
+    from cli.pipeline.on_spark import run_on_session
     from cli.pipeline.rebuild_builders import OnlineBuilders
-    from cli.pipeline.spark_job import run_on_session
     from pipeline.object_files import open_root
     from pipeline.rebuild import continuous
     from pipeline.rebuild.layout import find_layout

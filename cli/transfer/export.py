@@ -59,7 +59,7 @@ def export(
     A line holds the whole message, and `reput import` makes it again. In a store each record has the same bytes, except for
     its offsets. Times are epoch milliseconds, ISO-8601, `now`, or relative (-2h).
     """
-    from cli.printing.progress import progress_bar
+    from cli.printing import progress_bar
     from cli.transfer.export_outputs import open_output
     from store.errors import StoreError
 
@@ -87,7 +87,7 @@ def export(
     except OSError as error:
         raise CliError(Exit.UNAVAILABLE, "DISK_FAILED", str(error)) from error
     if out is not None:
-        from cli.printing.output import print_json
+        from cli.printing import print_json
 
         print_json({"message_count": output.message_count, "out": str(out) if output.message_count else None})
     if partial:
@@ -104,7 +104,7 @@ def _filter(
     begin: str | None,
     end: str | None,
 ) -> "FrameFilter":
-    from cli.printing.times import parse_limit
+    from cli.times import parse_limit
     from store.walk.frame_walk import OFFSET_MAX, FrameFilter
 
     now_millis = time.time_ns() // 1_000_000
@@ -157,7 +157,7 @@ def _from_gateway(
 ) -> bool:
     """Export the messages of a gateway; True if some may be missing."""
     from cli.client import query_client
-    from cli.printing.progress import progress_bar
+    from cli.printing import progress_bar
     from cli.transfer.export_online import OnlineMessages
 
     with query_client(address, timeout) as client, progress_bar("messages", in_bytes=False) as (on_progress, _):

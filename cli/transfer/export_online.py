@@ -22,8 +22,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cli.exits import CliError, Exit
-from cli.printing.times import TIMESTAMP_MILLIS_MAX, TIMESTAMP_MILLIS_MIN, moment_of
-from cli.queries.topics import list_topics
+from cli.times import TIMESTAMP_MILLIS_MAX, TIMESTAMP_MILLIS_MIN, moment_of
+from cli.topics import list_topics
 from reput_client import Completeness, Message, NotFoundError, Pages, QueryClient, Queue
 from reput_client.errors import OffsetOutOfRangeError
 from store.walk.frame_walk import OFFSET_MAX

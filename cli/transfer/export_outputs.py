@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import IO, Any, Protocol
 
-from cli.printing.output import to_json
+from cli.printing import to_json
 from cli.transfer.message_lines import frame_of, line_of, record_of_stored
 from cli.transfer.staging import Staging
 from store.format.record import Record, decode_record
@@ -39,7 +39,7 @@ def open_output(out: pathlib.Path | None, *, is_store: bool) -> Iterator[Output]
     """
     if is_store:
         assert out is not None
-        from cli.printing.progress import progress_bar
+        from cli.printing import progress_bar
         from cli.transfer.new_store import NewStore
 
         with NewStore(out) as store:

@@ -63,7 +63,7 @@ class _ListedTopics:
 
 def listed_queue_counts(client: QueryClient) -> dict[str, int]:
     """Queues of each topic that a gateway lists; empty when a shard did not answer or the caller may not list topics."""
-    from cli.queries.topics import list_topics
+    from cli.topics import list_topics
 
     try:
         topics, partial = list_topics(client)

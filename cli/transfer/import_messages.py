@@ -55,7 +55,7 @@ def import_messages(
     unique key are among the gateway's recent messages is not written again; a larger file is not safe to import twice by
     that alone: go on with the line that the failed run names.
     """
-    from cli.printing.output import print_json
+    from cli.printing import print_json
     from store.errors import StoreError
 
     if store is not None and (deduplicate or sync):
@@ -74,7 +74,7 @@ def import_messages(
 
 
 def _into_store(file: pathlib.Path, out: pathlib.Path, from_line: int) -> dict[str, Any]:
-    from cli.printing.progress import progress_bar
+    from cli.printing import progress_bar
     from cli.transfer.new_store import NewStore
 
     with NewStore(out) as store:
@@ -98,7 +98,7 @@ def _through_gateway(
     file: pathlib.Path, address: str, timeout: float, from_line: int, *, deduplicate: bool, sync: bool
 ) -> dict[str, Any]:
     from cli.client import append_client, query_client
-    from cli.printing.progress import progress_bar
+    from cli.printing import progress_bar
     from cli.send import flush_mode_of
     from cli.transfer.import_check import ImportCheck, listed_queue_counts
 
@@ -181,7 +181,7 @@ def _batches(
 
 def _new_message(row: dict[str, Any], dropped: Counter[str]) -> "message_pb2.NewMessage":
     """The message to append; counts in `dropped` the properties that are left out because a store or a broker sets them."""
-    from cli.printing.bodies import inflate
+    from cli.bodies import inflate
     from cli.transfer.message_lines import body_of_line, properties_of_line, time_of_line
     from commitlog_svc.append.message_check import REFUSED_PROPERTIES
     from reput.message.v1 import message_pb2

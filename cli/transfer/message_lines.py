@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from cli.printing.times import TIMESTAMP_MILLIS_MAX, TIMESTAMP_MILLIS_MIN, millis_of, moment_of, parse_time, utc_text
+from cli.times import TIMESTAMP_MILLIS_MAX, TIMESTAMP_MILLIS_MIN, millis_of, moment_of, parse_time, utc_text
 from reput_client import Message
 from store.errors import InvalidArgumentError
 from store.format.host import Host, decode_host, encode_host
@@ -162,7 +162,7 @@ def record_of_line(row: Mapping[str, Any]) -> Record:
 
 def body_of_line(row: Mapping[str, Any]) -> bytes:
     """The stored body; errors as `record_of_line`."""
-    from cli.printing.bodies import read_body
+    from cli.bodies import read_body
 
     return read_body(row["body"], row.get("body_format", "text"))
 

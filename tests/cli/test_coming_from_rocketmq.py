@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from cli.main import GROUPS, VERBS
-from cli.mqadmin.flags import NO_EFFECT
+from cli.mqadmin.command_line import NO_EFFECT
 from services.settings.broker_conf import ALIASES
 from services.settings.setting_names import SETTINGS
 from tests.cli.mqadmin import facts

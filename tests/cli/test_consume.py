@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import cli.client
+from cli import consume
 from cli.exits import Exit
-from cli.groups import consume
 from reput_client import Completeness, Queue, QueuePosition
 from reput_client.errors import NotFoundError, UnavailableError
 from tests.support.command import run_command

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.followers import follower_rows
 from cli.main import main
+from cli.status import follower_rows
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from store.errors import FollowerNotFoundError, InvalidArgumentError
 from tests.services.loopback import commit_log_server

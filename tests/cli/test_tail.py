@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.groups.tail import Filters
+from cli.tail import Filters
 from reput.message.v1 import message_pb2
 from reput_client.querying.message import message_of
 from tests.support.command import run_command

@@ -7,8 +7,8 @@ import pytest
 
 from cli import options
 from cli.exits import Exit
-from cli.groups.track import track
 from cli.options import OutputFormat
+from cli.track import track
 from reput_client import Completeness
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.fsck.repair import Repairer
+from cli.repair import Repairer
 from store.audit.store_audit import audit_store
 from store.files.file_system import RealFileSystem
 from tests.support.dispatches import file_bytes

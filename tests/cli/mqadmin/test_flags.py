@@ -8,8 +8,7 @@ import pytest
 import typer
 
 import cli.main
-from cli.mqadmin.command_line import NO_EFFECT_PREFIX
-from cli.mqadmin.flags import NO_EFFECT, with_no_effect_flags
+from cli.mqadmin.command_line import NO_EFFECT, NO_EFFECT_PREFIX, with_no_effect_flags
 from tests.cli.mqadmin.facts import HELP, VERBS, Flag, all_flags
 
 FLAGS = all_flags()

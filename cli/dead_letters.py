@@ -1,0 +1,136 @@
+"""`reput dlq list|resend`: the dead letters of a consumer group."""
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli import options
+from cli.exits import PARTIAL_OR_BUILDING, Exit, warn
+from cli.options import OutputFormat
+
+if TYPE_CHECKING:
+    from reput_client import Message, ResentDeadLetter
+
+TIMEOUT_SECONDS = 30.0
+LIST_MAX_DEFAULT = 64
+PAGE_COUNT = 1_024
+COLUMNS = ["store_time", "topic", "unique_key", "keys", "reconsume_times", "offset_msg_id"]
+# Columns that a narrow terminal leaves out, the first one first.
+DROPPED_FIRST = ("broker_name", "reconsume_times", "unique_key", "topic")
+RESENT_COLUMNS = ["offset_msg_id", "topic", "new_offset_msg_id"]
+
+Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
+
+
+def list_letters(
+    *,
+    name: Name,
+    max_messages: Annotated[int, typer.Option("--maxNum", "-m", min=1, help="At most this many.")] = LIST_MAX_DEFAULT,
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """List the dead letters of a group, in each queue oldest first, with the topics that they come from."""
+    from cli.client import query_client
+    from cli.printing import print_rows
+    from reput_client import Completeness
+
+    topic = f"%DLQ%{name}"
+    rows: list[dict[str, Any]] = []
+    partial = False
+    with query_client(address, timeout) as client:
+        topics = client.topics(topic=topic)
+        queues = [queue for each in topics for queue in each.queues]
+        partial = topics.completeness is Completeness.PARTIAL
+        for queue in queues:
+            left = max_messages - len(rows)
+            if left <= 0:
+                break
+            letters = client.by_offset(topic, queue.queue_id, queue.min_offset, queue.broker_name, left)
+            rows += [_row(letter) for page in letters.pages() for letter in page.items]  # no row has a body
+            partial = partial or letters.completeness is Completeness.PARTIAL
+        if not queues and not partial:
+            client.consumer_group(name)  # a group that there is not has no dead letters either, and is an error
+    print_rows("dead_letters", rows, COLUMNS, output, dropped_first=DROPPED_FIRST)
+    if partial:
+        warn(PARTIAL_OR_BUILDING)
+        return Exit.PARTIAL
+    return Exit.FOUND if rows else Exit.NOTHING_FOUND
+
+
+def resend(
+    *,
+    name: Name,
+    tags: Annotated[str, typer.Option("--tags", help="Only with one of these tags: `a || b`.")] = "",
+    sql: Annotated[str, typer.Option("--sql", help="Only those for which this SQL92 expression holds.")] = "",
+    begin: Annotated[str | None, typer.Option("--beginTimestamp", "-b", help="Stored at or after this.")] = None,
+    end: Annotated[str | None, typer.Option("--endTimestamp", "-e", help="Stored at or before this.")] = None,
+    max_messages: Annotated[int | None, typer.Option("--maxNum", "-m", min=1, help="At most this many.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """Send dead letters of a group to their own topics again, each as a new message; the dead letters stay.
+
+    Every group of the topic gets the new messages. Exit 1 when there was none.
+    """
+    from cli.client import query_client
+    from cli.exits import usage_error
+    from cli.printing import print_rows
+    from cli.times import moment_of, parse_limit
+
+    if tags and sql:
+        usage_error("give --tags or --sql, not both")
+    now = time.time_ns() // 1_000_000
+    first, last = parse_limit(begin, now, is_end=False), parse_limit(end, now, is_end=True)
+    rows: list[dict[str, Any]] = []
+    token = ""
+    try:
+        with query_client(address, timeout) as client:
+            while True:
+                left = PAGE_COUNT if max_messages is None else min(max_messages - len(rows), PAGE_COUNT)
+                page = client.resend_dead_letters(
+                    name,
+                    tags=tags,
+                    sql=sql,
+                    begin=None if first is None else moment_of(first),
+                    end=None if last is None else moment_of(last),
+                    max_messages=left,
+                    dry_run=dry_run,
+                    page_token=token,
+                )
+                rows += map(_resent_row, page.resent)
+                token = page.next_page_token
+                if not token or (max_messages is not None and len(rows) >= max_messages):
+                    break
+    finally:  # also after a failure: these were sent
+        print_rows("resent", rows, RESENT_COLUMNS, output, {"dry_run": dry_run}, empty="no dead letter is sent")
+    unsent = [row["offset_msg_id"] for row in rows if not row["topic"]]
+    if unsent:
+        warn(f"not sent, because they do not say where they come from: {', '.join(unsent)}")
+    return Exit.FOUND if rows else Exit.NOTHING_FOUND
+
+
+def _resent_row(resent: "ResentDeadLetter") -> dict[str, Any]:
+    return {
+        "offset_msg_id": resent.offset_msg_id,
+        "topic": resent.topic,
+        "new_offset_msg_id": resent.new_offset_msg_id,
+    }
+
+
+def _row(letter: "Message") -> dict[str, Any]:
+    from cli.times import iso_text
+
+    properties = letter.properties
+    return {
+        "store_time": iso_text(letter.store_time),
+        "topic": properties.get("DLQ_ORIGIN_TOPIC") or properties.get("RETRY_TOPIC") or "",
+        "unique_key": letter.unique_key,
+        "keys": list(letter.keys),
+        "reconsume_times": letter.reconsume_times,
+        "offset_msg_id": letter.offset_msg_id,
+        "broker_name": letter.broker_name,
+    }

@@ -1,1 +1,0 @@
-"""`reput fsck`: audit and repair of a store root."""

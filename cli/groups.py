@@ -1,0 +1,392 @@
+"""Consumer groups: `reput groups` and `reput lag` show them and how far each is behind; `reput group update|delete` and
+`reput reset-offset` change them.
+"""
+
+import time
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli import options
+from cli.exits import Exit, usage_error, warn
+from cli.options import OutputFormat
+from cli.times import iso_text
+from store.format.topic import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from reput_client import (
+        ConsumerGroup,
+        ConsumerGroupDetails,
+        GroupMember,
+        GroupQueue,
+        QueryClient,
+        ShardOutcome,
+        Track,
+    )
+
+TIMEOUT_SECONDS = 10.0
+GROUP_COLUMNS = ["consumer_group", "ordered", "delivery_attempts_max", "consume_disabled", "broadcast"]
+# Groups that one command shows unless it is told another number; each group of `lag` costs a call to every shard.
+LISTED_COUNT_MAX = 1_000
+LAG_COUNT_MAX = 200
+LAG_COLUMNS = [
+    *("consumer_group", "topic", "broker_name", "queue_id", "consumer_offset", "max_offset", "lag", "lag_seconds"),
+    *("in_flight", "removed"),
+]
+# Columns that a narrow terminal leaves out, the first one first.
+LAG_DROPPED_FIRST = ("removed", "in_flight", "consumer_offset", "max_offset", "broker_name", "lag_seconds")
+MEMBER_COLUMNS = ["client_id", "language", "version", "address", "subscriptions"]
+
+GroupPart = Annotated[str, typer.Option("--group", help="Only groups whose names hold this, ignoring case.")]
+GroupArgument = Annotated[str, typer.Argument(metavar="[GROUP]", help="The only group; all when left out.")]
+
+
+def groups(
+    *,
+    name: GroupArgument = "",
+    topic: Annotated[str, typer.Option("--topic", "-t", help="Only groups with a position in this topic.")] = "",
+    part: GroupPart = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many groups.")] = LISTED_COUNT_MAX,
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """List the consumer groups, or show one with its members, lag, retries and dead letters."""
+    from cli.client import query_client
+    from cli.printing import print_rows
+
+    if name:
+        return show_group(name, output, address, timeout)
+    with query_client(address, timeout) as client:
+        answer = client.consumer_groups(topic, name_contains=part, limit=limit)
+    print_rows("groups", [group_row(each) for each in answer.groups], GROUP_COLUMNS, output)
+    _note_more(limit, has_more=answer.has_more)
+    if warn_missing(answer.shards):
+        return Exit.PARTIAL
+    return Exit.FOUND if answer.groups else Exit.NOTHING_FOUND
+
+
+def lag(
+    *,
+    name: GroupArgument = "",
+    topic: Annotated[str, typer.Option("--topic", "-t", help="Only this topic.")] = "",
+    part: GroupPart = "",
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="At most so many groups, the first by name.")
+    ] = LAG_COUNT_MAX,
+    max_lag: Annotated[
+        int | None, typer.Option("--max-lag", min=0, help="Exit 1 when a group has more messages to consume.")
+    ] = None,
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """Show how far groups are behind, queue by queue, in messages and seconds, with totals.
+
+    Exit 0, or 1 when there is no group or --max-lag is exceeded, and 3 when a shard did not answer. Exit 3 also with --max-lag
+    when there are more groups than --limit, because the others may be behind.
+    """
+    return show_lag(name, topic, output, address, timeout, part=part, limit=limit, max_lag=max_lag)
+
+
+def show_lag(
+    name: str,
+    topic: str,
+    output: OutputFormat,
+    address: str,
+    timeout: float,
+    *,
+    part: str = "",
+    limit: int = LAG_COUNT_MAX,
+    max_lag: int | None = None,
+    with_clients: bool = False,
+) -> int:
+    """As `lag`; with `with_clients` each queue also names the members that may get its messages, with their addresses."""
+    from cli.client import query_client
+    from cli.printing import print_rows
+    from reput_client import GroupNotFoundError
+
+    columns = [*LAG_COLUMNS, "clients"] if with_clients else LAG_COLUMNS
+    rows: list[dict[str, Any]] = []
+    totals: list[dict[str, Any]] = []
+    problems: list[str] = []
+    partial = False
+    with query_client(address, timeout) as client:
+        names, partial, has_more = ([name], False, False) if name else _names(client, topic, part, limit)
+        for each in names:
+            try:
+                details = client.consumer_group(each)
+            except GroupNotFoundError:
+                if name:
+                    raise
+                continue  # it was deleted meanwhile, or its only member left
+            partial = warn_missing(details.shards) or partial
+            of_group = [lag_row(each, queue) for queue in details.queues if topic in ("", queue.topic)]
+            if with_clients:
+                of_group = [row | {"clients": clients_of(details.members, row["topic"])} for row in of_group]
+            rows += of_group
+            totals.append(_total(each, details, of_group))
+            if any(row["lag"] < 0 for row in of_group):
+                problems += [f"{each}: {problem}" for problem in details.problems]
+    if output is OutputFormat.JSON:
+        print_rows("queues", rows, columns, output, {"totals": totals}, dropped_first=LAG_DROPPED_FIRST)
+    else:
+        print_rows("queues", rows, columns, output, dropped_first=LAG_DROPPED_FIRST)
+    if output.is_table:
+        for total in totals:
+            age = "" if total["lag_seconds"] is None else f", the oldest for {total['lag_seconds']} s"
+            print(
+                f"{total['consumer_group']}: {total['lag']} messages to consume{age}; {total['in_flight']} in flight, "
+                f"{total['retries']} retries, {total['dead_letters']} dead letters"
+            )
+    _note_more(limit, has_more=has_more)
+    for problem in problems:
+        warn(problem)
+    if partial:
+        return Exit.PARTIAL
+    if not totals or (max_lag is not None and any(total["lag"] > max_lag for total in totals)):
+        return Exit.NOTHING_FOUND
+    if has_more and max_lag is not None:
+        return Exit.PARTIAL
+    return Exit.FOUND
+
+
+def show_group(name: str, output: OutputFormat, address: str, timeout: float, client_id: str = "") -> int:
+    """Print a group with its members, or one of them, and its queues; exit 1 when it has no such member."""
+    from cli.client import query_client
+    from cli.printing import print_rows
+
+    with query_client(address, timeout) as client:
+        details = client.consumer_group(name)
+    members = [
+        {
+            "client_id": member.client_id,
+            "language": member.language,
+            "version": member.version,
+            "address": member.address,
+            "subscriptions": [f"{topic}:{filter_}" for topic, filter_ in member.subscriptions],
+        }
+        for member in details.members
+        if client_id in ("", member.client_id)
+    ]
+    queues = [lag_row(name, queue) for queue in details.queues]
+    more = {
+        "members": members,
+        "queues": queues,
+        "retries": details.retry_count,
+        "dead_letters": details.dead_letter_count,
+        "problems": list(details.problems),
+    }
+    if output.is_table:
+        print_rows("groups", [group_row(details.settings)], GROUP_COLUMNS, output)
+        print_rows("members", members, MEMBER_COLUMNS, output, dropped_first=["version", "address"])
+        print_rows("queues", queues, LAG_COLUMNS[1:], output, dropped_first=LAG_DROPPED_FIRST)
+        print(f"{details.retry_count} retries, {details.dead_letter_count} dead letters")
+    else:
+        print_rows("groups", [group_row(details.settings) | more], GROUP_COLUMNS, output)
+    for problem in details.problems:
+        warn(problem)
+    if client_id and not members:
+        warn(f"the group {name} has no member {client_id!r}")
+    if warn_missing(details.shards):
+        return Exit.PARTIAL
+    return Exit.NOTHING_FOUND if client_id and not members else Exit.FOUND
+
+
+def _names(client: "QueryClient", topic: str, part: str, limit: int) -> tuple[list[str], bool, bool]:
+    """The groups, whether a shard did not answer, and whether there are more groups."""
+
+    answer = client.consumer_groups(topic, name_contains=part, limit=limit)
+    return [group.consumer_group for group in answer.groups], warn_missing(answer.shards), answer.has_more
+
+
+def _note_more(limit: int, *, has_more: bool) -> None:
+    if has_more:
+        warn(f"there are more than {limit} groups: choose with --group TEXT or --topic, or raise --limit")
+
+
+def _total(name: str, details: "ConsumerGroupDetails", rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "consumer_group": name,
+        "lag": sum(max(row["lag"], 0) for row in rows),
+        "lag_seconds": max((row["lag_seconds"] for row in rows if row["lag_seconds"] is not None), default=None),
+        "in_flight": sum(row["in_flight"] for row in rows),
+        "retries": details.retry_count,
+        "dead_letters": details.dead_letter_count,
+    }
+
+
+RESET_COLUMNS = ["broker_name", "queue_id", "before", "after"]
+
+Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
+Group = Annotated[str, typer.Option("--group", "-g", help="Name of the group.")]
+
+
+def update(
+    *,
+    name: Name,
+    ordered: Annotated[
+        bool | None, typer.Option("--ordered/--not-ordered", help="One message of a message group after the other.")
+    ] = None,
+    attempts_max: Annotated[
+        int | None,
+        typer.Option("--attempts", min=0, help="Deliveries before a message becomes a dead letter; 0: 17."),
+    ] = None,
+    consume: Annotated[
+        bool | None, typer.Option("--consume/--no-consume", help="Whether the group gets messages.")
+    ] = None,
+    broadcast: Annotated[
+        bool | None, typer.Option("--broadcast/--no-broadcast", help="Each member consumes every message.")
+    ] = None,
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """Set settings of a consumer group in every shard, or make it; what is not given stays as it is."""
+    from cli.client import query_client
+    from cli.printing import print_rows
+
+    with query_client(address, timeout) as client:
+        group = client.update_consumer_group(
+            name,
+            ordered=ordered,
+            delivery_attempts_max=attempts_max,
+            consume_disabled=None if consume is None else not consume,
+            broadcast=broadcast,
+        )
+    print_rows("groups", [group_row(group)], GROUP_COLUMNS, output)
+    return Exit.FOUND
+
+
+def delete(
+    *,
+    name: Name,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """Forget a consumer group with its positions, in every shard; its retries and dead letters stay."""
+    from cli.client import query_client
+
+    with query_client(address, timeout) as client:
+        client.delete_consumer_group(name)
+    return Exit.FOUND
+
+
+def reset_offset(
+    *,
+    group: Group,
+    topic: options.Topic,
+    earliest: Annotated[bool, typer.Option("--earliest", help="To the first message of each queue.")] = False,
+    latest: Annotated[bool, typer.Option("--latest", help="To the end of each queue.")] = False,
+    moment: Annotated[
+        str, typer.Option("--time", metavar="TIME", help="To the first message stored at or after it.")
+    ] = "",
+    queue_offset: Annotated[
+        int | None, typer.Option("--offset", min=0, help="To this position, within each queue's range.")
+    ] = None,
+    queue_id: Annotated[int | None, typer.Option("--queueId", "-i", min=0, help="Only this queue.")] = None,
+    broker_name: Annotated[str, typer.Option("--brokerName", "-b", help="Only this shard.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """Move a consumer group to other positions of a topic; what it has in flight there is forgotten.
+
+    A group that never consumed is made: it begins there. Times are epoch milliseconds, ISO-8601, `now`, or relative (-2h).
+    Exit 1 when no queue was moved.
+    """
+    from cli.client import query_client
+    from cli.printing import print_rows
+    from cli.times import moment_of, parse_limit
+
+    if sum((earliest, latest, bool(moment), queue_offset is not None)) != 1:
+        usage_error("give one of --earliest, --latest, --time and --offset")
+    millis = parse_limit(moment, time.time_ns() // 1_000_000, is_end=False) if moment else None
+    if moment and millis is None:
+        earliest = True  # before every message
+    with query_client(address, timeout) as client:
+        resets = client.reset_offsets(
+            group,
+            topic,
+            earliest=earliest,
+            latest=latest,
+            time=None if millis is None else moment_of(millis),
+            queue_offset=queue_offset,
+            queue_id=queue_id,
+            broker_name=broker_name,
+            dry_run=dry_run,
+        )
+    rows = [
+        {"broker_name": each.broker_name, "queue_id": each.queue_id, "before": each.before, "after": each.after}
+        for each in resets
+    ]
+    print_rows("resets", rows, RESET_COLUMNS, output, {"dry_run": dry_run})
+    if rows and all(row["before"] is None for row in rows):
+        warn(f"the group {group} had no position in {topic}: it {'would begin' if dry_run else 'begins'} here")
+    return Exit.FOUND if rows else Exit.NOTHING_FOUND
+
+
+def group_row(group: "ConsumerGroup") -> dict[str, Any]:
+    """The settings of a group by the names of the contract's fields."""
+    return {
+        "consumer_group": group.consumer_group,
+        "ordered": group.ordered,
+        "delivery_attempts_max": group.delivery_attempts_max,
+        "consume_disabled": group.consume_disabled,
+        "broadcast": group.broadcast,
+    }
+
+
+def lag_row(consumer_group: str, queue: "GroupQueue") -> dict[str, Any]:
+    """A queue as a group has it."""
+    return {
+        "consumer_group": consumer_group,
+        "topic": queue.topic,
+        "broker_name": queue.broker_name,
+        "queue_id": queue.queue_id,
+        "consumer_offset": queue.consumer_offset,
+        "max_offset": queue.max_offset,
+        "lag": queue.lag_count,
+        "lag_seconds": seconds_of(queue.lag_age),
+        "in_flight": queue.in_flight_count,
+        "removed": queue.removed_count,
+    }
+
+
+def clients_of(members: "Iterable[GroupMember]", topic: str) -> list[str]:
+    """The members that may get messages of a topic, with their addresses: queues are not divided among members."""
+    return [
+        f"{member.client_id}@{member.address}"
+        for member in members
+        if topic.startswith(RETRY_PREFIX) or any(topic == subscribed for subscribed, _ in member.subscriptions)
+    ]
+
+
+def track_row(track: "Track") -> dict[str, Any]:
+    """How a message stands with a group."""
+    return {
+        "consumer_group": track.consumer_group,
+        "state": track.state.name,
+        "delivery_attempts": track.delivery_attempts,
+        "next_time": iso_text(track.next_time) if track.next_time else None,
+        "client_id": track.client_id,
+        "is_online": track.is_online,
+        "copies": list(track.copy_offset_msg_ids),
+        "reason": track.reason,
+    }
+
+
+def seconds_of(age: timedelta | None) -> float | None:
+    """An age in seconds, to the millisecond."""
+    return None if age is None else round(age.total_seconds(), 3)
+
+
+def warn_missing(shards: "Iterable[ShardOutcome]") -> bool:
+    """Warn of shards that did not answer; whether there are any."""
+    missing = [shard for shard in shards if shard.error is not None]
+    for shard in missing:
+        warn(f"partial: shard {shard.broker_name}: {shard.error}")
+    return bool(missing)

@@ -1,1 +1,0 @@
-"""The verbs that ask a gateway."""
