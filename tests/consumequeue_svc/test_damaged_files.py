@@ -7,16 +7,13 @@ import pytest
 
 from store.format.paths import own_state_dir
 from store.readers.queue_reader import detect_queue_file_size
+from tests.support.builder_kinds import QUEUE_FILES as FILES
+from tests.support.builder_kinds import QUEUE_REQUESTS as REQUESTS
 from tests.support.builders import QUEUE_FILE_SIZE, Clock, follow, open_queues, queue_bytes
 from tests.support.dispatches import file_bytes, make_request
 from tests.support.faulty_file_system import FaultyFileSystem
 
-FILES = {"first": 0, "middle": 400, "last": 800}
 LENGTHS = [*range(22), 39, 40, QUEUE_FILE_SIZE - 1, QUEUE_FILE_SIZE + 1, QUEUE_FILE_SIZE * 2]
-# Queue 0 has three files of which the last is not full, queue 1 has one.
-REQUESTS = [
-    make_request(n, queue_id=int(n % 5 == 4), queue_offset=n // 5 if n % 5 == 4 else n - n // 5) for n in range(70)
-]
 QUEUE_DIR = "consumequeue/orders/0"
 
 
@@ -61,33 +58,14 @@ def recovered(root, **options):
 
 
 def path_of(root, which):
-    return root / QUEUE_DIR / f"{FILES[which]:020d}"
+    return root / "consumequeue" / FILES[which]
 
 
 STOPS = ["clean", "killed", "foreign"]
 
 
 def test_the_store_under_test_has_three_files(expected):
-    assert sorted(name for name in expected if "/0/" in name) == [f"orders/0/{n:020d}" for n in FILES.values()]
-
-
-@pytest.mark.parametrize("stop", STOPS)
-@pytest.mark.parametrize("which", FILES)
-def test_rmq_7355_7599_a_queue_file_that_is_gone_comes_back(build, expected, which, stop):
-    root = build(stop)
-    path_of(root, which).unlink()
-    assert recovered(root) == expected
-
-
-@pytest.mark.parametrize("stop", STOPS)
-@pytest.mark.parametrize("which", FILES)
-@pytest.mark.parametrize("length", LENGTHS)
-def test_rmq_6904_9728_10108_a_queue_file_of_a_wrong_length_never_refuses_the_start(
-    build, expected, which, stop, length
-):
-    root = build(stop)
-    os.truncate(path_of(root, which), length)
-    assert recovered(root, is_clean_store=stop != "killed") == expected
+    assert sorted(name for name in expected if "/0/" in name) == sorted(FILES.values())
 
 
 @pytest.mark.parametrize("stop", STOPS)
@@ -96,25 +74,6 @@ def test_all_files_of_a_wrong_length_are_made_again_in_the_right_one(build, expe
     root = build(stop)
     for which in FILES:
         os.truncate(path_of(root, which), length)
-    assert recovered(root) == expected
-
-
-@pytest.mark.parametrize("stop", STOPS)
-def test_all_queues_gone_come_back(build, expected, stop):
-    root = build(stop)
-    shutil.rmtree(root / "consumequeue")
-    assert recovered(root) == expected
-
-
-@pytest.mark.parametrize("stop", STOPS)
-@pytest.mark.parametrize("back", [1, 20, 21, 100])
-def test_bytes_changed_in_the_last_units_are_seen_and_mended(build, expected, stop, back):
-    root = build(stop)
-    path = path_of(root, "last")
-    data = bytearray(path.read_bytes())
-    at = len(data.rstrip(b"\0")) - (0 if stop != "killed" else 80) - back
-    data[at] ^= 0x40
-    path.write_bytes(data)
     assert recovered(root) == expected
 
 

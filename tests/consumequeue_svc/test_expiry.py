@@ -1,18 +1,14 @@
 """Queue files behind the log's front go, a few a second, and what is left says the right range at once."""
 
-import errno
-
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from consumequeue_svc.servicer import ConsumeQueueServicer
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
-from services.following.following_builder import EXPIRED_FILE_COUNT_MAX
 from store.errors import OffsetOutOfRangeError
 from tests.consumequeue_svc.test_servicer import Context
 from tests.support.builders import Clock, follow, open_queues, queue_bytes
 from tests.support.dispatches import make_request
-from tests.support.faulty_file_system import FaultyFileSystem
 
 UNITS_PER_FILE = 20
 REQUESTS = [make_request(n, queue_id=n % 2, queue_offset=n // 2) for n in range(130)]  # 65 units each: 4 files
@@ -91,44 +87,3 @@ def test_a_time_search_follows_the_front_that_the_log_reports(builder):
     request = pb.SearchOffsetRequest(topic="orders", queue_id=0, time=Timestamp(nanos=1_000_000))
 
     assert servicer.SearchOffset(request, Context()).queue_offset == 25
-
-
-def test_few_files_go_a_second(tmp_path, clock):
-    requests = [make_request(n) for n in range(600)]  # 30 files
-    builder = open_queues(tmp_path, requests, clock=clock)
-    follow(builder, requests)
-    counts = []
-    for _ in range(5):
-        builder.apply([], 60_000, 60_000, 60_000)
-        clock.seconds += 1
-        counts.append(len(file_names(tmp_path)))
-
-    assert EXPIRED_FILE_COUNT_MAX == 10
-    assert counts == [30, 20, 10, 1, 1]
-
-
-@pytest.mark.parametrize("calls_left", range(3))
-def test_a_crash_between_the_checkpoint_and_the_removal_is_completed_at_the_next_start(tmp_path, clock, calls_left):
-    fs = FaultyFileSystem()
-    builder = open_queues(tmp_path, REQUESTS, clock=clock, fs=fs)
-    follow(builder, REQUESTS)
-    fs.fail("unlink", errno.EIO, nth=calls_left + 1, lasting=True)
-    with pytest.raises(OSError, match="Input/output"):
-        tick(builder, clock, 12_000)
-    builder.abandon()
-
-    builder = open_queues(tmp_path, REQUESTS, log_first_offset=12_000)
-
-    assert builder.progress.next_offset == REQUESTS[-1].next_offset
-    assert file_names(tmp_path, 0) == file_names(tmp_path, 1) == [f"{1200:020d}"]
-
-
-def test_expiry_and_a_later_crash_need_no_rebuild(tmp_path, builder, clock):
-    tick(builder, clock, 8_001)
-    builder.abandon()
-    left = queue_bytes(tmp_path)
-
-    builder = open_queues(tmp_path, REQUESTS, log_first_offset=8_001)
-
-    assert builder.progress.next_offset == REQUESTS[-1].next_offset
-    assert queue_bytes(tmp_path) == left

@@ -8,7 +8,8 @@ import pytest
 
 from consumequeue_svc.servicer import ConsumeQueueServicer
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
-from tests.consumequeue_svc.test_queue_checks import REQUESTS, Service
+from tests.consumequeue_svc.test_queue_checks import Service
+from tests.support.builder_kinds import QUEUE_REQUESTS as REQUESTS
 from tests.support.dispatches import file_bytes
 
 EXT_FILE_SIZE = 512  # 25 units: queue 0 has three files

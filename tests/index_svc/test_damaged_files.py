@@ -1,7 +1,6 @@
 """Index files damaged in every way that a crash or a disk may damage them: what comes out equals a rebuild."""
 
 import errno
-import os
 import random
 import shutil
 
@@ -27,7 +26,6 @@ REQUESTS = [
     for n in range(300)
 ]
 FULL_SIZE = LAYOUT.file_size_bytes
-LENGTHS = [0, 1, 19, 20, 21, 39, 40, 41, FULL_SIZE - 1, FULL_SIZE + 1, FULL_SIZE * 2]
 STOPS = ["clean", "killed", "foreign"]
 WHICH = {"first": 0, "middle": 3, "last": -1}
 
@@ -79,43 +77,6 @@ def path_of(root, which):
 def test_the_store_under_test_has_eight_files_the_last_not_full(expected):
     assert len(expected) == 8
     assert sum(len(index_keys(request)) for request in REQUESTS) == 750
-
-
-@pytest.mark.parametrize("stop", STOPS)
-@pytest.mark.parametrize("which", WHICH)
-def test_an_index_file_that_is_gone_comes_back(build, expected, which, stop):
-    root = build(stop)
-    path_of(root, which).unlink()
-    assert recovered(root) == expected
-
-
-@pytest.mark.parametrize("stop", STOPS)
-@pytest.mark.parametrize("which", WHICH)
-@pytest.mark.parametrize("length", LENGTHS)
-def test_an_index_file_of_a_wrong_length_never_refuses_the_start(build, expected, which, stop, length):
-    root = build(stop)
-    os.truncate(path_of(root, which), length)
-    assert recovered(root, is_clean_store=stop != "killed") == expected
-
-
-@pytest.mark.parametrize("stop", STOPS)
-def test_a_whole_index_gone_comes_back(build, expected, stop):
-    root = build(stop)
-    shutil.rmtree(root / "index")
-    assert recovered(root) == expected
-
-
-@pytest.mark.parametrize("stop", ["clean", "killed"])
-@pytest.mark.parametrize("back", [1, 20, 21, 160])
-def test_bytes_changed_in_the_last_entries_are_seen_and_mended(build, expected, stop, back):
-    root = build(stop)
-    path = path_of(root, "last")
-    data = bytearray(path.read_bytes())
-    # 17 of the records that were not saved have keys.
-    at = len(data.rstrip(b"\0")) - (0 if stop == "clean" else 17 * 3 * 20) - back
-    data[at] ^= 0x40
-    path.write_bytes(data)
-    assert recovered(root) == expected
 
 
 HEADERS = {

@@ -1,19 +1,15 @@
 """Index files behind the log's front go, a few a second, never the newest, and no start is the slower for it."""
 
-import errno
-
 import pytest
 
 from index_svc.key_search import search_key
 from index_svc.servicer import IndexServicer
 from reput.index.v1 import index_service_pb2 as pb
-from services.following.following_builder import EXPIRED_FILE_COUNT_MAX
 from store.errors import StoreRecoveringError
 from store.files.file_system import RealFileSystem
 from store.readers.index_reader import list_index_files
-from tests.support.builders import Clock, follow, index_bytes, open_index
+from tests.support.builders import Clock, follow, open_index
 from tests.support.dispatches import make_request
-from tests.support.faulty_file_system import FaultyFileSystem
 
 REQUESTS = [make_request(n, keys=["same", f"k{n}"]) for n in range(330)]  # 50 records a file, 7 files
 END = REQUESTS[-1].next_offset
@@ -53,48 +49,6 @@ def test_files_that_end_before_the_log_go_but_never_the_newest(tmp_path, builder
     found = search_key(builder._files, "orders", "same", page_size=1000).commit_log_offsets
     assert found == [n * 100 for n in range(329, 50 * (7 - left) - 1, -1)]
     assert builder._files.key_count == len(found) * 2
-
-
-def test_few_files_go_a_second(tmp_path, clock):
-    requests = [make_request(n, keys=["a", "b"]) for n in range(1_250)]  # 25 files
-    builder = open_index(tmp_path, requests, clock=clock)
-    follow(builder, requests)
-    counts = []
-    for _ in range(5):
-        counts.append(len(file_names(tmp_path)))
-        tick(builder, clock, requests[-1].next_offset, requests[-1].next_offset)
-    assert EXPIRED_FILE_COUNT_MAX == 10
-    assert counts == [25, 15, 5, 1, 1]
-
-
-@pytest.mark.parametrize("calls_left", range(3))
-def test_a_crash_between_the_checkpoint_and_the_removal_is_completed_at_the_next_start(tmp_path, clock, calls_left):
-    fs = FaultyFileSystem()
-    builder = open_index(tmp_path, REQUESTS, clock=clock, fs=fs)
-    follow(builder, REQUESTS)
-    names = file_names(tmp_path)
-    fs.fail("unlink", errno.EIO, nth=calls_left + 1, lasting=True)
-    with pytest.raises(OSError, match="Input/output"):
-        tick(builder, clock, 15_000)
-    builder.abandon()
-    left = len(file_names(tmp_path))
-
-    builder = open_index(tmp_path, REQUESTS, log_first_offset=15_000)
-
-    assert left == 7 - calls_left
-    assert builder.progress.next_offset == END
-    assert file_names(tmp_path) == names[3:]
-
-
-def test_expiry_and_a_later_crash_need_no_rebuild(tmp_path, builder, clock):
-    tick(builder, clock, 15_000)
-    builder.abandon()
-    left = index_bytes(tmp_path)
-
-    builder = open_index(tmp_path, REQUESTS, log_first_offset=15_000)
-
-    assert builder.progress.next_offset == END
-    assert index_bytes(tmp_path) == left
 
 
 def test_a_search_from_which_a_file_is_taken_asks_to_come_again(tmp_path, builder, clock):
