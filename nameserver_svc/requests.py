@@ -16,22 +16,11 @@ import structlog
 from nameserver_svc.kv_config import KvConfig
 from nameserver_svc.registration import DataVersion, QueueData, decode_registration
 from nameserver_svc.route_table import UNIT, UNIT_SUBSCRIPTION, Broker, RouteTable
-from services.rocketmq.command import OK, Command
+from services.rocketmq.codes import RequestCode, ResponseCode
+from services.rocketmq.command import Command
 from services.rocketmq.fastjson import dump_bytes, loads
 from services.rocketmq.remoting_server import Connection
 from store.errors import InvalidArgumentError, StoreError
-
-# Of RequestCode (5.3.3).
-PUT_KV_CONFIG, GET_KV_CONFIG, DELETE_KV_CONFIG = 100, 101, 102
-REGISTER_BROKER, UNREGISTER_BROKER, GET_ROUTEINFO_BY_TOPIC, GET_BROKER_CLUSTER_INFO = 103, 104, 105, 106
-WIPE_WRITE_PERM_OF_BROKER, GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 205, 206
-DELETE_TOPIC_IN_NAMESRV, GET_KVLIST_BY_NAMESPACE, GET_TOPICS_BY_CLUSTER = 216, 219, 224
-GET_SYSTEM_TOPIC_LIST_FROM_NS, GET_UNIT_TOPIC_LIST = 304, 311
-GET_HAS_UNIT_SUB_TOPIC_LIST, GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST = 312, 313
-UPDATE_NAMESRV_CONFIG, GET_NAMESRV_CONFIG, QUERY_DATA_VERSION = 318, 319, 322
-ADD_WRITE_PERM_OF_BROKER, GET_BROKER_MEMBER_GROUP, BROKER_HEARTBEAT = 327, 901, 904
-# Of ResponseCode.
-SYSTEM_ERROR, REQUEST_CODE_NOT_SUPPORTED, TOPIC_NOT_EXIST, QUERY_NOT_FOUND = 1, 3, 17, 22
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 # MQVersion's ordinal of V4_9_4, whose clients read strict JSON.
@@ -49,7 +38,7 @@ Answered = tuple[int, str, Mapping[str, str], bytes]
 
 def found(body: bytes = b"", **fields: str) -> Answered:
     """An answer with code 0."""
-    return OK, "", fields, body
+    return ResponseCode.SUCCESS, "", fields, body
 
 
 class NameServer:
@@ -70,28 +59,28 @@ class NameServer:
         self._config = dict(config)
         self._gives_order_config = gives_order_config
         self._handlers: dict[int, Callable[[Command, object], Answered]] = {
-            PUT_KV_CONFIG: self._put_kv,
-            GET_KV_CONFIG: self._get_kv,
-            DELETE_KV_CONFIG: self._delete_kv,
-            REGISTER_BROKER: self._register,
-            UNREGISTER_BROKER: self._unregister,
-            GET_ROUTEINFO_BY_TOPIC: self._route,
-            GET_BROKER_CLUSTER_INFO: self._cluster_info,
-            WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
-            GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topic_list,
-            DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
-            GET_KVLIST_BY_NAMESPACE: self._kv_list,
-            GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
-            GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
-            GET_UNIT_TOPIC_LIST: self._unit_topics,
-            GET_HAS_UNIT_SUB_TOPIC_LIST: self._unit_subscriptions,
-            GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._subscriptions_of_others,
-            UPDATE_NAMESRV_CONFIG: self._update_config,
-            GET_NAMESRV_CONFIG: self._show_config,
-            QUERY_DATA_VERSION: self._data_version,
-            ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
-            GET_BROKER_MEMBER_GROUP: self._member_group,
-            BROKER_HEARTBEAT: self._heartbeat,
+            RequestCode.PUT_KV_CONFIG: self._put_kv,
+            RequestCode.GET_KV_CONFIG: self._get_kv,
+            RequestCode.DELETE_KV_CONFIG: self._delete_kv,
+            RequestCode.REGISTER_BROKER: self._register,
+            RequestCode.UNREGISTER_BROKER: self._unregister,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topic_list,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._kv_list,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._unit_subscriptions,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._subscriptions_of_others,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
+            RequestCode.GET_NAMESRV_CONFIG: self._show_config,
+            RequestCode.QUERY_DATA_VERSION: self._data_version,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self._member_group,
+            RequestCode.BROKER_HEARTBEAT: self._heartbeat,
         }
 
     def on_command(self, connection: Connection, command: Command) -> None:
@@ -108,11 +97,11 @@ class NameServer:
         """The answer to a request that came over a connection."""
         handler = self._handlers.get(command.code)
         if handler is None:
-            return REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported", {}, b""
+            return ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported", {}, b""
         try:
             return handler(command, owner)
         except StoreError as error:
-            return SYSTEM_ERROR, error.message, {}, b""
+            return ResponseCode.SYSTEM_ERROR, error.message, {}, b""
 
     # --- brokers
 
@@ -127,7 +116,7 @@ class NameServer:
         fields = {"haServerAddr": master.ha_address, "masterAddr": master.address}
         order = self._kv_config.values(ORDER_TOPIC_CONFIG)
         body = dump_bytes({"table": order}) if order is not None else b""
-        return OK, "", {name: value for name, value in fields.items() if value}, body
+        return ResponseCode.SUCCESS, "", {name: value for name, value in fields.items() if value}, body
 
     def _unregister(self, command: Command, owner: object) -> Answered:
         name, address = command.fields.get("brokerName", ""), command.fields.get("brokerAddr", "")
@@ -155,7 +144,7 @@ class NameServer:
         topic = command.fields.get("topic", "")
         route = self._table.route(topic)
         if route is None:
-            return TOPIC_NOT_EXIST, NO_ROUTE.format(topic or "null"), {}, b""
+            return ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE.format(topic or "null"), {}, b""
         document: dict[str, object] = {
             "brokerDatas": [_as_document(broker) for broker in route.brokers],
             "filterServerTable": {address: list(servers) for address, servers in route.filter_servers.items()},
@@ -210,7 +199,7 @@ class NameServer:
     def _put_kv(self, command: Command, owner: object) -> Answered:
         namespace, key = command.fields.get("namespace"), command.fields.get("key")
         if namespace is None or key is None:
-            return SYSTEM_ERROR, "namespace or key is null", {}, b""
+            return ResponseCode.SYSTEM_ERROR, "namespace or key is null", {}, b""
         value = command.fields.get("value")
         if value is not None:
             self._kv_config.put(namespace, key, value)
@@ -220,7 +209,7 @@ class NameServer:
         namespace, key = command.fields.get("namespace", "null"), command.fields.get("key", "null")
         value = self._kv_config.value(namespace, key)
         if value is None:
-            return QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}", {}, b""
+            return ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}", {}, b""
         return found(value=value)
 
     def _delete_kv(self, command: Command, owner: object) -> Answered:
@@ -231,7 +220,7 @@ class NameServer:
         namespace = command.fields.get("namespace", "null")
         values = self._kv_config.values(namespace)
         if values is None:
-            return QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}", {}, b""
+            return ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}", {}, b""
         return found(dump_bytes({"table": values}))
 
     def _show_config(self, command: Command, owner: object) -> Answered:
@@ -239,7 +228,7 @@ class NameServer:
 
     def _update_config(self, command: Command, owner: object) -> Answered:
         return (
-            SYSTEM_ERROR,
+            ResponseCode.SYSTEM_ERROR,
             "this name server is configured when it starts: set REPUT_NAMESERVER_... and start it again",
             {},
             b"",

@@ -6,9 +6,9 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
+from services.rocketmq.codes import RequestCode
 from services.rocketmq.command import FRAME_BYTES_MAX, OK, Command, decode, encode
 
-CREATE_TOPIC, BROKER_RUNTIME_INFO, CLUSTER_INFO, CREATE_GROUP = 17, 28, 106, 200
 TIMEOUT_SECONDS = 10.0
 
 
@@ -57,7 +57,7 @@ def _exactly(stream: Any, count: int) -> bytes:
 def has_broker(namesrv_port: int, broker_name: str) -> bool:
     """Whether a broker has registered with the name server."""
     try:
-        return f'"{broker_name}"'.encode() in call(namesrv_port, CLUSTER_INFO)
+        return f'"{broker_name}"'.encode() in call(namesrv_port, RequestCode.GET_BROKER_CLUSTER_INFO)
     except OSError:
         return False
 
@@ -83,7 +83,7 @@ def create_topic(broker_port: int, topic: str, queue_count: int, message_type: s
     }
     if message_type:
         fields["attributes"] = f"+message.type={message_type}"
-    call(broker_port, CREATE_TOPIC, fields)
+    call(broker_port, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
 
 def create_group(broker_port: int, group: str, *, ordered: bool, delivery_attempts_max: int) -> None:
@@ -96,10 +96,10 @@ def create_group(broker_port: int, group: str, *, ordered: bool, delivery_attemp
         delivery_attempts_max: the first delivery and all retries.
     """
     settings = {"groupName": group, "consumeMessageOrderly": ordered, "retryMaxTimes": delivery_attempts_max - 1}
-    call(broker_port, CREATE_GROUP, body=json.dumps(settings).encode())
+    call(broker_port, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=json.dumps(settings).encode())
 
 
 def runtime_info(broker_port: int) -> dict[str, str]:
     """The broker's figures about itself: `dispatchBehindBytes`, `commitLogMaxOffset`, ..."""
-    text = call(broker_port, BROKER_RUNTIME_INFO).decode()
+    text = call(broker_port, RequestCode.GET_BROKER_RUNTIME_INFO).decode()
     return dict(re.findall(r'"(\w+)":"([^"]*)"', text))

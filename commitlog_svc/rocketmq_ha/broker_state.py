@@ -18,21 +18,16 @@ import structlog
 from commitlog_svc.append.topics.topics import TopicTable
 from commitlog_svc.config_files import ConfigFiles
 from commitlog_svc.log_status import MirrorState
-from services.rocketmq.remoting import (
-    GET_ALL_CONSUMER_OFFSET,
-    GET_ALL_DELAY_OFFSET,
-    GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-    GET_ALL_TOPIC_CONFIG,
-    Broker,
-)
+from services.rocketmq.codes import RequestCode
+from services.rocketmq.remoting import Broker
 from store.errors import StoreError
 from store.format.config_json import dump_document, load_document
 
 LOOK_SECONDS = 5.0  # a broker writes its own files as often
 CONFIG_FILES = {
-    "subscriptionGroup.json": GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-    "consumerOffset.json": GET_ALL_CONSUMER_OFFSET,
-    "delayOffset.json": GET_ALL_DELAY_OFFSET,
+    "subscriptionGroup.json": RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    "consumerOffset.json": RequestCode.GET_ALL_CONSUMER_OFFSET,
+    "delayOffset.json": RequestCode.GET_ALL_DELAY_OFFSET,
 }
 TOPIC_MEMBERS = ("dataVersion", "topicConfigTable")  # the rest of the answer belongs into other files
 
@@ -90,7 +85,7 @@ class BrokerState:
         self._state.source_end_offset = int(self._broker.runtime_info()["commitLogMaxOffset"])
 
     def _look_at_files(self) -> None:
-        answer = load_document(self._broker.call(GET_ALL_TOPIC_CONFIG))
+        answer = load_document(self._broker.call(RequestCode.GET_ALL_TOPIC_CONFIG))
         topics = {name: answer[name] for name in TOPIC_MEMBERS if name in answer}
         self._topics.replace(dump_document(topics))
         for name, code in CONFIG_FILES.items():

@@ -7,14 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from services.rocketmq.address import Address
+from services.rocketmq.codes import RequestCode
 from services.rocketmq.command import OK, Command, FrameError, decode, encode
 from store.errors import ServiceUnavailableError
 from store.format.config_json import load_document
-
-# Of RequestCode (5.3.3).
-GET_ALL_TOPIC_CONFIG, GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO = 21, 26, 28
-EXCHANGE_BROKER_HA_INFO = 906
-GET_ALL_CONSUMER_OFFSET, GET_ALL_DELAY_OFFSET, GET_ALL_SUBSCRIPTIONGROUP_CONFIG = 43, 45, 201
 
 CALL_SECONDS_MAX = 10.0
 ANSWER_BYTES_MAX = 64 << 20  # a hundred thousand topics take 20 MB
@@ -41,7 +37,7 @@ class Broker:
 
     def tell_master(self, ha_port: int) -> None:
         """Tells a slave to follow this machine at a port; errors as `call`."""
-        self._answer(EXCHANGE_BROKER_HA_INFO, lambda host: {"masterHaAddress": str(Address(host, ha_port))})
+        self._answer(RequestCode.EXCHANGE_BROKER_HA_INFO, lambda host: {"masterHaAddress": str(Address(host, ha_port))})
 
     def _answer(self, code: int, fields_for: Callable[[str], Mapping[str, str]]) -> bytes:
         try:
@@ -59,12 +55,12 @@ class Broker:
 
     def runtime_info(self) -> dict[str, str]:
         """Its figures about itself: `commitLogMinOffset`, `commitLogMaxOffset`, ...; errors as `call`, StoreCorruptedError."""
-        table = load_document(self.call(GET_BROKER_RUNTIME_INFO)).get("table")
+        table = load_document(self.call(RequestCode.GET_BROKER_RUNTIME_INFO)).get("table")
         return {str(name): str(value) for name, value in table.items()} if isinstance(table, dict) else {}
 
     def config(self) -> dict[str, str]:
         """Its settings: `mappedFileSizeCommitLog`, ...; errors as `call`."""
-        return dict(_PROPERTY.findall(self.call(GET_BROKER_CONFIG).decode(errors="replace")))
+        return dict(_PROPERTY.findall(self.call(RequestCode.GET_BROKER_CONFIG).decode(errors="replace")))
 
     def _exchange(self, code: int, fields_for: Callable[[str], Mapping[str, str]]) -> Command:
         with (

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from benchmarks.sides import remoting
+from services.rocketmq.codes import RequestCode
 from store.format.properties import parse_properties
 
-SEND_MESSAGE, UPDATE_CONSUMER_OFFSET, CONSUMER_SEND_MSG_BACK, END_TRANSACTION = 10, 15, 36, 37
-DELETE_EXPIRED_COMMITLOG, RECALL_MESSAGE = 329, 370
 TO_DEAD_LETTERS = -1  # instead of a delay level
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12  # MessageSysFlag
 MAGICS = (0xDAA320A7, 0xDAA320AB)
@@ -103,7 +102,7 @@ def send_to(
         "unitMode": "false",
         "batch": "false",
     }
-    answer, _ = remoting.exchange(port, SEND_MESSAGE, fields, body.encode(), timeout_seconds)
+    answer, _ = remoting.exchange(port, RequestCode.SEND_MESSAGE, fields, body.encode(), timeout_seconds)
     # The offset is the end of the message's id: 4 bytes address, 4 bytes port, 8 bytes offset.
     return Receipt(
         topic, int(answer["queueId"]), int(answer["queueOffset"]), int(answer["msgId"][16:], 16), named["UNIQ_KEY"]
@@ -113,7 +112,7 @@ def send_to(
 def update_consumer_offset(port: int, group: str, topic: str, queue_id: int, offset: int) -> None:
     """Move a group to a position of a queue."""
     fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), "commitOffset": str(offset)}
-    remoting.call(port, UPDATE_CONSUMER_OFFSET, fields)
+    remoting.call(port, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
 
 def now_millis() -> int:
@@ -138,13 +137,13 @@ def end_transaction(port: int, half: Stored | Receipt, verdict: int) -> None:
         "msgId": half.unique_key,
         "transactionId": half.unique_key,
     }
-    remoting.call(port, END_TRANSACTION, fields)
+    remoting.call(port, RequestCode.END_TRANSACTION, fields)
 
 
 def recall(port: int, topic: str, deliver_millis: int, unique_key: str) -> None:
     """Take back a message that waits for a time (ms since 1970), by a handle for shard `broker-a`."""
     handle = base64.urlsafe_b64encode(f"v1 {topic} broker-a {deliver_millis} {unique_key}".encode()).decode()
-    remoting.call(port, RECALL_MESSAGE, {"topic": topic, "producerGroup": "tests", "recallHandle": handle})
+    remoting.call(port, RequestCode.RECALL_MESSAGE, {"topic": topic, "producerGroup": "tests", "recallHandle": handle})
 
 
 def send_back(port: int, group: str, message: Receipt, delay_level: int) -> None:
@@ -158,9 +157,9 @@ def send_back(port: int, group: str, message: Receipt, delay_level: int) -> None
         "unitMode": "false",
         "maxReconsumeTimes": "16",
     }
-    remoting.call(port, CONSUMER_SEND_MSG_BACK, fields)
+    remoting.call(port, RequestCode.CONSUMER_SEND_MSG_BACK, fields)
 
 
 def delete_expired_files(port: int) -> None:
     """Let retention look, also when its hour has not come: 20 times, `cleanResourceInterval` apart."""
-    remoting.call(port, DELETE_EXPIRED_COMMITLOG)
+    remoting.call(port, RequestCode.DELETE_EXPIRED_COMMITLOG)

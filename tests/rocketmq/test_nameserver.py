@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from reput.nameserver.v1 import nameserver_service_pb2 as pb
+from services.rocketmq.codes import RequestCode
 from services.rocketmq.command import Command, FrameReader, encode
 from tests.nameserver_svc.scenario import ANSWERS, STEPS, Ask, End, comparable
 from tests.rocketmq import real_broker
@@ -21,8 +22,6 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(real_broker.why_unavailable() is not None, reason=str(real_broker.why_unavailable())),
 ]
-
-UNREGISTER_BROKER, REFUSED = 104, 17
 
 
 class RocketMQWithOurNameServer(real_broker.RealRocketMQ):
@@ -63,7 +62,7 @@ def test_the_real_name_server_answers_as_it_is_recorded(tmp_path: pathlib.Path) 
                 answers.append(None)
                 continue
             before = STEPS[number - 1] if number else None
-            goes = isinstance(before, End) or (before is not None and before.code == UNREGISTER_BROKER)
+            goes = isinstance(before, End) or (before is not None and before.code == RequestCode.UNREGISTER_BROKER)
             if goes and not os.environ.get("RECORD"):
                 # RocketMQ takes brokers out in a thread of its own.
                 wanted = recorded(number)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.sides import remoting
+from services.rocketmq.codes import RequestCode
 
 
 def _frame(header: bytes, body: bytes = b"") -> bytes:
@@ -76,7 +77,7 @@ def test_nobody_there_has_no_broker() -> None:
 )
 def test_a_bad_answer_is_an_error(answer: bytes, error: str) -> None:
     with _answering(answer) as (port, _), pytest.raises((RuntimeError, ConnectionError), match=error):
-        remoting.call(port, remoting.CLUSTER_INFO)
+        remoting.call(port, RequestCode.GET_BROKER_CLUSTER_INFO)
 
 
 def test_a_group_is_asked_for_with_its_retries_in_the_body() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from commitlog_svc.log_status import MirrorState
 from commitlog_svc.rocketmq_ha.broker_state import BrokerState
-from services.rocketmq import remoting
 from services.rocketmq.address import Address
+from services.rocketmq.codes import RequestCode
 from services.rocketmq.remoting import Broker
 from store.errors import ServiceUnavailableError
 from store.format.delivery.consumer_files import decode_groups, decode_offsets
@@ -16,13 +16,15 @@ from tests.support.waiting import wait_until
 TOPIC = {"topicName": "orders", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6}
 # As fastjson writes them: numbers that are keys have no quotes.
 ANSWERS = {
-    remoting.GET_BROKER_RUNTIME_INFO: '{"table":{"commitLogMaxOffset":"4000","commitLogMinOffset":"0"}}',
-    remoting.GET_ALL_TOPIC_CONFIG: json.dumps(
+    RequestCode.GET_BROKER_RUNTIME_INFO: '{"table":{"commitLogMaxOffset":"4000","commitLogMinOffset":"0"}}',
+    RequestCode.GET_ALL_TOPIC_CONFIG: json.dumps(
         {"dataVersion": {"counter": 7}, "mappingDataVersion": {}, "topicConfigTable": {"orders": TOPIC}}
     ),
-    remoting.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: '{"subscriptionGroupTable":{"readers":{"retryMaxTimes":4}},"forbiddenTable":{}}',
-    remoting.GET_ALL_CONSUMER_OFFSET: '{"offsetTable":{"orders@readers":{0:12,1:7}}}',
-    remoting.GET_ALL_DELAY_OFFSET: '{"offsetTable":{1:10}}',
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: (
+        '{"subscriptionGroupTable":{"readers":{"retryMaxTimes":4}},"forbiddenTable":{}}'
+    ),
+    RequestCode.GET_ALL_CONSUMER_OFFSET: '{"offsetTable":{"orders@readers":{0:12,1:7}}}',
+    RequestCode.GET_ALL_DELAY_OFFSET: '{"offsetTable":{1:10}}',
 }
 
 
@@ -62,7 +64,7 @@ def test_topics_groups_positions_and_the_lag_are_those_of_the_broker(tmp_path: P
             assert state.lag_bytes(1000) == 3000
             assert json.loads((tmp_path / "config" / "topics.json").read_text())["dataVersion"] == {"counter": 7}
 
-            broker.refused = {remoting.GET_ALL_TOPIC_CONFIG, remoting.GET_BROKER_RUNTIME_INFO}
+            broker.refused = {RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_BROKER_RUNTIME_INFO}
             wait_until(lambda: "no permission" in state.broker_problem)
             assert state.source_end_offset is None
             assert log.topics.find("orders") is not None
