@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gateway.group_wire import duration_of
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import ServiceStatus, Shard
+from gateway.ports.shard import STATUSES, ServiceStatus, Shard
 from gateway.ports.shards import Shards
 from gateway.wire import timestamp_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -16,7 +16,7 @@ def status_of(shards: Shards[object], deadline: Deadline) -> pb.GetStatusRespons
     """The answer; all shards are asked at once."""
 
     def ask(shard: Shard[object]) -> Sequence[ServiceStatus]:
-        return shard.services.statuses(deadline)
+        return shard.call(STATUSES, None, deadline)
 
     response = pb.GetStatusResponse(version=_version())
     for shard, statuses in zip(shards, shards.fan_out.ask(shards, ask), strict=True):

@@ -22,7 +22,7 @@ from benchmarks import machine
 from benchmarks.sides.our_side import running_stack
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import Shard, get_units, list_queues, search_key, topics_of
+from gateway.ports.shard import Shard, get_record, get_records, get_units, list_queues, search_key, topics_of
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_unique_key import query_by_unique_key
@@ -161,13 +161,13 @@ def _calls(shard: Shard, results: list[message_pb2.AppendResult]) -> dict[str, C
 
     def get_many(number: int, count: int) -> object:
         some = [offsets[(number * 7 + step * KEY_COUNT) % MESSAGE_COUNT] for step in range(count)]
-        return shard.records.get_many(some, 3_670_016, deadline())
+        return get_records(shard, some, 3_670_016, deadline())
 
     return {
         "search_none": lambda number: search(f"none-{number}", 65),
         "search_1": lambda number: search(f"unique-{number * 11 % MESSAGE_COUNT}", 65),
         "search_64": lambda number: search(f"key-{number % KEY_COUNT}", 65),
-        "get": lambda number: shard.records.get(offsets[number * 13 % MESSAGE_COUNT], deadline()),
+        "get": lambda number: get_record(shard, offsets[number * 13 % MESSAGE_COUNT], deadline()),
         "get_many_1": lambda number: get_many(number, 1),
         "get_many_64": lambda number: get_many(number, 64),
         "units": lambda number: get_units(shard, TOPIC, number % 8, number % 2_000, 1, deadline()),

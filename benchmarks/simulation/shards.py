@@ -8,15 +8,17 @@ from benchmarks.simulation.measure import CallCost
 from benchmarks.simulation.virtual_time import VirtualTime
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
+    GET_RECORD,
+    GET_RECORDS,
     GET_UNITS,
     LIST_QUEUES,
     LIST_TOPICS,
     SEARCH_KEY,
     SEARCH_OFFSET,
+    STATUSES,
     BuildProgress,
     Built,
     FoundRecord,
-    ServiceStatus,
     Shard,
 )
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
@@ -80,7 +82,9 @@ class SimulatedShard:
 
     def shard(self) -> Shard:
         """It, as the gateway sees it."""
-        shard = Shard(self.name, self, self)
+        shard: Shard = Shard(self.name)
+        shard = shard.serving(GET_RECORD, self.get).serving(GET_RECORDS, self.get_many)
+        shard = shard.serving(STATUSES, lambda request, deadline: [])
         shard = shard.serving(LIST_TOPICS, self.list_topics).serving(LIST_QUEUES, self.list_queues)
         shard = shard.serving(GET_UNITS, self.units).serving(SEARCH_OFFSET, self.search_offset)
         return shard.serving(SEARCH_KEY, self.search)
@@ -132,9 +136,10 @@ class SimulatedShard:
         return Built(index_pb.SearchKeyResponse(commit_log_offsets=found, next_page_token=token), self.progress_now)
 
     def get_many(
-        self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
+        self, request: log_pb.BatchGetMessagesRequest, deadline: Deadline
     ) -> Sequence[FoundRecord | StoreError]:
-        """See the port."""
+        """GET_RECORDS."""
+        commit_log_offsets, body_bytes_max = request.commit_log_offsets, request.body_bytes_max
         self._call("get_many_1", "get_many_64", (len(commit_log_offsets) - 1) / (MANY_COUNT - 1), deadline)
         records: list[FoundRecord | StoreError] = []
         for offset in commit_log_offsets:
@@ -146,8 +151,9 @@ class SimulatedShard:
             records.append(record)
         return records
 
-    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord:
-        """See the port."""
+    def get(self, request: log_pb.GetMessageRequest, deadline: Deadline) -> FoundRecord:
+        """GET_RECORD."""
+        commit_log_offset = request.commit_log_offset
         self._call("get", "get", 0.0, deadline)
         if commit_log_offset // LOG_STEP_BYTES >= self.match_count:
             raise RecordNotFoundError("no record starts there", commitLogOffset=commit_log_offset)
@@ -184,10 +190,6 @@ class SimulatedShard:
         """SEARCH_OFFSET."""
         self._call("units", "units", 0.0, deadline)
         return Built(queue_pb.SearchOffsetResponse(max_offset=self.match_count), self.progress_now)
-
-    def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
-        """See the port."""
-        return []
 
 
 def _between(low: float, high: float, share: float) -> float:

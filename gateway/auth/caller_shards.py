@@ -41,8 +41,11 @@ from gateway.ports.groups import (
     Track,
 )
 from gateway.ports.shard import (
+    ARCHIVE_PROBLEM,
     CREATE_TOPIC,
     DELETE_TOPIC,
+    GET_RECORD,
+    GET_RECORDS,
     GET_UNITS,
     IS_WRITTEN_AT,
     KEYS_PROGRESS,
@@ -52,13 +55,13 @@ from gateway.ports.shard import (
     QUEUES_PROGRESS,
     SEARCH_KEY,
     SEARCH_OFFSET,
+    STATUSES,
     STORE_FACTS,
     UPDATE_TOPIC,
     BuildProgress,
     Built,
     FoundRecord,
     Message,
-    RecordReader,
     Shard,
 )
 from gateway.ports.shards import Shards, ShardsSource
@@ -172,8 +175,7 @@ class CallerShards(Generic[Message]):
 
     def _seen(self, shard: Shard[Message], sight: Sight) -> Shard[Message]:
         return dataclasses.replace(
-            shard.with_link(Concern.SIGN_IN, SignIn(sight)),
-            records=SeenRecords(shard.records, sight, self._blank, shard.broker_name, self._decoys),
+            shard.with_link(Concern.SIGN_IN, SignIn(sight, self._blank, shard.broker_name, self._decoys)),
             groups=None if shard.groups is None else SeenGroups(shard.groups, sight),
             waiting=None if shard.waiting is None else SeenWaiting(shard.waiting, sight),
         )
@@ -181,70 +183,160 @@ class CallerShards(Generic[Message]):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SignIn:
-    """The link of a caller's calls: what `DECIDED` says of each method; a method that is not there is refused."""
+    """The link of a caller's calls: what `DECIDED` says of each method; a method that is not there is refused.
+
+    Attributes:
+        sight: what the caller may see.
+        blank: the message of a record that it may not see.
+        broker_name: the shard's name.
+        decoys: where a record starts, by shard: the last one that a caller might not see. It is read when none is found.
+    """
 
     sight: Sight
+    blank: Any = None
+    broker_name: str = ""
+    decoys: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def __call__(self, method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
         """See Link."""
         decide = DECIDED.get(method)
         if decide is None:
             raise StoreError(f"nothing says who may see what {method.name} shows; this is a bug of the gateway")
-        return decide(self.sight, request, lambda: below(method, request, deadline))
+        return decide(self, request, lambda asked: below(method, asked, deadline))
 
 
-Decide: TypeAlias = Callable[[Sight, Any, Callable[[], Any]], Any]
+# Decides on a call: the link, the request, and what asks the shard.
+Decide: TypeAlias = Callable[[SignIn, Any, Callable[[Any], Any]], Any]
 
 
-def _whole(sight: Sight, request: Any, ask: Callable[[], Any]) -> Any:
+def _whole(link: SignIn, request: Any, ask: Callable[[Any], Any]) -> Any:
     """The answer names no topic."""
-    return ask()
+    return ask(request)
 
 
-def _of_topic(sight: Sight, request: Any, ask: Callable[[], Any]) -> Any:
+def _of_topic(link: SignIn, request: Any, ask: Callable[[Any], Any]) -> Any:
     """The request names the topic."""
-    sight.check(request.topic)
-    return ask()
+    link.sight.check(request.topic)
+    return ask(request)
+
+
+def _record(
+    link: SignIn, request: log_pb.GetMessageRequest, ask: Callable[[log_pb.GetMessageRequest], FoundRecord[Any]]
+) -> FoundRecord[Any]:
+    """One record by its offset costs two reads whether a foreign record or none starts there.
+
+    One read finds a record and one finds none. Otherwise the time of an answer would tell where foreign records begin.
+    """
+    try:
+        record = ask(request)
+    except RecordNotFoundError:
+        _read_decoy(link, ask)
+        raise
+    if not link.sight.holds(record.topic):
+        link.sight.note_hidden()
+        link.decoys[link.broker_name] = request.commit_log_offset
+        raise _absent(request.commit_log_offset, ask)
+    return record
+
+
+def _read_decoy(link: SignIn, ask: Callable[[log_pb.GetMessageRequest], FoundRecord[Any]]) -> None:
+    """Read some record, as would have been read of a foreign one."""
+    try:
+        ask(log_pb.GetMessageRequest(commit_log_offset=link.decoys.get(link.broker_name, 0)))
+    except OffsetOutOfRangeError as error:  # retention removed it; the first record is there
+        first_offset = error.metadata.get("firstOffset", "")
+        link.decoys[link.broker_name] = int(first_offset) if first_offset.isdecimal() else 0
+    except StoreError:
+        link.decoys.pop(link.broker_name, None)
+
+
+def _absent(commit_log_offset: int, ask: Callable[[log_pb.GetMessageRequest], FoundRecord[Any]]) -> StoreError:
+    """The error of an offset at which no record starts: that of the next byte, asked for."""
+    inside = commit_log_offset + 1
+    try:
+        ask(log_pb.GetMessageRequest(commit_log_offset=inside))
+    except RecordNotFoundError as error:
+        hidden = RecordNotFoundError(error.message.replace(str(inside), str(commit_log_offset)))
+        hidden.metadata = {
+            name: str(commit_log_offset) if value == str(inside) else value for name, value in error.metadata.items()
+        }
+        return hidden
+    except StoreError as error:
+        return error
+    return RecordNotFoundError(f"no record starts at commit-log offset {commit_log_offset}")
+
+
+def _records(
+    link: SignIn,
+    request: log_pb.BatchGetMessagesRequest,
+    ask: Callable[[log_pb.BatchGetMessagesRequest], Sequence[FoundRecord[Any] | StoreError]],
+) -> Sequence[FoundRecord[Any] | StoreError]:
+    return [
+        outcome if isinstance(outcome, StoreError) or link.sight.holds(outcome.topic) else _blanked(outcome, link.blank)
+        for outcome in ask(request)
+    ]
+
+
+def _blanked(record: FoundRecord[Any], blank: Any) -> FoundRecord[Any]:
+    return dataclasses.replace(
+        record,
+        topic="",
+        queue_id=-1,
+        queue_offset=-1,
+        store_host="",
+        keys=(),
+        unique_key="",
+        body_size_bytes=0,
+        message=blank,
+    )
 
 
 def _listed_topics(
-    sight: Sight, request: log_pb.ListTopicsRequest, ask: Callable[[], log_pb.ListTopicsResponse]
+    link: SignIn,
+    request: log_pb.ListTopicsRequest,
+    ask: Callable[[log_pb.ListTopicsRequest], log_pb.ListTopicsResponse],
 ) -> log_pb.ListTopicsResponse:
-    answer = ask()
-    topics = [topic for topic in answer.topics if sight.holds(topic.topic)]
+    answer = ask(request)
+    topics = [topic for topic in answer.topics if link.sight.holds(topic.topic)]
     return log_pb.ListTopicsResponse(topics=topics, new_topic_queue_count=answer.new_topic_queue_count)
 
 
 def _listed_queues(
-    sight: Sight, request: queue_pb.ListQueuesRequest, ask: Callable[[], Sequence[queue_pb.Queue]]
+    link: SignIn,
+    request: queue_pb.ListQueuesRequest,
+    ask: Callable[[queue_pb.ListQueuesRequest], Sequence[queue_pb.Queue]],
 ) -> Sequence[queue_pb.Queue]:
     if request.topic:
-        sight.check(request.topic)
-    return [queue for queue in ask() if sight.holds(queue.topic)]
+        link.sight.check(request.topic)
+    return [queue for queue in ask(request) if link.sight.holds(queue.topic)]
 
 
-def _progress(sight: Sight, request: Any, ask: Callable[[], Built[Any]]) -> Built[Any]:
-    found = ask()
-    found.progress = sight.shown(found.progress)
+def _progress(link: SignIn, request: Any, ask: Callable[[Any], Built[Any]]) -> Built[Any]:
+    found = ask(request)
+    found.progress = link.sight.shown(found.progress)
     return found
 
 
-def _built_of_topic(sight: Sight, request: Any, ask: Callable[[], Built[Any]]) -> Built[Any]:
-    sight.check(request.topic)
-    return _progress(sight, request, ask)
+def _built_of_topic(link: SignIn, request: Any, ask: Callable[[Any], Built[Any]]) -> Built[Any]:
+    link.sight.check(request.topic)
+    return _progress(link, request, ask)
 
 
 def _candidates(
-    sight: Sight, request: index_pb.SearchKeyRequest, ask: Callable[[], Built[index_pb.SearchKeyResponse]]
+    link: SignIn, request: index_pb.SearchKeyRequest, ask: Callable[[Any], Built[index_pb.SearchKeyResponse]]
 ) -> Built[index_pb.SearchKeyResponse]:
-    found = _built_of_topic(sight, request, ask)
-    if not sight.is_whole:
+    found = _built_of_topic(link, request, ask)
+    if not link.sight.is_whole:
         found.answer.ClearField("explanation")  # it tells of records of other topics
     return found
 
 
 # By method: what its caller may see.
 DECIDED: Mapping[ShardMethod[Any, Any], Decide] = {
+    GET_RECORD: _record,
+    GET_RECORDS: _records,
+    STATUSES: _whole,  # only an operator may ask for it
+    ARCHIVE_PROBLEM: _whole,
     LIST_QUEUES: _listed_queues,
     GET_UNITS: _built_of_topic,
     SEARCH_OFFSET: _built_of_topic,
@@ -259,92 +351,6 @@ DECIDED: Mapping[ShardMethod[Any, Any], Decide] = {
     IS_WRITTEN_AT: _whole,
     STORE_FACTS: _whole,  # shown only beside a topic that the caller sees
 }
-
-
-class SeenRecords(Generic[Message]):
-    """A RecordReader.
-
-    One record by its offset costs two reads whether a foreign record or none starts there: one that finds a record and one that
-    finds none. Otherwise the time of an answer would tell where foreign records begin.
-
-    Args:
-        records: all records.
-        sight: what the caller may see.
-        blank: the message of a record that it may not see.
-        broker_name: the shard's name.
-        decoys: where a record starts, by shard: the last one that a caller might not see. It is read when none is found.
-    """
-
-    def __init__(
-        self, records: RecordReader[Message], sight: Sight, blank: Message, broker_name: str, decoys: dict[str, int]
-    ) -> None:
-        self._records = records
-        self._sight = sight
-        self._blank = blank
-        self._broker_name = broker_name
-        self._decoys = decoys
-
-    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord[Message]:
-        """See the port."""
-        try:
-            record = self._records.get(commit_log_offset, deadline)
-        except RecordNotFoundError:
-            self._read_decoy(deadline)
-            raise
-        if not self._sight.holds(record.topic):
-            self._sight.note_hidden()
-            self._decoys[self._broker_name] = commit_log_offset
-            raise self._absent(commit_log_offset, deadline)
-        return record
-
-    def _read_decoy(self, deadline: Deadline) -> None:
-        """Read some record, as would have been read of a foreign one."""
-        try:
-            self._records.get(self._decoys.get(self._broker_name, 0), deadline)
-        except OffsetOutOfRangeError as error:  # retention removed it; the first record is there
-            first_offset = error.metadata.get("firstOffset", "")
-            self._decoys[self._broker_name] = int(first_offset) if first_offset.isdecimal() else 0
-        except StoreError:
-            self._decoys.pop(self._broker_name, None)
-
-    def _absent(self, commit_log_offset: int, deadline: Deadline) -> StoreError:
-        """The error of an offset at which no record starts: that of the next byte, asked for."""
-        inside = commit_log_offset + 1
-        try:
-            self._records.get(inside, deadline)
-        except RecordNotFoundError as error:
-            hidden = RecordNotFoundError(error.message.replace(str(inside), str(commit_log_offset)))
-            hidden.metadata = {
-                name: str(commit_log_offset) if value == str(inside) else value
-                for name, value in error.metadata.items()
-            }
-            return hidden
-        except StoreError as error:
-            return error
-        return RecordNotFoundError(f"no record starts at commit-log offset {commit_log_offset}")
-
-    def get_many(
-        self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
-    ) -> Sequence[FoundRecord[Message] | StoreError]:
-        """See the port."""
-        outcomes = self._records.get_many(commit_log_offsets, body_bytes_max, deadline)
-        return [
-            outcome if isinstance(outcome, StoreError) or self._sight.holds(outcome.topic) else self._blanked(outcome)
-            for outcome in outcomes
-        ]
-
-    def _blanked(self, record: FoundRecord[Message]) -> FoundRecord[Message]:
-        return dataclasses.replace(
-            record,
-            topic="",
-            queue_id=-1,
-            queue_offset=-1,
-            store_host="",
-            keys=(),
-            unique_key="",
-            body_size_bytes=0,
-            message=self._blank,
-        )
 
 
 class SeenGroups:

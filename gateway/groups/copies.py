@@ -6,7 +6,7 @@ from typing import Generic
 
 from gateway.groups.tracked import FactsOf, TrackedMessage
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import FoundRecord, Message, Shard
+from gateway.ports.shard import FoundRecord, Message, Shard, get_record
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_offset_msg_id import find_record
@@ -174,7 +174,7 @@ def _origin_of(
     (shard,) = within
     if facts.origin_offset is not None:
         try:
-            record = shard.records.get(facts.origin_offset, deadline)
+            record = get_record(shard, facts.origin_offset, deadline)
         except (RecordNotFoundError, OffsetOutOfRangeError):  # retention removed it, or the caller may not see it
             return None
         origin = Original(copy.broker_name, record, facts_of(record))

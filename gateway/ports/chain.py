@@ -21,10 +21,11 @@ from gateway.ports.deadline import Deadline
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
+Answer_co = TypeVar("Answer_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ShardMethod(Generic[Request, Answer]):
+class ShardMethod(Generic[Request, Answer_co]):
     """A method of a shard; the types of its request and answer are those of the handle.
 
     Attributes:

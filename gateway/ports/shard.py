@@ -8,7 +8,7 @@ Offsets are bytes in the log (`commit_log_offset`) or messages in a queue (`queu
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gateway.ports.chain import Answer, Answering, Concern, Link, Links, MethodTable, Request, ShardMethod, chained
 from gateway.ports.deadline import Deadline
@@ -179,38 +179,19 @@ class ServiceStatus:
     followed_lag_millis: int | None = None
 
 
-class RecordReader(Protocol[Message_co]):
-    """Reads the log."""
-
-    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord[Message_co]:
-        """The record that starts there, with its body.
-
-        RecordNotFoundError when none does, OffsetOutOfRangeError outside the log, RecordCorruptedError when damaged.
-        """
-
-    def get_many(
-        self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
-    ) -> Sequence[FoundRecord[Message_co] | StoreError]:
-        """One outcome for each offset, in order; fewer (but at least one) when the answer was full.
-
-        Bodies come along while all of them fit into `body_bytes_max` bytes; after the first that does not fit, none does.
-        """
-
-
-class StatusReader(Protocol):
-    """Asks a shard's services how they are."""
-
-    def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
-        """One row for each service; a service that does not answer has its error in the row."""
-
-
-class Archive(Protocol):
-    """Knows which part of a shard's archive cannot be read. Archived messages come through the other ports."""
-
-    def problem(self, topic: str | None, deadline: Deadline) -> StoreError | None:
-        """Why messages that the log has dropped may be missing, of a topic or of any; None when none are."""
-
-
+# The record that starts at an offset, with its body. RecordNotFoundError when none does, OffsetOutOfRangeError outside the log,
+# RecordCorruptedError when damaged.
+GET_RECORD: ShardMethod[log_pb.GetMessageRequest, FoundRecord[Any]] = ShardMethod("commitlog.get", "commitlog")
+# One outcome for each offset, in order; fewer (but at least one) when the answer was full. Bodies come along while all of them
+# fit into `body_bytes_max` bytes; after the first that does not fit, none does.
+GET_RECORDS: ShardMethod[log_pb.BatchGetMessagesRequest, Sequence[FoundRecord[Any] | StoreError]] = ShardMethod(
+    "commitlog.get-many", "commitlog"
+)
+# One row for each service; a service that does not answer has its error in the row.
+STATUSES: ShardMethod[None, Sequence[ServiceStatus]] = ShardMethod("status", "", is_guarded=False)
+# Why messages that the log has dropped may be missing, of a topic or, with an empty one, of any; None when none are. A shard
+# without archive does not serve it. Archived messages come through the other methods.
+ARCHIVE_PROBLEM: ShardMethod[str, StoreError | None] = ShardMethod("archive.problem", "archive", is_guarded=False)
 # The queues of a topic (none when unknown), or all with an empty topic, from all pages. UnsupportedStoreError for a topic whose
 # queues are not served; the list of all has them, each with a problem.
 LIST_QUEUES: ShardMethod[queue_pb.ListQueuesRequest, Sequence[queue_pb.Queue]] = ShardMethod(
@@ -279,10 +260,7 @@ class Shard(Generic[Message_co]):
     """
 
     broker_name: str
-    records: RecordReader[Message_co]
-    services: StatusReader
     table: MethodTable = field(default_factory=MethodTable)
-    archive: Archive | None = None
     groups: GroupKeeper | None = None
     waiting: WaitingLists | None = None
     links: Links = field(default_factory=dict)
@@ -316,6 +294,19 @@ def topics_of(shard: Shard[object], deadline: Deadline) -> Mapping[str, log_pb.L
 def queue_count_of(topic: log_pb.ListTopicsResponse.Topic) -> int:
     """Queues of a topic that are written or read."""
     return max(topic.write_queue_count, topic.read_queue_count)
+
+
+def get_record(shard: Shard[Message], commit_log_offset: int, deadline: Deadline) -> FoundRecord[Message]:
+    """GET_RECORD: the record that starts at an offset."""
+    return shard.call(GET_RECORD, log_pb.GetMessageRequest(commit_log_offset=commit_log_offset), deadline)
+
+
+def get_records(
+    shard: Shard[Message], commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
+) -> Sequence[FoundRecord[Message] | StoreError]:
+    """GET_RECORDS: one outcome for each offset."""
+    request = log_pb.BatchGetMessagesRequest(commit_log_offsets=commit_log_offsets, body_bytes_max=body_bytes_max)
+    return shard.call(GET_RECORDS, request, deadline)
 
 
 def list_queues(shard: Shard[object], topic: str | None, deadline: Deadline) -> Sequence[queue_pb.Queue]:

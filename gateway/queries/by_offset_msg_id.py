@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from typing import Generic
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import FoundRecord, Message, Shard, held_elsewhere
+from gateway.ports.shard import FoundRecord, Message, Shard, get_record, held_elsewhere
 from gateway.ports.shards import Shards, require_topic
 from gateway.queries.dropped import was_dropped
 from gateway.queries.limits import check_not_empty, check_topic
@@ -80,7 +80,7 @@ def find_record(
     shard_deadline = deadline.for_one_of(len(asked))
 
     def ask(shard: Shard[Message]) -> AddressedRecord[Message]:
-        return AddressedRecord(shard.broker_name, shard.records.get(commit_log_offset, shard_deadline))
+        return AddressedRecord(shard.broker_name, get_record(shard, commit_log_offset, shard_deadline))
 
     answers = shards.fan_out.ask(asked, ask)
     found = [answer for answer in answers if isinstance(answer, AddressedRecord)]

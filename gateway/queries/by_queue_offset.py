@@ -5,7 +5,7 @@ from functools import partial
 from typing import Generic
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import BuildProgress, FoundRecord, Message, Shard, get_units, held_elsewhere
+from gateway.ports.shard import BuildProgress, FoundRecord, Message, Shard, get_records, get_units, held_elsewhere
 from gateway.ports.shards import Shards, has_unwritten_queue
 from gateway.queries.completeness import Completeness, ShardOutcome, judge
 from gateway.queries.dropped import was_dropped
@@ -117,7 +117,7 @@ def _read_units(
     units = list(stretch.units)
     while units:
         batch = _batch(units, page)
-        outcomes = shard.records.get_many([unit.commit_log_offset for unit in batch], max(page.free_bytes, 1), deadline)
+        outcomes = get_records(shard, [unit.commit_log_offset for unit in batch], max(page.free_bytes, 1), deadline)
         for index, (unit, outcome) in enumerate(zip(batch, outcomes, strict=False)):
             if isinstance(outcome, StoreError) and was_dropped(outcome, unit.commit_log_offset):
                 continue

@@ -15,6 +15,7 @@ from gateway.ports.shard import (
     FoundRecord,
     Message,
     Shard,
+    get_record,
     keys_progress,
     list_queues,
     queues_progress,
@@ -210,7 +211,7 @@ class ShardFind(Generic[Message]):
         if self._id is None:
             return None
         try:
-            record = self.shard.records.get(self._id[1], self._deadline)
+            record = get_record(self.shard, self._id[1], self._deadline)
         except (OffsetOutOfRangeError, RecordNotFoundError, PermissionDeniedError):
             return None  # also when the record there is of a topic that the caller may not read
         is_it = self.is_by_id(record) and self._question.topic in ("", record.topic)

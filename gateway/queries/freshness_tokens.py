@@ -7,7 +7,7 @@ record before it was flushed. The log's end is asked once, after a first wait wi
 from collections.abc import Iterable
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import Shard
+from gateway.ports.shard import STATUSES, Shard
 from gateway.ports.shards import Shards
 from gateway.queries.arrival import Part
 from store.errors import InvalidFreshnessTokenError
@@ -52,7 +52,7 @@ def is_coming(shard: Shard[object], part: Part, offset: int, until: Deadline) ->
     InvalidFreshnessTokenError when the shard's log ends before the offset.
     """
     is_off = False
-    for status in shard.services.statuses(until):
+    for status in shard.call(STATUSES, None, until):
         is_off = is_off or (status.service == part.value and status.state == BUILDER_OFF)
         is_known = status.error is None and not status.catching_up
         if status.service == "commitlog" and is_known and status.log_end_offset <= offset:

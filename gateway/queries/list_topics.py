@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import BuildProgress, Shard, list_queues, queue_count_of, queues_progress, topics_of
+from gateway.ports.shard import (
+    ARCHIVE_PROBLEM,
+    BuildProgress,
+    Shard,
+    list_queues,
+    queue_count_of,
+    queues_progress,
+    topics_of,
+)
 from gateway.ports.shards import Shards
 from gateway.queries.completeness import Completeness, ShardOutcome, judge, raise_first_error
 from gateway.queries.limits import PAGE_BYTES_MAX, check_topic, page_size
@@ -123,7 +131,7 @@ def list_topics(
 
     def ask(shard: Shard[object]) -> tuple[list[ShardTopic], BuildProgress, StoreError | None]:
         """The first topics, how far the queues are built, and why the answer lacks something."""
-        problem = shard.archive.problem(None, shard_deadline) if shard.archive is not None else None
+        problem = shard.call(ARCHIVE_PROBLEM, "", shard_deadline) if shard.has(ARCHIVE_PROBLEM) else None
         progress = queues_progress(shard, shard_deadline)  # before the ranges: they may lack what is built meanwhile
         topics = _topics_of(shard, choice, count_max + 1, shard_deadline)
         hidden = next((topic.problem for topic in topics if topic.problem), "")

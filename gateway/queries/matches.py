@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import BuildProgress, FoundRecord, Message, Shard, search_key
+from gateway.ports.shard import BuildProgress, FoundRecord, Message, Shard, get_records, search_key
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.completeness import Completeness, ShardOutcome, judge, least_built, raise_first_error
@@ -192,7 +192,7 @@ class MatchStream(Generic[Message]):
             free_bytes = 2 * free_bytes // self._stream_count
         self._loads += 1
         offsets = [self._candidates[index] for index in range(min(count, len(self._candidates), PAGE_SIZE_MAX))]
-        outcomes = self.shard.records.get_many(offsets, max(free_bytes, 1), self.deadline)
+        outcomes = get_records(self.shard, offsets, max(free_bytes, 1), self.deadline)
         assert outcomes, "a reader must answer at least one outcome"
         # A body that does not fit the share may fit the page; the record is read again then.
         self._first_of_load = -1 if is_share else offsets[0]

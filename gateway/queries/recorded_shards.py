@@ -4,15 +4,17 @@ They wrap the ports that every query uses, so they record what really happened, 
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Generic
+from typing import Any
 
 from gateway.ports.chain import Answering, Concern, ShardMethod
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
+    GET_RECORD,
+    GET_RECORDS,
     GET_UNITS,
     KEYS_PROGRESS,
     LIST_QUEUES,
@@ -23,7 +25,6 @@ from gateway.ports.shard import (
     Built,
     FoundRecord,
     Message,
-    RecordReader,
     Shard,
     window_of,
 )
@@ -228,19 +229,21 @@ def _recorded(shard: Shard[Message], record: ShardRecord) -> Shard[Message]:
             request.explain = True
         with record.step(name) as step:
             answer = below(method, request, deadline)
-            step.item_count += _item_count(method, answer)
+            _count(step, method, answer)
         if method is SEARCH_KEY:
             record.searched(request, answer)
+        if method is GET_RECORDS:
+            for offset, outcome in zip(request.commit_log_offsets, answer, strict=False):
+                record.read(offset, outcome)
         return answer
 
-    return replace(
-        shard.with_link(Concern.RECORDING, link),
-        records=_RecordedLog(shard.records, record),
-    )
+    return shard.with_link(Concern.RECORDING, link)
 
 
 # What is recorded, by the name of its step.
 STEPS: Mapping[ShardMethod[Any, Any], str] = {
+    GET_RECORD: "log.read",
+    GET_RECORDS: "log.read",
     LIST_QUEUES: "queues.list",
     GET_UNITS: "queues.read",
     SEARCH_OFFSET: "queues.search",
@@ -251,42 +254,22 @@ STEPS: Mapping[ShardMethod[Any, Any], str] = {
 }
 
 
-def _item_count(method: ShardMethod[Any, Any], answer: Any) -> int:
-    """What an answer brought; of candidates that the caller may not count, nothing."""
-    if method is LIST_QUEUES:
-        return len(answer)
-    if method is LIST_TOPICS:
-        return len(answer.topics)
-    if method is GET_UNITS:
-        return len(answer.answer.units)
-    if method is SEARCH_KEY and not answer.progress.is_limited:
-        return len(answer.answer.commit_log_offsets)
-    return 0
-
-
-class _RecordedLog(Generic[Message]):
-    """RecordReader."""
-
-    def __init__(self, records: RecordReader[Message], record: ShardRecord) -> None:
-        self._records = records
-        self._record = record
-
-    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord[Message]:
-        with self._record.step("log.read") as step:
-            found = self._records.get(commit_log_offset, deadline)
-            _count(step, found)
-        return found
-
-    def get_many(
-        self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
-    ) -> Sequence[FoundRecord[Message] | StoreError]:
-        with self._record.step("log.read") as step:
-            outcomes = self._records.get_many(commit_log_offsets, body_bytes_max, deadline)
-        for offset, outcome in zip(commit_log_offsets, outcomes, strict=False):
+def _count(step: Step, method: ShardMethod[Any, Any], answer: Any) -> None:
+    """Count what an answer brought; of what the caller may not see or count, nothing."""
+    if method is GET_RECORD:
+        _count_record(step, answer)
+    elif method is GET_RECORDS:
+        for outcome in answer:
             if isinstance(outcome, FoundRecord) and not is_blank(outcome):
-                _count(step, outcome)
-            self._record.read(offset, outcome)
-        return outcomes
+                _count_record(step, outcome)
+    elif method is LIST_QUEUES:
+        step.item_count += len(answer)
+    elif method is LIST_TOPICS:
+        step.item_count += len(answer.topics)
+    elif method is GET_UNITS:
+        step.item_count += len(answer.answer.units)
+    elif method is SEARCH_KEY and not answer.progress.is_limited:
+        step.item_count += len(answer.answer.commit_log_offsets)
 
 
 def is_blank(outcome: FoundRecord[object] | StoreError) -> bool:
@@ -294,6 +277,6 @@ def is_blank(outcome: FoundRecord[object] | StoreError) -> bool:
     return isinstance(outcome, FoundRecord) and not outcome.topic
 
 
-def _count(step: Step, record: FoundRecord[object]) -> None:
+def _count_record(step: Step, record: FoundRecord[object]) -> None:
     step.item_count += 1
     step.message_bytes += record.head_size_bytes + (0 if record.body_omitted else record.body_size_bytes)

@@ -7,7 +7,7 @@ import grpc
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import FoundRecord, Shard, list_queues
+from gateway.ports.shard import FoundRecord, Shard, get_record, list_queues
 from gateway.ports.shards import Shards, require_topic
 from gateway.ports.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
 from gateway.queries.arrival import Part
@@ -237,7 +237,7 @@ def _by_offset_msg_id(
 def _message(shards: MessageShards, entry: PageEntry[StoredMessage], deadline: Deadline) -> v2.Message:
     stored = entry.record.message
     if entry.body_omitted:
-        stored = shards.named(entry.broker_name).records.get(entry.record.commit_log_offset, deadline).message
+        stored = get_record(shards.named(entry.broker_name), entry.record.commit_log_offset, deadline).message
     return to_message(stored)
 
 

@@ -13,10 +13,13 @@ from gateway.ports.cancellation import Cancellation
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import (
+    ARCHIVE_PROBLEM,
     BuildProgress,
     FoundRecord,
     Message,
     Shard,
+    get_record,
+    get_records,
     get_units,
     held_elsewhere,
     list_queues,
@@ -73,8 +76,8 @@ class ShardScan(Generic[Message]):
     def queues(self, question: SearchQuestion) -> list[queue_pb.Queue]:
         """The topic's queues by number. Queues that are not built yet are missing; this is noted if it may hide matches."""
         topic = question.topic
-        if self.shard.archive is not None:
-            self._note_problem(self._ask(partial(self.shard.archive.problem, topic)))
+        if self.shard.has(ARCHIVE_PROBLEM):
+            self._note_problem(self._ask(partial(self.shard.call, ARCHIVE_PROBLEM, topic)))
         held = self._ask(partial(held_elsewhere, self.shard, topic))
         # Before the queues, so that messages built between the two calls are not missed.
         progress = self._ask(partial(queues_progress, self.shard))
@@ -128,7 +131,7 @@ class ShardScan(Generic[Message]):
         records: list[FoundRecord[Message] | StoreError] = []
         while len(records) < len(units):
             offsets = [unit.commit_log_offset for unit in units[len(records) :]]
-            outcomes = self._ask(partial(self.shard.records.get_many, offsets, PAGE_BYTES_MAX))
+            outcomes = self._ask(partial(get_records, self.shard, offsets, PAGE_BYTES_MAX))
             assert outcomes, "an empty answer would be an endless loop"
             for index, outcome in enumerate(outcomes):
                 if isinstance(outcome, FoundRecord) and outcome.body_omitted:
@@ -142,7 +145,7 @@ class ShardScan(Generic[Message]):
     def _whole(self, commit_log_offset: int) -> FoundRecord[Message] | StoreError:
         """A record whose body is too large for an answer with several records."""
         try:
-            return self._ask(partial(self.shard.records.get, commit_log_offset))
+            return self._ask(partial(get_record, self.shard, commit_log_offset))
         except ShardFailedError as failed:
             return failed.error
 

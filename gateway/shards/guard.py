@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from gateway.ports.chain import Answering, Concern, ShardMethod
 from gateway.ports.deadline import Deadline
@@ -39,7 +39,7 @@ from gateway.ports.groups import (
     SendBackQuestion,
     Track,
 )
-from gateway.ports.shard import KEYS_PROGRESS, QUEUES_PROGRESS, FoundRecord, Message, RecordReader, Shard
+from gateway.ports.shard import ARCHIVE_PROBLEM, GET_RECORD, GET_RECORDS, KEYS_PROGRESS, QUEUES_PROGRESS, Message, Shard
 from gateway.ports.waiting import PendingTransaction, ScheduledMessage, WaitingLists, WaitingPage, WaitingQuestion
 from store.errors import DeadlineExceededError, ServiceUnavailableError, StoreError
 
@@ -148,24 +148,6 @@ class ShardGuard:
             self._lock.notify_all()
 
 
-class GuardedRecords(Generic[Message]):
-    """A RecordReader behind a guard."""
-
-    def __init__(self, records: RecordReader[Message], guard: ShardGuard) -> None:
-        self._records = records
-        self._guard = guard
-
-    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord[Message]:
-        """See the port."""
-        return self._guard.call(self._records.get, commit_log_offset, deadline)
-
-    def get_many(
-        self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
-    ) -> Sequence[FoundRecord[Message] | StoreError]:
-        """See the port."""
-        return self._guard.call(self._records.get_many, commit_log_offsets, body_bytes_max, deadline)
-
-
 class GuardedGroups:
     """A GroupKeeper behind a guard."""
 
@@ -261,20 +243,18 @@ def guarded(shard: Shard[Message], thread_count: int, clock: Callable[[], float]
         return ShardGuard(service, shard.broker_name, thread_count, clock)
 
     guards = {service: guard(service) for service in ("commitlog", "consumequeue", "index")}
-    commitlog = guards["commitlog"]
     # One service answers for all, unless slow reads of an archive are among the records.
-    if shard.archive is not None:
-        guards["commitlog"] = guard("commitlog")
+    records = guard("commitlog") if shard.has(ARCHIVE_PROBLEM) else guards["commitlog"]
 
     def link(method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
         # Not where the call waits on purpose.
         if not method.is_guarded or (method in (QUEUES_PROGRESS, KEYS_PROGRESS) and request.wait_millis):
             return below(method, request, deadline)
-        return guards[method.service].call(below, method, request, deadline)
+        reads = method is GET_RECORD or method is GET_RECORDS
+        return (records if reads else guards[method.service]).call(below, method, request, deadline)
 
     return replace(
         shard.with_link(Concern.GUARD, link),
-        records=GuardedRecords(shard.records, commitlog),
         groups=None if shard.groups is None else GuardedGroups(shard.groups, guard("consumer")),
         waiting=None if shard.waiting is None else GuardedWaiting(shard.waiting, guard("schedule")),
     )

@@ -19,6 +19,8 @@ from typing import Any, Generic, TypeVar
 from gateway.ports.chain import Answering, Concern, ShardMethod
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
+    GET_RECORD,
+    GET_RECORDS,
     GET_UNITS,
     IS_WRITTEN_AT,
     KEYS_PROGRESS,
@@ -35,6 +37,7 @@ from gateway.ports.shard import (
 )
 from gateway.shards.facts.with_facts import with_facts
 from gateway.shards.replica_choice import Choice, ReadFrom, ReplicaFacts, Staleness, is_near, staleness_of
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from services.observing.meters import CounterFamily
 from store.errors import (
@@ -115,10 +118,7 @@ class ShardReading(Generic[Message]):
         # Who waits for a token wants the newest, which the leader has first.
         is_near_first = choice.read_from is ReadFrom.REPLICA and not has_tokens and not lists
         self.derived = self.near if is_near_first else self.lists
-        read = replace(
-            leader.with_link(Concern.REPLICAS, self.link),
-            records=_Records(self),
-        )
+        read = leader.with_link(Concern.REPLICAS, self.link)
         self.shard = with_facts(read)
 
     def link(self, method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
@@ -132,6 +132,10 @@ class ShardReading(Generic[Message]):
                 self._listed_offsets.append(built.progress.next_offset)
             return answering(method, request, until)
 
+        if method is GET_RECORD:
+            return self.ask(self._sources([request.commit_log_offset]), call, deadline, is_exact=True)
+        if method is GET_RECORDS:
+            return self._records(request, call, deadline)
         if method in (LIST_TOPICS, LIST_QUEUES, STORE_FACTS):
             # A replica knows what was deleted as its leader does.
             return self.ask(self.lists, call, deadline, is_exact=method is STORE_FACTS)
@@ -147,6 +151,28 @@ class ShardReading(Generic[Message]):
                 raise self.unknown_end()
             return offset
         return below(method, request, deadline)
+
+    def _records(
+        self,
+        request: log_pb.BatchGetMessagesRequest,
+        call: Callable[[Source[Message], Deadline], Sequence[FoundRecord[Message] | StoreError]],
+        deadline: Deadline,
+    ) -> Sequence[FoundRecord[Message] | StoreError]:
+        sources = self._sources(request.commit_log_offsets)
+        first = sources[0]
+
+        def read(source: Source[Message], until: Deadline) -> Sequence[FoundRecord[Message] | StoreError]:
+            outcomes = call(source, until)
+            failed = next((one for one in outcomes if isinstance(one, StoreError)), None)
+            # A replica may lack what another one has: its retention is its own.
+            if failed is not None and source is first and first.facts is not None and len(sources) > 1:
+                raise failed
+            return outcomes
+
+        return self.ask(sources, read, deadline, is_exact=True)
+
+    def _sources(self, commit_log_offsets: Sequence[int]) -> Sequence[Source[Message]]:
+        return self.near if all(map(self.is_cold, commit_log_offsets)) else self.derived
 
     @property
     def listed_offset(self) -> int:
@@ -230,38 +256,3 @@ class ShardReading(Generic[Message]):
                     self._used[source.replica] = source.facts
             return answer
         raise AssertionError("a shard without replicas is not read by choice")
-
-
-class _Records(Generic[Message]):
-    """A RecordReader."""
-
-    def __init__(self, reading: ShardReading[Message]) -> None:
-        self._reading = reading
-
-    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord[Message]:
-        """See the port."""
-        sources = self._sources([commit_log_offset])
-        return self._reading.ask(
-            sources, lambda source, until: source.shard.records.get(commit_log_offset, until), deadline, is_exact=True
-        )
-
-    def get_many(
-        self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
-    ) -> Sequence[FoundRecord[Message] | StoreError]:
-        """See the port."""
-        sources = self._sources(commit_log_offsets)
-        first = sources[0]
-
-        def read(source: Source[Message], until: Deadline) -> Sequence[FoundRecord[Message] | StoreError]:
-            outcomes = source.shard.records.get_many(commit_log_offsets, body_bytes_max, until)
-            failed = next((one for one in outcomes if isinstance(one, StoreError)), None)
-            # A replica may lack what another one has: its retention is its own.
-            if failed is not None and source is first and first.facts is not None and len(sources) > 1:
-                raise failed
-            return outcomes
-
-        return self._reading.ask(sources, read, deadline, is_exact=True)
-
-    def _sources(self, commit_log_offsets: Sequence[int]) -> Sequence[Source[Message]]:
-        reading = self._reading
-        return reading.near if all(map(reading.is_cold, commit_log_offsets)) else reading.derived

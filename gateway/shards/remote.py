@@ -11,6 +11,8 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
     CREATE_TOPIC,
     DELETE_TOPIC,
+    GET_RECORD,
+    GET_RECORDS,
     GET_UNITS,
     IS_WRITTEN_AT,
     KEYS_PROGRESS,
@@ -20,6 +22,7 @@ from gateway.ports.shard import (
     QUEUES_PROGRESS,
     SEARCH_KEY,
     SEARCH_OFFSET,
+    STATUSES,
     STORE_FACTS,
     UPDATE_TOPIC,
     BuildProgress,
@@ -96,28 +99,6 @@ def found_stored(broker_name: str, record: Record, omit_body: bool) -> FoundReco
     return found_record(stored_message(record, broker_name, omit_body=omit_body))
 
 
-class RemoteRecords:
-    """RecordReader over a commitlog service."""
-
-    def __init__(self, client: CommitLogClient) -> None:
-        self._client = client
-
-    @port_call("commitlog.get")
-    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord[message_pb2.StoredMessage]:
-        """See the port."""
-        return found_record(self._client.get(commit_log_offset, timeout_seconds=deadline.remaining_seconds()))
-
-    @port_call("commitlog.get-many")
-    def get_many(
-        self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
-    ) -> Sequence[FoundRecord[message_pb2.StoredMessage] | StoreError]:
-        """See the port."""
-        outcomes = self._client.get_many(
-            commit_log_offsets, body_bytes_max=body_bytes_max, timeout_seconds=deadline.remaining_seconds()
-        )
-        return [outcome if isinstance(outcome, StoreError) else found_record(outcome) for outcome in outcomes]
-
-
 def timed(
     method: ShardMethod[Request, Answer], ask: Callable[[Request, Deadline], Answer]
 ) -> Callable[[Request, Deadline], Answer]:
@@ -139,6 +120,19 @@ def serve_commitlog(table: MethodTable, client: CommitLogClient) -> None:
     deleted_topics = DeletedTopics(client)
     facts = RemoteStoreFacts(deleted_topics)
 
+    def get(request: log_pb.GetMessageRequest, deadline: Deadline) -> FoundRecord[message_pb2.StoredMessage]:
+        return found_record(client.get(request.commit_log_offset, timeout_seconds=deadline.remaining_seconds()))
+
+    def get_many(
+        request: log_pb.BatchGetMessagesRequest, deadline: Deadline
+    ) -> Sequence[FoundRecord[message_pb2.StoredMessage] | StoreError]:
+        outcomes = client.get_many(
+            request.commit_log_offsets,
+            body_bytes_max=request.body_bytes_max,
+            timeout_seconds=deadline.remaining_seconds(),
+        )
+        return [outcome if isinstance(outcome, StoreError) else found_record(outcome) for outcome in outcomes]
+
     def delete_topic(request: log_pb.DeleteTopicRequest, deadline: Deadline) -> log_pb.DeleteTopicResponse:
         try:
             return client.call(log_rpc.DELETE_TOPIC, request, deadline.remaining_seconds())
@@ -148,6 +142,8 @@ def serve_commitlog(table: MethodTable, client: CommitLogClient) -> None:
     def log_end(request: log_pb.GetStatusRequest, deadline: Deadline) -> int | None:
         return client.readable_offset(flush_soon=request.flush_soon, timeout_seconds=deadline.remaining_seconds())
 
+    table.serve(GET_RECORD, timed(GET_RECORD, get))
+    table.serve(GET_RECORDS, timed(GET_RECORDS, get_many))
     serve_rpc(table, LIST_TOPICS, client, log_rpc.LIST_TOPICS)
     serve_rpc(table, CREATE_TOPIC, client, log_rpc.CREATE_TOPIC)
     serve_rpc(table, UPDATE_TOPIC, client, log_rpc.UPDATE_TOPIC)
@@ -279,10 +275,9 @@ def open_shard(
     serve_commitlog(table, commitlog)
     serve_consumequeue(table, consumequeue)
     serve_index(table, index)
-    shard = Shard(
+    table.serve(STATUSES, RemoteServices(commitlog, consumequeue, index, consumer, schedule).statuses)
+    shard: Shard[message_pb2.StoredMessage] = Shard(
         broker_name=targets.broker_name,
-        records=RemoteRecords(commitlog),
-        services=RemoteServices(commitlog, consumequeue, index, consumer, schedule),
         table=table,
         groups=RemoteGroups(consumer) if consumer is not None else None,
         waiting=RemoteWaiting(schedule) if schedule is not None else None,

@@ -25,7 +25,7 @@ _FollowerAnswer = _BuilderAnswer | consumer_pb.GetStatusResponse | schedule_pb.G
 
 
 class RemoteServices:
-    """StatusReader over the services; a shard without a consumer or schedule service has no row of it."""
+    """The state of the services; a shard without a consumer or schedule service has no row of it."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class RemoteServices:
         self._consumer = consumer
         self._schedule = schedule
 
-    def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
-        """See the port. All are asked at once, so one that hangs does not hide the others."""
+    def statuses(self, request: None, deadline: Deadline) -> Sequence[ServiceStatus]:
+        """STATUSES. All are asked at once, so one that hangs does not hide the others."""
         asks: list[tuple[str, str, Callable[[float], ServiceStatus]]] = [
             ("commitlog", self._commitlog.target, self._commitlog_status),
             ("consumequeue", self._consumequeue.target, self._consumequeue_status),

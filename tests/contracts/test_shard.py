@@ -8,8 +8,11 @@ import pytest
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
     LIST_TOPICS,
+    STATUSES,
     FoundRecord,
     Shard,
+    get_record,
+    get_records,
     get_units,
     keys_progress,
     list_queues,
@@ -74,7 +77,7 @@ def end_of(made: Archived) -> int:
 
 def test_a_record_is_read_by_its_offset_with_its_body(shard: Shard[Any], made: Archived, deadline: Deadline) -> None:
     for record in made.records:
-        found = shard.records.get(record.commit_log_offset, deadline)
+        found = get_record(shard, record.commit_log_offset, deadline)
 
         assert facts_of(found) == facts_of_record(record)
         assert (found.body_size_bytes, found.body_omitted) == (len(record.body), False)
@@ -85,10 +88,10 @@ def test_a_record_is_read_by_its_offset_with_its_body(shard: Shard[Any], made: A
 def test_where_no_record_starts_nothing_is_found(shard: Shard[Any], made: Archived, deadline: Deadline) -> None:
     live = made.records[-1]
     with pytest.raises((RecordNotFoundError, OffsetOutOfRangeError)):
-        shard.records.get(live.commit_log_offset + 1, deadline)
+        get_record(shard, live.commit_log_offset + 1, deadline)
     for offset in (end_of(made), end_of(made) + (1 << 40)):
         with pytest.raises(OffsetOutOfRangeError):
-            shard.records.get(offset, deadline)
+            get_record(shard, offset, deadline)
 
 
 def test_many_records_have_one_outcome_each_in_order(shard: Shard[Any], made: Archived, deadline: Deadline) -> None:
@@ -96,7 +99,7 @@ def test_many_records_have_one_outcome_each_in_order(shard: Shard[Any], made: Ar
     asked = [wanted[0], end_of(made), *wanted[1:]]
     outcomes: list[Any] = []
     while len(outcomes) < len(asked):
-        answer = shard.records.get_many(asked[len(outcomes) :], BYTES_MAX, deadline)
+        answer = get_records(shard, asked[len(outcomes) :], BYTES_MAX, deadline)
         assert answer, "at least one outcome"
         outcomes += answer
 
@@ -108,7 +111,7 @@ def test_bodies_come_along_only_while_they_fit(shard: Shard[Any], made: Archived
     by_offset = {record.commit_log_offset: record for record in made.records}
     offsets = list(by_offset)
     for body_bytes_max in (1, 60, 25_000):
-        outcomes = shard.records.get_many(offsets, body_bytes_max, deadline)
+        outcomes = get_records(shard, offsets, body_bytes_max, deadline)
         taken, is_full = 0, False
         for offset, outcome in zip(offsets, outcomes, strict=False):
             assert isinstance(outcome, FoundRecord)
@@ -235,7 +238,7 @@ def test_the_catalog_has_the_configured_topics(shard: Shard[Any], deadline: Dead
 
 
 def test_the_status_has_a_row_for_each_service(shard: Shard[Any], deadline: Deadline) -> None:
-    rows = {row.service: row for row in shard.services.statuses(deadline)}
+    rows = {row.service: row for row in shard.call(STATUSES, None, deadline)}
 
     assert {"commitlog", "consumequeue", "index"} <= set(rows)
     assert [row.error for row in rows.values()] == [None] * len(rows)
@@ -245,8 +248,8 @@ def test_without_time_nothing_is_answered(shard: Shard[Any], made: Archived) -> 
     over = Deadline.after(-1.0)
     offset = made.records[-1].commit_log_offset
     for call in (
-        lambda: shard.records.get(offset, over),
-        lambda: shard.records.get_many([offset], BYTES_MAX, over),
+        lambda: get_record(shard, offset, over),
+        lambda: get_records(shard, [offset], BYTES_MAX, over),
         lambda: list_queues(shard, None, over),
         lambda: get_units(shard, TOPIC, 0, 0, 1, over),
         lambda: search_key(shard, TOPIC, "all", TimeWindow(), below_offset=None, count_max=1, deadline=over),

@@ -10,6 +10,8 @@ from typing import Any
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
+    GET_RECORD,
+    GET_RECORDS,
     GET_UNITS,
     IS_WRITTEN_AT,
     KEYS_PROGRESS,
@@ -19,6 +21,7 @@ from gateway.ports.shard import (
     QUEUES_PROGRESS,
     SEARCH_KEY,
     SEARCH_OFFSET,
+    STATUSES,
     TAGS_CODE_UNKNOWN,
     BuildProgress,
     Built,
@@ -73,6 +76,18 @@ def late(double: object, name: str) -> Callable[[Any, Deadline], Any]:
 def with_log_end(shard: Shard, log_end: object) -> Shard:
     """The shard whose log ends as a double with `offset` and `is_written_at` says."""
     return shard.serving(LOG_END, late(log_end, "offset")).serving(IS_WRITTEN_AT, late(log_end, "is_written_at"))
+
+
+def with_records(shard: Shard, double: Any) -> Shard:
+    """The shard with the records of a double: `get` and `get_many`, as they are when called."""
+
+    def get_many(
+        request: log_pb.BatchGetMessagesRequest, deadline: Deadline
+    ) -> Sequence[FoundRecord[Any] | StoreError]:
+        return double.get_many(list(request.commit_log_offsets), request.body_bytes_max, deadline)
+
+    shard = shard.serving(GET_RECORD, lambda request, deadline: double.get(request.commit_log_offset, deadline))
+    return shard.serving(GET_RECORDS, get_many)
 
 
 def with_queues(shard: Shard, double: Any) -> Shard:
@@ -197,8 +212,9 @@ class MemoryShard:
                 self._by_hash.setdefault(key_hash(f"{record.topic}#{key}"), set()).add(record.commit_log_offset)
 
     def shard(self, broker_name: str = "broker-a") -> Shard:
-        shard = Shard(broker_name, self, self).serving(LIST_TOPICS, late(self, "list_topics"))
-        return with_keys(with_queues(shard, self), self)
+        shard = with_records(with_keys(with_queues(Shard(broker_name), self), self), self)
+        shard = shard.serving(LIST_TOPICS, late(self, "list_topics"))
+        return shard.serving(STATUSES, lambda request, deadline: self.statuses(deadline))
 
     @property
     def progress_now(self) -> BuildProgress:

@@ -3,6 +3,7 @@
 import grpc
 
 from gateway.ports.deadline import Deadline
+from gateway.ports.shard import STATUSES
 from gateway.shards.remote import open_shard
 from gateway.shards.targets import ShardTargets
 from gateway.status_answer import service_status_of
@@ -65,7 +66,7 @@ def test_problem_and_recovery_of_each_service_are_passed_on_and_who_is_silent_ha
 
     rows = {
         status.service: service_status_of("broker-a", status)
-        for status in opened.shard.services.statuses(Deadline.after(20.0))
+        for status in opened.shard.call(STATUSES, None, Deadline.after(20.0))
     }
 
     log = rows["commitlog"]
@@ -91,7 +92,7 @@ def test_problem_and_recovery_of_each_service_are_passed_on_and_who_is_silent_ha
 def test_a_shard_without_a_consumer_and_a_schedule_service_has_no_rows_of_them() -> None:
     opened = open_shard(ShardTargets("broker-a", "127.0.0.1:1", "127.0.0.1:1", "127.0.0.1:1"))
 
-    rows = opened.shard.services.statuses(Deadline.after(10.0))
+    rows = opened.shard.call(STATUSES, None, Deadline.after(10.0))
 
     assert [row.service for row in rows] == ["commitlog", "consumequeue", "index"]
     opened.close()

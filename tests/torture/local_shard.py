@@ -16,7 +16,7 @@ from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.recovery import saved_file_size_bytes
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import LIST_TOPICS, BuildProgress, Built, FoundRecord, ServiceStatus, Shard
+from gateway.ports.shard import LIST_TOPICS, STATUSES, BuildProgress, Built, FoundRecord, ServiceStatus, Shard
 from gateway.ports.time_window import TimeWindow
 from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
@@ -41,6 +41,7 @@ from tests.gateway.memory_shard import (
     unit_of,
     with_keys,
     with_queues,
+    with_records,
 )
 
 QUEUE_FILE_BYTES = 400  # 20 units, so that queues roll
@@ -176,8 +177,9 @@ class LocalShard:
     def shard(self, broker_name: str = "broker-a") -> Shard:
         """The gateway's ports over all this."""
         ports = LocalPorts(self)
-        shard = Shard(broker_name, ports, ports).serving(LIST_TOPICS, ports.list_topics)
-        return with_keys(with_queues(shard, ports), ports)
+        shard = with_records(with_keys(with_queues(Shard(broker_name), ports), ports), ports)
+        shard = shard.serving(LIST_TOPICS, ports.list_topics)
+        return shard.serving(STATUSES, lambda request, deadline: ports.statuses(deadline))
 
 
 @contextmanager

@@ -283,7 +283,7 @@ def test_a_flipped_bit_in_a_long_queue_never_takes_other_messages_with_it(tmp_pa
             damaged = at // 20
             for begin, end in ((0, damaged), (damaged + 1, count)):
                 found = get_units(shard.shard(), "orders", 0, begin, end - begin, Deadline.after(60))
-                assert list(range(begin, end)) == [unit.queue_offset for unit in found.units], (at, bit)
+                assert list(range(begin, end)) == [unit.queue_offset for unit in found.answer.units], (at, bit)
             answer = ask(Shards([shard.shard()], FAN_OUT), ("queue", "orders", "0"))
             assert answer.error is not None or list(range(count)) == [r.queue_offset for r in answer.records], (at, bit)
             mended += answer.error is None

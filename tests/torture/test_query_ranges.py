@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import SEARCH_KEY
+from gateway.ports.shard import GET_RECORDS, SEARCH_KEY
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import query_by_key
@@ -32,20 +32,18 @@ class CountingShard:
     def __init__(self, local: LocalShard) -> None:
         self.shard = local.shard()
         self.records_asked = self.candidates_asked = 0
-        records, call = self.shard.records, self.shard.call
-        get_many = records.get_many
+        call = self.shard.call
 
-        def count_records(offsets, body_bytes_max, deadline):
-            self.records_asked += len(offsets)
-            return get_many(offsets, body_bytes_max, deadline)
+        def count_records(request, deadline):
+            self.records_asked += len(request.commit_log_offsets)
+            return call(GET_RECORDS, request, deadline)
 
         def count_candidates(request, deadline):
             found = call(SEARCH_KEY, request, deadline)
             self.candidates_asked += len(found.answer.commit_log_offsets)
             return found
 
-        records.get_many = count_records
-        self.shard = self.shard.serving(SEARCH_KEY, count_candidates)
+        self.shard = self.shard.serving(SEARCH_KEY, count_candidates).serving(GET_RECORDS, count_records)
 
 
 def _fill(shard: LocalShard, count: int, key: str, *, body_bytes: int = 4) -> None:

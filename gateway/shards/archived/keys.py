@@ -41,5 +41,5 @@ def search_both(
     has_more = has_more or hits.more or len(chosen) < len(both)
     live.commit_log_offsets[:] = chosen
     live.next_page_token = str(chosen[-1]) if has_more and chosen else ""
-    found.problem = found.problem or hits.problem or records.hole(deadline)
+    found.problem = found.problem or hits.problem or records.hole(deadline, below)
     return found

@@ -37,7 +37,7 @@ class ArchivedQueues:
     def list_queues(
         self, request: queue_pb.ListQueuesRequest, deadline: Deadline, below: Answering
     ) -> Sequence[queue_pb.Queue]:
-        """LIST_QUEUES. Parts of the archive that cannot be read are left out; `Shard.archive` reports them."""
+        """LIST_QUEUES. Parts of the archive that cannot be read are left out; ARCHIVE_PROBLEM reports them."""
         ranges = {(queue.topic, queue.queue_id): queue for queue in below(LIST_QUEUES, request, deadline)}
         try:
             archived = self._archive.queues(request.topic or None)
@@ -74,7 +74,7 @@ class ArchivedQueues:
                 assert unknown is not None
                 raise unknown
             if queue_offset < live.answer.min_offset:
-                live.problem = self._archive.problem() or self._records.hole(deadline)
+                live.problem = self._archive.problem() or self._records.hole(deadline, below)
             return live
         first, end = archived
         if live is None:
@@ -157,7 +157,7 @@ class ArchivedQueues:
                 assert unknown is not None
                 raise unknown
             if at_front:
-                live.problem = self._archive.problem() or self._records.hole(deadline)
+                live.problem = self._archive.problem() or self._records.hole(deadline, below)
             return live
         first, end = archived
         if live is None:
@@ -165,7 +165,7 @@ class ArchivedQueues:
             empty = queue_pb.SearchOffsetResponse(queue_offset=end, min_offset=end, max_offset=end)
             live = Built(empty, asked) if isinstance(asked, BuildProgress) else asked
         if first < live.answer.min_offset:
-            self._find_before(request, time_millis, first, live, deadline)
+            self._find_before(request, time_millis, first, live, deadline, below)
         return live
 
     def _find_before(
@@ -175,6 +175,7 @@ class ArchivedQueues:
         first: int,
         live: Built[queue_pb.SearchOffsetResponse],
         deadline: Deadline,
+        below: Answering,
     ) -> None:
         """Make the queue's answer that of queue and archive: an archived position may lie before, and the range is wider."""
         is_upper, answer = request.boundary == queue_pb.BOUNDARY_UPPER, live.answer
@@ -187,7 +188,7 @@ class ArchivedQueues:
                 found = min(found, hits.queue_offset)
             elif is_upper:
                 found = first
-            live.problem = live.problem or hits.problem or self._records.hole(deadline)
+            live.problem = live.problem or hits.problem or self._records.hole(deadline, below)
         answer.queue_offset, answer.min_offset = found, first
         answer.ClearField("first_store_time")
         if hits.first_store_time_millis is not None:

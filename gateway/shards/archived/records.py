@@ -4,9 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Generic
 
+from gateway.ports.chain import Answering
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import FoundRecord, Message_co, RecordReader
+from gateway.ports.shard import GET_RECORD, GET_RECORDS, FoundRecord, Message_co
 from gateway.queries.dropped import was_dropped
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from store.archive.lookups import Lookups, missing_log
 from store.errors import OffsetOutOfRangeError, StoreError
 from store.format.record import Record
@@ -16,31 +18,29 @@ FoundOf = Callable[[Record, bool], FoundRecord[Message_co]]
 
 
 class ArchivedRecords(Generic[Message_co]):
-    """RecordReader over log and archive."""
+    """The records of log and archive."""
 
-    def __init__(self, log: RecordReader[Message_co], archive: Lookups, found_of: FoundOf[Message_co]) -> None:
-        self._log = log
+    def __init__(self, archive: Lookups, found_of: FoundOf[Message_co]) -> None:
         self._archive = archive
         self._found_of = found_of
 
-    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord[Message_co]:
-        """See the port."""
+    def get(self, request: log_pb.GetMessageRequest, deadline: Deadline, below: Answering) -> FoundRecord[Message_co]:
+        """GET_RECORD."""
+        commit_log_offset = request.commit_log_offset
         try:
-            return self._log.get(commit_log_offset, deadline)
+            return below(GET_RECORD, request, deadline)
         except OffsetOutOfRangeError as error:
             if not was_dropped(error, commit_log_offset):
                 raise
             return self._from_archive(commit_log_offset, error, omit_body=False)
 
     def get_many(
-        self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
+        self, request: log_pb.BatchGetMessagesRequest, deadline: Deadline, below: Answering
     ) -> Sequence[FoundRecord[Message_co] | StoreError]:
-        """See the port. The answer ends before a record of the log whose body exceeds the rest of the limit."""
+        """GET_RECORDS. The answer ends before a record of the log whose body exceeds the rest of the limit."""
         outcomes: list[FoundRecord[Message_co] | StoreError] = []
-        omits_bodies = False
-        for offset, live in zip(
-            commit_log_offsets, self._log.get_many(commit_log_offsets, body_bytes_max, deadline), strict=False
-        ):
+        omits_bodies, body_bytes_max = False, request.body_bytes_max
+        for offset, live in zip(request.commit_log_offsets, below(GET_RECORDS, request, deadline), strict=False):
             outcome = live
             if isinstance(live, OffsetOutOfRangeError) and was_dropped(live, offset):
                 if outcomes and deadline.is_near():
@@ -63,10 +63,11 @@ class ArchivedRecords(Generic[Message_co]):
             outcomes.append(outcome)
         return outcomes
 
-    def hole(self, deadline: Deadline) -> StoreError | None:
+    def hole(self, deadline: Deadline, below: Answering) -> StoreError | None:
         """The error when the log has dropped records that are not archived; None otherwise."""
         end = self._archive.range()[1]
-        answer = self._log.get_many([end], 1, deadline)[0]
+        request = log_pb.BatchGetMessagesRequest(commit_log_offsets=[end], body_bytes_max=1)
+        answer = below(GET_RECORDS, request, deadline)[0]
         if not isinstance(answer, OffsetOutOfRangeError) or not was_dropped(answer, end):
             return None
         return missing_log(end, int(answer.metadata["firstOffset"]))

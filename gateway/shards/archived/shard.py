@@ -19,14 +19,17 @@ from typing import Any
 from gateway.ports.chain import Answering, Concern, ShardMethod
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
+    ARCHIVE_PROBLEM,
+    GET_RECORD,
+    GET_RECORDS,
     GET_UNITS,
     LIST_QUEUES,
     SEARCH_KEY,
     SEARCH_OFFSET,
+    STATUSES,
     Message,
     ServiceStatus,
     Shard,
-    StatusReader,
 )
 from gateway.shards.archived.keys import search_both
 from gateway.shards.archived.queues import ArchivedQueues
@@ -48,64 +51,56 @@ def with_archive(
         found_of: converts an archived record to the form that queries read.
         service: the name of its row in the status.
     """
-    records = ArchivedRecords(shard.records, archive, found_of)
+    records = ArchivedRecords(archive, found_of)
     queues = ArchivedQueues(records, archive)
     joined: dict[ShardMethod[Any, Any], Callable[[Any, Deadline, Answering], Any]] = {
+        GET_RECORD: records.get,
+        GET_RECORDS: records.get_many,
         LIST_QUEUES: queues.list_queues,
         GET_UNITS: queues.get_units,
         SEARCH_OFFSET: queues.search_offset,
         SEARCH_KEY: partial(search_both, archive=archive, records=records),
+        STATUSES: partial(_statuses, archive, service),
+        ARCHIVE_PROBLEM: partial(_problem, archive, records),
     }
 
     def link(method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
         join = joined.get(method)
         return below(method, request, deadline) if join is None else join(request, deadline, below)
 
-    return replace(
-        shard.with_link(Concern.ARCHIVE, link),
-        records=records,
-        services=ArchivedServices(shard.services, archive, service),
-        archive=ArchiveProblems(archive, records),
-    )
+    # Below the archive nothing is missing that the log has dropped.
+    return shard.serving(ARCHIVE_PROBLEM, lambda topic, deadline: None).with_link(Concern.ARCHIVE, link)
 
 
-class ArchiveProblems:
-    """Archive: manifests, the indexes of segments, and whether log and archive meet."""
+def _problem(
+    archive: Lookups, records: ArchivedRecords[object], topic: str, deadline: Deadline, below: Answering
+) -> StoreError | None:
+    """ARCHIVE_PROBLEM: of manifests, of the indexes of segments, or because log and archive do not meet.
 
-    def __init__(self, archive: Lookups, records: ArchivedRecords[object]) -> None:
-        self._archive = archive
-        self._records = records
-
-    def problem(self, topic: str | None, deadline: Deadline) -> StoreError | None:
-        """See the port. Parquet files are not checked here; reading them reports their errors."""
-        try:
-            self._archive.queues(topic)
-            return self._archive.problem() or self._records.hole(deadline)
-        except StoreError as error:
-            return error
+    Parquet files are not checked here; reading them reports their errors.
+    """
+    try:
+        archive.queues(topic or None)
+        return archive.problem() or records.hole(deadline, below)
+    except StoreError as error:
+        return error
 
 
-class ArchivedServices:
-    """StatusReader with a row for the archive."""
-
-    def __init__(self, services: StatusReader, archive: Lookups, service: str) -> None:
-        self._services = services
-        self._archive = archive
-        self._service = service
-
-    def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
-        """See the port."""
-        row = ServiceStatus(self._service, str(self._archive.root), state="serving")
-        try:
-            first, end = self._archive.range()
-            problem = self._archive.problem()
-            row = replace(
-                row,
-                log_first_offset=first,
-                log_end_offset=end,
-                next_offset=end,
-                problem=problem.message if problem else "",
-            )
-        except StoreError as error:
-            row = replace(row, error=error)
-        return [*self._services.statuses(deadline), row]
+def _statuses(
+    archive: Lookups, service: str, request: None, deadline: Deadline, below: Answering
+) -> Sequence[ServiceStatus]:
+    """STATUSES, with a row for the archive."""
+    row = ServiceStatus(service, str(archive.root), state="serving")
+    try:
+        first, end = archive.range()
+        problem = archive.problem()
+        row = replace(
+            row,
+            log_first_offset=first,
+            log_end_offset=end,
+            next_offset=end,
+            problem=problem.message if problem else "",
+        )
+    except StoreError as error:
+        row = replace(row, error=error)
+    return [*below(STATUSES, request, deadline), row]

@@ -8,13 +8,15 @@ A topic was deleted at a byte of the log (ADR 0105). Its records before that byt
 nothing says what was deleted, no record is given: the call fails with the reason.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Generic
+from typing import Any
 
 from gateway.ports.chain import Answering, Concern, ShardMethod
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
+    GET_RECORD,
+    GET_RECORDS,
     GET_UNITS,
     SEARCH_KEY,
     SEARCH_OFFSET,
@@ -35,37 +37,12 @@ def with_facts(shard: Shard[Message]) -> Shard[Message]:
     """The shard, with what its store says; unchanged when it says nothing."""
     if not shard.has(STORE_FACTS):
         return shard
-    return replace(shard.with_link(Concern.FACTS, link), records=FactsRecords(shard))
+    return shard.with_link(Concern.FACTS, link)
 
 
-class FactsRecords(Generic[Message]):
-    """A RecordReader."""
-
-    def __init__(self, shard: Shard[Message]) -> None:
-        self._records = shard.records
-        self._shard = shard
-
-    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord[Message]:
-        """See the port."""
-        record = self._records.get(commit_log_offset, deadline)
-        return _marked(record, self._shard.call(STORE_FACTS, None, deadline).deleted_before)
-
-    def get_many(
-        self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
-    ) -> Sequence[FoundRecord[Message] | StoreError]:
-        """See the port."""
-        outcomes = self._records.get_many(commit_log_offsets, body_bytes_max, deadline)
-        if all(isinstance(each, StoreError) for each in outcomes):
-            return outcomes
-        deleted = self._shard.call(STORE_FACTS, None, deadline).deleted_before
-        return (
-            [each if isinstance(each, StoreError) else _marked(each, deleted) for each in outcomes]
-            if deleted
-            else outcomes
-        )
-
-
-def _marked(record: FoundRecord[Message], deleted_before: Mapping[str, int]) -> FoundRecord[Message]:
+def _marked(record: FoundRecord[Any] | StoreError, deleted_before: Mapping[str, int]) -> FoundRecord[Any] | StoreError:
+    if isinstance(record, StoreError):
+        return record
     is_deleted = record.commit_log_offset < deleted_before.get(record.topic, 0)
     return replace(record, is_deleted=True) if is_deleted else record
 
@@ -73,6 +50,13 @@ def _marked(record: FoundRecord[Message], deleted_before: Mapping[str, int]) -> 
 def link(method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
     """The link of the calls to such a shard."""
     answer = below(method, request, deadline)
+    if method is GET_RECORD:
+        return _marked(answer, below(STORE_FACTS, None, deadline).deleted_before)
+    if method is GET_RECORDS:
+        if all(isinstance(each, StoreError) for each in answer):
+            return answer
+        deleted = below(STORE_FACTS, None, deadline).deleted_before
+        return [_marked(each, deleted) for each in answer] if deleted else answer
     if method in (SEARCH_KEY, GET_UNITS, SEARCH_OFFSET) and answer.problem is None and _may_lack(request, answer):
         answer.problem = elsewhere(below, request.topic, deadline)
     return answer

@@ -2,25 +2,14 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from gateway.ports.deadline import Deadline
-from gateway.ports.shard import ReplicaStatus, ServiceStatus
+from gateway.ports.shard import STATUSES, ReplicaStatus, ServiceStatus
 from store.errors import ServiceUnavailableError
 from tests.console.asking import Browser, console_over
 from tests.gateway.test_servicer import ProtoShard
 
 OVERDUE_MILLIS = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
-
-
-@dataclass
-class Told:
-    """The services of a shard, with what they say."""
-
-    rows: Sequence[ServiceStatus]
-
-    def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
-        return self.rows
 
 
 class WithServices(ProtoShard):
@@ -29,7 +18,7 @@ class WithServices(ProtoShard):
     rows: Sequence[ServiceStatus] = ()
 
     def shard(self, broker_name="broker-a"):
-        return replace(super().shard(broker_name), services=Told(self.rows))
+        return super().shard(broker_name).serving(STATUSES, lambda request, deadline: self.rows)
 
 
 def live_part(records, fan_out, *rows: ServiceStatus) -> str:

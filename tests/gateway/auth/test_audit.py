@@ -1,6 +1,5 @@
 """The audit log's lines, and how many there are at most; and that no port is open to a caller unseen."""
 
-import inspect
 import tracemalloc
 
 import pytest
@@ -19,7 +18,7 @@ from gateway.auth.caller_shards import CallerShards, Sight, work_for
 from gateway.ports import shard as ports
 from gateway.ports.chain import ShardMethod
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import get_units, list_queues, search_key, topics_of
+from gateway.ports.shard import get_record, get_records, get_units, list_queues, search_key, topics_of
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from reput.message.v1.message_pb2 import StoredMessage
@@ -105,21 +104,6 @@ def test_a_call_for_a_hidden_message_has_its_line_when_the_window_is_written():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("port", "seen"),
-    [
-        (ports.RecordReader, caller_shards.SeenRecords),
-    ],
-)
-def test_every_method_of_a_port_is_decided_upon(port, seen):
-    """A new one is missing for callers who may not see everything, until somebody has thought about it."""
-
-    def methods(cls):
-        return {name for name, _ in inspect.getmembers(cls, inspect.isfunction) if not name.startswith("_")}
-
-    assert methods(port) <= methods(seen)
-
-
 def test_every_method_of_a_shard_is_decided_upon():
     """A new one is refused to callers who may not see everything, until somebody has thought about it."""
     assert {value for value in vars(ports).values() if isinstance(value, ShardMethod)} == set(caller_shards.DECIDED)
@@ -141,7 +125,7 @@ def test_of_many_records_the_foreign_ones_are_blanks_and_one_alone_is_absent(rec
     with work_for(Sight(access, READ, lambda: hidden.append(1))):
         (shard,) = source.now()
 
-    outcomes = shard.records.get_many(offsets, 1 << 30, deadline)
+    outcomes = get_records(shard, offsets, 1 << 30, deadline)
     own = [record.commit_log_offset for record in records if record.topic == "b_order"]
     foreign = next(record for record in records if record.topic != "b_order")
 
@@ -150,9 +134,9 @@ def test_of_many_records_the_foreign_ones_are_blanks_and_one_alone_is_absent(rec
     for blank in (outcome for outcome in outcomes if not outcome.topic):
         assert (blank.keys, blank.unique_key, blank.body_size_bytes, blank.message.ByteSize()) == ((), "", 0, 0)
     with pytest.raises(RecordNotFoundError) as refused:
-        shard.records.get(foreign.commit_log_offset, deadline)
+        get_record(shard, foreign.commit_log_offset, deadline)
     with pytest.raises(RecordNotFoundError) as absent:
-        shard.records.get(foreign.commit_log_offset + 7, deadline)
+        get_record(shard, foreign.commit_log_offset + 7, deadline)
     assert hidden == [1]
     assert refused.value.message == f"nothing starts at {foreign.commit_log_offset}"
     assert absent.value.message == f"nothing starts at {foreign.commit_log_offset + 7}"

@@ -15,6 +15,7 @@ from gateway.auth.guard import GatewayGuard
 from gateway.auth.sign_in import SignIn
 from gateway.ports.delivery import ClientFacts, GroupSettings
 from gateway.ports.groups import GroupFacts
+from gateway.ports.shard import get_record
 from gateway.ports.shards import Shards
 from gateway.queries.page_token import PageTokens
 from gateway.servicer import GatewayServicer
@@ -25,7 +26,7 @@ from store.errors import PermissionDeniedError, RecordNotFoundError
 from store.format.derived.index_layout import index_key, key_hash
 from tests.gateway.auth.conftest import OTHER, OWN, access_text, shown
 from tests.gateway.groups.memory_groups import MemoryGroups
-from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.memory_shard import MemoryShard, with_records
 from tests.gateway.test_explain_query import CONTEXT, ExplainedShard
 
 
@@ -59,9 +60,9 @@ class CountedReads:
 
 def test_a_foreign_record_took_more_reads_than_an_absent_one(records, fan_out, deadline) -> None:
     """Its answer came later, at each quantile, so that anybody could tell where foreign records begin."""
-    shard = MemoryShard(records).shard()
-    reads = CountedReads(shard.records)
-    source = CallerShards(Shards([replace(shard, records=reads)], fan_out), StoredMessage())
+    memory = MemoryShard(records)
+    reads = CountedReads(memory)
+    source = CallerShards(Shards([with_records(memory.shard(), reads)], fan_out), StoredMessage())
     foreign = [record for record in records if record.topic != "b_order"][:5]
     work, words = [], []
     for commit_log_offset in [
@@ -69,7 +70,7 @@ def test_a_foreign_record_took_more_reads_than_an_absent_one(records, fan_out, d
     ]:
         reads.found.clear()
         with pytest.raises(RecordNotFoundError) as refused:
-            seen(source, fan_out, ["b_order"]).records.get(commit_log_offset, deadline)
+            get_record(seen(source, fan_out, ["b_order"]), commit_log_offset, deadline)
         work.append(Counter(reads.found))
         words.append(refused.value.message.replace(str(commit_log_offset), "OFFSET"))
     assert work == [Counter({True: 1, False: 1})] * 10

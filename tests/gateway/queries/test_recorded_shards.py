@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from gateway.ports.shard import (
+    get_record,
+    get_records,
     get_units,
     keys_progress,
     list_queues,
@@ -33,7 +35,7 @@ def test_every_call_is_answered_and_counted(memory, fan_out, deadline) -> None:
     first = memory.records[0]
     plain = memory.shard()
 
-    assert shard.records.get(first.commit_log_offset, deadline) == plain.records.get(first.commit_log_offset, deadline)
+    assert get_record(shard, first.commit_log_offset, deadline) == get_record(plain, first.commit_log_offset, deadline)
     assert list_queues(shard, "b_log", deadline) == list_queues(plain, "b_log", deadline)
     (queue, *_) = list_queues(plain, "b_log", deadline)
     where = ("b_log", queue.queue_id)
@@ -57,7 +59,7 @@ def test_a_candidate_of_two_lookups_is_told_of_to_both(memory, fan_out, deadline
     record.searched(index_pb.SearchKeyRequest(topic="b_log", key="another-key"), _found(memory, keyed))
 
     for _ in range(4):  # once more than there are lookups: then nothing is left to note
-        shard.records.get_many([keyed.commit_log_offset], 1 << 20, deadline)
+        get_records(shard, [keyed.commit_log_offset], 1 << 20, deadline)
 
     assert [bool(lookup.matches) for lookup in record.lookups] == [True, False, False]
     reasons = [rejected.reason for lookup in record.lookups for rejected in lookup.rejected.values()]
@@ -156,7 +158,7 @@ def test_candidates_that_cannot_be_read_or_lie_outside_the_window_are_told_apart
     set_millis(request.begin_time, window.begin_millis)
     record.searched(request, candidates(offsets, False, memory.progress_now))
 
-    shard.records.get_many(offsets, 1 << 20, deadline)
+    get_records(shard, offsets, 1 << 20, deadline)
 
     (lookup,) = record.lookups
     reasons = {offset: rejected.reason for offset, rejected in lookup.rejected.items()}
@@ -197,7 +199,7 @@ def test_a_caller_that_sees_a_part_counts_only_the_candidates_that_it_may_see(me
     hidden = keyed.commit_log_offset + 1
     found = candidates([keyed.commit_log_offset, hidden], False, replace(memory.progress_now, is_limited=True))
     record.searched(index_pb.SearchKeyRequest(topic="b_log", key=key), found)
-    (seen,) = memory.shard().records.get_many([keyed.commit_log_offset], 1 << 20, deadline)
+    (seen,) = get_records(memory.shard(), [keyed.commit_log_offset], 1 << 20, deadline)
     record.read(keyed.commit_log_offset, seen)
     record.read(hidden, replace(seen, topic=""))  # stands for a record that the caller may not see
     (lookup,) = record.lookups

@@ -2,12 +2,21 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 
 from gateway.ports.deadline import Deadline, ran_out_of_time
-from gateway.ports.shard import LOG_END, keys_progress, list_queues, queues_progress, topics_of
+from gateway.ports.shard import (
+    ARCHIVE_PROBLEM,
+    LOG_END,
+    STATUSES,
+    get_record,
+    get_records,
+    keys_progress,
+    list_queues,
+    queues_progress,
+    topics_of,
+)
 from gateway.shards.guard import HURRY_SECONDS, PATIENCE_SECONDS, ShardGuard, guarded
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from store.errors import DeadlineExceededError, RecordNotFoundError, ServiceUnavailableError
@@ -204,17 +213,17 @@ def test_every_port_but_the_status_goes_through_and_each_service_has_its_own(rec
     assert shard.broker_name == "b"
     assert list_queues(shard, None, deadline) == memory.list_queues(None, deadline)
     memory.get_many = hang
-    threads = [threading.Thread(target=lambda: shard.records.get_many([0], 1, deadline)) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: get_records(shard, [0], 1, deadline)) for _ in range(2)]
     for thread in threads:
         thread.start()
         assert begun.acquire(timeout=WAIT_SECONDS_MAX)
     now[0] += PATIENCE_SECONDS + 1
     with pytest.raises(ServiceUnavailableError, match="commitlog of shard b"):
-        shard.records.get(0, deadline)
+        get_record(shard, 0, deadline)
     with pytest.raises(ServiceUnavailableError, match="commitlog of shard b"):
         topics_of(shard, deadline)
     assert list_queues(shard, "none", deadline) == [], "another service of the shard"
-    assert len(shard.services.statuses(deadline)) == 3
+    assert len(shard.call(STATUSES, None, deadline)) == 3
     release.set()
     for thread in threads:
         thread.join()
@@ -260,7 +269,7 @@ def test_slow_reads_of_an_archive_hid_where_the_log_ends(records):
     now = [0.0]
     memory = MemoryShard(records)
 
-    shard = replace(memory.shard("b"), archive=object()).serving(LOG_END, lambda request, deadline: 17)
+    shard = memory.shard("b").serving(LOG_END, lambda request, deadline: 17).serving(ARCHIVE_PROBLEM, lambda *_: None)
     shard = guarded(shard, THREAD_COUNT, lambda: now[0])
     deadline = Deadline.after(60)
     release, begun = threading.Event(), threading.Semaphore(0)
@@ -271,7 +280,7 @@ def test_slow_reads_of_an_archive_hid_where_the_log_ends(records):
         return []
 
     memory.get_many = read
-    threads = [threading.Thread(target=lambda: shard.records.get_many([0], 1, deadline)) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: get_records(shard, [0], 1, deadline)) for _ in range(3)]
     for thread in threads:
         thread.start()
         assert begun.acquire(timeout=WAIT_SECONDS_MAX)

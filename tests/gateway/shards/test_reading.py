@@ -208,7 +208,7 @@ def test_a_leader_that_was_killed_just_now_is_followed_by_replicas_that_were_not
 def test_a_record_that_the_leader_lacks_does_not_hide_the_others(installation: Installation) -> None:
     lost = installation.records[-1]
     kept = Building(installation.records[:-1])
-    installation.leader.shard(BROKER).records.get_many = kept.shard(BROKER).records.get_many  # type: ignore[method-assign]
+    installation.leader.get_many = kept.get_many  # type: ignore[method-assign]
     by_leader = installation.read(pb.READ_FROM_LEADER)
     assert lost.commit_log_offset not in offsets(by_leader)
     assert offsets(installation.read(pb.READ_FROM_ANY)) == offsets(by_leader)

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import Built
+from gateway.ports.shard import STATUSES, Built, get_records
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import MatchAnswer, query_by_key
@@ -31,6 +31,7 @@ from tests.gateway.shards.archived.archived_shard import (
     archived_orders,
     bar_archive,
     break_archive,
+    front_of,
     shard_of,
 )
 from tests.support.archives import Archived
@@ -75,7 +76,7 @@ def test_pages_go_on_from_log_to_archive_without_loss_or_doubles(
 
     entries = [entry for answer in answers for entry in answer.entries]
     assert made.keyed(TOPIC, key) == [entry.record.commit_log_offset for entry in entries]
-    first_offset = shards.named("").records._log.first_offset  # type: ignore[attr-defined]
+    first_offset = front_of(made)
     assert all(entry.record.is_archived == (entry.record.commit_log_offset < first_offset) for entry in entries)
     by_offset = {record.commit_log_offset: record for record in made.records}
     assert all(by_offset[entry.record.commit_log_offset] == entry.record.message for entry in entries)
@@ -144,12 +145,7 @@ def test_an_archive_without_the_files_that_are_gone_makes_answers_partial(
     first = min((made.store / "commitlog").iterdir())
     archive = archive_of_first_file(made, tmp_path)
     shards = Shards([shard_of(made, archive=archive)], fan_out)
-    shard = shards.named("")
-    gone = [
-        r
-        for r in made.records
-        if int(first.name) + first.stat().st_size <= r.commit_log_offset < shard.records._log.first_offset
-    ]  # type: ignore[attr-defined]
+    gone = [r for r in made.records if int(first.name) + first.stat().st_size <= r.commit_log_offset < front_of(made)]
     assert gone
 
     (answer,) = pages(shards, tokens, deadline, "all", 1000)
@@ -184,7 +180,7 @@ def test_a_broken_archive_is_told_and_never_an_empty_answer(
         assert Completeness.PARTIAL is answer.completeness
         assert answer.outcomes[0].error is not None
         assert str(root) in answer.outcomes[0].error.message or "not in the archive" in answer.outcomes[0].error.message
-    live = shards.named("").records._log.first_offset  # type: ignore[attr-defined]
+    live = front_of(made)
     kept = {offset for offset in made.keyed(TOPIC, "all") if offset >= live}
     assert kept <= {entry.record.commit_log_offset for answer in answers for entry in answer.entries}
     with pytest.raises((StoreCorruptedError, UnsupportedStoreError, RecordNotFoundError)):
@@ -207,7 +203,7 @@ def test_an_archive_that_cannot_be_read_failed_whole_queries(
     bar_archive(made.archive, root, part)
     shards = Shards([shard_of(made, archive=root)], fan_out)
     oldest = made.records[0]
-    live = shards.named("").records._log.first_offset  # type: ignore[attr-defined]
+    live = front_of(made)
 
     (answer,) = pages(shards, tokens, deadline, "all", 1000)
     by_place = query_by_queue_offset(shards, TOPIC, 0, 0, broker_name="", page_size_asked=1, deadline=deadline)
@@ -225,12 +221,12 @@ def test_an_archive_that_cannot_be_read_failed_whole_queries(
         query_by_offset_msg_id(
             shards, encode_offset_msg_id(oldest.store_host, oldest.commit_log_offset), "", "", deadline
         )
-    row = next(row for row in shards.named("").services.statuses(deadline) if row.service == "archive")
+    row = next(row for row in shards.named("").call(STATUSES, None, deadline) if row.service == "archive")
     assert row.error is not None or row.problem or part.startswith("index")
 
 
 def test_a_status_row_says_what_the_archive_holds(made: Archived, shards: Shards, deadline: Deadline):
-    rows = {row.service: row for row in shards.named("").services.statuses(deadline)}
+    rows = {row.service: row for row in shards.named("").call(STATUSES, None, deadline)}
 
     assert (0, made.records[-1].next_offset, "") == (
         rows["archive"].log_first_offset,
@@ -243,7 +239,7 @@ def test_bodies_keep_to_their_budget_across_log_and_archive(made: Archived, dead
     shard = shard_of(made)
     offsets: Sequence[int] = [record.commit_log_offset for record in reversed(made.records)]
 
-    outcomes = shard.records.get_many(offsets, 30_000, deadline)
+    outcomes = get_records(shard, offsets, 30_000, deadline)
 
     assert offsets == [outcome.commit_log_offset for outcome in outcomes]  # type: ignore[union-attr]
     shown = [outcome for outcome in outcomes if not outcome.body_omitted]  # type: ignore[union-attr]
