@@ -19,8 +19,6 @@ from tests.support.builder_kinds import zero
 from tests.support.builders import LAYOUT, follow, index_bytes, open_index
 from tests.support.dispatches import make_request
 
-FS = RealFileSystem()
-
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
