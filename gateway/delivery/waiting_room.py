@@ -30,7 +30,8 @@ from functools import partial
 
 from gateway.delivery.polls import FilterShares, Phase, Poll, Queue, QueueName, woken_by
 from gateway.delivery.timers import Timers
-from gateway.ports.delivery import Arrivals, Filter
+from gateway.ports.delivery import Filter
+from reput.consumer.v1.consumer_service_pb2 import WatchArrivalsResponse
 from store.errors import ResourceBusyError
 
 # Polls of one queue that look at the same time after an arrival: each found something means more of them.
@@ -185,7 +186,7 @@ class WaitingRoom:
         for poll in ended:
             poll.end()
 
-    def arrive(self, broker_name: str, arrivals: Arrivals) -> None:
+    def arrive(self, broker_name: str, arrivals: WatchArrivalsResponse) -> None:
         """Something may be there for groups of a shard."""
         looks: list[Poll] = []
         now = self._clock()
@@ -196,8 +197,8 @@ class WaitingRoom:
                 self._arrive_for_all(broker_name)
             for topic in arrivals.topics:
                 looks += self._arrive_for(self._woken_by.get((broker_name, topic), ()))
-            for consumer_group, topic in arrivals.group_topics:
-                looks += self._arrive_for(self._woken_by.get((broker_name, consumer_group, topic), ()))
+            for each in arrivals.group_topics:
+                looks += self._arrive_for(self._woken_by.get((broker_name, each.consumer_group, each.topic), ()))
         self._look(looks)
 
     def lose_sight(self, broker_name: str) -> None:

@@ -1,4 +1,4 @@
-"""What delivery needs from the consumer service of a shard, and the values it passes.
+"""What delivery needs from the consumer service of a shard; the values are its messages (reput.consumer.v1).
 
 The frequent calls of `Delivering` do not wait: each takes a function that gets its outcome later, in any thread, once. The
 outcome is the answer or the StoreError of the failure. The other calls wait, and raise it.
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import StoreError, TopicNotFoundError
 
 Answer = TypeVar("Answer")
@@ -29,7 +30,7 @@ class FilterKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which messages are wanted.
+    """Which messages are wanted; a key by which polls wait together, which a message is not.
 
     Attributes:
         kind: how it is written.
@@ -39,64 +40,14 @@ class Filter:
     kind: FilterKind
     expression: str
 
+    def message(self) -> pb.Filter:
+        """The filter of a request."""
+        return pb.Filter(sql=self.expression) if self.kind is FilterKind.SQL else pb.Filter(tags=self.expression)
+
 
 ALL_MESSAGES = Filter(FilterKind.TAGS, "*")
 # RocketMQ has no limit of its own; its test suite subscribes to a tag of 10,240 characters.
 EXPRESSION_CHARACTERS_MAX = 16_384
-
-
-@dataclass(frozen=True, slots=True)
-class PopQuestion:
-    """Asks for messages of any queue of a topic.
-
-    Attributes:
-        consumer_group: who asks.
-        topic: the topic.
-        max_messages: 1 to 32.
-        invisible_millis: how long they stay hidden; None: the service renews what the client has, as long as it lives.
-        client_id: who gets them.
-        attempt_id: names the poll; may be empty.
-        filter: which messages.
-        max_per_message_group: in an ordered group, messages of one message group in one answer; 0: no limit.
-        caller: in whose share the group counts that the poll makes.
-        known_only: the shard must know the group, and where it begins: there are others, which may know it.
-    """
-
-    consumer_group: str
-    topic: str
-    max_messages: int
-    invisible_millis: int | None
-    client_id: str
-    attempt_id: str = ""
-    filter: Filter = ALL_MESSAGES
-    max_per_message_group: int = 0
-    caller: str = ""
-    known_only: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery(Generic[Message_co]):
-    """A message on its way to a consumer.
-
-    Attributes:
-        message: as stored.
-        receipt_handle: names the delivery.
-        delivery_attempt: 1 for the first.
-        invisible_until_millis: when it becomes visible again (ms since 1970).
-    """
-
-    message: Message_co
-    receipt_handle: str
-    delivery_attempt: int
-    invisible_until_millis: int
-
-
-class AckOutcome(Enum):
-    """What became of an acknowledgement."""
-
-    OK = "it is consumed"
-    TOO_LATE = "its time is over"
-    INVALID = "it is no handle, or one of another group"
 
 
 class PullOutcome(Enum):
@@ -230,25 +181,10 @@ class ClientFacts:
     caller: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Arrivals:
-    """What may have something to deliver.
-
-    Attributes:
-        topics: new messages, for any group.
-        group_topics: groups and topics, likewise; an empty topic stands for all of the group.
-        all: everything may.
-    """
-
-    topics: Sequence[str] = ()
-    group_topics: Sequence[tuple[str, str]] = ()
-    all: bool = False
-
-
 class ArrivalStream(Protocol):
     """An open stream of arrivals; iteration raises a StoreError when it ends, for whatever reason."""
 
-    def __iter__(self) -> Iterator[Arrivals]:
+    def __iter__(self) -> Iterator[pb.WatchArrivalsResponse]:
         """The arrivals, without end."""
 
     def cancel(self) -> None:
@@ -262,29 +198,27 @@ class Delivering(Protocol[Message_co]):
     def broker_name(self) -> str:
         """The shard's name."""
 
-    def pop(self, question: PopQuestion, seconds: float, then: Then[Sequence[Delivery[Message_co]]]) -> None:
+    def pop(self, request: pb.PopMessagesRequest, seconds: float, then: Then[pb.PopMessagesResponse]) -> None:
         """Hand out messages; none: there is nothing now. IllegalFilterError, StoreReadOnlyError, ...
 
         GroupNotFoundError with `known_only`: see gateway/groups/joining.py.
         """
 
-    def ack(
-        self, consumer_group: str, handles: Sequence[str], seconds: float, then: Then[Sequence[AckOutcome]]
-    ) -> None:
+    def ack(self, request: pb.AckMessagesRequest, seconds: float, then: Then[pb.AckMessagesResponse]) -> None:
         """Say that messages are consumed; an outcome for each handle."""
 
     def change_invisible(
-        self, consumer_group: str, handle: str, millis: int, seconds: float, then: Then[str], *, give_back: bool = False
+        self,
+        request: pb.ChangeInvisibleDurationRequest,
+        seconds: float,
+        then: Then[pb.ChangeInvisibleDurationResponse],
     ) -> None:
-        """Hide a message for another time; the new handle. ReceiptHandleNotFoundError, InvalidReceiptHandleError.
-
-        With `give_back` its program did not get it: the attempt does not count. At once, there is no new handle.
-        """
+        """Hide a message for another time, or give it back. ReceiptHandleNotFoundError, InvalidReceiptHandleError."""
 
     def pull(self, question: PullQuestion, seconds: float, then: Then[Pulled[Message_co]]) -> None:
         """Read messages of a queue. TopicNotFoundError, QueueNotFoundError."""
 
-    def forward_to_dead_letters(self, consumer_group: str, handle: str, seconds: float) -> None:
+    def forward_to_dead_letters(self, request: pb.ForwardToDeadLetterTopicRequest, seconds: float) -> None:
         """Give a message up. ReceiptHandleNotFoundError, InvalidReceiptHandleError."""
 
     def commit_offset(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int, seconds: float) -> None:

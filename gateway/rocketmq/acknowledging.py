@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 from google.protobuf.message import DecodeError
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.ports.delivery import AckOutcome, Delivering, DeliveringSource
+from gateway.ports.delivery import Delivering, DeliveringSource
 from gateway.rocketmq.caller import consumer_of
 from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.messages import resource_of
 from gateway.rocketmq.names import group_of, topic_of
-from gateway.rocketmq.receiving import invisible_millis_of
+from gateway.rocketmq.receiving import invisible_of
 from gateway.rocketmq.status import RefusedError, ok, status_of
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import QUERY_SECONDS
 from services.serving.calls.unary_call import Answerable
@@ -31,11 +32,13 @@ HANDLE_COUNT_MAX = 1_024
 Request = TypeVar("Request")
 
 _ACK_STATUS = {
-    AckOutcome.OK: ok(),
-    AckOutcome.TOO_LATE: v2.Status(
+    pb.AckMessagesResponse.OUTCOME_OK: ok(),
+    pb.AckMessagesResponse.OUTCOME_TOO_LATE: v2.Status(
         code=v2.INVALID_RECEIPT_HANDLE, message="the time of this delivery is over: the message is delivered again"
     ),
-    AckOutcome.INVALID: v2.Status(code=v2.INVALID_RECEIPT_HANDLE, message="this is no receipt handle of the group"),
+    pb.AckMessagesResponse.OUTCOME_INVALID: v2.Status(
+        code=v2.INVALID_RECEIPT_HANDLE, message="this is no receipt handle of the group"
+    ),
 }
 
 
@@ -66,27 +69,31 @@ class Acknowledging:
     def change_invisible_duration(self, request: bytes, caller: Answerable) -> None:
         """ChangeInvisibleDuration, likewise."""
 
-        def changed(outcome: str | StoreError) -> None:
+        def changed(outcome: pb.ChangeInvisibleDurationResponse | StoreError) -> None:
             if isinstance(outcome, StoreError):
                 response = v2.ChangeInvisibleDurationResponse(status=status_of(outcome))
             else:
                 # A message that was given back at once has no new handle; clients keep what they are given.
-                handle = outcome or parsed.receipt_handle
+                handle = outcome.receipt_handle or parsed.receipt_handle
                 response = v2.ChangeInvisibleDurationResponse(status=ok(), receipt_handle=handle)
             caller.answer(response.SerializeToString())
 
         try:
             parsed = _parse(v2.ChangeInvisibleDurationRequest, request)
             _check(parsed, caller)
-            millis = invisible_millis_of(parsed.invisible_duration, 0)
+            invisible = invisible_of(parsed.invisible_duration, 0)
             delivering = self._of_handle(parsed.receipt_handle, parsed.topic)
         except (RefusedError, StoreError) as error:
             caller.answer(v2.ChangeInvisibleDurationResponse(status=status_of(error)).SerializeToString())
             return
         seconds = answer_seconds(caller, QUERY_SECONDS)
-        delivering.change_invisible(
-            group_of(parsed.group), parsed.receipt_handle, millis, seconds, changed, give_back=parsed.suspend
+        change = pb.ChangeInvisibleDurationRequest(
+            consumer_group=group_of(parsed.group),
+            receipt_handle=parsed.receipt_handle,
+            invisible_duration=invisible,
+            give_back=parsed.suspend,
         )
+        delivering.change_invisible(change, seconds, changed)
 
     def forward_to_dead_letter_queue(
         self, request: v2.ForwardMessageToDeadLetterQueueRequest, context: Any
@@ -103,7 +110,10 @@ class Acknowledging:
         delivering = self._of_handle(request.receipt_handle, request.topic)
         seconds = answer_seconds(context, QUERY_SECONDS)
         try:
-            delivering.forward_to_dead_letters(group_of(request.group), request.receipt_handle, seconds)
+            forward = pb.ForwardToDeadLetterTopicRequest(
+                consumer_group=group_of(request.group), receipt_handle=request.receipt_handle
+            )
+            delivering.forward_to_dead_letters(forward, seconds)
         except ReceiptHandleNotFoundError as error:
             return ok(f"nothing is left to do: {error.message}")
         return ok()
@@ -173,19 +183,20 @@ class _Acks:
         self._left_count = len(asked) + 1
         for delivering, numbers in asked:
             handles = [self._request.entries[number].receipt_handle for number in numbers]
-            delivering.ack(self._group, handles, seconds, self._noting(delivering.broker_name, handles, numbers))
+            ack = pb.AckMessagesRequest(consumer_group=self._group, receipt_handles=handles)
+            delivering.ack(ack, seconds, self._noting(delivering.broker_name, handles, numbers))
         self._one_done()
 
     def _noting(
         self, broker_name: str, handles: Sequence[str], numbers: Sequence[int]
-    ) -> Callable[[Sequence[AckOutcome] | StoreError], None]:
-        def note(outcome: Sequence[AckOutcome] | StoreError) -> None:
+    ) -> Callable[[pb.AckMessagesResponse | StoreError], None]:
+        def note(outcome: pb.AckMessagesResponse | StoreError) -> None:
             if isinstance(outcome, StoreError):
                 failed = status_of(outcome)
                 for number in numbers:
                     self._statuses[number] = failed
             else:
-                for number, each in zip(numbers, outcome, strict=True):
+                for number, each in zip(numbers, outcome.outcomes, strict=True):
                     self._statuses[number] = _ACK_STATUS[each]
                 self._clients.note_acknowledged(broker_name, handles)
             self._one_done()

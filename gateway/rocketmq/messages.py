@@ -12,7 +12,6 @@ import zlib
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.ports.delivery import Delivery
 from gateway.rocketmq.message_rules import (
     BODY_BYTES_MAX,
     BODY_ENCODING,
@@ -22,7 +21,9 @@ from gateway.rocketmq.message_rules import (
 )
 from gateway.rocketmq.names import full_name
 from gateway.rocketmq.status import RefusedError
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.message.v1 import message_pb2
+from services.convert import timestamp_to_millis
 from store.format.body_compression import BodyNotInflatedError, inflate
 from store.format.properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
@@ -189,7 +190,7 @@ def _message(stored: message_pb2.StoredMessage, body: bytes, encoding: "v2.Encod
     return v2.Message(topic=resource_of(stored.topic), user_properties=user, system_properties=system, body=body)
 
 
-def to_delivered(delivery: Delivery[message_pb2.StoredMessage], topic: v2.Resource, now_millis: int) -> v2.Message:
+def to_delivered(delivery: consumer_pb.Delivery, topic: v2.Resource, now_millis: int) -> v2.Message:
     """A message on its way to a consumer, with its body unpacked.
 
     Args:
@@ -203,7 +204,7 @@ def to_delivered(delivery: Delivery[message_pb2.StoredMessage], topic: v2.Resour
     system = message.system_properties
     system.receipt_handle = delivery.receipt_handle
     system.delivery_attempt = delivery.delivery_attempt
-    invisible_millis = max(0, delivery.invisible_until_millis - now_millis)
+    invisible_millis = max(0, timestamp_to_millis(delivery.invisible_until, "invisible_until") - now_millis)
     system.invisible_duration.seconds = invisible_millis // 1000
     system.invisible_duration.nanos = invisible_millis % 1000 * 1_000_000
     return message

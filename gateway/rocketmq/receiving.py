@@ -7,7 +7,7 @@ service renews messages only when it has heard that their answers were sent whol
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
@@ -19,13 +19,14 @@ from gateway.delivery.polls import Poll, QueueName, not_answered
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.groups.joining import Join
 from gateway.groups.joins import Joins
-from gateway.ports.delivery import Delivering, DeliveringSource, Delivery, PopQuestion, Then, is_absent
+from gateway.ports.delivery import Delivering, DeliveringSource, Filter, Then, is_absent
 from gateway.rocketmq.caller import Caller, consumer_of
 from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.filters import filter_of
 from gateway.rocketmq.messages import resource_of, to_delivered
 from gateway.rocketmq.names import group_of, topic_of
 from gateway.rocketmq.status import RefusedError, ok, status_of
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import INNER_SECONDS
 from services.serving.admission.callers import caller_of_call
@@ -143,7 +144,7 @@ class Receiving:
     def join(
         self,
         delivering: Delivering[Any],
-        question: PopQuestion,
+        question: pb.PopMessagesRequest,
         unknown: StoreError,
         then: Then[None],
         is_over: Callable[[], bool],
@@ -173,19 +174,20 @@ class Receiving:
                 v2.BAD_REQUEST,
                 f"attempt_id has {len(request.attempt_id)} characters: use at most {ATTEMPT_ID_CHARACTERS_MAX}",
             )
-        question = PopQuestion(
-            group,
-            topic,
-            min(request.batch_size, BATCH_SIZE_MAX) if request.batch_size > 0 else BATCH_SIZE_MAX,
-            None
-            if request.auto_renew
-            else invisible_millis_of(request.invisible_duration, self._limits.invisible_millis_min),
-            caller.client_id,
-            request.attempt_id,
-            filter_of(request.filter_expression),
-            1 if caller.language in ONE_PER_GROUP_LANGUAGES else 0,
-            caller_of_call(call),
+        millis_min = self._limits.invisible_millis_min
+        wanted = filter_of(request.filter_expression)
+        question = pb.PopMessagesRequest(
+            consumer_group=group,
+            topic=topic,
+            max_messages=min(request.batch_size, BATCH_SIZE_MAX) if request.batch_size > 0 else BATCH_SIZE_MAX,
+            # None: the service renews what the client has, as long as it lives.
+            invisible_duration=None if request.auto_renew else invisible_of(request.invisible_duration, millis_min),
+            client_id=caller.client_id,
+            attempt_id=request.attempt_id,
+            filter=wanted.message(),
+            max_per_message_group=1 if caller.language in ONE_PER_GROUP_LANGUAGES else 0,
             known_only=self._joins is not None and len(self._shards.all()) > 1,
+            caller=caller_of_call(call),
         )
         delivering = self._delivering(request.message_queue.broker.name)
         # An ordered group gives an attempt again what it got before, whatever another member has found.
@@ -194,6 +196,7 @@ class Receiving:
             self,
             delivering,
             question,
+            wanted,
             call,
             ends_at=now + poll_seconds,
             gives_up_at=now + left_seconds,
@@ -239,21 +242,22 @@ class ReceivePoll(Poll):
         self,
         receiving: Receiving,
         delivering: Delivering[StoredMessage],
-        question: PopQuestion,
+        question: pb.PopMessagesRequest,
+        wanted: Filter,
         call: Streamable,
         *,
         ends_at: float,
         gives_up_at: float,
         must_look: bool,
     ) -> None:
-        name = QueueName(delivering.broker_name, question.topic, question.consumer_group, question.filter)
+        name = QueueName(delivering.broker_name, question.topic, question.consumer_group, wanted)
         super().__init__(
             name,
             question.client_id,
             ends_at,
             gives_up_at,
             must_look=must_look,
-            filter_characters=len(question.filter.expression),
+            filter_characters=len(wanted.expression),
             owner=client_of_name(question.caller),
         )
         self._receiving = receiving
@@ -290,13 +294,15 @@ class ReceivePoll(Poll):
             self._failed(outcome)
             return
         self._has_joined = True
-        question = replace(self._question, known_only=False)
+        question = pb.PopMessagesRequest()
+        question.CopyFrom(self._question)
+        question.known_only = False
         try:
             self._delivering.pop(question, INNER_SECONDS, self._popped)
         except Exception as error:  # a bug, as above
             self._popped(error if isinstance(error, StoreError) else StoreError(f"the pop failed: {error!r}"))
 
-    def _popped(self, outcome: Sequence[Delivery[StoredMessage]] | StoreError) -> None:
+    def _popped(self, outcome: pb.PopMessagesResponse | StoreError) -> None:
         room = self._receiving.room
         if isinstance(outcome, GroupNotFoundError) and not self._has_joined:
             self._receiving.join(self._delivering, self._question, outcome, self._joined, lambda: self.is_over)
@@ -304,13 +310,13 @@ class ReceivePoll(Poll):
             self._receiving.check_absent(outcome, self._question.topic, self._failed)
         elif isinstance(outcome, StoreError):
             self._failed(outcome)
-        elif not outcome:
+        elif not outcome.deliveries:
             room.found_nothing(self)
             self._done()
         elif room.found(self) and self._call.is_active():
-            self._answer(outcome)
+            self._answer(outcome.deliveries)
         else:
-            self._give_back(outcome)
+            self._give_back(outcome.deliveries)
 
     def _failed(self, error: StoreError | None) -> None:
         """The look has failed; None: the topic is in other shards, and this one may get it."""
@@ -320,7 +326,7 @@ class ReceivePoll(Poll):
             _end_with(self._call, error)
         self._done()
 
-    def _answer(self, deliveries: Sequence[Delivery[StoredMessage]]) -> None:
+    def _answer(self, deliveries: Sequence[pb.Delivery]) -> None:
         topic = resource_of(self._question.topic)
         now_millis = time.time_ns() // 1_000_000
         try:
@@ -337,7 +343,7 @@ class ReceivePoll(Poll):
 
         def went(is_whole: bool) -> None:
             if is_whole:
-                if self._question.invisible_millis is None:
+                if not self._question.HasField("invisible_duration"):
                     handles = [each.receipt_handle for each in deliveries]
                     self._receiving.clients.note_delivered(self._delivering.broker_name, handles)
                 self._done()
@@ -346,7 +352,7 @@ class ReceivePoll(Poll):
 
         self._call.end(_delivered_now(), went)
 
-    def _give_back(self, deliveries: Sequence[Delivery[StoredMessage]]) -> None:
+    def _give_back(self, deliveries: Sequence[pb.Delivery]) -> None:
         left = itertools.count(len(deliveries) - 1, -1)
 
         def given_back(_outcome: object) -> None:
@@ -354,16 +360,20 @@ class ReceivePoll(Poll):
                 self._done()
 
         for each in deliveries:
-            self._delivering.change_invisible(
-                self._question.consumer_group, each.receipt_handle, 0, INNER_SECONDS, given_back, give_back=True
+            request = pb.ChangeInvisibleDurationRequest(
+                consumer_group=self._question.consumer_group,
+                receipt_handle=each.receipt_handle,
+                invisible_duration=Duration(),
+                give_back=True,
             )
+            self._delivering.change_invisible(request, INNER_SECONDS, given_back)
 
     def _done(self) -> None:
         self._receiving.work.add(-1)
 
 
-def invisible_millis_of(duration: Duration, millis_min: int) -> int:
-    """How long a message shall be invisible.
+def invisible_of(duration: Duration, millis_min: int) -> Duration:
+    """How long a message shall be invisible, in whole milliseconds.
 
     Args:
         duration: as it was asked.
@@ -378,7 +388,7 @@ def invisible_millis_of(duration: Duration, millis_min: int) -> int:
     elif millis > INVISIBLE_MILLIS_MAX:
         wrong = "large"
     else:
-        return millis
+        return Duration(seconds=millis // 1000, nanos=millis % 1000 * 1_000_000)
     raise RefusedError(
         v2.ILLEGAL_INVISIBLE_TIME,
         f"the invisibleTime is too {wrong}: invisible_duration is {millis} ms, and {millis_min} to {INVISIBLE_MILLIS_MAX} "

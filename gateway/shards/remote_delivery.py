@@ -1,21 +1,13 @@
 """The port of delivery over gRPC."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from google.protobuf.duration_pb2 import Duration
-
 from gateway.ports.delivery import (
     DELIVERY_ATTEMPTS_DEFAULT,
-    AckOutcome,
-    Arrivals,
     ClientFacts,
-    Delivery,
-    Filter,
-    FilterKind,
     GroupSettings,
-    PopQuestion,
     Pulled,
     PullOutcome,
     PullQuestion,
@@ -27,16 +19,10 @@ from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.calling.client import EndlessStream, ServiceClient
 from services.calling.pulled_bytes import PULL_BYTES, PulledBytes
-from services.convert import timestamp_to_millis
 from services.rpcs import consumer as rpc
 from services.serving.admission.callers import caller_here
 from store.errors import GroupNotFoundError, StoreError
 
-ACK_OUTCOMES = {
-    pb.AckMessagesResponse.OUTCOME_OK: AckOutcome.OK,
-    pb.AckMessagesResponse.OUTCOME_TOO_LATE: AckOutcome.TOO_LATE,
-    pb.AckMessagesResponse.OUTCOME_INVALID: AckOutcome.INVALID,
-}
 PULL_OUTCOMES = {
     pb.PULL_STATUS_FOUND: PullOutcome.FOUND,
     pb.PULL_STATUS_NO_NEW_MSG: PullOutcome.NO_NEW,
@@ -46,26 +32,6 @@ PULL_OUTCOMES = {
 
 Response = TypeVar("Response")
 Answer = TypeVar("Answer")
-
-
-class RemoteArrivals:
-    """An ArrivalStream."""
-
-    def __init__(self, stream: EndlessStream[pb.WatchArrivalsResponse]) -> None:
-        self._stream = stream
-
-    def __iter__(self) -> Iterator[Arrivals]:
-        """See the port."""
-        for answer in self._stream:
-            yield Arrivals(
-                tuple(answer.topics),
-                tuple((each.consumer_group, each.topic) for each in answer.group_topics),
-                answer.all,
-            )
-
-    def cancel(self) -> None:
-        """See the port."""
-        self._stream.cancel()
 
 
 class RemoteDelivering:
@@ -81,49 +47,25 @@ class RemoteDelivering:
         self._client = client
         self._acks = AckBatches(self._ack)
 
-    def pop(self, question: PopQuestion, seconds: float, then: Then[Sequence[Delivery[StoredMessage]]]) -> None:
+    def pop(self, request: pb.PopMessagesRequest, seconds: float, then: Then[pb.PopMessagesResponse]) -> None:
         """See the port."""
-        request = pb.PopMessagesRequest(
-            consumer_group=question.consumer_group,
-            topic=question.topic,
-            max_messages=question.max_messages,
-            client_id=question.client_id,
-            attempt_id=question.attempt_id,
-            filter=filter_of(question.filter),
-            max_per_message_group=question.max_per_message_group,
-            known_only=question.known_only,
-            caller=question.caller,
-        )
-        if question.invisible_millis is not None:
-            request.invisible_duration.CopyFrom(_duration(question.invisible_millis))
-        self._client.later(rpc.POP_MESSAGES, request, seconds, _then(then, _deliveries))
+        self._client.later(rpc.POP_MESSAGES, request, seconds, then)
 
-    def ack(
-        self, consumer_group: str, handles: Sequence[str], seconds: float, then: Then[Sequence[AckOutcome]]
-    ) -> None:
+    def ack(self, request: pb.AckMessagesRequest, seconds: float, then: Then[pb.AckMessagesResponse]) -> None:
         """See the port."""
-        self._acks.ack(consumer_group, handles, seconds, then)
+        self._acks.ack(request, seconds, then)
 
-    def _ack(
-        self, consumer_group: str, handles: Sequence[str], seconds: float, then: Then[Sequence[AckOutcome]]
-    ) -> None:
-        request = pb.AckMessagesRequest(consumer_group=consumer_group, receipt_handles=handles)
-        then_outcomes = _then(then, lambda answer: [ACK_OUTCOMES[outcome] for outcome in answer.outcomes])
-        self._client.later(rpc.ACK_MESSAGES, request, seconds, then_outcomes)
+    def _ack(self, request: pb.AckMessagesRequest, seconds: float, then: Then[pb.AckMessagesResponse]) -> None:
+        self._client.later(rpc.ACK_MESSAGES, request, seconds, then)
 
     def change_invisible(
-        self, consumer_group: str, handle: str, millis: int, seconds: float, then: Then[str], *, give_back: bool = False
+        self,
+        request: pb.ChangeInvisibleDurationRequest,
+        seconds: float,
+        then: Then[pb.ChangeInvisibleDurationResponse],
     ) -> None:
         """See the port."""
-        request = pb.ChangeInvisibleDurationRequest(
-            consumer_group=consumer_group,
-            receipt_handle=handle,
-            invisible_duration=_duration(millis),
-            give_back=give_back,
-        )
-        self._client.later(
-            rpc.CHANGE_INVISIBLE_DURATION, request, seconds, _then(then, lambda answer: str(answer.receipt_handle))
-        )
+        self._client.later(rpc.CHANGE_INVISIBLE_DURATION, request, seconds, then)
 
     def pull(self, question: PullQuestion, seconds: float, then: Then[Pulled[StoredMessage]]) -> None:
         """See the port."""
@@ -132,7 +74,7 @@ class RemoteDelivering:
             queue_id=question.queue_id,
             queue_offset=question.queue_offset,
             max_messages=question.max_messages,
-            filter=filter_of(question.filter),
+            filter=question.filter.message(),
             consumer_group=question.consumer_group,
             max_bytes=question.max_bytes,
             ignore_perm=question.ignore_perm,
@@ -144,9 +86,8 @@ class RemoteDelivering:
         else:
             self._client.later(rpc.PULL_MESSAGES, request, seconds, _then(then, _pulled))
 
-    def forward_to_dead_letters(self, consumer_group: str, handle: str, seconds: float) -> None:
+    def forward_to_dead_letters(self, request: pb.ForwardToDeadLetterTopicRequest, seconds: float) -> None:
         """See the port."""
-        request = pb.ForwardToDeadLetterTopicRequest(consumer_group=consumer_group, receipt_handle=handle)
         self._client.call(rpc.FORWARD_TO_DEAD_LETTER_TOPIC, request, seconds)
 
     def commit_offset(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int, seconds: float) -> None:
@@ -184,9 +125,9 @@ class RemoteDelivering:
         request = pb.EndClientRequest(client_id=client_id, consumer_group=consumer_group)
         self._client.call(rpc.END_CLIENT, request, seconds)
 
-    def arrivals(self) -> RemoteArrivals:
+    def arrivals(self) -> EndlessStream[pb.WatchArrivalsResponse]:
         """See the port."""
-        return RemoteArrivals(self._client.follow(rpc.WATCH_ARRIVALS, pb.WatchArrivalsRequest()))
+        return self._client.follow(rpc.WATCH_ARRIVALS, pb.WatchArrivalsRequest())
 
 
 def _then(then: Then[Answer], convert: Callable[[Any], Answer]) -> Callable[[Any], object]:
@@ -194,18 +135,6 @@ def _then(then: Then[Answer], convert: Callable[[Any], Answer]) -> Callable[[Any
         return then(outcome if isinstance(outcome, StoreError) else convert(outcome))
 
     return done
-
-
-def _deliveries(answer: pb.PopMessagesResponse) -> list[Delivery[StoredMessage]]:
-    return [
-        Delivery(
-            each.message,
-            each.receipt_handle,
-            each.delivery_attempt,
-            timestamp_to_millis(each.invisible_until, "invisible_until"),
-        )
-        for each in answer.deliveries
-    ]
 
 
 def _pulled(answer: pb.PullMessagesResponse) -> Pulled[StoredMessage]:
@@ -249,20 +178,11 @@ def settings_to(settings: GroupSettings) -> pb.GroupSettings:
     )
 
 
-def filter_of(asked: Filter) -> pb.Filter:
-    """The filter of a request."""
-    return pb.Filter(sql=asked.expression) if asked.kind is FilterKind.SQL else pb.Filter(tags=asked.expression)
-
-
-def _duration(millis: int) -> Duration:
-    return Duration(seconds=millis // 1000, nanos=millis % 1000 * 1_000_000)
-
-
 def _client(client: ClientFacts) -> pb.Client:
     return pb.Client(
         client_id=client.client_id,
         consumer_group=client.consumer_group,
-        subscriptions=[pb.Subscription(topic=topic, filter=filter_of(asked)) for topic, asked in client.subscriptions],
+        subscriptions=[pb.Subscription(topic=topic, filter=asked.message()) for topic, asked in client.subscriptions],
         language=client.language,
         address=client.address,
         version=client.version,

@@ -11,7 +11,7 @@ from gateway.delivery import queue_end
 from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.ports.delivery import Arrivals, Pulled, PullOutcome
+from gateway.ports.delivery import Pulled, PullOutcome
 from gateway.ports.shards import Shards
 from gateway.pull_call import (
     ALL_BODY_BYTES_MAX,
@@ -23,6 +23,7 @@ from gateway.pull_call import (
 )
 from gateway.queries.limits import PAGE_BYTES_MAX
 from gateway.shards.encoded_messages import EncodedMessages
+from reput.consumer.v1.consumer_service_pb2 import WatchArrivalsResponse
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import MESSAGE_SOURCE_LIVE, StoredMessage
 from services.serving.calls.cancellation import Cancellation
@@ -243,7 +244,7 @@ def test_a_stream_went_on_waiting_when_its_topic_was_deleted(pulling):
         while pulling.room.poll_count == 0:
             threading.Event().wait(0.001)
         pulling.delivering.deleted.add("T")
-        pulling.room.arrive("broker-a", Arrivals(topics=["T"]))
+        pulling.room.arrive("broker-a", WatchArrivalsResponse(topics=["T"]))
         with pytest.raises(TopicNotFoundError):
             waits.result(END_SECONDS_MAX)
 

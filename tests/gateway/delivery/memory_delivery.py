@@ -6,14 +6,11 @@ import time
 from collections import defaultdict
 
 from gateway.ports.delivery import (
-    AckOutcome,
-    Arrivals,
-    Delivery,
-    FilterKind,
     GroupSettings,
     Pulled,
     PullOutcome,
 )
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import millis_to_timestamp
 from store.errors import (
@@ -83,7 +80,7 @@ class MemoryDelivering:
                 **fields,
             )
             messages.append(stored)
-        self.announce(Arrivals(topics=(topic,)))
+        self.announce(pb.WatchArrivalsResponse(topics=[topic]))
         return stored
 
     def announce(self, arrivals):
@@ -134,15 +131,17 @@ class MemoryDelivering:
         else:
             self.held.append(answer)
 
-    def ack(self, consumer_group, handles, seconds, then):
+    def ack(self, request, seconds, then):
         with self._lock:
             if self.is_down:
                 outcome = ServiceUnavailableError("down")
             else:
-                outcome = [self._acked(consumer_group, handle) for handle in handles]
+                outcomes = [self._acked(request.consumer_group, handle) for handle in request.receipt_handles]
+                outcome = pb.AckMessagesResponse(outcomes=outcomes)
         then(outcome)
 
-    def change_invisible(self, consumer_group, handle, millis, seconds, then, *, give_back=False):
+    def change_invisible(self, request, seconds, then):
+        handle, millis = request.receipt_handle, request.invisible_duration.ToMilliseconds()
         with self._lock:
             if handle not in self.leases:
                 is_handle = handle.count(".") == 2
@@ -150,13 +149,14 @@ class MemoryDelivering:
                 return
             group, stored, attempt, _ = self.leases.pop(handle)
             new = self._leased(group, stored, attempt, millis)
-            if give_back:
+            if request.give_back:
                 self.given_back.append(stored.unique_key)
             if millis == 0:
-                self._return(new, is_attempt=not give_back)
-        then(new)
+                self._return(new, is_attempt=not request.give_back)
+        then(pb.ChangeInvisibleDurationResponse(receipt_handle=new))
 
-    def forward_to_dead_letters(self, consumer_group, handle, seconds):
+    def forward_to_dead_letters(self, request, seconds):
+        handle = request.receipt_handle
         with self._lock:
             if handle not in self.leases:
                 raise ReceiptHandleNotFoundError("over")
@@ -208,7 +208,7 @@ class MemoryDelivering:
 
     def arrivals(self):
         stream = MemoryArrivals()
-        stream.put(Arrivals(all=True))
+        stream.put(pb.WatchArrivalsResponse(all=True))
         with self._lock:
             self._streams.append(stream)
         return stream
@@ -222,7 +222,7 @@ class MemoryDelivering:
     # How it works; with the lock held.
 
     def _popped(self, question):
-        if question.filter.expression == "illegal" and question.filter.kind is FilterKind.SQL:
+        if question.filter.sql == "illegal":
             return IllegalFilterError("the filter cannot be read", expression="illegal")
         found = []
         again = self.again[question.consumer_group, question.topic]
@@ -234,14 +234,18 @@ class MemoryDelivering:
             while self.next_offsets[key] < len(messages) and len(found) < question.max_messages:
                 stored = messages[self.next_offsets[key]]
                 self.next_offsets[key] += 1
-                if question.filter.expression in ("*", stored.tags):
+                if question.filter.tags in ("*", stored.tags):
                     found.append((stored, 1))
-        millis = 60_000 if question.invisible_millis is None else question.invisible_millis
-        deliveries = []
+        is_renewed = not question.HasField("invisible_duration")
+        millis = 60_000 if is_renewed else question.invisible_duration.ToMilliseconds()
+        answer = pb.PopMessagesResponse()
         for stored, attempt in found:
             handle = self._leased(question.consumer_group, stored, attempt, millis)
-            deliveries.append(Delivery(stored, handle, attempt, self.leases[handle][3]))
-        return deliveries
+            until = millis_to_timestamp(self.leases[handle][3])
+            answer.deliveries.add(
+                message=stored, receipt_handle=handle, delivery_attempt=attempt, invisible_until=until
+            )
+        return answer
 
     def _leased(self, group, stored, attempt, millis):
         handle = self.handle_of(group, stored.topic, stored.queue_id, stored.queue_offset)
@@ -250,13 +254,14 @@ class MemoryDelivering:
 
     def _acked(self, group, handle):
         if handle.count(".") != 2 or (handle in self.leases and self.leases[handle][0] != group):
-            return AckOutcome.INVALID
-        return AckOutcome.OK if self.leases.pop(handle, None) is not None else AckOutcome.TOO_LATE
+            return pb.AckMessagesResponse.OUTCOME_INVALID
+        is_hidden = self.leases.pop(handle, None) is not None
+        return pb.AckMessagesResponse.OUTCOME_OK if is_hidden else pb.AckMessagesResponse.OUTCOME_TOO_LATE
 
     def _return(self, handle, *, is_attempt):
         group, stored, attempt, _ = self.leases.pop(handle)
         self.again[group, stored.topic].append((stored, attempt + is_attempt))
-        self.announce(Arrivals(group_topics=((group, stored.topic),)))
+        self.announce(pb.WatchArrivalsResponse(group_topics=[{"consumer_group": group, "topic": stored.topic}]))
 
 
 class MemoryArrivals:

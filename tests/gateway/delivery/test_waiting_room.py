@@ -19,14 +19,15 @@ from gateway.delivery.waiting_room import (
     WATCH_SECONDS,
     WaitingRoom,
 )
-from gateway.ports.delivery import Arrivals, Filter, FilterKind
+from gateway.ports.delivery import Filter, FilterKind
+from reput.consumer.v1.consumer_service_pb2 import WatchArrivalsResponse
 from services.serving.admission.shares import Shares, client_of_name
 from store.errors import ResourceBusyError
 
 BROKER = "broker-a"
 NAME = QueueName(BROKER, "orders", "billing", "*")
 POLL_SECONDS = 20.0
-ALL = Arrivals(all=True)
+ALL = WatchArrivalsResponse(all=True)
 
 
 class Clock:
@@ -53,7 +54,7 @@ class Shard:
 
     def store(self, message, arrivals=None):
         self.messages.append(message)
-        self.news.append(arrivals or Arrivals(topics=("orders",)))
+        self.news.append(arrivals or WatchArrivalsResponse(topics=("orders",)))
 
     def tell(self):
         while self.news:
@@ -77,7 +78,9 @@ class Shard:
             self.delivered += outcome
         else:  # given back
             for message in outcome:
-                self.store(message, Arrivals(group_topics=(("billing", "orders"),)))
+                self.store(
+                    message, WatchArrivalsResponse(group_topics=[{"consumer_group": "billing", "topic": "orders"}])
+                )
 
     def settle(self):
         while self.under_way or self.news:
@@ -88,7 +91,7 @@ class Shard:
     def pass_time(self, seconds):
         self.clock.now += seconds
         if not self.is_silent and BROKER in self.room._followed:  # heartbeats come each second
-            self.room.arrive(BROKER, Arrivals())
+            self.room.arrive(BROKER, WatchArrivalsResponse())
         self.timers.run_due()
 
     def poll(self, name=NAME, **options):
@@ -244,17 +247,17 @@ def test_knowledge_ends_after_a_while(shard):
 @pytest.mark.parametrize(
     ("arrivals", "is_woken"),
     [
-        (Arrivals(topics=("orders",)), True),
-        (Arrivals(topics=("other",)), False),
-        (Arrivals(topics=("%RETRY%billing_orders",)), True),
-        (Arrivals(topics=("%RETRY%billing+orders",)), True),
-        (Arrivals(topics=("%RETRY%billing",)), True),
-        (Arrivals(topics=("%RETRY%other_orders",)), False),
-        (Arrivals(group_topics=(("billing", "orders"),)), True),
-        (Arrivals(group_topics=(("other", "orders"),)), False),
-        (Arrivals(group_topics=(("billing", "other"),)), False),
-        (Arrivals(group_topics=(("billing", ""),)), True),
-        (Arrivals(group_topics=(("other", ""),)), False),
+        (WatchArrivalsResponse(topics=("orders",)), True),
+        (WatchArrivalsResponse(topics=("other",)), False),
+        (WatchArrivalsResponse(topics=("%RETRY%billing_orders",)), True),
+        (WatchArrivalsResponse(topics=("%RETRY%billing+orders",)), True),
+        (WatchArrivalsResponse(topics=("%RETRY%billing",)), True),
+        (WatchArrivalsResponse(topics=("%RETRY%other_orders",)), False),
+        (WatchArrivalsResponse(group_topics=[{"consumer_group": "billing", "topic": "orders"}]), True),
+        (WatchArrivalsResponse(group_topics=[{"consumer_group": "other", "topic": "orders"}]), False),
+        (WatchArrivalsResponse(group_topics=[{"consumer_group": "billing", "topic": "other"}]), False),
+        (WatchArrivalsResponse(group_topics=[{"consumer_group": "billing", "topic": ""}]), True),
+        (WatchArrivalsResponse(group_topics=[{"consumer_group": "other", "topic": ""}]), False),
         (ALL, True),
     ],
 )
@@ -273,7 +276,7 @@ def test_names_with_underscores_are_not_taken_apart(shard):
         shard.poll(QueueName(BROKER, topic, group, "*"))
     shard.settle()
     before = shard.pop_count
-    shard.room.arrive(BROKER, Arrivals(topics=("%RETRY%a_b_c",)))
+    shard.room.arrive(BROKER, WatchArrivalsResponse(topics=("%RETRY%a_b_c",)))
     woken = {poll.name.consumer_group for poll, _ in shard.under_way}
     assert woken == {"a_b", "a", "a_b_c"}  # the last one by its group's own retry topic
     assert shard.pop_count - before == 3
@@ -283,7 +286,7 @@ def test_an_arrival_of_another_shard_wakes_nobody(shard):
     shard.poll()
     shard.settle()
     before = shard.pop_count
-    shard.room.arrive("broker-b", Arrivals(topics=("orders",)))
+    shard.room.arrive("broker-b", WatchArrivalsResponse(topics=("orders",)))
     assert shard.pop_count == before
 
 
@@ -292,7 +295,7 @@ def test_groups_and_filters_wait_for_themselves(shard):
         shard.poll(name)
     shard.settle()
     before = shard.pop_count
-    shard.room.arrive(BROKER, Arrivals(topics=("orders",)))
+    shard.room.arrive(BROKER, WatchArrivalsResponse(topics=("orders",)))
     assert shard.pop_count - before == 3
 
 

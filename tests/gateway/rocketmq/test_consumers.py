@@ -8,10 +8,11 @@ import grpc
 import pytest
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.ports.delivery import Arrivals, FilterKind, GroupSettings
+from gateway.ports.delivery import GroupSettings
 from gateway.rocketmq.receiving import PollLimits
 from gateway.rocketmq.telemetry import SETTINGS_BYTES_MAX
 from gateway.settings import CONNECTION_POLL_COUNT
+from reput.consumer.v1.consumer_service_pb2 import WatchArrivalsResponse
 from services.serving.server_options import CONNECTION_CALL_COUNT_FACTOR
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 from tests.gateway.rocketmq.consumers import ENDPOINTS, GROUP, TOPIC, WORKER_COUNT, serving
@@ -40,7 +41,7 @@ def test_polls_of_a_topic_that_was_deleted_found_no_new_message(shard, gateway):
     polls = [gateway.consumer(client_id=name).poll() for name in ("a", "b")]
     parked(gateway, 2)
     shard.deleted.add(TOPIC)
-    shard.announce(Arrivals(topics=(TOPIC,)))
+    shard.announce(WatchArrivalsResponse(topics=(TOPIC,)))
     assert [next(iter(poll)).status.code for poll in polls] == [v2.TOPIC_NOT_FOUND] * 2
     assert gateway.consumer().receive() == (v2.TOPIC_NOT_FOUND, [])
     shard.deleted.clear()
@@ -162,8 +163,9 @@ def test_what_is_asked_reaches_the_service(shard, gateway):
     wait_until(lambda: shard.pops)
     asked = shard.pops[0]
     assert (asked.consumer_group, asked.topic, asked.max_messages, asked.client_id) == (GROUP, TOPIC, 7, "client-1")
-    assert (asked.filter.kind, asked.filter.expression) == (FilterKind.TAGS, "a || b")
-    assert (asked.attempt_id, asked.invisible_millis, asked.max_per_message_group) == ("first", None, 0)
+    assert asked.filter.tags == "a || b"
+    assert (asked.attempt_id, asked.max_per_message_group) == ("first", 0)
+    assert not asked.HasField("invisible_duration")
     poll.cancel()
 
 
@@ -571,7 +573,7 @@ def test_a_pull_at_the_end_waits_for_the_next_message(shard, gateway):
     assert (answers[0].status.code, answers[-1].next_offset) == (v2.MESSAGE_NOT_FOUND, 0)
     waiting = pull(consumer, 0, seconds=20)
     parked(gateway, 1)
-    shard.announce(Arrivals(topics=(TOPIC,)))
+    shard.announce(WatchArrivalsResponse(topics=(TOPIC,)))
     shard.store(TOPIC, b"late")
     assert next(waiting).status.code == v2.OK
     assert next(waiting).message.body == b"late"

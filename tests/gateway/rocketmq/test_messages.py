@@ -9,12 +9,12 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.ports.delivery import Delivery
 from gateway.rocketmq.message_rules import BODY_BYTES_MAX, check_sent
 from gateway.rocketmq.messages import resource_of, to_delivered, to_message, to_new_message, to_pulled
 from gateway.rocketmq.names import full_name
 from gateway.rocketmq.status import RefusedError
 from gateway.rocketmq.topic_types import check_type, type_of, types_of
+from reput.consumer.v1.consumer_service_pb2 import Delivery
 from reput.message.v1 import message_pb2
 
 
@@ -83,7 +83,9 @@ def test_bytes_that_are_no_gzip_come_back_as_they_were_sent_with_their_encoding(
     """As RocketMQ's own contract tests want it; a remoting consumer reads the stored bytes."""
     stored = stored_from(message(body, body_encoding=v2.GZIP))
     assert (stored.body, stored.sys_flag) == (body, 0)
-    delivered = to_delivered(Delivery(stored, "handle", 1, 0), v2.Resource(name="Orders"), 0)
+    delivered = to_delivered(
+        Delivery(message=stored, receipt_handle="handle", delivery_attempt=1), v2.Resource(name="Orders"), 0
+    )
     for one in (delivered, to_pulled(stored), to_message(stored)):
         assert body_of(one) == (body, v2.GZIP)
         assert not one.user_properties

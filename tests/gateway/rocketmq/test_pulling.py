@@ -7,9 +7,10 @@ import pytest
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.delivery import queue_end
-from gateway.ports.delivery import ALL_MESSAGES, Arrivals, PullQuestion
+from gateway.ports.delivery import ALL_MESSAGES, PullQuestion
 from gateway.rocketmq.pulling import Pulling as OfficialPulling
 from gateway.rocketmq.pulling import PullPoll
+from reput.consumer.v1.consumer_service_pb2 import WatchArrivalsResponse
 from tests.gateway.test_pull_call import Pulling
 from tests.support.waiting import wait_until
 
@@ -65,7 +66,7 @@ def test_a_pull_that_waited_when_its_topic_was_deleted_found_no_new_message(pull
     call = begun(pulling, 2)
     wait_until(lambda: pulling.room.poll_count == 1)
     pulling.delivering.deleted.add("T")
-    pulling.room.arrive("broker-a", Arrivals(topics=["T"]))
+    pulling.room.arrive("broker-a", WatchArrivalsResponse(topics=["T"]))
     (answer,) = call.answers()
     assert answer.status.code == v2.TOPIC_NOT_FOUND
 
