@@ -109,6 +109,7 @@ class RouteTable:
         # By topic and broker name: what the broker registered, and what routes say, which a command may have changed.
         self._registered: dict[str, dict[str, QueueData]] = {}
         self._served: dict[str, dict[str, QueueData]] = {}
+        self._topics: dict[str, set[str]] = {}  # by broker name
         self._queue_data_count = 0
 
     @property
@@ -188,6 +189,7 @@ class RouteTable:
                 continue  # what a command changed stays until the broker says something else
             if before is None:
                 self._queue_data_count += 1
+                self._topics.setdefault(registration.name, set()).add(topic)
             registered[registration.name] = queues
             self._served.setdefault(topic, {})[registration.name] = queues
 
@@ -223,7 +225,7 @@ class RouteTable:
             names.discard(broker.name)
             if not names:
                 del self._clusters[cluster]
-        for topic in [topic for topic, by_broker in self._served.items() if broker.name in by_broker]:
+        for topic in list(self._topics.get(broker.name, ())):
             self._drop(topic, broker.name)
 
     def _drop(self, topic: str, name: str) -> None:
@@ -233,6 +235,9 @@ class RouteTable:
             if not table[topic]:
                 del table[topic]
         self._queue_data_count -= 1
+        self._topics[name].discard(topic)
+        if not self._topics[name]:
+            del self._topics[name]
 
     def end_owner(self, owner: object) -> list[str]:
         """A connection has ended: the brokers that came over it are gone; their addresses."""
@@ -342,14 +347,12 @@ class RouteTable:
         The broker's next registration with another version, or with other queues of a topic, ends it.
         """
         with self._lock:
-            count = 0
-            for by_broker in self._served.values():
-                queues = by_broker.get(name)
-                if queues is not None:
-                    perm = PERM_READ | PERM_WRITE if writable else queues.perm & ~PERM_WRITE
-                    by_broker[name] = replace(queues, perm=perm)
-                    count += 1
-            return count
+            topics = self._topics.get(name, set())
+            for topic in topics:
+                queues = self._served[topic][name]
+                perm = PERM_READ | PERM_WRITE if writable else queues.perm & ~PERM_WRITE
+                self._served[topic][name] = replace(queues, perm=perm)
+            return len(topics)
 
     def delete_topic(self, topic: str, cluster: str = "") -> None:
         """Forgets a topic, of one cluster or of all, until a broker registers it again."""

@@ -18,6 +18,7 @@ DEPTH_MAX = 64
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _BARE_NUMBER = re.compile(r"-?\d+")
+_SCALARS = frozenset((str, int, bool, float, type(None)))
 _decoder = json.JSONDecoder()
 
 
@@ -43,11 +44,20 @@ def dumps(value: object, *, bare: bool = True) -> str:
         value: of dictionaries, lists, texts, numbers, booleans and None.
         bare: numbers that are keys have no quotes; False: strict JSON, which has no objects as keys.
     """
+    if _is_plain(value):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{_key(key, bare)}:{dumps(each, bare=bare)}" for key, each in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ",".join([dumps(each, bare=bare) for each in value]) + "]"
     return json.dumps(value, ensure_ascii=False)
+
+
+def _is_plain(value: object) -> bool:
+    """Whether it is written as JSON is, as far as a look at its members can tell: one call for it, not one for each."""
+    if type(value) is dict:
+        return all(type(key) is str for key in value) and all(type(each) in _SCALARS for each in value.values())
+    return type(value) is list and all(type(each) in _SCALARS for each in value)
 
 
 def dump_bytes(value: object, *, bare: bool = True) -> bytes:
