@@ -152,11 +152,11 @@ class GatewayCalls(CallCore):
         Raises:
             ReputClientError: the last attempt's typed error.
         """
-        return run_blocking(self._call(method, request, is_repeatable=is_repeatable))
+        return run_blocking(self._call, method, request, is_repeatable=is_repeatable)
 
     def download(self, request: pb.DownloadBodyRequest) -> bytes:
         """The stored body that the chunks of DownloadBody make; errors as `call`."""
-        return run_blocking(self._download(request))
+        return run_blocking(self._download, request)
 
     def stream(self, method: str, request: Any, timeout_seconds: float | None = None) -> Iterator[Any]:
         """The responses of an RPC with a stream of them, which is sent once; errors as `call`.

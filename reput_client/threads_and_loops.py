@@ -1,33 +1,44 @@
 """One source for threads and for asyncio: coroutines of which only the lowest calls differ.
 
     the class of asyncio    await core.call(...)                 its transport awaits: the coroutine is suspended
-    the class of threads    run_blocking(core.call(...))         its transport blocks the thread: the coroutine runs through
+    the class of threads    run_blocking(core.call, ...)         its transport blocks the thread: the coroutine runs through
 
 What a client decides stands in such coroutines once. A transport has the few calls that wait: for grpc, for time, for a signal.
 """
 
 import asyncio
 import contextlib
+import functools
+import operator
 import threading
-from collections.abc import Coroutine
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, Protocol, TypeVar
 
+Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
-def run_blocking(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine in this thread to its end; its result.
+_begin = operator.methodcaller("send", None)
+
+
+def run_blocking(
+    function: Callable[Given, Coroutine[Any, Any, Result]], /, *args: Given.args, **named: Given.kwargs
+) -> Result:
+    """Run a coroutine function in this thread to its end; its result.
 
     Raises:
         RuntimeError: it was suspended, so it waits for an event loop and not for a blocking transport.
     """
+    # `next` calls the function and begins its coroutine in one step of the interpreter: a Ctrl-C between the two would leave a
+    # coroutine that was never awaited, which Python reports. `await function(argument)` is such a step, too, but not
+    # `await function(*arguments)`, which cores therefore do not use.
+    begun = map(_begin, iter(functools.partial(function, *args, **named), None))
     try:
-        coroutine.send(None)
+        next(begun)
     except StopIteration as end:
         result: Result = end.value
         return result
-    coroutine.close()
-    raise RuntimeError(f"{coroutine!r} was suspended: a transport of asyncio was given to a class of threads")
+    raise RuntimeError(f"{function!r} was suspended: a transport of asyncio was given to a class of threads")
 
 
 class Signal(Protocol):

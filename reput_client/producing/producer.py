@@ -208,7 +208,7 @@ class Producer:
             ScheduledMessageNotFoundError: it was delivered or recalled before.
             ReputClientError: the call failed.
         """
-        return run_blocking(recall_question(handle).ask(self._calls))
+        return run_blocking(recall_question(handle).ask, self._calls)
 
     def request(self, message: NewMessage, timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT) -> "Message":
         """Send a request and wait for its reply.
@@ -221,7 +221,7 @@ class Producer:
             DeadlineExceededError: no reply came in time; metadata has the `offsetMsgId` of the request when it is stored.
             ReputClientError: the call failed.
         """
-        return run_blocking(ask_for_reply(self._calls, message, timeout_seconds))
+        return run_blocking(ask_for_reply, self._calls, message, timeout_seconds)
 
     def reply(
         self,
@@ -236,7 +236,7 @@ class Producer:
             ValueError: the message is no request.
             ReputClientError: the reply is not stored, or that is not known.
         """
-        reply = run_blocking(make_reply(self._calls, request, body, properties))
+        reply = run_blocking(make_reply, self._calls, request, body, properties)
         return self.send_and_wait(reply.topic, reply.body, properties=reply.properties)
 
     def flush(self, timeout_seconds: float | None = None) -> bool:

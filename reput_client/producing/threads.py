@@ -92,13 +92,13 @@ class ThreadSender:
         """See `ProducerCore.flush`."""
         if threading.current_thread() is self._thread:
             raise RuntimeError("a callback cannot wait for the thread that it runs in")
-        return run_blocking(self.core.flush(timeout_seconds))
+        return run_blocking(self.core.flush, timeout_seconds)
 
     def begin_close(self) -> None:
         """See `ProducerCore.begin_close`."""
         self.core.begin_close()
         if self._thread is None:
-            run_blocking(self.close_channel())
+            run_blocking(self.close_channel)
 
     def close(self, timeout_seconds: float | None) -> None:
         """See `ProducerCore.close`. In a callback: begin to close and return at once."""
@@ -106,7 +106,7 @@ class ThreadSender:
             return
         self.begin_close()
         if threading.current_thread() is not self._thread:
-            run_blocking(self.core.close(timeout_seconds))
+            run_blocking(self.core.close, timeout_seconds)
 
     def _forked(self) -> ProducerClosedError:
         return ProducerClosedError("this producer was made before the fork: make one in each process")
@@ -115,7 +115,7 @@ class ThreadSender:
         may_wait = (
             threading.current_thread() is not self._thread
         )  # it is in a callback, and only this thread makes room
-        run_blocking(self.core.wait_for_room(size_bytes, may_wait=may_wait))
+        run_blocking(self.core.wait_for_room, size_bytes, may_wait=may_wait)
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="reput-producer", daemon=True)
@@ -123,10 +123,10 @@ class ThreadSender:
         threading.Thread(target=self._watch, name="reput-producer-watch", daemon=True).start()
 
     def _run(self) -> None:
-        run_blocking(self.core.run())
+        run_blocking(self.core.run)
 
     def _watch(self) -> None:
-        run_blocking(self.core.watch())
+        run_blocking(self.core.watch)
 
     # -- the transport of the core
 
@@ -141,7 +141,7 @@ class ThreadSender:
             self.core.take_answer(stream, response)
 
     def _requests(self, stream: Stream) -> Iterator[bytes]:
-        while (request := run_blocking(self.core.next_request(stream))) is not None:
+        while (request := run_blocking(self.core.next_request, stream)) is not None:
             yield request
 
     async def append(self, stream: Stream, request: bytes, seconds: float) -> Any:

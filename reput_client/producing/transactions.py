@@ -143,11 +143,11 @@ class HalfMessage(_HalfMessageCore):
 
     def commit(self) -> SendReceipt | None:
         """Consumers get the message; its receipt. Errors as `TransactionProducer.end`."""
-        return run_blocking(self._end(TransactionResolution.COMMIT))
+        return run_blocking(self._end, TransactionResolution.COMMIT)
 
     def rollback(self) -> None:
         """No consumer ever gets the message. Errors as `TransactionProducer.end`."""
-        run_blocking(self._end(TransactionResolution.ROLLBACK))
+        run_blocking(self._end, TransactionResolution.ROLLBACK)
 
 
 class AsyncHalfMessage(_HalfMessageCore):
@@ -222,9 +222,9 @@ class TransactionProducer(AppendClient, _TransactionCore):
         try:
             yield half
         except BaseException:
-            run_blocking(half._end_block(has_failed=True))
+            run_blocking(half._end_block, has_failed=True)
             raise
-        run_blocking(half._end_block(has_failed=False))
+        run_blocking(half._end_block, has_failed=False)
 
     def end(self, topic: str, transaction_id: str, resolution: TransactionResolution) -> SendReceipt | None:
         """End a transaction; of a commit, the receipt of the message.
@@ -233,7 +233,7 @@ class TransactionProducer(AppendClient, _TransactionCore):
             TransactionNotFoundError: it has ended, or there never was one.
             ReputClientError: the call failed; after an UnavailableError it may have ended.
         """
-        return run_blocking(self._end(topic, transaction_id, resolution))
+        return run_blocking(self._end, topic, transaction_id, resolution)
 
     def close(self) -> None:
         """End; the checker is asked no more."""

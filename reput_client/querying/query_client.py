@@ -93,7 +93,7 @@ class _Answered(_Query, Generic[Given, Answer]):
         """See _Query."""
 
         def ask(client: QueryClient, /, *args: Any, **named: Any) -> Any:
-            return run_blocking(client._answer(self.make(*args, **named)))
+            return run_blocking(client._answer, self.make(*args, **named))
 
         return ask
 
@@ -222,15 +222,22 @@ class _PageRun(Generic[Item]):
         asked = self._cursor.next_request()
         if asked is None:
             return None
-        page = self._cursor.take(await self._client._ask(*asked))
+        method, request = asked
+        page = self._cursor.take(await self._client._ask(method, request))
         self._progress.see(page, has_more=self._cursor.next_request() is not None)
         return page
 
     async def _whole(self, item: Any) -> Any:
-        """An item whose message has its body."""
+        """An item that lacks a body, with the body."""
         if isinstance(item, Match):
             return dataclasses.replace(item, message=await self._client._with_body(item.message))
-        return await self._client._with_body(item) if isinstance(item, Message) else item
+        return await self._client._with_body(item)
+
+
+def _lacks_body(item: Any) -> bool:
+    """Whether an item is or has a message for whose body its page had no room."""
+    message = item.message if isinstance(item, Match) else item
+    return isinstance(message, Message) and message.body_omitted
 
 
 class Pages(_PageRun[Item]):
@@ -246,13 +253,13 @@ class Pages(_PageRun[Item]):
         Raises:
             PartialAnswerError: a page is PARTIAL, and `require_complete` is set.
         """
-        while (page := run_blocking(self._next_page())) is not None:
+        while (page := run_blocking(self._next_page)) is not None:
             yield page
 
     def __iter__(self) -> Iterator[Item]:
         for page in self.pages():
             for item in page.items:
-                yield run_blocking(self._whole(item))
+                yield run_blocking(self._whole, item) if _lacks_body(item) else item
 
 
 class AsyncPages(_PageRun[Item]):
@@ -266,7 +273,7 @@ class AsyncPages(_PageRun[Item]):
     async def __aiter__(self) -> AsyncIterator[Item]:
         async for page in self.pages():
             for item in page.items:
-                yield await self._whole(item)
+                yield await self._whole(item) if _lacks_body(item) else item
 
 
 def _methods_of_the_table(client_class: type[Any], kind: Callable[[_Query], Callable[..., Any]]) -> None:
@@ -331,14 +338,14 @@ class QueryClient(GatewayCalls, _QueryCore):
 
     def download_body(self, message: Message | str, *, broker_name: str = "") -> bytes:
         """The stored body of a message, or of the message with that offsetMsgId; compressed if it is stored compressed."""
-        return run_blocking(self._body_of(message, broker_name))
+        return run_blocking(self._body_of, message, broker_name)
 
     def with_body(self, message: Message) -> Message:
         """The message with its body, which is downloaded when the page had no room for it.
 
         A message that retention has removed since then stays as it came.
         """
-        return run_blocking(self._with_body(message))
+        return run_blocking(self._with_body, message)
 
 
 class AsyncQueryClient(AsyncGatewayCalls, _QueryCore):

@@ -46,7 +46,7 @@ class Gateway:
         self.pauses.append(seconds)
 
     def ask(self, policy: RetryPolicy, timeout_seconds: float = 60.0) -> str:
-        return run_blocking(call_with_retries(self.call, self.sleep, timeout_seconds, policy))
+        return run_blocking(call_with_retries, self.call, self.sleep, timeout_seconds, policy)
 
 
 def raised(ask: Callable[[], object]) -> ReputClientError:

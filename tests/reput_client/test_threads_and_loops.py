@@ -16,7 +16,7 @@ def test_a_coroutine_that_is_never_suspended_runs_to_its_result() -> None:
     async def above() -> int:
         return await lowest() + 1
 
-    assert run_blocking(above()) == 8
+    assert run_blocking(above) == 8
 
 
 def test_an_error_of_a_coroutine_reaches_the_caller() -> None:
@@ -24,7 +24,7 @@ def test_an_error_of_a_coroutine_reaches_the_caller() -> None:
         raise KeyError("x")
 
     with pytest.raises(KeyError):
-        run_blocking(fails())
+        run_blocking(fails)
 
 
 def test_a_coroutine_that_waits_for_an_event_loop_is_ended_and_refused() -> None:
@@ -41,7 +41,7 @@ def test_a_coroutine_that_waits_for_an_event_loop_is_ended_and_refused() -> None
             ended.append(True)
 
     with pytest.raises(RuntimeError, match="was suspended"):
-        run_blocking(suspended())
+        run_blocking(suspended)
     assert ended == [True]
 
 
@@ -53,7 +53,7 @@ def test_a_signal_wakes_a_thread_and_frees_the_lock_meanwhile() -> None:
     def wait() -> None:
         with lock:
             while not state["is_ready"]:
-                run_blocking(signal.wait(float("inf")))
+                run_blocking(signal.wait, float("inf"))
 
     waiting = threading.Thread(target=wait)
     waiting.start()

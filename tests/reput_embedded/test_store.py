@@ -483,7 +483,7 @@ def test_clients_that_are_made_while_others_are_closed_change_no_set_in_use() ->
             late.append(clients.add(Client()))  # type: ignore[arg-type]
 
     late: list[bool] = []
-    clients = reput_embedded.store._Clients()
+    clients = reput_embedded.store._OpenClients()
     kept = [Client() for _ in range(3)]
     assert all(clients.add(client) for client in kept)  # type: ignore[arg-type]
     clients.close()

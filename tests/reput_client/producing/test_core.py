@@ -165,5 +165,5 @@ def test_a_request_was_sent_before_the_refusal_of_the_one_before_it_was_read() -
     producer = core.ProducerCore(transport, ProducerSettings(batch_count_max=1))
     transport.settlements = [producer.add(b"x", urgent=False)[0] for _ in range(3)]
     producer.begin_close()
-    run_blocking(producer._exchange_unary(core.Stream(unary_until=float("inf"))))
+    run_blocking(producer._exchange_unary, core.Stream(unary_until=float("inf")))
     assert transport.settled_at_calls == [[False, False, False], [True, False, False], [True, True, False]]
