@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -59,3 +60,17 @@ def test_the_index_of_the_documents_has_a_line_for_each_page_and_each_decision()
     ]
     missing = [str(page) for page in sorted(pages) if f"({page})" not in index]
     assert missing == []
+
+
+def test_every_extra_that_a_text_or_a_page_names_can_be_installed() -> None:
+    """An error advised `pip install 'reput[otel]'`, which does not exist."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    sources = [path for name in PRODUCT for path in (ROOT / name).rglob("*.py")]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    unknown = {
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in [*sources, *pages]
+        for match in re.finditer(r"\breput\[([\w, -]+)\]", path.read_text(encoding="utf-8"))
+        if not {name.strip() for name in match[1].split(",")} <= extras.keys()
+    }
+    assert unknown == set()

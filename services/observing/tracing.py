@@ -77,7 +77,8 @@ def switch_on(component: str, endpoint: str, environ: Mapping[str, str] = os.env
         from services.observing.span_export import open_tracer  # the SDK
     except ModuleNotFoundError as error:
         raise InvalidSettingError(
-            f"otlp_endpoint is {named!r}, but {error.name} is not installed: pip install 'reput[otel]'",
+            f"otlp_endpoint is {named!r}, but {error.name}, which comes with reput, is not installed: "
+            "pip install --force-reinstall reput",
             name="otlp_endpoint",
             source=named,
         ) from error
