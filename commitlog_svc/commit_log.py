@@ -243,7 +243,7 @@ class CommitLog:
         self.confirm.limit(0)
 
     def replicated(self) -> ReplicatedLog:
-        """What the replication uses of the recovered log; StoreRecoveringError until then. To be called once."""
+        """The parts of the recovered log that the replication uses; StoreRecoveringError until then. To be called once."""
         opened = self.opened
         return ReplicatedLog(
             self._fs,

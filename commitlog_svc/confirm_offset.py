@@ -18,7 +18,7 @@ from typing import Protocol
 
 
 class ConfirmProgress(Protocol):
-    """What a follower of the log waits for."""
+    """Progress that a follower of the log can wait for."""
 
     @property
     def confirm_offset(self) -> int:
@@ -29,7 +29,7 @@ class ConfirmProgress(Protocol):
 
 
 class FlushProgress(Protocol):
-    """What is on this disk; see append/group_commit.py."""
+    """Progress of the flushes on this disk; see append/group_commit.py."""
 
     @property
     def flushed_offset(self) -> int:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenedLog:
-    """What a log has once it is recovered.
+    """The parts of a recovered log.
 
     Attributes:
         found: what the recovery found.
@@ -161,7 +161,7 @@ class LogStatus:
 
     @property
     def problem(self) -> str:
-        """What is wrong and what to do; empty when nothing is wrong."""
+        """The problem and what to do; empty when there is none."""
         if self._commits.failure is not None:
             return self._commits.failure.message
         if self.followed is not None:
@@ -261,7 +261,7 @@ class LogStatus:
 
     @property
     def retention_events(self) -> tuple[RetentionEvent, ...]:
-        """What retention removed, oldest first."""
+        """The removals of retention, oldest first."""
         if self.followed is not None:
             return self.followed.retention_events
         opened = self._find_opened()

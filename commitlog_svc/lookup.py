@@ -130,7 +130,7 @@ def find_file(files: MappedFileQueue, commit_log_offset: int, end_offset: int) -
 
 
 def check_start(files: MappedFileQueue, starts: FrameStarts, start_offset: int, confirm_offset: int) -> int:
-    """Where a follower begins: `start_offset`, or for -1 the log's first record.
+    """The offset at which a follower begins: `start_offset`, or for -1 that of the log's first record.
 
     Raises:
         OffsetOutOfRangeError: the start is outside the log as far as it may be shown.

@@ -96,7 +96,7 @@ class BatchQueues:
                 del self._noted[queue_id]
 
     def state(self) -> dict[str, list[list[int]]]:
-        """What was noted, for a checkpoint."""
+        """The ranges that were noted, for a checkpoint."""
         rows: dict[str, list[list[int]]] = {}
         with self._lock:
             for (topic, queue_id), noted in self._noted.items():

@@ -236,7 +236,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         return response
 
     def _first(self, topic: str) -> int:
-        """Where the log begins for a topic (bytes)."""
+        """The first offset of the log for a topic (bytes)."""
         return max(self._progress.log_first_offset, self._deleted_before(topic))
 
     def _queues(self) -> ConsumeQueueTable:

@@ -20,7 +20,7 @@ from store.format.paths import parse_queue_folder_name
 
 
 class RecordPlace(NamedTuple):
-    """Where a record says that it belongs; `dispatched_to`: further queues that it names."""
+    """The queue and position that a record states; `dispatched_to`: further queues that it names."""
 
     topic: str
     queue_id: int

@@ -10,7 +10,7 @@ NAME_COUNT_MAX = 10_000
 
 @dataclass(slots=True)
 class Arrived:
-    """What has arrived since the last look: topics, groups with a topic, or possibly anything."""
+    """The topics, and groups with a topic, in which something has arrived since the last look; possibly all."""
 
     topics: set[str] = field(default_factory=set)
     group_topics: set[tuple[str, str]] = field(default_factory=set)

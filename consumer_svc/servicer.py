@@ -123,7 +123,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         return RevocableAnswer(_popped(delivered).SerializeToString(), partial(_give_back, acks, ask, delivered))
 
     def local_calls(self) -> dict[LocalMethod, Handler]:
-        """What consumers ask most, for gateways of this machine: services/local/server.py."""
+        """The calls that consumers make most, for gateways of this machine: services/local/server.py."""
         return {
             LocalMethod.POP_MESSAGES: over_bytes(pb.PopMessagesRequest, self.pop_locally),
             LocalMethod.ACK_MESSAGES: over_bytes(pb.AckMessagesRequest, self.AckMessages),
@@ -251,7 +251,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         )
 
     def _unknown(self, queues: Sequence[QueueRef]) -> Mapping[QueueRef, None]:
-        """Those that do not exist: locks of invented names would be kept for nobody."""
+        """The queues that do not exist: locks of invented names would be kept without a use."""
         life = self._delivery.life
         without = [ref for ref in queues if ref.queue_id not in life.reader.recent.ends(ref.topic)]
         counts = life.topics.queue_counts() if without else {}

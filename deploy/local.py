@@ -313,7 +313,7 @@ class LocalStack:
         self._say(str(death))
 
     def _cause(self, name: str) -> str:
-        """What a service wrote into its ready file about its end: why it could not open its files or had to end."""
+        """The reason that a service wrote into its ready file: why it could not open its files or had to end."""
         with contextlib.suppress(OSError, KeyError):
             return self._ready_files[name].read_text(encoding="utf-8", errors="replace").strip()
         return ""

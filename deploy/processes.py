@@ -63,7 +63,7 @@ def short_directory() -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Where bytes are read, and where they are written; neither blocks."""
+    """A socket to read from, and one to write to; neither blocks."""
     reader, writer = socket.socketpair()
     reader.setblocking(False)
     writer.setblocking(False)

@@ -31,7 +31,7 @@ DAMAGED = "it is damaged, and is built again"
 
 
 class Seal(NamedTuple):
-    """What a file that is not written any more must hold: checksums, header, and keys of its first record in files before."""
+    """The contents that a sealed file must have: checksums, header, and keys of its first record in files before."""
 
     extents: tuple[Extent, ...]
     header: IndexHeader
@@ -160,7 +160,7 @@ class IndexFileSet:
         return self._sealed[at - 1].header() if at else None
 
     def rebuild_path(self, name: str) -> Path:
-        """Where a file is made again, before it takes its place."""
+        """The path at which a file is made again, before it takes its place."""
         return self._rebuild_folder / name
 
     def empty_rebuild_folder(self) -> None:

@@ -33,7 +33,7 @@ def summary_of(
     times_rise: bool,
     clock_millis: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
 ) -> pb.IndexSummary | None:
-    """What the index holds; None while it is being built again.
+    """A summary of the index; None while it is being built again.
 
     Args:
         files: the index files.

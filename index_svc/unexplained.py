@@ -147,7 +147,7 @@ class Keeper:
 
 
 def saved_counts(state: Mapping[str, object]) -> dict[str, int]:
-    """What a checkpoint says of the entries that Reput wrote; nothing when it says nothing, as those of versions before."""
+    """The counts of entries that Reput wrote, by a checkpoint; empty for one of an earlier version."""
     rows = state.get("own")
     if not isinstance(rows, dict):
         return {}

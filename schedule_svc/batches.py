@@ -60,7 +60,7 @@ def log_removed(kind: str, queue_offset: int, message_count: int) -> None:
 
 
 def real_topic_of(message: StoredMessage) -> str | None:
-    """Where a waiting message belongs, as its record says it; None when it does not. No longer than a topic can be."""
+    """The topic that a waiting message was sent to, by its record; None when that has none. No longer than a topic can be."""
     return message.properties.get(REAL_TOPIC, "")[:RETRY_OR_DLQ_TOPIC_LENGTH_MAX] or None
 
 

@@ -85,7 +85,7 @@ class BrokerMarks:
 
 
 def read_broker_marks(commitlog: CommitLogClient) -> BrokerMarks | None:
-    """What a broker wrote since this service wrote the files; None when none has been on the store.
+    """The marks that a broker wrote since this service wrote the files; None when no broker has been on the store.
 
     Raises:
         StoreError: a file cannot be read: what a broker delivered would be delivered again.

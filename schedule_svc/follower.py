@@ -81,7 +81,7 @@ _log = structlog.get_logger("reput.schedule")
 
 
 class Answering(Protocol):
-    """What answers from the lives."""
+    """A servicer, which answers calls from a life."""
 
     def open(self, kinds: Kinds) -> None:
         """Serve this life from now on."""

@@ -71,7 +71,7 @@ class WaitingKind(Protocol):
         """Whether the log must keep anything of its state: a change was written, now or in an earlier life."""
 
     def pieces(self) -> Iterable[state_pb2.FullState]:
-        """What the full state says of it, now; the caller holds the lock of the life."""
+        """The records of the full state for this kind, now; the caller holds the lock of the life."""
 
     def needed_offset(self) -> int:
         """The first byte of the log that it still needs; NOTHING_NEEDED: none."""

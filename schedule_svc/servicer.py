@@ -186,7 +186,7 @@ class ScheduleServicer(pb_grpc.ScheduleServiceServicer):
 
 
 def _is_current(kinds: Kinds) -> bool:
-    """What waits is the leader's: a life on another replica does not follow it, so what it knows grows old."""
+    """Whether this replica leads: a life on another one does not follow what waits, so what it knows grows old."""
     return kinds.life.refusal is not not_leading
 
 

@@ -103,7 +103,7 @@ class NewMessage(Protocol):
 
 
 class CheckedTopics(Protocol):
-    """What the checker asks of topics; see TopicTable."""
+    """The part of TopicTable that the checker uses."""
 
     def find(self, topic: str, /) -> object | None:
         """The topic's configuration, or None when it has none."""

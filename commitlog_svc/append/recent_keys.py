@@ -124,7 +124,7 @@ class KeyTable:
 
 
 class RecentKeys:
-    """Where the newest messages' unique keys are.
+    """The newest messages' unique keys, with the commit-log offset of each.
 
     Args:
         key_hash: see KeyHash.

@@ -47,7 +47,7 @@ class PreparedRecord(NamedTuple):
 
 @dataclass(slots=True)
 class AppendReceipt:
-    """Where one message went.
+    """The receipt of one message: its queue offset, commit-log offset and store time.
 
     Attributes:
         commit_log_offset: the record's first byte in the log.

@@ -26,7 +26,7 @@ from store.files.locks import ABORT_NAME
 
 
 class AppendGate(Protocol):
-    """What the replicas of a shard allow of appends; see replication/replica.py. Thread-safe."""
+    """The appends that the replicas of a shard allow; see replication/replica.py. Thread-safe."""
 
     @property
     def leads(self) -> bool:

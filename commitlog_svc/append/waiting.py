@@ -94,7 +94,7 @@ def find_place(
     *,
     field: str = "properties",
 ) -> WaitingPlace | None:
-    """Where a message waits, None for an ordinary one.
+    """The place where a message waits; None for an ordinary one.
 
     Args:
         topic, queue_id, unique_key: of the message.

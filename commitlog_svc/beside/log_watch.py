@@ -54,7 +54,7 @@ READ_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class WatchedLog:
-    """What is known of the log up to `end_offset`.
+    """The state of the log up to `end_offset`.
 
     Attributes:
         end_offset: everything before it is whole (bytes); a record begins there.

@@ -191,13 +191,13 @@ class OwnersLog:
 
     @property
     def problem(self) -> str:
-        """What is wrong and what to do; empty when nothing is."""
+        """The problem and what to do; empty when there is none."""
         damage = self._watch.damage
         return damage.message if damage is not None else self._problem
 
     @property
     def lag_bytes(self) -> int:
-        """What the owner has written, as far as that is known, and is not shown."""
+        """The bytes that the owner has written, as far as known, and that are not shown yet."""
         return max(0, self._watch.known_end_offset - self._shown_offset)
 
     @property
@@ -210,7 +210,7 @@ class OwnersLog:
 
     @property
     def retention_events(self) -> tuple[RetentionEvent, ...]:
-        """What the owner removed since the start, oldest first."""
+        """The files that the owner removed since the start, oldest first."""
         return self._events
 
     # -- the thread

@@ -10,7 +10,7 @@ FileStaging: files of the leader's log while they are fetched, in `reput/commitl
     00000000001073741824         a file by its first offset, as long as what has come of it
 
 They are no part of the log: a start does not look at them. What is there when a fetch begins again is kept, if the same leader
-still leads; only bytes that were confirmed are fetched, so they are the same then. Whether they are on the disk nobody knows:
+still leads; only bytes that were confirmed are fetched, so they are the same then. A crash may have lost some of them:
 the whole file is checked once it is complete.
 
 FileFetch: whole files of the leader's log, several at the same time.
@@ -157,7 +157,7 @@ class FileStaging:
         write_json_state(self._fs, self._directory / STATE_NAME, {"epoch": epoch})
 
     def path_of(self, offset: int) -> Path:
-        """Where the file with this first offset is fetched to."""
+        """The path to which the file with this first offset is fetched."""
         return self._directory / log_file_name(offset)
 
     def open(self, offset: int) -> tuple[int, int]:

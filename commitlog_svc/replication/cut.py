@@ -115,7 +115,7 @@ def _copy(fs: FileSystem, file: MappedFile, offset: int, target: Path) -> None:
 
 
 def _forget_behind(fs: FileSystem, directory: Path, offset: int, end_offset: int) -> None:
-    """What says that the log reaches behind `end_offset` would stop the recovery as damage; epochs are cut at `offset`."""
+    """Removes the marks behind `end_offset`, which would stop the recovery as damage; epochs are cut at `offset`."""
     for name in (DURABLE_MARK_NAME, CONFIRMED_MARK_NAME):
         marked = read_durable_mark(fs, directory, name)
         if marked is not None and marked > end_offset:

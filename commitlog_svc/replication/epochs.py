@@ -77,7 +77,7 @@ class EpochFile:
         return self.epochs[-1].epoch if self.epochs else 0
 
     def load(self) -> None:
-        """Reads the file. StoreCorruptedError when it is damaged: without it nobody can tell which part of the log is whose."""
+        """Reads the file. StoreCorruptedError when it is damaged: only it says which leader wrote which part of the log."""
         state = read_json_state(self._fs, self._path)
         if state is None:
             if self._fs.exists(self._path):

@@ -308,7 +308,7 @@ class FollowerSide:
             )
 
     def _next_report(self, number: int, told: tuple[int, int, int]) -> tuple[int, int, int] | None:
-        """What there is to report when that differs from what was told; None at the end of the stream."""
+        """The next report, once it differs from the last one; None at the end of the stream."""
         with self._changed:
             self._changed.wait_for(lambda: number != self._stream_number or self._report() != told)
             return None if number != self._stream_number else self._report()

@@ -184,7 +184,7 @@ class FollowerStream:
             self.close(failure)
 
     def responses(self) -> Iterator[pb.ReplicateResponse]:
-        """What the follower gets, without end; errors as LeaderSide.serve, OffsetOutOfRangeError when its bytes are gone."""
+        """The messages for the follower, without end; errors as LeaderSide.serve, OffsetOutOfRangeError for removed bytes."""
         yield self._start()
         leader, log = self._leader, self._leader.log
         sent = goal = self._begin_offset
@@ -295,7 +295,7 @@ class FollowerStream:
                 self.catch_up = None
 
     def _fetch_end_of(self, sent_offset: int, confirmed_offset: int) -> int:
-        """Where the whole files end that the follower is to fetch instead of more bytes here; 0: none.
+        """The end of the whole files that the follower is to fetch instead of more bytes here; 0: none.
 
         Only what is confirmed: no later leader has other bytes there, so what was fetched may be kept.
         """
@@ -526,7 +526,7 @@ class LeaderSide:
             raise self._not_confirmed(end_offset)
 
     def moved(self) -> None:
-        """What is written or flushed here has moved."""
+        """Called when the written or flushed offset here has moved."""
         with self.lock:
             flushed_offset = self.log.commits.flushed_offset
             if flushed_offset != self._seen_flushed:
@@ -674,7 +674,7 @@ class LeaderSide:
         return stream
 
     def _agree(self, hello: pb.ReplicateRequest.Hello) -> tuple[int, int]:
-        """Where the copy begins, and up to where the logs are equal or NOWHERE (bytes)."""
+        """The offset at which the copy begins, and the end of the part in which the logs are equal, or NOWHERE (bytes)."""
         files = self.log.files
         check_shape(hello, self.name, self._broker_name, files)
         first, end = files.first_offset, self.log.commits.written_offset

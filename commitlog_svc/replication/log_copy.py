@@ -198,7 +198,7 @@ class CopiedFile:
 
     @property
     def damage(self) -> RecordCorruptedError:
-        """What is wrong where the good records end."""
+        """The problem at the end of the good records."""
         return self.walk.damage
 
     def refuse_damage(self) -> None:

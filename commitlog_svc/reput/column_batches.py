@@ -138,7 +138,7 @@ class ColumnBatches:
         return columns, next_offset
 
     def _next_ahead(self, offset: int, end_offset: int) -> int:
-        """Where the next kept batch behind `offset` begins, so that a follower that reads up to it finds it; else the end."""
+        """The begin of the next kept batch behind `offset`, so that a follower that reads up to it finds it; else the end."""
         with self._changed:
             behind = next((begin for begin in self._ahead_offsets if begin > offset), end_offset)
         return min(behind, end_offset)

@@ -50,7 +50,7 @@ class DiskLevel(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiskLimits:
-    """Where the steps begin: the percent in use and, at the same time, the most bytes free."""
+    """The begin of each step: the percent in use and, at the same time, the most bytes free."""
 
     clean_percent: int = 75
     clean_forcibly_percent: int = 85

@@ -174,7 +174,7 @@ class Retention:
 
     @property
     def events(self) -> tuple[RetentionEvent, ...]:
-        """What was removed, oldest first; together they cover every byte before the log's first."""
+        """The removals, oldest first; together they cover every byte before the log's first."""
         return self._events
 
     def load(self, log_end_offset: int) -> None:

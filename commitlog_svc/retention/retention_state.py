@@ -258,7 +258,7 @@ def write_retention_state(fs: FileSystem, directory: Path, state: RetentionState
 
 
 def read_retention_state(fs: FileSystem, directory: Path) -> RetentionState:
-    """What the file says; an empty state when there is none, or when it is not valid."""
+    """The state in the file; an empty one when there is no file, or when it is not valid."""
     value = read_json_state(fs, directory / FILE_NAME)
     if value is None:
         return RetentionState()

@@ -87,7 +87,7 @@ class Probe:
         self._nothing_seconds = nothing_seconds
 
     def last_file_begin(self) -> int:
-        """Where the master's last file begins; 0 for an empty log too. OSError without an answer."""
+        """The first offset of the master's last file; 0 for an empty log too. OSError without an answer."""
         return self._first_answer(0).offset
 
     def has(self, offset: int) -> bool:
@@ -95,7 +95,7 @@ class Probe:
         return len(self._first_answer(offset).data) > 0
 
     def first_offset(self, file_size_bytes: int) -> int:
-        """Where the master's log begins (bytes), by asking for its files; takes 5 seconds for each answer that is no.
+        """The first offset of the master's log (bytes), found by asking for its files; 5 seconds for each that it lacks.
 
         Raises:
             StoreCorruptedError: its files have another size.

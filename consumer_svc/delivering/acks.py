@@ -23,7 +23,7 @@ ACK_COUNT_MAX = 1_024
 
 
 class AckOutcome(Enum):
-    """What became of an acknowledgement."""
+    """The outcome of an acknowledgement."""
 
     OK = "consumed now, or before by this delivery"
     TOO_LATE = "delivered again, or moved"

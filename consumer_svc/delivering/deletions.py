@@ -105,7 +105,7 @@ class Deletions:
                     life.note_again(ref)
 
     def _changes(self, ref: QueueRef, first: int, topic: str) -> Iterator[Change]:
-        """What takes a group to a position, and keeps what it has in flight behind it."""
+        """The changes that take a group to a position and keep what it has in flight behind it."""
         state = self._life.states.find(ref)
         if state is None:
             if ref.topic != topic and first and ref.consumer_group in self._life.states.groups:

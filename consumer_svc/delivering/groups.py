@@ -139,7 +139,7 @@ class Groups:
         wait_for(written)
 
     def end_client(self, consumer_group: str, client_id: str) -> None:
-        """What is renewed for a client that has ended in order comes again at once. It was not attempted (ADR 0106)."""
+        """Messages renewed for a client that has ended in order come again at once; they were not attempted (ADR 0106)."""
         life = self._life
         changes: list[Change] = []
         with life.lock:
@@ -251,7 +251,7 @@ class Groups:
                 raise InvalidArgumentError("to is missing: set earliest, latest, time or queue_offset", field="to")
 
     def _add_range(self, row: pb.GroupQueue) -> None:
-        """What the log and the queue say; read, so not under the life's lock."""
+        """Adds the range that log and queue have; it reads, so not under the life's lock."""
         reader = self._life.reader
         known = reader.range(row.topic, row.queue_id)
         row.min_offset, row.max_offset = known.min_offset, known.max_offset

@@ -108,7 +108,7 @@ class Rules:
         begins_at_end: new groups begin at the end of a queue.
         delay_level_max: the largest delay level of the store.
         group_count_max: groups that may be made, of all callers.
-        why_groups_unknown: why nobody can tell here what groups there are, and what to do; empty: they are known.
+        why_groups_unknown: why the groups are not known here, and what to do; empty: they are known.
     """
 
     delivery_attempts_max: int

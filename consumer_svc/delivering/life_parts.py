@@ -35,7 +35,7 @@ class LifeParts:
 
 
 class Answering(Protocol):
-    """What answers calls from a life: the servicer."""
+    """A servicer, which answers calls from a life."""
 
     def open(self, delivery: LifeParts) -> None:
         """Serve this life from now on."""

@@ -52,7 +52,7 @@ RETRY_QUEUE_ID = 0
 
 
 def next_retry_topic_of(consumer_group: str, topic: str) -> str:
-    """Where a message of a topic goes that the group gets again.
+    """The topic to which a message goes that the group gets again.
 
     A retry topic is its own, but nothing is appended to those of a broker with `enableRetryTopicV2`.
     """

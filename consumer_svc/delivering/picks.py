@@ -42,7 +42,7 @@ class PopAsk:
 
 @dataclass(slots=True)
 class Pick:
-    """What is picked from one queue."""
+    """The messages picked from one queue."""
 
     ref: QueueRef
     state: QueueState | None

@@ -34,7 +34,7 @@ DELAY_LEVEL_FIRST = 3
 
 
 class SendBackOutcome(Enum):
-    """What became of a message that was sent back."""
+    """The outcome of sending a message back."""
 
     OK = "it waits for its delay level, or was sent back before"
     DEAD_LETTER = "it is a dead letter now"

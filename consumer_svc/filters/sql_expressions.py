@@ -139,7 +139,7 @@ NUMBERS: Final = frozenset((SqlType.INTEGER, SqlType.LONG, SqlType.DOUBLE))
 
 
 class SqlFaultError(Exception):
-    """What is wrong with an expression.
+    """An error of an expression, and its place.
 
     Args:
         at: where, in characters from the start.

@@ -130,7 +130,7 @@ class _Reading:
                     self._await(point)
 
     def _begin(self, topic: str, queue_id: int) -> int:
-        """Where the checkpoints begin that may not be over: by time if that is exact, else at the first one."""
+        """The first checkpoint that may not be over: by time if that is exact, else the first one of all."""
         try:
             return self._reader.offset_at(topic, queue_id, self._since_millis, is_exact=True)
         except UnsupportedStoreError:

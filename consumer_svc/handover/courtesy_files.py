@@ -142,7 +142,7 @@ def check_points(plan: Plan, revive_topic: str, broker_name: str, now_millis: in
 
 
 def _parts(plan: Plan) -> Iterator[tuple[QueueRef, bool, Sequence[int]]]:
-    """What each checkpoint names, and whether these messages were not attempted."""
+    """The positions that each checkpoint names, and whether these messages were not attempted."""
     for ref, offsets in plan.open.items():
         unattempted = plan.unattempted.get(ref, frozenset())
         for is_suspended in (False, True):
@@ -231,7 +231,7 @@ class BrokerGroups:
 
 
 def group_changes(life: Life, groups: bytes | None, *, is_backup: bool = False) -> Iterator[Change]:
-    """What makes the groups those of `subscriptionGroup.json`, unless it is ours; a `.bak` only adds groups."""
+    """The changes that make the groups those of `subscriptionGroup.json`, unless it is ours; a `.bak` only adds groups."""
     if groups and not is_own(groups):
         for name, config in decode_groups(groups).items():
             settings = GroupSettings(name, config.ordered, config.retry_count_max + 1, config.consume_enabled)
@@ -243,7 +243,7 @@ def group_changes(life: Life, groups: bytes | None, *, is_backup: bool = False) 
 def position_changes(
     life: Life, offsets: OffsetTable, newest_millis: int, *, is_backup: bool = False
 ) -> Iterator[Change]:
-    """What moves the groups to a broker's positions, with what it has in flight; errors as `read_in_flight`.
+    """The changes that move the groups to a broker's positions, with what it has in flight; errors as `read_in_flight`.
 
     A `.bak` may be older than what the log says of a group: its positions only go forward.
     """

@@ -99,12 +99,12 @@ class GroupStates:
             owners.made(group.made_by)
 
     def find(self, ref: QueueRef) -> QueueState | None:
-        """What the group has of the queue; None when it never consumed from it."""
+        """The state of the group in the queue; None when it never consumed from it."""
         group = self.groups.get(ref.consumer_group)
         return None if group is None else group.topics.get(ref.topic, {}).get(ref.queue_id)
 
     def queue(self, ref: QueueRef) -> QueueState:
-        """What the group has of the queue; made when there is nothing, with its group."""
+        """The state of the group in the queue; made with its group when there is none."""
         group = self.groups.get(ref.consumer_group)
         if group is None:
             group = self._make(GroupSettings(ref.consumer_group), "")

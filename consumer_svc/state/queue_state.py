@@ -154,7 +154,7 @@ QueueChange = HandedOut | Delivered | Ended | Hidden | Released | Returned | Mov
 
 @dataclass(slots=True)
 class QueueState:
-    """What a group has of a queue.
+    """The state of a group in a queue.
 
     Attributes:
         next_offset: the next position that was never handed out.

@@ -135,11 +135,11 @@ class Layout:
         return self.directory / replica
 
     def log(self, name: str) -> pathlib.Path:
-        """What a process prints."""
+        """The file with the output of a process."""
         return self.directory / "logs" / f"{name}.log"
 
     def port_file(self, replica: str) -> pathlib.Path:
-        """What the services of a replica say of themselves."""
+        """The file with the addresses of a replica's services."""
         return self.directory / "run" / f"{replica}.json"
 
     def addresses(self, replica: str) -> dict[str, str]:

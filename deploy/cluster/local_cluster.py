@@ -154,7 +154,7 @@ DETACHED = "detached"
 def role_words(
     roles: Mapping[str, ReplicaRole | None], connected: Mapping[str, frozenset[str]] | None = None
 ) -> dict[str, str]:
-    """What is said of each replica: of several that claim to lead, the one with the highest epoch does.
+    """The role of each replica in a word; of several that claim to lead, the one with the highest epoch leads.
 
     Args:
         roles: by name; None: it does not answer.

@@ -80,5 +80,5 @@ def _both_of(offset_steps: Iterable[int], due_steps: Iterable[int]) -> Iterator[
 
 
 def steps_of(queue_offsets: Sequence[int]) -> list[int]:
-    """What each position is larger than the one before."""
+    """The differences of positions, each from the one before."""
     return [after - before for before, after in itertools.pairwise((0, *queue_offsets))]

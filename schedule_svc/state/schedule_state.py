@@ -48,7 +48,7 @@ class TimersState:
 
 @dataclass(slots=True)
 class TransactionsState:
-    """Where the transactions go on; positions in the half topic and in the topic of verdicts."""
+    """The positions at which transactions go on, in the half topic and in the topic of op records."""
 
     half_offset: int = 0
     op_offset: int = 0

@@ -202,7 +202,7 @@ SUFFIX = ".run"
 
 @dataclass(frozen=True, slots=True)
 class SavedRuns:
-    """What the table says.
+    """The contents of the table of runs.
 
     Attributes:
         runs: the files.
@@ -238,7 +238,7 @@ class RunFiles:
         self._number = 0
 
     def load(self) -> SavedRuns | None:
-        """What was kept; None when there is nothing, or anything of it is damaged."""
+        """The runs that were kept; None when there are none, or any of it is damaged."""
         self._directory.mkdir(parents=True, exist_ok=True)
         names = [path.name for path in self._directory.glob("*" + SUFFIX)]
         self._number = max(

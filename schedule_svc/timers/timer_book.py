@@ -181,7 +181,7 @@ class TimerBook:
             self.skipped_count += skipped_count
 
     def take(self, until_millis: int, count: int) -> Entries:
-        """What is in hand, else the next messages that are due; without those that are done."""
+        """The messages in hand, else the next ones that are due; without those that are done."""
         if not len(self.in_hand):
             self.in_hand = self.index.take(until_millis, count)
         if self.done and len(self.in_hand):

@@ -59,7 +59,7 @@ def key_of(topic: str, unique_key: str) -> int:
 
 
 def facts_of(message: StoredMessage) -> TimerFacts | None:
-    """What a record says; None when it does not say when it is due."""
+    """The facts of a record of the timer topic; None when it does not say when it is due."""
     properties = message.properties
     slot, due_millis = slot_millis(properties), _due_millis(message)
     if slot is None or due_millis is None:

@@ -71,7 +71,7 @@ _IMMUNITY_SECONDS_MAX = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class HalfMessage:
-    """What counts of a half message.
+    """The fields of a half message that transactions need.
 
     Attributes:
         topic: of the message.
@@ -249,5 +249,5 @@ def _op_record(body: bytes) -> InternalRecord:
 
 
 def transaction_id_of(half: HalfMessage, broker_name: str, commit_log_offset: int) -> str:
-    """What names the transaction of a half message at an offset of the log (bytes)."""
+    """The id of the transaction of a half message at an offset of the log (bytes)."""
     return encode_handle(TRANSACTION, WaitingHandle(half.topic, broker_name, commit_log_offset, half.unique_key))

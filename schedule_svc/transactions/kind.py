@@ -22,7 +22,7 @@ LOOK_MILLIS = 500
 
 @dataclass(frozen=True, slots=True)
 class LastingTransactions:
-    """What outlives a life: which gateways can ask producers, and what was done since the start of the process."""
+    """The part of transactions that outlives a life: which gateways can ask producers, and counts since the start."""
 
     gateways: CheckGateways = field(default_factory=CheckGateways)
     counts: TransactionCounts = field(default_factory=TransactionCounts)

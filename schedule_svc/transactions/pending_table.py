@@ -70,7 +70,7 @@ class PendingTable:
 
     @property
     def first_commit_log_offset(self) -> int:
-        """Where the first half message lies that waits (bytes); -1 for none."""
+        """The commit-log offset of the first half message that waits (bytes); -1 for none."""
         self._drop_first()
         return self._commit_log_offsets[self._first] if self._first < len(self._queue_offsets) else -1
 
@@ -144,7 +144,7 @@ class PendingTable:
         return self._place(queue_offset) >= 0
 
     def commit_log_offset(self, queue_offset: int) -> int:
-        """Where the record of a half message that waits lies (bytes); -1 when it does not."""
+        """The commit-log offset of a half message that waits (bytes); -1 for one that does not wait."""
         place = self._place(queue_offset)
         return self._commit_log_offsets[place] if place >= 0 else -1
 

@@ -48,7 +48,7 @@ OUTCOME_COUNT_MAX = 65_536
 
 
 class Outcome(Enum):
-    """What became of a half message; the value is said to a verdict that comes after it."""
+    """The outcome of a half message; the value is told to a verdict that comes after it."""
 
     COMMITTED = "it was committed before"
     ROLLED_BACK = "it was rolled back before"
@@ -72,7 +72,7 @@ class Outcomes:
             self._known.popitem(last=False)
 
     def of(self, queue_offset: int) -> "Outcome | int | None":
-        """What became of a half message and its successors; the last known successor, None when nothing is known."""
+        """The outcome of a half message and its successors, and the last known successor; None when nothing is known."""
         found: Outcome | int | None = None
         following: Outcome | int | None = queue_offset
         while isinstance(following, int):
@@ -185,7 +185,7 @@ class Clock(Protocol):
 
 
 class TransactionCounts:
-    """What was done since the start of the process; only the lock of a life's Transactions changes it."""
+    """Counts since the start of the process; changed under the lock of a life's Transactions."""
 
     def __init__(self) -> None:
         self.committed = self.rolled_back = self.given_up = self.skipped = self.removed = self.checks = 0
@@ -276,7 +276,7 @@ class Transactions:
             return first, self._positions.op_offset(first)
 
     def needed_offset(self) -> int:
-        """Where the first half message lies that waits (bytes); -1 for none."""
+        """The commit-log offset of the first half message that waits (bytes); -1 for none."""
         with self.lock:
             return self.table.first_commit_log_offset
 
@@ -324,7 +324,7 @@ class Transactions:
             self._count_removed(self.table.end_before(first))
 
     def close(self) -> None:
-        """Write what is submitted, and end: everyone who waits is told."""
+        """Writes what is submitted, and ends; every waiting caller is told."""
         if self._writer is not None:
             self._writer.close()
         with self.lock:
@@ -354,18 +354,18 @@ class Transactions:
         return other
 
     def release(self, queue_offset: int) -> None:
-        """End a claim; those who wait for it look again."""
+        """Ends a claim; calls that wait for it look again."""
         with self.lock:
             claim = self._claims.pop(queue_offset, None)
         if claim is not None:
             claim.set_result(None)
 
     def is_claimed(self, queue_offset: int) -> bool:
-        """Whether somebody has claimed a half message. The caller holds `lock`."""
+        """Whether a half message is claimed. The caller holds `lock`."""
         return queue_offset in self._claims
 
     def arriving(self, topic: str, unique_key: str) -> "Future[None] | None":
-        """What to wait for when a half message with these names was renewed and has not arrived here yet.
+        """The event to wait for when a half message with these names was renewed and has not arrived here yet.
 
         The caller holds `lock`.
         """
@@ -477,7 +477,7 @@ class Transactions:
                 raise StoreRecoveringError("the half messages are being read: try again soon")
 
     def details_of(self, record: StoredMessage) -> HalfMessage:
-        """What counts of a half message; one without a topic, which no verdict can end, is as one whose checks are over."""
+        """The fields of a half message. One without a topic, which no verdict can end, is as one whose checks are over."""
         now = self.clock.millis()
         return half_of(record) or HalfMessage("", record.unique_key, now, now, self.rules.count_max, "")
 

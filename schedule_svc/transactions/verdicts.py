@@ -181,7 +181,7 @@ class Verdicts:
         return outcomes
 
     def _settled(self, queue_offset: int, *, is_commit: bool) -> "Callable[[Future[AppendResult | None]], None]":
-        """What follows the append that ends a claimed half message. It is called also when the caller has gone."""
+        """Called after the append that ends a claimed half message, also when the caller has gone."""
         transactions = self._transactions
 
         def settle(done: "Future[AppendResult | None]") -> None:

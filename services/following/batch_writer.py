@@ -18,7 +18,7 @@ from store.errors import ServiceUnavailableError, StoreError
 
 
 class Submission(Protocol):
-    """What one caller wants written.
+    """The records that one caller wants written.
 
     Attributes:
         done: its outcome.
@@ -72,7 +72,7 @@ class BatchWriter(ABC, Generic[Item]):
 
     @abstractmethod
     def _broken(self, error: StoreError | None) -> ServiceUnavailableError:
-        """What callers are told when nothing is written any more; None: it is closed."""
+        """The error that callers get when nothing is written any more; None: it is closed."""
 
     def _accepted(self, item: Item) -> None:
         """An item was put behind the others; called under the lock."""

@@ -453,7 +453,7 @@ class FollowerProcess:
         self._report(next_offset, store_time_millis)
 
     def _note_success(self, next_offset: int) -> None:
-        """What failed is behind, if everything before that offset is done."""
+        """Forgets the last failure, if everything before that offset is done."""
         if self._failure_count and (next_offset > self._failed_at or next_offset >= self.progress.log_end_offset):
             self._log.info("builder.resumed", next_offset=next_offset, failure_count=self._failure_count)
             self._failure_count, self._failed_at, self._last_error = 0, -1, ""

@@ -97,7 +97,7 @@ class FollowedFiles(ABC, Generic[Files]):
         """Open and recover the files; after an error nothing stays open. See FollowerPart.open."""
 
     def strangers(self) -> Iterable[tuple[Path, str]]:
-        """What stands among the files and is none of them, and why."""
+        """Files in the folders that do not belong to the builder, each with the reason."""
         return ()
 
     def is_clean_store(self, log: LogRange) -> bool:

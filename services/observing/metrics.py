@@ -121,7 +121,7 @@ _log = structlog.get_logger("reput.metrics")
 
 
 class LaneCounts(Protocol):
-    """What is shown of a lane (services/serving/lanes.py).
+    """The numbers of a lane for the metrics page (services/serving/lanes.py).
 
     Attributes:
         name: stands in labels.
@@ -137,7 +137,7 @@ class LaneCounts(Protocol):
 
 
 class StallCounts(Protocol):
-    """What is shown of a stall watch (services/serving/stall_watch.py).
+    """The numbers of a stall watch for the metrics page (services/serving/stall_watch.py).
 
     Attributes:
         ended_count: calls ended so far, by lane.
@@ -147,7 +147,7 @@ class StallCounts(Protocol):
 
 
 class AllLanes(Protocol):
-    """What is shown of a server's lanes."""
+    """The numbers of all lanes of a server, for the metrics page."""
 
     @property
     def watch(self) -> StallCounts:

@@ -53,7 +53,7 @@ class DeletedTopics:
         return self._table.deleted_before.get(topic, 0)
 
     def table(self, timeout_seconds: float) -> pb.ListTopicsResponse:
-        """What was known last, without topics; the same object while nothing changes.
+        """The table as last read, without topics; the same object while nothing changes.
 
         Raises:
             StoreError: nothing is known since the start or since `expire`, and the commit log does not say it in time.
@@ -68,7 +68,7 @@ class DeletedTopics:
         return self._table
 
     def expire(self) -> None:
-        """The table has changed: who asks for it from now on gets none that is older."""
+        """The table has changed: later calls get none that is older."""
         with self._changing:
             self._change_count += 1
         self._look_at = self._clock()
@@ -77,7 +77,7 @@ class DeletedTopics:
         """Ask again when it is time, or while fewer changes are seen than `change_count`.
 
         Only then another caller that asks already is waited for: what it hears may be older. When it hears an error that is
-        not older, those who wait have that error.
+        not older, the calls that wait have that error.
         """
         until = self._clock() + timeout_seconds
         waits = self._seen_count < change_count

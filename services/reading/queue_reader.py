@@ -80,7 +80,7 @@ def checked(outcome: Outcome, topic: str, queue_id: int, queue_offset: int) -> O
 
 
 class Reader(Protocol):
-    """What delivery reads."""
+    """The queues and records that delivery reads."""
 
     recent: RecentUnits
 
@@ -316,7 +316,7 @@ class QueueReader:
     def _columns(self, topic: str, queue_id: int, queue_offset: int, count: int) -> UnitColumns | None:
         """At least one of the units that `units` gives; None when it has to be asked.
 
-        Older ones come a page at a time. A page may be old: whoever reads a record compares it with its position.
+        Older ones come a page at a time. A page may be old: the reader of a record compares it with its position.
         """
         found = self.recent.columns(topic, queue_id, queue_offset, count)
         end = min(queue_offset + count, self.recent.end(topic, queue_id))

@@ -85,7 +85,7 @@ class RecentUnits:
     def end(self, topic: str, queue_id: int) -> int:
         """Position of a queue's next message; 0 for a queue without messages.
 
-        A batch is seen as a whole: who sees a record of it also sees those before it, of other queues too.
+        A batch is seen as a whole: a reader that sees a record of it also sees those before it, of other queues too.
         """
         with self._lock:
             return self._ends.get(topic, {}).get(queue_id, 0)

@@ -450,7 +450,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Service(Generic[Settings]):
-    """What a `__main__` runs.
+    """A service as its `__main__` declares it.
 
     Attributes:
         component: `commitlog`, ...

@@ -97,7 +97,7 @@ def target(service: str) -> Any:
 
 
 class ServiceSettings(pydantic.BaseModel):
-    """What every service has. Frozen; an unknown field is an error.
+    """The settings that every service has. Frozen; an unknown field is an error.
 
     Attributes:
         connection_poll_count: no setting: what a kind of service adds to the calls of one connection.

@@ -134,7 +134,7 @@ class WrongUnits:
 
 @dataclass(slots=True)
 class UnitFindings:
-    """What is wrong with the units of one queue.
+    """The wrong units of one queue.
 
     Attributes:
         wrong: at most WRONG_PER_QUEUE_MAX, in the order found.

@@ -72,7 +72,7 @@ def _is_flocked(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoreAudit:
-    """What an audit found.
+    """The result of an audit.
 
     Attributes:
         findings: all findings.

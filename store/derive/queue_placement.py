@@ -74,7 +74,7 @@ BURNT_POSITION_COUNT_MAX = 4096
 
 
 class Placement(Enum):
-    """What happens to a unit."""
+    """The place of a unit, or why it has none."""
 
     NEXT = "it stands behind the last unit"
     FIRST = "the queue begins with it"
@@ -144,7 +144,7 @@ class QueuePlacement:
         self._number_0 = b""
 
     def judge(self, position: int, unit: Buffer) -> Placement:
-        """What happens to the next record's unit, the first 20 bytes of `unit`; changes nothing."""
+        """The placement of the next record's unit, the first 20 bytes of `unit`; changes nothing."""
         end = self.end
         if position == end:
             return Placement.NEXT

@@ -8,8 +8,8 @@
     rocksdbstore/ ...         names
     dledger-NAME/data/        whether there is anything in it
 
-No file is opened but the two, and nothing is written. A file that cannot be read shows no sign here: whoever needs its content
-says what is wrong with it.
+No file is opened but the two, and nothing is written. A file that cannot be read shows no sign here: the program that
+needs its content says what is wrong with it.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ NAME_COUNT_MAX = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class StoreSigns:
-    """What was seen; everything is empty where there was nothing.
+    """The signs that were seen; empty where there was nothing.
 
     Attributes:
         root: names in the root.
@@ -70,7 +70,7 @@ class StoreSigns:
 
 
 def read_signs(fs: FileSystem, root: Path) -> StoreSigns:
-    """What a root shows now; a root that does not exist shows nothing."""
+    """The signs of a root now; a root that does not exist has none."""
     names = _listdir(fs, root)
     config = root / "config"
     rows = _topic_rows(fs, config)

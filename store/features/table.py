@@ -92,7 +92,7 @@ class FoundFeature:
 
     @property
     def text(self) -> str:
-        """What is used, where, what Reput does, and what to do: a sentence each."""
+        """The feature, where it was found, what Reput does, and what to do: a sentence each."""
         names = [name[:EVIDENCE_CHARACTERS_SHOWN] for name in self.evidence[:EVIDENCE_SHOWN]]
         more = len(self.evidence) - len(names)
         where = ", ".join(names) + (f" and {more} more" if more else "")
@@ -141,7 +141,7 @@ def held_elsewhere(found: Iterable[FoundFeature]) -> dict[str, tuple[str, str]]:
 
 
 def with_batch_topics(found: Iterable[FoundFeature], topics: Collection[str]) -> tuple[FoundFeature, ...]:
-    """What a store uses, and batch queues for these topics: its log has inner batches of them."""
+    """The features of a store, with batch queues for these topics: its log has inner batches of them."""
     rows = {each.feature.name: each for each in found}
     if topics:
         known = rows[BATCH_QUEUES.name].evidence if BATCH_QUEUES.name in rows else ()

@@ -27,12 +27,12 @@ BYTES_MAX = 32 << 30
 
 
 def repair_folder(root: Path) -> Path:
-    """Where repairs keep what they replace."""
+    """The folder in which repairs keep what they replace."""
     return root / "reput" / "fsck"
 
 
 def builder_folder(root: Path, component: str) -> Path:
-    """Where a builder keeps what the log does not explain."""
+    """The folder in which a builder keeps what the log does not explain."""
     return root / "reput" / "aside" / component
 
 

@@ -29,7 +29,7 @@ class Extent(NamedTuple):
 
 
 class Checksum(NamedTuple):
-    """What is known of one file; see the top of this file."""
+    """The checksums of one file; see the top of this file."""
 
     stamp: FileStamp
     extents: tuple[Extent, ...]

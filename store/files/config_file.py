@@ -30,7 +30,7 @@ _log = structlog.get_logger("reput.store")
 
 
 class ConfigFile(NamedTuple):
-    """What is used of a file.
+    """The part of a file that is used.
 
     Attributes:
         content: sound bytes; None: there is nothing to use.

@@ -147,7 +147,7 @@ class FileSystem(Protocol):
 
 
 def kind_of(fs: FileSystem, path: PathLike) -> str:
-    """What stands where a regular file is expected, for texts."""
+    """The kind of what stands in the place of a regular file, for texts."""
     if fs.is_dir(path):
         return "a directory"
     return "no regular file" if fs.exists(path) else "a link to nothing"

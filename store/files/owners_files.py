@@ -25,7 +25,7 @@ CHECKED_FILE_COUNT = 2
 
 @dataclass(frozen=True, slots=True)
 class FilesChange:
-    """What `refresh` found.
+    """The changes that `refresh` found.
 
     Attributes:
         removed: files that are gone at the front, oldest first.

@@ -16,7 +16,7 @@ from store.readers.queue_reader import file_offsets, first_true
 
 
 class BatchRange(NamedTuple):
-    """What the files of a queue say: the first and the next queue offset, and the last unit that was taken into account."""
+    """The range of a queue by its files: the first and the next queue offset, and the last unit that was counted."""
 
     min_offset: int
     max_offset: int

@@ -146,7 +146,7 @@ class Passed(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FileVisit:
-    """What a search did with one file.
+    """The course of a search in one file.
 
     Attributes:
         name: the file's.

@@ -199,7 +199,7 @@ class TopicTable:
 
     @property
     def problem(self) -> str:
-        """What is wrong with the file and what to do; empty when nothing is. A damaged file is told until the next start."""
+        """The problem of the file and what to do; empty when there is none. A damaged file is told until the next start."""
         problems = [self.file_problem] if self.file_problem else []
         if self._unreadable:
             names = ", ".join(repr(name[:TOPIC_NAME_SHOWN]) for name in list(self._unreadable)[:3])

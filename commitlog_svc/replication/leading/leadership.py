@@ -95,7 +95,7 @@ class ElectedLeadership:
 
     @property
     def view(self) -> LeadershipView:
-        """What is known about who leads."""
+        """The view of who leads."""
         with self._changed:
             return self._rules.view()
 
@@ -157,7 +157,7 @@ class ElectedLeadership:
             self._changed.notify_all()
 
     def wait_change(self, view: LeadershipView, timeout_seconds: float) -> LeadershipView:
-        """What is known, once it differs from `view` or after so many seconds."""
+        """The view, once it differs from `view` or after so many seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or self._rules.view() != view, timeout_seconds)
             return self._rules.view()

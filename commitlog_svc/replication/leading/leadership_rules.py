@@ -47,7 +47,7 @@ class LeaseTimes:
 
 
 class Purpose(enum.Enum):
-    """What a step is for."""
+    """The purpose of a step."""
 
     READ = "read"
     RENEW = "renew"
@@ -60,7 +60,7 @@ class Purpose(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the coordinator is asked: a read, or to replace `version` by `record`."""
+    """A question to the coordinator: a read, or to replace `version` by `record`."""
 
     purpose: Purpose
     record: ShardRecord | None = None
@@ -68,7 +68,7 @@ class Step:
 
 
 class LeadershipRules:
-    """What one life of one replica knows and may do.
+    """The rules for one life of one replica, with what it knows.
 
     Args:
         name: of this replica.
@@ -218,7 +218,7 @@ class LeadershipRules:
     # --- what is asked of the coordinator
 
     def next_step(self, now: float) -> Step | None:
-        """What to ask now; of a write, its outcome is unknown from this moment on."""
+        """The next question to the coordinator; the outcome of a write is unknown from this moment on."""
         if self._resigned:
             return None
         if self._must_read or (self._role is not Role.LEADER and now >= self._read_at):

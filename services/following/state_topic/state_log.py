@@ -194,7 +194,7 @@ class StateLog(Generic[State]):
         return self._status().log_end_offset
 
     def request_bytes_max(self) -> int:
-        """What is appended together, in bytes of records: such a request fits into one log file, with what the log adds."""
+        """The most bytes of records in one request: it fits into one log file, with what the log adds."""
         file_size_bytes = self._status().file_size_bytes
         return min(REQUEST_BYTES_MAX, file_size_bytes // FILE_PARTS) if file_size_bytes else REQUEST_BYTES_MAX
 

@@ -104,7 +104,7 @@ OnWritten = Callable[[Sequence[tuple[int, StoreError]]], None]
 
 @dataclass(slots=True)
 class _Submission:
-    """What one caller wants written. `pieces`: the full state instead of changes."""
+    """The records that one caller wants written. `pieces`: the full state instead of changes."""
 
     changes: Sequence[Message]
     records: Sequence[InternalRecord]

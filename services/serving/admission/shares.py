@@ -39,7 +39,7 @@ Item = TypeVar("Item")
 
 
 class Client(NamedTuple):
-    """Who calls: the unit of fairness.
+    """A caller, as the unit of fairness.
 
     Attributes:
         name: a verified identity, else the connection.
@@ -215,7 +215,7 @@ class FairQueue(Generic[Item]):
 
     @staticmethod
     def _passing(may: Callable[[Client, Item], bool], client: Client, items: deque[Item]) -> int | None:
-        """Where the first item lies that may."""
+        """The place of the first item that may be taken."""
         return next((at for at, item in enumerate(items) if may(client, item)), None)
 
 

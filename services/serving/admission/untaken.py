@@ -73,7 +73,7 @@ class UntakenAnswers:
 
     @property
     def size_bytes(self) -> int:
-        """What all of them hold now, and may hold soon."""
+        """The bytes that all of them hold now, and may hold soon."""
         return self._bytes.count + self._soon_bytes
 
     def has_room(self, client: Client, method: str) -> bool:

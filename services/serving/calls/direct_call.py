@@ -57,7 +57,7 @@ class DirectCallError(grpc.RpcError):
 
 
 class DirectContext:
-    """What handlers use of a `grpc.ServicerContext`.
+    """The part of a `grpc.ServicerContext` that handlers use.
 
     Args:
         seconds: until the caller's deadline; None: it has none.

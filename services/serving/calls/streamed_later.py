@@ -79,11 +79,11 @@ class StreamedLater:
 
 
 def _nobody() -> None:
-    """For a call whose receiver does not ask to hear when the caller goes."""
+    """Default for a receiver that needs no notice when the caller goes."""
 
 
 def _no_answers(_size_bytes: int) -> None:
-    """What happens at the end of a call whose answers are not counted."""
+    """Default for the end of a call: does nothing."""
 
 
 class StreamCall(UnaryCall):

@@ -57,7 +57,7 @@ class AnsweredLater:
 
 
 def _nothing() -> None:
-    """What happens at the end of a call that nobody waits for."""
+    """Default for the end of a call: does nothing."""
 
 
 class UnaryCall:
@@ -120,12 +120,12 @@ class UnaryCall:
             self._hand_over(then, None)
 
     def in_thread(self, request: bytes | None) -> tuple[Any, ...]:
-        """What to submit to an executor after the request has arrived: gRPC's own function, which then does not wait."""
+        """The function to submit to an executor after the request has arrived: gRPC's own, which then does not wait."""
         requests = Arrived(request)
         return self._run, *self._arguments[:4], lambda: requests, *self._arguments[5:]
 
     def as_stream(self) -> tuple[Any, ...]:
-        """What to submit to an executor for a call with a stream of requests: gRPC's own function."""
+        """The function to submit to an executor for a call with a stream of requests: gRPC's own."""
         return self._run, *self._arguments
 
     @property

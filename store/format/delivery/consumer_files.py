@@ -25,7 +25,7 @@ OffsetTable = dict[tuple[str, str], dict[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """What is read and written of a group; its other fields are kept.
+    """The fields of a group that are read and written; the others are kept.
 
     Attributes:
         ordered: `consumeMessageOrderly`.

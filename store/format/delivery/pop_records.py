@@ -65,7 +65,7 @@ class CheckPoint:
 
     @property
     def key(self) -> PopKey:
-        """What its acknowledgements have, too."""
+        """The key that its acknowledgements have, too."""
         return self.consumer_group, self.topic, self.queue_id, self.start_offset, self.pop_millis
 
 

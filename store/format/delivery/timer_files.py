@@ -119,7 +119,7 @@ def unit_count_of_file(file_size_bytes: int) -> int:
 
 
 def blank(file_size_bytes: int) -> bytes:
-    """What stands behind the last unit of a file that is followed by another one."""
+    """The bytes behind the last unit of a file that is followed by another one."""
     left = file_size_bytes - unit_count_of_file(file_size_bytes) * UNIT_SIZE_BYTES
     return _BLANK.pack(left, 0, BLANK_MAGIC)
 
