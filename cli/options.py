@@ -54,7 +54,7 @@ ReadFromOption = Annotated[
     typer.Option(
         "--readFrom",
         envvar="REPUT_READ_FROM",
-        help="Which replica of a shard answers; any: others for what is cold, and while nobody leads; replica: another one.",
+        help="Which replica of a shard answers; any: others for old records, and while none leads; replica: another one.",
     ),
 ]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Time limit of one call, in seconds.")]

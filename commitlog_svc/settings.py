@@ -156,7 +156,7 @@ class CommitLogSettings(StoreSettings):
     )
     access_message_in_memory_max_ratio: int = setting(
         40,
-        "Of the machine's memory, expected to hold the end of the log; older records are cold: replicas may read them.",
+        "Of the machine's memory, expected to hold the end of the log; replicas may read older records.",
         unit="percent",
         ge=0,
         le=100,

@@ -74,7 +74,7 @@ class GatewaySettings(ServiceSettings):
     )
     read_from: Literal["leader", "any", "replica"] = setting(
         "leader",
-        "Which replicas answer a request that does not choose: leader, any (cold records, and while nobody leads) or replica.",
+        "Which replicas answer a request that does not choose: leader, any (old records, and while none leads) or replica.",
     )
     # The default is public and protects against mistakes only; a gateway whose clients sign in replaces it by a random one
     # at each start, so its tokens are good for it alone.

@@ -2,7 +2,7 @@
 
     caller's choice   the shard has a leader                           nobody leads, or the leader does not answer
     leader            the leader                                       the last leader
-    any               the leader; cold records: a replica, leader      the replicas, freshest first
+    any               the leader; old records: a replica, leader       the replicas, freshest first
     replica           a near replica, then the leader                  the replicas, freshest first
 
 A replica beside a leader never makes an answer less complete: the leader says where the log ends, and what a replica lacks or
