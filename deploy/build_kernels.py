@@ -104,9 +104,9 @@ def build(name: str, command: Sequence[str]) -> Path:
         OSError: the folder cannot be written.
     """
     source, binary = built.source_of(name), built.binary_of(name)
-    with tempfile.TemporaryDirectory(prefix=f".{source.stem}-", dir=source.parent) as scratch:
-        c_file, made = Path(scratch, source.stem + ".c"), Path(scratch, binary.name)
-        whole = Path(scratch, source.name)
+    made = source.parent / f".{os.getpid()}-{binary.name}"
+    with tempfile.TemporaryDirectory() as scratch:
+        c_file, whole = Path(scratch, source.stem + ".c"), Path(scratch, source.name)
         whole.write_text(whole_source(name))
         cython = [
             sys.executable,
@@ -124,9 +124,12 @@ def build(name: str, command: Sequence[str]) -> Path:
         _run(name, cython)
         stable = [f"-DPy_LIMITED_API={STABLE_ABI_VERSION}"] if binary.name.endswith(built.STABLE_ABI) else []
         include = f"-I{sysconfig.get_paths()['include']}"
-        _run(name, [*command, *built.OPTIONS[1:], *stable, include, str(c_file), "-o", str(made)])
-        made.chmod(0o755)
-        os.replace(made, binary)
+        try:
+            _run(name, [*command, *built.OPTIONS[1:], *stable, include, str(c_file), "-o", str(made)])
+            made.chmod(0o755)
+            os.replace(made, binary)
+        finally:
+            made.unlink(missing_ok=True)
     for other in source.parent.glob(f"{source.stem}.*{built.SUFFIX}"):
         if other != binary:
             other.unlink(missing_ok=True)

@@ -29,7 +29,6 @@ from store.derive.record_dispatch import decode_dispatch
 from store.errors import RecordCorruptedError, StoreError
 from store.files.file_system import FileSystem
 from store.format.record_header import Buffer
-from store.walk import scan_plain
 from store.walk.cursor import Gap, OneFile, PieceBuffer, RecordCursor
 from store.walk.scan_layout import (
     INT64_MAX,
@@ -85,8 +84,8 @@ class FileWalk:
 
 
 def kernel() -> Any:
-    """The compiled kernel of the scan, or its plain twin where the kernel cannot be loaded."""
-    return loading.load(KERNEL) or scan_plain
+    """The kernel of the scan; its source as plain Python where it is not compiled, or kernels are off."""
+    return loading.load(KERNEL) or loading.plain(KERNEL)
 
 
 def walk_file(

@@ -93,45 +93,71 @@ def need_room(bytes_: Bytes, begin: cython.Py_ssize_t, size: cython.Py_ssize_t) 
 @cython.cfunc
 @cython.inline
 @cython.nogil
-@cython.exceptval(-0x76543210, check=True)
+@cython.exceptval(check=False)
+@cython.boundscheck(False)
 @cython.locals(value=cython.longlong)
-def load_i16(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
-    """The big-endian signed number at `at`."""
-    need_size(bytes_, at, 2)
-    with cython.boundscheck(False):
-        value = bytes_.data[at]
-        value = value << 8 | bytes_.data[at + 1]
+def checked_i16(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
+    """The big-endian signed number at `at`, where the caller has checked that it lies inside."""
+    if not cython.compiled:
+        return int.from_bytes(bytes_.data[at : at + 2], "big", signed=True)
+    value = bytes_.data[at]
+    value = value << 8 | bytes_.data[at + 1]
     return (value ^ SIGN_16) - SIGN_16
 
 
 @cython.cfunc
 @cython.inline
 @cython.nogil
-@cython.exceptval(-0x76543210, check=True)
+@cython.exceptval(check=False)
+@cython.boundscheck(False)
 @cython.locals(value=cython.longlong)
-def load_i32(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
-    """As `load_i16`."""
-    need_size(bytes_, at, 4)
-    with cython.boundscheck(False):
-        value = bytes_.data[at]
-        value = value << 24 | bytes_.data[at + 1] << 16 | bytes_.data[at + 2] << 8 | bytes_.data[at + 3]
+def checked_i32(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
+    """As `checked_i16`."""
+    if not cython.compiled:
+        return int.from_bytes(bytes_.data[at : at + 4], "big", signed=True)
+    value = bytes_.data[at]
+    value = value << 24 | bytes_.data[at + 1] << 16 | bytes_.data[at + 2] << 8 | bytes_.data[at + 3]
     return (value ^ SIGN_32) - SIGN_32
 
 
 @cython.cfunc
 @cython.inline
 @cython.nogil
+@cython.exceptval(check=False)
+@cython.boundscheck(False)
+def checked_i64(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
+    """As `checked_i16`."""
+    return checked_i32(bytes_, at) << 32 | (checked_i32(bytes_, at + 4) & LOW_32)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
 @cython.exceptval(-0x76543210, check=True)
-@cython.locals(value=cython.longlong, low=cython.longlong)
+def load_i16(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
+    """The big-endian signed number at `at`."""
+    need_size(bytes_, at, 2)
+    return checked_i16(bytes_, at)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-0x76543210, check=True)
+def load_i32(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
+    """As `load_i16`."""
+    need_size(bytes_, at, 4)
+    return checked_i32(bytes_, at)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-0x76543210, check=True)
 def load_i64(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
     """As `load_i16`."""
     need_size(bytes_, at, 8)
-    with cython.boundscheck(False):
-        value = bytes_.data[at]
-        value = value << 24 | bytes_.data[at + 1] << 16 | bytes_.data[at + 2] << 8 | bytes_.data[at + 3]
-        low = bytes_.data[at + 4]
-        low = low << 24 | bytes_.data[at + 5] << 16 | bytes_.data[at + 6] << 8 | bytes_.data[at + 7]
-    return ((value ^ SIGN_32) - SIGN_32) << 32 | low
+    return checked_i64(bytes_, at)
 
 
 @cython.cfunc
@@ -143,6 +169,8 @@ def is_same(bytes_: Bytes, one: cython.Py_ssize_t, other: cython.Py_ssize_t, siz
     """Whether two ranges of `size` bytes are equal."""
     need_size(bytes_, one, size)
     need_size(bytes_, other, size)
+    if not cython.compiled:
+        return bytes_.data[one : one + size] == bytes_.data[other : other + size]
     with cython.boundscheck(False):
         for index in range(size):
             if bytes_.data[one + index] != bytes_.data[other + index]:
@@ -158,6 +186,8 @@ def is_same(bytes_: Bytes, one: cython.Py_ssize_t, other: cython.Py_ssize_t, siz
 def begins_with(bytes_: Bytes, at: cython.Py_ssize_t, wanted: Bytes) -> cython.int:
     """Whether these bytes stand at `at`."""
     need_size(bytes_, at, len(wanted.data))
+    if not cython.compiled:
+        return bytes_.data[at : at + len(wanted.data)] == wanted.data
     with cython.boundscheck(False):
         for index in range(len(wanted.data)):
             if bytes_.data[at + index] != wanted.data[index]:
@@ -181,6 +211,9 @@ def is_bytes(bytes_: Bytes, at: cython.Py_ssize_t, size: cython.Py_ssize_t, want
 def find_byte(bytes_: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, wanted: cython.uchar) -> cython.Py_ssize_t:
     """Where the first such byte stands in data[at:end]; `end` without one."""
     need(bytes_, at, end)
+    if not cython.compiled:
+        found = bytes_.data[at:end].tobytes().find(wanted)
+        return end if found < 0 else at + found
     with cython.boundscheck(False):
         while at < end and bytes_.data[at] != wanted:
             at += 1

@@ -15,6 +15,7 @@ is first asked for. Where it was not compiled, plain code does the work, which i
 """
 
 import atexit
+import functools
 import logging
 import os
 import threading
@@ -87,6 +88,12 @@ def load(name: str) -> ModuleType | None:
         if name not in _kernels:
             _kernels[name] = _import(name)
         return _kernels[name]
+
+
+@functools.cache
+def plain(name: str) -> ModuleType:
+    """A kernel of Cython as plain Python, for a caller that has no other plain code."""
+    return built.load_source(name)
 
 
 def _load_built(name: str) -> ModuleType | None:

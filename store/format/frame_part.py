@@ -3,7 +3,16 @@
 
 import cython
 
-from store.compiled.bytes_part import Bytes, crc32, load_i16, load_i32, load_i64, reading
+from store.compiled.bytes_part import (
+    Bytes,
+    checked_i16,
+    checked_i32,
+    checked_i64,
+    crc32,
+    load_i32,
+    need_size,
+    reading,
+)
 from store.format.record_layout import (
     CRC_MARKER,
     CRC_PROPERTY_SIZE_BYTES,
@@ -56,16 +65,18 @@ def locate(
     """
     if end - at < _FRAME_SIZE_MIN:
         return 0
-    size = load_i32(data, at)
-    magic = load_i32(data, at + 4)
-    if size < _FRAME_SIZE_MIN or size > end - at or load_i64(data, at + 28) != commit_log_offset:
+    need_size(data, at, _FRAME_SIZE_MIN)
+    size = checked_i32(data, at)
+    magic = checked_i32(data, at + 4)
+    if size < _FRAME_SIZE_MIN or size > end - at or checked_i64(data, at + 28) != commit_log_offset:
         return 0
+    need_size(data, at, size)  # all that follows is compared with its end
     flags = data.data[at + 39]
     body_at = at + _HEAD_SIZE + HOST_V6_EXTRA * ((flags >> 4 & 1) + (flags >> 5 & 1))
     frame_end = at + size
     if body_at + 3 > frame_end:
         return 0
-    body_size = load_i32(data, body_at - 4)
+    body_size = checked_i32(data, body_at - 4)
     if body_size < 0 or body_size > frame_end - body_at - 3:
         return 0
     length_at = body_at + body_size
@@ -76,7 +87,7 @@ def locate(
             return 0
     elif magic == _MAGIC_V2:
         topic_at = length_at + 2
-        topic_size = load_i16(data, length_at)
+        topic_size = checked_i16(data, length_at)
         if topic_size < 0:
             return 0
     else:
@@ -84,7 +95,7 @@ def locate(
     properties_at = topic_at + topic_size + 2
     if properties_at > frame_end:
         return 0
-    properties_size = load_i16(data, properties_at - 2)
+    properties_size = checked_i16(data, properties_at - 2)
     if properties_size < 0 or properties_at + properties_size != frame_end:
         return 0
     frame.size = size

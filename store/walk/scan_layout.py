@@ -1,4 +1,4 @@
-"""The tables that `scan_kernel.py` and its plain stand-in `scan_plain.py` fill: what stands in which row.
+"""The tables that `scan_kernel.py` fills: what stands in which row.
 
 Positions are in the bytes that were given, sizes in bytes, times in milliseconds since 1970 UTC.
 """
