@@ -12,7 +12,6 @@ The same services as those of `reput serve` run in threads of the program (deplo
 `reput_embedded.testing` has pytest fixtures.
 """
 
-from reput_embedded.errors import ForkedStoreError, StoreClosedError
-from reput_embedded.store import EmbeddedStore, open
+from reput_embedded.store import EmbeddedStore, ForkedStoreError, StoreClosedError, open
 
 __all__ = ["EmbeddedStore", "ForkedStoreError", "StoreClosedError", "open"]

@@ -1,6 +1,4 @@
-"""`open` and `EmbeddedStore`."""
-
-# `open` is the name of the contract
+"""`open` and `EmbeddedStore`, with the two errors that only an embedded store has; `reput_client.errors` has all others."""
 
 import os
 import pathlib
@@ -21,26 +19,52 @@ from reput_client.consuming.consumer import Consumer
 from reput_client.consuming.settings import ConsumerSettings
 from reput_client.consuming.subscription import Subscriptions
 from reput_client.encoding import FlushMode
+from reput_client.errors import (
+    FailedPreconditionError,
+    InternalError,
+    ReputClientError,
+    UnavailableError,
+    error_of_status,
+)
 from reput_client.producing.append_client import AnyNewMessage, AppendClient
 from reput_client.producing.messages import NewMessage
 from reput_client.producing.producer import Producer
 from reput_client.querying.query_client import QueryClient
 from reput_client.receipt import SendReceipt
-from reput_embedded.errors import ForkedStoreError, StoreClosedError, client_error
 from services.settings.setting_sources import config_rows
+from services.status import to_status
 from store.errors import InvalidSettingError, StoreError
+
+
+class StoreClosedError(FailedPreconditionError):
+    """The store was closed, or its services have ended."""
+
+
+class ForkedStoreError(FailedPreconditionError):
+    """The store was opened by a process of which this one is a fork."""
+
+
+def client_error(error: Exception, where: object) -> ReputClientError:
+    """The error of `reput_client` for a store that could not be opened, or has ended."""
+    cause = error.error if isinstance(error, ChildDiedError) else error
+    if isinstance(cause, StoreError):
+        return error_of_status(to_status(cause))
+    if isinstance(error, ChildDiedError):
+        return UnavailableError(f"the store {where} could not be served: {error}")
+    return InternalError(f"the store {where} could not be opened: {error!r}")
+
 
 for _name in MODULES:  # so that `open` takes a tenth of a second
     load_service(_name)
 
-# What a program with a store of its own expects, where it differs from a server's defaults.
+# Settings that differ from a server's defaults: a program expects them of a store of its own.
 SETTINGS = {
     # Log files are allocated whole, and the next one is made ahead.
     "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(16 << 20),
     # A store belongs to its program: nothing is removed behind its back.
     "REPUT_COMMITLOG_FILE_RESERVED_SECONDS": str(100 * 366 * 86_400),
     "REPUT_COMMITLOG_CLEAN_FILE_FORCIBLY_ENABLED": "false",
-    # The store is another's: that is told at once.
+    # A store that another process has open is refused at once.
     "REPUT_COMMITLOG_LOCK_WAIT_SECONDS": "0",
     # A query sees what was appended before it, also on a machine that is busy.
     "REPUT_GATEWAY_BUILDER_WAIT_MILLIS": "10000",
