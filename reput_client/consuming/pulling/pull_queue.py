@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput_client.channel import SERVICE
+from reput_client.calls import Stubs
 from reput_client.consuming.pulling.allocation import MessageQueue
 from reput_client.consuming.settings import PullConsumerSettings
 from reput_client.consuming.subscription import Member, message_filter_of
@@ -175,11 +175,7 @@ class Fetcher:
         note: Callable[[str, ReputClientError | None], None],
         read: ReadChoice,
     ) -> None:
-        self._pull: Any = channel.unary_stream(
-            SERVICE + "PullMessages",
-            request_serializer=pb.PullMessagesRequest.SerializeToString,
-            response_deserializer=pb.PullMessagesResponse.FromString,
-        )
+        self._pull = Stubs(channel).stream("PullMessages")
         self._changed = changed
         self._member = member
         self._settings = settings
