@@ -10,10 +10,11 @@ from gateway.appends.forwarder import AppendForwarder
 from gateway.group_wire import filter_of, letter_of
 from gateway.groups.dead_letters import Resending, ResendQuestion
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import DeliveringSource, Pulled, PullQuestion
+from gateway.ports.delivery import DeliveringSource, Pulled
 from gateway.query_answers import Call
 from gateway.rocketmq.message_rules import BODY_ENCODING, SYSTEM_PROPERTIES, TRACE_CONTEXT
 from gateway.wire import window_of
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import NewMessage, StoredMessage
 from services.status import from_status
@@ -115,7 +116,7 @@ def resend(
         request.consumer_group, filter_of(request.filter), window_of(request), request.max_messages, request.dry_run
     )
 
-    def pull(broker_name: str, ask: PullQuestion, deadline: Deadline) -> Pulled[StoredMessage]:
+    def pull(broker_name: str, ask: consumer_pb.PullMessagesRequest, deadline: Deadline) -> Pulled[StoredMessage]:
         return pull_now(source, broker_name, ask, deadline)
 
     resending = Resending(call.shards, call.tokens, pull, letter_of, appends)
@@ -134,7 +135,10 @@ def resend(
 
 
 def pull_now(
-    source: DeliveringSource[StoredMessage], broker_name: str, question: PullQuestion, deadline: Deadline
+    source: DeliveringSource[StoredMessage],
+    broker_name: str,
+    question: consumer_pb.PullMessagesRequest,
+    deadline: Deadline,
 ) -> Pulled[StoredMessage]:
     """One pull, waited for; its errors."""
     outcome: Future[Pulled[StoredMessage] | StoreError] = Future()

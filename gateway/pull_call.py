@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 from gateway.delivery.polls import Poll, QueueName, not_answered
@@ -27,8 +26,8 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import (
     DeliveringSource,
     Pulled,
-    PullOutcome,
-    PullQuestion,
+    changed,
+    expression_of,
     is_absent,
     pulled_from_no_message,
 )
@@ -37,6 +36,7 @@ from gateway.queries.limits import PAGE_BYTES_MAX, check_not_negative, check_top
 from gateway.shards.encoded_messages import EncodedMessages
 from gateway.shards.replica_pulls import Puller
 from gateway.wire import MessageShards
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
@@ -54,15 +54,16 @@ WAIT_MILLIS_MAX = 60_000
 ALL_BODY_BYTES_MAX = 64 << 20
 # What a stream gets also when all of that is taken, and while it waits.
 SHARE_BYTES_MIN = 65_536
+FOUND, NO_NEW = consumer_pb.PULL_STATUS_FOUND, consumer_pb.PULL_STATUS_NO_NEW_MSG
 STATUSES = {
-    PullOutcome.FOUND: pb.PULL_STATUS_FOUND,
-    PullOutcome.NO_NEW: pb.PULL_STATUS_NO_NEW_MSG,
-    PullOutcome.NO_MATCHED: pb.PULL_STATUS_NO_MATCHED_MSG,
-    PullOutcome.OFFSET_ILLEGAL: pb.PULL_STATUS_OFFSET_ILLEGAL,
+    FOUND: pb.PULL_STATUS_FOUND,
+    NO_NEW: pb.PULL_STATUS_NO_NEW_MSG,
+    consumer_pb.PULL_STATUS_NO_MATCHED_MSG: pb.PULL_STATUS_NO_MATCHED_MSG,
+    consumer_pb.PULL_STATUS_OFFSET_ILLEGAL: pb.PULL_STATUS_OFFSET_ILLEGAL,
 }
 
 # After these a stream has nothing more to say.
-ENDS = (PullOutcome.NO_NEW, PullOutcome.OFFSET_ILLEGAL)
+ENDS = (NO_NEW, consumer_pb.PULL_STATUS_OFFSET_ILLEGAL)
 
 Batch: TypeAlias = Pulled[StoredMessage]
 
@@ -106,10 +107,10 @@ class PullUnderWay:
         outcome: done with what it has found.
     """
 
-    def __init__(self, question: PullQuestion, body_bytes: BodyBytes, seconds: float) -> None:
+    def __init__(self, question: consumer_pb.PullMessagesRequest, body_bytes: BodyBytes, seconds: float) -> None:
         self._body_bytes = body_bytes
         self.seconds = seconds
-        self.question = replace(question, max_bytes=body_bytes.take(question.max_bytes))
+        self.question = changed(question, max_bytes=body_bytes.take(question.max_bytes))
         self.outcome: Future[Batch | StoreError] = Future()
 
     def close(self) -> None:
@@ -157,6 +158,7 @@ class PullStreams:
         question = question_of(request)
         wait_seconds = min(millis_of_duration(request, "wait"), WAIT_MILLIS_MAX) / 1000
         delivering = puller or self._source.named(request.broker_name)
+        question.shown_as = delivering.broker_name  # the messages may come as the bytes in which they go on
         shard = shards.named(delivering.broker_name)
         quiet_at = self._clock()
         is_known = False
@@ -165,19 +167,19 @@ class PullStreams:
             pull = self._begin(delivering, question, held, seconds())
             while True:
                 batch = self._found(delivering, pull, cancellation)
-                if batch is not None and batch.max_offset == 0 and not is_known:  # it is empty, or there is none
+                if batch is not None and batch.answer.max_offset == 0 and not is_known:  # it is empty, or there is none
                     has_unwritten_queue(shard, question.topic, question.queue_id, Deadline.after(INNER_SECONDS))
                 is_known = True
                 before, ahead = held.pop_all(), None
                 with before:  # it has the share of this batch
                     if batch is not None and not is_at_end(question, batch):
-                        if batch.next_offset < batch.max_offset and not cancellation.is_set:
-                            next_question = replace(question, queue_offset=batch.next_offset)
+                        if batch.answer.next_offset < batch.answer.max_offset and not cancellation.is_set:
+                            next_question = changed(question, queue_offset=batch.answer.next_offset)
                             ahead = self._begin(delivering, next_question, held, seconds())
                         yield from responses_of(batch, delivering.broker_name)
                 if batch is not None and is_at_end(question, batch):
-                    if batch.outcome is PullOutcome.NO_NEW:
-                        waiting = replace(question, max_bytes=min(question.max_bytes, SHARE_BYTES_MIN))
+                    if batch.answer.status == NO_NEW:
+                        waiting = changed(question, max_bytes=min(question.max_bytes, SHARE_BYTES_MIN))
                         batch = self._arrived(delivering, waiting, cancellation, quiet_at + wait_seconds) or batch
                     if is_at_end(question, batch) and not cancellation.is_set:
                         end = end or QueueEnd(shard, self._clock)
@@ -187,15 +189,19 @@ class PullStreams:
                             continue
                     if not cancellation.is_set:
                         yield from responses_of(batch, delivering.broker_name)
-                if batch is None or cancellation.is_set or batch.outcome in ENDS:
+                if batch is None or cancellation.is_set or batch.answer.status in ENDS:
                     return
-                if batch.outcome is PullOutcome.FOUND:
+                if batch.answer.status == FOUND:
                     quiet_at, end = self._clock(), None
-                question = replace(question, queue_offset=batch.next_offset)
+                question = changed(question, queue_offset=batch.answer.next_offset)
                 pull = ahead or self._begin(delivering, question, held, seconds())
 
     def _begin(
-        self, delivering: Puller[StoredMessage], question: PullQuestion, held: contextlib.ExitStack, seconds: float
+        self,
+        delivering: Puller[StoredMessage],
+        question: consumer_pb.PullMessagesRequest,
+        held: contextlib.ExitStack,
+        seconds: float,
     ) -> PullUnderWay:
         pull = PullUnderWay(question, self._body_bytes, min(seconds, INNER_SECONDS))
         held.callback(pull.close)
@@ -216,7 +222,7 @@ class PullStreams:
     def _arrived(
         self,
         delivering: Puller[StoredMessage],
-        question: PullQuestion,
+        question: consumer_pb.PullMessagesRequest,
         cancellation: Cancellation,
         ends_at: float,
     ) -> Batch | None:
@@ -240,10 +246,14 @@ class StreamPoll(Poll):
     __slots__ = ("_delivering", "_question", "_room", "outcome")
 
     def __init__(
-        self, room: WaitingRoom, delivering: Puller[StoredMessage], question: PullQuestion, ends_at: float
+        self,
+        room: WaitingRoom,
+        delivering: Puller[StoredMessage],
+        question: consumer_pb.PullMessagesRequest,
+        ends_at: float,
     ) -> None:
         name = QueueName(delivering.broker_name, question.topic, "", ("stream", next(_numbers)))
-        filter_characters = len(question.filter.expression)
+        filter_characters = len(expression_of(question.filter))
         super().__init__(
             name,
             "",
@@ -282,7 +292,7 @@ class StreamPoll(Poll):
             self.outcome.set_result(outcome)
 
 
-def question_of(request: pb.PullMessagesRequest) -> PullQuestion:
+def question_of(request: pb.PullMessagesRequest) -> consumer_pb.PullMessagesRequest:
     """What a request asks for; InvalidArgumentError by field."""
     check_topic(request.topic)
     for field in ("queue_id", "queue_offset", "max_messages", "max_bytes"):
@@ -290,20 +300,19 @@ def question_of(request: pb.PullMessagesRequest) -> PullQuestion:
     if request.consumer_group:
         check_users_group(request.consumer_group)
         check_consumed_topic(request.topic)
-    return PullQuestion(
-        request.topic,
-        request.queue_id,
-        request.queue_offset,
-        min(request.max_messages or MESSAGE_COUNT_DEFAULT, MESSAGE_COUNT_MAX),
-        filter_of(request.filter),
-        request.consumer_group,
-        min(request.max_bytes or BODY_BYTES_DEFAULT, BODY_BYTES_MAX),
-        encoded=True,
+    return consumer_pb.PullMessagesRequest(
+        topic=request.topic,
+        queue_id=request.queue_id,
+        queue_offset=request.queue_offset,
+        max_messages=min(request.max_messages or MESSAGE_COUNT_DEFAULT, MESSAGE_COUNT_MAX),
+        filter=filter_of(request.filter).message(),
+        consumer_group=request.consumer_group,
+        max_bytes=min(request.max_bytes or BODY_BYTES_DEFAULT, BODY_BYTES_MAX),
         as_records=request.as_records,
     )
 
 
-def batch_of(question: PullQuestion, outcome: Batch | StoreError) -> Batch:
+def batch_of(question: consumer_pb.PullMessagesRequest, outcome: Batch | StoreError) -> Batch:
     """What a pull has found. A topic without messages is an empty queue here; whether there is one is seen elsewhere."""
     if isinstance(outcome, TopicNotFoundError):
         return pulled_from_no_message(question, outcome)
@@ -315,13 +324,15 @@ def batch_of(question: PullQuestion, outcome: Batch | StoreError) -> Batch:
 def responses_of(batch: Batch, broker_name: str) -> Iterator[bytes]:
     """The batch in answers that a gRPC client takes by default, 4 MiB; a single message may be larger."""
 
+    answer = batch.answer
+
     def rest(next_offset: int | None) -> bytes:
         return pb.PullMessagesResponse(
-            next_offset=batch.next_offset if next_offset is None else next_offset,
-            min_offset=batch.min_offset,
-            max_offset=batch.max_offset,
-            status=STATUSES[batch.outcome],
-            is_whole=batch.is_whole,
+            next_offset=answer.next_offset if next_offset is None else next_offset,
+            min_offset=answer.min_offset,
+            max_offset=answer.max_offset,
+            status=STATUSES[answer.status],
+            is_whole=answer.is_whole,
         ).SerializeToString()
 
     messages = batch.messages

@@ -6,7 +6,8 @@ from typing import Protocol
 
 from gateway.delivery.polls import Poll, QueueName
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.ports.delivery import Delivering, Pulled, PullOutcome, PullQuestion
+from gateway.ports.delivery import Delivering, Pulled, changed
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import QueueNotFoundError, StoreError, TopicNotFoundError
 
@@ -20,10 +21,10 @@ class Replies(Protocol):
     def take(self, messages: Iterable[StoredMessage]) -> None:
         """Replies have come."""
 
-    def go_on(self, poll: "ReplyPoll", question: PullQuestion) -> None:
+    def go_on(self, poll: "ReplyPoll", question: consumer_pb.PullMessagesRequest) -> None:
         """A poll has ended: the next one goes on, if a request waits."""
 
-    def go_on_later(self, poll: "ReplyPoll", question: PullQuestion) -> None:
+    def go_on_later(self, poll: "ReplyPoll", question: consumer_pb.PullMessagesRequest) -> None:
         """The same after a failure."""
 
 
@@ -45,7 +46,7 @@ class ReplyPoll(Poll):
         replies: Replies,
         room: WaitingRoom,
         delivering: Delivering[StoredMessage],
-        question: PullQuestion,
+        question: consumer_pb.PullMessagesRequest,
         ends_at: float,
     ) -> None:
         name = QueueName(delivering.broker_name, question.topic, "", uuid.uuid4().int)
@@ -73,9 +74,9 @@ class ReplyPoll(Poll):
         elif isinstance(outcome, StoreError):
             if self._room.failed(self):
                 self._replies.go_on_later(self, self._question)
-        elif outcome.outcome is PullOutcome.NO_NEW:
+        elif outcome.answer.status == consumer_pb.PULL_STATUS_NO_NEW_MSG:
             self._room.found_nothing(self)
         elif self._room.found(self):
-            question = PullQuestion(self._question.topic, self._question.queue_id, outcome.next_offset, BATCH_COUNT)
+            question = changed(self._question, queue_offset=outcome.answer.next_offset)
             self._replies.take(outcome.messages)
             self._replies.go_on(self, question)

@@ -23,11 +23,12 @@ from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.group_wire import millis_of_duration
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import Delivering, DeliveringSource, PullQuestion
+from gateway.ports.delivery import Delivering, DeliveringSource
 from gateway.ports.shard import CREATE_TOPIC, Shard, topics_of
 from gateway.reply_poll import BATCH_COUNT, ReplyPoll
 from gateway.wire import MessageShardsSource
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import NewMessage, StoredMessage
 from services.methods import APPEND_SECONDS
@@ -178,7 +179,7 @@ class Requests:
         for waiter in ended:
             _answer(waiter)
 
-    def go_on(self, poll: ReplyPoll, question: PullQuestion) -> None:
+    def go_on(self, poll: ReplyPoll, question: consumer_pb.PullMessagesRequest) -> None:
         """A poll has ended: the next one goes on, if somebody waits."""
         with self._lock:
             self._polls.discard(poll)
@@ -188,7 +189,7 @@ class Requests:
             self._polls.add(following)
         self._room.add(following)
 
-    def go_on_later(self, poll: ReplyPoll, question: PullQuestion) -> None:
+    def go_on_later(self, poll: ReplyPoll, question: consumer_pb.PullMessagesRequest) -> None:
         """The same after a failure."""
         self._timers.set(poll, self._clock() + RETRY_SECONDS, partial(self.go_on, poll, question))
 
@@ -241,16 +242,16 @@ class Requests:
         for waiter in unsent:
             self._append(waiter)
 
-    def _starts(self) -> "list[tuple[Delivering[StoredMessage], PullQuestion]]":
+    def _starts(self) -> "list[tuple[Delivering[StoredMessage], consumer_pb.PullMessagesRequest]]":
         deadline = Deadline.after(OPEN_SECONDS)
-        starts: list[tuple[Delivering[StoredMessage], PullQuestion]] = []
+        starts: list[tuple[Delivering[StoredMessage], consumer_pb.PullMessagesRequest]] = []
         failure: StoreError | None = ServiceUnavailableError("no shard has a consumer service", service="consumer")
         for shard in self._shards.now():
             try:
                 delivering = self._source.named(shard.broker_name)
                 for queue_id in range(min(self._queue_count(shard, deadline), QUEUE_COUNT_MAX)):
                     end = self._end(shard.broker_name, queue_id, deadline)
-                    starts.append((delivering, PullQuestion(self._topic, queue_id, end, BATCH_COUNT)))
+                    starts.append((delivering, self._ask(queue_id, end, BATCH_COUNT)))
                     failure = None
             except StoreError as error:  # replies in this shard are missed
                 failure = error if failure is not None else None
@@ -259,10 +260,15 @@ class Requests:
             raise failure
         return starts
 
+    def _ask(self, queue_id: int, queue_offset: int, count: int) -> consumer_pb.PullMessagesRequest:
+        return consumer_pb.PullMessagesRequest(
+            topic=self._topic, queue_id=queue_id, queue_offset=queue_offset, max_messages=count
+        )
+
     def _end(self, broker_name: str, queue_id: int, deadline: Deadline) -> int:
-        ask = PullQuestion(self._topic, queue_id, BEYOND_ALL, 1)
+        ask = self._ask(queue_id, BEYOND_ALL, 1)
         try:
-            return pull_now(self._source, broker_name, ask, deadline).max_offset
+            return pull_now(self._source, broker_name, ask, deadline).answer.max_offset
         except (TopicNotFoundError, QueueNotFoundError):  # it has no message yet
             return 0
 

@@ -7,9 +7,10 @@ once it has seen what the log had when it was asked (ADR 0086).
 from collections.abc import Callable
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import Pulled, PullOutcome, PullQuestion
+from gateway.ports.delivery import Pulled
 from gateway.ports.shard import IS_WRITTEN_AT, LOG_END, Shard, list_queues
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import ServiceUnavailableError
 
 # A consumer service that has not seen what the log had is asked again after such pauses, and after this time the caller fails.
@@ -18,11 +19,11 @@ BEHIND_PAUSE_SECONDS_MAX = 0.25
 BEHIND_SECONDS_MAX = 5.0
 
 
-def is_at_end(question: PullQuestion, batch: Pulled[object]) -> bool:
+def is_at_end(question: pb.PullMessagesRequest, batch: Pulled[object]) -> bool:
     """Whether the position is the queue's end as the consumer service knows it, or behind it."""
-    if batch.outcome is PullOutcome.OFFSET_ILLEGAL:
-        return question.queue_offset > batch.max_offset
-    return batch.outcome is PullOutcome.NO_NEW
+    if batch.answer.status == pb.PULL_STATUS_OFFSET_ILLEGAL:
+        return question.queue_offset > batch.answer.max_offset
+    return batch.answer.status == pb.PULL_STATUS_NO_NEW_MSG
 
 
 class QueueEnd:
@@ -40,14 +41,15 @@ class QueueEnd:
         self._offset: int | None = None
         self._pause_seconds = BEHIND_PAUSE_SECONDS_MIN
 
-    def is_seen_by(self, question: PullQuestion, batch: Pulled[object], deadline: Deadline) -> bool:
+    def is_seen_by(self, question: pb.PullMessagesRequest, batch: Pulled[object], deadline: Deadline) -> bool:
         """Whether an answer has taken into account what the log had; the deadline is that of the call to the commitlog.
 
         Raises:
             ServiceUnavailableError: it has not after BEHIND_SECONDS_MAX.
             StoreError: the commitlog does not say where its log ends.
         """
-        shard, seen_offset = self._shard, batch.seen_offset
+        shard, answer = self._shard, batch.answer
+        seen_offset = answer.seen_offset if answer.HasField("seen_offset") else None
         if not shard.has(LOG_END):
             return True
         if seen_offset is None:
@@ -69,13 +71,13 @@ class QueueEnd:
             brokerName=self._shard.broker_name,
         )
 
-    def _has_more(self, question: PullQuestion, batch: Pulled[object], deadline: Deadline) -> bool:
+    def _has_more(self, question: pb.PullMessagesRequest, batch: Pulled[object], deadline: Deadline) -> bool:
         """For a service of an older release, which does not say what it has seen: whether queries find more, for a while."""
         if self._clock() >= self._ends_at:
             return False
         return any(
             each.queue_id == question.queue_id
-            and each.max_offset > batch.max_offset
+            and each.max_offset > batch.answer.max_offset
             and each.max_offset >= question.queue_offset
             for each in list_queues(self._shard, question.topic, deadline)
         )

@@ -18,8 +18,6 @@ from gateway.ports.delivery import (
     ALL_MESSAGES,
     Filter,
     Pulled,
-    PullOutcome,
-    PullQuestion,
     pulled_from_no_message,
 )
 from gateway.ports.shard import Message, Shard, search_offset
@@ -27,6 +25,7 @@ from gateway.ports.shards import Shards, list_built_queues
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.page_token import PageTokens
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from store.errors import (
     GroupNotFoundError,
     InvalidArgumentError,
@@ -106,7 +105,7 @@ class Resending(Generic[Message]):
         self,
         shards: Shards[Message],
         tokens: PageTokens,
-        pull: Callable[[str, PullQuestion, Deadline], Pulled[Message]],
+        pull: Callable[[str, consumer_pb.PullMessagesRequest, Deadline], Pulled[Message]],
         letter_of: Callable[[Message], Letter],
         appending: Appending[Message],
         pause: Callable[[float], object] = time.sleep,
@@ -163,21 +162,21 @@ class Resending(Generic[Message]):
             return self._next(question, queue, 1, deadline)  # one of them cannot be sent: the others shall be
 
     def _next(self, question: ResendQuestion, queue: _Queue, count_max: int, deadline: Deadline) -> list[Resent]:
-        ask = PullQuestion(
-            dead_letter_topic_of(question.consumer_group),
-            queue.queue_id,
-            queue.next_offset,
-            min(count_max, queue.end_offset - queue.next_offset),
-            question.filter,
-            question.consumer_group,
-            APPEND_BODY_BYTES_MAX,
+        ask = consumer_pb.PullMessagesRequest(
+            topic=dead_letter_topic_of(question.consumer_group),
+            queue_id=queue.queue_id,
+            queue_offset=queue.next_offset,
+            max_messages=min(count_max, queue.end_offset - queue.next_offset),
+            filter=question.filter.message(),
+            consumer_group=question.consumer_group,
+            max_bytes=APPEND_BODY_BYTES_MAX,
             ignore_perm=True,
         )
         pulled = self._pulled(queue, ask, deadline)
-        if pulled.outcome is PullOutcome.NO_NEW or pulled.next_offset <= queue.next_offset:
+        next_offset = pulled.answer.next_offset
+        if pulled.answer.status == consumer_pb.PULL_STATUS_NO_NEW_MSG or next_offset <= queue.next_offset:
             queue.next_offset = queue.end_offset
             return []
-        next_offset = pulled.next_offset
         letters = [(message, self._letter_of(message)) for message in pulled.messages]
         end_millis = question.window.end_millis
         if end_millis is not None and any(letter.store_time_millis > end_millis for _, letter in letters):
@@ -190,7 +189,7 @@ class Resending(Generic[Message]):
         queue.next_offset = next_offset
         return [Resent(letter, new_ids.get(letter.offset_msg_id, "")) for _, letter in letters]
 
-    def _pulled(self, queue: _Queue, ask: PullQuestion, deadline: Deadline) -> Pulled[Message]:
+    def _pulled(self, queue: _Queue, ask: consumer_pb.PullMessagesRequest, deadline: Deadline) -> Pulled[Message]:
         """What the queue has; a consumer service that has not seen all of the log is asked again, as it passes nothing over."""
         end = QueueEnd(self._shards.named(queue.broker_name), deadline.clock)
         while True:
@@ -218,7 +217,13 @@ class Resending(Generic[Message]):
     def _check_filter(self, question: ResendQuestion, deadline: Deadline) -> None:
         """IllegalFilterError for an expression that no pull of a dead letter would take: the service reads it first."""
         topic = dead_letter_topic_of(question.consumer_group)
-        ask = PullQuestion(topic, 0, 0, 1, question.filter, question.consumer_group, ignore_perm=True)
+        ask = consumer_pb.PullMessagesRequest(
+            topic=topic,
+            max_messages=1,
+            filter=question.filter.message(),
+            consumer_group=question.consumer_group,
+            ignore_perm=True,
+        )
         with contextlib.suppress(TopicNotFoundError, QueueNotFoundError):
             self._pull(next(iter(self._shards)).broker_name, ask, deadline)
 

@@ -50,63 +50,17 @@ ALL_MESSAGES = Filter(FilterKind.TAGS, "*")
 EXPRESSION_CHARACTERS_MAX = 16_384
 
 
-class PullOutcome(Enum):
-    """What a pull has found."""
-
-    FOUND = "messages"
-    NO_NEW = "the position is the queue's end"
-    NO_MATCHED = "the filter took none"
-    OFFSET_ILLEGAL = "the position is outside the queue"
-
-
-@dataclass(frozen=True, slots=True)
-class PullQuestion:
-    """Asks for messages of a queue.
-
-    Attributes:
-        topic, queue_id: the queue.
-        queue_offset: first position wanted.
-        max_messages: 1 to 1,024.
-        filter: which messages.
-        consumer_group: who asks; may be empty.
-        max_bytes: of bodies, at most 4 MiB; a first message is given whatever its size. 0: the service's default.
-        encoded: the messages may come as the bytes in which the gateway shows them, decoded where they are looked at.
-        ignore_perm: also of a topic without the right to read.
-        as_records: encoded ones may come as their records.
-    """
-
-    topic: str
-    queue_id: int
-    queue_offset: int
-    max_messages: int
-    filter: Filter = ALL_MESSAGES
-    consumer_group: str = ""
-    max_bytes: int = 0
-    encoded: bool = False
-    ignore_perm: bool = False
-    as_records: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class Pulled(Generic[Message_co]):
     """Messages of a queue.
 
     Attributes:
-        messages: in queue order.
-        next_offset: where to go on.
-        min_offset, max_offset: the queue's range.
-        outcome: what was found.
-        is_whole: no position up to `next_offset` was passed over because its message is not in the log any more.
-        seen_offset: every message of the queue before this byte of the log was taken into account; None: not known.
+        answer: what the service says beside the messages; `is_whole` and `seen_offset` count only where it sent them.
+        messages: in queue order. They may be bytes that are decoded where they are looked at, as no field of a message can.
     """
 
+    answer: pb.PullMessagesResponse
     messages: Sequence[Message_co]
-    next_offset: int
-    min_offset: int
-    max_offset: int
-    outcome: PullOutcome
-    is_whole: bool = False
-    seen_offset: int | None = None
 
 
 def is_absent(error: StoreError) -> bool:
@@ -114,7 +68,7 @@ def is_absent(error: StoreError) -> bool:
     return isinstance(error, TopicNotFoundError) and error.metadata.get("isAbsent") == "true"
 
 
-def pulled_from_no_message(question: PullQuestion, error: TopicNotFoundError) -> Pulled[Any]:
+def pulled_from_no_message(request: pb.PullMessagesRequest, error: TopicNotFoundError) -> Pulled[Any]:
     """The answer of a queue that never had a message, from the error of a service that knows none of its topic.
 
     Raises the error when the service says that there is no such topic.
@@ -123,13 +77,30 @@ def pulled_from_no_message(question: PullQuestion, error: TopicNotFoundError) ->
         raise error
     seen_offset = error.metadata.get("seenOffset")
     return Pulled(
+        pb.PullMessagesResponse(
+            status=pb.PULL_STATUS_OFFSET_ILLEGAL if request.queue_offset else pb.PULL_STATUS_NO_NEW_MSG,
+            seen_offset=None if seen_offset is None else int(seen_offset),
+        ),
         (),
-        0,
-        0,
-        0,
-        PullOutcome.OFFSET_ILLEGAL if question.queue_offset else PullOutcome.NO_NEW,
-        seen_offset=None if seen_offset is None else int(seen_offset),
     )
+
+
+def changed(
+    request: pb.PullMessagesRequest, *, queue_offset: int | None = None, max_bytes: int | None = None
+) -> pb.PullMessagesRequest:
+    """The same pull from another position, or with another limit."""
+    other = pb.PullMessagesRequest()
+    other.CopyFrom(request)
+    if queue_offset is not None:
+        other.queue_offset = queue_offset
+    if max_bytes is not None:
+        other.max_bytes = max_bytes
+    return other
+
+
+def expression_of(wanted: pb.Filter) -> str:
+    """The text of a filter."""
+    return wanted.sql or wanted.tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +186,7 @@ class Delivering(Protocol[Message_co]):
     ) -> None:
         """Hide a message for another time, or give it back. ReceiptHandleNotFoundError, InvalidReceiptHandleError."""
 
-    def pull(self, question: PullQuestion, seconds: float, then: Then[Pulled[Message_co]]) -> None:
+    def pull(self, request: pb.PullMessagesRequest, seconds: float, then: Then[Pulled[Message_co]]) -> None:
         """Read messages of a queue. TopicNotFoundError, QueueNotFoundError."""
 
     def forward_to_dead_letters(self, request: pb.ForwardToDeadLetterTopicRequest, seconds: float) -> None:

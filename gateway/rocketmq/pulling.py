@@ -21,8 +21,7 @@ from gateway.ports.delivery import (
     Delivering,
     DeliveringSource,
     Pulled,
-    PullOutcome,
-    PullQuestion,
+    expression_of,
     is_absent,
     pulled_from_no_message,
 )
@@ -38,6 +37,7 @@ from gateway.rocketmq.receiving import (
     POLL_SECONDS_MAX,
 )
 from gateway.rocketmq.status import RefusedError, ok, status_of
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import INNER_SECONDS, POLL_SECONDS
 from services.serving.admission.callers import caller_of_call
@@ -99,7 +99,9 @@ class Pulling:
         else:
             call.on_gone(poll.leave)
 
-    def check(self, broker_name: str, question: PullQuestion, then: Callable[[StoreError | None], None]) -> None:
+    def check(
+        self, broker_name: str, question: pb.PullMessagesRequest, then: Callable[[StoreError | None], None]
+    ) -> None:
         """Call `then` with the error for a queue that there is not, None: there is such a queue, without messages."""
 
         def look() -> None:
@@ -129,7 +131,7 @@ class Pulling:
     def settle(
         self,
         delivering: Delivering[StoredMessage],
-        question: PullQuestion,
+        question: pb.PullMessagesRequest,
         pulled: Pulled[StoredMessage],
         then: Callable[[Pulled[StoredMessage] | StoreError], None],
     ) -> None:
@@ -171,13 +173,13 @@ class Pulling:
             raise RefusedError(v2.BAD_REQUEST, f"queue {request.message_queue.id} cannot be: name one from 0 on")
         if request.offset < 0:
             raise RefusedError(v2.ILLEGAL_OFFSET, f"offset is {request.offset}: it must be 0 or more")
-        question = PullQuestion(
-            topic,
-            request.message_queue.id,
-            request.offset,
-            min(request.batch_size, BATCH_SIZE_MAX) if request.batch_size > 0 else BATCH_SIZE_DEFAULT,
-            filter_of(request.filter_expression),
-            group_of(request.group),
+        question = pb.PullMessagesRequest(
+            topic=topic,
+            queue_id=request.message_queue.id,
+            queue_offset=request.offset,
+            max_messages=min(request.batch_size, BATCH_SIZE_MAX) if request.batch_size > 0 else BATCH_SIZE_DEFAULT,
+            filter=filter_of(request.filter_expression).message(),
+            consumer_group=group_of(request.group),
         )
         wait = request.long_polling_timeout
         asked_seconds = min(max(wait.seconds + wait.nanos / 1e9, 0.0), POLL_SECONDS_MAX)
@@ -203,7 +205,7 @@ class PullPoll(Poll):
         self,
         pulling: Pulling,
         delivering: Delivering[StoredMessage],
-        question: PullQuestion,
+        question: pb.PullMessagesRequest,
         call: Streamable,
         client_id: str,
         *,
@@ -216,7 +218,7 @@ class PullPoll(Poll):
             client_id,
             ends_at,
             gives_up_at,
-            filter_characters=len(question.filter.expression),
+            filter_characters=len(expression_of(question.filter)),
             owner=client_of_name(caller_of_call(call)),
         )
         self._pulling = pulling
@@ -253,7 +255,7 @@ class PullPoll(Poll):
             outcome = pulled_from_no_message(self._question, outcome)
         if isinstance(outcome, StoreError):
             self._failed(outcome)
-        elif outcome.max_offset or self._is_known:
+        elif outcome.answer.max_offset or self._is_known:
             self._known(outcome)
         else:
             empty = outcome
@@ -273,7 +275,7 @@ class PullPoll(Poll):
 
     def _known(self, pulled: Pulled[StoredMessage]) -> None:
         """What was found in a queue that there is."""
-        if pulled.outcome is PullOutcome.OFFSET_ILLEGAL and is_at_end(self._question, pulled):
+        if pulled.answer.status == pb.PULL_STATUS_OFFSET_ILLEGAL and is_at_end(self._question, pulled):
             self._pulling.settle(self._delivering, self._question, pulled, self._settled)
         else:
             self._settled(pulled)
@@ -283,26 +285,27 @@ class PullPoll(Poll):
         if isinstance(pulled, StoreError):
             self._failed(pulled)
             return
-        self._seen = pulled.next_offset
-        if pulled.outcome is PullOutcome.NO_NEW:
+        self._seen = pulled.answer.next_offset
+        if pulled.answer.status == pb.PULL_STATUS_NO_NEW_MSG:
             self._room.found_nothing(self)
         elif self._room.found(self):
             self._answer(pulled)
 
     def _answer(self, pulled: Pulled[StoredMessage]) -> None:
-        if pulled.outcome is PullOutcome.OFFSET_ILLEGAL:
+        answer = pulled.answer
+        if pulled.answer.status == pb.PULL_STATUS_OFFSET_ILLEGAL:
             status = v2.Status(
                 code=v2.ILLEGAL_OFFSET,
-                message=f"the queue has offsets {pulled.min_offset} to {pulled.max_offset}: go on at {pulled.next_offset}",
+                message=f"the queue has offsets {answer.min_offset} to {answer.max_offset}: go on at {answer.next_offset}",
             )
-        elif pulled.outcome is PullOutcome.NO_MATCHED:
+        elif pulled.answer.status == pb.PULL_STATUS_NO_MATCHED_MSG:
             status = v2.Status(code=v2.MESSAGE_NOT_FOUND, message="no message matches: go on at next_offset")
         else:
             status = ok()
         self._call.send(v2.PullMessageResponse(status=status).SerializeToString())
         for message in pulled.messages:
             self._call.send(v2.PullMessageResponse(message=to_pulled(message)).SerializeToString())
-        self._call.end(v2.PullMessageResponse(next_offset=pulled.next_offset).SerializeToString())
+        self._call.end(v2.PullMessageResponse(next_offset=pulled.answer.next_offset).SerializeToString())
 
 
 def _end_with(call: Streamable, error: RefusedError | StoreError) -> None:

@@ -1,7 +1,6 @@
 """The port of delivery over gRPC."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from gateway.ports.delivery import (
@@ -9,8 +8,6 @@ from gateway.ports.delivery import (
     ClientFacts,
     GroupSettings,
     Pulled,
-    PullOutcome,
-    PullQuestion,
     Then,
 )
 from gateway.shards.ack_batches import AckBatches
@@ -22,13 +19,6 @@ from services.calling.pulled_bytes import PULL_BYTES, PulledBytes
 from services.rpcs import consumer as rpc
 from services.serving.admission.callers import caller_here
 from store.errors import GroupNotFoundError, StoreError
-
-PULL_OUTCOMES = {
-    pb.PULL_STATUS_FOUND: PullOutcome.FOUND,
-    pb.PULL_STATUS_NO_NEW_MSG: PullOutcome.NO_NEW,
-    pb.PULL_STATUS_NO_MATCHED_MSG: PullOutcome.NO_MATCHED,
-    pb.PULL_STATUS_OFFSET_ILLEGAL: PullOutcome.OFFSET_ILLEGAL,
-}
 
 Response = TypeVar("Response")
 Answer = TypeVar("Answer")
@@ -67,24 +57,14 @@ class RemoteDelivering:
         """See the port."""
         self._client.later(rpc.CHANGE_INVISIBLE_DURATION, request, seconds, then)
 
-    def pull(self, question: PullQuestion, seconds: float, then: Then[Pulled[StoredMessage]]) -> None:
+    def pull(self, request: pb.PullMessagesRequest, seconds: float, then: Then[Pulled[StoredMessage]]) -> None:
         """See the port."""
-        request = pb.PullMessagesRequest(
-            topic=question.topic,
-            queue_id=question.queue_id,
-            queue_offset=question.queue_offset,
-            max_messages=question.max_messages,
-            filter=question.filter.message(),
-            consumer_group=question.consumer_group,
-            max_bytes=question.max_bytes,
-            ignore_perm=question.ignore_perm,
-        )
-        if question.encoded:
-            request.shown_as = self.broker_name
-            request.as_records = question.as_records
+        if request.shown_as:
             self._client.later(PULL_BYTES, request, seconds, _then(then, _pulled_bytes))
         else:
-            self._client.later(rpc.PULL_MESSAGES, request, seconds, _then(then, _pulled))
+            self._client.later(
+                rpc.PULL_MESSAGES, request, seconds, _then(then, lambda answer: Pulled(answer, answer.messages))
+            )
 
     def forward_to_dead_letters(self, request: pb.ForwardToDeadLetterTopicRequest, seconds: float) -> None:
         """See the port."""
@@ -137,21 +117,9 @@ def _then(then: Then[Answer], convert: Callable[[Any], Answer]) -> Callable[[Any
     return done
 
 
-def _pulled(answer: pb.PullMessagesResponse) -> Pulled[StoredMessage]:
-    return Pulled(
-        answer.messages,
-        answer.next_offset,
-        answer.min_offset,
-        answer.max_offset,
-        PULL_OUTCOMES[answer.status],
-        answer.is_whole,
-        answer.seen_offset if answer.HasField("seen_offset") else None,
-    )
-
-
 def _pulled_bytes(answer: PulledBytes) -> Pulled[StoredMessage]:
-    pulled, shown_as = _pulled(answer.head), answer.head.shown_as
-    return replace(pulled, messages=EncodedMessages(answer.messages, shown_as)) if shown_as else pulled
+    head = answer.head
+    return Pulled(head, EncodedMessages(answer.messages, head.shown_as) if head.shown_as else head.messages)
 
 
 def settings_of(group: pb.GroupSettings) -> GroupSettings:

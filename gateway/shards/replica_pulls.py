@@ -7,12 +7,13 @@ the queue ends. So a replica's batch is passed on, and where a replica has nothi
 from collections.abc import Sequence
 from typing import Generic, Protocol
 
-from gateway.ports.delivery import Pulled, PullOutcome, PullQuestion, Then
+from gateway.ports.delivery import Pulled, Then
 from gateway.ports.shard import Message, Message_co
 from gateway.shards.reading import ANSWERED, AWAY, FAILED, FIRST_SECONDS_MAX
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import ServiceUnavailableError, StoreError, TopicNotFoundError
 
-PASSED_ON = (PullOutcome.FOUND, PullOutcome.NO_MATCHED)
+PASSED_ON = (pb.PULL_STATUS_FOUND, pb.PULL_STATUS_NO_MATCHED_MSG)
 
 
 class Puller(Protocol[Message_co]):
@@ -22,7 +23,7 @@ class Puller(Protocol[Message_co]):
     def broker_name(self) -> str:
         """The shard's name."""
 
-    def pull(self, question: PullQuestion, seconds: float, then: Then[Pulled[Message_co]]) -> None:
+    def pull(self, question: pb.PullMessagesRequest, seconds: float, then: Then[Pulled[Message_co]]) -> None:
         """See Delivering."""
 
 
@@ -58,7 +59,7 @@ class ReplicaPulls(Generic[Message]):
         """See Puller."""
         return self._leader.broker_name
 
-    def pull(self, question: PullQuestion, seconds: float, then: Then[Pulled[Message]]) -> None:
+    def pull(self, question: pb.PullMessagesRequest, seconds: float, then: Then[Pulled[Message]]) -> None:
         """See Puller; ServiceUnavailableError where only a leader could answer and there is none."""
         if not self._is_led:
             self._pull_without_leader(question, seconds, then, 0)
@@ -67,7 +68,7 @@ class ReplicaPulls(Generic[Message]):
         else:
             self._pull_from_leader(question, seconds, then)
 
-    def _pull_from_leader(self, question: PullQuestion, seconds: float, then: Then[Pulled[Message]]) -> None:
+    def _pull_from_leader(self, question: pb.PullMessagesRequest, seconds: float, then: Then[Pulled[Message]]) -> None:
         def done(outcome: Pulled[Message] | StoreError) -> None:
             if not isinstance(outcome, StoreError):
                 self._note(outcome)
@@ -80,9 +81,9 @@ class ReplicaPulls(Generic[Message]):
         # Half of the time, so that a replica can answer instead of a leader that hangs.
         self._leader.pull(question, seconds / 2 if self._replicas else seconds, done)
 
-    def _pull_from_replica(self, question: PullQuestion, seconds: float, then: Then[Pulled[Message]]) -> None:
+    def _pull_from_replica(self, question: pb.PullMessagesRequest, seconds: float, then: Then[Pulled[Message]]) -> None:
         def done(outcome: Pulled[Message] | StoreError) -> None:
-            if not isinstance(outcome, StoreError) and outcome.outcome in PASSED_ON:
+            if not isinstance(outcome, StoreError) and outcome.answer.status in PASSED_ON:
                 ANSWERED.add()
                 self._note(outcome)
                 then(outcome)
@@ -95,10 +96,10 @@ class ReplicaPulls(Generic[Message]):
         self._replicas[0][1].pull(question, min(seconds, FIRST_SECONDS_MAX), done)
 
     def _pull_without_leader(
-        self, question: PullQuestion, seconds: float, then: Then[Pulled[Message]], number: int
+        self, question: pb.PullMessagesRequest, seconds: float, then: Then[Pulled[Message]], number: int
     ) -> None:
         def done(outcome: Pulled[Message] | StoreError) -> None:
-            if not isinstance(outcome, StoreError) and outcome.outcome in PASSED_ON:
+            if not isinstance(outcome, StoreError) and outcome.answer.status in PASSED_ON:
                 ANSWERED.add()
                 then(outcome)
                 return

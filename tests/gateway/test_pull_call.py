@@ -11,7 +11,6 @@ from gateway.delivery import queue_end
 from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.ports.delivery import Pulled, PullOutcome
 from gateway.ports.shards import Shards
 from gateway.pull_call import (
     ALL_BODY_BYTES_MAX,
@@ -35,7 +34,7 @@ from store.errors import (
     TopicNotFoundError,
 )
 from store.format.record_frame import patch_record, prepare_record
-from tests.gateway.delivery.memory_delivery import MemoryDelivering
+from tests.gateway.delivery.memory_delivery import MemoryDelivering, pulled_of
 from tests.gateway.memory_shard import MemoryShard, queue_of, with_log_end
 from tests.store.walk.logs import message as ordinary_message
 
@@ -270,7 +269,7 @@ def encoded(messages, broker_name):
 def test_a_batch_is_cut_into_answers_that_clients_take_by_default(form):
     body = bytes(1 << 20)
     messages = [StoredMessage(queue_offset=10 + number, body=body) for number in range(5)]
-    pulled = Pulled(form(messages, "broker-a"), 20, 3, 99, PullOutcome.FOUND, is_whole=True)
+    pulled = pulled_of(form(messages, "broker-a"), 20, 3, 99, pb.PULL_STATUS_FOUND, is_whole=True)
 
     sent = list(responses_of(pulled, "broker-a"))
     answers = [parsed(answer) for answer in sent]
@@ -285,9 +284,9 @@ def test_a_batch_is_cut_into_answers_that_clients_take_by_default(form):
     assert {(message.broker_name, message.source) for message in shown} == {("broker-a", MESSAGE_SOURCE_LIVE)}
     assert all(len(answer) < 4 << 20 for answer in sent)
     huge = StoredMessage(queue_offset=1, body=bytes(PAGE_BYTES_MAX + 1))
-    (alone,) = responses_of(Pulled(form([huge], "broker-a"), 2, 0, 2, PullOutcome.FOUND), "broker-a")
+    (alone,) = responses_of(pulled_of(form([huge], "broker-a"), 2, 0, 2, pb.PULL_STATUS_FOUND), "broker-a")
     assert len(parsed(alone).messages) == 1
-    (none,) = responses_of(Pulled(form([], "broker-a"), 2, 0, 2, PullOutcome.NO_NEW), "broker-a")
+    (none,) = responses_of(pulled_of(form([], "broker-a"), 2, 0, 2, pb.PULL_STATUS_NO_NEW_MSG), "broker-a")
     assert parsed(none) == pb.PullMessagesResponse(next_offset=2, max_offset=2, status=pb.PULL_STATUS_NO_NEW_MSG)
 
 
@@ -298,7 +297,9 @@ def test_records_are_cut_into_answers_as_messages_are():
     frames = [bytes(frame) for frame in prepared]
     messages = EncodedMessages(memoryview(pb.PullMessagesResponse(records=frames).SerializeToString()), "broker-a")
 
-    answers = [parsed(answer) for answer in responses_of(Pulled(messages, 20, 3, 99, PullOutcome.FOUND), "broker-a")]
+    answers = [
+        parsed(answer) for answer in responses_of(pulled_of(messages, 20, 3, 99, pb.PULL_STATUS_FOUND), "broker-a")
+    ]
 
     assert [len(answer.records) for answer in answers] == [3, 2]
     assert [answer.next_offset for answer in answers] == [13, 20]

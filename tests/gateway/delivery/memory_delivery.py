@@ -8,7 +8,6 @@ from collections import defaultdict
 from gateway.ports.delivery import (
     GroupSettings,
     Pulled,
-    PullOutcome,
 )
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
@@ -24,6 +23,14 @@ from store.errors import (
 from store.format.delivery.receipt_handle import HandlePayload, encode_part, encode_payload
 
 QUEUE_COUNT = 4
+
+
+def pulled_of(messages, next_offset, min_offset, max_offset, status, **more):
+    """What a pull has found."""
+    answer = pb.PullMessagesResponse(
+        next_offset=next_offset, min_offset=min_offset, max_offset=max_offset, status=status, **more
+    )
+    return Pulled(answer, messages)
 
 
 class MemoryDelivering:
@@ -173,12 +180,12 @@ class MemoryDelivering:
             seen = {} if self.seen_offset is None else {"seenOffset": self.seen_offset}
             then(TopicNotFoundError("no message", **seen))
         elif question.queue_offset > end:
-            then(Pulled((), end, 0, end, PullOutcome.OFFSET_ILLEGAL, seen_offset=self.seen_offset))
+            then(pulled_of((), end, 0, end, pb.PULL_STATUS_OFFSET_ILLEGAL, seen_offset=self.seen_offset))
         elif question.queue_offset == end:
-            then(Pulled((), end, 0, end, PullOutcome.NO_NEW, seen_offset=self.seen_offset))
+            then(pulled_of((), end, 0, end, pb.PULL_STATUS_NO_NEW_MSG, seen_offset=self.seen_offset))
         else:
             found = messages[question.queue_offset : question.queue_offset + question.max_messages]
-            then(Pulled(found, question.queue_offset + len(found), 0, end, PullOutcome.FOUND))
+            then(pulled_of(found, question.queue_offset + len(found), 0, end, pb.PULL_STATUS_FOUND))
 
     def commit_offset(self, consumer_group, topic, queue_id, queue_offset, seconds):
         self.positions[consumer_group, topic, queue_id] = queue_offset

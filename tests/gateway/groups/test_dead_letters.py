@@ -6,9 +6,10 @@ import pytest
 
 from gateway.delivery import queue_end
 from gateway.groups.dead_letters import Letter, Resending, ResendQuestion
-from gateway.ports.delivery import ALL_MESSAGES, Filter, FilterKind, GroupSettings, Pulled, PullOutcome
+from gateway.ports.delivery import ALL_MESSAGES, Filter, FilterKind, GroupSettings
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from store.errors import (
     GroupNotFoundError,
     IllegalFilterError,
@@ -17,6 +18,7 @@ from store.errors import (
     ServiceUnavailableError,
     TopicNotFoundError,
 )
+from tests.gateway.delivery.memory_delivery import pulled_of
 from tests.gateway.groups.memory_groups import MemoryGroups
 from tests.gateway.memory_shard import MemoryShard, with_log_end
 
@@ -82,8 +84,8 @@ class Letters:
 
     def pull(self, broker_name, ask, deadline):
         found = self.records[ask.queue_offset : ask.queue_offset + ask.max_messages]
-        outcome = PullOutcome.FOUND if found else PullOutcome.NO_NEW
-        return Pulled(found, ask.queue_offset + len(found), 0, len(self.records), outcome)
+        status = consumer_pb.PULL_STATUS_FOUND if found else consumer_pb.PULL_STATUS_NO_NEW_MSG
+        return pulled_of(found, ask.queue_offset + len(found), 0, len(self.records), status)
 
 
 @pytest.fixture
@@ -177,7 +179,7 @@ def test_a_bad_expression_was_taken_where_there_is_no_dead_letter_to_try_it_on(l
 
     def pull(broker_name, ask, deadline):
         asked.append(ask)
-        if ask.filter.expression == "a >":
+        if ask.filter.sql == "a >":
             raise IllegalFilterError("the expression ends too early", expression="a >")
         raise TopicNotFoundError("there is no message in this shard")
 
@@ -211,8 +213,8 @@ def test_letters_that_the_consumer_service_had_not_seen_were_passed_over(letters
         if looks[-3:] == [6, 6, 6]:
             seen_count = 10
         found = letters.records[ask.queue_offset : min(ask.queue_offset + ask.max_messages, seen_count)]
-        outcome = PullOutcome.FOUND if found else PullOutcome.NO_NEW
-        return Pulled(found, ask.queue_offset + len(found), 0, seen_count, outcome, seen_offset=seen_count)
+        status = consumer_pb.PULL_STATUS_FOUND if found else consumer_pb.PULL_STATUS_NO_NEW_MSG
+        return pulled_of(found, ask.queue_offset + len(found), 0, seen_count, status, seen_offset=seen_count)
 
     monkeypatch.setattr(letters.resending, "_pull", pull)
     monkeypatch.setattr(letters.resending, "_shards", letters.with_log_end(10))

@@ -7,10 +7,9 @@ import pytest
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.delivery import queue_end
-from gateway.ports.delivery import ALL_MESSAGES, PullQuestion
 from gateway.rocketmq.pulling import Pulling as OfficialPulling
 from gateway.rocketmq.pulling import PullPoll
-from reput.consumer.v1.consumer_service_pb2 import WatchArrivalsResponse
+from reput.consumer.v1.consumer_service_pb2 import PullMessagesRequest, WatchArrivalsResponse
 from tests.gateway.test_pull_call import Pulling
 from tests.support.waiting import wait_until
 
@@ -51,7 +50,7 @@ def pulling(fan_out):
 def begun(pulling, queue_offset):
     call, now = Call(), time.monotonic()
     official = OfficialPulling(pulling.source, pulling.room, pulling.shards)
-    question = PullQuestion("T", 0, queue_offset, 32, ALL_MESSAGES, "g")
+    question = PullMessagesRequest(topic="T", queue_offset=queue_offset, max_messages=32, consumer_group="g")
     pulling.room.add(
         PullPoll(official, pulling.delivering, question, call, "c", ends_at=now + 10, gives_up_at=now + 20)
     )

@@ -6,7 +6,7 @@ import threading
 import grpc
 import pytest
 
-from gateway.ports.delivery import Pulled, PullOutcome, PullQuestion
+from gateway.ports.delivery import Pulled
 from gateway.pull_call import responses_of
 from gateway.shards.encoded_messages import EncodedMessages
 from gateway.shards.remote_delivery import RemoteDelivering
@@ -22,7 +22,7 @@ from store.errors import StoreError
 
 WAIT_SECONDS_MAX = 20.0
 SHOWN_AS = "broker-a"
-QUESTION = PullQuestion("orders", 3, 40, 100, encoded=True)
+QUESTION = pb.PullMessagesRequest(topic="orders", queue_id=3, queue_offset=40, max_messages=100)
 MESSAGES = [StoredMessage(topic="orders", queue_id=3, queue_offset=40 + n, body=b"%d" % n) for n in range(3)]
 HEAD = {"next_offset": 43, "min_offset": 7, "max_offset": 99, "status": pb.PULL_STATUS_FOUND}
 
@@ -63,7 +63,10 @@ def pull(request):
     ended.start()
     client = ServiceClient("consumer", server.address)
 
-    def ask(question=QUESTION):
+    def ask(shown_as=SHOWN_AS):
+        question = pb.PullMessagesRequest()
+        question.CopyFrom(QUESTION)
+        question.shown_as = shown_as
         outcomes = queue.SimpleQueue()
         RemoteDelivering(SHOWN_AS, client).pull(question, WAIT_SECONDS_MAX, outcomes.put)
         return outcomes.get(timeout=WAIT_SECONDS_MAX)
@@ -78,7 +81,9 @@ def pull(request):
 def test_the_gateway_shows_the_messages_of_a_new_and_of_an_older_service_alike(pull):
     pulled = pull()
 
-    assert (pulled.next_offset, pulled.min_offset, pulled.max_offset, pulled.outcome) == (43, 7, 99, PullOutcome.FOUND)
+    answer = pulled.answer
+    assert (answer.next_offset, answer.min_offset, answer.max_offset) == (43, 7, 99)
+    assert answer.status == pb.PULL_STATUS_FOUND
     (shown,) = map(gateway_pb.PullMessagesResponse.FromString, responses_of(pulled, SHOWN_AS))
     assert [message.body for message in shown.messages] == [b"0", b"1", b"2"]
     assert {(message.broker_name, message.source) for message in shown.messages} == {(SHOWN_AS, MESSAGE_SOURCE_LIVE)}
@@ -98,7 +103,7 @@ def test_messages_that_came_as_bytes_can_be_looked_at(pull):
 
 @pytest.mark.parametrize("pull", [answer_of], indirect=True)
 def test_only_callers_that_want_bytes_get_them(pull):
-    pulled = pull(PullQuestion("orders", 3, 40, 100))
+    pulled = pull(shown_as="")
 
     assert isinstance(pulled, Pulled)
     assert [message.body for message in pulled.messages] == [b"0", b"1", b"2"]
