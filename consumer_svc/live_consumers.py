@@ -14,7 +14,7 @@ from services.serving.admission.shares import KeptKeys, client_of_name
 MEMBER_SECONDS = 120.0
 # Heartbeats come every 10 s; what is in flight for a client that missed three of them is not renewed any more.
 RENEWED_SECONDS = 30.0
-# Above it, and above its share (kept_keys.py), a caller loses the one that was silent for longest, so clients that live are
+# Above it, and above its share (shares.py), a caller loses the one that was silent for longest, so clients that live are
 # remembered beside those that another caller invents.
 CLIENT_COUNT_MAX = 100_000
 # A client decides how many subscriptions it names. Those of the larger clients have room together; what finds none is not kept.

@@ -43,7 +43,7 @@ DELIVERED_COUNT_MAX = 2_048
 SET_COUNT_MAX = 64
 # Deliveries that wait for it, of one shard; beyond this the oldest are forgotten, and come again after their 60 s.
 DELIVERED_WAITING_COUNT_MAX = 100_000
-# Clients that are remembered, 1 KiB each. Above it, and above its share (kept_keys.py), a caller loses the one that was silent
+# Clients that are remembered, 1 KiB each. Above it, and above its share (shares.py), a caller loses the one that was silent
 # for longest for a new one.
 CLIENT_COUNT_MAX = 65_536
 # A client decides how many subscriptions it names. Those of the larger clients have room together; what finds none is not kept.
