@@ -141,7 +141,7 @@ def test_a_store_that_cannot_begin_leaves_nothing(tmp_path: pathlib.Path, monkey
     def refuse(*_: object) -> None:
         raise OSError(errno.EIO, "no")
 
-    monkeypatch.setattr("cli.transfer.new_store.LogCopy", refuse)
+    monkeypatch.setattr("cli.transfer.new_store.NewLog", refuse)
     with pytest.raises(OSError, match="no"):
         NewStore(tmp_path / "out")
 
