@@ -11,13 +11,14 @@ from gateway.groups.pulling import lock_queues, send_back
 from gateway.groups.tracked import MessageState
 from gateway.groups.tracks import MessageTrack, follow, tracks_of_record
 from gateway.groups.waits import due_millis, settled
-from gateway.ports.groups import GroupChoice, GroupPage, LockQuestion, Position, SendBackQuestion, Track
+from gateway.ports.groups import GroupChoice, GroupPage, Position, Track
 from gateway.ports.shards import require_topic
 from gateway.queries.arrival import Part
 from gateway.queries.completeness import Completeness, ShardOutcome
 from gateway.queries.limits import PAGE_BYTES_MAX, page_size
 from gateway.query_answers import Call
 from gateway.wire import MessageShards, shard_outcome_of, timestamp_of
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
@@ -26,6 +27,10 @@ from store.errors import RecordNotFoundError, StoreError
 # FindMessage with tracks: each match costs a few calls to every shard, so a page of 1,000 would take seconds.
 TRACKED_MATCH_COUNT_MAX = 16
 TRACK_METHOD = "TrackMessage"
+# By the outcomes of a consumer service, those of the gateway's contract.
+SEND_BACK_OUTCOMES = {
+    value: f"SEND_BACK_{name}" for name, value in consumer_pb.SendBackMessagesResponse.Outcome.items()
+}
 # What a track takes in an answer beside itself.
 FIELD_BYTES = 8
 
@@ -41,17 +46,26 @@ def commit(call: Call, request: pb.CommitOffsetsRequest) -> pb.CommitOffsetsResp
 
 def sent_back(call: Call, request: pb.SendBackMessagesRequest) -> pb.SendBackMessagesResponse:
     """SendBackMessages; errors as `send_back`."""
-    question = SendBackQuestion(
-        request.consumer_group, request.topic, request.queue_id, tuple(request.queue_offsets), request.delay_level
+    question = consumer_pb.SendBackMessagesRequest(
+        consumer_group=request.consumer_group,
+        topic=request.topic,
+        queue_id=request.queue_id,
+        queue_offsets=request.queue_offsets,
+        delay_level=request.delay_level,
     )
-    outcomes = send_back(call.shards, question, request.broker_name, call.deadline)
-    return pb.SendBackMessagesResponse(outcomes=[f"SEND_BACK_OUTCOME_{each.name}" for each in outcomes])
+    outcomes = send_back(call.shards, question, request.broker_name, call.deadline).outcomes
+    return pb.SendBackMessagesResponse(outcomes=[SEND_BACK_OUTCOMES[each] for each in outcomes])
 
 
 def locked(call: Call, request: pb.LockQueuesRequest) -> pb.LockQueuesResponse:
     """LockQueues; errors as `lock_queues`."""
-    queues = [(each.topic, each.queue_id) for each in request.queues]
-    question = LockQuestion(request.consumer_group, request.client_id, queues, request.unlock, request.renew)
+    question = consumer_pb.LockQueuesRequest(
+        consumer_group=request.consumer_group,
+        client_id=request.client_id,
+        queues=[consumer_pb.TopicQueue(topic=each.topic, queue_id=each.queue_id) for each in request.queues],
+        unlock=request.unlock,
+        renew=request.renew,
+    )
     broker_names = [each.broker_name for each in request.queues]
     locked = lock_queues(call.shards, question, broker_names, call.deadline)
 

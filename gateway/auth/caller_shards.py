@@ -31,13 +31,9 @@ from gateway.ports.groups import (
     GroupFacts,
     GroupKeeper,
     GroupPage,
-    LockAnswer,
-    LockQuestion,
     Position,
     Reset,
     ResetQuestion,
-    SendBackOutcome,
-    SendBackQuestion,
     Track,
 )
 from gateway.ports.shard import (
@@ -69,6 +65,7 @@ from gateway.ports.waiting import PendingTransaction, ScheduledMessage, WaitingL
 from gateway.queries.limits import PAGE_SIZE_MAX
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from store.errors import OffsetOutOfRangeError, PermissionDeniedError, RecordNotFoundError, StoreError
 
@@ -401,18 +398,20 @@ class SeenGroups:
         """See the port."""
         self._groups.see_topics(deadline)
 
-    def send_back(self, question: SendBackQuestion, deadline: Deadline) -> Sequence[SendBackOutcome]:
+    def send_back(
+        self, request: consumer_pb.SendBackMessagesRequest, deadline: Deadline
+    ) -> consumer_pb.SendBackMessagesResponse:
         """See the port."""
-        self._check(question.consumer_group)
-        self._sight.check(question.topic)
-        return self._groups.send_back(question, deadline)
+        self._check(request.consumer_group)
+        self._sight.check(request.topic)
+        return self._groups.send_back(request, deadline)
 
-    def lock(self, question: LockQuestion, deadline: Deadline) -> LockAnswer:
+    def lock(self, request: consumer_pb.LockQueuesRequest, deadline: Deadline) -> consumer_pb.LockQueuesResponse:
         """See the port."""
-        self._check(question.consumer_group)
-        for topic, _ in question.queues:
-            self._sight.check(topic)
-        return self._groups.lock(question, deadline)
+        self._check(request.consumer_group)
+        for queue in request.queues:
+            self._sight.check(queue.topic)
+        return self._groups.lock(request, deadline)
 
     def reset(self, question: ResetQuestion, deadline: Deadline) -> Sequence[Reset]:
         """See the port."""

@@ -1,15 +1,15 @@
 """What consumers that pull ask besides messages: to get some again, and to have queues for themselves."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gateway.groups.asking import check_consumed_topic, check_users_group, keeper_of, raise_failure
 from gateway.groups.joining import Join, ask_joined, join
 from gateway.ports.deadline import Deadline
-from gateway.ports.groups import LockQuestion, SendBackOutcome, SendBackQuestion
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards
 from gateway.queries.limits import check_not_empty, check_not_negative
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import GroupNotFoundError, InvalidArgumentError, QueueNotFoundError, StoreError
 
 SENT_BACK_COUNT_MAX = 32
@@ -17,8 +17,8 @@ LOCKED_COUNT_MAX = 1_024
 
 
 def send_back(
-    shards: Shards[object], question: SendBackQuestion, broker_name: str, deadline: Deadline
-) -> Sequence[SendBackOutcome]:
+    shards: Shards[object], question: pb.SendBackMessagesRequest, broker_name: str, deadline: Deadline
+) -> pb.SendBackMessagesResponse:
     """Give messages of a queue to a group again; the outcomes in order.
 
     Raises:
@@ -34,7 +34,7 @@ def send_back(
         check_not_negative(queue_offset, "queue_offsets")
     shard = shards.named(broker_name)
 
-    def give(one: Shard[object]) -> Sequence[SendBackOutcome]:
+    def give(one: Shard[object]) -> pb.SendBackMessagesResponse:
         try:
             return keeper_of(one).send_back(question, deadline)
         except GroupNotFoundError as unknown:
@@ -61,7 +61,7 @@ class LockedQueues:
 
 
 def lock_queues(
-    shards: Shards[object], question: LockQuestion, broker_names: Sequence[str], deadline: Deadline
+    shards: Shards[object], question: pb.LockQueuesRequest, broker_names: Sequence[str], deadline: Deadline
 ) -> LockedQueues:
     """Lock or unlock queues for a member.
 
@@ -79,20 +79,26 @@ def lock_queues(
     check_users_group(question.consumer_group)
     check_not_empty(question.client_id, "client_id")
     _check_count(len(question.queues), LOCKED_COUNT_MAX, "queues")
-    by_shard: dict[str, list[tuple[str, int]]] = {}
-    for broker_name, (topic, queue_id) in zip(broker_names, question.queues, strict=True):
-        check_consumed_topic(topic)
-        check_not_negative(queue_id, "queue_id")
-        by_shard.setdefault(shards.named(broker_name).broker_name, []).append((topic, queue_id))
+    by_shard: dict[str, list[pb.TopicQueue]] = {}
+    for broker_name, queue in zip(broker_names, question.queues, strict=True):
+        check_consumed_topic(queue.topic)
+        check_not_negative(queue.queue_id, "queue_id")
+        by_shard.setdefault(shards.named(broker_name).broker_name, []).append(queue)
     named = [shards.named(name) for name in by_shard]
     shard_deadline = deadline.for_one_of(len(named))
 
     def lock(shard: Shard[object]) -> LockedQueues:
-        asked = replace(question, queues=by_shard[shard.broker_name])
+        asked = pb.LockQueuesRequest(
+            consumer_group=question.consumer_group,
+            client_id=question.client_id,
+            queues=by_shard[shard.broker_name],
+            unlock=question.unlock,
+            renew=question.renew,
+        )
         answer = keeper_of(shard).lock(asked, shard_deadline)
         return LockedQueues(
-            [(shard.broker_name, topic, queue_id) for topic, queue_id in answer.held],
-            [(shard.broker_name, topic, queue_id) for topic, queue_id in answer.unknown],
+            [(shard.broker_name, each.topic, each.queue_id) for each in answer.queues],
+            [(shard.broker_name, each.topic, each.queue_id) for each in answer.unknown_queues],
         )
 
     answers = shards.fan_out.ask(named, lock)
@@ -102,7 +108,9 @@ def lock_queues(
         sorted(row for answer in known for row in answer.held),
         sorted(row for answer in known for row in answer.unknown),
     )
-    if len(locked.unknown) == len({(at, *queue) for at, queues in by_shard.items() for queue in queues}):
+    if len(locked.unknown) == len(
+        {(at, each.topic, each.queue_id) for at, queues in by_shard.items() for each in queues}
+    ):
         broker_name, topic, queue_id = locked.unknown[0]
         raise QueueNotFoundError(
             f"Topic {topic!r} has no queue {queue_id} in {broker_name}, and none of the queues exists: nothing is locked.",

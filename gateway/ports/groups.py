@@ -7,6 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import ClientFacts, GroupSettings
+from reput.consumer.v1 import consumer_service_pb2 as pb
 
 Item = TypeVar("Item")
 
@@ -106,58 +107,6 @@ class Reset:
     after: int
 
 
-@dataclass(frozen=True, slots=True)
-class SendBackQuestion:
-    """Messages of a queue that were pulled and not consumed.
-
-    Attributes:
-        consumer_group: the group that gets them again.
-        topic, queue_id: the queue.
-        queue_offsets: their positions.
-        delay_level: when they come again; 0: by the attempts before; negative: they become dead letters.
-    """
-
-    consumer_group: str
-    topic: str
-    queue_id: int
-    queue_offsets: Sequence[int]
-    delay_level: int = 0
-
-
-class SendBackOutcome(Enum):
-    """What became of a message that was sent back; the names are those of `reput.gateway.v1.SendBackOutcome`."""
-
-    OK = "it waits for its delay level, or was sent back before"
-    DEAD_LETTER = "it is a dead letter"
-    REMOVED = "retention has removed it"
-
-
-@dataclass(frozen=True, slots=True)
-class LockQuestion:
-    """Queues to lock or to unlock.
-
-    Attributes:
-        consumer_group, client_id: the member.
-        queues: topic and number of each.
-        unlock: unlock them.
-        renew: the member has them locked, as far as it knows.
-    """
-
-    consumer_group: str
-    client_id: str
-    queues: Sequence[tuple[str, int]]
-    unlock: bool = False
-    renew: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LockAnswer:
-    """Of the queues that were named, those that the member has locked now, and those that do not exist; topic and number."""
-
-    held: Sequence[tuple[str, int]]
-    unknown: Sequence[tuple[str, int]] = ()
-
-
 class TrackState(Enum):
     """How a message stands with a group; the names are those of `reput.gateway.v1.TrackState`."""
 
@@ -249,10 +198,10 @@ class GroupKeeper(Protocol):
     def see_topics(self, deadline: Deadline) -> None:
         """Take the groups past what was deleted of topics."""
 
-    def send_back(self, question: SendBackQuestion, deadline: Deadline) -> Sequence[SendBackOutcome]:
+    def send_back(self, request: pb.SendBackMessagesRequest, deadline: Deadline) -> pb.SendBackMessagesResponse:
         """Give messages to a group again, 1 to 32. GroupNotFoundError, TopicNotFoundError, OffsetOutOfRangeError."""
 
-    def lock(self, question: LockQuestion, deadline: Deadline) -> LockAnswer:
+    def lock(self, request: pb.LockQueuesRequest, deadline: Deadline) -> pb.LockQueuesResponse:
         """Lock or unlock queues, 1 to 1,024."""
 
     def reset(self, question: ResetQuestion, deadline: Deadline) -> Sequence[Reset]:

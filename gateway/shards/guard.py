@@ -30,17 +30,14 @@ from gateway.ports.groups import (
     GroupFacts,
     GroupKeeper,
     GroupPage,
-    LockAnswer,
-    LockQuestion,
     Position,
     Reset,
     ResetQuestion,
-    SendBackOutcome,
-    SendBackQuestion,
     Track,
 )
 from gateway.ports.shard import ARCHIVE_PROBLEM, GET_RECORD, GET_RECORDS, KEYS_PROGRESS, QUEUES_PROGRESS, Message, Shard
 from gateway.ports.waiting import PendingTransaction, ScheduledMessage, WaitingLists, WaitingPage, WaitingQuestion
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from store.errors import DeadlineExceededError, ServiceUnavailableError, StoreError
 
 # A healthy shard answers in milliseconds; a cold disk may take a second.
@@ -177,13 +174,15 @@ class GuardedGroups:
         """See the port."""
         self._guard.call(self._groups.see_topics, deadline)
 
-    def send_back(self, question: SendBackQuestion, deadline: Deadline) -> Sequence[SendBackOutcome]:
+    def send_back(
+        self, request: consumer_pb.SendBackMessagesRequest, deadline: Deadline
+    ) -> consumer_pb.SendBackMessagesResponse:
         """See the port."""
-        return self._guard.call(self._groups.send_back, question, deadline)
+        return self._guard.call(self._groups.send_back, request, deadline)
 
-    def lock(self, question: LockQuestion, deadline: Deadline) -> LockAnswer:
+    def lock(self, request: consumer_pb.LockQueuesRequest, deadline: Deadline) -> consumer_pb.LockQueuesResponse:
         """See the port."""
-        return self._guard.call(self._groups.lock, question, deadline)
+        return self._guard.call(self._groups.lock, request, deadline)
 
     def reset(self, question: ResetQuestion, deadline: Deadline) -> Sequence[Reset]:
         """See the port."""

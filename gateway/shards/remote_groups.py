@@ -11,14 +11,10 @@ from gateway.ports.groups import (
     GroupPage,
     GroupQueue,
     Item,
-    LockAnswer,
-    LockQuestion,
     Position,
     Reset,
     ResetQuestion,
     ResetTo,
-    SendBackOutcome,
-    SendBackQuestion,
     Track,
     TrackState,
 )
@@ -33,9 +29,6 @@ from services.rpcs import consumer as rpc
 from services.serving.admission.callers import caller_here
 
 TRACK_STATES = {pb.TrackState.Value(f"TRACK_STATE_{state.name}"): state for state in TrackState}
-SEND_BACK_OUTCOMES = {
-    pb.SendBackMessagesResponse.Outcome.Value(f"OUTCOME_{outcome.name}"): outcome for outcome in SendBackOutcome
-}
 
 
 class RemoteGroups:
@@ -95,36 +88,16 @@ class RemoteGroups:
         self._client.call(rpc.SEE_TOPICS, pb.SeeTopicsRequest(), deadline.remaining_seconds())
 
     @port_call("consumer.send-back")
-    def send_back(self, question: SendBackQuestion, deadline: Deadline) -> Sequence[SendBackOutcome]:
+    def send_back(self, request: pb.SendBackMessagesRequest, deadline: Deadline) -> pb.SendBackMessagesResponse:
         """See the port."""
-        request = pb.SendBackMessagesRequest(
-            consumer_group=question.consumer_group,
-            topic=question.topic,
-            queue_id=question.queue_id,
-            queue_offsets=question.queue_offsets,
-            delay_level=question.delay_level,
-            known_only=True,
-            caller=caller_here(),
-        )
-        answer = self._client.call(rpc.SEND_BACK_MESSAGES, request, deadline.remaining_seconds())
-        return [SEND_BACK_OUTCOMES[outcome] for outcome in answer.outcomes]
+        request.known_only, request.caller = True, caller_here()
+        return self._client.call(rpc.SEND_BACK_MESSAGES, request, deadline.remaining_seconds())
 
     @port_call("consumer.lock-queues")
-    def lock(self, question: LockQuestion, deadline: Deadline) -> LockAnswer:
+    def lock(self, request: pb.LockQueuesRequest, deadline: Deadline) -> pb.LockQueuesResponse:
         """See the port."""
-        request = pb.LockQueuesRequest(
-            consumer_group=question.consumer_group,
-            client_id=question.client_id,
-            queues=[pb.TopicQueue(topic=topic, queue_id=queue_id) for topic, queue_id in question.queues],
-            unlock=question.unlock,
-            renew=question.renew,
-            caller=caller_here(),
-        )
-        answer = self._client.call(rpc.LOCK_QUEUES, request, deadline.remaining_seconds())
-        return LockAnswer(
-            [(each.topic, each.queue_id) for each in answer.queues],
-            [(each.topic, each.queue_id) for each in answer.unknown_queues],
-        )
+        request.caller = caller_here()
+        return self._client.call(rpc.LOCK_QUEUES, request, deadline.remaining_seconds())
 
     @port_call("consumer.reset-offsets")
     def reset(self, question: ResetQuestion, deadline: Deadline) -> Sequence[Reset]:

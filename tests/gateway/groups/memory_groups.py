@@ -2,12 +2,37 @@
 
 from dataclasses import dataclass, field, replace
 
-from gateway.ports.groups import GroupFacts, GroupPage, GroupQueue, LockAnswer, Position, Reset, SendBackOutcome
+from gateway.ports.groups import GroupFacts, GroupPage, GroupQueue, Position, Reset
 from gateway.ports.shard import Shard
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import GroupNotFoundError, StoreError, TopicNotFoundError
 from tests.gateway.memory_shard import MemoryShard, queue_of
 
 QUEUE_COUNT = 8
+
+
+SENT_BACK, REMOVED = pb.SendBackMessagesResponse.OUTCOME_OK, pb.SendBackMessagesResponse.OUTCOME_REMOVED
+
+
+def rows(queues):
+    """Topic and number of queues, as a consumer service names them."""
+    return [pb.TopicQueue(topic=topic, queue_id=queue_id) for topic, queue_id in queues]
+
+
+def back(group, topic, queue_id, queue_offsets, delay_level=0):
+    """Messages to send back."""
+    return pb.SendBackMessagesRequest(
+        consumer_group=group,
+        topic=topic,
+        queue_id=queue_id,
+        queue_offsets=queue_offsets,
+        delay_level=delay_level,
+    )
+
+
+def locking(group, client_id, queues, *, unlock=False):
+    """Queues to lock or to unlock."""
+    return pb.LockQueuesRequest(consumer_group=group, client_id=client_id, queues=rows(queues), unlock=unlock)
 
 
 class MemoryGroups:
@@ -98,19 +123,21 @@ class MemoryGroups:
             error.metadata["beginsAtEnd"] = "false" if has_begun else "true"
             raise error
         self.sent_back.append(question)
-        return [SendBackOutcome.OK if at < 10 else SendBackOutcome.REMOVED for at in question.queue_offsets]
+        return pb.SendBackMessagesResponse(
+            outcomes=[SENT_BACK if at < 10 else REMOVED for at in question.queue_offsets]
+        )
 
     def lock(self, question, deadline):
         self._check()
-        known = [each for each in question.queues if each[1] < QUEUE_COUNT]
+        asked = [(each.topic, each.queue_id) for each in question.queues]
+        known = [each for each in asked if each[1] < QUEUE_COUNT]
         for topic, queue_id in known:
             key = (question.consumer_group, topic, queue_id)
             if self.locks.setdefault(key, question.client_id) == question.client_id and question.unlock:
                 del self.locks[key]
-        return LockAnswer(
-            [each for each in known if self.locks.get((question.consumer_group, *each)) == question.client_id],
-            [] if question.unlock else [each for each in dict.fromkeys(question.queues) if each not in known],
-        )
+        held = [each for each in known if self.locks.get((question.consumer_group, *each)) == question.client_id]
+        unknown = [] if question.unlock else [each for each in dict.fromkeys(asked) if each not in known]
+        return pb.LockQueuesResponse(queues=rows(held), unknown_queues=rows(unknown))
 
     def reset(self, question, deadline):
         self._check()

@@ -18,10 +18,10 @@ from gateway.groups.joining import (
 from gateway.groups.positions import commit_positions, reset_positions
 from gateway.groups.pulling import send_back
 from gateway.ports.delivery import GroupSettings
-from gateway.ports.groups import Position, ResetQuestion, ResetTo, SendBackQuestion
+from gateway.ports.groups import Position, ResetQuestion, ResetTo
 from gateway.ports.shards import Shards
 from store.errors import GroupDisabledError, ServiceUnavailableError
-from tests.gateway.groups.memory_groups import InOrder, groups_with
+from tests.gateway.groups.memory_groups import InOrder, back, groups_with
 
 AWAY = ServiceUnavailableError("it is away")
 
@@ -245,7 +245,7 @@ def reset_there(shards, deadline):
 
 
 def send_back_there(shards, deadline):
-    send_back(shards, SendBackQuestion("g", "T", 0, (1,)), "far", deadline)
+    send_back(shards, back("g", "T", 0, (1,)), "far", deadline)
 
 
 @pytest.mark.parametrize("call", [commit_there, reset_there, send_back_there])

@@ -8,12 +8,9 @@ from gateway.groups.pulling import LOCKED_COUNT_MAX, SENT_BACK_COUNT_MAX, Locked
 from gateway.ports.delivery import ClientFacts, GroupSettings
 from gateway.ports.groups import (
     GroupChoice,
-    LockQuestion,
     Position,
     ResetQuestion,
     ResetTo,
-    SendBackOutcome,
-    SendBackQuestion,
 )
 from gateway.ports.shards import Shards
 from gateway.pull_call import question_of
@@ -27,7 +24,7 @@ from store.errors import (
     ServiceUnavailableError,
     TopicNotFoundError,
 )
-from tests.gateway.groups.memory_groups import MemoryGroups
+from tests.gateway.groups.memory_groups import REMOVED, SENT_BACK, MemoryGroups, back, locking
 
 TOKENS = PageTokens("secret")
 AWAY = ServiceUnavailableError("it is away")
@@ -238,25 +235,25 @@ def test_a_dry_run_moves_nothing_in_any_shard(shards, near, far, deadline):
 
 
 def test_messages_are_sent_back_in_the_shard_that_is_named(shards, near, far, deadline):
-    question = SendBackQuestion("g", "T", 1, (3, 10), 5)
+    question = back("g", "T", 1, (3, 10), 5)
 
     outcomes = send_back(shards, question, "far", deadline)
 
-    assert outcomes == [SendBackOutcome.OK, SendBackOutcome.REMOVED]
+    assert list(outcomes.outcomes) == [SENT_BACK, REMOVED]
     assert (near.sent_back, far.sent_back) == ([], [question])
 
 
 @pytest.mark.parametrize(
     ("question", "broker_name", "error"),
     [
-        (SendBackQuestion("", "T", 0, (1,)), "far", InvalidArgumentError),
-        (SendBackQuestion("g", "", 0, (1,)), "far", InvalidArgumentError),
-        (SendBackQuestion("g", "T", -1, (1,)), "far", InvalidArgumentError),
-        (SendBackQuestion("g", "T", 0, (1, -1)), "far", InvalidArgumentError),
-        (SendBackQuestion("g", "T", 0, ()), "far", InvalidArgumentError),
-        (SendBackQuestion("g", "T", 0, (1,) * (SENT_BACK_COUNT_MAX + 1)), "far", InvalidArgumentError),
-        (SendBackQuestion("g", "T", 0, (1,)), "nowhere", BrokerNotFoundError),
-        (SendBackQuestion("g", "T", 0, (1,)), "", BrokerNotFoundError),
+        (back("", "T", 0, (1,)), "far", InvalidArgumentError),
+        (back("g", "", 0, (1,)), "far", InvalidArgumentError),
+        (back("g", "T", -1, (1,)), "far", InvalidArgumentError),
+        (back("g", "T", 0, (1, -1)), "far", InvalidArgumentError),
+        (back("g", "T", 0, ()), "far", InvalidArgumentError),
+        (back("g", "T", 0, (1,) * (SENT_BACK_COUNT_MAX + 1)), "far", InvalidArgumentError),
+        (back("g", "T", 0, (1,)), "nowhere", BrokerNotFoundError),
+        (back("g", "T", 0, (1,)), "", BrokerNotFoundError),
     ],
 )
 def test_a_bad_send_back_reaches_no_shard(shards, near, far, deadline, question, broker_name, error):
@@ -268,26 +265,26 @@ def test_a_bad_send_back_reaches_no_shard(shards, near, far, deadline, question,
 
 def test_queues_of_several_shards_are_locked_and_those_of_others_are_left_out(shards, near, far, deadline):
     far.locks["g", "T", 0] = "c-2"
-    question = LockQuestion("g", "c-1", [("T", 0), ("T", 0), ("T", 1)])
+    question = locking("g", "c-1", [("T", 0), ("T", 0), ("T", 1)])
 
     held = lock_queues(shards, question, ["far", "near", "far"], deadline)
 
     assert held == LockedQueues([("far", "T", 1), ("near", "T", 0)], [])
     assert near.locks == {("g", "T", 0): "c-1"}
-    unlocked = lock_queues(shards, LockQuestion("g", "c-1", [("T", 1)], unlock=True), ["far"], deadline)
+    unlocked = lock_queues(shards, locking("g", "c-1", [("T", 1)], unlock=True), ["far"], deadline)
     assert unlocked == LockedQueues([], [])
     assert far.locks == {("g", "T", 0): "c-2"}
 
 
 def test_queues_that_nobody_has_were_locked(shards, near, far, deadline):
-    question = LockQuestion("g", "c-1", [("T", 0), ("T", 99), ("T", 99)])
+    question = locking("g", "c-1", [("T", 0), ("T", 99), ("T", 99)])
 
     locked = lock_queues(shards, question, ["far", "far", "near"], deadline)
 
     assert locked == LockedQueues([("far", "T", 0)], [("far", "T", 99), ("near", "T", 99)])
     with pytest.raises(QueueNotFoundError, match="nothing is locked"):
-        lock_queues(shards, LockQuestion("g", "c-1", [("T", 99), ("T", 99)]), ["far", "near"], deadline)
-    unlocked = lock_queues(shards, LockQuestion("g", "c-1", [("T", 99)], unlock=True), ["far"], deadline)
+        lock_queues(shards, locking("g", "c-1", [("T", 99), ("T", 99)]), ["far", "near"], deadline)
+    unlocked = lock_queues(shards, locking("g", "c-1", [("T", 99)], unlock=True), ["far"], deadline)
     assert unlocked == LockedQueues([], [])
 
 
@@ -295,18 +292,18 @@ def test_locks_of_a_shard_that_does_not_answer_are_an_error_and_not_refused(shar
     far.failure = AWAY
 
     with pytest.raises(ServiceUnavailableError, match="far"):
-        lock_queues(shards, LockQuestion("g", "c-1", [("T", 0), ("T", 0)]), ["far", "near"], deadline)
+        lock_queues(shards, locking("g", "c-1", [("T", 0), ("T", 0)]), ["far", "near"], deadline)
 
 
 @pytest.mark.parametrize(
     "question",
     [
-        LockQuestion("", "c-1", [("T", 0)]),
-        LockQuestion("g", "", [("T", 0)]),
-        LockQuestion("g", "c-1", []),
-        LockQuestion("g", "c-1", [("", 0)]),
-        LockQuestion("g", "c-1", [("T", -1)]),
-        LockQuestion("g", "c-1", [("T", 0)] * (LOCKED_COUNT_MAX + 1)),
+        locking("", "c-1", [("T", 0)]),
+        locking("g", "", [("T", 0)]),
+        locking("g", "c-1", []),
+        locking("g", "c-1", [("", 0)]),
+        locking("g", "c-1", [("T", -1)]),
+        locking("g", "c-1", [("T", 0)] * (LOCKED_COUNT_MAX + 1)),
     ],
 )
 def test_a_bad_lock_reaches_no_shard(shards, near, deadline, question):
@@ -320,8 +317,8 @@ def test_a_bad_lock_reaches_no_shard(shards, near, deadline, question):
     "call",
     [
         lambda shards, topic, deadline: commit_positions(shards, "g", [("near", Position(topic, 0, 1))], deadline),
-        lambda shards, topic, deadline: lock_queues(shards, LockQuestion("g", "c-1", [(topic, 0)]), ["near"], deadline),
-        lambda shards, topic, deadline: send_back(shards, SendBackQuestion("g", topic, 0, (1,)), "near", deadline),
+        lambda shards, topic, deadline: lock_queues(shards, locking("g", "c-1", [(topic, 0)]), ["near"], deadline),
+        lambda shards, topic, deadline: send_back(shards, back("g", topic, 0, (1,)), "near", deadline),
         lambda shards, topic, deadline: question_of(pb.PullMessagesRequest(topic=topic, consumer_group="g")),
     ],
 )
@@ -344,8 +341,8 @@ def test_groups_consumed_what_services_keep_in_topics_of_their_own(shards, near,
         lambda shards, group, deadline: reset_positions(
             shards, ResetQuestion(group, "T", ResetTo.LATEST), "near", deadline
         ),
-        lambda shards, group, deadline: lock_queues(shards, LockQuestion(group, "c-1", [("T", 0)]), ["near"], deadline),
-        lambda shards, group, deadline: send_back(shards, SendBackQuestion(group, "T", 0, (1,)), "near", deadline),
+        lambda shards, group, deadline: lock_queues(shards, locking(group, "c-1", [("T", 0)]), ["near"], deadline),
+        lambda shards, group, deadline: send_back(shards, back(group, "T", 0, (1,)), "near", deadline),
         lambda shards, group, deadline: question_of(pb.PullMessagesRequest(topic="T", consumer_group=group)),
     ],
 )
