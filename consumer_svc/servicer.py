@@ -12,7 +12,7 @@ from consumer_svc.delivering.groups import GroupNames
 from consumer_svc.delivering.life import check_group_name
 from consumer_svc.delivering.life_parts import LifeParts
 from consumer_svc.delivering.picks import MESSAGE_COUNT_MAX, PopAsk
-from consumer_svc.delivering.pop import Delivered
+from consumer_svc.delivering.pop import Delivery
 from consumer_svc.delivering.pulls import (
     BODY_BYTES_DEFAULT,
     BODY_BYTES_MAX,
@@ -133,7 +133,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             LocalMethod.PULL_MESSAGES: over_bytes(pb.PullMessagesRequest, self.pull_bytes),
         }
 
-    def _pop(self, request: pb.PopMessagesRequest) -> tuple[PopAsk, Sequence[Delivered], Acks]:
+    def _pop(self, request: pb.PopMessagesRequest) -> tuple[PopAsk, Sequence[Delivery], Acks]:
         ask = PopAsk(
             request.consumer_group,
             _topic(request.topic),
@@ -460,14 +460,14 @@ def add_to_server(servicer: ConsumerServicer, server: grpc.Server) -> None:
     add_with_raw(pb_grpc.add_ConsumerServiceServicer_to_server, servicer, {"PullMessages": pull}, server)
 
 
-def _give_back(acks: Acks, ask: PopAsk, delivered: Sequence[Delivered]) -> None:
+def _give_back(acks: Acks, ask: PopAsk, delivered: Sequence[Delivery]) -> None:
     """Hand out again what was popped for a caller that has gone."""
     for one in delivered:
         with contextlib.suppress(StoreError):
             acks.give_back(ask.consumer_group, one.receipt_handle)
 
 
-def _popped(delivered: Sequence[Delivered]) -> pb.PopMessagesResponse:
+def _popped(delivered: Sequence[Delivery]) -> pb.PopMessagesResponse:
     response = pb.PopMessagesResponse()
     for one in delivered:
         response.deliveries.add(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from consumer_svc.delivering.life import RELEASED_COUNT_MAX, Life, check_group_name
 from consumer_svc.state.group_states import Change, Group, GroupDeleted, GroupSet, GroupSettings
-from consumer_svc.state.queue_state import QueueRef, QueueState, Returned, Waiting
+from consumer_svc.state.queue_state import Postponed, QueueRef, QueueState, Returned
 from consumer_svc.wire import settings_to_proto
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
@@ -146,7 +146,7 @@ class Groups:
             group = life.states.groups.get(consumer_group)
             now = life.clock.millis()
             for ref, queue in group.queues() if group is not None else ():
-                waiting: list[Waiting] = []
+                waiting: list[Postponed] = []
                 for lease in queue.leases.values():
                     if lease.client_id != client_id or not lease.renew_until_millis or lease.is_moving:
                         continue

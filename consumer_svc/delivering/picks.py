@@ -8,7 +8,7 @@ from consumer_svc.delivering.life import Life
 from consumer_svc.delivering.moves import attempts_of, dead_letter_of, is_foreign_retry
 from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter
 from consumer_svc.state.group_states import GroupSettings
-from consumer_svc.state.queue_state import QueueRef, QueueState, Waiting
+from consumer_svc.state.queue_state import Postponed, QueueRef, QueueState
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import StoredMessage
 from services.reading.queue_reader import ANSWER_BODY_BYTES_MAX, checked, is_removed, too_large
@@ -50,8 +50,8 @@ class Pick:
     next_offset: int
     first_offset: int
     begin_offset: int = 0  # the group begins in the queue, behind its first position
-    picked: list[tuple[StoredMessage, Waiting]] = field(default_factory=list)
-    passed: list[Waiting] = field(default_factory=list)
+    picked: list[tuple[StoredMessage, Postponed]] = field(default_factory=list)
+    passed: list[Postponed] = field(default_factory=list)
     dead: list[InternalRecord] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
     dead_bytes: int = 0
@@ -91,7 +91,7 @@ class Taking:
         """Whether another message can be picked."""
         return self.room > 0 and not self._pick.is_full
 
-    def take(self, units: Sequence[QueueUnit], waitings: Sequence[Waiting]) -> int:
+    def take(self, units: Sequence[QueueUnit], waitings: Sequence[Postponed]) -> int:
         """Decide about units; returns how many of them were decided, from the first on."""
         ask, pick = self._ask, self._pick
         wanted = [at for at, unit in enumerate(units) if ask.filter.matches_unit(unit.tags_code)]
@@ -124,7 +124,7 @@ class Taking:
                 return at
         return len(units)
 
-    def _take_one(self, message: StoredMessage, waiting: Waiting, *, is_again: bool) -> bool:
+    def _take_one(self, message: StoredMessage, waiting: Postponed, *, is_again: bool) -> bool:
         """Decide about one message; False when there is no room to pass it."""
         ask, pick = self._ask, self._pick
         if is_foreign_retry(message, ask.topic) or not ask.filter.matches(message.tags, message.properties):
@@ -145,7 +145,7 @@ class Taking:
             return True
         if self._settings.ordered:
             if not is_again or not waiting.message_group:
-                waiting = Waiting(waiting.queue_offset, waiting.delivery_number, waiting.uncounted, name)
+                waiting = Postponed(waiting.queue_offset, waiting.delivery_number, waiting.uncounted, name)
             if name in self._held:
                 if not is_again:
                     if len(pick.passed) >= self._may_pass:

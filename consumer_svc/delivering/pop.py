@@ -17,7 +17,7 @@ from consumer_svc.delivering.picks import Pick, PopAsk, Taking
 from consumer_svc.delivering.receipt_handle import ReceiptHandle
 from consumer_svc.filters.message_filter import EVERYTHING
 from consumer_svc.state.group_states import Change, GroupSettings
-from consumer_svc.state.queue_state import Ended, HandedOut, Lease, Moved, QueueRef, QueueState, Waiting
+from consumer_svc.state.queue_state import Ended, HandedOut, Lease, Moved, Postponed, QueueRef, QueueState
 from reput.message.v1.message_pb2 import StoredMessage
 from services.following.state_topic.state_writer import wait_for
 from services.reading.queue_reader import ANSWER_BODY_BYTES_MAX, read_message
@@ -38,7 +38,7 @@ TURN_COUNT_MAX = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class Delivery:
     """A message on its way to a consumer."""
 
     message: StoredMessage
@@ -58,7 +58,7 @@ class Pops:
         self._life = life
         self._turns: dict[tuple[str, str], int] = {}
 
-    def pop(self, ask: PopAsk) -> Sequence[Delivered]:
+    def pop(self, ask: PopAsk) -> Sequence[Delivery]:
         """The messages that are handed out; they are in flight in the log when this returns.
 
         Raises:
@@ -92,7 +92,7 @@ class Pops:
         life.topics.check_exists(ask.topic, has_messages=has_messages, may_come=True)
         if is_empty:
             return ()
-        delivered: list[Delivered] = []
+        delivered: list[Delivery] = []
         writes: list[Future[int]] = []
         unbuilt: QueueRef | None = None
         body_bytes_left = ANSWER_BODY_BYTES_MAX
@@ -175,7 +175,7 @@ class Pops:
             pick = Pick(ref, found, state.version, state.next_offset, state.next_offset)
             now = life.clock.millis()
             held = {lease.message_group for lease in state.leases.values()} if settings.ordered else set()
-            again: list[Waiting] = []
+            again: list[Postponed] = []
             for _, waiting in sorted(state.waiting.items()):
                 if waiting.message_group in held or waiting.visible_millis > now:
                     if settings.ordered:
@@ -209,7 +209,7 @@ class Pops:
             if not run.units:
                 pick.is_unbuilt |= pick.next_offset < end
                 break
-            fresh = [Waiting(run.queue_offset + at, 0, 0) for at in range(len(run.units))]
+            fresh = [Postponed(run.queue_offset + at, 0, 0) for at in range(len(run.units))]
             taken_count = taking.take(run.units, fresh)
             pick.next_offset += taken_count
             scanned += taken_count
@@ -220,9 +220,7 @@ class Pops:
 
     # -- handing out: changes, reads nothing
 
-    def _hand_out(
-        self, ask: PopAsk, settings: GroupSettings, pick: Pick
-    ) -> "tuple[list[Delivered], list[Future[int]]]":
+    def _hand_out(self, ask: PopAsk, settings: GroupSettings, pick: Pick) -> "tuple[list[Delivery], list[Future[int]]]":
         life = self._life
         if not (pick.picked or pick.passed or pick.dead or pick.ended or pick.next_offset != pick.first_offset):
             return [], []
@@ -265,16 +263,16 @@ class Pops:
         delivered = [self._delivered(pick.ref, message, lease) for message, lease in zip(messages, leases, strict=True)]
         return delivered, [written] if delivered or pick.dead else []
 
-    def _delivered(self, ref: QueueRef, message: StoredMessage, lease: Lease) -> Delivered:
+    def _delivered(self, ref: QueueRef, message: StoredMessage, lease: Lease) -> Delivery:
         until = lease.invisible_until_millis
         handle = ReceiptHandle(ref, lease.queue_offset, lease.delivery_number, until, lease.serial)
         attempt = message.reconsume_times + lease.attempt_count
-        return Delivered(message, self._life.handles.make(handle), attempt, until)
+        return Delivery(message, self._life.handles.make(handle), attempt, until)
 
-    def _again(self, ask: PopAsk, queues: Sequence[tuple[str, int]]) -> Sequence[Delivered]:
+    def _again(self, ask: PopAsk, queues: Sequence[tuple[str, int]]) -> Sequence[Delivery]:
         """The messages that this attempt got before, in an answer that was lost."""
         life = self._life
-        delivered: list[Delivered] = []
+        delivered: list[Delivery] = []
         writes: list[Future[int]] = []
         for topic, queue_id in queues:
             ref = QueueRef(ask.consumer_group, topic, queue_id)

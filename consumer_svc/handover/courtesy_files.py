@@ -42,7 +42,7 @@ import structlog
 from consumer_svc.delivering.life import Life
 from consumer_svc.handover.broker_pops import read_in_flight
 from consumer_svc.state.group_states import Change, GroupDeleted, GroupSet, GroupSettings, GroupStates
-from consumer_svc.state.queue_state import HandedOut, Lease, Moved, QueueRef, QueueState, Waiting
+from consumer_svc.state.queue_state import HandedOut, Lease, Moved, Postponed, QueueRef, QueueState
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import AppendResult
 from services.calling.commitlog import CommitLogClient
@@ -104,7 +104,7 @@ def plan_of(states: GroupStates) -> Plan:
                 if behind:
                     ref = QueueRef(name, topic, queue_id)
                     plan.open[ref] = behind
-                    known: dict[int, Lease | Waiting] = {**queue.leases, **queue.waiting}
+                    known: dict[int, Lease | Postponed] = {**queue.leases, **queue.waiting}
                     unattempted = frozenset(at for at in behind if not known[at].attempt_count)
                     if unattempted:
                         plan.unattempted[ref] = unattempted

@@ -10,11 +10,11 @@ from consumer_svc.state.queue_state import (
     Hidden,
     Lease,
     Moved,
+    Postponed,
     QueueRef,
     QueueState,
     Released,
     Returned,
-    Waiting,
 )
 from reput.consumer.v1 import state_pb2 as pb
 
@@ -187,7 +187,7 @@ def _to_lease(lease: pb.Lease) -> Lease:
     )
 
 
-def _waiting(waiting: Waiting) -> pb.Waiting:
+def _waiting(waiting: Postponed) -> pb.Waiting:
     return pb.Waiting(
         queue_offset=waiting.queue_offset,
         delivery_number=waiting.delivery_number,
@@ -197,8 +197,8 @@ def _waiting(waiting: Waiting) -> pb.Waiting:
     )
 
 
-def _to_waiting(waiting: pb.Waiting) -> Waiting:
-    return Waiting(
+def _to_waiting(waiting: pb.Waiting) -> Postponed:
+    return Postponed(
         waiting.queue_offset,
         waiting.delivery_number,
         waiting.uncounted,

@@ -66,13 +66,13 @@ class Lease:
         """How many of the deliveries from this position are attempts, this one included unless it is none."""
         return self.delivery_number - self.uncounted - self.is_released
 
-    def returned(self) -> "Waiting":
+    def returned(self) -> "Postponed":
         """The message as it waits to be handed out again when this delivery has ended."""
-        return Waiting(self.queue_offset, self.delivery_number, self.uncounted + self.is_released, self.message_group)
+        return Postponed(self.queue_offset, self.delivery_number, self.uncounted + self.is_released, self.message_group)
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class Postponed:
     """A message that waits to be handed out again, or (delivery number 0) for one of its message group before it."""
 
     queue_offset: int
@@ -94,7 +94,7 @@ class HandedOut:
     queue: QueueRef
     next_offset: int
     leases: Sequence[Lease] = ()
-    passed: Sequence[Waiting] = ()
+    passed: Sequence[Postponed] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Returned:
     """Messages wait to be handed out again."""
 
     queue: QueueRef
-    waiting: Sequence[Waiting]
+    waiting: Sequence[Postponed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class QueueState:
 
     next_offset: int = 0
     leases: dict[int, Lease] = field(default_factory=dict)
-    waiting: dict[int, Waiting] = field(default_factory=dict)
+    waiting: dict[int, Postponed] = field(default_factory=dict)
     resets: list[tuple[int, int]] = field(default_factory=list)
     moved: dict[int, None] = field(default_factory=dict)
     removed_count: int = 0
@@ -258,6 +258,6 @@ class QueueState:
             self._message_groups = MessageGroups(self.leases, self.waiting)
         return self._message_groups
 
-    def _note(self, one: Lease | Waiting) -> None:
+    def _note(self, one: Lease | Postponed) -> None:
         if self._message_groups is not None:
             self._message_groups.note(one)

@@ -12,7 +12,7 @@ import pytest
 
 from consumer_svc.delivering.acks import AckOutcome
 from consumer_svc.delivering.picks import PopAsk
-from consumer_svc.delivering.pop import Delivered
+from consumer_svc.delivering.pop import Delivery
 from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter, filter_of_tags
 from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.state.codec import change_from_proto
@@ -56,7 +56,7 @@ class GroupModel:
     acked_places: set[tuple[str, int, int]] = field(default_factory=set)
     maybe_acked: set[str] = field(default_factory=set)
     attempts: dict[str, int | None] = field(default_factory=dict)
-    held: list[Delivered] = field(default_factory=list)
+    held: list[Delivery] = field(default_factory=list)
     lost_attempts: list[PopAsk] = field(default_factory=list)
     skipped: set[str] = field(default_factory=set)
     repeated: set[str] = field(default_factory=set)
@@ -170,7 +170,7 @@ class Run:
             group.held.append(one)
         return len(delivered)
 
-    def check(self, group: GroupModel, one: Delivered, batch: Iterable[str]) -> None:
+    def check(self, group: GroupModel, one: Delivery, batch: Iterable[str]) -> None:
         """A delivery must be allowed."""
         body = body_of(one)
         assert place_of(one) not in group.acked_places, f"{body} was acknowledged, and comes again"
@@ -217,7 +217,7 @@ class Run:
         chosen = self.random.choices(group.held, k=self.random.randint(0, 8)) if group.held else []
         self.life.acks.note_delivered(["x.y.z", *[one.receipt_handle for one in chosen]])
 
-    def note_acked(self, group: GroupModel, chosen: Sequence[Delivered], outcomes: Sequence[AckOutcome]) -> None:
+    def note_acked(self, group: GroupModel, chosen: Sequence[Delivery], outcomes: Sequence[AckOutcome]) -> None:
         """What was answered with OK never comes again."""
         for one, outcome in zip(chosen, outcomes, strict=True):
             if outcome is AckOutcome.OK:
@@ -385,12 +385,12 @@ class Run:
         assert all(not queue.leases and not queue.waiting for _, queue in states.queues()), "something is left over"
 
 
-def body_of(one: Delivered) -> str:
+def body_of(one: Delivery) -> str:
     """The text that names a message in all its copies."""
     return one.message.body.decode()
 
 
-def place_of(one: Delivered) -> tuple[str, int, int]:
+def place_of(one: Delivery) -> tuple[str, int, int]:
     """The place of the record that was delivered."""
     return one.message.topic, one.message.queue_id, one.message.queue_offset
 

@@ -7,7 +7,7 @@ import pytest
 
 from consumer_svc.delivering.acks import AckOutcome
 from consumer_svc.delivering.picks import PopAsk
-from consumer_svc.delivering.pop import Delivered
+from consumer_svc.delivering.pop import Delivery
 from consumer_svc.delivering.receipt_handle import ReceiptHandle, ReceiptHandles
 from consumer_svc.state.queue_state import QueueRef
 from store.errors import InvalidReceiptHandleError, ReceiptHandleNotFoundError, ServiceUnavailableError, StoreError
@@ -16,7 +16,7 @@ from tests.consumer_svc.memory_log import SECRET, LogLife, ManualClock, MemoryLo
 ASK = PopAsk("g", "t", invisible_millis=10_000)
 
 
-def pop_one(life: LogLife, ask: PopAsk = ASK) -> Delivered:
+def pop_one(life: LogLife, ask: PopAsk = ASK) -> Delivery:
     (delivered,) = life.pops.pop(ask)
     return delivered
 

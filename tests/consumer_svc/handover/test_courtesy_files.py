@@ -14,7 +14,7 @@ import pytest
 from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.handover.courtesy_files import GROUPS, LIGHT_OFFSETS, OFFSETS, CourtesyFiles, check_points, plan_of
 from consumer_svc.state.group_states import GroupSet, GroupSettings, GroupStates
-from consumer_svc.state.queue_state import Ended, HandedOut, Lease, QueueRef, Released, Returned, Waiting
+from consumer_svc.state.queue_state import Ended, HandedOut, Lease, Postponed, QueueRef, Released, Returned
 from reput.message.v1.message_pb2 import FLUSH_MODE_UNSPECIFIED
 from store.errors import ServiceUnavailableError, StoreCorruptedError
 from store.format.config_json import is_own, load_document
@@ -34,7 +34,7 @@ def states_with(next_offset: int, leased: list[int], waiting: list[int], *, orde
     states.apply(GroupSet(GroupSettings("g", ordered=ordered)))
     every = sorted([*leased, *waiting])
     states.apply(HandedOut(REF, next_offset, [Lease(at, 1, 0, NOW) for at in every]))
-    states.apply(Returned(REF, [Waiting(at, 1, 1) for at in waiting]))
+    states.apply(Returned(REF, [Postponed(at, 1, 1) for at in waiting]))
     return states
 
 

@@ -12,10 +12,10 @@ from consumer_svc.state.queue_state import (
     Hidden,
     Lease,
     Moved,
+    Postponed,
     QueueRef,
     Released,
     Returned,
-    Waiting,
 )
 from reput.consumer.v1.state_pb2 import Change as ChangeProto
 from reput.consumer.v1.state_pb2 import StateRecord
@@ -28,7 +28,7 @@ REFS = st.builds(QueueRef, st.sampled_from(("g", "h")), st.sampled_from(("t", "u
 LEASES = st.builds(
     Lease, OFFSETS, NUMBERS, NUMBERS, MILLIS, MILLIS, NAMES, NAMES, NAMES, st.booleans(), NUMBERS, st.booleans()
 )
-WAITING = st.builds(Waiting, OFFSETS, NUMBERS, NUMBERS, NAMES, MILLIS)
+WAITING = st.builds(Postponed, OFFSETS, NUMBERS, NUMBERS, NAMES, MILLIS)
 SETTINGS = st.builds(GroupSettings, st.sampled_from(("g", "h")), st.booleans(), NUMBERS, st.booleans(), st.booleans())
 CHANGES: st.SearchStrategy[Change] = st.one_of(
     st.builds(HandedOut, REFS, OFFSETS, st.lists(LEASES, max_size=3), st.lists(WAITING, max_size=3)),
@@ -92,7 +92,7 @@ def test_a_queue_with_very_much_in_flight_is_written_in_pieces_that_fit() -> Non
     states = GroupStates()
     ref = QueueRef("g" * 200, "t" * 100, 0)
     leases = [Lease(at, 1, 0, 10**13, 10**13, "c" * 100, "a" * 100, "k" * 64) for at in range(100_000)]
-    states.apply(HandedOut(ref, 200_000, leases, [Waiting(at, 1, 0, "k" * 64) for at in range(100_000, 130_000)]))
+    states.apply(HandedOut(ref, 200_000, leases, [Postponed(at, 1, 0, "k" * 64) for at in range(100_000, 130_000)]))
     pieces = [StateRecord(groups=piece).SerializeToString() for piece in pieces_of(states)]
     assert max(map(len, pieces)) < 2 * PIECE_BYTES_MAX
     again = GroupStates()

@@ -13,12 +13,12 @@ from consumer_svc.state.queue_state import (
     Hidden,
     Lease,
     Moved,
+    Postponed,
     QueueChange,
     QueueRef,
     QueueState,
     Released,
     Returned,
-    Waiting,
 )
 
 REF = QueueRef("g", "t", 0)
@@ -95,10 +95,10 @@ class History:
         at = self.offset()
         return Lease(at, 1, 0, 0, message_group=self.group(at), is_released=self.random.random() < 0.2)
 
-    def waiting(self) -> Waiting:
+    def waiting(self) -> Postponed:
         """A message that waits."""
         at = self.offset()
-        return Waiting(at, 1, 0, self.group(at))
+        return Postponed(at, 1, 0, self.group(at))
 
     def group(self, at: int) -> str:
         """A message group."""

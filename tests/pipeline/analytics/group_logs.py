@@ -19,10 +19,10 @@ from consumer_svc.state.queue_state import (
     Hidden,
     Lease,
     Moved,
+    Postponed,
     QueueRef,
     QueueState,
     Returned,
-    Waiting,
 )
 from reput.consumer.v1 import state_pb2 as pb
 from store.format.record_frame import PreparedMessage, patch_record, prepare_record
@@ -157,7 +157,7 @@ def _change(chance: random.Random, ref: QueueRef, end: int, queue: QueueState) -
             out = [at for at in range(next_offset, until) if at not in queue.moved and chance.random() < 0.9]
             cut = chance.randint(0, len(out))
             return HandedOut(
-                ref, until, [Lease(offset, 1, 0, 0) for offset in out[:cut]], [Waiting(at, 0, 0) for at in out[cut:]]
+                ref, until, [Lease(offset, 1, 0, 0) for offset in out[:cut]], [Postponed(at, 0, 0) for at in out[cut:]]
             )
         case 6 | 7 | 8 | 9:
             return Ended(ref, some)
@@ -166,7 +166,7 @@ def _change(chance: random.Random, ref: QueueRef, end: int, queue: QueueState) -
         case 11 if end > next_offset:  # sent back by a consumer that pulls
             return Ended(ref, [chance.randrange(next_offset, end)], moved=True)
         case 12:
-            return Returned(ref, [Waiting(offset, 1, 1) for offset in some])
+            return Returned(ref, [Postponed(offset, 1, 1) for offset in some])
         case 13 if some:
             return Hidden(ref, some[0], 5)
         case 14:
