@@ -8,7 +8,7 @@ import pytest
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
-from reput_client import AsyncProducer, DeliveryUnknownError, InvalidMessageError, Producer
+from reput_client import AsyncProducer, DeliveryUnknownError, InvalidMessageError, Producer, ProducerClosedError
 from reput_client.producing import core
 from reput_client.producing.futures import Settlement
 from reput_client.producing.settings import ProducerSettings
@@ -167,3 +167,36 @@ def test_a_request_was_sent_before_the_refusal_of_the_one_before_it_was_read() -
     producer.begin_close()
     run_blocking(producer._exchange_unary, core.Stream(unary_until=float("inf")))
     assert transport.settled_at_calls == [[False, False, False], [True, False, False], [True, True, False]]
+
+
+class OpensLate:
+    """A transport on which a stream opens only when `close` has given up waiting; notes the requests that it then takes."""
+
+    lock = contextlib.nullcontext()
+
+    def __init__(self) -> None:
+        self.producer: core.ProducerCore | None = None
+        self.requests: list[bytes | None] = []
+
+    def signal(self) -> LoopSignal:
+        return LoopSignal()
+
+    async def wait_for_end(self, _seconds: float | None) -> bool:
+        return False
+
+    async def exchange(self, stream: core.Stream) -> None:
+        assert self.producer is not None
+        await self.producer.close(0.0)
+        self.requests.append(await self.producer.next_request(stream))
+
+    async def close_channel(self) -> None:
+        pass
+
+
+def test_a_stream_that_opened_after_close_had_given_up_took_requests() -> None:
+    transport = OpensLate()
+    transport.producer = producer = core.ProducerCore(transport, ProducerSettings())
+    settlement, slot = producer.add(b"x", urgent=True)
+    run_blocking(producer.run)
+    assert transport.requests == [None]
+    assert isinstance(settlement.error(slot), ProducerClosedError), "it was not sent, so it is not stored"
