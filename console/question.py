@@ -2,6 +2,10 @@
 
 Times are UTC: `2024-05-01T12:30`, optionally with seconds, milliseconds and a `Z` at the end; or milliseconds since 1970 as
 digits.
+
+RocketMQ's expression of tags, `TagA || TagB`, or `*` for all, is parsed as by RocketMQ's consumers
+(`FilterAPI.buildSubscriptionData`): blanks around a tag are removed, empty parts are left out, and `*` beside other tags is a
+tag with this name.
 """
 
 import re
@@ -131,3 +135,21 @@ def parse_time(text: str, field: str, *, is_end: bool = False) -> int:
         return millis
     unit_millis = 1_000 if second else 60_000 if minute else 86_400_000
     return millis + unit_millis - 1
+
+
+ALL_TAGS = "*"
+# The limit of a search.
+TAG_COUNT_MAX = 64
+
+
+def parse_tags(text: str, field: str) -> tuple[str, ...]:
+    """The tags, each once; empty for all tags. InvalidArgumentError when there is no tag, or too many."""
+    if text.strip() in ("", ALL_TAGS):
+        return ()
+    tags = tuple(dict.fromkeys(tag for part in text.split("||") if (tag := part.strip())))
+    if not tags or len(tags) > TAG_COUNT_MAX:
+        raise InvalidArgumentError(
+            f"{field} is {text[:200]!r}: TagA || TagB, with at most {TAG_COUNT_MAX} tags, or * for all is needed.",
+            field=field,
+        )
+    return tags

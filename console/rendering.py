@@ -10,7 +10,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from console.parts import formats
-from console.parts.error_text import error_text
+from console.parts.formats import error_text
 from console.parts.message_row import message_href, queue_href, topic_href, topic_kind
 from console.words import HTML_LANGUAGES, LANGUAGES, Words
 

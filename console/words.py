@@ -8,9 +8,7 @@ its state in the same way. Other texts that come in English are translated by th
 import re
 from collections.abc import Mapping
 
-from console.words_zh import CHINESE
-from console.words_zh_errors import ERRORS
-from console.words_zh_told import PROBLEM, PROBLEMS_BY_STATE, STATES, TOLD
+from console.words_zh import CHINESE, ERRORS, PATTERNS, PROBLEM, PROBLEMS_BY_STATE, STATES
 
 ENGLISH = "en"
 LANGUAGES = {ENGLISH: "English", "zh": "中文"}
@@ -45,8 +43,8 @@ class Words:
         """The state of a service or a disk, which comes as an English word."""
         return word if self.language == ENGLISH else STATES.get(word, word)
 
-    def told(self, text: str) -> str:
-        """A text that came in English from elsewhere; as it is when it is not known."""
+    def from_english(self, text: str) -> str:
+        """A text that came in English from a service, a reader of bodies or a report; unchanged when no pattern fits."""
         return text if self.language == ENGLISH else _translated(text) or text
 
     def problem(self, state: str, text: str) -> str:
@@ -57,8 +55,8 @@ class Words:
 
 
 def _translated(text: str) -> str:
-    """The Chinese of a text that came in English; empty when it is not known."""
-    for pattern, chinese in TOLD:
+    """The Chinese of a text that came in English; empty when no pattern fits."""
+    for pattern, chinese in PATTERNS:
         if matched := pattern.fullmatch(text):
             return chinese.format(*matched.groups())
     return ""

@@ -1,4 +1,9 @@
-"""Chinese, by the English of the templates."""
+"""Chinese: for the English of the templates, for the errors of the store by their reason (store/errors.py), and for what
+services, readers of bodies and reports say in English: states by their word, texts by their pattern.
+"""
+
+import re
+
 # ruff: noqa: E501  # a text is one line
 
 CHINESE: dict[str, str] = {
@@ -449,3 +454,122 @@ CHINESE: dict[str, str] = {
     "Upload": "上传",
     "Stored in its topic": "已存入主题",
 }
+
+
+ERRORS: dict[str, str] = {
+    "BROKER_NOT_FOUND": "没有这个名称的分片，或需要指定分片",
+    "COORDINATOR_UNAVAILABLE": "协调服务没有应答，或结果未知",
+    "DEADLINE_EXCEEDED": "在限定时间内没有得到结果",
+    "DISK_FULL": "磁盘空间不足，请释放空间后重试",
+    "FLUSH_FAILED": "磁盘拒绝刷盘，该存储已停止写入",
+    "FOLLOWER_FENCED": "该跟随者已有更新的实例在写入",
+    "FOLLOWER_NOT_FOUND": "提交日志没有这个名称的跟随者",
+    "GROUP_DISABLED": "该消费组已被设为不消费",
+    "GROUP_NOT_FOUND": "没有这个消费者组",
+    "ILLEGAL_FILTER": "过滤表达式不可用",
+    "INVALID_ARGUMENT": "请求中有不允许的值",
+    "INVALID_FRESHNESS_TOKEN": "新鲜度令牌无效",
+    "INVALID_MESSAGE": "该消息不能存储",
+    "INVALID_MESSAGE_ID": "这不是 offsetMsgId",
+    "INVALID_PAGE_TOKEN": "翻页令牌不属于这次查询，请从首页重新开始",
+    "INVALID_RECEIPT_HANDLE": "回执句柄无效",
+    "INVALID_SETTING": "某项设置不可用",
+    "LOG_CHANGED": "被跟随的日志已被其所有者截断或替换",
+    "LOG_FILE_LOST": "一个日志文件已被删除或移动，该存储已停止写入",
+    "NOT_CONFIRMED": "写入结果未知：其他副本可能还没有这条记录",
+    "NOT_ENOUGH_REPLICAS": "已同步的副本不足，没有写入任何内容",
+    "NOT_LEADER": "该副本不是主副本，没有写入任何内容",
+    "OFFSET_OUT_OF_RANGE": "位点在日志范围之外",
+    "PERMISSION_DENIED": "当前身份没有这项权限",
+    "QUEUE_NOT_FOUND": "该主题没有这个队列",
+    "RECEIPT_HANDLE_NOT_FOUND": "回执句柄对应的投递已经结束",
+    "RECORD_CONFLICT": "协调服务中的记录已被他人修改",
+    "RECORD_CORRUPTED": "存储的记录已损坏",
+    "RECORD_NOT_FOUND": "该位置没有记录",
+    "RESOURCE_BUSY": "已达到并发上限，请稍后重试",
+    "SCHEDULED_MESSAGE_NOT_FOUND": "没有这条等待投递的消息：从未有过，或已投递，或已撤回",
+    "SERVICE_UNAVAILABLE": "一个后端服务没有应答",
+    "STORE_ERROR": "内部错误",
+    "STORE_CORRUPTED": "存储文件已损坏",
+    "STORE_LOCKED": "该存储正由另一个进程使用",
+    "STORE_READ_ONLY": "该存储以只读方式打开",
+    "STORE_RECOVERING": "存储正在恢复，请稍后重试",
+    "TOPIC_EXISTS": "该主题已存在，且设置不同",
+    "TOPIC_NOT_FOUND": "没有这个主题",
+    "TOPIC_NOT_READABLE": "该主题未配置读权限",
+    "TRANSACTION_NOT_FOUND": "没有等待结果的这条半消息：从未有过，或事务已结束",
+    "UNAUTHENTICATED": "没有身份凭证，或凭证未知",
+    "UNSUPPORTED_STORE": "该目录不是存储，或其类型不受支持",
+    "VERDICT_TOO_LATE": "该半消息的免检时间已过，只有回查的应答才能结束事务",
+}
+
+
+# Of services (commitlog_svc/log_status.py, services/following/follower_process.py) and of disks (disk_space.py).
+STATES: dict[str, str] = {
+    "catching-up": "追赶中",
+    "clean": "清理过期文件",
+    "clean-forcibly": "强制清理",
+    "disk-full": "磁盘已满",
+    "fenced": "已停止写入",
+    "following": "跟随中",
+    "full": "已满",
+    "mirroring": "镜像中",
+    "off": "已关闭",
+    "ok": "正常",
+    "read-only": "只读",
+    "recovering": "恢复中",
+    "retrying": "重试中",
+    "serving": "服务中",
+    "waiting": "等待提交日志",
+}
+# What a service's problem means, by its state; its own text stays beside it.
+PROBLEMS_BY_STATE: dict[str, str] = {
+    "fenced": "磁盘拒绝刷盘，该存储已停止写入",
+    "following": "broker 的日志现在无法继续跟随",
+    "mirroring": "broker 的日志现在无法继续复制",
+    "retrying": "上一次尝试失败，将自动重试",
+    "waiting": "提交日志没有应答，将自动重试",
+}
+PROBLEM = "该服务报告了一个问题"
+
+# Whole texts; a group of the pattern fills the place with its number.
+PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern, re.DOTALL), chinese)
+    for pattern, chinese in (
+        (
+            r"no space left for the log: free some, appends go on by themselves",
+            "日志没有可用空间：释放空间后写入自动恢复",
+        ),
+        (
+            r"members subscribe to different topics or with different filters, so messages are missed: (.*)",
+            "成员订阅的主题或过滤条件不一致，会漏掉消息：{0}",
+        ),
+        (
+            r"its settings in (.*) differ from those in (.*): set them with UpdateConsumerGroup",
+            "该组在 {0} 中的设置与 {1} 中不同：请用 UpdateConsumerGroup 统一设置",
+        ),
+        (r"Only bodies of up to (\d+) bytes are taken apart here\.", "这里只解析不超过 {0} 字节的消息体。"),
+        (r"The body is nested too deeply to be indented\.", "消息体嵌套过深，无法缩进显示。"),
+        (
+            r"damaged, shown as stored: the message says (\w+), but (.*)",
+            "已损坏，按存储原样显示：消息标明 {0} 压缩（{1}）",
+        ),
+        (
+            r"not inflated, shown as stored: the message says (\w+), but (.*)",
+            "没有解压，按存储原样显示：消息标明 {0} 压缩（{1}）",
+        ),
+        (r"larger than (\d+) bytes", "超过 {0} 字节"),
+        (r"cannot be read: (.*)", "无法读取：{0}"),
+        (r"not a report: it has no `job`", "不是报告：没有 `job`"),
+        (r"not a report: counts, findings or notes are missing", "不是报告：缺少 counts、findings 或 notes"),
+        (r"not a report: (.*)", "不是报告：{0}"),
+        (r"empty", "空"),
+        (r"binary", "二进制"),
+        (r"binary \((.*)\)", "二进制（{0}）"),
+        (r"protobuf \(guessed from its bytes\)", "protobuf（按字节推测）"),
+        (r"text, (.*) \(guessed\)", "文本，{0}（推测）"),
+        (r"text, (.*)", "文本，{0}"),
+        (r"JSON, (.*) \(guessed\)", "JSON，{0}（推测）"),
+        (r"JSON, (.*)", "JSON，{0}"),
+    )
+)

@@ -8,6 +8,9 @@ Every query has a URL: `/?q=...`, `/?mode=key&topic=...&key=...`. A page searche
 page has the page token (`page`) and two facts about earlier pages that are not in the token: matches may be missing from one
 (`partial`), or one of a key with `#` had matches (`matched`). The script continues until the page is full: it requests only
 the result (`part=result`) and gives the number of rows that it has (`have`).
+
+A result without a message says which store times the store holds (`held_span`). Explain shows the work of the same query in
+each shard: index files, candidates, and why candidates were rejected.
 """
 
 import json
@@ -20,14 +23,61 @@ from console.calls import Calls
 from console.pages.page import Page, Stopwatch, to_json
 from console.parts.banner import banner_of
 from console.parts.formats import time_text
-from console.parts.held import held_span
 from console.parts.message_row import MessageRow, message_row
-from console.parts.scan_progress import ScanProgress, scan_progress
-from console.parts.tag_expression import parse_tags
-from console.question import LAST_SECONDS, Question
+from console.question import LAST_SECONDS, Question, parse_tags
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from store.errors import InvalidArgumentError, PermissionDeniedError, StoreError, TopicNotFoundError
+from store.format.host import Host
+from store.format.message_id import encode_offset_msg_id
+
+# Of further ranges only the number is shown.
+SHOWN_RANGE_COUNT = 12
+
+
+@dataclass(frozen=True, slots=True)
+class ScanProgress:
+    """The progress of a search.
+
+    Attributes:
+        passed_count: messages searched or outside the window, since the search began.
+        total_count: messages at the begin of the search; 0 when they were not counted.
+        percent: `passed_count` of `total_count`, a whole number; below 100 until everything was searched.
+        ranges: queues and positions `[begin, end)` that this step searched.
+        more_range_count: the number of ranges that are not among `ranges`.
+        is_end: whether this is the last step.
+        is_done: whether everything was searched, also by the steps before.
+        has_window: whether messages may have been passed because of their store time.
+    """
+
+    passed_count: int
+    total_count: int
+    percent: int
+    ranges: tuple[Any, ...]
+    more_range_count: int
+    is_end: bool
+    is_done: bool
+    has_window: bool
+
+
+def scan_progress(answer: Any, *, is_partial: bool) -> ScanProgress:
+    """The progress of a search from its answer; `is_partial`: this answer or one before it is partial."""
+    total_count = answer.total_record_count
+    is_end = not answer.next_page_token
+    is_done = is_end and not is_partial
+    percent = 100 * answer.passed_record_count // total_count if total_count else 0
+    ranges = tuple(answer.scanned_ranges)
+    return ScanProgress(
+        passed_count=answer.passed_record_count,
+        total_count=total_count,
+        percent=percent if is_done else min(percent, 99),
+        ranges=ranges[:SHOWN_RANGE_COUNT],
+        more_range_count=max(0, len(ranges) - SHOWN_RANGE_COUNT),
+        is_end=is_end,
+        is_done=is_done,
+        has_window=answer.HasField("begin_time") or answer.HasField("end_time"),
+    )
+
 
 MODES = ("find", "key", "unique", "id", "offset", "search")
 PAGE_SIZES = (25, 50)
@@ -330,3 +380,111 @@ ASKING: dict[str, Callable[[Calls, Question], Found]] = {
     "offset": _by_offset,
     "search": _by_search,
 }
+
+
+# An optional line of a page: it may cost this much of the page's time.
+CALL_SECONDS_MAX = 0.2
+SHARD_COUNT_MAX = 8
+# The gateway reads the offset of an id and never dials its address.
+_ANY_HOST = Host("127.0.0.1", 10911)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSpan:
+    """The store times of the messages in the log.
+
+    Attributes:
+        oldest_millis: of the first one.
+        newest_millis: of the last one.
+        has_removed: whether older messages were there and retention removed them.
+    """
+
+    oldest_millis: int
+    newest_millis: int
+    has_removed: bool
+
+
+def held_span(calls: Calls) -> HeldSpan | None:
+    """The span of all shards; None when it is not known, or the caller may not know it."""
+    if not calls.sees_store:
+        return None
+    try:
+        services = calls.ask(calls.gateway.GetStatus, pb.GetStatusRequest(), CALL_SECONDS_MAX).services
+        logs = [row for row in services if row.service == "commitlog"]
+        if not logs or len(logs) > SHARD_COUNT_MAX:
+            return None
+        filled = [row for row in logs if row.log_end_offset > row.log_first_offset]
+        if not filled or any(row.HasField("error") or not row.HasField("newest_store_time") for row in filled):
+            return None
+        oldest = min(_first_store_millis(calls, row) for row in filled)
+    except StoreError:
+        return None
+    newest = max(row.newest_store_time.ToMilliseconds() for row in filled)
+    return HeldSpan(oldest, newest, any(row.log_first_offset > 0 for row in filled))
+
+
+def _first_store_millis(calls: Calls, log: Any) -> int:
+    """The store time of the first record in a log."""
+    request = pb.QueryMessageByIdRequest(
+        offset_msg_id=encode_offset_msg_id(_ANY_HOST, log.log_first_offset), broker_name=log.broker_name
+    )
+    message = calls.ask(calls.gateway.QueryMessageById, request, CALL_SECONDS_MAX).message
+    return int(message.store_time.ToMilliseconds())
+
+
+EXPLAINED_MODES = ("find", "key", "unique", "id", "offset")
+# Rows of each kind on a page.
+SHOWN_LOOKUP_COUNT = 40
+SHOWN_VISIT_COUNT = 30
+SHOWN_REJECTED_COUNT = 20
+
+
+def explain_page(calls: Calls, question: Question) -> Page:
+    """The explanation of the query that Find makes for the same URL."""
+    stopwatch = Stopwatch()
+    mode = question.choice("mode", EXPLAINED_MODES, "find")
+    answer = calls.ask(calls.gateway.ExplainQuery, explain_request(question, mode))
+    took_millis = stopwatch.millis()
+    values = {
+        "mode": mode,
+        "answer": answer,
+        "find_href": question.link("/"),
+        "passed_over": {1: "cursor", 2: "time", 3: "filter"},
+        "rejections": {value: name.removeprefix("REJECTION_").lower() for name, value in pb.Rejection.items()},
+        "shown": {"lookups": SHOWN_LOOKUP_COUNT, "visits": SHOWN_VISIT_COUNT, "rejected": SHOWN_REJECTED_COUNT},
+        "took_millis": took_millis,
+    }
+    return Page("explain.html", values, {"mode": mode, "tookMillis": took_millis, "answer": to_json(answer)})
+
+
+def explain_request(question: Question, mode: str) -> Any:
+    """The request that Find makes for a URL, as an ExplainQueryRequest."""
+    topic = question.text("topic")
+    window = question.window().fields()
+    if mode == "find":
+        text = question.text("q")
+        topic, key = split_topic_and_key(text)
+        if not key:
+            find = pb.FindMessageRequest(text=text, page_token=question.text("page"), **window)
+            return pb.ExplainQueryRequest(find=find)
+        return pb.ExplainQueryRequest(by_key=pb.QueryMessageByKeyRequest(topic=topic, key=key, **window))
+    if mode == "key":
+        by_key = pb.QueryMessageByKeyRequest(topic=topic, key=question.text("key"), **window)
+        by_key.page_token = question.text("page")
+        return pb.ExplainQueryRequest(by_key=by_key)
+    if mode == "unique":
+        by_unique_key = pb.QueryMessageByUniqueKeyRequest(topic=topic, unique_key=question.text("unique"))
+        by_unique_key.page_token = question.text("page")
+        return pb.ExplainQueryRequest(by_unique_key=by_unique_key)
+    if mode == "id":
+        by_id = pb.QueryMessageByIdRequest(
+            offset_msg_id=question.text("id"), topic=topic, broker_name=question.text("broker")
+        )
+        return pb.ExplainQueryRequest(by_id=by_id)
+    by_offset = pb.QueryMessageByOffsetRequest(
+        topic=topic,
+        queue_id=question.number("queue", 0, QUEUE_ID_MAX),
+        queue_offset=question.number("offset", 0),
+        broker_name=question.text("broker"),
+    )
+    return pb.ExplainQueryRequest(by_offset=by_offset)

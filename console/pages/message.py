@@ -2,26 +2,39 @@
 
 Other messages with its unique key are searched in all topics for a short time, because a store may have thousands of
 topics. When the time is not enough, the page says so and links to Find.
+
+Its position in the index is taken from the explanation of one lookup: hash, slot, chain and file.
+
+hash 1 830 231  ──▶  slot 1 830 231 of 5 000 000  ──▶  ● ── ● ── ● ── ◉   the chain in the file, newest entry first
+
+What happened to it is shown in the order of time, from the records that were made of it.
+
+    born ── stored ── [waits for its time] ── retry ── retry ── dead letter        one event for each record
+    now: group a consumed it, group b gets it again at ...                         from its tracks (`tracks_of`)
+
+A consumer that acknowledges leaves no record with a time, so what groups have done is shown as the state now.
+
+Its body can be saved as a file (`download`); the browser must not render or execute it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from console.bodies.body import HEX_BYTES_MAX, Body, ShownBody, View, show, show_by
+from starlette.responses import Response
+
+from console.bodies.body import HEX_BYTES_MAX, Body, ShownBody, View, inflated, show, show_by
 from console.bodies.schemas import SCHEMA_BYTES_MAX, Schemas
 from console.calls import Calls
 from console.pages.page import Page, Stopwatch, to_json
 from console.parts.banner import Banner, banner_of
-from console.parts.index_place import index_place
+from console.parts.charts import Scale, log_scale, queue_scale
 from console.parts.message_row import MessageRow, message_href, message_row, topic_kind
-from console.parts.position import Track, log_track, queue_track
-from console.parts.timeline import timeline_of
-from console.parts.tracks import tracks_of
 from console.question import Question
+from console.web.request_guard import DOWNLOAD_POLICY
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.convert import timestamp_to_millis
-from store.errors import InvalidArgumentError, StoreError
+from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
 from store.format.sys_flag import (
     BORN_HOST_V6,
     COMPRESSED,
@@ -100,7 +113,7 @@ def message_page(schemas: Schemas, calls: Calls, question: Question) -> Page:
     shown = chosen.shown if is_by_schema and chosen is not None else show(body, view, question.number("at", 0))
     related = _related(calls, message)
     neighbours, queue, neighbour_problem = _neighbours(calls, message)
-    log = _log_track(calls, message)
+    log = _scale_of_log(calls, message)
     explained = _explain(calls, message)
     tracks = tracks_of(calls, message)
     took_millis = stopwatch.millis()
@@ -294,7 +307,7 @@ def _append_of(message: Any) -> tuple[str, str, int, int]:
 
 def _neighbours(
     calls: Calls, message: Any
-) -> tuple[Sequence[tuple[MessageRow, bool]], Track | None, StoreError | None]:
+) -> tuple[Sequence[tuple[MessageRow, bool]], Scale | None, StoreError | None]:
     """The messages around it, each with whether it is this message; the track of its queue; or why there are none."""
     request = pb.QueryMessageByOffsetRequest(
         topic=message.topic,
@@ -311,10 +324,10 @@ def _neighbours(
     if not answer.min_offset <= message.queue_offset < answer.max_offset:
         return rows, None, None
     name = f"{message.topic}/{message.queue_id}"
-    return rows, queue_track(name, answer.min_offset, answer.max_offset, message.queue_offset), None
+    return rows, queue_scale(name, answer.min_offset, answer.max_offset, message.queue_offset), None
 
 
-def _log_track(calls: Calls, message: Any) -> Track | None:
+def _scale_of_log(calls: Calls, message: Any) -> Scale | None:
     """The track in the log file; None when the file size is not known, or when the message is in the archive."""
     if message.source == 2 or not calls.sees_store:
         return None
@@ -324,7 +337,7 @@ def _log_track(calls: Calls, message: Any) -> Track | None:
         return None
     for service in services:
         if service.broker_name == message.broker_name and service.service == "commitlog" and service.file_size_bytes:
-            return log_track(message.commit_log_offset, message.store_size_bytes, service.file_size_bytes)
+            return log_scale(message.commit_log_offset, message.store_size_bytes, service.file_size_bytes)
     return None
 
 
@@ -348,3 +361,209 @@ def _explain(calls: Calls, message: Any) -> Any:
         return calls.ask(calls.gateway.ExplainQuery, request, STATUS_SECONDS_MAX)
     except StoreError:
         return None  # the page has no picture of the index then, as for a message without keys
+
+
+# Entries of a chain that are drawn; a longer chain is cut in the middle and labelled with the number of hidden entries.
+DRAWN_ENTRY_COUNT_MAX = 7
+ENTRY_WIDTH, ENTRY_GAP = 26, 22
+CHAIN_LEFT = 300
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnEntry:
+    """An entry of the chain; one with `same_hash` is drawn as a hit."""
+
+    x: int
+    same_hash: bool
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPlace:
+    """The position of a message in the index.
+
+    Attributes:
+        key: the key of the lookup.
+        file_name: the index file that gave the candidate; empty when none did.
+        chain_entry_count: entries of its chain that were read.
+        same_hash_count: those with the key's hash.
+        passed_over_count: files that were not read.
+        visited_count: files that were read.
+    """
+
+    key: str
+    key_hash: int
+    slot: int
+    slot_count: int
+    file_name: str
+    chain_entry_count: int
+    same_hash_count: int
+    visited_count: int
+    passed_over_count: int
+    entries: tuple[DrawnEntry, ...]
+
+
+def index_place(explanation: Any, broker_name: str) -> IndexPlace | None:
+    """The place in a shard's index, from the explanation of a lookup for one message; None when the shard was not asked."""
+    for shard in explanation.shards:
+        if shard.broker_name == broker_name:
+            for lookup in shard.lookups:
+                if lookup.slot_count:
+                    return _place(lookup)
+    return None
+
+
+def _place(lookup: Any) -> IndexPlace:
+    looked = [visit for visit in lookup.visits if not visit.passed_over]
+    hit = next((visit for visit in looked if visit.candidate_count), None)
+    chain_entry_count = hit.chain_entry_count if hit is not None else 0
+    same_hash_count = hit.same_hash_count if hit is not None else 0
+    return IndexPlace(
+        key=lookup.key,
+        key_hash=lookup.key_hash,
+        slot=lookup.slot,
+        slot_count=lookup.slot_count,
+        file_name=hit.name if hit is not None else "",
+        chain_entry_count=chain_entry_count,
+        same_hash_count=same_hash_count,
+        visited_count=len(looked),
+        passed_over_count=len(lookup.visits) - len(looked),
+        entries=tuple(_entries(chain_entry_count, same_hash_count)),
+    )
+
+
+def _entries(chain_entry_count: int, same_hash_count: int) -> list[DrawnEntry]:
+    """The chain. The walk ends at the entry that it looked for, so the last one is a hit; which others are is not known."""
+    count = min(chain_entry_count, DRAWN_ENTRY_COUNT_MAX)
+    drawn = []
+    for number in range(count):
+        is_cut = chain_entry_count > count and number == count // 2
+        is_hit = chain_entry_count == same_hash_count or number == count - 1
+        label = f"+{chain_entry_count - count + 1}" if is_cut else ""
+        drawn.append(DrawnEntry(CHAIN_LEFT + number * (ENTRY_WIDTH + ENTRY_GAP), is_hit and not is_cut, label))
+    return drawn
+
+
+SHOWN_EVENT_COUNT = 40
+WAITING_TOPICS = ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+# What producers and consumers did with records of other system topics is no part of the life of a message.
+_KINDS_BY_TOPIC = {**dict.fromkeys(WAITING_TOPICS, "waits"), HALF_TOPIC: "half", GIVEN_UP_TOPIC: "given-up"}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event.
+
+    Attributes:
+        kind: `born`, `stored`, `again` (stored once more), `waits`, `half`, `given-up`, `retry` or `dead-letter`.
+        millis: when, since 1970.
+        topic: where its record is; empty for `born`.
+        href: the page of the record; empty for `born`, and for the message of the page.
+        detail: of `born` the address of the producer.
+    """
+
+    kind: str
+    millis: int
+    topic: str = ""
+    href: str = ""
+    detail: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """For the page's JSON."""
+        return {"kind": self.kind, "millis": str(self.millis), "topic": self.topic, "href": self.href}
+
+
+def timeline_of(message: Any, row: MessageRow, born_millis: int, others: Iterable[MessageRow]) -> list[Event]:
+    """The events of a message.
+
+    Args:
+        message: the message of the page.
+        row: the same as a row.
+        born_millis: when its producer made it.
+        others: the other records that are of this message: copies, retries, dead letters, those of system topics.
+    """
+    records = sorted([row, *others], key=lambda each: (each.store_time_millis, each.offset_msg_id))
+    events = [Event("born", born_millis, detail=message.born_host)]
+    is_stored = False
+    for each in records:
+        kind = _KINDS_BY_TOPIC.get(each.topic) or topic_kind(each.topic)
+        if kind == "system":
+            continue
+        if not kind:
+            kind, is_stored = "again" if is_stored else "stored", True
+        events.append(Event(kind, each.store_time_millis, each.topic, "" if each is row else each.href))
+    return events[:SHOWN_EVENT_COUNT]
+
+
+TRACK_SECONDS_MAX = 1.0
+SHOWN_TRACK_COUNT = 50
+
+
+@dataclass(frozen=True, slots=True)
+class TrackRow:
+    """How the message stands with a group; `state` is the name in the contract without its prefix."""
+
+    consumer_group: str
+    state: str
+    delivery_attempts: int
+    next_millis: int | None
+    client_id: str
+    is_online: bool
+    copy_hrefs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tracks:
+    """The first rows, whether there are more, where the message is, and why they are not known; None when they are."""
+
+    rows: tuple[TrackRow, ...] = ()
+    has_more: bool = False
+    state: str = ""
+    due_millis: int | None = None
+    problem: StoreError | None = None
+    answer: Any = None
+
+
+def tracks_of(calls: Calls, message: Any) -> Tracks:
+    """The tracks of a message; of a retry or dead letter those of the message that it was made of."""
+    request = pb.TrackMessageRequest(offset_msg_id=message.offset_msg_id, page_size=SHOWN_TRACK_COUNT)
+    try:
+        answer = calls.ask(calls.gateway.TrackMessage, request, TRACK_SECONDS_MAX)
+    except StoreError as error:
+        return Tracks(problem=error)
+    known = [track for track in answer.tracks if track.consumer_group]
+    reasons = (track.reason for track in answer.tracks if not track.consumer_group)
+    problem = next((ServiceUnavailableError(reason) for reason in reasons), None)
+    rows = tuple(_row(track, message.broker_name) for track in known)
+    state = pb.MessageState.Name(answer.state).removeprefix("MESSAGE_STATE_")
+    due_millis = timestamp_to_millis(answer.due_time, "due_time") if answer.HasField("due_time") else None
+    return Tracks(rows, bool(answer.next_page_token), state, due_millis, problem, answer=answer)
+
+
+def _row(track: Any, broker_name: str) -> TrackRow:
+    return TrackRow(
+        track.consumer_group,
+        pb.TrackState.Name(track.state).removeprefix("TRACK_STATE_"),
+        track.delivery_attempts,
+        timestamp_to_millis(track.next_time, "next_time") if track.HasField("next_time") else None,
+        track.client_id,
+        track.is_online,
+        tuple(message_href(each, broker_name) for each in track.copy_offset_msg_ids),
+    )
+
+
+def download(calls: Calls, question: Question) -> Response:
+    """The body, inflated if possible; with `stored=1` the stored bytes."""
+    message = read_message(calls, question)
+    content = message.body if question.text("stored") else inflated(message.body, message.sys_flag)[0]
+    headers = {
+        "Content-Disposition": f'attachment; filename="{_safe(message.offset_msg_id)}.body"',
+        "Content-Security-Policy": DOWNLOAD_POLICY,
+    }
+    return Response(content, 200, headers, "application/octet-stream")
+
+
+def _safe(offset_msg_id: str) -> str:
+    return "".join(character for character in offset_msg_id if character.isascii() and character.isalnum())[:64]

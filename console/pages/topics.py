@@ -14,8 +14,7 @@ from console.calls import Calls
 from console.pages.page import Page, Stopwatch, to_json
 from console.parts.banner import banner_of
 from console.parts.message_row import topic_href, topic_kind
-from console.parts.rates import LATER_SECONDS, Asking
-from console.parts.topic_queues import TopicQueue
+from console.parts.rates import LATER_SECONDS, Asking, TopicQueue
 from console.question import Question
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from store.errors import DeadlineExceededError, StoreError

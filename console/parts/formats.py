@@ -1,7 +1,13 @@
-"""Formats of numbers, times, sizes and stored texts in a page. Times are UTC, to the millisecond."""
+"""Formats of numbers, times, sizes, stored texts and errors in a page. Times are UTC, to the millisecond."""
 
 import re
 from datetime import UTC, datetime, timedelta
+
+from google.rpc import status_pb2
+
+from console.words import Words
+from services.status import from_status, reason_of
+from store.errors import StoreError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
@@ -83,3 +89,10 @@ def middle_cut(text: str, characters_max: int = 40) -> str:
 
 def _name(matched: re.Match[str]) -> str:
     return f"⟦U+{ord(matched[0]):04X}⟧"
+
+
+def error_text(words: Words, error: StoreError | status_pb2.Status) -> str:
+    """The explanation of its reason in that language, and the error's own text; in English the text alone."""
+    known = error if isinstance(error, StoreError) else from_status(error)
+    explanation = words.reason(reason_of(type(known)))
+    return f"{explanation}（{known.message}）" if explanation else known.message

@@ -1,9 +1,12 @@
 """The console's application: routes, and the common parts of all pages.
 
 Pages are GET requests and change nothing. Posted forms are taken from the console's own pages only: language and colours and
-the sign-in change a cookie of the same browser; dead letters are sent again (pages/dead_letters.py).
+the sign-in change a cookie of the same browser; dead letters are sent again (pages/groups.py).
+
+Each answer has a time limit; web_server.py closes the connection of a browser that does not read its answer.
 """
 
+import asyncio
 import functools
 import time
 from collections.abc import Callable, Mapping
@@ -19,29 +22,26 @@ from starlette.routing import Route
 from console.bodies.schemas import SCHEMA_BYTES_MAX, Schemas
 from console.calls import PAGE_SECONDS, CallContext, Calls
 from console.gateway_port import GatewayPort
-from console.pages.dead_letters import dead_letters_page, resend_page
-from console.pages.download import download
-from console.pages.explain import explain_page
-from console.pages.find import FindFailedError, find_page
-from console.pages.groups import group_page, groups_page, members_page
-from console.pages.message import message_page
+from console.pages.find import FindFailedError, explain_page, find_page
+from console.pages.groups import dead_letters_page, group_page, groups_page, members_page, resend_page
+from console.pages.message import download, message_page
 from console.pages.page import Page, to_json
-from console.pages.queue import queue_page
-from console.pages.replicas import replicas_page
-from console.pages.reports import report_file, reports_page
-from console.pages.store import StoreHistory, store_page
-from console.pages.topic import topic_page
+from console.pages.reports import Reports, report_file, reports_page
+from console.pages.store import StoreHistory, replicas_page, store_page
+from console.pages.topic import queue_page, topic_page
 from console.pages.topics import topics_page
 from console.pages.waiting import half_messages_page, scheduled_page
-from console.parts.error_text import error_text
-from console.parts.reports import Reports
+from console.parts.formats import error_text
 from console.question import Question
 from console.rendering import STATIC_TYPES, THEMES, Renderer
-from console.web.bounded import bounded
 from console.web.exchange import (
+    Failure,
+    check_parameters,
+    failure_of,
     here_of,
     json_response,
     own_path,
+    parameters_by_path,
     read_content,
     read_form,
     set_cookie,
@@ -49,13 +49,11 @@ from console.web.exchange import (
     until_gone,
     wants_json,
 )
-from console.web.failure import Failure, failure_of
-from console.web.live import LiveTails
+from console.web.live import STREAM_SECONDS_MAX, LiveTails
 from console.web.openapi import openapi
 from console.web.page_threads import BrowserGoneError, PageThreads
-from console.web.parameters import check_parameters, parameters_by_path
-from console.web.request_guard import RequestGuard
-from console.web.session import COOKIE, SignIn, is_token, metadata_of
+from console.web.request_guard import Asgi, RequestGuard, Scope
+from console.web.sign_in import COOKIE, SignIn, is_token, metadata_of
 from console.words import LANGUAGES, Words, language_of
 from services.status import to_status
 from store.errors import InvalidArgumentError, ResourceBusyError, StoreError
@@ -396,3 +394,22 @@ class ConsoleApp:
             return token.strip()
         kept = request.cookies.get(COOKIE, "")
         return kept if is_token(kept) else ""
+
+
+# A page's own time and time for the browser to read it.
+ANSWER_SECONDS_MAX = PAGE_SECONDS + 15.0
+TAIL_SECONDS_MAX = STREAM_SECONDS_MAX + 15.0
+
+
+def bounded(application: Asgi) -> Asgi:
+    """The application with a time limit for each answer."""
+
+    async def run(scope: Scope, receive: Any, send: Any) -> None:
+        is_tail = scope["path"].startswith("/topics/") and scope["path"].endswith("/tail")
+        try:
+            async with asyncio.timeout(TAIL_SECONDS_MAX if is_tail else ANSWER_SECONDS_MAX):
+                await application(scope, receive, send)
+        except TimeoutError:
+            _log.info("console.not_taken", path=scope["path"])  # the web server closes the connection
+
+    return run

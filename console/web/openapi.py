@@ -9,8 +9,8 @@ from typing import Any
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
-from console.pages.explain import MODES as EXPLAINED_MODES
 from console.pages.find import MODES
+from console.pages.find import MODES as EXPLAINED_MODES
 from console.pages.topics import SORTS
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2

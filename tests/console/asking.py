@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any
 
-from console.parts.reports import Reports
+from console.pages.reports import Reports
 from console.web.app import ConsoleApp, ConsoleSource
 from console.web.request_guard import RequestGuard
-from console.web.session import NoSignIn, SignIn
+from console.web.sign_in import NoSignIn, SignIn
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shards import Shards
 from gateway.queries.page_token import PageTokens

@@ -1,4 +1,7 @@
-"""What a URL asks for."""
+"""What a URL asks for.
+
+RocketMQ's expression of tags; the cases are those of its FilterAPI and FilterAPITest.
+"""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.question import LAST_SECONDS, Question, Window, parse_time
+from console.question import LAST_SECONDS, TAG_COUNT_MAX, Question, Window, parse_tags, parse_time
 from store.errors import InvalidArgumentError
 
 NOW = 1_714_566_600_000
@@ -62,3 +65,29 @@ def test_a_link_keeps_what_was_asked_and_changes_what_is_named() -> None:
     assert asked.link("/", page="new") == "/?q=a+b%26c&page=new"
     assert asked.link("/", page=None) == "/?q=a+b%26c"
     assert question().link("/") == "/"
+
+
+@pytest.mark.parametrize(
+    ("text", "tags"),
+    [
+        ("", ()),
+        (" ", ()),
+        ("*", ()),
+        (" * ", ()),
+        ("TAG1 || Tag2 || tag3", ("TAG1", "Tag2", "tag3")),
+        ("TagA", ("TagA",)),
+        ("TagA||TagB", ("TagA", "TagB")),
+        ("  TagA  ||  || TagB || TagA ", ("TagA", "TagB")),
+        ("* || TagA", ("*", "TagA")),
+        ("TagA | TagB", ("TagA | TagB",)),
+    ],
+)
+def test_tags_are_read_as_rocketmq_reads_them(text: str, tags: tuple[str, ...]) -> None:
+    assert parse_tags(text, "tag") == tags
+
+
+@pytest.mark.parametrize("text", ["||", " || || ", " || ".join(f"T{number}" for number in range(TAG_COUNT_MAX + 1))])
+def test_no_tag_or_too_many_are_refused(text: str) -> None:
+    with pytest.raises(InvalidArgumentError) as refused:
+        parse_tags(text, "tag")
+    assert refused.value.metadata == {"field": "tag"}

@@ -9,11 +9,9 @@ import pytest
 import console
 from commitlog_svc.log_status import LogStatus
 from commitlog_svc.retention.disk_space import DiskLevel
-from console.bodies.body import PROTOBUF_BYTES_MAX, Body, View, inflated, show
-from console.bodies.encoding import detect_encoding
+from console.bodies.body import PROTOBUF_BYTES_MAX, Body, View, detect_encoding, inflated, show
 from console.words import Words, language_of
-from console.words_zh import CHINESE
-from console.words_zh_told import PROBLEMS_BY_STATE, STATES
+from console.words_zh import CHINESE, PROBLEMS_BY_STATE, STATES
 from consumer_svc.delivering.groups import _problems
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from services.following import follower_process
@@ -85,11 +83,11 @@ def test_each_state_that_a_service_or_a_disk_tells_was_english_in_the_chinese_co
     ],
 )
 def test_texts_that_come_in_english_were_shown_so_in_the_chinese_console(text: str) -> None:
-    assert Words("zh").told(text) != text
-    assert Words("en").told(text) == text
+    assert Words("zh").from_english(text) != text
+    assert Words("en").from_english(text) == text
 
 
 def test_a_problem_that_is_not_known_is_explained_by_the_state_of_its_service() -> None:
     assert Words("zh").problem("retrying", "disk I/O error") == "上一次尝试失败，将自动重试（disk I/O error）"
     assert Words("en").problem("retrying", "disk I/O error") == "disk I/O error"
-    assert Words("zh").told("never seen before") == "never seen before"
+    assert Words("zh").from_english("never seen before") == "never seen before"

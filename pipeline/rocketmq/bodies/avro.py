@@ -32,8 +32,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from console.bodies.avro_schema import AvroFile
-from console.bodies.schema_errors import BodyNotReadableError
+from console.bodies.schemas import AvroFile, BodyNotReadableError
 from pipeline.rocketmq.bodies.arrays import array_of
 from pipeline.scan.options import OptionError
 from store.errors import InvalidArgumentError

@@ -35,8 +35,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from console.bodies.protobuf_schema import DescriptorSet, read_message
-from console.bodies.schema_errors import BodyNotReadableError
+from console.bodies.schemas import BodyNotReadableError, DescriptorSet, read_message
 from pipeline.rocketmq.bodies.arrays import array_of
 from pipeline.scan.options import OptionError
 from store.errors import InvalidArgumentError

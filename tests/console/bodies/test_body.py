@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from console.bodies import body as body_module
-from console.bodies import encoding
+from console.bodies import body as encoding
 from console.bodies.body import HEX_BYTES_MAX, PREVIEW_BYTES_MAX, TEXT_CHARACTERS_MAX, Body, View, preview, show
 from reput.message.v1 import message_pb2
 from store.format.sys_flag import COMPRESSED

@@ -10,11 +10,15 @@ from google.protobuf import descriptor_pb2, json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.bodies.avro_schema import AvroFile
 from console.bodies.body import TEXT_CHARACTERS_MAX, Body, show_by
-from console.bodies.protobuf_schema import DescriptorSet
-from console.bodies.schema_errors import BodyNotReadableError
-from console.bodies.schemas import SCHEMA_BYTES_MAX, UPLOADED_COUNT_MAX, Schemas
+from console.bodies.schemas import (
+    SCHEMA_BYTES_MAX,
+    UPLOADED_COUNT_MAX,
+    AvroFile,
+    BodyNotReadableError,
+    DescriptorSet,
+    Schemas,
+)
 from reput.message.v1 import message_pb2
 from store.errors import InvalidArgumentError
 from store.format.message_id import encode_offset_msg_id

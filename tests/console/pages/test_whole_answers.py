@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from google.rpc import status_pb2
 
-from console.parts.reports import Reports
+from console.pages.reports import Reports
 from console.web.app import ConsoleApp, ConsoleSource
 from console.web.request_guard import RequestGuard
-from console.web.session import NoSignIn
+from console.web.sign_in import NoSignIn
 from gateway.queries.limits import check_topic
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2

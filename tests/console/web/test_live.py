@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from console.calls import CallContext, Calls
-from console.parts import tail_look
-from console.parts.tail_look import SHOWN_COUNT_MAX, TailPosition, look
 from console.web import live
+from console.web.live import SHOWN_COUNT_MAX, TailPosition, look
 from gateway.ports.shards import Shards
 from gateway.queries.page_token import PageTokens
 from gateway.servicer import GatewayServicer
@@ -156,7 +155,7 @@ def test_a_stream_with_tags_says_how_far_it_is(browser, topic_records, monkeypat
     monkeypatch.setattr(live, "STREAM_SECONDS_MAX", 0.3)
     monkeypatch.setattr(live, "LOOK_SECONDS", 0.01)
     for name in ("SEARCH_MILLIS_MAX", "LOOK_MILLIS_MAX"):  # however slow the machine is
-        monkeypatch.setattr(tail_look, name, 5_000)
+        monkeypatch.setattr(live, name, 5_000)
     begin = TailPosition({("broker-a", record.queue_id): 0 for record in topic_records}).to_text()
 
     answer = browser.get(f"/topics/b_log/tail?format=json&tag=TagA+%7C%7C+TagB&from={begin}")

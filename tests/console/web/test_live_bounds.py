@@ -7,12 +7,12 @@ import pytest
 from google.rpc import status_pb2
 
 from console.calls import CallContext, Calls
-from console.parts.reports import Reports
-from console.parts.tail_look import LOOK_MILLIS_MAX, QUEUE_COUNT_MAX, Look, TailPosition, look
+from console.pages.reports import Reports
 from console.web import live
 from console.web.app import ConsoleApp, ConsoleSource
+from console.web.live import LOOK_MILLIS_MAX, QUEUE_COUNT_MAX, Look, TailPosition, look
 from console.web.request_guard import RequestGuard
-from console.web.session import NoSignIn
+from console.web.sign_in import NoSignIn
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from store.errors import ResourceBusyError, StoreError

@@ -15,7 +15,7 @@ import structlog.testing
 import uvicorn
 from uvicorn.server import ServerState
 
-from console.web.lazy_server import LazyServer
+from console.opening import LazyServer
 from console.web.web_server import TAKING_BYTES_MIN, BoundedProtocol, ConsoleServer
 from services.serving.tls import TlsIdentity
 from services.settings.certificates import TlsFiles

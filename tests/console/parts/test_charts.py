@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.parts.charts import bars, line, nice_maximum
-from console.parts.index_place import DRAWN_ENTRY_COUNT_MAX, index_place
-from console.parts.position import log_track, queue_track
+from console.pages.message import DRAWN_ENTRY_COUNT_MAX, index_place
+from console.parts.charts import bars, line, log_scale, nice_maximum, queue_scale
 from reput.gateway.v1 import gateway_service_pb2 as pb
 
 
@@ -41,18 +40,18 @@ def test_a_line_ends_at_the_right_edge_and_leaves_out_what_is_too_old() -> None:
 
 @given(st.integers(0, 2**60), st.integers(1, 4 << 20), st.integers(1, 2**31))
 def test_a_record_lies_in_the_file_that_begins_at_or_before_it(offset: int, size: int, file_size: int) -> None:
-    track = log_track(offset, size, file_size)
+    scale = log_scale(offset, size, file_size)
 
-    begin = int(track.name.removeprefix("commitlog/"))
+    begin = int(scale.name.removeprefix("commitlog/"))
     assert begin % file_size == 0
-    assert begin + track.at == offset
-    assert 0 <= track.at < file_size
-    assert 0 <= track.mark_percent <= track.mark_percent + track.width_percent <= 100.01
+    assert begin + scale.at == offset
+    assert 0 <= scale.at < file_size
+    assert 0 <= scale.mark_percent <= scale.mark_percent + scale.width_percent <= 100.01
 
 
 def test_the_queue_mark_is_where_the_message_is() -> None:
-    track = queue_track("T/0", 100, 200, 150)
-    assert (track.mark_percent, track.width_percent) == (50.0, 1.0)
+    scale = queue_scale("T/0", 100, 200, 150)
+    assert (scale.mark_percent, scale.width_percent) == (50.0, 1.0)
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 5_000])

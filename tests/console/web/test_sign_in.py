@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from console.opening import SERVICE_PREFIX
-from console.parts.reports import Reports
+from console.pages.reports import Reports
 from console.web.app import ConsoleApp, ConsoleSource
 from console.web.request_guard import RequestGuard
-from console.web.signed_in import GuardedGateway, GuardedSignIn
+from console.web.sign_in import GuardedGateway, GuardedSignIn
 from gateway.auth.access_file import WatchedFile, parse_clients
 from gateway.auth.audit import Audit
 from gateway.auth.caller_shards import CallerShards

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from console.parts.reports import FILE_BYTES_MAX, Reports
+from console.pages.reports import FILE_BYTES_MAX, Reports
 from pipeline.audit.cluster.outputs import ClusterReport
 from pipeline.report import JobReport
 from store.errors import InvalidArgumentError, RecordNotFoundError, StoreError
