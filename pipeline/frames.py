@@ -16,8 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from pipeline.analytics import tables
-from pipeline.analytics.groups import moves
+from pipeline.analytics import groups, tables
 
 
 def read_log(
@@ -83,13 +82,13 @@ def percentiles(column: str, percents: Sequence[int] = (50, 99)) -> list[Column]
 def retries(spark: SparkSession, store: str | Path) -> DataFrame:
     """Retries and dead letters of a store by group, source topic, kind and cause; the table `retries` of the analytics."""
     names = read_log(spark, store, columns=("topic",)).distinct().collect()
-    topics = [row["topic"] for row in names if moves.is_moved(row["topic"])]
+    topics = [row["topic"] for row in names if groups.is_moved(row["topic"])]
 
     def read(columns: Sequence[str]) -> DataFrame:
         log = read_log(spark, store, columns=columns, topics=topics)
         return log if topics else log.where(f.lit(False))
 
-    return moves.retries(read)
+    return groups.retries(read)
 
 
 def json_bodies(log: DataFrame, schema: str | StructType, name: str = "value") -> DataFrame:

@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NoReturn
 
-from pipeline.rebuild.object_root import ObjectRoot
+from pipeline.object_root import ObjectRoot
 from services.object_uri import connect, named, refuse_no_bucket, shown, told
 from store.audit.store_audit import refuse_held_root
 from store.errors import UnsupportedStoreError

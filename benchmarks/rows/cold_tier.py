@@ -11,7 +11,7 @@ from benchmarks.figures import OURS, Metric, at_most
 from benchmarks.row import Context, Row
 from benchmarks.sizes import TINY, Sizes
 from gateway.shards.cold_objects import UriObjects
-from pipeline.cold import ship_cold
+from pipeline.archive import ship_cold
 from store.cold.objects import PageCache
 from store.cold.reader import ColdReader
 from tests.support.archives import BEGIN_MILLIS, BROKER, message, write_log

@@ -19,7 +19,7 @@ from benchmarks import processes
 from benchmarks.plain_decode import decode_log
 from pipeline.object_files import RANGE_BYTES, READ_AHEAD_COUNT
 from pipeline.scan.commitlog import CommitLogDataSource
-from pipeline.scan.split import Split
+from pipeline.scan.scan import Split
 from pipeline.spark_session import close_session
 from services.object_uri import connect
 
@@ -209,7 +209,7 @@ class Tasks:
     ) -> dict[str, Any]:
         """Rebuilds queues and indexes."""
         from pipeline.rebuild import rebuild
-        from pipeline.rebuild.layout import StoreLayout
+        from pipeline.rebuild.out import StoreLayout
         from store.readers.index_reader import IndexLayout
 
         layout = StoreLayout(index=IndexLayout(slot_count, entry_count))

@@ -34,7 +34,7 @@ def analytics(*, store: Store, out: Out, dry_run: DryRun = False, master: Master
     import pipeline
     from cli.pipeline.on_spark import failure_in_spark
     from pipeline.analytics import analytics as job
-    from pipeline.progress import progress_bar
+    from pipeline.job import progress_bar
     from services.object_uri import is_uri
     from store.errors import ServiceUnavailableError, StoreError
 

@@ -118,7 +118,7 @@ def restore(
     from cli.pipeline.rebuild import layout_of_settings
     from pipeline.archive import restore as job
     from pipeline.object_files import open_root
-    from pipeline.rebuild.object_root import ObjectRoot
+    from pipeline.object_root import ObjectRoot
     from store.archive.manifest import check_archive
 
     from_offset, from_millis = _place(begin, is_end=False)
@@ -292,8 +292,8 @@ Tier = Annotated[
 
 def ship_cold(*, store: ServedStore, out: Tier, broker_name: BrokerName = "broker-a", dry_run: DryRun = False) -> int:
     """Ship the full files of the log to an object store, each once. Nothing is removed; a further run goes on."""
-    from pipeline.cold import ship_cold as job
-    from pipeline.progress import progress_bar
+    from pipeline.archive import ship_cold as job
+    from pipeline.job import progress_bar
     from store.errors import StoreError
 
     try:

@@ -71,10 +71,10 @@ def audit(
     try:
         import pipeline
         from pipeline.audit import audit as job
-        from pipeline.audit import rows
+        from pipeline.audit import audit as rows
+        from pipeline.job import progress_bar
         from pipeline.object_files import open_root
-        from pipeline.progress import progress_bar
-        from pipeline.rebuild.object_root import ObjectRoot
+        from pipeline.object_root import ObjectRoot
 
         # Before Spark starts, which takes seconds.
         job.refuse_unfit(*open_root(store))
@@ -147,9 +147,9 @@ def audit_cluster(
     master: Master = "local[*]",
 ) -> int:
     """Compare all replicas of all shards: log, queues, indexes, archive. For a schedule; a killed run is continued."""
-    from pipeline.audit.cluster import cluster as job
-    from pipeline.audit.cluster.outputs import push_metrics
-    from pipeline.audit.cluster.replicas import parse_replicas
+    from pipeline.audit import cluster as job
+    from pipeline.audit.cluster import push_metrics
+    from pipeline.audit.cluster_logs import parse_replicas
     from store.errors import InvalidArgumentError
 
     try:

@@ -16,8 +16,7 @@ from cli.exits import CliError, Exit, store_failure
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipeline.progress import Progress
-    from pipeline.report import JobReport
+    from pipeline.job import JobReport, Progress
 
 Archive = Annotated[
     str, typer.Option("--archive", help="The archive, or its URI: s3://BUCKET/ARCHIVE.", show_default=False)
@@ -37,7 +36,7 @@ def run_on_session(
         check: refuses bad arguments before Spark starts, which takes seconds.
         job: runs on a session and reports its progress.
     """
-    from pipeline.progress import progress_bar
+    from pipeline.job import progress_bar
     from store.errors import StoreError
 
     try:

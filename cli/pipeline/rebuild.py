@@ -17,9 +17,8 @@ from store.format.delivery.delay_levels import DELAY_LEVELS_DEFAULT
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipeline.progress import Progress
-    from pipeline.rebuild.layout import StoreLayout
-    from pipeline.report import JobReport
+    from pipeline.job import JobReport, Progress
+    from pipeline.rebuild.out import StoreLayout
 
 Store = Annotated[
     str | None,
@@ -107,7 +106,7 @@ def layout_of_settings() -> "StoreLayout":
     """Sizes of derived files, by the settings of the services that own them."""
     from consumequeue_svc.settings import ConsumeQueueSettings
     from index_svc.settings import IndexSettings
-    from pipeline.rebuild.layout import StoreLayout
+    from pipeline.rebuild.out import StoreLayout
     from services.settings.service_settings import load_settings
     from store.readers.index_reader import IndexLayout
 
@@ -128,8 +127,8 @@ def _rebuild(
 ) -> "JobReport":
     from cli.pipeline.on_spark import run_on_session
     from pipeline.object_files import open_root
+    from pipeline.object_root import ObjectRoot
     from pipeline.rebuild import rebuild as job
-    from pipeline.rebuild.object_root import ObjectRoot
     from pipeline.rebuild.plan import refuse_goal, refuse_no_store
 
     goal = ObjectRoot.of(out)
@@ -162,7 +161,7 @@ def _follow(
     from cli.pipeline.rebuild_builders import OnlineBuilders
     from pipeline.object_files import open_root
     from pipeline.rebuild import continuous
-    from pipeline.rebuild.layout import find_layout
+    from pipeline.rebuild.out import find_layout
 
     notes: list[str] = []
     if store is not None:

@@ -10,7 +10,7 @@ from consumequeue_svc.recovery import saved_file_size_bytes
 from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
 from index_svc.recovery import saved_layout
-from pipeline.rebuild.layout import StoreLayout
+from pipeline.rebuild.out import StoreLayout
 from services.following.following_builder import FollowingBuilder
 from store.files.file_system import RealFileSystem
 from store.format.paths import own_state_dir

@@ -24,20 +24,16 @@ import pyarrow.parquet as pq
 
 from pipeline.analytics import tables
 from pipeline.analytics.digest import bucket_seconds_for, digest_of
-from pipeline.analytics.files import publish
-from pipeline.analytics.groups.job import positions_of_broker, write_group_tables
-from pipeline.analytics.groups.tables import Position, Span
+from pipeline.analytics.groups import Position, Span, positions_of_broker, write_group_tables
 from pipeline.analytics.growth import Disk, growth, windows
 from pipeline.analytics.index import index_files, index_tables, load_at
-from pipeline.analytics.out import AnalyticsOut, analytics_out
+from pipeline.analytics.out import AnalyticsOut, analytics_out, publish
 from pipeline.analytics.page import page
 from pipeline.analytics.texts import LANGUAGES, PAGE_NAMES, Texts
+from pipeline.job import JobReport, Progress, refuse_unshared, refuse_unshared_output, run_on_spark, silent
 from pipeline.object_files import ObjectFileSystem, open_root
-from pipeline.progress import Progress, run_on_spark, silent
-from pipeline.rebuild.object_root import ObjectRoot
-from pipeline.report import JobReport
+from pipeline.object_root import ObjectRoot
 from pipeline.scan.log_files import held_notes
-from pipeline.shared_directory import refuse_unshared, refuse_unshared_output
 from services.object_uri import named
 from store.errors import UnsupportedStoreError
 from store.features.table import held_elsewhere, refuse_features

@@ -1,6 +1,6 @@
 """Charts as inline SVG, without script. Pure.
 
-Every colour is a class or a custom property of the page's style sheet (`style.py`), so that a chart follows a light or
+Every colour is a class or a custom property of the page's style sheet (`page.STYLE`), so that a chart follows a light or
 dark page. The meaning of a mark is in its `<title>`, which browsers show under the pointer and screen readers read aloud.
 Every text passes `text_of`, because producers choose the names.
 """
@@ -200,7 +200,7 @@ class _Frame:
             if not self._is_banded and across > WIDTH - 48:
                 across, anchor = WIDTH - RIGHT, "end"
             name = text_of(self._axes.x_names[i], 24)
-            # A phone has room for every second name (style.py).
+            # A phone has room for every second name (`page.STYLE`).
             kind = "tick more" if i // every % 2 else "tick"
             parts.append(f'<text class="{kind}" x="{across:.1f}" y="{HEIGHT - 8}" text-anchor="{anchor}">{name}</text>')
         return parts

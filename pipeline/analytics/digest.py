@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.analytics.words import time_text
+from pipeline.analytics.texts import time_text
 
 TOPIC_COUNT_MAX = 50  # rows of the tables by topic
 BAND_COUNT_MAX = 7  # topics with their own colour in the charts; the last colour is for all others

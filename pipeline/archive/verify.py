@@ -19,10 +19,8 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.job import JobReport, Progress, refuse_unshared, run_here, run_on_spark, silent
 from pipeline.object_files import open_root
-from pipeline.progress import Progress, run_here, run_on_spark, silent
-from pipeline.report import JobReport
-from pipeline.shared_directory import refuse_unshared
 from services.object_uri import named
 from store.archive import layout
 from store.archive.archive_reader import ArchiveReader, SegmentReader

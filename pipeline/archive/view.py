@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
 from pyspark.sql.types import BinaryType, DateType, StructField, StructType
 
-from pipeline.rebuild.object_root import ObjectRoot
+from pipeline.object_root import ObjectRoot
 from pipeline.scan.schema import NATIVE_SCHEMA
 from store.archive import layout
 from store.archive.archive_reader import ArchiveReader

@@ -1,33 +1,45 @@
 """`audit`: compares the log with the queues and the indexes, on all machines of the cluster.
 
-    log files      each walked and decoded by one task                             (scan.py)
-    the log        joined by the driver: holes, tails, queue offsets               (log.py)
-    queues         groups of them by each task, compared with units from the log   (queues.py)
-    index files    each by one task, compared with keys from the log               (index.py)
+    log files      each walked and decoded by one task                             (`scan_file`)
+    the log        joined by the driver: holes, tails, queue offsets               (`JoinedLogAudit`)
+    queues         groups of them by each task, compared with units from the log   (`audit_queues`)
+    index files    each by one task, compared with keys from the log               (`audit_index`)
     small state    by the driver
 
 It finds the same as `reput fsck`, with the same code and finding codes, except LOG_UNIQUE_KEY_REPEATED, which is not a
 fault and belongs to `analytics`.
+
+Findings of an audit as rows, and the file or object that they are written to.
 """
 
+import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pipeline.audit.index import IndexTask, audit_index, is_as_rebuilt
-from pipeline.audit.log import JoinedLogAudit
-from pipeline.audit.queues import QueueTask, audit_queues
-from pipeline.audit.rows import row_of
-from pipeline.audit.scan import AuditScanTask, FileScan, QueueId, UnitSpan, scan_file
 from pipeline.audit.scratch import Scratch
+from pipeline.audit.steps import (
+    AuditScanTask,
+    FileScan,
+    IndexTask,
+    JoinedLogAudit,
+    QueueId,
+    QueueTask,
+    UnitSpan,
+    audit_index,
+    audit_queues,
+    is_as_rebuilt,
+    scan_file,
+)
+from pipeline.job import JobReport, Progress, RunTasks, refuse_unshared, refuse_unshared_output, run_on_spark, silent
 from pipeline.log_scan import LogSplit
 from pipeline.object_files import open_root, refuse_held
-from pipeline.progress import Progress, RunTasks, run_on_spark, silent
+from pipeline.object_root import ObjectRoot
 from pipeline.rebuild.files import IndexFilePlan, KeyPart, keys_before, plan_index_files
-from pipeline.report import JobReport
-from pipeline.shared_directory import refuse_unshared, refuse_unshared_output
+from pipeline.target import scratch_root
 from services.object_uri import named
 from store.audit.findings import Finding, Findings, Severity
 from store.audit.index_files import check_index_files, find_index_layout
@@ -46,6 +58,90 @@ from store.readers.queue_reader import list_queue_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+ROW_FIELDS = (
+    "kind", "severity", "file", "offset", "commit_log_offset", "topic", "queue", "count", "what", "expected", "found",
+)  # fmt: skip
+# These patterns read the texts of findings, which store/audit writes.
+_INSTEAD = re.compile(r"(-?\d+) instead of (-?\d+)")
+_QUEUE_FILE = re.compile(r"consumequeue/([^/]+)/(\d+)(?:/|$)")
+_QUEUE_NAME = re.compile(r"queue (\S+)/(\d+)[,: ]")
+
+
+def row_of(finding: Finding) -> dict[str, Any]:
+    """One finding as a row; `expected` and `found` are set if the finding is about a number."""
+    named = _QUEUE_FILE.search(finding.file) or _QUEUE_NAME.search(finding.what)
+    differs = _INSTEAD.search(finding.what)
+    return {
+        "kind": finding.code,
+        "severity": str(finding.severity),
+        "file": finding.file,
+        "offset": finding.byte,
+        "commit_log_offset": finding.commit_log_offset,
+        "topic": named.group(1) if named else None,
+        "queue": int(named.group(2)) if named else None,
+        "count": finding.count,
+        "what": finding.what,
+        "expected": differs.group(2) if differs else None,
+        "found": differs.group(1) if differs else None,
+    }
+
+
+def refuse_out(out: Path | str) -> None:
+    """InvalidArgumentError if `out` is a URI that findings cannot be written to."""
+    place = ObjectRoot.place(out)
+    if isinstance(place, ObjectRoot):
+        ObjectRoot.parted(place.uri)[0].top_names()
+
+
+def put_rows(rows: list[dict[str, Any]], out: Path | str) -> str:
+    """Writes findings to a file, or to an object if `out` is a URI: whole or not at all there; returns its name for people.
+
+    Args:
+        rows: the findings.
+        out: its ending says the format, see `write_rows`.
+    """
+    place = ObjectRoot.place(out)
+    if isinstance(place, Path):
+        write_rows(rows, place)
+        return str(place)
+    root, name = ObjectRoot.parted(place.uri)
+    with scratch_root() as folder:
+        write_rows(rows, folder / name)
+        root.put_file(name, folder / name)
+    return f"{root}/{name}"
+
+
+def write_rows(
+    rows: list[dict[str, Any]], path: Path, further: Sequence[str] = (), numbers: Sequence[str] = ()
+) -> None:
+    """Writes the rows as Parquet or CSV, by the file's ending, else as one JSON object per line.
+
+    Args:
+        rows: the findings.
+        path: the file.
+        further, numbers: names of columns beyond ROW_FIELDS; those in `numbers` are numbers, the others texts.
+    """
+    import json
+
+    if path.suffix not in (".parquet", ".csv"):
+        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+        return
+    import pyarrow as pa
+
+    whole = {"offset", "commit_log_offset", "queue", "count", *numbers}
+    names = (*further, *ROW_FIELDS, *numbers)
+    schema = pa.schema([(name, pa.int64() if name in whole else pa.string()) for name in names])
+    table = pa.Table.from_pylist(rows, schema=schema)
+    if path.suffix == ".csv":
+        from pyarrow import csv
+
+        csv.write_csv(table, path)
+    else:
+        from pyarrow import parquet
+
+        parquet.write_table(table, path)
+
 
 # Queues for one task: enough that the start of the task costs little in comparison.
 QUEUES_PER_TASK_MIN = 8

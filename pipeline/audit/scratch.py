@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.object_files import open_root
-from pipeline.rebuild.object_root import ObjectRoot
-from pipeline.rebuild.target import scratch_root
+from pipeline.object_root import ObjectRoot
+from pipeline.target import scratch_root
 from store.errors import StoreError
 from store.files.file_system import FileSystem
 

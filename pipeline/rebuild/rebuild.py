@@ -6,12 +6,12 @@ Theory of operation (mode `scatter`, for one machine or a shared file system):
                  |   \\       |  \\
     units        |    keys   |   keys             units to their positions, keys to scratch, in log order
     joined   ends = begins? counts, queue ends     by the driver: where the log ends, which queues jump, prefix sums
-    ordered  queues that jump                      by one task that reads the whole log (queues.py)
+    ordered  queues that jump                      by one task that reads the whole log (scan.py)
     index    | file 0 | file 1 |                   each by one task, from its keys' numbers alone (files.py)
 
 A queue *jumps* if its positions are not consecutive. This mode neither sorts nor shuffles. An object store does not allow
 writes at several offsets of a file; there, mode `shuffle` writes each file from its first byte to its last (`shuffle.py`,
-`object_out.py`).
+`ObjectOut`).
 """
 
 import shutil
@@ -22,26 +22,26 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline.job import JobReport, Progress, RunTasks, refuse_unshared, refuse_unshared_output, run_on_spark, silent
 from pipeline.object_files import open_root
-from pipeline.progress import Progress, RunTasks, run_on_spark, silent
+from pipeline.object_root import ObjectRoot
 from pipeline.rebuild.files import IndexFilePlan, QueueFiles, keys_before, plan_index_files, write_index_file
-from pipeline.rebuild.layout import StoreLayout
-from pipeline.rebuild.log_end import log_end, sound_splits
-from pipeline.rebuild.object_out import ObjectOut
-from pipeline.rebuild.object_root import ObjectRoot
-from pipeline.rebuild.out import Staging, index_names, refuse_speculation
-from pipeline.rebuild.plan import RebuildPlan, Scanned, make_plan
-from pipeline.rebuild.queues import (
+from pipeline.rebuild.out import ObjectOut, Staging, StoreLayout, index_names, refuse_speculation
+from pipeline.rebuild.plan import RebuildPlan, Scanned, log_end, make_plan, sound_splits
+from pipeline.rebuild.scan import (
     OrderedTask,
+    QueueId,
+    ScanResult,
+    ScanTask,
+    drop_topics,
+    ends_without_keys,
     fill_fronts,
     first_positions,
     out_of_order,
+    scan,
     write_in_order,
 )
-from pipeline.rebuild.scan import QueueId, ScanResult, ScanTask, drop_topics, ends_without_keys, scan
-from pipeline.rebuild.target import DirectoryTarget, MadeFiles, Target
-from pipeline.report import JobReport
-from pipeline.shared_directory import refuse_unshared, refuse_unshared_output
+from pipeline.target import DirectoryTarget, MadeFiles, Target
 from store.errors import InvalidArgumentError
 from store.features.table import hidden_by_record
 from store.files.file_system import FileSystem, RealFileSystem

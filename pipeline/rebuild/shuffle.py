@@ -15,22 +15,33 @@ A task holds one batch of records or of rows, an index file's slot heads, and on
 queue that jumps all its files, since a later message may begin the queue anew). Files are sparse there; in an object store
 holes are zeros. A task that runs again makes the same bytes under the same names. Into an object store, two attempts may
 also run at once.
+
+Readers for tasks of mode `shuffle`: the log in batches of records, and the rows of Arrow batches.
+
+Index files in mode `shuffle`: keys are numbered over the whole log and sent in that order to the task of their file.
 """
 
-from collections.abc import Iterator
-from itertools import accumulate, groupby, islice
+from collections.abc import Callable, Iterator
+from itertools import accumulate, chain, groupby, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
-from pipeline.log_scan import LogSplit, load_kernels
-from pipeline.rebuild.files import IndexFilePlan, QueueFiles
-from pipeline.rebuild.log_end import sound_splits
-from pipeline.rebuild.queues import OrderedQueue, fill_fronts
-from pipeline.rebuild.scan import QueueId, ScanResult, ends_without_keys, made_queues
-from pipeline.rebuild.shuffle_keys import HEADER_SCHEMA, KEY_SCHEMA, Work, index_writer, keys_of, write_index
-from pipeline.rebuild.shuffle_rows import batches_of, numbers_of, rows_of
-from pipeline.rebuild.target import MadeFiles, Target
+from pipeline.log_scan import LogSplit, damage_at, load_kernels, scan_split
+from pipeline.rebuild.files import FILL_KEY_COUNT, IndexFilePlan, Keys, QueueFiles, write_index_file
+from pipeline.rebuild.plan import sound_splits
+from pipeline.rebuild.scan import (
+    BATCH_RECORD_COUNT,
+    OrderedQueue,
+    QueueId,
+    ScanResult,
+    ends_without_keys,
+    fill_fronts,
+    made_queues,
+)
+from pipeline.target import MadeFiles, Target
+from store.derive.dispatch_columns import DispatchColumns
 from store.derive.index_state import entries_per_file, index_file_count
 from store.derive.queue_placement import QueuePlacement, UnitRun
 from store.errors import InvalidArgumentError
@@ -43,6 +54,150 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipeline.rebuild.plan import RebuildPlan, Scanned
+
+
+class _EnoughError(Exception):
+    """Ends a walk when there are enough records for a batch."""
+
+
+def batches_of(split: LogSplit, record_count: int = BATCH_RECORD_COUNT) -> Iterator[DispatchColumns]:
+    """The records of a split in batches; memory holds one batch.
+
+    Args:
+        split: the part of the log to read; it ends where the first pass ended.
+        record_count: approximate size of a batch, in records.
+
+    Raises:
+        RecordCorruptedError: the log has been damaged since the first pass.
+    """
+    begin = split.begin
+    while begin < split.end:
+        parts: list[DispatchColumns] = []
+
+        def see(columns: DispatchColumns, parts: list[DispatchColumns] = parts) -> None:
+            parts.append(columns)
+            if sum(map(len, parts)) >= record_count:
+                raise _EnoughError
+
+        try:
+            end = scan_split(split, see, begin=begin)
+            if end.end_offset < split.end:
+                raise damage_at(end)
+            begin = split.end
+        except _EnoughError:
+            begin = int(parts[-1].commit_log_offsets[-1] + parts[-1].record_sizes_bytes[-1])
+        if parts:
+            yield DispatchColumns.joined(parts)
+
+
+def numbers_of(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+    """The numbers in the batches of `spark.range`."""
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+    """The rows of batches; binary values are views into the batch, without a copy."""
+    for batch in batches:
+        columns = [
+            (memoryview(value.as_buffer()) for value in column)
+            if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+            else column.to_pylist()
+            for column in batch.columns
+        ]
+        yield from zip(*columns, strict=True)
+
+
+KEY_SCHEMA = "file int, number bigint, hashes binary, offsets binary, times binary"
+HEADER_SCHEMA = "file bigint, size_bytes bigint, header array<bigint>"
+_KEYS = pa.schema(
+    [("file", pa.int32()), ("number", pa.int64()), ("hashes", pa.binary()), ("offsets", pa.binary()),
+     ("times", pa.binary())]
+)  # fmt: skip
+_HEADERS = pa.schema([("file", pa.int64()), ("size_bytes", pa.int64()), ("header", pa.list_(pa.int64()))])
+_BEFORE = -1  # number of the row with the last key of the file before
+
+Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def keys_of(splits: list[LogSplit], firsts: list[int], room: int, file_count: int) -> Work:
+    """The function of a second-pass task that makes rows of KEY_SCHEMA from splits."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        load_kernels()
+        for number in numbers_of(batches):
+            at = firsts[number]
+            for columns in batches_of(splits[number]):
+                keys = (
+                    np.ascontiguousarray(columns.key_hashes),
+                    columns.commit_log_offsets[columns.key_records],
+                    columns.store_times_millis[columns.key_records],
+                )
+                rows = list(_key_rows(keys, at, room, file_count))
+                at += len(keys[0])
+                if rows:
+                    yield pa.RecordBatch.from_pylist(rows, schema=_KEYS)
+
+    return work
+
+
+def _key_rows(keys: Keys, at: int, room: int, file_count: int) -> Iterator[dict[str, Any]]:
+    """Rows for keys from number `at` on, cut where files end."""
+    begin, count = 0, len(keys[0])
+    while begin < count:
+        file, within = divmod(at + begin, room)
+        size = min(room - within, count - begin, FILL_KEY_COUNT)
+        hashes, offsets, times = (column[begin : begin + size] for column in keys)
+        yield {"file": file, "number": at + begin} | _packed(hashes, offsets, times)
+        begin += size
+        if within + size == room and file + 1 < file_count:
+            yield {"file": file + 1, "number": _BEFORE} | _packed(hashes[-1:], offsets[-1:], times[-1:])
+
+
+def _packed(hashes: Any, offsets: Any, times: Any) -> dict[str, bytes]:
+    return {"hashes": hashes.tobytes(), "offsets": offsets.tobytes(), "times": times.tobytes()}
+
+
+def index_writer(target: Target, plans: list[IndexFilePlan]) -> Work:
+    """The function of a task that writes index files from sorted rows, one file at a time."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        load_kernels()
+        for file, rows in groupby(rows_of(batches), lambda row: row[0]):
+            size_bytes, header = write_index(target, plans[file], rows)
+            yield pa.RecordBatch.from_pylist(
+                [{"file": file, "size_bytes": size_bytes, "header": list(header)}], schema=_HEADERS
+            )
+
+    return work
+
+
+def write_index(target: Target, plan: IndexFilePlan, rows: Iterator[tuple[Any, ...]]) -> tuple[int, IndexHeader]:
+    """Writes one index file from rows of KEY_SCHEMA to the target; returns its size in bytes and its header."""
+    first = next(rows, None)
+    time_millis, offset = 0, 0
+    keys = _keys_from(rows)
+    if first is not None and first[1] == _BEFORE:
+        ((_, offsets, times),) = _keys_from(iter((first,)))
+        time_millis, offset = int(times[0]), int(offsets[0])
+    elif first is not None:
+        keys = _keys_from(chain((first,), rows))
+    with target.working_root() as root:
+        path = root / plan.path
+        placed = IndexFilePlan(str(path), plan.layout, (), time_millis, offset, target.is_flushed)
+        header = write_index_file(RealFileSystem(), placed, keys)
+        target.keep(root, path)
+    return plan.layout.file_size_bytes, header
+
+
+def _keys_from(rows: Iterator[tuple[Any, ...]]) -> Iterator[Keys]:
+    for _, _, hashes, offsets, times in rows:
+        yield (
+            np.frombuffer(hashes, dtype=np.int32),
+            np.frombuffer(offsets, dtype=np.int64),
+            np.frombuffer(times, dtype=np.int64),
+        )
+
 
 ORDERED = -1  # number of the "file" of a queue that jumps
 # Size of an Arrow batch from the JVM to a task: a row has up to 5 MB, and Spark's own limit is 10,000 rows.

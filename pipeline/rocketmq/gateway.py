@@ -14,8 +14,8 @@ import tenacity
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pipeline.rocketmq.errors import ShardConflictError
+from pipeline.rocketmq.options import NO_SECURITY, SecurityOptions, opened
 from pipeline.rocketmq.positions import QueueKey
-from pipeline.rocketmq.security import NO_SECURITY, SecurityOptions, opened
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput_client import BusyError, PartialAnswerError, ReadFrom, RetryPolicy, UnavailableError

@@ -5,7 +5,7 @@ messages and is always reported.
 
 A page is a batch of a bulk pull if that has every message from its begin to its end. In every other case it comes by
 QueryMessageByOffset, which also finds what is archived, and says what is lost or not built: a pull costs the services a tenth.
-Where the rows are all columns of the record itself, the pull asks for records, not messages (records.py).
+Where the rows are all columns of the record itself, the pull asks for records, not messages (`RecordBatches`).
 
 With a filter (`tags`, `sql`), the pull carries it. Then a position without a message may be an unwanted message or a lost one,
 and nothing on this side can tell: the queue's range is known late, and another replica may have more. So such a batch is a page
@@ -16,26 +16,37 @@ only if the service says that it is whole: it passed over no position because th
     not whole, `tags`      the query, and the tags are compared here
     not whole, `sql`       the query says why: lost messages are reported as ever, archived ones are an error (nothing here
                            evaluates SQL), and what is not built yet is pulled again
+
+The records of a pull as Arrow batches, by the kernel of `format("commitlog")`: without an object for each message.
+
+    answer of a pull   |record|record|record|      joined
+    run                numbers of each record, and the places of its texts and its body in these bytes
+    batch              the columns that are asked for
+
+The services have checked the records (`PullMessagesResponse.records`).
 """
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import tenacity
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pipeline.kept_workers import settle
+from pipeline.rocketmq.bodies.compression import decompressed
 from pipeline.rocketmq.bodies.formats import BodyFormat
 from pipeline.rocketmq.errors import FilterNotAppliedError
 from pipeline.rocketmq.gateway import PAGE_COUNT_MAX, Gateway
-from pipeline.rocketmq.options import NATIVE, READ_FROM, RETRY_SECONDS_DEFAULT
+from pipeline.rocketmq.options import NATIVE, NO_SECURITY, READ_FROM, RETRY_SECONDS_DEFAULT, SecurityOptions
 from pipeline.rocketmq.ranges import MessageRange, report_loss
-from pipeline.rocketmq.records import RecordBatches, before, queue_offsets_of, runs_of
-from pipeline.rocketmq.rows import BATCH_BYTES_MAX, RowBatches, StoredMessage
-from pipeline.rocketmq.security import NO_SECURITY, SecurityOptions
-from pipeline.scan.scan import RecordRun
+from pipeline.rocketmq.rows import BATCH_BYTES_MAX, BROKER, RowBatches, StoredMessage
+from pipeline.scan.arrow_batches import ArrowBatches, replaced
+from pipeline.scan.scan import RecordRun, RowCheck
+from pipeline.scan.schema import BODY, own_names
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput_client.errors import (
@@ -45,6 +56,88 @@ from reput_client.errors import (
     TopicNotFoundError,
     UnavailableError,
 )
+from store.format.message_id import encode_offset_msg_id
+from store.format.record import decode_record
+from store.format.sys_flag import COMPRESSED
+from store.walk.scan_layout import AT, LENGTHS, QUEUE_OFFSET, SIZE, SYS_FLAG
+
+# The gateway's limit for an answer.
+RUN_COUNT_MAX = 1_024
+
+
+def runs_of(records: Sequence[bytes]) -> list[RecordRun]:
+    """Records of one queue as runs of at most RUN_COUNT_MAX: one, for what a gateway answers.
+
+    Raises:
+        RecordCorruptedError: these bytes are no records.
+    """
+    data = b"".join(records)
+    runs: list[RecordRun] = []
+    at = 0
+    while at < len(data):
+        run, at = RowCheck(LENGTHS, min(len(records), RUN_COUNT_MAX), with_hosts=True).take(data, at, at)
+        runs.append(run)
+    return runs
+
+
+def queue_offsets_of(runs: Sequence[RecordRun]) -> list[int]:
+    """The positions of the records in their queue, in order."""
+    return [offset for run in runs for offset in run.rows_64[QUEUE_OFFSET].tolist()]
+
+
+def before(runs: Sequence[RecordRun], queue_offset: int) -> list[RecordRun]:
+    """The records before a position of their queue."""
+    kept = [run.only(run.rows_64[QUEUE_OFFSET] < queue_offset) for run in runs]
+    return [run for run in kept if len(run)]
+
+
+class RecordBatches:
+    """Makes batches of one schema of the native view.
+
+    Args:
+        schema: the columns; upper and lower case of names are equal.
+        broker_name: the shard of all records.
+        decompress: bodies as their producers sent them.
+    """
+
+    def __init__(self, schema: StructType, broker_name: str, *, decompress: bool) -> None:
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._broker_name = broker_name
+        self._broker_place = next(
+            (place for place, name in enumerate(schema.names) if name.lower() == BROKER.name.lower()), None
+        )
+        of_records = StructType([field for place, field in enumerate(schema) if place != self._broker_place])
+        self._names = own_names(of_records)
+        self._decompress = decompress
+        self._batches = ArrowBatches(to_arrow_schema(of_records, timezone="UTC"), self._names, RUN_COUNT_MAX)
+
+    def batch(self, run: RecordRun) -> pa.RecordBatch:
+        """One row for each record.
+
+        Raises:
+            BodyCompressionError: a body cannot be decompressed; it names the message.
+        """
+        columns = [
+            _decompressed(column, run) if self._decompress and name == BODY else column
+            for name, column in zip(self._names, self._batches.of_run(run).columns, strict=True)
+        ]
+        if self._broker_place is not None:
+            columns.insert(self._broker_place, pa.repeat(self._broker_name, len(run)))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _decompressed(bodies: pa.Array, run: RecordRun) -> pa.Array:
+    """The bodies, those that are stored compressed replaced."""
+    places = np.flatnonzero(run.rows_32[SYS_FLAG] & COMPRESSED).tolist()
+    return replaced(bodies, places, [_plain_body(run, place) for place in places], bodies.type)
+
+
+def _plain_body(run: RecordRun, place: int) -> bytes:
+    at = int(run.rows_64[AT, place])
+    record = decode_record(run.data[at : at + int(run.rows_32[SIZE, place])].tobytes())
+    offset_msg_id = encode_offset_msg_id(record.store_host, record.commit_log_offset)
+    return decompressed(bytes(record.body), record.sys_flag, offset_msg_id)
+
 
 # Fewer messages come in one page, for which no pull is begun.
 PULL_COUNT_MIN = 100

@@ -13,8 +13,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipeline.rocketmq.bodies.compression import decompressed, decompressed_or_none
-from pipeline.rocketmq.bodies.ddl import is_nullable
 from pipeline.rocketmq.bodies.formats import BodyFormat
+from pipeline.rocketmq.bodies.json_bodies import is_nullable
 from pipeline.rocketmq.options import KAFKA, ReadOptions
 from pipeline.scan.schema import (
     TIMESTAMP_TYPE_LOG_APPEND,

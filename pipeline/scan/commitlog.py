@@ -25,9 +25,8 @@ from pipeline.scan.arrow_batches import ArrowBatches, damage_row, mask_of
 from pipeline.scan.filters import PHYSICAL_OFFSET, QUEUE_ID, STORE_TIME, TOPIC, Condition, matches, take_filters
 from pipeline.scan.log_files import LogFileGoneError
 from pipeline.scan.options import OFFSET_MAX, Corrupt, ScanOptions, parse_options
-from pipeline.scan.scan import Damage, RecordRun, SplitScan
+from pipeline.scan.scan import Damage, RecordRun, Split, SplitScan
 from pipeline.scan.schema import check_columns, choose_columns, native_schema, own_names
-from pipeline.scan.split import Split
 from pipeline.scan.splits import CHECKS, plan_splits
 from store.format.delivery.delay_levels import use_delay_levels
 

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from pipeline.rebuild.object_root import ObjectRoot
+from pipeline.object_root import ObjectRoot
 from services.object_uri import check_uri, is_uri
 from store.errors import InvalidArgumentError
 from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS, parse_delay_levels

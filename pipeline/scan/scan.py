@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pyspark.sql.datasource import InputPartition
 
 from pipeline.scan.boundaries import as_array, kernel, refusal
-from pipeline.scan.split import Split
+from pipeline.scan.log_files import LogFile
 from store.derive.record_dispatch import decode_dispatch
 from store.errors import RecordCorruptedError
 from store.files.file_system import FileSystem, RealFileSystem
@@ -38,6 +39,28 @@ from store.walk.scan_layout import (
     SIZE,
     SUMS,
 )
+
+
+@dataclass(frozen=True)
+class Split(InputPartition):
+    """A stretch of one log file, from a record's start on; offsets are commit-log offsets in bytes.
+
+    Attributes:
+        file: the log file.
+        begin: start of the first record.
+        end: where the records must end; exclusive.
+        is_to_file_end: whether the split ends with the file: with a blank, or exactly with its last byte.
+        time_millis_min: least store time, milliseconds since 1970 UTC; None when it is not known.
+        time_millis_max: greatest store time, likewise.
+    """
+
+    file: LogFile
+    begin: int
+    end: int
+    is_to_file_end: bool = False
+    time_millis_min: int | None = None
+    time_millis_max: int | None = None
+
 
 # Bytes read at once. It also bounds a batch, far below the 2 GiB of Arrow's offsets, and most of it stays in the CPU's cache
 # between the passes over it.

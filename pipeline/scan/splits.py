@@ -18,13 +18,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipeline.object_files import ObjectFileSystem, open_root
-from pipeline.scan.boundaries import BLOCK_BYTES, BoundaryCache, FileWalk, Mark, identity_of, kernel, walk_file
+from pipeline.scan.boundaries import (
+    BLOCK_BYTES,
+    PROBED,
+    BoundaryCache,
+    FileWalk,
+    Mark,
+    ends_complete,
+    identity_of,
+    kernel,
+    probe_file,
+    walk_file,
+)
 from pipeline.scan.filters import Condition
 from pipeline.scan.log_files import LogFile, ReadableLog, readable_log
 from pipeline.scan.options import OFFSET_MAX, Corrupt, ScanOptions, Verify
-from pipeline.scan.probes import PROBED, ends_complete, probe_file
-from pipeline.scan.scan import Damage, SplitScan
-from pipeline.scan.split import Split
+from pipeline.scan.scan import Damage, Split, SplitScan
 from store.errors import StoreCorruptedError
 from store.files.file_system import FileSystem
 from store.files.locks import has_abort_marker

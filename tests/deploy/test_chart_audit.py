@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import PIPELINE_VERBS, _build_app
-from pipeline.audit.cluster.replicas import Replica, parse_replicas
+from pipeline.audit.cluster_logs import Replica, parse_replicas
 from tests.deploy.manifest_rules import breaches
 from tests.deploy.manifests import Document, environment, of_kind, workloads
 from tests.deploy.test_chart_ways import one, refusal, rendered

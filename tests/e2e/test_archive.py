@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from pipeline.archive import archive as archive_job
-from pipeline.cold import ship_cold
+from pipeline.archive import ship_cold
 from pipeline.rocketmq.errors import FilterNotAppliedError
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyspark
 
 from benchmarks import processes
-from pipeline.java_home import java_home
+from pipeline.spark_session import java_home
 from tests.support.ports import free_port
 
 HOME = Path(pyspark.__file__).parent

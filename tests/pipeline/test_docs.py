@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from cli.main import PIPELINE_VERBS, _build_app
 from pipeline.analytics.analytics import TABLE_NAMES
-from pipeline.rebuild.object_out import MANIFEST_NAME
+from pipeline.rebuild.out import MANIFEST_NAME
 from pipeline.rocketmq.options import READ_OPTIONS
-from pipeline.rocketmq.sink_options import SINK_OPTIONS
+from pipeline.rocketmq.sink import SINK_OPTIONS
 from pipeline.scan import options, schema
 from tests.support.command import run_command
 from tests.support.object_store import CREDENTIALS, running_object_store

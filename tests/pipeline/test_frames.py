@@ -55,7 +55,7 @@ def test_a_time_without_a_zone_is_refused(broker_store: Path) -> None:
 @pytest.mark.spark
 def test_a_plain_session_knows_both_formats_without_an_import(broker_store: Path, tmp_path: Path) -> None:
     """PySpark finds the modules `pyspark_commitlog` and `pyspark_rocketmq` by their names."""
-    from pipeline.java_home import java_home
+    from pipeline.spark_session import java_home
 
     environment = os.environ | {"JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, "-c", PLAIN_SESSION, str(broker_store)]

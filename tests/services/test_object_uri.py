@@ -7,7 +7,7 @@ import time
 import pyarrow.fs
 import pytest
 
-from pipeline.rebuild.object_root import ObjectRoot
+from pipeline.object_root import ObjectRoot
 from services import object_uri
 from services.object_uri import connect, told
 from store.errors import InvalidArgumentError, ServiceUnavailableError

@@ -7,8 +7,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from pipeline.rocketmq.bodies.avro import AvroBodies
-from pipeline.rocketmq.bodies.ddl import check_json_type, struct_of
-from pipeline.rocketmq.bodies.json_values import JsonBodies
+from pipeline.rocketmq.bodies.json_bodies import JsonBodies, check_json_type, struct_of
 from pipeline.rocketmq.bodies.protobuf import ProtobufBodies, descriptor_content
 from pipeline.scan.options import OptionError
 

@@ -1,10 +1,8 @@
 """A message that was deleted with its topic says so on its page, in lists and in JSON."""
 
-from dataclasses import replace
-from types import SimpleNamespace
-
 import pytest
 
+from gateway.ports.shard import STORE_FACTS
 from gateway.ports.store_facts import StoreFacts
 from gateway.shards.facts.with_facts import with_facts
 from store.format.message_id import encode_offset_msg_id
@@ -20,8 +18,8 @@ class ShardAfterDeletion(ProtoShard):
     deleted_at = 0
 
     def shard(self, broker_name="broker-a"):
-        facts = SimpleNamespace(facts=lambda deadline: StoreFacts(deleted_before={TOPIC: self.deleted_at}))
-        return with_facts(replace(super().shard(broker_name), facts=facts))
+        facts = StoreFacts(deleted_before={TOPIC: self.deleted_at})
+        return with_facts(super().shard(broker_name).serving(STORE_FACTS, lambda request, deadline: facts))
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from console.pages.reports import FILE_BYTES_MAX, Reports
-from pipeline.audit.cluster.outputs import ClusterReport
-from pipeline.report import JobReport
+from pipeline.audit.cluster import ClusterReport
+from pipeline.job import JobReport
 from store.errors import InvalidArgumentError, RecordNotFoundError, StoreError
 from tests.console.asking import Browser, Tags, console_over
 

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from pipeline.analytics import analytics
 from pipeline.analytics.digest import bucket_seconds_for
 from pipeline.analytics.out import BEGUN_NAME, LOCK_NAME, MANIFEST_NAME, ObjectOut
-from pipeline.rebuild.object_root import ObjectRoot
-from pipeline.report import JobReport
+from pipeline.job import JobReport
+from pipeline.object_root import ObjectRoot
 from store.errors import StoreLockedError
 from store.format.record import Record, decode_record
 from tests.support.command import run_command

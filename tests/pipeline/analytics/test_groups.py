@@ -13,10 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.analytics import analytics
 from pipeline.analytics.digest import bucket_seconds_for
-from pipeline.analytics.groups.job import positions_of_broker, write_group_tables
-from pipeline.analytics.groups.tables import Span
+from pipeline.analytics.groups import Span, positions_of_broker, write_group_tables
 from pipeline.analytics.growth import Disk, growth, window_of
-from pipeline.report import JobReport
+from pipeline.job import JobReport
 from store.errors import StoreCorruptedError
 from store.files.file_system import RealFileSystem
 from tests.pipeline.analytics.group_logs import BEGIN_MILLIS, GroupLog, random_log

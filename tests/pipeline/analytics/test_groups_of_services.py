@@ -5,8 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.analytics.groups.replay import events_of
-from pipeline.analytics.groups.state_records import CHANGE_SCHEMA, COLUMNS, STATE_TOPIC, changes_of
+from pipeline.analytics.replay import CHANGE_SCHEMA, COLUMNS, STATE_TOPIC, changes_of, events_of
 from pipeline.scan.schema import NATIVE_SCHEMA
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput_client import Consumer

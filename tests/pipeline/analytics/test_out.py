@@ -6,8 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.analytics.files import publish
-from pipeline.analytics.out import LOCK_NAME, MANIFEST_NAME, DirectoryOut
+from pipeline.analytics.out import LOCK_NAME, MANIFEST_NAME, DirectoryOut, publish
 from store.errors import StoreLockedError
 
 NAMES = ("topics", "queues")

@@ -16,12 +16,11 @@ import pipeline
 from pipeline.analytics import charts
 from pipeline.analytics.charts import Axes, Series
 from pipeline.analytics.digest import OTHERS, Digest, GroupLag, bucket_seconds_for, timeline_of
-from pipeline.analytics.files import spreadsheet_safe
-from pipeline.analytics.index_page import by_chance, chain_bars
+from pipeline.analytics.out import spreadsheet_safe
 from pipeline.analytics.page import page
-from pipeline.analytics.texts import Texts
-from pipeline.analytics.texts.zh import CHINESE
-from pipeline.analytics.words import bytes_text, count_text, millis_text, time_text
+from pipeline.analytics.sections import by_chance, chain_bars
+from pipeline.analytics.texts import Texts, bytes_text, count_text, millis_text, time_text
+from pipeline.analytics.texts_zh import CHINESE
 
 HOSTILE = [
     "<script>alert(1)</script>",

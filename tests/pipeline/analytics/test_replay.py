@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from consumer_svc.state.codec import change_to_proto
 from consumer_svc.state.queue_state import Ended, HandedOut, Lease, Moved, QueueRef
 from consumer_svc.state_topic import STATE_TOPIC as TOPIC_OF_THE_SERVICE
-from pipeline.analytics.groups.replay import EVENT_SCHEMA, FORGOTTEN, events_of
-from pipeline.analytics.groups.state_records import CHANGE_SCHEMA, STATE_TOPIC, changes_of
+from pipeline.analytics.replay import CHANGE_SCHEMA, EVENT_SCHEMA, FORGOTTEN, STATE_TOPIC, changes_of, events_of
 from reput.consumer.v1 import state_pb2 as pb
 from store.errors import StoreCorruptedError
 from tests.pipeline.analytics.group_logs import GroupLog, random_log

@@ -16,8 +16,8 @@ import pytest
 
 from pipeline.archive import archive, restore
 from pipeline.archive import verify as archive_verify
-from pipeline.rebuild.layout import StoreLayout
-from pipeline.report import JobReport
+from pipeline.job import JobReport
+from pipeline.rebuild.out import StoreLayout
 from store.archive.archive_reader import ArchiveReader
 from store.errors import (
     InvalidArgumentError,

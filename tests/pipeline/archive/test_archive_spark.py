@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.archive import archive, restore
 from pipeline.archive.view import read_archive, union_view
-from pipeline.rebuild.layout import StoreLayout
+from pipeline.rebuild.out import StoreLayout
 from store.readers.index_reader import IndexLayout
 from tests.pipeline.archive.test_archive import assert_same_log, files_of
 from tests.support.archives import Archived, archived, message, write_log

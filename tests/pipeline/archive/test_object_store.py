@@ -15,13 +15,12 @@ from pipeline.archive import archive as archive_job
 from pipeline.archive import restore as restore_job
 from pipeline.archive import verify as verify_job
 from pipeline.archive.query import UnionReader
-from pipeline.archive.restore_objects import restore_to_objects
+from pipeline.archive.restore import restore_to_objects
+from pipeline.job import JobReport, run_here
 from pipeline.object_files import open_root
-from pipeline.progress import run_here
+from pipeline.object_root import ObjectRoot
 from pipeline.rebuild import shuffle
-from pipeline.rebuild.layout import StoreLayout
-from pipeline.rebuild.object_root import ObjectRoot
-from pipeline.report import JobReport
+from pipeline.rebuild.out import StoreLayout
 from pipeline.scan.log_files import list_log_files
 from store.archive.manifest import may_publish, read_segment, segment_offsets
 from store.archive.topic_table import read_topic_table

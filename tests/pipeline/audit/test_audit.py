@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.audit.audit import Audit, is_clean
-from pipeline.audit.rows import put_rows, refuse_out, write_rows
+from pipeline.audit.audit import Audit, is_clean, put_rows, refuse_out, write_rows
 from pipeline.audit.scratch import Scratch
-from pipeline.progress import run_here
-from pipeline.report import JobReport
+from pipeline.job import JobReport, run_here
 from store.audit.findings import Finding
 from store.audit.store_audit import audit_store
 from store.errors import InvalidArgumentError

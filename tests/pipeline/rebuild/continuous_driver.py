@@ -6,7 +6,7 @@ from pathlib import Path
 import pipeline
 from cli.pipeline.rebuild_builders import OnlineBuilders
 from pipeline.rebuild import continuous
-from pipeline.rebuild.layout import StoreLayout
+from pipeline.rebuild.out import StoreLayout
 from store.readers.index_reader import IndexLayout
 
 LAYOUT = StoreLayout(4000, IndexLayout(500, 1000))

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from pipeline.progress import run_here
-from pipeline.rebuild.layout import StoreLayout
+from pipeline.job import JobReport, run_here
+from pipeline.rebuild.out import StoreLayout
 from pipeline.rebuild.plan import make_plan
 from pipeline.rebuild.rebuild import Rebuild
-from pipeline.report import JobReport
 from store.files.file_system import RealFileSystem
 from store.readers.index_reader import list_index_files
 from tests.support.dispatches import file_bytes

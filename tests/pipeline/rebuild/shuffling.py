@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.progress import run_here
+from pipeline.job import JobReport, run_here
+from pipeline.object_root import ObjectRoot
 from pipeline.rebuild import shuffle as rebuild_shuffle
-from pipeline.rebuild.layout import StoreLayout
-from pipeline.rebuild.object_root import ObjectRoot
+from pipeline.rebuild.out import StoreLayout
 from pipeline.rebuild.plan import make_plan
 from pipeline.rebuild.rebuild import Rebuild
-from pipeline.report import JobReport
 from store.files.file_system import RealFileSystem
 
 

@@ -8,8 +8,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxBytes
 
 from cli.pipeline.rebuild_builders import OnlineBuilders
-from pipeline.rebuild.continuous import ContinuousRebuild, read_manifest
-from pipeline.rebuild.continuous_source import ReputStreamReader
+from pipeline.rebuild.continuous import ContinuousRebuild, ReputStreamReader, read_manifest
 from store.errors import StoreRecoveringError
 from store.files.file_system import RealFileSystem
 from store.readers.index_reader import list_index_files

@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import object_root as rebuild_object_root
+from pipeline.job import JobReport, run_here
 from pipeline.object_files import open_root
-from pipeline.progress import run_here
-from pipeline.rebuild import object_root as rebuild_object_root
-from pipeline.rebuild.layout import StoreLayout
-from pipeline.rebuild.object_out import BEGUN_NAME, MANIFEST_NAME
-from pipeline.rebuild.object_root import ObjectRoot
+from pipeline.object_root import ObjectRoot
+from pipeline.rebuild.out import BEGUN_NAME, MANIFEST_NAME, StoreLayout
 from pipeline.rebuild.plan import make_plan
 from pipeline.rebuild.rebuild import Rebuild
-from pipeline.rebuild.target import ObjectTarget
-from pipeline.report import JobReport
+from pipeline.target import ObjectTarget
 from store.errors import (
     InvalidArgumentError,
     PermissionDeniedError,

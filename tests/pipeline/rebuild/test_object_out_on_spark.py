@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli.main import main
-from pipeline.rebuild.object_out import BEGUN_NAME, MANIFEST_NAME
+from pipeline.rebuild.out import BEGUN_NAME, MANIFEST_NAME
 from tests.pipeline.rebuild.rebuilding import assert_same_store, rebuild_here
 from tests.support.object_store import CREDENTIALS, ROOT, running_object_store
 from tests.support.waiting import wait_until

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from index_svc.index_file_set import IndexFileSet
+from pipeline.object_root import ObjectRoot
 from pipeline.rebuild import rebuild
-from pipeline.rebuild.layout import StoreLayout
-from pipeline.rebuild.object_root import ObjectRoot
+from pipeline.rebuild.out import StoreLayout
 from pipeline.rebuild.rebuild import mode_for
 from store.derive.dispatch import DispatchRequest
 from store.derive.dispatch_columns import DispatchColumns

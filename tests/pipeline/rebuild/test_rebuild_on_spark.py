@@ -9,7 +9,7 @@ import pytest
 from cli.pipeline.rebuild_builders import OnlineBuilders
 from pipeline.audit import audit
 from pipeline.rebuild import continuous, rebuild
-from pipeline.rebuild.layout import StoreLayout
+from pipeline.rebuild.out import StoreLayout
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from store.errors import InvalidArgumentError, RecordCorruptedError
 from store.readers.index_reader import IndexLayout

@@ -7,10 +7,10 @@ from zlib import crc32
 
 import pytest
 
+from pipeline.job import JobReport
 from pipeline.log_scan import outline_log, plan_splits
-from pipeline.rebuild.layout import StoreLayout
-from pipeline.rebuild.shuffle_rows import batches_of
-from pipeline.report import JobReport
+from pipeline.rebuild.out import StoreLayout
+from pipeline.rebuild.shuffle import batches_of
 from store.errors import RecordCorruptedError
 from store.files.file_system import RealFileSystem
 from store.format.record import decode_record

@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 
-from pipeline.rocketmq.source import RocketMQDataSource
-from pipeline.rocketmq.stream import RocketMQStreamReader
+from pipeline.rocketmq.source import RocketMQDataSource, RocketMQStreamReader
 from reput_client import Producer, SendReceipt
 from tests.support.stack import HostedStack, hosted_gateway, hosted_stack
 

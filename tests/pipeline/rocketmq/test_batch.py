@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
-from pipeline.rocketmq.bodies import sample
+from pipeline.rocketmq import source as sample
 from pipeline.rocketmq.bodies.compression import decompressed
 from pipeline.rocketmq.errors import DataLostError, OffsetError, ShardConflictError
 from pipeline.rocketmq.gateway import Gateway

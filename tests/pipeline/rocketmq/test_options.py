@@ -6,7 +6,7 @@ from pipeline.rocketmq.errors import OffsetError
 from pipeline.rocketmq.options import BATCH, STREAM, read_options
 from pipeline.rocketmq.positions import Bound, QueueKey, from_checkpoint, to_checkpoint
 from pipeline.rocketmq.rows import source_schema
-from pipeline.rocketmq.sink_options import sink_options
+from pipeline.rocketmq.sink import sink_options
 from pipeline.scan.options import OptionError
 from pipeline.scan.schema import ColumnError
 

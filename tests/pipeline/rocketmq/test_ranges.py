@@ -8,10 +8,17 @@ from hypothesis import strategies as st
 
 from pipeline.rocketmq.errors import DataLostError, OffsetError
 from pipeline.rocketmq.gateway import QueueRange
-from pipeline.rocketmq.limits import limit_by_bytes, limit_by_count
 from pipeline.rocketmq.options import Subscription
 from pipeline.rocketmq.positions import Bound, QueueKey
-from pipeline.rocketmq.ranges import MessageRange, choose_queues, cut_into_tasks, held_part, resolve
+from pipeline.rocketmq.ranges import (
+    MessageRange,
+    choose_queues,
+    cut_into_tasks,
+    held_part,
+    limit_by_bytes,
+    limit_by_count,
+    resolve,
+)
 from reput_client.errors import QueueNotFoundError, TopicNotFoundError
 
 

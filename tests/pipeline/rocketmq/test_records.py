@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from pipeline.rocketmq.records import RUN_COUNT_MAX, RecordBatches, before, queue_offsets_of, runs_of
+from pipeline.rocketmq.reading import RUN_COUNT_MAX, RecordBatches, before, queue_offsets_of, runs_of
 from pipeline.rocketmq.rows import BROKER, RowBatches
 from pipeline.scan.schema import native_schema
 from reput_client.errors import BodyCompressionError

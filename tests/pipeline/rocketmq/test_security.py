@@ -7,10 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.rocketmq.options import read_options
-from pipeline.rocketmq.security import SecurityOptions
-from pipeline.rocketmq.sink import TaskIdentity, append_rows
-from pipeline.rocketmq.sink_options import sink_options
+from pipeline.rocketmq.options import SecurityOptions, read_options
+from pipeline.rocketmq.sink import TaskIdentity, append_rows, sink_options
 from pipeline.scan.options import OptionError
 from reput_client import ClientSecurity
 from tests.gateway.auth.conftest import access_text, key_of

@@ -20,11 +20,18 @@ from pyspark.sql.types import (
 )
 
 from pipeline.rocketmq.errors import NotDeliveredError, ShardConflictError
-from pipeline.rocketmq.sink import TaskIdentity, TaskReceipt, append_rows
-from pipeline.rocketmq.sink_options import SinkOptions
-from pipeline.rocketmq.sink_rows import COLUMN_TYPES, RowError, check_sink_columns, rows_of
+from pipeline.rocketmq.sink import (
+    COLUMN_TYPES,
+    RowError,
+    SinkOptions,
+    TaskIdentity,
+    TaskKeys,
+    TaskReceipt,
+    append_rows,
+    check_sink_columns,
+    rows_of,
+)
 from pipeline.rocketmq.source import RocketMQDataSource
-from pipeline.rocketmq.unique_keys import TaskKeys
 from pipeline.scan.schema import ColumnError
 from reput_client import QueryClient
 from tests.pipeline.rocketmq.gateways import read_batch, two_shards

@@ -12,7 +12,7 @@ from pyspark.sql.functions import col, lit
 from pyspark.sql.types import StructType
 
 from pipeline import frames
-from pipeline.rocketmq.bodies.ddl import struct_of
+from pipeline.rocketmq.bodies.json_bodies import struct_of
 from tests.pipeline.rocketmq.bodies import test_ddl, test_protobuf
 from tests.pipeline.rocketmq.bodies.json_cases import DDL_WITH_MAP, NO_OBJECTS, OBJECTS, WITH_MAPS
 from tests.pipeline.rocketmq.gateways import append, read_batch

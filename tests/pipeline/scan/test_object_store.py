@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline import object_files
-from pipeline.scan import probes
+from pipeline.scan import boundaries
 from pipeline.scan.log_files import LogFileGoneError
 from pipeline.scan.scan import SplitBoundaryError
 from store.errors import (
@@ -112,13 +112,13 @@ def test_kept_boundaries_are_used_until_an_object_is_replaced(
     cache = tmp_path / "cache" if place == "directory" else object_store.uri(f"{remote}/store/boundaries")
     wanted = read(uri, splitBytes=1024, boundaryCache=cache)
     probed: list[str] = []
-    real = probes.find_record_at
+    real = boundaries.find_record_at
 
     def find(file: Any, offset: int) -> int | None:
         probed.append(file.path.name)
         return real(file, offset)
 
-    monkeypatch.setattr(probes, "find_record_at", find)
+    monkeypatch.setattr(boundaries, "find_record_at", find)
     assert read(uri, splitBytes=1024, boundaryCache=cache) == wanted
     assert not probed
     replaced = log_file(tmp_path / "store", 1)
@@ -196,7 +196,7 @@ def test_a_cut_that_is_no_record_s_begin_ends_the_task_and_not_in_wrong_rows(
     write_files(tmp_path)
     uri = object_store.upload(tmp_path, remote)
     begin = rows_of_store(tmp_path)[3]["physicalOffset"]
-    monkeypatch.setattr(probes, "find_record_at", lambda file, offset: begin + 1 if offset <= begin + 1 else None)
+    monkeypatch.setattr(boundaries, "find_record_at", lambda file, offset: begin + 1 if offset <= begin + 1 else None)
     for corrupt in ("fail", "skip", "report"):
         with pytest.raises(SplitBoundaryError, match="splitBytes"):
             read(uri, splitBytes=1024, corrupt=corrupt)

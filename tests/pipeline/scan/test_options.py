@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.rebuild.object_root import ObjectRoot
+from pipeline.object_root import ObjectRoot
 from pipeline.scan.options import Corrupt, OptionError, Verify, default_cache_directory, parse_options
 from pipeline.scan.schema import ColumnError
 from store.errors import UnsupportedStoreError

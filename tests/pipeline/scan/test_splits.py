@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.scan import boundaries, splits
-from pipeline.scan.split import Split
+from pipeline.scan.scan import Split
 from store.errors import RecordCorruptedError
 from store.files.file_system import RealFileSystem
 from store.files.locks import BrokerLock, OwnerLock

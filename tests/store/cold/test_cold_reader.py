@@ -8,7 +8,7 @@ import pytest
 from gateway.ports.deadline import Deadline
 from gateway.ports.time_window import TimeWindow
 from gateway.shards.cold_objects import UriObjects
-from pipeline.cold import ship_cold
+from pipeline.archive import ship_cold
 from store.cold.manifest import decode_manifest, encode_manifest
 from store.cold.objects import PageCache, index_name, log_name, manifest_name
 from store.cold.reader import AWAY_SECONDS, LOOK_SECONDS, ColdReader

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gateway.ports.shard import Shard
 from gateway.shards.cold_objects import UriObjects
-from pipeline.cold import ship_cold
+from pipeline.archive import ship_cold
 from store.cold.objects import PageCache
 from store.cold.reader import ColdReader
 from tests.gateway.shards.archived.archived_shard import shard_over

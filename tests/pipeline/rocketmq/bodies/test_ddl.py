@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
 
-from pipeline.rocketmq.bodies.ddl import DEPTH_MAX, check_json_type, struct_of
+from pipeline.rocketmq.bodies.json_bodies import DEPTH_MAX, check_json_type, struct_of
 from pipeline.scan.options import OptionError
 
 # What Spark shows as simpleString of the same text; test_source.py asks Spark.

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from pipeline.rocketmq.bodies import json_schema
-from pipeline.rocketmq.bodies.json_schema import FIELD_COUNT_MAX, inferred
+from pipeline.rocketmq.bodies import json_bodies
+from pipeline.rocketmq.bodies.json_bodies import FIELD_COUNT_MAX, inferred
 from pipeline.scan.options import OptionError
 
 INFERRED = [
@@ -48,4 +48,4 @@ def test_names_that_are_data_and_nesting_without_end_have_limits() -> None:
         inferred(json.dumps({f"user-{i}": i}).encode() for i in range(FIELD_COUNT_MAX + 1))
     found = inferred([b'{"a":' * 100 + b"1" + b"}" * 100, b"[" * 100_000])
     assert found is not None
-    assert found.simpleString().count("struct") == json_schema.DEPTH_MAX
+    assert found.simpleString().count("struct") == json_bodies.DEPTH_MAX

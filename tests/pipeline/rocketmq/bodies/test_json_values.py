@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_type
 
-from pipeline.rocketmq.bodies.ddl import struct_of
-from pipeline.rocketmq.bodies.json_values import JsonBodies, java_double
+from pipeline.rocketmq.bodies.json_bodies import JsonBodies, java_double, struct_of
 from tests.pipeline.rocketmq.bodies.json_cases import DDL, DDL_WITH_MAP, NO_OBJECTS, OBJECTS, WITH_MAPS
 
 GOOD = b'{"id":1,"name":"x","many":[1,2],"inner":{"x":5}}'

@@ -1,1 +1,0 @@
-"""What consumer groups did, from the log alone: positions, lag, delays, retries and dead letters (ADR 0073)."""

@@ -1,1 +1,0 @@
-"""The job that ships sealed log files to the cold tier."""
