@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from benchmarks import machine, processes, report
-from benchmarks.figures import ECHO, NOT_JUDGED, OURS, THEIRS, RowResult, verdict
+from benchmarks.figures import ECHO, NOT_JUDGED, OURS, THEIRS, RowResult, judge
 from benchmarks.load import environment
 from benchmarks.row import Context, Row, RowId, SkippedError
 from benchmarks.rows import registry
@@ -197,7 +197,7 @@ def _in_short(error: Exception) -> str:
 
 def _say_outcome(row: Row, result: RowResult, display: Display) -> None:
     for metric in row.metrics:
-        outcome = verdict(metric, result.rounds.get(metric.name, {}))
+        outcome = judge(metric, result.rounds.get(metric.name, {}))
         if outcome.word != NOT_JUDGED:
             text = f"row {row.number}, {metric.name}: {outcome.word} ({metric.target.text if metric.target else ''})"
             display.console.print(text, markup=False)

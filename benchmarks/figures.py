@@ -1,4 +1,4 @@
-"""Metrics of a row, and what follows from its figures: medians, ratios, verdicts. Pure."""
+"""Metrics of a row, and what follows from its figures: medians, ratios, judgements. Pure."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +61,7 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """Whether a target was reached."""
 
     word: str
@@ -111,21 +111,21 @@ def ratio(values: Mapping[str, Sequence[float]], other: str = THEIRS) -> float |
     return middle[OURS] / middle[other]
 
 
-def verdict(metric: Metric, values: Mapping[str, Sequence[float]]) -> Verdict:
+def judge(metric: Metric, values: Mapping[str, Sequence[float]]) -> Judgement:
     """Whether our median reaches the target; not judged when a side that the target needs is missing."""
     middle = medians(values)
     if metric.target is None or OURS not in middle:
-        return Verdict(NOT_JUDGED)
+        return Judgement(NOT_JUDGED)
     try:
         bound = metric.target.bound(middle)
         stretch = metric.target.stretch(middle) if metric.target.stretch else None
     except (KeyError, ZeroDivisionError):
-        return Verdict(NOT_JUDGED)
+        return Judgement(NOT_JUDGED)
 
     def reaches(limit: float) -> bool:
         return middle[OURS] <= limit if metric.lower_is_better else middle[OURS] >= limit
 
-    return Verdict(REACHED if reaches(bound) else MISSED, bound, stretch is not None and reaches(stretch))
+    return Judgement(REACHED if reaches(bound) else MISSED, bound, stretch is not None and reaches(stretch))
 
 
 def quantile(samples: Sequence[float], part: float) -> float:

@@ -13,13 +13,13 @@ from benchmarks.figures import (
     OURS,
     REACHED,
     THEIRS,
+    Judgement,
     Metric,
     RowResult,
     Summary,
-    Verdict,
+    judge,
     medians,
     ratio,
-    verdict,
 )
 from benchmarks.row import Row, RowId
 from benchmarks.rows import registry
@@ -122,12 +122,12 @@ def _line(row: Row, metric: Metric, values: Mapping[str, Sequence[float]]) -> st
         _ratio(metric, values),
         _echo(metric, values),
         metric.target.text if metric.target else "",
-        _verdict(verdict(metric, values)) if metric.target else "",
+        _judgement(judge(metric, values)) if metric.target else "",
     ]
     return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
 
-def _verdict(outcome: Verdict) -> str:
+def _judgement(outcome: Judgement) -> str:
     stretch = ", stretch too" if outcome.stretch_reached else ""
     bound = f" ({_figure(outcome.bound)})" if outcome.bound is not None else ""
     return f"{VERDICT_WORDS[outcome.word]}{stretch}{bound}"

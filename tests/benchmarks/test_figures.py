@@ -1,4 +1,4 @@
-"""Medians, ratios and verdicts, by hand-made figures."""
+"""Medians, ratios and judgements, by hand-made figures."""
 
 import pytest
 
@@ -14,11 +14,11 @@ from benchmarks.figures import (
     Summary,
     at_most,
     faster_than_theirs,
+    judge,
     part_of_theirs,
     quantile,
     ratio,
     times_theirs,
-    verdict,
 )
 from benchmarks.rows import registry
 from benchmarks.sizes import SAMPLE
@@ -46,7 +46,7 @@ def test_there_is_no_ratio_without_both_sides(values: dict[str, list[float]]) ->
 )
 def test_a_rate_has_to_be_at_least_its_bound(ours: float, word: str, stretch: bool) -> None:
     metric = Metric("calls", "calls/s", target=times_theirs(1.2, stretch=2))
-    outcome = verdict(metric, {OURS: [ours], THEIRS: [100.0]})
+    outcome = judge(metric, {OURS: [ours], THEIRS: [100.0]})
     assert (outcome.word, outcome.bound, outcome.stretch_reached) == (word, 120.0, stretch)
 
 
@@ -56,27 +56,27 @@ def test_a_rate_has_to_be_at_least_its_bound(ours: float, word: str, stretch: bo
 )
 def test_a_time_has_to_be_at_most_its_bound(ours: float, word: str, stretch: bool) -> None:
     metric = Metric("p50", "ms", lower_is_better=True, target=part_of_theirs(2, stretch=1))
-    outcome = verdict(metric, {OURS: [ours], THEIRS: [1.0]})
+    outcome = judge(metric, {OURS: [ours], THEIRS: [1.0]})
     assert (outcome.word, outcome.stretch_reached) == (word, stretch)
 
 
 def test_twice_as_fast_means_half_the_time() -> None:
     metric = Metric("rebuild", "s", lower_is_better=True, target=faster_than_theirs(2))
-    assert verdict(metric, {OURS: [2.25], THEIRS: [4.5]}).word == REACHED
-    assert verdict(metric, {OURS: [2.26], THEIRS: [4.5]}).word == MISSED
+    assert judge(metric, {OURS: [2.25], THEIRS: [4.5]}).word == REACHED
+    assert judge(metric, {OURS: [2.26], THEIRS: [4.5]}).word == MISSED
 
 
 def test_an_absolute_limit_needs_no_other_side() -> None:
     metric = Metric("idle", "MiB", lower_is_better=True, target=at_most(350, "MiB"))
-    assert verdict(metric, {OURS: [351.0]}).word == MISSED
-    assert verdict(metric, {OURS: [350.0]}).word == REACHED
+    assert judge(metric, {OURS: [351.0]}).word == MISSED
+    assert judge(metric, {OURS: [350.0]}).word == REACHED
 
 
 def test_nothing_is_judged_without_a_side_that_the_target_needs() -> None:
     rate = Metric("calls", "calls/s", target=times_theirs(1.2))
-    assert verdict(rate, {OURS: [100.0]}).word == NOT_JUDGED
-    assert verdict(rate, {THEIRS: [100.0]}).word == NOT_JUDGED
-    assert verdict(Metric("CPU", "us"), {OURS: [1.0], THEIRS: [1.0]}).word == NOT_JUDGED
+    assert judge(rate, {OURS: [100.0]}).word == NOT_JUDGED
+    assert judge(rate, {THEIRS: [100.0]}).word == NOT_JUDGED
+    assert judge(Metric("CPU", "us"), {OURS: [1.0], THEIRS: [1.0]}).word == NOT_JUDGED
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def test_nothing_is_judged_without_a_side_that_the_target_needs() -> None:
 def test_row_1_asks_for_the_lower_of_its_two_bounds(theirs: float, echo: float, gateway: float, direct: float) -> None:
     metrics = registry.make(1, SAMPLE).metrics
     values = {OURS: [1.0], THEIRS: [theirs], ECHO: [echo]}
-    assert [verdict(metric, values).bound for metric in metrics[:2]] == pytest.approx([gateway, direct])
-    assert verdict(metrics[0], {OURS: [1.0], THEIRS: [theirs]}).word == NOT_JUDGED
+    assert [judge(metric, values).bound for metric in metrics[:2]] == pytest.approx([gateway, direct])
+    assert judge(metrics[0], {OURS: [1.0], THEIRS: [theirs]}).word == NOT_JUDGED
 
 
 def test_row_7_asks_for_both_of_its_bounds() -> None:
     (metric,) = registry.make(7, SAMPLE).metrics
-    assert verdict(metric, {OURS: [1.0], THEIRS: [3_000.0]}).bound == 300.0
-    assert verdict(metric, {OURS: [1.0], THEIRS: [7_000.0]}).bound == 400.0
+    assert judge(metric, {OURS: [1.0], THEIRS: [3_000.0]}).bound == 300.0
+    assert judge(metric, {OURS: [1.0], THEIRS: [7_000.0]}).bound == 400.0
 
 
 def test_every_row_has_a_target_and_metrics_of_distinct_names() -> None:

@@ -21,7 +21,7 @@ def _cells(text: str, start: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_a_line_shows_both_sides_their_ratio_and_the_verdict() -> None:
+def test_a_line_shows_both_sides_their_ratio_and_the_judgement() -> None:
     text = report.markdown(Results({"CPU": "two cores"}, {1: _row(40_000.0)}))
     assert _cells(text, "through the gateway") == [
         "1",
