@@ -74,3 +74,18 @@ def test_every_extra_that_a_text_or_a_page_names_can_be_installed() -> None:
         if not {name.strip() for name in match[1].split(",")} <= extras.keys()
     }
     assert unknown == set()
+
+
+def test_every_file_that_a_page_or_a_text_of_the_product_names_exists() -> None:
+    """A file that moved leaves its old name in docstrings; `x.py` is an example in STYLE.md."""
+    folders = "|".join((*PRODUCT, "tests", "tools", "benchmarks"))
+    named = re.compile(rf"(?<![\w/.])(?:{folders})/[\w/]+\.py\b")
+    sources = [path for name in PRODUCT for path in (ROOT / name).rglob("*.py") if not path.name.endswith("_pb2.py")]
+    pages = [page for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")] if page.name != "CHANGELOG.md"]
+    missing = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in [*sources, *pages]
+        for name in named.findall(path.read_text(encoding="utf-8"))
+        if not (ROOT / name).exists() and not name.endswith("/x.py") and not name.endswith("/test_x.py")
+    }
+    assert missing == set()
