@@ -28,6 +28,7 @@ from store.compiled.bytes_part import (
     Bytes,
     copy,
     crc32,
+    hex_digits,
     is_text,
     load_i32,
     need,
@@ -72,12 +73,6 @@ _HASH_START = cython.declare(cython.ulonglong, wire.HASH_START)
 _HASH_FACTOR = cython.declare(cython.ulonglong, wire.HASH_FACTOR)
 _LOW_63 = cython.declare(cython.ulonglong, wire.HASH_MASK >> 1)
 _P61 = cython.declare(cython.ulonglong, (1 << 61) - 1)  # see `commitlog_svc/append/recent_keys.py`
-_SPREAD_16 = cython.declare(cython.longlong, 0x0000FFFF0000FFFF)
-_SPREAD_8 = cython.declare(cython.longlong, 0x00FF00FF00FF00FF)
-_SPREAD_4 = cython.declare(cython.longlong, 0x0F0F0F0F0F0F0F0F)
-_ZEROS = cython.declare(cython.longlong, 0x3030303030303030)
-_SIXES = cython.declare(cython.longlong, 0x0606060606060606)
-_ONES = cython.declare(cython.longlong, 0x0101010101010101)
 _LOW_29 = cython.declare(cython.ulonglong, 0x1FFFFFFF)
 
 _REQUEST_MESSAGES = cython.declare(cython.int, wire.REQUEST_MESSAGES_TAG)
@@ -770,21 +765,6 @@ def scan(
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-@cython.locals(digits=cython.longlong)
-def _hex_digits(value: cython.longlong) -> cython.longlong:
-    """The last 8 hexadecimal digits of a number, a byte each."""
-    digits = value & LOW_32
-    digits = (digits << 16 | digits) & _SPREAD_16
-    digits = (digits << 8 | digits) & _SPREAD_8
-    digits = (digits << 4 | digits) & _SPREAD_4
-    # Adding 6 to a digit from 10 on sets its bit 4.
-    return digits + _ZEROS + (digits + _SIXES >> 4 & _ONES) * 7
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
 def _number_size(value: cython.longlong) -> cython.longlong:
     """How many bytes `put_number` writes."""
     return 1 + size_of_varint(value) if value != 0 else 0
@@ -910,7 +890,7 @@ def _fill(
         if batch.rows[index, _IS_GENERATED]:
             if key_size != len(key_text.data) + _KEY_DIGIT_COUNT:
                 return index
-            put(records, copy(key_text, 0, len(key_text.data), records, key_begin), _hex_digits(key_counter), 4)
+            put(records, copy(key_text, 0, len(key_text.data), records, key_begin), hex_digits(key_counter), 4)
             key_counter += 1
         put(records, begin + 8, crc32(records, body_begin, body_begin + body_size) & _CRC_MASK, 4)
         if hash_factor != 0:
@@ -1038,7 +1018,7 @@ def _put_token(
     target.room[at] = _TOKEN_VERSION
     at = copy(target, digits_at, digits_at + _OFFSET_DIGIT_COUNT, target, at + 1)
     at = copy(broker_name, 0, len(broker_name.data), target, at)
-    put(target, at, _hex_digits(crc32(target, begin, at)), 8)
+    put(target, at, hex_digits(crc32(target, begin, at)), 8)
     return at + _CHECK_DIGIT_COUNT
 
 
@@ -1082,8 +1062,8 @@ def _answer(
         to = put_number(target, to, _RESULT_OFFSET_MSG_ID, len(id_prefix.data) + _OFFSET_DIGIT_COUNT)
         to = copy(id_prefix, 0, len(id_prefix.data), target, to)
         digits_at = to
-        put(target, to, _hex_digits(offset >> 32), 8)
-        put(target, to + 8, _hex_digits(offset), 8)
+        put(target, to, hex_digits(offset >> 32), 8)
+        put(target, to + 8, hex_digits(offset), 8)
         to += _OFFSET_DIGIT_COUNT
         to = put_number(target, to, _RESULT_UNIQUE_KEY, key_size)
         to = copy(batch.records, key_begin, key_begin + key_size, target, to)

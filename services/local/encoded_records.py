@@ -5,6 +5,7 @@ A pull of 1,000 messages makes as few objects as one of 10. What is not ordinary
 
 from collections import deque
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reput.message.v1.message_pb2 import MESSAGE_SOURCE_LIVE, StoredMessage
@@ -62,9 +63,10 @@ class EncodedRun:
 
 
 class _Buffers(NamedTuple):
-    records: Any
-    spans: Any
-    target: Any
+    """Where the messages are written, and all that the kernel writes."""
+
+    target: memoryview
+    kernels: Any
 
 
 class RecordEncoder:
@@ -101,9 +103,8 @@ class RecordEncoder:
         """
         kernel = loading.ready(KERNEL)
         if kernel is None:
-            loading.load_in_background(KERNEL)
             return None
-        buffers = self._take_buffers()
+        buffers = self._take_buffers(kernel)
         try:
             return self._encode(
                 kernel, buffers, form, queue_offset, commit_log_offsets, sizes_bytes,
@@ -124,16 +125,7 @@ class RecordEncoder:
         is_first: bool,
         timeout_seconds: float,
     ) -> EncodedRun:
-        import numpy as np
-
-        topic, head, tail = (
-            np.frombuffer(data, dtype=np.uint8)
-            for data in (
-                form.topic.encode(),
-                StoredMessage(topic=form.topic, queue_id=form.queue_id).SerializeToString(),
-                form.shown(StoredMessage()).SerializeToString(),
-            )
-        )
+        topic, head, tail = _parts(form)
         pieces: list[bytes] = []
         row, count = 0, len(commit_log_offsets)
         code = kernel.NO_ROOM
@@ -143,29 +135,29 @@ class RecordEncoder:
             if part is None:
                 break
             end, size_bytes, left, code = kernel.encode(
-                kernel.PREAD_AT, part.fd, part.file_offset, part.end_offset, commit_log_offsets, sizes_bytes, row,
-                queue_offset + row, form.queue_id, topic, head, tail, int(form.as_records), int(is_first and not row),
+                buffers.kernels, part.fd, part.file_offset, part.end_offset, commit_log_offsets, sizes_bytes, row,
+                queue_offset + row, form.queue_id, topic, head, tail, form.as_records, is_first and not row,
                 body_bytes_left,
-                buffers.records, buffers.spans, buffers.target,
             )  # fmt: skip
             if not part.has_name():
                 return EncodedRun(pieces, row, body_bytes_left, is_full=False)
             if end == row:
                 break
-            pieces.append(buffers.target[:size_bytes].tobytes())
+            pieces.append(bytes(buffers.target[:size_bytes]))
             row, body_bytes_left = end, left
         return EncodedRun(pieces, row, body_bytes_left, code == kernel.FULL)
 
-    def _take_buffers(self) -> _Buffers:
-        import numpy as np
-
-        from services.local.messages_kernel import SPAN_COUNT
-
+    def _take_buffers(self, kernel: Any) -> _Buffers:
         try:
             return self._kept.pop()
         except IndexError:
-            return _Buffers(
-                np.empty(RECORDS_SIZE_BYTES, dtype=np.uint8),
-                np.empty(SPAN_COUNT, dtype=np.int64),
-                np.empty(TARGET_SIZE_BYTES, dtype=np.uint8),
-            )
+            target = memoryview(bytearray(TARGET_SIZE_BYTES))
+            spans = memoryview(bytearray(8 * kernel.SPAN_COUNT)).cast("q")
+            return _Buffers(target, kernel.Buffers(bytearray(RECORDS_SIZE_BYTES), spans, target))
+
+
+@lru_cache(maxsize=1024)
+def _parts(form: MessageForm) -> tuple[bytes, bytes, bytes]:
+    """The topic; the first and the last fields of each message."""
+    head = StoredMessage(topic=form.topic, queue_id=form.queue_id).SerializeToString()
+    return form.topic.encode(), head, form.shown(StoredMessage()).SerializeToString()

@@ -1,3 +1,4 @@
+# cython: boundscheck=True, wraparound=False, cdivision=True, initializedcheck=False
 """Stored records as the bytes of `StoredMessage`s, or as they are, read and checked in a log file without an object for each.
 
 `encode` takes ordinary records and stops at the first that is not: the plain path (`convert.stored_message`) decides what that
@@ -9,19 +10,31 @@ The fields are those of `reput.message.v1.StoredMessage`; a test compares each m
 need no properties that are ordinary: nothing of them is rewritten.
 """
 
-import numpy as np
-import numpy.typing as npt
+import cython
 
-from store.compiled.bytes_kernel import copy, find_byte, is_bytes, is_utf8, put_number, put_varint, size_of_varint
-from store.compiled.compiling import Bytes, Number, compiled
-from store.compiled.pread_kernel import PREAD_AT, pread
-from store.format.frame_kernel import bits_of, is_same, load_i32, load_i64, locate
-from store.format.guard_kernel import BODY_CRC_AT, is_doubtful
+from store.compiled.bytes_part import (
+    LOW_32,
+    Bytes,
+    bits_of,
+    copy,
+    find_byte,
+    hex_digits,
+    is_bytes,
+    is_same,
+    is_utf8,
+    load_i32,
+    load_i64,
+    put,
+    put_number,
+    put_varint,
+    read_file,
+    reading,
+    size_of_varint,
+    writing,
+)
+from store.format.frame_part import BODY_CRC_AT, Frame, is_doubtful, locate
 from store.format.properties import KEYS, TAGS, UNIQ_KEY
 from store.format.record_layout import FRAME_SIZE_BYTES_MIN
-
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
 
 # Why `encode` has stopped: no row is left; the bodies have as many bytes as are wanted; the target has no room; the row lies
 # outside the part of the file that may be read; the row is not ordinary.
@@ -30,132 +43,228 @@ DONE, FULL, NO_ROOM, BEYOND, UNUSUAL = range(5)
 PROPERTY_COUNT_MAX = 64
 SPAN_COUNT = 4 * PROPERTY_COUNT_MAX
 
-_MESSAGES_TAG, _RECORDS_TAG = (
-    0x0A,
-    0x42,
-)  # of the answer; those below are of StoredMessage, times 8 plus the value's kind
-_QUEUE_OFFSET, _COMMIT_LOG_OFFSET, _STORE_SIZE, _FLAG, _SYS_FLAG, _BORN_TIME = 0x18, 0x20, 0x28, 0x30, 0x38, 0x42
-_BORN_HOST, _STORE_TIME, _STORE_HOST, _RECONSUME_TIMES, _PREPARED_OFFSET, _BODY_CRC = 0x4A, 0x52, 0x5A, 0x60, 0x68, 0x70
-_BODY, _PROPERTIES, _TAGS, _KEYS, _UNIQUE_KEY, _OFFSET_MSG_ID = 0x7A, 0x82, 0x8A, 0x92, 0x9A, 0xA2
-_ENTRY_NAME, _ENTRY_VALUE, _SECONDS, _NANOS = 0x0A, 0x12, 0x08, 0x10
-
-_HOSTS_V6 = 0x30
-_TIME_MILLIS_MAX = 253_402_300_799_999
-_STORE_HOST_AT, _RECONSUME_TIMES_AT, _PREPARED_OFFSET_AT = 64, 72, 76
-_TAGS_NAME, _KEYS_NAME, _UNIQUE_KEY_NAME = (
-    np.frombuffer(name.encode(), dtype=np.uint8).copy() for name in (TAGS, KEYS, UNIQ_KEY)
-)
-_HEX = np.frombuffer(b"0123456789ABCDEF", dtype=np.uint8).copy()
-_NAME_END, _PROPERTY_END, _SPACE = 0x01, 0x02, 0x20
+# The same and others as numbers of C.
+_DONE = cython.declare(cython.int, DONE)
+_FULL = cython.declare(cython.int, FULL)
+_NO_ROOM = cython.declare(cython.int, NO_ROOM)
+_BEYOND = cython.declare(cython.int, BEYOND)
+_UNUSUAL = cython.declare(cython.int, UNUSUAL)
+_PROPERTY_COUNT_MAX = cython.declare(cython.Py_ssize_t, PROPERTY_COUNT_MAX)
+_SIZE_MIN = cython.declare(cython.longlong, FRAME_SIZE_BYTES_MIN)
+_HOSTS_V6 = cython.declare(cython.longlong, 0x30)
+_TIME_MILLIS_MAX = cython.declare(cython.longlong, 253_402_300_799_999)
 # A message without head, tail, body and properties takes fewer bytes; properties take less than 8 times their stored bytes.
-_FIELDS_SIZE_MAX = 256
-_PROPERTIES_GROWTH = 8
+_FIELDS_SIZE_MAX = cython.declare(cython.longlong, 256)
+_PROPERTIES_GROWTH = cython.declare(cython.longlong, 8)
+
+# Fields of the answer, then of StoredMessage, of an entry of its properties and of Timestamp: times 8 plus the value's kind. A
+# number of 16 or larger takes two bytes, of which the second is 1.
+_MESSAGES = cython.declare(cython.int, 0x0A)
+_RECORDS = cython.declare(cython.int, 0x42)
+_QUEUE_OFFSET = cython.declare(cython.int, 0x18)
+_COMMIT_LOG_OFFSET = cython.declare(cython.int, 0x20)
+_STORE_SIZE = cython.declare(cython.int, 0x28)
+_FLAG = cython.declare(cython.int, 0x30)
+_SYS_FLAG = cython.declare(cython.int, 0x38)
+_BORN_TIME = cython.declare(cython.int, 0x42)
+_BORN_HOST = cython.declare(cython.int, 0x4A)
+_STORE_TIME = cython.declare(cython.int, 0x52)
+_STORE_HOST = cython.declare(cython.int, 0x5A)
+_RECONSUME_TIMES = cython.declare(cython.int, 0x60)
+_PREPARED_OFFSET = cython.declare(cython.int, 0x68)
+_BODY_CRC = cython.declare(cython.int, 0x70)
+_BODY = cython.declare(cython.int, 0x7A)
+_PROPERTIES = cython.declare(cython.int, 0x82)
+_TAGS = cython.declare(cython.int, 0x8A)
+_KEYS = cython.declare(cython.int, 0x92)
+_UNIQUE_KEY = cython.declare(cython.int, 0x9A)
+_OFFSET_MSG_ID = cython.declare(cython.int, 0xA2)
+_ENTRY_NAME = cython.declare(cython.int, 0x0A)
+_ENTRY_VALUE = cython.declare(cython.int, 0x12)
+_SECONDS = cython.declare(cython.int, 0x08)
+_NANOS = cython.declare(cython.int, 0x10)
+
+_TAGS_NAME = cython.declare(Bytes, reading(TAGS.encode()))
+_KEYS_NAME = cython.declare(Bytes, reading(KEYS.encode()))
+_UNIQUE_KEY_NAME = cython.declare(Bytes, reading(UNIQ_KEY.encode()))
 
 
-@compiled
-def _put_time(target: Bytes, at: Number, tag: Number, time_millis: Number) -> Number:
+@cython.final
+@cython.cclass
+class Buffers:
+    """What a run needs for itself; can be used for one run after the other.
+
+    Args:
+        records: for records, as many as fit.
+        spans: scratch of SPAN_COUNT: begin and end of the name and of the value of each property.
+        target: gets the messages.
+    """
+
+    records = cython.declare(Bytes)
+    target = cython.declare(Bytes)
+    spans = cython.declare(cython.longlong[::1])
+    frame = cython.declare(Frame)
+
+    def __init__(self, records: cython.uchar[::1], spans: cython.longlong[::1], target: cython.uchar[::1]) -> None:
+        if len(spans) < SPAN_COUNT:
+            raise ValueError("the scratch for properties is too small")
+        self.records, self.target, self.frame = writing(records), writing(target), Frame()
+        self.spans = spans if cython.compiled else memoryview(spans)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(end=cython.Py_ssize_t)
+def _put_time(target: Bytes, at: cython.Py_ssize_t, tag: cython.int, time_millis: cython.longlong) -> cython.Py_ssize_t:
     """Writes a Timestamp."""
-    target[at] = tag
     end = put_number(target, at + 2, _SECONDS, time_millis // 1000)
     end = put_number(target, end, _NANOS, time_millis % 1000 * 1_000_000)
-    target[at + 1] = end - at - 2
+    target.room[at] = tag
+    target.room[at + 1] = end - at - 2
     return end
 
 
-@compiled
-def _put_decimal(target: Bytes, at: Number, value: Number) -> Number:
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(end=cython.Py_ssize_t, place=cython.Py_ssize_t, rest=cython.longlong)
+def _put_decimal(target: Bytes, at: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
     if value < 0:
-        target[at] = 0x2D
+        target.room[at] = 0x2D
         at += 1
         value = -value
-    size, rest = 1, value
+    end = at + 1
+    rest = value
     while rest > 9:
         rest //= 10
-        size += 1
-    for place in range(size - 1, -1, -1):
-        target[at + place] = 0x30 + value % 10
-        value //= 10
-    return at + size
-
-
-@compiled
-def _put_host(target: Bytes, at: Number, tag: Number, records: Bytes, host_at: Number) -> Number:
-    """Writes an IPv4 host as `IP:port`."""
-    target[at] = tag
-    end = at + 2
-    for place in range(4):
-        end = _put_decimal(target, end, np.int64(records[host_at + place]))
-        target[end] = 0x2E if place < 3 else 0x3A
         end += 1
-    end = _put_decimal(target, end, load_i32(records, host_at + 4))
-    target[at + 1] = end - at - 2
+    for place in range(end - 1, at - 1, -1):
+        target.room[place] = 0x30 + value % 10
+        value //= 10
     return end
 
 
-@compiled
-def _put_hex(target: Bytes, at: Number, records: Bytes, begin: Number, size: Number) -> Number:
-    for place in range(size):
-        byte = np.int64(records[begin + place])
-        target[at + 2 * place] = _HEX[byte >> 4]
-        target[at + 2 * place + 1] = _HEX[byte & 0xF]
-    return at + 2 * size
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(end=cython.Py_ssize_t, place=cython.Py_ssize_t)
+def _put_host(
+    target: Bytes, at: cython.Py_ssize_t, tag: cython.int, records: Bytes, host_at: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Writes an IPv4 host as `IP:port`."""
+    end = at + 2
+    for place in range(4):
+        end = _put_decimal(target, end, records.data[host_at + place])
+        target.room[end] = 0x2E if place < 3 else 0x3A
+        end += 1
+    end = _put_decimal(target, end, load_i32(records, host_at + 4))
+    target.room[at] = tag
+    target.room[at + 1] = end - at - 2
+    return end
 
 
-@compiled
-def _put_text(target: Bytes, at: Number, tag: Number, records: Bytes, begin: Number, end: Number) -> Number:
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(to=cython.Py_ssize_t)
+def _put_text(
+    target: Bytes,
+    at: cython.Py_ssize_t,
+    tag: cython.int,
+    records: Bytes,
+    begin: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
     """Writes a field of bytes whose number is 16 or larger."""
-    target[at], target[at + 1] = tag, 1
-    return copy(records, begin, end, target, put_varint(target, at + 2, end - begin))
+    target.room[at] = tag
+    target.room[at + 1] = 1
+    to = put_varint(target, at + 2, end - begin)
+    return copy(records, begin, end, target, to)
 
 
-@compiled
-def _find_properties(records: Bytes, at: Number, end: Number, spans: Int64s) -> Number:
-    """Notes begin and end of names and values, as `store/format/properties.py` reads them; -1 when a name comes twice."""
-    count: Number = 0
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-2)
+@cython.locals(
+    count=cython.Py_ssize_t, name_at=cython.Py_ssize_t, name_end=cython.Py_ssize_t, size=cython.Py_ssize_t,
+    place=cython.Py_ssize_t,
+)  # fmt: skip
+def _find_properties(
+    records: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, spans: cython.longlong[::1]
+) -> cython.Py_ssize_t:
+    """Notes begin and end of names and values, as `store/format/properties.py` reads them.
+
+    Returns:
+        How many properties there are; -1 when a name comes twice or there are too many.
+    """
+    count = 0
     while at < end:
         name_at = at
-        at = find_byte(records, name_at, end, _PROPERTY_END)
-        name_end = find_byte(records, name_at, at, _NAME_END)
-        value_at, value_end = name_end + 1, at
-        at += 1
-        if name_end == name_at or value_at >= value_end:
-            continue
-        if count >= PROPERTY_COUNT_MAX:
-            return -1
+        at = find_byte(records, name_at, end, 0x02)
+        name_end = find_byte(records, name_at, at, 0x01)
         size = name_end - name_at
-        for place in range(0, 4 * count, 4):
-            if spans[place + 1] - spans[place] == size and is_same(records, spans[place], name_at, size):
+        if size > 0 and name_end + 1 < at:
+            if count >= _PROPERTY_COUNT_MAX:
                 return -1
-        place = 4 * count
-        spans[place], spans[place + 1], spans[place + 2], spans[place + 3] = name_at, name_end, value_at, value_end
-        count += 1
+            for place in range(count):
+                if spans[4 * place + 1] - spans[4 * place] == size and is_same(
+                    records, spans[4 * place], name_at, size
+                ):
+                    return -1
+            spans[4 * count] = name_at
+            spans[4 * count + 1] = name_end
+            spans[4 * count + 2] = name_end + 1
+            spans[4 * count + 3] = at
+            count += 1
+        at += 1
     return count
 
 
-@compiled
-def _put_properties(target: Bytes, to: Number, records: Bytes, spans: Int64s, count: Number) -> Number:
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(
+    tags=cython.Py_ssize_t, keys=cython.Py_ssize_t, unique_key=cython.Py_ssize_t, place=cython.Py_ssize_t,
+    name_at=cython.Py_ssize_t, value_at=cython.Py_ssize_t, name_size=cython.Py_ssize_t, value_size=cython.Py_ssize_t,
+    at=cython.Py_ssize_t, end=cython.Py_ssize_t, key_end=cython.Py_ssize_t,
+)  # fmt: skip
+def _put_properties(
+    target: Bytes, to: cython.Py_ssize_t, records: Bytes, spans: cython.longlong[::1], count: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
     """Writes the properties, and copies of those that have fields of their own."""
     tags = keys = unique_key = -1
     for place in range(0, 4 * count, 4):
-        name_at, name_end, value_at, value_end = spans[place], spans[place + 1], spans[place + 2], spans[place + 3]
-        name_size, value_size = name_end - name_at, value_end - value_at
+        name_at = spans[place]
+        value_at = spans[place + 2]
+        name_size = spans[place + 1] - name_at
+        value_size = spans[place + 3] - value_at
         if is_bytes(records, name_at, name_size, _TAGS_NAME):
             tags = place
         elif is_bytes(records, name_at, name_size, _KEYS_NAME):
             keys = place
         elif is_bytes(records, name_at, name_size, _UNIQUE_KEY_NAME):
             unique_key = place
-        target[to], target[to + 1] = _PROPERTIES, 1
-        entry_size = 2 + size_of_varint(name_size) + name_size + size_of_varint(value_size) + value_size
-        to = put_number(target, put_varint(target, to + 2, entry_size), _ENTRY_NAME, name_size)
-        to = copy(records, name_at, name_end, target, to)
-        to = copy(records, value_at, value_end, target, put_number(target, to, _ENTRY_VALUE, value_size))
+        target.room[to] = _PROPERTIES
+        target.room[to + 1] = 1
+        to = put_varint(
+            target, to + 2, 2 + size_of_varint(name_size) + name_size + size_of_varint(value_size) + value_size
+        )
+        to = put_number(target, to, _ENTRY_NAME, name_size)
+        to = copy(records, name_at, name_at + name_size, target, to)
+        to = put_number(target, to, _ENTRY_VALUE, value_size)
+        to = copy(records, value_at, value_at + value_size, target, to)
     if tags >= 0:
         to = _put_text(target, to, _TAGS, records, spans[tags + 2], spans[tags + 3])
     if keys >= 0:
-        at, end = spans[keys + 2], spans[keys + 3]
+        at = spans[keys + 2]
+        end = spans[keys + 3]
         while at < end:
-            key_end = find_byte(records, at, end, _SPACE)
+            key_end = find_byte(records, at, end, 0x20)
             if key_end > at:
                 to = _put_text(target, to, _KEYS, records, at, key_end)
             at = key_end + 1
@@ -164,22 +273,25 @@ def _put_properties(target: Bytes, to: Number, records: Bytes, spans: Int64s, co
     return to
 
 
-@compiled
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(begin=cython.Py_ssize_t, end=cython.Py_ssize_t, content_at=cython.Py_ssize_t, body_size=cython.longlong)
 def _put_message(
     target: Bytes,
-    to: Number,
-    length_size: Number,
+    to: cython.Py_ssize_t,
+    length_size: cython.Py_ssize_t,
     head: Bytes,
     tail: Bytes,
     records: Bytes,
-    at: Number,
-    body_at: Number,
-    spans: Int64s,
-    property_count: Number,
-) -> Number:
-    """Writes a message with its tag and length; `length_size` bytes are kept for the length, one is enough for fewer."""
+    at: cython.Py_ssize_t,
+    body_at: cython.Py_ssize_t,
+    spans: cython.longlong[::1],
+    property_count: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Writes a message with its tag and length; `length_size` bytes are kept for the length, it may take fewer."""
     begin = to + 1 + length_size
-    end = copy(head, 0, len(head), target, begin)
+    end = copy(head, 0, len(head.data), target, begin)
     body_size = load_i32(records, body_at - 4)
     end = put_number(target, end, _QUEUE_OFFSET, load_i64(records, at + 20))
     end = put_number(target, end, _COMMIT_LOG_OFFSET, load_i64(records, at + 28))
@@ -189,56 +301,64 @@ def _put_message(
     end = _put_time(target, end, _BORN_TIME, load_i64(records, at + 40))
     end = _put_host(target, end, _BORN_HOST, records, at + 48)
     end = _put_time(target, end, _STORE_TIME, load_i64(records, at + 56))
-    end = _put_host(target, end, _STORE_HOST, records, at + _STORE_HOST_AT)
-    end = put_number(target, end, _RECONSUME_TIMES, load_i32(records, at + _RECONSUME_TIMES_AT))
-    end = put_number(target, end, _PREPARED_OFFSET, load_i64(records, at + _PREPARED_OFFSET_AT))
-    end = put_number(target, end, _BODY_CRC, load_i32(records, at + BODY_CRC_AT) & 0xFFFFFFFF)
+    end = _put_host(target, end, _STORE_HOST, records, at + 64)
+    end = put_number(target, end, _RECONSUME_TIMES, load_i32(records, at + 72))
+    end = put_number(target, end, _PREPARED_OFFSET, load_i64(records, at + 76))
+    end = put_number(target, end, _BODY_CRC, load_i32(records, at + BODY_CRC_AT) & LOW_32)
     end = put_number(target, end, _BODY, body_size)
     end = copy(records, body_at, body_at + body_size, target, end)
     end = _put_properties(target, end, records, spans, property_count)
-    target[end], target[end + 1], target[end + 2] = _OFFSET_MSG_ID, 1, 32
-    end = _put_hex(target, end + 3, records, at + _STORE_HOST_AT, 8)
-    end = _put_hex(target, end, records, at + 28, 8)
-    end = copy(tail, 0, len(tail), target, end)
-    target[to] = _MESSAGES_TAG
+    target.room[end] = _OFFSET_MSG_ID
+    target.room[end + 1] = 1
+    target.room[end + 2] = 32
+    put(target, end + 3, hex_digits(load_i32(records, at + 64)), 8)
+    put(target, end + 11, hex_digits(load_i32(records, at + 68)), 8)
+    put(target, end + 19, hex_digits(load_i32(records, at + 28)), 8)
+    put(target, end + 27, hex_digits(load_i32(records, at + 32)), 8)
+    end = copy(tail, 0, len(tail.data), target, end + 35)
+    target.room[to] = _MESSAGES
     content_at = put_varint(target, to + 1, end - begin)
     return end if content_at == begin else copy(target, begin, end, target, content_at)
 
 
-@compiled
-def _put_record(target: Bytes, to: Number, records: Bytes, at: Number, size: Number) -> Number:
-    """Writes a record with its tag and length."""
-    target[to] = _RECORDS_TAG
-    return copy(records, at, at + size, target, put_varint(target, to + 1, size))
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+def _has_plain_times(records: Bytes, at: cython.Py_ssize_t) -> cython.int:
+    """Whether born time and store time of a record with IPv4 hosts are of the years 1970 to 9999."""
+    return 0 <= load_i64(records, at + 40) <= _TIME_MILLIS_MAX and 0 <= load_i64(records, at + 56) <= _TIME_MILLIS_MAX
 
 
-@compiled
+@cython.locals(
+    records=Bytes, target=Bytes, spans=cython.longlong[::1], frame=Frame, wanted=Bytes, first=Bytes, last=Bytes,
+    to=cython.Py_ssize_t, at=cython.Py_ssize_t, read_end=cython.Py_ssize_t, code=cython.int, row_count=cython.Py_ssize_t,
+    offset=cython.longlong, size_bytes=cython.longlong, size=cython.longlong, property_count=cython.Py_ssize_t,
+    body_size=cython.longlong, size_max=cython.longlong,
+)  # fmt: skip
 def encode(
-    reading: Number,
-    fd: Number,
-    file_offset: Number,
-    end_offset: Number,
-    offsets: Int64s,
-    sizes: Int32s,
-    row: Number,
-    queue_offset: Number,
-    queue_id: Number,
-    topic: Bytes,
-    head: Bytes,
-    tail: Bytes,
-    as_records: Number,
-    is_first: Number,
-    body_bytes_left: Number,
-    records: Bytes,
-    spans: Int64s,
-    target: Bytes,
-) -> tuple[Number, Number, Number, Number]:
+    buffers: Buffers,
+    fd: cython.int,
+    file_offset: cython.longlong,
+    end_offset: cython.longlong,
+    offsets: cython.const[cython.longlong][::1],
+    sizes: cython.const[cython.int][::1],
+    row: cython.Py_ssize_t,
+    queue_offset: cython.longlong,
+    queue_id: cython.longlong,
+    topic: bytes,
+    head: bytes,
+    tail: bytes,
+    as_records: cython.bint,
+    is_first: cython.bint,
+    body_bytes_left: cython.longlong,
+) -> tuple[int, int, int, int]:
     """Writes the messages of consecutive units of a queue, each as field 1 of an answer; stops before one that it cannot take.
 
     With `as_records` it writes their records, each as field 8.
 
     Args:
-        reading: PREAD_AT.
+        buffers: its target gets the messages.
         fd: of the log file.
         file_offset: commit-log offset of its first byte.
         end_offset: nothing is read from this commit-log offset on.
@@ -253,87 +373,81 @@ def encode(
         as_records: whether records are wanted.
         is_first: whether a message is taken whatever the size of its body.
         body_bytes_left: bodies of the other messages.
-        records: buffer for records.
-        spans: scratch of SPAN_COUNT.
-        target: gets the messages.
 
     Returns:
-        the next row; how many bytes of `target` are written; what is left for bodies; why it has stopped.
+        The next row; how many bytes of the target are written; what is left for bodies; why it has stopped.
     """
-    to: Number = 0
-    at: Number = 0
+    if not cython.compiled:
+        offsets, sizes = memoryview(offsets), memoryview(sizes)
+    records, target, spans, frame = buffers.records, buffers.target, buffers.spans, buffers.frame
+    wanted, first, last = reading(topic), reading(head), reading(tail)
+    row_count = min(offsets.shape[0], sizes.shape[0])
+    to = at = 0
     read_end = row
-    code = DONE
-    while row < len(offsets) and row < len(sizes):
-        if row == read_end:
-            offset, size_bytes = offsets[row], np.int64(0)
-            while read_end < len(offsets) and read_end < len(sizes):
-                size = np.int64(sizes[read_end])
-                if (
-                    size < FRAME_SIZE_BYTES_MIN or size > len(records) - size_bytes
-                    or offsets[read_end] != offset + size_bytes or offset + size_bytes > end_offset - size
-                    or (size_bytes > 0 and size_bytes >= body_bytes_left)
-                ):  # fmt: skip
+    code = _DONE
+    with cython.nogil:
+        while row < row_count:
+            if row == read_end:
+                offset = offsets[row]
+                size_bytes = 0
+                while read_end < row_count:
+                    size = sizes[read_end]
+                    if (
+                        size < _SIZE_MIN or size > records.data.shape[0] - size_bytes
+                        or offsets[read_end] != offset + size_bytes or offset + size_bytes > end_offset - size
+                        or (size_bytes > 0 and size_bytes >= body_bytes_left)
+                    ):  # fmt: skip
+                        break
+                    size_bytes += size
+                    read_end += 1
+                if offset < file_offset or offset >= end_offset or sizes[row] > end_offset - offset:
+                    code = _BEYOND
                     break
-                size_bytes += size
-                read_end += 1
-            if offset < file_offset or offset >= end_offset or np.int64(sizes[row]) > end_offset - offset:
-                code = BEYOND
+                if read_end == row or read_file(fd, offset - file_offset, size_bytes, records, 0) != size_bytes:
+                    code = _UNUSUAL
+                    break
+                at = 0
+            size = sizes[row]
+            if (
+                not locate(records, at, at + size, offsets[row], frame) or frame.size != size
+                or load_i32(records, at + 36) & _HOSTS_V6 or not _has_plain_times(records, at)
+                or load_i32(records, at + 12) != queue_id or load_i64(records, at + 20) != queue_offset
+                or not is_bytes(records, frame.topic_at, frame.properties_at - 2 - frame.topic_at, wanted)
+                or is_doubtful(records, at, at + size, frame.body_at, frame.properties_at)
+            ):  # fmt: skip
+                code = _UNUSUAL
                 break
-            if read_end == row or pread(reading, fd, offset - file_offset, size_bytes, records, 0) != size_bytes:
-                code = UNUSUAL
+            property_count = 0
+            if not as_records:
+                if bits_of(records, frame.properties_at, at + size) > 0x7F and not is_utf8(
+                    records, frame.properties_at, at + size
+                ):
+                    code = _UNUSUAL
+                    break
+                property_count = _find_properties(records, frame.properties_at, at + size, spans)
+                if property_count < 0:
+                    code = _UNUSUAL
+                    break
+            body_size = load_i32(records, frame.body_at - 4)
+            if not is_first and body_size > body_bytes_left:
+                code = _FULL
                 break
-            at = np.int64(0)
-        size = np.int64(sizes[row])
-        found, body_at, topic_at, properties_at = locate(records, at, at + size, offsets[row])
-        if (
-            found != size or load_i32(records, at + 36) & _HOSTS_V6
-            or load_i32(records, at + 12) != queue_id or load_i64(records, at + 20) != queue_offset
-            or not is_bytes(records, topic_at, properties_at - 2 - topic_at, topic)
-            or is_doubtful(records, at, at + size, body_at, properties_at)
-            or load_i64(records, at + 40) < 0 or load_i64(records, at + 40) > _TIME_MILLIS_MAX
-            or load_i64(records, at + 56) < 0 or load_i64(records, at + 56) > _TIME_MILLIS_MAX
-        ):  # fmt: skip
-            code = UNUSUAL
-            break
-        property_count: Number = 0
-        if not as_records:
-            if bits_of(records, properties_at, at + size) > 0x7F and not is_utf8(records, properties_at, at + size):
-                code = UNUSUAL
+            size_max = _FIELDS_SIZE_MAX + size
+            if not as_records:
+                size_max += len(first.data) + len(last.data) + _PROPERTIES_GROWTH * (at + size - frame.properties_at)
+            if size_max > target.room.shape[0] - to:
+                code = _NO_ROOM
                 break
-            property_count = _find_properties(records, properties_at, at + size, spans)
-            if property_count < 0:
-                code = UNUSUAL
-                break
-        body_size = load_i32(records, body_at - 4)
-        if not is_first and body_size > body_bytes_left:
-            code = FULL
-            break
-        size_max = _FIELDS_SIZE_MAX + size
-        if not as_records:
-            size_max += len(head) + len(tail) + _PROPERTIES_GROWTH * (at + size - properties_at)
-        if size_max > len(target) - to:
-            code = NO_ROOM
-            break
-        if as_records:
-            to = _put_record(target, to, records, at, size)
-        else:
-            to = _put_message(
-                target, to, size_of_varint(size_max), head, tail, records, at, body_at, spans, property_count
-            )
-        body_bytes_left -= body_size
-        is_first = 0
-        at += size
-        queue_offset += 1
-        row += 1
+            if as_records:
+                to = put_number(target, to, _RECORDS, size)
+                to = copy(records, at, at + size, target, to)
+            else:
+                to = _put_message(
+                    target, to, size_of_varint(size_max), first, last, records, at, frame.body_at, spans, property_count
+                )
+            body_bytes_left -= body_size
+            is_first = False
+            at += size
+            queue_offset += 1
+            row += 1
     return row, to, body_bytes_left, code
-
-
-def touch() -> None:
-    """Compiles it."""
-    data = np.zeros(1, dtype=np.uint8)
-    data.flags.writeable = False
-    encode(
-        PREAD_AT, -1, 0, 0, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int32), 0, 0, 0, data, data, data, 0, 1, 0,
-        np.zeros(1, dtype=np.uint8), np.zeros(SPAN_COUNT, dtype=np.int64), np.zeros(1, dtype=np.uint8),
-    )  # fmt: skip

@@ -22,6 +22,12 @@ SIGN_32 = cython.declare(cython.longlong, 0x80000000)
 LOW_32 = cython.declare(cython.longlong, 0xFFFFFFFF)
 SIGN_64 = cython.declare(cython.ulonglong, 1 << 63)
 LOW_64 = cython.declare(cython.ulonglong, (1 << 64) - 1)
+_SPREAD_16 = cython.declare(cython.longlong, 0x0000FFFF0000FFFF)
+_SPREAD_8 = cython.declare(cython.longlong, 0x00FF00FF00FF00FF)
+_SPREAD_4 = cython.declare(cython.longlong, 0x0F0F0F0F0F0F0F0F)
+_ZEROS = cython.declare(cython.longlong, 0x3030303030303030)
+_SIXES = cython.declare(cython.longlong, 0x0606060606060606)
+_ONES = cython.declare(cython.longlong, 0x0101010101010101)
 _CRC32_AT = cython.declare(cython.size_t, crc32_function.ADDRESS)
 
 
@@ -55,14 +61,21 @@ def writing(room: cython.uchar[::1]) -> Bytes:
 
 
 @cython.cfunc
+@cython.with_gil
+@cython.exceptval(-1)
+def outside(begin: cython.Py_ssize_t, other: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
+    """Raises; a function of its own, so that those that check are short enough to be inlined."""
+    raise IndexError((begin, other, size))
+
+
+@cython.cfunc
 @cython.inline
 @cython.nogil
 @cython.exceptval(-1)
 def need(bytes_: Bytes, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
     """Checks that data[begin:end] lies in the bytes: once for a loop that does not check each of them."""
     if begin < 0 or begin > end or end > len(bytes_.data):
-        with cython.gil:
-            raise IndexError((begin, end, len(bytes_.data)))
+        return outside(begin, end, len(bytes_.data))
     return 0
 
 
@@ -73,8 +86,7 @@ def need(bytes_: Bytes, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cyt
 def need_size(bytes_: Bytes, begin: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
     """Checks that data[begin:begin + size] lies in the bytes; the sum is not made: it may wrap."""
     if begin < 0 or size < 0 or begin > len(bytes_.data) - size:
-        with cython.gil:
-            raise IndexError((begin, size, len(bytes_.data)))
+        return outside(begin, size, len(bytes_.data))
     return 0
 
 
@@ -85,8 +97,7 @@ def need_size(bytes_: Bytes, begin: cython.Py_ssize_t, size: cython.Py_ssize_t) 
 def need_room(bytes_: Bytes, begin: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
     """As `need_size`, for bytes that are to be written."""
     if begin < 0 or size < 0 or begin > len(bytes_.room) - size:
-        with cython.gil:
-            raise IndexError((begin, size, len(bytes_.room)))
+        return outside(begin, size, len(bytes_.room))
     return 0
 
 
@@ -360,6 +371,21 @@ def put(target: Bytes, at: cython.Py_ssize_t, value: cython.longlong, size: cyth
     for index in range(size):
         to[index] = value >> 8 * (size - 1 - index) & 0xFF
     return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.locals(digits=cython.longlong)
+def hex_digits(value: cython.longlong) -> cython.longlong:
+    """The last 8 hexadecimal digits of a number, a byte each."""
+    digits = value & LOW_32
+    digits = (digits << 16 | digits) & _SPREAD_16
+    digits = (digits << 8 | digits) & _SPREAD_8
+    digits = (digits << 4 | digits) & _SPREAD_4
+    # Adding 6 to a digit from 10 on sets its bit 4.
+    return digits + _ZEROS + (digits + _SIXES >> 4 & _ONES) * 7
 
 
 @cython.cfunc

@@ -218,14 +218,11 @@ def test_records_that_retention_removed_are_passed_over_alike(
     assert outcome(as_bytes, servicer, max_messages=64) == expected
 
 
-def test_a_kernel_that_is_not_loaded_is_loaded_beside_pulls_and_they_do_not_wait(
-    pulling: Pulling, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pulls_of_few_messages_do_not_ask_for_the_kernel(pulling: Pulling, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(loading, "ready", lambda name: None)
-    monkeypatch.setattr(loading, "load_in_background", asked.append)
+    monkeypatch.setattr(loading, "ready", asked.append)  # None: it is not compiled
     servicer = pulling.servicer(is_recent=True)
     assert as_bytes(servicer, topic=TOPIC, max_messages=8).messages
-    assert not asked  # a consumer of few messages does not pay for it
+    assert not asked  # a consumer of few messages does not pay for its buffers
     assert as_bytes(servicer, topic=TOPIC, max_messages=32).messages
-    assert asked == [encoded_records.KERNEL]
+    assert encoded_records.KERNEL in asked

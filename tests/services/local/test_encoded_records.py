@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -18,16 +18,19 @@ from services.local import encoded_records
 from services.local.encoded_records import EncodedRun, MessageForm, RecordEncoder
 from services.local.log_files import LogFiles
 from services.local.messages_kernel import PROPERTY_COUNT_MAX
-from store.compiled import loading
 from store.errors import RecordCorruptedError
 from store.format.host import Host
 from store.format.record import decode_record
 from store.format.record_frame import PreparedMessage, patch_record, prepare_record
 from tests.store.walk.logs import BASE, ODD, V4, V6, message
 from tests.support.fixture_stores import unpack_store, walk_frames
-from tests.support.kernels import with_kernels
+from tests.support.kernels import FORMS, kernel_form
 
-__all__ = ["with_kernels"]
+__all__ = ["kernel_form"]
+
+pytestmark = [
+    pytest.mark.usefixtures("kernel_form"), pytest.mark.parametrize("kernel_form", FORMS, indirect=True),
+]  # fmt: skip
 
 BROKER = "broker-ü"
 TOPIC, QUEUE_ID, FIRST = "orders", 3, 40
@@ -179,63 +182,55 @@ def log_and_room(
 
 
 @given(messages=st.lists(MESSAGES, min_size=1, max_size=12), chance=CHANCE, damage=st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_run_is_what_the_plain_path_makes_of_its_records(
     tmp_path_factory: pytest.TempPathFactory,
     messages: list[PreparedMessage],
     chance: random.Random,
     damage: bool,
 ) -> None:
-    before = loading.switch(loading.EAGER)
-    try:
-        log, left = log_and_room(tmp_path_factory.mktemp("log") / "file", messages, chance, damage=damage)
-        row, is_first = 0, True
-        while row < len(messages):
-            run = log.encode(row, left=left, is_first=is_first)
-            for shown in messages_of(run):
-                begin = log.offsets[row] - BASE
-                frame = bytes(log.data[begin : begin + log.sizes[row]])
-                assert shown == plain(frame, log.offsets[row])
-                assert is_first or len(shown.body) <= left
-                left, is_first, row = left - len(shown.body), False, row + 1
-            assert run.body_bytes_left == left
-            if row == len(messages):
-                return
+    log, left = log_and_room(tmp_path_factory.mktemp("log") / "file", messages, chance, damage=damage)
+    row, is_first = 0, True
+    while row < len(messages):
+        run = log.encode(row, left=left, is_first=is_first)
+        for shown in messages_of(run):
             begin = log.offsets[row] - BASE
             frame = bytes(log.data[begin : begin + log.sizes[row]])
-            expected = plain(frame, log.offsets[row])
-            if run.is_full:
-                assert expected is not None
-                assert not is_first
-                assert len(expected.body) > left
-                return
-            assert (
-                expected is None
-                or (expected.topic, expected.queue_id, expected.queue_offset) != (TOPIC, QUEUE_ID, FIRST + row)
-                or not has_plain_times(expected)
-                or not is_ordinary(frame, expected)
-            )
-            row += 1  # the plain path takes it
-            left, is_first = left - (len(expected.body) if expected else 0), is_first and expected is None
-    finally:
-        loading.switch(before)
+            assert shown == plain(frame, log.offsets[row])
+            assert is_first or len(shown.body) <= left
+            left, is_first, row = left - len(shown.body), False, row + 1
+        assert run.body_bytes_left == left
+        if row == len(messages):
+            return
+        begin = log.offsets[row] - BASE
+        frame = bytes(log.data[begin : begin + log.sizes[row]])
+        expected = plain(frame, log.offsets[row])
+        if run.is_full:
+            assert expected is not None
+            assert not is_first
+            assert len(expected.body) > left
+            return
+        assert (
+            expected is None
+            or (expected.topic, expected.queue_id, expected.queue_offset) != (TOPIC, QUEUE_ID, FIRST + row)
+            or not has_plain_times(expected)
+            or not is_ordinary(frame, expected)
+        )
+        row += 1  # the plain path takes it
+        left, is_first = left - (len(expected.body) if expected else 0), is_first and expected is None
 
 
 @given(messages=st.lists(MESSAGES, min_size=1, max_size=12), chance=CHANCE, damage=st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_records_are_those_of_the_log_up_to_one_that_the_plain_path_has_to_judge(
     tmp_path_factory: pytest.TempPathFactory,
     messages: list[PreparedMessage],
     chance: random.Random,
     damage: bool,
 ) -> None:
-    before = loading.switch(loading.EAGER)
-    try:
-        log, left = log_and_room(tmp_path_factory.mktemp("log") / "file", messages, chance, damage=damage)
-        run = log.encode(left=left, as_records=True)
-        answer = pb.PullMessagesResponse.FromString(b"".join(run.data))
-    finally:
-        loading.switch(before)
+    log, left = log_and_room(tmp_path_factory.mktemp("log") / "file", messages, chance, damage=damage)
+    run = log.encode(left=left, as_records=True)
+    answer = pb.PullMessagesResponse.FromString(b"".join(run.data))
     assert not answer.messages
     frames = [bytes(log.data[at - BASE : at - BASE + size]) for at, size in zip(log.offsets, log.sizes, strict=True)]
     assert list(answer.records) == frames[: run.count]
@@ -254,9 +249,7 @@ def test_records_are_those_of_the_log_up_to_one_that_the_plain_path_has_to_judge
 
 
 @pytest.mark.parametrize("name", ["broker", "engine", "engine_crc"])
-def test_messages_of_the_real_rocketmq_are_those_of_the_plain_path(
-    tmp_path: Path, with_kernels: None, name: str
-) -> None:
+def test_messages_of_the_real_rocketmq_are_those_of_the_plain_path(tmp_path: Path, name: str) -> None:
     root = unpack_store(name, tmp_path / name)
     files = {int(path.name): path for path in sorted((root / "commitlog").iterdir())}
     taken = left_out = 0
@@ -277,7 +270,7 @@ def test_messages_of_the_real_rocketmq_are_those_of_the_plain_path(
     assert taken > left_out / 2  # the engine's stores have many IPv6 hosts
 
 
-def test_records_that_are_not_those_of_their_positions_are_not_taken(tmp_path: Path, with_kernels: None) -> None:
+def test_records_that_are_not_those_of_their_positions_are_not_taken(tmp_path: Path) -> None:
     log = Log(tmp_path / "file", [message()] * 3, random.Random(1))
     assert log.encode().count == 3
     log.path.write_bytes(log.data)
@@ -290,7 +283,7 @@ def test_records_that_are_not_those_of_their_positions_are_not_taken(tmp_path: P
     assert encode(files, [(1 << 63) - 1, -(1 << 63)], [log.sizes[0], 1], FIRST).count == 0
 
 
-def test_nothing_behind_the_end_or_of_a_file_without_a_name_is_taken(tmp_path: Path, with_kernels: None) -> None:
+def test_nothing_behind_the_end_or_of_a_file_without_a_name_is_taken(tmp_path: Path) -> None:
     log = Log(tmp_path / "file", [message()] * 3, random.Random(1))
     log.path.write_bytes(log.data)
     files = OneFile(log.path, BASE, len(log.data))
@@ -300,9 +293,7 @@ def test_nothing_behind_the_end_or_of_a_file_without_a_name_is_taken(tmp_path: P
     assert encode(files, log.offsets, log.sizes, FIRST) == EncodedRun([], 0, ALL_BYTES, is_full=False)
 
 
-def test_a_run_that_is_larger_than_the_buffers_comes_in_pieces(
-    tmp_path: Path, with_kernels: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_larger_than_the_buffers_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bodies = [bytes([number]) * 50_000 for number in range(40)]
     log = Log(tmp_path / "file", [message(body=body) for body in bodies], random.Random(1))
     run = log.encode()
