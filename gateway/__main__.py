@@ -59,7 +59,7 @@ from gateway.waiting.producers import Producers
 from gateway.waiting.shards import SchedulingShards
 from gateway.waiting_servicer import WaitingCalls
 from gateway.wire import MessageShardsSource
-from reput.message.v1.message_pb2 import AppendResult, StoredMessage
+from reput.message.v1.message_pb2 import StoredMessage
 from services.calling.port_calls import PORT_SECONDS
 from services.observing.meters import APPEND_REFUSED
 from services.observing.telemetry import get_audit_logger
@@ -97,7 +97,7 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     open_remote = _opener(settings, origins, server.tls, filters)
     producers: Producers[StoredMessage] = Producers()
     gateway_id = uuid.uuid4().hex
-    scheduling: SchedulingShards[StoredMessage, AppendResult] = SchedulingShards(producers, gateway_id)
+    scheduling: SchedulingShards[StoredMessage] = SchedulingShards(producers, gateway_id)
     endings = Endings(scheduling)
     keeping = ProducerKeeping(producers, scheduling, gateway_id)
     directory, forwarder, reads = find_shards(server, settings, fan_out, open_remote, delivering, scheduling)
@@ -164,7 +164,7 @@ def find_shards(
     fan_out: FanOut,
     open_remote: Callable[[ShardTargets], RemoteShard],
     delivering: DeliveryShards[StoredMessage] | None = None,
-    scheduling: SchedulingShards[StoredMessage, AppendResult] | None = None,
+    scheduling: SchedulingShards[StoredMessage] | None = None,
 ) -> tuple[ShardDirectory[RemoteShard, StoredMessage], AppendForwarder, ReplicaReads[StoredMessage]]:
     """The shards, the forwarder of appends, and the shards as callers choose to read them.
 

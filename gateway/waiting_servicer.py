@@ -5,14 +5,15 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from gateway.ports.waiting import PendingTransaction, Resolution, ScheduledMessage
+from gateway.ports.waiting import PendingTransaction, ScheduledMessage
 from gateway.query_answers import Call
 from gateway.request_call import Requests
 from gateway.waiting.endings import Endings, Recalled
 from gateway.waiting.listing import Listing
 from gateway.wire import completeness_of, shard_outcome_of, timestamp_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput.message.v1.message_pb2 import AppendResult, StoredMessage
+from reput.message.v1.message_pb2 import StoredMessage
+from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
 from services.methods import QUERY_SECONDS
 from services.serving.calls.unary_call import Answerable, AnsweredLater
 from services.serving.deadline import answer_seconds
@@ -20,8 +21,8 @@ from services.status import to_status
 from store.errors import InvalidArgumentError, StoreError
 
 RESOLUTIONS = {
-    pb.TRANSACTION_RESOLUTION_COMMIT: Resolution.COMMIT,
-    pb.TRANSACTION_RESOLUTION_ROLLBACK: Resolution.ROLLBACK,
+    pb.TRANSACTION_RESOLUTION_COMMIT: schedule_pb.EndTransactionRequest.RESOLUTION_COMMIT,
+    pb.TRANSACTION_RESOLUTION_ROLLBACK: schedule_pb.EndTransactionRequest.RESOLUTION_ROLLBACK,
 }
 # The fields of a row beside its texts: numbers, times, tags and lengths.
 ROW_OVERHEAD_BYTES = 96
@@ -92,7 +93,7 @@ class WaitingCalls:
         requests: sends requests and waits for replies.
     """
 
-    def __init__(self, endings: Endings[StoredMessage, AppendResult], requests: Requests) -> None:
+    def __init__(self, endings: Endings[StoredMessage], requests: Requests) -> None:
         self._endings = endings
         self._requests = requests
 
@@ -124,13 +125,13 @@ class WaitingCalls:
     def end_transaction(self, request: bytes, caller: Answerable) -> None:
         """EndTransaction, likewise."""
 
-        def ended(outcome: AppendResult | StoreError) -> None:
+        def ended(outcome: schedule_pb.EndTransactionResponse | StoreError) -> None:
             if isinstance(outcome, StoreError):
                 caller.fail(to_status(outcome))
                 return
             response = pb.EndTransactionResponse()
-            if outcome.offset_msg_id:
-                response.result.CopyFrom(outcome)
+            if outcome.result.offset_msg_id:
+                response.result.CopyFrom(outcome.result)
             caller.answer(response.SerializeToString())
 
         try:

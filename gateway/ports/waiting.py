@@ -6,43 +6,15 @@ The outcome is the answer or the StoreError of the failure. The other calls wait
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import Then
+from reput.schedule.v1 import schedule_service_pb2 as pb
 
 # The type of a message: `reput.message.v1.StoredMessage` in the gateway.
 Message_co = TypeVar("Message_co", covariant=True)
-# The receipt of a message: `reput.message.v1.AppendResult` in the gateway.
-Receipt = TypeVar("Receipt")
-Receipt_co = TypeVar("Receipt_co", covariant=True)
 Item_co = TypeVar("Item_co", covariant=True)
-
-
-class Resolution(Enum):
-    """How a transaction ends."""
-
-    COMMIT = "the message counts"
-    ROLLBACK = "it does not"
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Ends a transaction.
-
-    Attributes:
-        topic, unique_key: of the message.
-        transaction_id: from its receipt, or from a check.
-        resolution: the verdict.
-        is_from_check: it answers a check.
-    """
-
-    topic: str
-    unique_key: str
-    transaction_id: str
-    resolution: Resolution
-    is_from_check: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,18 +122,20 @@ class WaitingLists(Protocol):
         """Messages that wait for a time, the next one that is due first."""
 
 
-class Scheduling(Protocol[Message_co, Receipt_co]):
+class Scheduling(Protocol[Message_co]):
     """The schedule service of a shard, as the room of transactions and recalls needs it."""
 
     @property
     def broker_name(self) -> str:
         """The shard's name."""
 
-    def end_transaction(self, verdict: Verdict, seconds: float, then: Then[Receipt_co]) -> None:
-        """End a transaction; of a commit, the receipt of the message. TransactionNotFoundError, StoreReadOnlyError."""
+    def end_transaction(
+        self, request: pb.EndTransactionRequest, seconds: float, then: Then[pb.EndTransactionResponse]
+    ) -> None:
+        """End a transaction. TransactionNotFoundError, StoreReadOnlyError."""
 
-    def recall(self, topic: str, unique_key: str, due_millis: int, seconds: float, then: Then[str]) -> None:
-        """Take a message back; the offsetMsgId of the record that waited. ScheduledMessageNotFoundError, StoreReadOnlyError."""
+    def recall(self, request: pb.RecallMessageRequest, seconds: float, then: Then[pb.RecallMessageResponse]) -> None:
+        """Take a message back. ScheduledMessageNotFoundError, StoreReadOnlyError."""
 
     def keep_producers(self, gateway_id: str, topics: Sequence[str], seconds: float) -> None:
         """Say which topics the producers of a gateway serve; replaces what it said before."""
@@ -170,11 +144,11 @@ class Scheduling(Protocol[Message_co, Receipt_co]):
         """A new stream; connects with its first answer."""
 
 
-class SchedulingSource(Protocol[Message_co, Receipt_co]):
+class SchedulingSource(Protocol[Message_co]):
     """The schedule services of the shards."""
 
-    def named(self, broker_name: str) -> Scheduling[Message_co, Receipt_co]:
+    def named(self, broker_name: str) -> Scheduling[Message_co]:
         """The one of that shard; BrokerNotFoundError, ServiceUnavailableError."""
 
-    def all(self) -> Sequence[Scheduling[Message_co, Receipt_co]]:
+    def all(self) -> Sequence[Scheduling[Message_co]]:
         """Those of all shards."""

@@ -5,18 +5,21 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.ports.waiting import Resolution
 from gateway.rocketmq.names import topic_of
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from gateway.waiting.endings import Endings, Recalled
-from reput.message.v1.message_pb2 import AppendResult, StoredMessage
+from reput.message.v1.message_pb2 import StoredMessage
+from reput.schedule.v1 import schedule_service_pb2 as pb
 from services.methods import QUERY_SECONDS
 from services.serving.calls.unary_call import Answerable
 from services.serving.deadline import answer_seconds
 from store.errors import InvalidArgumentError, StoreError
 
 ENDED = v2.EndTransactionResponse(status=ok()).SerializeToString()
-RESOLUTIONS = {v2.COMMIT: Resolution.COMMIT, v2.ROLLBACK: Resolution.ROLLBACK}
+RESOLUTIONS = {
+    v2.COMMIT: pb.EndTransactionRequest.RESOLUTION_COMMIT,
+    v2.ROLLBACK: pb.EndTransactionRequest.RESOLUTION_ROLLBACK,
+}
 
 
 class Ending:
@@ -26,13 +29,13 @@ class Ending:
         endings: passes verdicts and recalls to the shards.
     """
 
-    def __init__(self, endings: Endings[StoredMessage, AppendResult]) -> None:
+    def __init__(self, endings: Endings[StoredMessage]) -> None:
         self._endings = endings
 
     def end_transaction(self, request: bytes, caller: Answerable) -> None:
         """EndTransaction. The caller is answered later, or at once when the request is refused."""
 
-        def ended(outcome: AppendResult | StoreError) -> None:
+        def ended(outcome: pb.EndTransactionResponse | StoreError) -> None:
             if isinstance(outcome, StoreError):
                 response = v2.EndTransactionResponse(status=transaction_status_of(outcome)).SerializeToString()
             else:

@@ -31,7 +31,7 @@ from gateway.rocketmq.topic_types import TopicTypes
 from gateway.waiting.endings import Endings
 from gateway.waiting.producers import Producers
 from gateway.waiting.shards import SchedulingShards
-from reput.message.v1.message_pb2 import AppendResult, StoredMessage
+from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import QUERY_SECONDS
 from services.serving.admission.callers import caller_here
 from services.serving.calls.open_work import OpenWork
@@ -56,7 +56,7 @@ class Waiting:
         delivery_ahead_seconds_max: how far ahead a delivery time may lie.
     """
 
-    endings: Endings[StoredMessage, AppendResult]
+    endings: Endings[StoredMessage]
     producers: Producers[StoredMessage]
     delivery_ahead_seconds_max: int = DELIVERY_AHEAD_SECONDS_MAX
 

@@ -2,37 +2,28 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import Then
 from gateway.ports.waiting import (
     Check,
     PendingTransaction,
-    Resolution,
     ScheduledMessage,
-    Verdict,
     WaitingPage,
     WaitingQuestion,
 )
 from gateway.shards.remote_services import optional_millis
-from reput.message.v1.message_pb2 import AppendResult, StoredMessage
+from reput.message.v1.message_pb2 import StoredMessage
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from services.calling.client import EndlessStream, ServiceClient
 from services.calling.port_calls import port_call
 from services.calling.verdict_batches import batches_over
-from services.convert import millis_to_timestamp, timestamp_to_millis
+from services.convert import timestamp_to_millis
 from services.rpcs import schedule as rpc
-from store.errors import StoreError
 from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS
 
 # How long a list of delay levels is taken for granted.
 LEVELS_SECONDS = 60.0
-
-RESOLUTIONS = {
-    Resolution.COMMIT: pb.EndTransactionRequest.RESOLUTION_COMMIT,
-    Resolution.ROLLBACK: pb.EndTransactionRequest.RESOLUTION_ROLLBACK,
-}
 
 
 class RemoteWaiting:
@@ -145,23 +136,15 @@ class RemoteScheduling:
         self._client = client
         self._verdicts = batches_over(client)
 
-    def end_transaction(self, verdict: Verdict, seconds: float, then: Then[AppendResult]) -> None:
+    def end_transaction(
+        self, request: pb.EndTransactionRequest, seconds: float, then: Then[pb.EndTransactionResponse]
+    ) -> None:
         """See the port."""
-        request = pb.EndTransactionRequest(
-            topic=verdict.topic,
-            unique_key=verdict.unique_key,
-            transaction_id=verdict.transaction_id,
-            resolution=RESOLUTIONS[verdict.resolution],
-            is_from_check=verdict.is_from_check,
-        )
-        self._verdicts.end(request, seconds, _then(then, lambda answer: answer.result))
+        self._verdicts.end(request, seconds, then)
 
-    def recall(self, topic: str, unique_key: str, due_millis: int, seconds: float, then: Then[str]) -> None:
+    def recall(self, request: pb.RecallMessageRequest, seconds: float, then: Then[pb.RecallMessageResponse]) -> None:
         """See the port."""
-        request = pb.RecallMessageRequest(
-            topic=topic, unique_key=unique_key, delivery_time=millis_to_timestamp(due_millis)
-        )
-        self._client.later(rpc.RECALL_MESSAGE, request, seconds, _then(then, lambda answer: str(answer.offset_msg_id)))
+        self._client.later(rpc.RECALL_MESSAGE, request, seconds, then)
 
     def keep_producers(self, gateway_id: str, topics: Sequence[str], seconds: float) -> None:
         """See the port."""
@@ -171,10 +154,3 @@ class RemoteScheduling:
     def checks(self, gateway_id: str) -> RemoteChecks:
         """See the port."""
         return RemoteChecks(self._client.follow(rpc.WATCH_CHECKS, pb.WatchChecksRequest(gateway_id=gateway_id)))
-
-
-def _then(then: Then[Any], convert: Callable[[Any], Any]) -> Callable[[Any], object]:
-    def done(outcome: Any) -> object:
-        return then(outcome if isinstance(outcome, StoreError) else convert(outcome))
-
-    return done

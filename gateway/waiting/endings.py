@@ -3,11 +3,17 @@
 from dataclasses import dataclass
 from typing import Generic
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from gateway.ports.delivery import Then
 from gateway.ports.shard import Message
-from gateway.ports.waiting import Receipt, Resolution, SchedulingSource, Verdict
+from gateway.ports.waiting import SchedulingSource
+from reput.schedule.v1 import schedule_service_pb2 as pb
 from store.errors import InvalidArgumentError, StoreError
 from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, decode_handle
+
+# The last time that a Timestamp has: the end of the year 9999.
+DUE_MILLIS_MAX = 253_402_300_799_999
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,45 +24,53 @@ class Recalled:
     unique_key: str
 
 
-class Endings(Generic[Message, Receipt]):
+class Endings(Generic[Message]):
     """Ends waits; nothing waits here.
 
     Args:
         source: the schedule services.
     """
 
-    def __init__(self, source: SchedulingSource[Message, Receipt]) -> None:
+    def __init__(self, source: SchedulingSource[Message]) -> None:
         self._source = source
 
     def end_transaction(
         self,
         topic: str,
         transaction_id: str,
-        resolution: Resolution,
+        resolution: pb.EndTransactionRequest.Resolution,
         seconds: float,
-        then: Then[Receipt],
+        then: Then[pb.EndTransactionResponse],
         *,
         is_from_check: bool = False,
     ) -> None:
-        """End a transaction; `then` gets the receipt of a commit.
+        """End a transaction; `then` gets the answer, with the receipt of a commit.
 
         Raises:
             InvalidArgumentError: the id is none, or of another topic.
             BrokerNotFoundError, ServiceUnavailableError: the shard that it names is not here.
         """
         handle = _handle_of(TRANSACTION, transaction_id, "transaction_id", topic)
-        verdict = Verdict(topic, handle.unique_key, transaction_id, resolution, is_from_check)
-        self._source.named(handle.broker_name).end_transaction(verdict, seconds, then)
+        request = pb.EndTransactionRequest(
+            topic=topic,
+            unique_key=handle.unique_key,
+            transaction_id=transaction_id,
+            resolution=resolution,
+            is_from_check=is_from_check,
+        )
+        self._source.named(handle.broker_name).end_transaction(request, seconds, then)
 
     def recall(self, topic: str, recall_handle: str, seconds: float, then: Then[Recalled]) -> None:
         """Take a message back. Errors as `end_transaction`."""
         handle = _handle_of(RECALL, recall_handle, "recall_handle", topic)
 
-        def recalled(outcome: str | StoreError) -> None:
-            then(outcome if isinstance(outcome, StoreError) else Recalled(outcome, handle.unique_key))
+        def recalled(outcome: pb.RecallMessageResponse | StoreError) -> None:
+            then(outcome if isinstance(outcome, StoreError) else Recalled(outcome.offset_msg_id, handle.unique_key))
 
-        scheduling = self._source.named(handle.broker_name)
-        scheduling.recall(topic, handle.unique_key, handle.number, seconds, recalled)
+        due_millis = min(handle.number, DUE_MILLIS_MAX)  # a forged handle may hold any number of 63 bits
+        due_time = Timestamp(seconds=due_millis // 1000, nanos=due_millis % 1000 * 1_000_000)
+        request = pb.RecallMessageRequest(topic=topic, unique_key=handle.unique_key, delivery_time=due_time)
+        self._source.named(handle.broker_name).recall(request, seconds, recalled)
 
 
 def _handle_of(kind: str, text: str, field: str, topic: str) -> WaitingHandle:

@@ -6,7 +6,7 @@ from typing import Generic
 import structlog
 
 from gateway.ports.shard import Message
-from gateway.ports.waiting import Receipt, SchedulingSource
+from gateway.ports.waiting import SchedulingSource
 from gateway.waiting.producers import KEEP_CALL_SECONDS, KEEP_SECONDS, Producers
 from store.errors import StoreError
 
@@ -16,7 +16,7 @@ PAUSE_SECONDS = 0.1
 _log = structlog.get_logger("reput.gateway")
 
 
-class ProducerKeeping(Generic[Message, Receipt]):
+class ProducerKeeping(Generic[Message]):
     """Tells in a thread of its own, from `start` to `close`.
 
     Args:
@@ -25,9 +25,7 @@ class ProducerKeeping(Generic[Message, Receipt]):
         gateway_id: names this gateway to the services.
     """
 
-    def __init__(
-        self, producers: Producers[Message], source: SchedulingSource[Message, Receipt], gateway_id: str
-    ) -> None:
+    def __init__(self, producers: Producers[Message], source: SchedulingSource[Message], gateway_id: str) -> None:
         self._producers = producers
         self._source = source
         self._gateway_id = gateway_id

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from gateway.delivery.followed import FollowedShards, StreamFollower
 from gateway.ports.shard import Message
-from gateway.ports.waiting import Check, CheckStream, Receipt, Scheduling
+from gateway.ports.waiting import Check, CheckStream, Scheduling
 from gateway.waiting.producers import Producers
 
 
-class SchedulingShards(FollowedShards[Scheduling[Message, Receipt]]):
+class SchedulingShards(FollowedShards[Scheduling[Message]]):
     """A SchedulingSource. Each shard has a thread that follows its checks.
 
     Args:
@@ -17,7 +17,7 @@ class SchedulingShards(FollowedShards[Scheduling[Message, Receipt]]):
     """
 
     def __init__(self, producers: Producers[Message], gateway_id: str) -> None:
-        def follow(scheduling: Scheduling[Message, Receipt]) -> StreamFollower:
+        def follow(scheduling: Scheduling[Message]) -> StreamFollower:
             def take(checks: Sequence[Check[Message]]) -> None:
                 for check in checks:
                     producers.ask(check)

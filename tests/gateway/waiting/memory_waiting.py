@@ -7,11 +7,11 @@ from gateway.ports.waiting import (
     Check,
     PendingTransaction,
     ScheduledMessage,
-    Verdict,
     WaitingPage,
     WaitingQuestion,
 )
 from reput.message.v1 import message_pb2
+from reput.schedule.v1 import schedule_service_pb2 as pb
 from store.errors import (
     ScheduledMessageNotFoundError,
     ServiceUnavailableError,
@@ -53,7 +53,7 @@ class MemoryScheduling:
         self.broker_name = broker_name
         self.halves: list[PendingTransaction] = list(transactions)
         self.messages: list[ScheduledMessage] = list(scheduled)
-        self.verdicts: list[Verdict] = []
+        self.verdicts: list[pb.EndTransactionRequest] = []
         self.told: queue.SimpleQueue = queue.SimpleQueue()
         self.stream = MemoryChecks()
         self.is_down = False
@@ -68,16 +68,16 @@ class MemoryScheduling:
             then(TransactionNotFoundError("it has ended"))
             return
         self.halves.remove(found[0])
-        then(message_pb2.AppendResult(offset_msg_id="A" * 32))
+        then(pb.EndTransactionResponse(result=message_pb2.AppendResult(offset_msg_id="A" * 32)))
 
-    def recall(self, topic, unique_key, due_millis, seconds, then):
-        wanted = (topic, unique_key, due_millis)
+    def recall(self, request, seconds, then):
+        wanted = (request.topic, request.unique_key, request.delivery_time.ToMilliseconds())
         found = [each for each in self.messages if (each.topic, each.unique_key, each.due_millis) == wanted]
         if not found:
             then(ScheduledMessageNotFoundError("it was delivered"))
             return
         self.messages.remove(found[0])
-        then(found[0].offset_msg_id)
+        then(pb.RecallMessageResponse(offset_msg_id=found[0].offset_msg_id))
 
     def keep_producers(self, gateway_id, topics, seconds):
         if self.is_down:

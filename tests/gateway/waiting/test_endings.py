@@ -2,11 +2,10 @@
 
 import pytest
 
-from gateway.ports.waiting import Resolution, Verdict
 from gateway.waiting.endings import Endings, Recalled
 from gateway.waiting.producers import Producers
 from gateway.waiting.shards import SchedulingShards
-from reput.message.v1 import message_pb2
+from reput.schedule.v1.schedule_service_pb2 import EndTransactionRequest, EndTransactionResponse
 from store.errors import (
     BrokerNotFoundError,
     InvalidArgumentError,
@@ -42,14 +41,27 @@ def recall_handle(broker_name: str = "broker-b", due_millis: int = 5_000, topic:
 def test_a_verdict_reaches_its_shard_with_all_that_it_says(services, endings) -> None:
     outcomes: list = []
     given = transaction_id()
-    endings.end_transaction("Orders", given, Resolution.COMMIT, 5, outcomes.append, is_from_check=True)
-    endings.end_transaction("Orders", given, Resolution.ROLLBACK, 5, outcomes.append)
+    endings.end_transaction(
+        "Orders", given, EndTransactionRequest.RESOLUTION_COMMIT, 5, outcomes.append, is_from_check=True
+    )
+    endings.end_transaction("Orders", given, EndTransactionRequest.RESOLUTION_ROLLBACK, 5, outcomes.append)
     assert services[0].verdicts == []
     assert services[1].verdicts == [
-        Verdict("Orders", "K", given, Resolution.COMMIT, True),
-        Verdict("Orders", "K", given, Resolution.ROLLBACK, False),
+        EndTransactionRequest(
+            topic="Orders",
+            unique_key="K",
+            transaction_id=given,
+            resolution=EndTransactionRequest.RESOLUTION_COMMIT,
+            is_from_check=True,
+        ),
+        EndTransactionRequest(
+            topic="Orders",
+            unique_key="K",
+            transaction_id=given,
+            resolution=EndTransactionRequest.RESOLUTION_ROLLBACK,
+        ),
     ]
-    assert isinstance(outcomes[0], message_pb2.AppendResult)
+    assert isinstance(outcomes[0], EndTransactionResponse)
     assert isinstance(outcomes[1], TransactionNotFoundError)
 
 
@@ -60,6 +72,13 @@ def test_a_recall_reaches_its_shard_and_a_second_one_finds_nothing(services, end
     assert outcomes[0] == Recalled("1" * 32, "K")
     assert isinstance(outcomes[1], ScheduledMessageNotFoundError)
     assert services[1].messages == []
+
+
+@pytest.mark.parametrize("due_millis", [253_402_300_800_000, (1 << 63) - 1])
+def test_a_recall_handle_with_a_time_of_no_calendar_finds_nothing(services, endings, due_millis: int) -> None:
+    outcomes: list = []
+    endings.recall("Orders", recall_handle(due_millis=due_millis), 5, outcomes.append)
+    assert isinstance(outcomes[0], ScheduledMessageNotFoundError)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +95,7 @@ def test_a_text_that_is_no_transaction_of_the_topic_is_refused_before_any_call(
     services, endings, text: str, error: type
 ) -> None:
     with pytest.raises(error):
-        endings.end_transaction("Orders", text, Resolution.COMMIT, 5, pytest.fail)
+        endings.end_transaction("Orders", text, EndTransactionRequest.RESOLUTION_COMMIT, 5, pytest.fail)
     assert services[1].verdicts == []
 
 
