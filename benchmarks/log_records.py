@@ -1,4 +1,4 @@
-"""What a store's log says, read from its files: the same way for both sides, and without a client."""
+"""The records of a store's log, read from its files without a client; in the same way for both sides."""
 
 import mmap
 import pathlib

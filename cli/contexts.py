@@ -86,7 +86,7 @@ class Contexts:
 
 
 def contexts_file(environ: Mapping[str, str]) -> pathlib.Path:
-    """Where the contexts are kept."""
+    """The path of the file of contexts."""
     if environ.get("REPUT_CONTEXTS"):
         return pathlib.Path(environ["REPUT_CONTEXTS"])
     base = environ.get("XDG_CONFIG_HOME") or pathlib.Path(environ.get("HOME") or "/", ".config")

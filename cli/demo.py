@@ -176,7 +176,7 @@ def _command_lines(example: Example) -> Iterator[list[str]]:
 
 
 def command_name() -> str:
-    """What to type for this command here: its path, relative to this directory, where `reput` is another or not found."""
+    """This command as a person types it here: `reput`, or its path where `reput` is not found or is another program."""
     launcher = pathlib.Path(sys.executable).parent / "reput"
     found = shutil.which("reput")
     if not launcher.exists() or (found is not None and os.path.samefile(found, launcher)):
@@ -209,7 +209,7 @@ def _say_where(address: str, console: str, example: Example | None) -> None:
 
 
 def _console_query(example: Example | None) -> str:
-    """What opens the console on the message that was shown."""
+    """The URL of the console's page of the message that was shown."""
     if example is None:
         return ""
     text = example.key or example.message.unique_key or example.message.offset_msg_id

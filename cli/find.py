@@ -94,7 +94,7 @@ def typed_ids(text: str) -> list[str]:
 
 
 def forms_of(text: str) -> list[str]:
-    """What an id or key may be, the likeliest first: as it was typed, without quotes around it, in upper case."""
+    """The forms of a typed id or key, the likeliest first: as typed, without quotes around it, in upper case."""
     bare = typed_id(text)
     upper = [bare.upper()] if len(bare) in _ID_LENGTHS and _LOWER_ID.fullmatch(bare) else []
     return list(dict.fromkeys([text.strip() or text, bare, *upper]))
@@ -239,7 +239,7 @@ def _search_topics(
 
 
 class _Total:
-    """What the pages of a search have brought so far.
+    """The sum over the pages of a search so far.
 
     Attributes:
         messages: found so far.

@@ -139,7 +139,7 @@ def services_identity(environment: Mapping[str, str]) -> "TlsIdentity | None":
 
 
 def status_of(address: str, tls: "TlsIdentity | None" = None) -> "GetStatusResponse | None":
-    """What a commit log says of itself; None when it does not answer."""
+    """The status of a commit log; None when it does not answer."""
     from reput.commitlog.v1.commitlog_service_pb2 import GetStatusRequest
     from services.calling.commitlog import CommitLogClient
     from services.rpcs.commitlog import GET_STATUS
@@ -187,7 +187,7 @@ class Change:
         return None if stored is None else (ShardRecord.from_bytes(stored.data), stored.version)
 
     def statuses(self, record: "ShardRecord") -> Statuses:
-        """What each replica of a record says, by name."""
+        """The status of each replica of a record, by name."""
         addresses = {name: of.get("commitlog", "") for name, of in record.addresses.items()}
         return {name: self._status_of(address) if address else None for name, address in sorted(addresses.items())}
 
@@ -326,7 +326,7 @@ class Change:
 
 
 def losses(record: "ShardRecord", statuses: Statuses, to: str) -> list[str]:
-    """What a forced election of a replica loses, in words.
+    """The loss by a forced election of a replica, as a sentence.
 
     Args:
         record: of the shard.

@@ -71,7 +71,7 @@ STATE_CODES = ("STATE_DAMAGED", "STATE_AHEAD", "STATE_WRONG")
 
 @dataclass(slots=True)
 class RepairReport:
-    """What a repair did, in order."""
+    """The steps that a repair took, in order."""
 
     before: Findings
     lines: list[str] = field(default_factory=list)

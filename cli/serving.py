@@ -1,4 +1,4 @@
-"""What `reput serve` becomes once its arguments are checked: a process without the command line, whose libraries take 16 MiB.
+"""The process of `reput serve` after its arguments are checked. The command line, whose libraries take 16 MiB, is gone from it.
 
 python -P -m cli.serving "reput serve" JSON
 """

@@ -130,7 +130,7 @@ def _role(service: "ServiceStatus") -> dict[str, Any]:
 
 
 def _counts(service: "ServiceStatus") -> dict[str, int | None]:
-    """What a consumer and a schedule service count; None for the others and for one that does not answer."""
+    """The counts of a consumer or schedule service; None for other services and for one that does not answer."""
     answered = service.service if service.error is None else ""
     return {
         "groups": service.group_count if answered == "consumer" else None,

@@ -29,7 +29,7 @@ class GatewayPort(Protocol):
         """Messages by a text that may be an id, a unique key or a key."""
 
     def ExplainQuery(self, request: pb.ExplainQueryRequest, context: Any) -> pb.ExplainQueryResponse:
-        """What a query asked of which shard."""
+        """The work of a query in each shard."""
 
     def SearchMessages(self, request: pb.SearchMessagesRequest, context: Any) -> pb.SearchMessagesResponse:
         """Messages by conditions."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class JobReport:
-    """What a job counted, wrote and found.
+    """The counts, outputs and findings of a job.
 
     Attributes:
         job: the name of the job.

@@ -37,11 +37,11 @@ RANGE_BYTES = 8 << 20
 READ_AHEAD_COUNT = 8
 # Ranges that stay behind the reader: a record that did not fit a piece is read again from its begin.
 KEPT_COUNT = 1
-# A small read that nobody announced fetches this much around it, and the newest such pieces are kept: who looks something up in
+# A small unannounced read fetches this much around it, and the newest such pieces are kept: who looks something up in
 # an index reads neighbours, and each request costs a way there and back.
 PIECE_BYTES = 64 << 10
 PIECE_COUNT_MAX = 8
-# While this lies in commitlog/, a restore into the object store is not complete, and nobody takes it for a store.
+# While this lies in commitlog/, a restore into the object store is not complete, and readers refuse it.
 UNFINISHED_NAME = "restore.begun.json"
 # Handles begin here, where the operating system has no descriptors: a mix-up is EBADF, not another file's bytes.
 FIRST_HANDLE = 1 << 30
@@ -66,7 +66,7 @@ def open_root(root: Path | str | ObjectRoot, field: str = "store") -> tuple[File
 
 
 def refuse_held(fs: FileSystem, root: Path) -> None:
-    """StoreLockedError when a process has the root open for writing; nobody can hold a root in an object store."""
+    """StoreLockedError when a process has the root open for writing; a root in an object store is held by no process."""
     if not isinstance(fs, ObjectFileSystem):
         refuse_held_root(fs, root)
 

@@ -60,7 +60,7 @@ class Rpc:
         return f"rpc {self.name}({takes}{self.request}) returns ({gives}{self.response})"
 
     def lines(self) -> list[str]:
-        """What calls it in a shell, where clients may."""
+        """The command that calls it in a shell, if clients may call it."""
         if self.name not in EXAMPLES or not self.service.startswith("reput.gateway."):
             return []
         data = "\n".join(json.dumps(each) for each in EXAMPLES[self.name])
@@ -73,7 +73,7 @@ class Rpc:
 
 @dataclass
 class Package:
-    """What one page describes."""
+    """The services and messages that one page describes."""
 
     name: str
     comment: str = ""

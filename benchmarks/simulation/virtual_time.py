@@ -1,7 +1,7 @@
 """Virtual time: threads that run one at a time, in the order of a clock that only they move.
 
 Code under simulation is the real one, blocking calls and all. Where it would wait (for a shard, for a thread of a pool, for
-the CPU that all of them share) it sleeps here instead; then whoever is due next goes on, and no real time passes. Between
+the CPU that all of them share) it sleeps here instead; then the next due thread goes on, and no real time passes. Between
 two sleeps a thread runs for real, and the CPU time that this takes is put on the virtual clock:
 
     thread 1   |run 0.2 ms|--- asks shard, 1.1 ms ---|run|
@@ -56,7 +56,7 @@ class VirtualTime:
         self._failure: BaseException | None = None
 
     def clock(self) -> float:
-        """The time, for whoever takes a clock."""
+        """The time, for code that takes a clock."""
         return self.now
 
     def run(self, main: Callable[[], Answer]) -> Answer:
@@ -71,7 +71,7 @@ class VirtualTime:
         self._pay()
         while self._running_count and (self._due or self._failure is None):
             if not self._due:
-                break  # all others wait for something that nobody does: threads of pools
+                break  # all others wait for something that never happens here: threads of pools
             self._main = self._current
             self._switch()
         if self._failure is not None:
@@ -145,7 +145,7 @@ class VirtualTime:
         task.resumed_seconds = time.thread_time()
 
     def _give_turn(self) -> None:
-        """Let the next one run; the one that called `run` when nobody is due."""
+        """Let the next one run; the one that called `run` when no thread is due."""
         if self._due:
             due_seconds, _, task = heapq.heappop(self._due)
             self.now = max(self.now, due_seconds)

@@ -159,7 +159,7 @@ def _place(text: str | None, *, is_end: bool) -> tuple[int | None, int | None]:
 
 
 class Mode(enum.StrEnum):
-    """What is asked by."""
+    """The kind of query."""
 
     BY_KEY = "byKey"
     BY_ID = "byId"

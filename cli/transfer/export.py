@@ -23,7 +23,7 @@ TIMEOUT_SECONDS = 30.0
 
 
 class ExportFormat(enum.StrEnum):
-    """What is made."""
+    """The form of the output."""
 
     JSONL = "jsonl"
     STORE = "store"

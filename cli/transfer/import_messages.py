@@ -226,7 +226,7 @@ def _parsed(
     parse: Callable[[dict[str, Any]], Any],
     on_progress: Callable[[int, int], None],
 ) -> Iterator[tuple[Any, int]]:
-    """What `parse` makes of each line from `from_line` on, with the line's number; without blank lines.
+    """The result of `parse` for each line from `from_line` on, with the line's number; blank lines are skipped.
 
     Raises:
         CliError: a line is not a message; the error names the line.

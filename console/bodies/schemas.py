@@ -48,7 +48,7 @@ DIGEST_CHARACTERS = 16
 
 
 class BodySchema(Protocol):
-    """What describes bodies: a descriptor set with message types, or an Avro schema."""
+    """A schema of bodies: a descriptor set with message types, or an Avro schema."""
 
     @property
     def types(self) -> Sequence[str]:

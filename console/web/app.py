@@ -70,7 +70,7 @@ PageFunction = Callable[[Calls, Question], Page]
 
 @dataclass(slots=True)
 class ConsoleSource:
-    """What the console works with.
+    """The parts that the console works with.
 
     Attributes:
         gateway: answers the requests of pages.

@@ -125,7 +125,7 @@ def _begin(store: Path | str, out: Path | str, *, is_dry_run: bool, clock: Calla
     goal = ObjectRoot.place(out)
     place = goal.absolute() if isinstance(goal, Path) else goal
     if isinstance(goal, ObjectRoot):
-        goal.top_names()  # raises if nobody can write there
+        goal.top_names()  # raises if the place cannot be written to
     fs, root, _ = _opened(store)
     if not fs.is_dir(commit_log_dir(str(root))):
         raise UnsupportedStoreError(f"{named(root)} has no commitlog/: name the root of a store", directory=named(root))

@@ -71,7 +71,7 @@ class Span:
 
 
 def events(read_state: ReadLog) -> "DataFrame":
-    """What the groups did, from the records of the state topic; see `replay.py`."""
+    """The events of the groups, from the records of the state topic; see `replay.py`."""
 
     def take_apart(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return replay.changes_of(batches)

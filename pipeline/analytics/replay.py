@@ -115,7 +115,7 @@ Event = tuple[str, str, int, int, int, int | None, int | None, int]
 
 
 class Queue:
-    """What a group has of a queue."""
+    """The state of a group in a queue."""
 
     def __init__(self) -> None:
         self._next_offset = 0

@@ -120,7 +120,7 @@ class DirectoryGoal:
         self._lock.acquire()
 
     def remove_leftovers(self) -> int:
-        """See ArchiveGoal: nobody else writes, because of the lock."""
+        """See ArchiveGoal: no other run writes, because of the lock."""
         named = {str(self._root / path) for segment in self._all_segments() for path in segment.paths()}
         segments = layout.segments_dir(str(self._root))
         count = 0

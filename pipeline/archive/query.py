@@ -108,7 +108,7 @@ class UnionReader:
         self._log = self._read_log()
 
     def plan(self) -> dict[str, int]:
-        """What a query would read: counts, and offsets in bytes."""
+        """The reads that a query would make: counts, and offsets in bytes."""
         segments = self._segments()
         sealed = {segment.first_offset for segment in segments if segment.is_sealed}
         first, end = self._archive.range()

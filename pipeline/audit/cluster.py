@@ -117,7 +117,7 @@ class AuditState:
         self._hashes[key] = [list(stamp), sha256, self._now]
 
     def kept(self, part: str, key: str) -> Any:
-        """What the killed run had of `part`, `logs` or `stores`, for a replica; None: nothing."""
+        """The results of the killed run for a replica, of the part `logs` or `stores`; None: there are none."""
         return self._run[part].get(key)
 
     def keep(self, part: str, key: str, value: Any) -> None:
@@ -162,7 +162,7 @@ Row = dict[str, Any]
 
 
 def identity(row: Row) -> str:
-    """What makes a finding the same in a later run: where it is, not how it is told."""
+    """The identity of a finding over several runs: its place, without its text."""
     names = ("broker_name", "replica", "kind", "file", "offset", "commit_log_offset", "topic", "queue")
     return "|".join(str(row[name]) for name in names)
 

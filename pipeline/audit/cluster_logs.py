@@ -143,7 +143,7 @@ def joined_root(replica: Replica, place: Path) -> Path:
 
 
 def _entries(directory: Path) -> list[Path]:
-    """What is there, without empty folders: a service makes the folders of others."""
+    """The entries of a folder, without empty folders: a service makes the folders of others."""
     if not directory.is_dir():
         return []
     return sorted(path for path in directory.iterdir() if not path.is_dir() or any(path.iterdir()))
@@ -216,7 +216,7 @@ class Hashed:
 
 
 def stamp_of(path: Path | str) -> tuple[int, int, int] | None:
-    """What changes when a program writes to a file; None without the file."""
+    """A value that changes when a program writes to a file; None without the file."""
     try:
         stamp = RealFileSystem().stamp(path)
     except OSError:

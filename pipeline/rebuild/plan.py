@@ -82,7 +82,7 @@ Scanned = list[tuple[ScanTask, ScanResult]]  # the splits with records, in log o
 
 @dataclass(frozen=True, slots=True)
 class RebuildPlan:
-    """What a rebuild reads and makes.
+    """The splits that a rebuild reads and the files that it makes.
 
     Attributes:
         source: the store root, as its port knows it.

@@ -54,7 +54,7 @@ class SecurityOptions:
     token_file: str = ""
 
     def security(self, environ: Mapping[str, str] = os.environ) -> ClientSecurity | None:
-        """What a client of this process uses; None when neither the options nor the environment ask for anything.
+        """The security of this process's clients; None when neither the options nor the environment set any.
 
         Raises:
             OptionError: they do not fit together.

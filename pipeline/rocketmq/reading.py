@@ -193,7 +193,7 @@ class Task:
         settle()
 
     def _record_batches(self, asked: MessageRange) -> RecordBatches | None:
-        """What makes rows of records; None where messages are needed: to see their tags, keys and decoded bodies."""
+        """Makes rows of records; None where tags, keys or decoded bodies are asked for, which need messages."""
         if self.tags or self.sql or self.format_ is not None or self.view != NATIVE:
             return None
         return RecordBatches(self.schema, asked.key.broker_name, decompress=self.decompress)

@@ -231,7 +231,7 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
         return {**self.__dict__, "_gateways": None, "_target": None, "_latest": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a query without a checkpoint begins."""
+        """The positions at which a query without a checkpoint begins."""
         held = self._queues()
         self._check_filter(self._open(), held)
         start = self._positions(self._open(), held, self._options.start, "startingOffsets")
@@ -347,7 +347,7 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
         return end
 
     def _shrunk_to(self, key: QueueKey, position: int, queue: QueueRange) -> int:
-        """Where to go on with a queue that ends before the stream's position: at that position, unless the log was cut."""
+        """The next position in a queue that ends before the stream's position: that position, unless the log was cut."""
         if queue.max_offset >= position:
             return position
         # Queues that are rebuilt after a crash are short for a while; this call waits until they are built.

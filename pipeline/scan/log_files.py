@@ -110,7 +110,7 @@ class ReadableLog:
 
 
 def readable_log(fs: FileSystem, root: Path) -> ReadableLog:
-    """What may be read of a log.
+    """The part of a log that may be read.
 
     Raises:
         UnsupportedStoreError: the directory is not a store root.
@@ -174,7 +174,7 @@ def _is_empty(fs: FileSystem, file: LogFile) -> bool:
 
 
 def is_written_to(fs: FileSystem, root: Path) -> bool:
-    """Whether a process has the store open for writing; nobody writes to a log in an object store."""
+    """Whether a process has the store open for writing; a log in an object store is never written to."""
     try:
         refuse_held(fs, root)
     except StoreLockedError:

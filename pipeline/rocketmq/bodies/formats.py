@@ -61,7 +61,7 @@ class BodyFormat:
     message: str = ""
 
     def decoder(self, kind: pa.DataType) -> Decode:
-        """What makes bodies an array of the schema, as Arrow has it: null where a body is none of the format."""
+        """A decoder of bodies into an Arrow array of the schema; null where a body does not have the format."""
         if self.name == JSON:
             return JsonBodies(self.schema, kind).decode
         bodies = AvroBodies(self.text) if self.name == AVRO else ProtobufBodies(self.descriptors, self.message)

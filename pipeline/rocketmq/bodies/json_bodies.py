@@ -307,7 +307,7 @@ def object_of(body: bytes | None) -> dict[str, Any] | None:
 
 
 def converter(kind: DataType) -> Convert:
-    """What makes a JSON value, not null, one of a type."""
+    """A function that converts a JSON value that is not null to a type."""
     if isinstance(kind, StructType):
         return _struct_converter(kind)
     if isinstance(kind, ArrayType):
