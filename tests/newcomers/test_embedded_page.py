@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import reput_embedded  # noqa: F401  # numpy is loaded once in a process, and pytester forgets what it has loaded
+
 ROOT = Path(__file__).resolve().parents[2]
 
 PAGE = (ROOT / "docs/embedded.md").read_text(encoding="utf-8")
