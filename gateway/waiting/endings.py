@@ -67,7 +67,7 @@ class Endings(Generic[Message]):
         def recalled(outcome: pb.RecallMessageResponse | StoreError) -> None:
             then(outcome if isinstance(outcome, StoreError) else Recalled(outcome.offset_msg_id, handle.unique_key))
 
-        due_millis = min(handle.number, DUE_MILLIS_MAX)  # a forged handle may hold any number of 63 bits
+        due_millis = min(handle.number, DUE_MILLIS_MAX)  # a forged handle may hold any number of 18 digits
         due_time = Timestamp(seconds=due_millis // 1000, nanos=due_millis % 1000 * 1_000_000)
         request = pb.RecallMessageRequest(topic=topic, unique_key=handle.unique_key, delivery_time=due_time)
         self._source.named(handle.broker_name).recall(request, seconds, recalled)
