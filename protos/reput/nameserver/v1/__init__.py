@@ -1,1 +1,1 @@
-"""Generated code of `reput.index.v1`."""
+"""Generated code of `reput.nameserver.v1`."""
