@@ -165,7 +165,7 @@ def find_shards(
     open_remote: Callable[[ShardTargets], RemoteShard],
     delivering: DeliveryShards[StoredMessage] | None = None,
     scheduling: SchedulingShards[StoredMessage] | None = None,
-) -> tuple[ShardDirectory[RemoteShard, StoredMessage], AppendForwarder, ReplicaReads[StoredMessage]]:
+) -> tuple[ShardDirectory[RemoteShard], AppendForwarder, ReplicaReads]:
     """The shards, the forwarder of appends, and the shards as callers choose to read them.
 
     All follow discovery and the leaders of shards until the server stops; so do `delivering` and `scheduling`, of the shards
@@ -194,7 +194,7 @@ def find_shards(
         if scheduling is not None:
             scheduling.keep([one.scheduling for one in opened if one.scheduling is not None])
 
-    directory: ShardDirectory[RemoteShard, StoredMessage] = ShardDirectory(
+    directory: ShardDirectory[RemoteShard] = ShardDirectory(
         open_remote,
         fan_out,
         retire=leaders.retire,
@@ -348,7 +348,7 @@ def _require_sign_in(
     threading.Thread(target=flush, name="gateway-audit", daemon=True).start()
     if settings.server_tls_files is None and not settings.address.startswith(LOCAL_PREFIXES):
         _log.warning("auth.in_the_clear", address=settings.address, hint="API keys and JWTs travel without TLS")
-    return guard, CallerShards(source, StoredMessage())
+    return guard, CallerShards(source)
 
 
 SERVICE = Service("gateway", GatewaySettings, serve)

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from gateway.ports.shard import FoundRecord
 from gateway.queries.recorded_shards import HasKey, Lookup, Rejection, ShardRecord, recorded
 from gateway.query_answers import Call, by_id, by_key, by_offset, by_unique_key, find
 from gateway.shards.replica_reads import Reading
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1 import message_pb2
+from reput.message.v1.message_pb2 import StoredMessage
 from services.status import to_status
 from store.errors import (
     InvalidArgumentError,
@@ -49,15 +49,15 @@ REJECTIONS = {
 TOLD_FIRST = {Rejection.UNREADABLE: 0, Rejection.DROPPED: 1}
 
 
-def _has_key(record: FoundRecord[object], key: str) -> bool:
+def _has_key(record: StoredMessage, key: str) -> bool:
     return key in record.keys
 
 
-def _has_unique_key(record: FoundRecord[object], key: str) -> bool:
+def _has_unique_key(record: StoredMessage, key: str) -> bool:
     return record.unique_key == key
 
 
-def _has_any(record: FoundRecord[object], key: str) -> bool:
+def _has_any(record: StoredMessage, key: str) -> bool:
     return _has_key(record, key) or _has_unique_key(record, key)
 
 
@@ -79,7 +79,7 @@ def explained_of(request: pb.ExplainQueryRequest) -> Any:
 def explain_query(
     call: Call,
     request: pb.ExplainQueryRequest,
-    reading: Reading[Any],
+    reading: Reading,
     clock: Callable[[], float] = time.perf_counter,
 ) -> pb.ExplainQueryResponse:
     """The explanation of a query. For a query that fails, the response also has its error.

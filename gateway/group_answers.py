@@ -21,7 +21,6 @@ from gateway.wire import MessageShards, shard_outcome_of, timestamp_of
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
-from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import RecordNotFoundError, StoreError
 
 # FindMessage with tracks: each match costs a few calls to every shard, so a page of 1,000 would take seconds.
@@ -173,11 +172,10 @@ def track(call: Call, request: pb.TrackMessageRequest) -> pb.TrackMessageRespons
             return follow(shards, facts_of, original, page.items, call.deadline)
 
         followed, _, _ = call.ask((), Part.INDEX, query)
-    message = original.record.message
+    message = original.record
     message.broker_name = original.broker_name
-    message.source = (
-        message_pb2.MESSAGE_SOURCE_ARCHIVE if original.record.is_archived else message_pb2.MESSAGE_SOURCE_LIVE
-    )
+    if message.source != message_pb2.MESSAGE_SOURCE_ARCHIVE:
+        message.source = message_pb2.MESSAGE_SOURCE_LIVE
     message.body_omitted = bool(message.body) or message.body_omitted
     message.ClearField("body")
     tracks = _fitting(map(track_to, followed), PAGE_BYTES_MAX - message.ByteSize())
@@ -218,29 +216,29 @@ def add_tracks(call: Call, answer: pb.FindMessageResponse) -> None:
             match.due_time.CopyFrom(found.due_time)
 
 
-def _due_millis(call: Call, waiting: Original[StoredMessage]) -> int | None:
+def _due_millis(call: Call, waiting: Original) -> int | None:
     return due_millis(call.shards.named(waiting.broker_name), waiting.facts, call.deadline)
 
 
-def _settled(call: Call, found: Original[StoredMessage]) -> tuple[Original[StoredMessage], MessageState]:
+def _settled(call: Call, found: Original) -> tuple[Original, MessageState]:
     if found.facts.state is MessageState.STORED:
         return found, MessageState.STORED
 
     def query(
         shards: MessageShards,
-    ) -> tuple[tuple[Original[StoredMessage], MessageState], Sequence[ShardOutcome], Completeness]:
+    ) -> tuple[tuple[Original, MessageState], Sequence[ShardOutcome], Completeness]:
         return settled(shards, facts_of, found, call.deadline), (), Completeness.COMPLETE
 
     answer, _, _ = call.ask((), Part.INDEX, query)
     return answer
 
 
-def _original(call: Call, request: pb.TrackMessageRequest) -> Original[StoredMessage]:
+def _original(call: Call, request: pb.TrackMessageRequest) -> Original:
     """The message; TopicNotFoundError, RecordNotFoundError, or the error of a shard that may have it."""
 
     def query(
         shards: MessageShards,
-    ) -> tuple[Original[StoredMessage] | None, Sequence[ShardOutcome], Completeness]:
+    ) -> tuple[Original | None, Sequence[ShardOutcome], Completeness]:
         return find_original(
             shards,
             facts_of,

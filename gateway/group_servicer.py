@@ -48,7 +48,7 @@ class GroupMethods:
     """
 
     delivery: GroupDelivery | None = None
-    reads: ReplicaReads[StoredMessage] | None = None
+    reads: ReplicaReads | None = None
     read_from: ReadFrom = ReadFrom.LEADER
     _source: MessageShardsSource
 

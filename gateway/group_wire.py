@@ -17,7 +17,7 @@ from gateway.ports.delivery import (
     GroupSettings,
 )
 from gateway.ports.groups import GroupQueue, ResetQuestion, ResetTo
-from gateway.ports.shard import FoundRecord
+from gateway.ports.shard import store_millis
 from gateway.ports.time_window import millis_at_or_after
 from gateway.wire import millis_of, shard_outcome_of, timestamp_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -139,19 +139,18 @@ def track_to(followed: MessageTrack) -> pb.TrackMessageResponse.Track:
     )
 
 
-def facts_of(record: FoundRecord[StoredMessage]) -> TrackedMessage:
+def facts_of(record: StoredMessage) -> TrackedMessage:
     """What tracks read of a record."""
-    message = record.message
     return TrackedMessage(
         topic=record.topic,
         queue_id=record.queue_id,
         queue_offset=record.queue_offset,
         commit_log_offset=record.commit_log_offset,
-        store_time_millis=record.store_time_millis,
-        offset_msg_id=message.offset_msg_id,
+        store_time_millis=store_millis(record),
+        offset_msg_id=record.offset_msg_id,
         unique_key=record.unique_key,
-        reconsume_times=message.reconsume_times,
-        properties=message.properties,
+        reconsume_times=record.reconsume_times,
+        properties=record.properties,
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import Built, FoundRecord
+from gateway.ports.shard import Built
 from gateway.ports.time_window import millis_at_or_after, millis_at_or_before
 from gateway.queries.arrival import Part
 from gateway.queries.by_key import MatchAnswer, query_by_key
@@ -81,7 +81,7 @@ def by_key(call: Call, request: pb.QueryMessageByKeyRequest) -> pb.QueryMessageB
     """QueryMessageByKey; errors as `query_by_key` and `window_of`."""
     window = window_of(request)
 
-    def query(shards: MessageShards) -> tuple[MatchAnswer[StoredMessage], Sequence[ShardOutcome], Completeness]:
+    def query(shards: MessageShards) -> tuple[MatchAnswer, Sequence[ShardOutcome], Completeness]:
         found = query_by_key(
             shards,
             call.tokens,
@@ -105,17 +105,15 @@ def by_key(call: Call, request: pb.QueryMessageByKeyRequest) -> pb.QueryMessageB
     )
 
 
-def waits_for(record: FoundRecord[object]) -> str:
+def waits_for(record: StoredMessage) -> str:
     """The topic for which a record of a system topic waits, or waited; empty when it is no such message."""
-    message = record.message
-    assert isinstance(message, StoredMessage), "a shard of services has messages of the contract"
-    return "" if TIMER_DEL_UNIQKEY in message.properties else message.properties.get(REAL_TOPIC, "")
+    return "" if TIMER_DEL_UNIQKEY in record.properties else record.properties.get(REAL_TOPIC, "")
 
 
 def by_unique_key(call: Call, request: pb.QueryMessageByUniqueKeyRequest) -> pb.QueryMessageByUniqueKeyResponse:
     """QueryMessageByUniqueKey; errors as `query_by_unique_key`."""
 
-    def query(shards: MessageShards) -> tuple[MatchAnswer[StoredMessage], Sequence[ShardOutcome], Completeness]:
+    def query(shards: MessageShards) -> tuple[MatchAnswer, Sequence[ShardOutcome], Completeness]:
         found = query_by_unique_key(
             shards,
             call.tokens,
@@ -157,7 +155,7 @@ def by_offset(call: Call, request: pb.QueryMessageByOffsetRequest) -> pb.QueryMe
     # With a token its position counts. Clients move `queue_offset` along, for gateways that know no tokens.
     begin = int(call.tokens.open(request.page_token, METHOD, sealed).get("next", request.queue_offset))
 
-    def query(shards: MessageShards) -> tuple[QueueAnswer[StoredMessage], Sequence[ShardOutcome], Completeness]:
+    def query(shards: MessageShards) -> tuple[QueueAnswer, Sequence[ShardOutcome], Completeness]:
         found = query_by_queue_offset(
             shards,
             request.topic,
@@ -187,7 +185,7 @@ def find(call: Call, request: pb.FindMessageRequest) -> pb.FindMessageResponse:
     """FindMessage; errors as `find_message` and `window_of`."""
     window = window_of(request)
 
-    def query(shards: MessageShards) -> tuple[FindAnswer[StoredMessage], Sequence[ShardOutcome], Completeness]:
+    def query(shards: MessageShards) -> tuple[FindAnswer, Sequence[ShardOutcome], Completeness]:
         found = find_message(
             shards,
             call.tokens,
@@ -219,7 +217,7 @@ def find(call: Call, request: pb.FindMessageRequest) -> pb.FindMessageResponse:
 def body_chunks(call: Call, request: pb.DownloadBodyRequest) -> Iterator[pb.DownloadBodyResponse]:
     """DownloadBody: the body in chunks of BODY_CHUNK_BYTES, one empty chunk for an empty body; errors as `find_record`."""
     found = find_record(call.shards, request.offset_msg_id, request.broker_name, call.deadline)
-    body = found.record.message.body  # the rest of the record is freed while a slow reader takes the chunks
+    body = found.record.body  # the rest of the record is freed while a slow reader takes the chunks
 
     def chunk(begin: int) -> pb.DownloadBodyResponse:
         return pb.DownloadBodyResponse(chunk=body[begin : begin + BODY_CHUNK_BYTES], body_size_bytes=len(body))

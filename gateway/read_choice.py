@@ -31,7 +31,7 @@ class Readable(Protocol):
         read_from: what a request means that does not choose.
     """
 
-    reads: ReplicaReads[message_pb2.StoredMessage] | None
+    reads: ReplicaReads | None
     read_from: ReadFrom
 
 
@@ -56,7 +56,7 @@ def choice_of(request: Any, default: ReadFrom) -> Choice:
 
 
 @contextlib.contextmanager
-def reading_by(servicer: Readable, request: Any, *, lists: bool = False) -> Iterator[Reading[Any]]:
+def reading_by(servicer: Readable, request: Any, *, lists: bool = False) -> Iterator[Reading]:
     """Inside the block the shards of the servicer follow the choice of a request; see ReplicaReads.reading.
 
     Raises:

@@ -272,7 +272,7 @@ class Requests:
         except (TopicNotFoundError, QueueNotFoundError):  # it has no message yet
             return 0
 
-    def _queue_count(self, shard: Shard[StoredMessage], deadline: Deadline) -> int:
+    def _queue_count(self, shard: Shard, deadline: Deadline) -> int:
         known = topics_of(shard, deadline).get(self._topic)
         if known is None:
             request = log_pb.CreateTopicRequest(topic=self._topic, queue_count=1)

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import FoundRecord
+from gateway.ports.shard import store_millis
 from gateway.queries.arrival import Part
 from gateway.queries.completeness import Completeness, ShardOutcome
 from gateway.query_answers import Call
@@ -87,7 +87,7 @@ class Searches:
         request: pb.SearchMessagesRequest,
         cancellation: Cancellation,
         client: Client,
-    ) -> SearchAnswer[StoredMessage] | None:
+    ) -> SearchAnswer | None:
         """One page; None when the call was cancelled."""
         deadline = call.deadline
         if not self._places.take(cancellation, min(PLACE_SECONDS_MAX, deadline.remaining_seconds() / 4), client):
@@ -153,9 +153,8 @@ def question_of(request: pb.SearchMessagesRequest) -> SearchQuestion:
     )
 
 
-def view_of(record: FoundRecord[StoredMessage]) -> MessageView:
+def view_of(message: StoredMessage) -> MessageView:
     """The fields of a record that a filter reads."""
-    message = record.message
     return MessageView(
         topic=message.topic,
         queue_id=message.queue_id,
@@ -166,11 +165,11 @@ def view_of(record: FoundRecord[StoredMessage]) -> MessageView:
         sys_flag=message.sys_flag,
         born_time_millis=timestamp_to_millis(message.born_time, "born_time"),
         born_host=message.born_host,
-        store_time_millis=record.store_time_millis,
+        store_time_millis=store_millis(message),
         store_host=message.store_host,
         reconsume_times=message.reconsume_times,
         tags=message.tags,
-        keys=record.keys,
+        keys=tuple(message.keys),
         unique_key=message.unique_key,
         properties=message.properties,
         body=message.body,
@@ -178,7 +177,7 @@ def view_of(record: FoundRecord[StoredMessage]) -> MessageView:
 
 
 def response_of(
-    answer: SearchAnswer[StoredMessage],
+    answer: SearchAnswer,
     outcomes: Sequence[ShardOutcome],
     completeness: Completeness,
     question: SearchQuestion,

@@ -26,7 +26,6 @@ from gateway.waiting_servicer import WaitingCalls, WaitingMethods
 from gateway.wire import MessageShardsSource, deadline_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
-from reput.message.v1.message_pb2 import StoredMessage
 from services.serving.calls.raw_handlers import add_with_raw
 
 
@@ -50,7 +49,7 @@ class GatewayServicer(GroupMethods, WaitingMethods, pb_grpc.GatewayServiceServic
         sandbox: CelSandbox | None = None,
         waits: FreshnessWaits | None = None,
         delivery: GroupDelivery | None = None,
-        reads: ReplicaReads[StoredMessage] | None = None,
+        reads: ReplicaReads | None = None,
         read_from: ReadFrom = ReadFrom.LEADER,
     ) -> None:
         self._source = shards

@@ -12,10 +12,10 @@ from services.status import to_status
 from store.errors import StoreError
 
 
-def status_of(shards: Shards[object], deadline: Deadline) -> pb.GetStatusResponse:
+def status_of(shards: Shards, deadline: Deadline) -> pb.GetStatusResponse:
     """The answer; all shards are asked at once."""
 
-    def ask(shard: Shard[object]) -> Sequence[ServiceStatus]:
+    def ask(shard: Shard) -> Sequence[ServiceStatus]:
         return shard.call(STATUSES, None, deadline)
 
     response = pb.GetStatusResponse(version=_version())

@@ -44,7 +44,7 @@ def update_topic(call: Call, request: pb.UpdateTopicRequest) -> pb.UpdateTopicRe
         message_type=request.message_type if request.HasField("message_type") else None,
     )
 
-    def update(shard: Shard[object]) -> log_pb.ListTopicsResponse.Topic | None:
+    def update(shard: Shard) -> log_pb.ListTopicsResponse.Topic | None:
         try:
             return shard.call(UPDATE_TOPIC, command, call.deadline).topic
         except TopicNotFoundError:  # messages create a topic on one shard only
@@ -62,7 +62,7 @@ def delete_topic(call: Call, request: pb.DeleteTopicRequest) -> pb.DeleteTopicRe
     found = _ask(call, request.broker_name, lambda shard: shard.call(DELETE_TOPIC, command, call.deadline).existed)
     shards = [call.shards.named(name) for name, _ in found]
 
-    def pass_deleted(shard: Shard[object]) -> None:
+    def pass_deleted(shard: Shard) -> None:
         """Groups have nothing of the topic in flight any more when the call is answered."""
         if shard.groups is not None:
             shard.groups.see_topics(call.deadline)
@@ -74,9 +74,9 @@ def delete_topic(call: Call, request: pb.DeleteTopicRequest) -> pb.DeleteTopicRe
     return pb.DeleteTopicResponse(broker_names=[name for name, existed in found if existed])
 
 
-def _ask(call: Call, broker_name: str, command: Callable[[Shard[object]], Answer]) -> list[tuple[str, Answer]]:
+def _ask(call: Call, broker_name: str, command: Callable[[Shard], Answer]) -> list[tuple[str, Answer]]:
     """What each shard answered, with its name; the error of the first one that failed."""
-    shards: Sequence[Shard[object]] = [call.shards.named(broker_name)] if broker_name else list(call.shards)
+    shards: Sequence[Shard] = [call.shards.named(broker_name)] if broker_name else list(call.shards)
     answers = call.shards.fan_out.ask(shards, lambda shard: command(_commanded(shard)))
     done: list[tuple[str, Answer]] = []
     failed: list[tuple[str, StoreError]] = []
@@ -95,7 +95,7 @@ def _ask(call: Call, broker_name: str, command: Callable[[Shard[object]], Answer
     raise error
 
 
-def _commanded(shard: Shard[object]) -> Shard[object]:
+def _commanded(shard: Shard) -> Shard:
     if not shard.has(CREATE_TOPIC):
         raise ServiceUnavailableError(
             f"shard {shard.broker_name} takes no commands for topics", service="commitlog", brokerName=shard.broker_name

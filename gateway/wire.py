@@ -20,8 +20,8 @@ from services.serving.deadline import answer_seconds
 from services.status import to_status
 
 # Shards whose records hold the message of the contract.
-MessageShards = Shards[message_pb2.StoredMessage]
-MessageShardsSource = ShardsSource[message_pb2.StoredMessage]
+MessageShards = Shards
+MessageShardsSource = ShardsSource
 
 
 def deadline_of(context: grpc.ServicerContext) -> Deadline:
@@ -59,12 +59,12 @@ def timestamp_of(time_millis: int | None) -> Timestamp | None:
     return None if time_millis is None else millis_to_timestamp(time_millis)
 
 
-def message_of(entry: PageEntry[message_pb2.StoredMessage]) -> message_pb2.StoredMessage:
+def message_of(entry: PageEntry) -> message_pb2.StoredMessage:
     """The message to show, with the shard's name in this gateway; the record's own object, changed in place."""
-    message = entry.record.message
+    message = entry.record
     message.broker_name = entry.broker_name
-    message.source = message_pb2.MESSAGE_SOURCE_ARCHIVE if entry.record.is_archived else message_pb2.MESSAGE_SOURCE_LIVE
-    message.deleted_with_topic = entry.record.is_deleted
+    if message.source != message_pb2.MESSAGE_SOURCE_ARCHIVE:
+        message.source = message_pb2.MESSAGE_SOURCE_LIVE
     if entry.body_omitted:
         message.ClearField("body")
         message.body_omitted = True

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from benchmarks.simulation.measure import CallCost
 from benchmarks.simulation.virtual_time import VirtualTime
@@ -18,12 +18,13 @@ from gateway.ports.shard import (
     STATUSES,
     BuildProgress,
     Built,
-    FoundRecord,
     Shard,
 )
+from gateway.ports.time_window import set_millis
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.index.v1 import index_service_pb2 as index_pb
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import DeadlineExceededError, RecordNotFoundError, StoreError
 
 TOPIC, KEY = "Scale", "key"
@@ -103,22 +104,23 @@ class SimulatedShard:
             raise DeadlineExceededError(f"{self.name}: Deadline Exceeded", service=self.name)
         self.virtual.sleep(wait)
 
-    def _record(self, offset: int) -> FoundRecord:
+    def _record(self, offset: int) -> StoredMessage:
         position = offset // LOG_STEP_BYTES
-        return FoundRecord(
+        record = StoredMessage(
             topic=TOPIC,
-            queue_id=0,
             queue_offset=position,
             commit_log_offset=offset,
-            store_time_millis=FIRST_MILLIS + (position * self.shard_count + self.number) * MILLISECONDS_BETWEEN,
+            store_size_bytes=RECORD_BYTES + self.body_bytes,
             store_host=self.name,
-            keys=(KEY,),
+            keys=[KEY],
             unique_key=KEY,
-            head_size_bytes=RECORD_BYTES,
-            body_size_bytes=self.body_bytes,
-            body_omitted=False,
-            message=None,
+            body=bytes(self.body_bytes),
         )
+        set_millis(
+            record.store_time,
+            FIRST_MILLIS + (position * self.shard_count + self.number) * MILLISECONDS_BETWEEN,
+        )
+        return record
 
     def search(self, request: index_pb.SearchKeyRequest, deadline: Deadline) -> Built[index_pb.SearchKeyResponse]:
         """SEARCH_KEY."""
@@ -137,21 +139,22 @@ class SimulatedShard:
 
     def get_many(
         self, request: log_pb.BatchGetMessagesRequest, deadline: Deadline
-    ) -> Sequence[FoundRecord | StoreError]:
+    ) -> Sequence[StoredMessage | StoreError]:
         """GET_RECORDS."""
         commit_log_offsets, body_bytes_max = request.commit_log_offsets, request.body_bytes_max
         self._call("get_many_1", "get_many_64", (len(commit_log_offsets) - 1) / (MANY_COUNT - 1), deadline)
-        records: list[FoundRecord | StoreError] = []
+        records: list[StoredMessage | StoreError] = []
         for offset in commit_log_offsets:
             record = self._record(offset)
-            body_bytes_max -= record.body_size_bytes
+            body_bytes_max -= len(record.body)
             if body_bytes_max < 0:
-                record = replace(record, body_omitted=True)
-            self.meters.loaded_bytes += RECORD_BYTES + (0 if record.body_omitted else record.body_size_bytes)
+                record.ClearField("body")
+                record.body_omitted = True
+            self.meters.loaded_bytes += RECORD_BYTES + len(record.body)
             records.append(record)
         return records
 
-    def get(self, request: log_pb.GetMessageRequest, deadline: Deadline) -> FoundRecord:
+    def get(self, request: log_pb.GetMessageRequest, deadline: Deadline) -> StoredMessage:
         """GET_RECORD."""
         commit_log_offset = request.commit_log_offset
         self._call("get", "get", 0.0, deadline)

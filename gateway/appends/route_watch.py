@@ -28,7 +28,7 @@ class RouteWatch:
         seconds: the pause between two rounds.
     """
 
-    def __init__(self, source: ShardsSource[object], routes: AppendRoutes, seconds: float = ROUTE_SECONDS) -> None:
+    def __init__(self, source: ShardsSource, routes: AppendRoutes, seconds: float = ROUTE_SECONDS) -> None:
         self._source = source
         self._routes = routes
         self._seconds = seconds
@@ -73,7 +73,7 @@ class RouteWatch:
             self._woken.wait(self._seconds)
 
 
-def _topics_of(shard: Shard[object], deadline: Deadline) -> frozenset[str] | None:
+def _topics_of(shard: Shard, deadline: Deadline) -> frozenset[str] | None:
     """The topics that a shard accepts; None: all, because it creates missing topics."""
     answer = shard.call(LIST_TOPICS, log_pb.ListTopicsRequest(), deadline)
     return None if answer.new_topic_queue_count else frozenset(topic.topic for topic in answer.topics)

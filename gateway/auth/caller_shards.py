@@ -20,7 +20,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from gateway.auth.access import Access, Roles
 from gateway.ports.chain import Answering, Concern, ShardMethod
@@ -56,8 +56,6 @@ from gateway.ports.shard import (
     UPDATE_TOPIC,
     BuildProgress,
     Built,
-    FoundRecord,
-    Message,
     Shard,
 )
 from gateway.ports.shards import Shards, ShardsSource
@@ -67,6 +65,7 @@ from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.index.v1 import index_service_pb2 as index_pb
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import OffsetOutOfRangeError, PermissionDeniedError, RecordNotFoundError, StoreError
 
 OfGroup = TypeVar("OfGroup", GroupSettings, Track)
@@ -147,20 +146,18 @@ def _caller() -> Sight:
     return sight
 
 
-class CallerShards(Generic[Message]):
+class CallerShards:
     """A ShardsSource whose shards show what the thread's caller may see.
 
     Args:
         source: all shards.
-        blank: the message of a record that the caller may not see.
     """
 
-    def __init__(self, source: ShardsSource[Message], blank: Message) -> None:
+    def __init__(self, source: ShardsSource) -> None:
         self._source = source
-        self._blank = blank
         self._decoys: dict[str, int] = {}
 
-    def now(self) -> Shards[Message]:
+    def now(self) -> Shards:
         """See ShardsSource."""
         sight = _sight.get()
         if sight is None:
@@ -170,9 +167,9 @@ class CallerShards(Generic[Message]):
             return shards
         return Shards([self._seen(shard, sight) for shard in shards], shards.fan_out)
 
-    def _seen(self, shard: Shard[Message], sight: Sight) -> Shard[Message]:
+    def _seen(self, shard: Shard, sight: Sight) -> Shard:
         return dataclasses.replace(
-            shard.with_link(Concern.SIGN_IN, SignIn(sight, self._blank, shard.broker_name, self._decoys)),
+            shard.with_link(Concern.SIGN_IN, SignIn(sight, shard.broker_name, self._decoys)),
             groups=None if shard.groups is None else SeenGroups(shard.groups, sight),
             waiting=None if shard.waiting is None else SeenWaiting(shard.waiting, sight),
         )
@@ -184,13 +181,11 @@ class SignIn:
 
     Attributes:
         sight: what the caller may see.
-        blank: the message of a record that it may not see.
         broker_name: the shard's name.
         decoys: where a record starts, by shard: the last one that a caller might not see. It is read when none is found.
     """
 
     sight: Sight
-    blank: Any = None
     broker_name: str = ""
     decoys: dict[str, int] = dataclasses.field(default_factory=dict)
 
@@ -218,8 +213,8 @@ def _of_topic(link: SignIn, request: Any, ask: Callable[[Any], Any]) -> Any:
 
 
 def _record(
-    link: SignIn, request: log_pb.GetMessageRequest, ask: Callable[[log_pb.GetMessageRequest], FoundRecord[Any]]
-) -> FoundRecord[Any]:
+    link: SignIn, request: log_pb.GetMessageRequest, ask: Callable[[log_pb.GetMessageRequest], StoredMessage]
+) -> StoredMessage:
     """One record by its offset costs two reads whether a foreign record or none starts there.
 
     One read finds a record and one finds none. Otherwise the time of an answer would tell where foreign records begin.
@@ -236,7 +231,7 @@ def _record(
     return record
 
 
-def _read_decoy(link: SignIn, ask: Callable[[log_pb.GetMessageRequest], FoundRecord[Any]]) -> None:
+def _read_decoy(link: SignIn, ask: Callable[[log_pb.GetMessageRequest], StoredMessage]) -> None:
     """Read some record, as would have been read of a foreign one."""
     try:
         ask(log_pb.GetMessageRequest(commit_log_offset=link.decoys.get(link.broker_name, 0)))
@@ -247,7 +242,7 @@ def _read_decoy(link: SignIn, ask: Callable[[log_pb.GetMessageRequest], FoundRec
         link.decoys.pop(link.broker_name, None)
 
 
-def _absent(commit_log_offset: int, ask: Callable[[log_pb.GetMessageRequest], FoundRecord[Any]]) -> StoreError:
+def _absent(commit_log_offset: int, ask: Callable[[log_pb.GetMessageRequest], StoredMessage]) -> StoreError:
     """The error of an offset at which no record starts: that of the next byte, asked for."""
     inside = commit_log_offset + 1
     try:
@@ -266,26 +261,19 @@ def _absent(commit_log_offset: int, ask: Callable[[log_pb.GetMessageRequest], Fo
 def _records(
     link: SignIn,
     request: log_pb.BatchGetMessagesRequest,
-    ask: Callable[[log_pb.BatchGetMessagesRequest], Sequence[FoundRecord[Any] | StoreError]],
-) -> Sequence[FoundRecord[Any] | StoreError]:
+    ask: Callable[[log_pb.BatchGetMessagesRequest], Sequence[StoredMessage | StoreError]],
+) -> Sequence[StoredMessage | StoreError]:
     return [
-        outcome if isinstance(outcome, StoreError) or link.sight.holds(outcome.topic) else _blanked(outcome, link.blank)
+        outcome if isinstance(outcome, StoreError) or link.sight.holds(outcome.topic) else _blank_of(outcome)
         for outcome in ask(request)
     ]
 
 
-def _blanked(record: FoundRecord[Any], blank: Any) -> FoundRecord[Any]:
-    return dataclasses.replace(
-        record,
-        topic="",
-        queue_id=-1,
-        queue_offset=-1,
-        store_host="",
-        keys=(),
-        unique_key="",
-        body_size_bytes=0,
-        message=blank,
-    )
+def _blank_of(record: StoredMessage) -> StoredMessage:
+    """Stands for a record that the caller may not see: a query treats it as a record with another key."""
+    blank = StoredMessage(commit_log_offset=record.commit_log_offset, queue_id=-1, queue_offset=-1)
+    blank.store_time.CopyFrom(record.store_time)
+    return blank
 
 
 def _listed_topics(

@@ -34,7 +34,7 @@ class QueueEnd:
         clock: seconds, rising.
     """
 
-    def __init__(self, shard: Shard[object], clock: Callable[[], float]) -> None:
+    def __init__(self, shard: Shard, clock: Callable[[], float]) -> None:
         self._shard = shard
         self._clock = clock
         self._ends_at = clock() + BEHIND_SECONDS_MAX

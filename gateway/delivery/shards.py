@@ -2,8 +2,7 @@
 
 from gateway.delivery.followed import FollowedShards, StreamFollower
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.ports.delivery import Delivering
-from gateway.ports.shard import Message
+from gateway.ports.delivery import Delivering, Message
 
 
 class DeliveryShards(FollowedShards[Delivering[Message]]):

@@ -74,7 +74,7 @@ class GroupList:
 
 
 def list_groups(
-    shards: Shards[object],
+    shards: Shards,
     tokens: PageTokens,
     choice: GroupChoice,
     page_token: str,
@@ -118,7 +118,7 @@ def list_groups(
     return GroupList([by_name[name] for name in shown], token, outcomes)
 
 
-def describe_group(shards: Shards[object], consumer_group: str, deadline: Deadline) -> Group:
+def describe_group(shards: Shards, consumer_group: str, deadline: Deadline) -> Group:
     """A group.
 
     Raises:
@@ -167,9 +167,7 @@ def describe_group(shards: Shards[object], consumer_group: str, deadline: Deadli
     )
 
 
-def update_group(
-    shards: Shards[object], consumer_group: str, change: SettingsChange, deadline: Deadline
-) -> GroupSettings:
+def update_group(shards: Shards, consumer_group: str, change: SettingsChange, deadline: Deadline) -> GroupSettings:
     """Set the settings of a group in every shard; the settings now.
 
     Raises:
@@ -201,14 +199,14 @@ def update_group(
     return settings
 
 
-def delete_group(shards: Shards[object], consumer_group: str, deadline: Deadline) -> None:
+def delete_group(shards: Shards, consumer_group: str, deadline: Deadline) -> None:
     """Forget a group in every shard; StoreError when one failed, the call may be repeated."""
     check_users_group(consumer_group)
     answers = ask_all(shards, "", deadline, lambda keeper, within: keeper.delete(consumer_group, within))
     raise_failure(answers, (GroupNotFoundError,), "the group is forgotten")
 
 
-def _dead_letter_count(shard: Shard[object], consumer_group: str, deadline: Deadline) -> int:
+def _dead_letter_count(shard: Shard, consumer_group: str, deadline: Deadline) -> int:
     try:
         ranges = list_built_queues(shard, dead_letter_topic_of(consumer_group), deadline)
     except PermissionDeniedError:  # a topic that the caller may not see behaves as an absent one
@@ -216,7 +214,7 @@ def _dead_letter_count(shard: Shard[object], consumer_group: str, deadline: Dead
     return sum(each.max_offset - each.min_offset for each in ranges)
 
 
-def _unread(shard: Shard[object], facts: GroupFacts, deadline: Deadline) -> list[GroupQueue]:
+def _unread(shard: Shard, facts: GroupFacts, deadline: Deadline) -> list[GroupQueue]:
     """The queues with messages of the group's topics in which it has no position yet: all of them are to be consumed."""
     known = {(queue.topic, queue.queue_id) for queue in facts.queues}
     queues = []

@@ -17,7 +17,7 @@ GROUP_CHARACTERS_MAX = 255
 Answer = TypeVar("Answer")
 
 
-def keeper_of(shard: Shard[object]) -> GroupKeeper:
+def keeper_of(shard: Shard) -> GroupKeeper:
     """The shard's group keeper; ServiceUnavailableError when it has none."""
     if shard.groups is None:
         raise ServiceUnavailableError(
@@ -29,7 +29,7 @@ def keeper_of(shard: Shard[object]) -> GroupKeeper:
 
 
 def ask_all(
-    shards: Shards[object],
+    shards: Shards,
     broker_name: str,
     deadline: Deadline,
     call: Callable[[GroupKeeper, Deadline], Answer],
@@ -39,7 +39,7 @@ def ask_all(
     Raises:
         BrokerNotFoundError: no shard has that name.
     """
-    asked: Iterable[Shard[object]] = [shards.named(broker_name)] if broker_name else list(shards)
+    asked: Iterable[Shard] = [shards.named(broker_name)] if broker_name else list(shards)
     named = list(asked)
     shard_deadline = deadline.for_one_of(len(named))
     answers = shards.fan_out.ask(named, lambda shard: call(keeper_of(shard), shard_deadline))

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Generic
 
 from gateway.groups.tracked import FactsOf, TrackedMessage
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import FoundRecord, Message, Shard, get_record
+from gateway.ports.shard import Shard, get_record
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_offset_msg_id import find_record
 from gateway.queries.completeness import Completeness, ShardOutcome, judge
 from gateway.queries.limits import PAGE_SIZE_MAX, check_key, check_topic
 from gateway.queries.matches import KeyQuestion, merge_matches
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import (
     InvalidArgumentError,
     OffsetOutOfRangeError,
@@ -26,7 +26,7 @@ COPY_COUNT_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Original(Generic[Message]):
+class Original:
     """A message whose tracks are asked for.
 
     Attributes:
@@ -36,19 +36,19 @@ class Original(Generic[Message]):
     """
 
     broker_name: str
-    record: FoundRecord[Message]
+    record: StoredMessage
     facts: TrackedMessage
 
 
 def find_original(
-    shards: Shards[Message],
-    facts_of: FactsOf[Message],
+    shards: Shards,
+    facts_of: FactsOf,
     *,
     offset_msg_id: str,
     topic: str,
     unique_key: str,
     deadline: Deadline,
-) -> tuple[Original[Message] | None, list[ShardOutcome], Completeness]:
+) -> tuple[Original | None, list[ShardOutcome], Completeness]:
     """The message by its offsetMsgId, or by topic and unique key; of a copy, the record that it was made of, if that is there.
 
     None: no message of the topic has that key.
@@ -66,7 +66,7 @@ def find_original(
     outcomes: list[ShardOutcome] = []
     if offset_msg_id:
         addressed = find_record(shards, offset_msg_id, "", deadline)
-        found: Original[Message] | None = Original(addressed.broker_name, addressed.record, facts_of(addressed.record))
+        found: Original | None = Original(addressed.broker_name, addressed.record, facts_of(addressed.record))
     else:
         found = _oldest(shards, facts_of, topic, unique_key, outcomes, deadline)
     if found is not None:
@@ -75,13 +75,13 @@ def find_original(
 
 
 def copies_of(
-    shards: Shards[Message],
-    facts_of: FactsOf[Message],
+    shards: Shards,
+    facts_of: FactsOf,
     topic: str,
     unique_key: str,
     outcomes: list[ShardOutcome],
     deadline: Deadline,
-) -> Iterator[Original[Message]]:
+) -> Iterator[Original]:
     """The records of a topic with a unique key, newest first. What shards say of themselves goes to `outcomes`."""
     question = KeyQuestion(topic, unique_key, TimeWindow(), lambda record: record.unique_key == unique_key)
     cursors: dict[str, int] = {}
@@ -97,20 +97,20 @@ def copies_of(
         cursors = dict(page.cursors)
 
 
-def only(shards: Shards[Message], broker_name: str) -> Shards[Message]:
+def only(shards: Shards, broker_name: str) -> Shards:
     """One shard alone."""
-    shard: Shard[Message] = shards.named(broker_name)
+    shard: Shard = shards.named(broker_name)
     return Shards([shard], shards.fan_out)
 
 
 def _oldest(
-    shards: Shards[Message],
-    facts_of: FactsOf[Message],
+    shards: Shards,
+    facts_of: FactsOf,
     topic: str,
     unique_key: str,
     outcomes: list[ShardOutcome],
     deadline: Deadline,
-) -> Original[Message] | None:
+) -> Original | None:
     """The oldest record of the topic with the key, else the one that still waits to get there."""
     check_topic(topic)
     check_key(unique_key, "unique_key")
@@ -124,14 +124,14 @@ def _oldest(
 
 
 def _waiting(
-    shards: Shards[Message],
-    facts_of: FactsOf[Message],
+    shards: Shards,
+    facts_of: FactsOf,
     topic: str,
     unique_key: str,
     outcomes: list[ShardOutcome],
     deadline: Deadline,
-) -> list[Original[Message]]:
-    found: list[Original[Message]] = []
+) -> list[Original]:
+    found: list[Original] = []
     for waiting_topic in sorted(WAITING_TOPICS):
         try:
             copies = list(copies_of(shards, facts_of, waiting_topic, unique_key, outcomes, deadline))
@@ -141,9 +141,7 @@ def _waiting(
     return found
 
 
-def _followed_back(
-    shards: Shards[Message], facts_of: FactsOf[Message], found: Original[Message], deadline: Deadline
-) -> Original[Message]:
+def _followed_back(shards: Shards, facts_of: FactsOf, found: Original, deadline: Deadline) -> Original:
     """The record that a copy was made of; of one that waited for its time or verdict, the one that came of it."""
     facts = found.facts
     within = only(shards, found.broker_name)
@@ -154,12 +152,10 @@ def _followed_back(
     return find_later(within, facts_of, found, deadline) or found
 
 
-def find_later(
-    within: Shards[Message], facts_of: FactsOf[Message], waited: Original[Message], deadline: Deadline
-) -> Original[Message] | None:
+def find_later(within: Shards, facts_of: FactsOf, waited: Original, deadline: Deadline) -> Original | None:
     """The record in its own topic that a record which waited has become; None: none yet, or never."""
     facts = waited.facts
-    later: Original[Message] | None = None
+    later: Original | None = None
     for each in copies_of(within, facts_of, facts.target_topic, facts.unique_key, [], deadline):
         is_of_another = each.facts.moved_from_topic not in ("", facts.topic)
         if each.facts.commit_log_offset > facts.commit_log_offset and not is_of_another:
@@ -167,9 +163,7 @@ def find_later(
     return later
 
 
-def _origin_of(
-    within: Shards[Message], facts_of: FactsOf[Message], copy: Original[Message], deadline: Deadline
-) -> Original[Message] | None:
+def _origin_of(within: Shards, facts_of: FactsOf, copy: Original, deadline: Deadline) -> Original | None:
     facts = copy.facts
     (shard,) = within
     if facts.origin_offset is not None:

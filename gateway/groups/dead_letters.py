@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from gateway.delivery.queue_end import QueueEnd, is_at_end
 from gateway.groups.asking import answered, ask_all, check_users_group, group_not_found, raise_failure
@@ -20,12 +20,13 @@ from gateway.ports.delivery import (
     Pulled,
     pulled_from_no_message,
 )
-from gateway.ports.shard import Message, Shard, search_offset
+from gateway.ports.shard import Shard, search_offset
 from gateway.ports.shards import Shards, list_built_queues
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.page_token import PageTokens
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import (
     GroupNotFoundError,
     InvalidArgumentError,
@@ -36,7 +37,6 @@ from store.errors import (
 )
 from store.format.topic import dead_letter_topic_of
 
-Message_contra = TypeVar("Message_contra", contravariant=True)
 METHOD = "ResendDeadLetters"
 COUNT_DEFAULT = 64
 COUNT_MAX = 1_024
@@ -61,10 +61,10 @@ class Resent:
     new_offset_msg_id: str = ""
 
 
-class Appending(Protocol[Message_contra]):
+class Appending(Protocol):
     """Makes new messages of dead letters and appends them."""
 
-    def append(self, broker_name: str, letters: Sequence[Message_contra], deadline: Deadline) -> Sequence[str]:
+    def append(self, broker_name: str, letters: Sequence[StoredMessage], deadline: Deadline) -> Sequence[str]:
         """The ids of the new messages, in the same shard. InvalidMessageError: none was appended, one of them cannot be."""
 
 
@@ -89,7 +89,7 @@ class _Queue:
     end_offset: int
 
 
-class Resending(Generic[Message]):
+class Resending:
     """One call.
 
     Args:
@@ -103,11 +103,11 @@ class Resending(Generic[Message]):
 
     def __init__(
         self,
-        shards: Shards[Message],
+        shards: Shards,
         tokens: PageTokens,
-        pull: Callable[[str, consumer_pb.PullMessagesRequest, Deadline], Pulled[Message]],
-        letter_of: Callable[[Message], Letter],
-        appending: Appending[Message],
+        pull: Callable[[str, consumer_pb.PullMessagesRequest, Deadline], Pulled[StoredMessage]],
+        letter_of: Callable[[StoredMessage], Letter],
+        appending: Appending,
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self._shards = shards
@@ -189,7 +189,7 @@ class Resending(Generic[Message]):
         queue.next_offset = next_offset
         return [Resent(letter, new_ids.get(letter.offset_msg_id, "")) for _, letter in letters]
 
-    def _pulled(self, queue: _Queue, ask: consumer_pb.PullMessagesRequest, deadline: Deadline) -> Pulled[Message]:
+    def _pulled(self, queue: _Queue, ask: consumer_pb.PullMessagesRequest, deadline: Deadline) -> Pulled[StoredMessage]:
         """What the queue has; a consumer service that has not seen all of the log is asked again, as it passes nothing over."""
         end = QueueEnd(self._shards.named(queue.broker_name), deadline.clock)
         while True:
@@ -227,7 +227,7 @@ class Resending(Generic[Message]):
         with contextlib.suppress(TopicNotFoundError, QueueNotFoundError):
             self._pull(next(iter(self._shards)).broker_name, ask, deadline)
 
-    def _ranges(self, shard: Shard[Message], question: ResendQuestion, topic: str, deadline: Deadline) -> list[_Queue]:
+    def _ranges(self, shard: Shard, question: ResendQuestion, topic: str, deadline: Deadline) -> list[_Queue]:
         queues: list[_Queue] = []
         for each in list_built_queues(shard, topic, deadline):
             begin, begin_millis = each.min_offset, question.window.begin_millis

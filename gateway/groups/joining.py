@@ -97,15 +97,15 @@ class Silence:
 
     def ask(
         self,
-        shards: Shards[object],
-        asked: Sequence[Shard[object]],
+        shards: Shards,
+        asked: Sequence[Shard],
         service: str,
-        call: Callable[[Shard[object], Deadline], Answer],
+        call: Callable[[Shard, Deadline], Answer],
     ) -> list[Answer | StoreError]:
         """What a service of each shard answers within CALL_SECONDS, in order."""
         within = Deadline.after(CALL_SECONDS)
 
-        def ask_one(shard: Shard[object]) -> Answer:
+        def ask_one(shard: Shard) -> Answer:
             key = shard.broker_name, service
             begin = self._clock()
             if begin < self._until.get(key, -math.inf):
@@ -126,10 +126,10 @@ class Silence:
 
     def ask_one(
         self,
-        shards: Shards[object],
-        shard: Shard[object],
+        shards: Shards,
+        shard: Shard,
         service: str,
-        call: Callable[[Shard[object], Deadline], Answer],
+        call: Callable[[Shard, Deadline], Answer],
     ) -> Answer:
         """What a service of one shard answers; its error is raised."""
         (answer,) = self.ask(shards, [shard], service, call)
@@ -151,11 +151,11 @@ class Silence:
 
 
 def ask_joined(
-    shards: Shards[object],
-    asked: Sequence[Shard[object]],
+    shards: Shards,
+    asked: Sequence[Shard],
     consumer_group: str,
     deadline: Deadline,
-    call: Callable[[Shard[object]], Answer],
+    call: Callable[[Shard], Answer],
 ) -> list[Answer | StoreError]:
     """What some shards answer to a call for a group, in order; each gets the group first when it does not know it."""
     answers = shards.fan_out.ask(asked, call)
@@ -164,7 +164,7 @@ def ask_joined(
         return answers
     settings = settings_elsewhere(shards, consumer_group)
 
-    def call_again(shard: Shard[object]) -> Answer:
+    def call_again(shard: Shard) -> Answer:
         keeper_of(shard).make(settings, deadline)
         return call(shard)
 
@@ -174,7 +174,7 @@ def ask_joined(
     return answers
 
 
-def settings_elsewhere(shards: Shards[object], consumer_group: str, silence: Silence | None = None) -> GroupSettings:
+def settings_elsewhere(shards: Shards, consumer_group: str, silence: Silence | None = None) -> GroupSettings:
     """The settings that a group shall have in a shard that does not know it.
 
     A shard that does not answer within CALL_SECONDS is left out: consumers of the others go on, and the settings follow with
@@ -199,7 +199,7 @@ def settings_elsewhere(shards: Shards[object], consumer_group: str, silence: Sil
     return settings
 
 
-def join(shards: Shards[object], one: Join, silence: Silence | None = None) -> bool:
+def join(shards: Shards, one: Join, silence: Silence | None = None) -> bool:
     """Tell a shard what the others know; False: the group has begun elsewhere, and `begin_later` follows.
 
     Raises:
@@ -235,7 +235,7 @@ def join(shards: Shards[object], one: Join, silence: Silence | None = None) -> b
             raise _not_known(f"where the queues of topic {one.topic[:64]} end", name, QUEUES, queues)
         ends_by_name[name] = queues
 
-    def begin(each: Shard[object]) -> None:
+    def begin(each: Shard) -> None:
         within = Deadline.after(CALL_SECONDS)
         queues = ends_by_name[each.broker_name]
         from_first = one.sent_back_queue_id if each.broker_name == one.broker_name else None
@@ -257,14 +257,14 @@ def join(shards: Shards[object], one: Join, silence: Silence | None = None) -> b
     return True
 
 
-def begin_later(shards: Shards[object], one: Join, silence: Silence | None = None) -> None:
+def begin_later(shards: Shards, one: Join, silence: Silence | None = None) -> None:
     """Let the group begin at the first message of a shard, unless it has begun there meanwhile; StoreError as `join`."""
     silence = silence or Silence()
     shard = shards.named(one.broker_name)
     if silence.ask_one(shards, shard, CONSUMERS, lambda each, within: _has_begun(each, one, within)):
         return
 
-    def begin(each: Shard[object]) -> None:
+    def begin(each: Shard) -> None:
         within = Deadline.after(CALL_SECONDS)
         queues = list_built_queues(each, one.topic, within)
         # A position in one queue says that it has begun; the others then begin at their first messages.
@@ -277,7 +277,7 @@ def begin_later(shards: Shards[object], one: Join, silence: Silence | None = Non
             raise outcome
 
 
-def _delivering(shards: Shards[object]) -> list[Shard[object]]:
+def _delivering(shards: Shards) -> list[Shard]:
     """Those with a consumer service: the others know no group."""
     return [each for each in shards if each.groups is not None]
 
@@ -292,13 +292,13 @@ def _not_known(what: str, broker_name: str, service: str, error: StoreError) -> 
     return refusal
 
 
-def _has_begun(shard: Shard[object], one: Join, within: Deadline) -> bool:
+def _has_begun(shard: Shard, one: Join, within: Deadline) -> bool:
     try:
         return bool(keeper_of(shard).positions(one.consumer_group, one.topic, within))
     except GroupNotFoundError:
         return False
 
 
-def _begin(shard: Shard[object], consumer_group: str, positions: Sequence[Position], within: Deadline) -> None:
+def _begin(shard: Shard, consumer_group: str, positions: Sequence[Position], within: Deadline) -> None:
     for at in range(0, len(positions), POSITION_COUNT_MAX):
         keeper_of(shard).commit(consumer_group, positions[at : at + POSITION_COUNT_MAX], within, begins=True)

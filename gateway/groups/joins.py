@@ -62,7 +62,7 @@ class Joins:
 
     def __init__(
         self,
-        shards: ShardsSource[object],
+        shards: ShardsSource,
         pause: Callable[[float], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
         poll_count_max: int = POLL_COUNT_MAX,

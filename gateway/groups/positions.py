@@ -29,9 +29,7 @@ from store.errors import (
 POSITION_COUNT_MAX = 1_024
 
 
-def get_positions(
-    shards: Shards[object], consumer_group: str, topic: str, deadline: Deadline
-) -> list[tuple[str, Position]]:
+def get_positions(shards: Shards, consumer_group: str, topic: str, deadline: Deadline) -> list[tuple[str, Position]]:
     """The positions of a group with the shards' names, by topic, shard and queue.
 
     Raises:
@@ -51,7 +49,7 @@ def get_positions(
 
 
 def commit_positions(
-    shards: Shards[object],
+    shards: Shards,
     consumer_group: str,
     positions: Sequence[tuple[str, Position]],
     deadline: Deadline,
@@ -80,7 +78,7 @@ def commit_positions(
     named = [shards.named(name) for name in by_shard]
     shard_deadline = deadline.for_one_of(len(named))
 
-    def require(shard: Shard[object]) -> None:
+    def require(shard: Shard) -> None:
         queue_ids: dict[str, set[int]] = {}
         for each in by_shard[shard.broker_name]:
             queue_ids.setdefault(each.topic, set()).add(each.queue_id)
@@ -91,7 +89,7 @@ def commit_positions(
         if isinstance(answer, StoreError):
             raise answer
 
-    def commit(shard: Shard[object]) -> None:
+    def commit(shard: Shard) -> None:
         keeper_of(shard).commit(consumer_group, by_shard[shard.broker_name], shard_deadline, begins=begins)
 
     answers = ask_joined(shards, named, consumer_group, deadline, commit)
@@ -99,7 +97,7 @@ def commit_positions(
 
 
 def reset_positions(
-    shards: Shards[object], question: ResetQuestion, broker_name: str, deadline: Deadline
+    shards: Shards, question: ResetQuestion, broker_name: str, deadline: Deadline
 ) -> list[tuple[str, Reset]]:
     """Move a group, in all shards or one; the queues with the shards' names, by shard and queue. It need not exist yet.
 
@@ -136,7 +134,7 @@ def reset_positions(
     return [(name, each) for name, resets in found for each in sorted(resets, key=lambda reset: reset.queue_id)]
 
 
-def _require_queue(shards: Shards[object], topic: str, queue_id: int, broker_name: str, deadline: Deadline) -> None:
+def _require_queue(shards: Shards, topic: str, queue_id: int, broker_name: str, deadline: Deadline) -> None:
     """QueueNotFoundError when no shard that is asked has such a queue, and all have answered."""
     asked = [shards.named(broker_name)] if broker_name else list(shards)
     answers = shards.fan_out.ask(asked, lambda shard: require_queue(shard, topic, queue_id, deadline))

@@ -17,7 +17,7 @@ LOCKED_COUNT_MAX = 1_024
 
 
 def send_back(
-    shards: Shards[object], question: pb.SendBackMessagesRequest, broker_name: str, deadline: Deadline
+    shards: Shards, question: pb.SendBackMessagesRequest, broker_name: str, deadline: Deadline
 ) -> pb.SendBackMessagesResponse:
     """Give messages of a queue to a group again; the outcomes in order.
 
@@ -34,7 +34,7 @@ def send_back(
         check_not_negative(queue_offset, "queue_offsets")
     shard = shards.named(broker_name)
 
-    def give(one: Shard[object]) -> pb.SendBackMessagesResponse:
+    def give(one: Shard) -> pb.SendBackMessagesResponse:
         try:
             return keeper_of(one).send_back(question, deadline)
         except GroupNotFoundError as unknown:
@@ -61,7 +61,7 @@ class LockedQueues:
 
 
 def lock_queues(
-    shards: Shards[object], question: pb.LockQueuesRequest, broker_names: Sequence[str], deadline: Deadline
+    shards: Shards, question: pb.LockQueuesRequest, broker_names: Sequence[str], deadline: Deadline
 ) -> LockedQueues:
     """Lock or unlock queues for a member.
 
@@ -87,7 +87,7 @@ def lock_queues(
     named = [shards.named(name) for name in by_shard]
     shard_deadline = deadline.for_one_of(len(named))
 
-    def lock(shard: Shard[object]) -> LockedQueues:
+    def lock(shard: Shard) -> LockedQueues:
         asked = pb.LockQueuesRequest(
             consumer_group=question.consumer_group,
             client_id=question.client_id,

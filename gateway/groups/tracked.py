@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from gateway.ports.shard import FoundRecord, Message
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import StoreError
 from store.format.delivery.timer_due import timer_due_millis
 from store.format.message_id import decode_offset_msg_id
@@ -108,4 +108,4 @@ class TrackedMessage:
         return timer_due_millis(self.properties, self.store_time_millis) if self.topic == TIMER_TOPIC else None
 
 
-FactsOf: TypeAlias = Callable[[FoundRecord[Message]], TrackedMessage]
+FactsOf: TypeAlias = Callable[[StoredMessage], TrackedMessage]

@@ -13,7 +13,7 @@ from gateway.groups.tracked import FactsOf
 from gateway.groups.waits import due_millis
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import GroupChoice, GroupPage, Track, TrackState
-from gateway.ports.shard import Message, topics_of
+from gateway.ports.shard import topics_of
 from gateway.ports.shards import Shards
 from gateway.queries.completeness import Completeness, ShardOutcome, judge
 from store.errors import StoreError
@@ -35,18 +35,16 @@ class MessageTrack:
     copy_offset_msg_ids: Sequence[str] = ()
 
 
-def tracks_of_record(
-    shards: Shards[Message], original: Original[Message], choice: GroupChoice, deadline: Deadline
-) -> GroupPage[Track]:
+def tracks_of_record(shards: Shards, original: Original, choice: GroupChoice, deadline: Deadline) -> GroupPage[Track]:
     """How the record itself stands with groups, by name."""
     shard = shards.named(original.broker_name)
-    return keeper_of(shard).track(original.record.message, choice, deadline)
+    return keeper_of(shard).track(original.record, choice, deadline)
 
 
 def follow(
-    shards: Shards[Message],
-    facts_of: FactsOf[Message],
-    original: Original[Message],
+    shards: Shards,
+    facts_of: FactsOf,
+    original: Original,
     tracks: Iterable[Track],
     deadline: Deadline,
 ) -> tuple[list[MessageTrack], list[ShardOutcome], Completeness]:
@@ -76,9 +74,9 @@ def follow(
 
 
 def _followed(
-    within: Shards[Message],
-    facts_of: FactsOf[Message],
-    original: Original[Message],
+    within: Shards,
+    facts_of: FactsOf,
+    original: Original,
     track: Track,
     known: Collection[str],
     outcomes: list[ShardOutcome],
@@ -93,7 +91,7 @@ def _followed(
     if not facts.unique_key:
         return _unknown(track, "it has no unique key, by which copies in the group's retry topic are found")
     own: list[ShardOutcome] = []
-    copies: list[Original[Message]] = []
+    copies: list[Original] = []
     try:
         for topic in asked:
             copies += [
@@ -118,7 +116,7 @@ def _unknown(track: Track, reason: str) -> MessageTrack:
     return MessageTrack(replace(track, state=TrackState.UNKNOWN, reason=reason))
 
 
-def _track_of_copy(within: Shards[Message], copy: Original[Message], track: Track, deadline: Deadline) -> Track:
+def _track_of_copy(within: Shards, copy: Original, track: Track, deadline: Deadline) -> Track:
     """How the newest copy stands with the group."""
     facts = copy.facts
     track = replace(track, delivery_attempts=facts.reconsume_times)
@@ -128,7 +126,7 @@ def _track_of_copy(within: Shards[Message], copy: Original[Message], track: Trac
     if facts.topic == SCHEDULE_TOPIC:
         return replace(track, state=TrackState.RETRYING, visible_millis=due_millis(shard, facts, deadline))
     only = GroupChoice(1, only=track.consumer_group)
-    page = keeper_of(shard).track(copy.record.message, only, deadline)
+    page = keeper_of(shard).track(copy.record, only, deadline)
     of_copy = [each for each in page.items if each.consumer_group == track.consumer_group]
     if not of_copy or of_copy[0].state is TrackState.NOT_CONSUMED:  # it waits in the retry topic
         return replace(track, state=TrackState.RETRYING, visible_millis=facts.store_time_millis)

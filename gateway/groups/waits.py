@@ -9,7 +9,7 @@ rolled back                             the schedule service does not know the h
 from gateway.groups.copies import Original, copies_of, find_later, only
 from gateway.groups.tracked import FactsOf, MessageState, TrackedMessage
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import Message, Shard
+from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards
 from gateway.ports.waiting import WaitingQuestion
 from store.errors import StoreError
@@ -21,9 +21,7 @@ LISTED_PAGE_COUNT_MAX = 16
 LISTED_COUNT = 1_000
 
 
-def settled(
-    shards: Shards[Message], facts_of: FactsOf[Message], original: Original[Message], deadline: Deadline
-) -> tuple[Original[Message], MessageState]:
+def settled(shards: Shards, facts_of: FactsOf, original: Original, deadline: Deadline) -> tuple[Original, MessageState]:
     """The message, and where it is: also when it reaches its topic at this moment.
 
     Raises:
@@ -52,7 +50,7 @@ def settled(
     return (original, MessageState.ROLLED_BACK) if later is None else (later, later.facts.state)
 
 
-def due_millis(shard: Shard[Message], facts: TrackedMessage, deadline: Deadline) -> int | None:
+def due_millis(shard: Shard, facts: TrackedMessage, deadline: Deadline) -> int | None:
     """When a message that waits for its time is due (ms since 1970); None when that is not known.
 
     A delay level counts as the schedule service of the shard has it, and as RocketMQ has it where there is no such service.
@@ -66,7 +64,7 @@ def due_millis(shard: Shard[Message], facts: TrackedMessage, deadline: Deadline)
     return facts.store_time_millis + levels[min(facts.queue_id, len(levels) - 1)]
 
 
-def _is_listed(shard: Shard[Message], topic: str, unique_key: str, deadline: Deadline) -> bool:
+def _is_listed(shard: Shard, topic: str, unique_key: str, deadline: Deadline) -> bool:
     """Whether the schedule service waits for a verdict on it, or has too many of the topic to tell."""
     assert shard.waiting is not None, "checked by the caller"
     token = ""

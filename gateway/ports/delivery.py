@@ -14,6 +14,7 @@ from store.errors import StoreError, TopicNotFoundError
 
 Answer = TypeVar("Answer")
 # The type of a message: `reput.message.v1.StoredMessage` in the gateway.
+Message = TypeVar("Message")
 Message_co = TypeVar("Message_co", covariant=True)
 
 Then: TypeAlias = Callable[[Answer | StoreError], object]

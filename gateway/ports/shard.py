@@ -1,9 +1,8 @@
-"""The calls that queries make to a shard. gRPC clients, archives and test doubles implement them (tests/contracts).
+"""A shard, and the methods by which queries ask it (gateway/ports/chain.py says how a call is made).
 
-Every call takes the caller's Deadline and raises StoreErrors: ServiceUnavailableError when the service does not answer,
-DeadlineExceededError when the time is over, and the errors that the method names.
-Offsets are bytes in the log (`commit_log_offset`) or messages in a queue (`queue_offset`); times are milliseconds since
-1970.
+gRPC clients, archives and test doubles answer them (tests/contracts). Offsets are bytes in the log (`commit_log_offset`) or
+messages in a queue (`queue_offset`); times are milliseconds since 1970. The functions at the end make the requests of the
+methods that many queries call.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,52 +18,36 @@ from gateway.ports.waiting import WaitingLists
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.index.v1 import index_service_pb2 as index_pb
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import StoreError
 
-# The type of the message that an answer shows: `reput.message.v1.StoredMessage` in the gateway. Queries pass it on and
-# never read it; `[object]` marks code that ignores it.
-Message = TypeVar("Message")
-Message_co = TypeVar("Message_co", covariant=True)
+BuiltAnswer = TypeVar("BuiltAnswer")
 
+# A message's own tag and length in an answer, and its body's.
+FIELD_OVERHEAD_BYTES = 16
 # The code of the tags of a queue unit, where it is not known: outside Java's int, so that it rules nothing out.
 TAGS_CODE_UNKNOWN = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRecord(Generic[Message_co]):
-    """The fields of a stored record that queries read, and the message to show.
+def store_millis(record: StoredMessage) -> int:
+    """When a record was stored (ms since 1970)."""
+    time = record.store_time
+    return time.seconds * 1000 + time.nanos // 1_000_000
 
-    Attributes:
-        topic: its topic.
-        queue_id: its queue.
-        queue_offset: its position in the queue.
-        commit_log_offset: where it starts in the log (bytes).
-        store_time_millis: when it was stored.
-        store_host: `IP:port` of the broker that stored it.
-        keys: its KEYS.
-        unique_key: the producer's id; empty: none.
-        head_size_bytes: its size in an answer, without the body.
-        body_size_bytes: the body's size; an upper bound when the body was omitted.
-        body_omitted: the reader left the body out.
-        message: what the answer shows; the same object that the shard answered with, not a copy.
-        is_archived: it was read from the shard's archive, because the log has dropped it.
-        is_deleted: its topic was deleted after it was stored, so that it is not delivered.
-    """
 
-    topic: str
-    queue_id: int
-    queue_offset: int
-    commit_log_offset: int
-    store_time_millis: int
-    store_host: str
-    keys: tuple[str, ...]
-    unique_key: str
-    head_size_bytes: int
-    body_size_bytes: int
-    body_omitted: bool
-    message: Message_co
-    is_archived: bool = False
-    is_deleted: bool = False
+def body_size_bytes(record: StoredMessage) -> int:
+    """The size of a record's body; an upper bound when the body was omitted."""
+    return record.store_size_bytes if record.body_omitted else len(record.body)
+
+
+def head_size_bytes(record: StoredMessage) -> int:
+    """The size of a record in an answer, without the body."""
+    return record.ByteSize() - len(record.body) + FIELD_OVERHEAD_BYTES
+
+
+def is_blank(outcome: StoredMessage | StoreError) -> bool:
+    """Whether it stands for a record that the caller may not see (gateway/auth/caller_shards.py)."""
+    return not isinstance(outcome, StoreError) and not outcome.topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +78,7 @@ class BuildProgress:
 
 
 @dataclass(slots=True)
-class Built(Generic[Message_co]):
+class Built(Generic[BuiltAnswer]):
     """The answer of a builder, and what is known beside it.
 
     Attributes:
@@ -105,7 +88,7 @@ class Built(Generic[Message_co]):
         passed_over: why the index was not asked at all; unspecified when it was.
     """
 
-    answer: Message_co
+    answer: BuiltAnswer
     progress: BuildProgress
     problem: StoreError | None = None
     passed_over: "index_pb.PassedOver" = index_pb.PASSED_OVER_UNSPECIFIED
@@ -181,10 +164,10 @@ class ServiceStatus:
 
 # The record that starts at an offset, with its body. RecordNotFoundError when none does, OffsetOutOfRangeError outside the log,
 # RecordCorruptedError when damaged.
-GET_RECORD: ShardMethod[log_pb.GetMessageRequest, FoundRecord[Any]] = ShardMethod("commitlog.get", "commitlog")
+GET_RECORD: ShardMethod[log_pb.GetMessageRequest, StoredMessage] = ShardMethod("commitlog.get", "commitlog")
 # One outcome for each offset, in order; fewer (but at least one) when the answer was full. Bodies come along while all of them
 # fit into `body_bytes_max` bytes; after the first that does not fit, none does.
-GET_RECORDS: ShardMethod[log_pb.BatchGetMessagesRequest, Sequence[FoundRecord[Any] | StoreError]] = ShardMethod(
+GET_RECORDS: ShardMethod[log_pb.BatchGetMessagesRequest, Sequence[StoredMessage | StoreError]] = ShardMethod(
     "commitlog.get-many", "commitlog"
 )
 # One row for each service; a service that does not answer has its error in the row.
@@ -248,7 +231,7 @@ STORE_FACTS: ShardMethod[None, StoreFacts] = ShardMethod("commitlog.facts", "com
 
 
 @dataclass(frozen=True, slots=True)
-class Shard(Generic[Message_co]):
+class Shard:
     """One CommitLog with its queues and indexes, and with its archive if there is one.
 
     A shard without consumer service has no `groups`, one without schedule service no `waiting`.
@@ -273,20 +256,18 @@ class Shard(Generic[Message_co]):
         """Whether it answers the method."""
         return method in self.table
 
-    def serving(
-        self, method: ShardMethod[Request, Answer], answer: Callable[[Request, Deadline], Answer]
-    ) -> "Shard[Message_co]":
+    def serving(self, method: ShardMethod[Request, Answer], answer: Callable[[Request, Deadline], Answer]) -> "Shard":
         """The shard that also answers this method, below all links."""
         table = self.table.copy()
         table.serve(method, answer)
         return replace(self, table=table)
 
-    def with_link(self, concern: Concern, link: Link) -> "Shard[Message_co]":
+    def with_link(self, concern: Concern, link: Link) -> "Shard":
         """The shard whose calls go through the link, at the place of its concern."""
         return replace(self, links={**self.links, concern: link})
 
 
-def topics_of(shard: Shard[object], deadline: Deadline) -> Mapping[str, log_pb.ListTopicsResponse.Topic]:
+def topics_of(shard: Shard, deadline: Deadline) -> Mapping[str, log_pb.ListTopicsResponse.Topic]:
     """Every configured topic, by name."""
     return {topic.topic: topic for topic in shard.call(LIST_TOPICS, log_pb.ListTopicsRequest(), deadline).topics}
 
@@ -296,26 +277,26 @@ def queue_count_of(topic: log_pb.ListTopicsResponse.Topic) -> int:
     return max(topic.write_queue_count, topic.read_queue_count)
 
 
-def get_record(shard: Shard[Message], commit_log_offset: int, deadline: Deadline) -> FoundRecord[Message]:
+def get_record(shard: Shard, commit_log_offset: int, deadline: Deadline) -> StoredMessage:
     """GET_RECORD: the record that starts at an offset."""
     return shard.call(GET_RECORD, log_pb.GetMessageRequest(commit_log_offset=commit_log_offset), deadline)
 
 
 def get_records(
-    shard: Shard[Message], commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
-) -> Sequence[FoundRecord[Message] | StoreError]:
+    shard: Shard, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
+) -> Sequence[StoredMessage | StoreError]:
     """GET_RECORDS: one outcome for each offset."""
     request = log_pb.BatchGetMessagesRequest(commit_log_offsets=commit_log_offsets, body_bytes_max=body_bytes_max)
     return shard.call(GET_RECORDS, request, deadline)
 
 
-def list_queues(shard: Shard[object], topic: str | None, deadline: Deadline) -> Sequence[queue_pb.Queue]:
+def list_queues(shard: Shard, topic: str | None, deadline: Deadline) -> Sequence[queue_pb.Queue]:
     """LIST_QUEUES: the queues of a topic, or all."""
     return shard.call(LIST_QUEUES, queue_pb.ListQueuesRequest(topic=topic or ""), deadline)
 
 
 def get_units(
-    shard: Shard[object], topic: str, queue_id: int, queue_offset: int, count_max: int, deadline: Deadline
+    shard: Shard, topic: str, queue_id: int, queue_offset: int, count_max: int, deadline: Deadline
 ) -> Built[queue_pb.GetQueueUnitsResponse]:
     """GET_UNITS: up to `count_max` units from a position on."""
     request = queue_pb.GetQueueUnitsRequest(
@@ -325,7 +306,7 @@ def get_units(
 
 
 def search_offset(
-    shard: Shard[object], topic: str, queue_id: int, time_millis: int, boundary: "queue_pb.Boundary", deadline: Deadline
+    shard: Shard, topic: str, queue_id: int, time_millis: int, boundary: "queue_pb.Boundary", deadline: Deadline
 ) -> Built[queue_pb.SearchOffsetResponse]:
     """SEARCH_OFFSET: the position for a store time."""
     request = queue_pb.SearchOffsetRequest(topic=topic, queue_id=queue_id, boundary=boundary)
@@ -333,24 +314,20 @@ def search_offset(
     return shard.call(SEARCH_OFFSET, request, deadline)
 
 
-def queues_progress(
-    shard: Shard[object], deadline: Deadline, past_offset: int = 0, wait_seconds: float = 0.0
-) -> BuildProgress:
+def queues_progress(shard: Shard, deadline: Deadline, past_offset: int = 0, wait_seconds: float = 0.0) -> BuildProgress:
     """QUEUES_PROGRESS: how far the queues are."""
     request = queue_pb.GetStatusRequest(past_offset=past_offset, wait_millis=int(wait_seconds * 1000))
     return shard.call(QUEUES_PROGRESS, request, deadline).progress
 
 
-def keys_progress(
-    shard: Shard[object], deadline: Deadline, past_offset: int = 0, wait_seconds: float = 0.0
-) -> BuildProgress:
+def keys_progress(shard: Shard, deadline: Deadline, past_offset: int = 0, wait_seconds: float = 0.0) -> BuildProgress:
     """KEYS_PROGRESS: how far the index is."""
     request = index_pb.GetStatusRequest(past_offset=past_offset, wait_millis=int(wait_seconds * 1000))
     return shard.call(KEYS_PROGRESS, request, deadline).progress
 
 
 def search_key(
-    shard: Shard[object],
+    shard: Shard,
     topic: str,
     key: str,
     window: TimeWindow,
@@ -387,7 +364,7 @@ def is_at_front(answer: queue_pb.SearchOffsetResponse, time_millis: int, boundar
     return boundary == queue_pb.BOUNDARY_LOWER or first_millis is None or first_millis > time_millis
 
 
-def held_elsewhere(shard: Shard[object], topic: str, deadline: Deadline) -> StoreError | None:
+def held_elsewhere(shard: Shard, topic: str, deadline: Deadline) -> StoreError | None:
     """Why messages of a topic may be missing from answers: they are not read, or nothing says where they are."""
     return elsewhere(shard.call, topic, deadline) if shard.has(STORE_FACTS) else None
 

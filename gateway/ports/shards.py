@@ -1,11 +1,11 @@
 """The shards of a gateway: choosing one by name, and whether a topic is known to any."""
 
 from collections.abc import Iterator, Sequence, Set
-from typing import Generic, Protocol
+from typing import Protocol
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import Message_co, Shard, list_queues, queue_count_of, queues_progress, topics_of
+from gateway.ports.shard import Shard, list_queues, queue_count_of, queues_progress, topics_of
 from reput.consumequeue.v1.consumequeue_service_pb2 import Queue
 from store.errors import (
     BrokerNotFoundError,
@@ -16,7 +16,7 @@ from store.errors import (
 )
 
 
-class Shards(Generic[Message_co]):
+class Shards:
     """1..N shards, in a fixed order, under distinct names.
 
     Args:
@@ -24,23 +24,23 @@ class Shards(Generic[Message_co]):
         fan_out: asks several at once.
     """
 
-    def __init__(self, shards: Sequence[Shard[Message_co]], fan_out: FanOut) -> None:
+    def __init__(self, shards: Sequence[Shard], fan_out: FanOut) -> None:
         assert shards, "a gateway without shards"
         assert len({shard.broker_name for shard in shards}) == len(shards), "two shards of one name"
         self._shards = tuple(shards)
         self.fan_out = fan_out
 
-    def __iter__(self) -> Iterator[Shard[Message_co]]:
+    def __iter__(self) -> Iterator[Shard]:
         return iter(self._shards)
 
     def __len__(self) -> int:
         return len(self._shards)
 
-    def now(self) -> "Shards[Message_co]":
+    def now(self) -> "Shards":
         """Itself: a fixed set of shards is its own snapshot (see shards/directory.py)."""
         return self
 
-    def named(self, broker_name: str) -> Shard[Message_co]:
+    def named(self, broker_name: str) -> Shard:
         """The shard of that name, or the only one when the name is empty; BrokerNotFoundError."""
         if not broker_name and len(self._shards) == 1:
             return self._shards[0]
@@ -56,19 +56,19 @@ class Shards(Generic[Message_co]):
         raise BrokerNotFoundError(f"{what}; there are: {names}.", brokerName=broker_name, brokerNames=names)
 
 
-class ShardsSource(Protocol[Message_co]):
+class ShardsSource(Protocol):
     """Gives the current shards."""
 
-    def now(self) -> Shards[Message_co]:
+    def now(self) -> Shards:
         """A snapshot, for one call."""
 
 
-def knows_topic(shard: Shard[object], topic: str, deadline: Deadline) -> bool:
+def knows_topic(shard: Shard, topic: str, deadline: Deadline) -> bool:
     """Whether the topic is configured in the shard or has a queue there."""
     return topic in topics_of(shard, deadline) or bool(list_queues(shard, topic, deadline))
 
 
-def require_topic(shards: Shards[object], topic: str, deadline: Deadline) -> None:
+def require_topic(shards: Shards, topic: str, deadline: Deadline) -> None:
     """TopicNotFoundError when no shard knows the topic; the error of a shard that failed when no other knows it."""
     answers = shards.fan_out.ask(shards, lambda shard: knows_topic(shard, topic, deadline))
     if True in answers:
@@ -84,7 +84,7 @@ def topic_not_found(topic: str) -> TopicNotFoundError:
     return TopicNotFoundError(f"The store has no topic {topic!r}.", topic=topic)
 
 
-def list_built_queues(shard: Shard[object], topic: str, deadline: Deadline) -> Sequence[Queue]:
+def list_built_queues(shard: Shard, topic: str, deadline: Deadline) -> Sequence[Queue]:
     """The ranges of a topic's queues, which have all messages.
 
     Raises:
@@ -101,7 +101,7 @@ def list_built_queues(shard: Shard[object], topic: str, deadline: Deadline) -> S
     return list_queues(shard, topic, deadline)
 
 
-def has_unwritten_queue(shard: Shard[object], topic: str, queue_id: int, deadline: Deadline) -> bool:
+def has_unwritten_queue(shard: Shard, topic: str, queue_id: int, deadline: Deadline) -> bool:
     """Whether a queue without files is configured: it exists and is empty.
 
     TopicNotFoundError or QueueNotFoundError when it is not.
@@ -114,12 +114,12 @@ def has_unwritten_queue(shard: Shard[object], topic: str, queue_id: int, deadlin
     raise QueueNotFoundError(f"Topic {topic!r} has no queue {queue_id}.", topic=topic, queueId=queue_id)
 
 
-def require_queue(shard: Shard[object], topic: str, queue_id: int, deadline: Deadline) -> None:
+def require_queue(shard: Shard, topic: str, queue_id: int, deadline: Deadline) -> None:
     """As `require_queues`."""
     require_queues(shard, topic, {queue_id}, deadline)
 
 
-def require_queues(shard: Shard[object], topic: str, queue_ids: Set[int], deadline: Deadline) -> None:
+def require_queues(shard: Shard, topic: str, queue_ids: Set[int], deadline: Deadline) -> None:
     """TopicNotFoundError or QueueNotFoundError for queues that a shard neither has nor is configured to have.
 
     A shard that cannot tell now raises nothing.

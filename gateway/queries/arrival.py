@@ -18,7 +18,7 @@ from typing import Any
 
 from gateway.ports.chain import Answering, Concern, ShardMethod
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import BuildProgress, Built, Message
+from gateway.ports.shard import BuildProgress, Built
 from gateway.ports.shards import Shards
 from store.errors import ServiceUnavailableError, StoreError
 
@@ -117,10 +117,10 @@ class AtArrival:
 
 
 def at_arrival(
-    shards: Shards[Message],
+    shards: Shards,
     ends: Mapping[str, EndAtArrival],
     note: Callable[[str, Part, BuildProgress], None],
-) -> Shards[Message]:
+) -> Shards:
     """The shards for one query.
 
     Args:

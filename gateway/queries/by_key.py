@@ -6,10 +6,8 @@ candidate counts, and without the index's rounding to seconds.
 """
 
 from dataclasses import dataclass
-from typing import Generic
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import Message
 from gateway.ports.shards import Shards, require_topic
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.completeness import Completeness, ShardOutcome
@@ -22,17 +20,17 @@ METHOD = "QueryMessageByKey"
 
 
 @dataclass(frozen=True, slots=True)
-class MatchAnswer(Generic[Message]):
+class MatchAnswer:
     """A page of verified matches, newest first; the token is empty at the end."""
 
-    entries: tuple[PageEntry[Message], ...]
+    entries: tuple[PageEntry, ...]
     next_page_token: str
     completeness: Completeness
     outcomes: tuple[ShardOutcome, ...]
 
 
 def query_by_key(
-    shards: Shards[Message],
+    shards: Shards,
     tokens: PageTokens,
     topic: str,
     key: str,
@@ -41,7 +39,7 @@ def query_by_key(
     page_size_asked: int,
     page_token: str,
     deadline: Deadline,
-) -> MatchAnswer[Message]:
+) -> MatchAnswer:
     """One page.
 
     Raises:
@@ -70,7 +68,7 @@ def query_by_key(
 
 
 def answer_matches(
-    shards: Shards[Message],
+    shards: Shards,
     tokens: PageTokens,
     method: str,
     question: KeyQuestion,
@@ -79,7 +77,7 @@ def answer_matches(
     page_size_asked: int,
     page_token: str,
     deadline: Deadline,
-) -> MatchAnswer[Message]:
+) -> MatchAnswer:
     """One page of a question that is answered through the key index; `query` is what its tokens are bound to."""
     check_topic(question.topic)
     count_max = page_size(page_size_asked, "page_size")

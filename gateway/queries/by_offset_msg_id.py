@@ -10,30 +10,30 @@ shards have answered; a shard that does not answer makes the query fail, unless 
 
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Generic
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import FoundRecord, Message, Shard, get_record, held_elsewhere
+from gateway.ports.shard import Shard, get_record, held_elsewhere
 from gateway.ports.shards import Shards, require_topic
 from gateway.queries.dropped import was_dropped
 from gateway.queries.limits import check_not_empty, check_topic
 from gateway.queries.page import Page, PageEntry
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import BrokerNotFoundError, OffsetOutOfRangeError, RecordNotFoundError, StoreError
 from store.format.host import Host
 from store.format.message_id import decode_offset_msg_id
 
 
 @dataclass(frozen=True, slots=True)
-class AddressedRecord(Generic[Message]):
+class AddressedRecord:
     """A record and the shard that holds it."""
 
     broker_name: str
-    record: FoundRecord[Message]
+    record: StoredMessage
 
 
 def query_by_offset_msg_id(
-    shards: Shards[Message], offset_msg_id: str, topic: str, broker_name: str, deadline: Deadline
-) -> PageEntry[Message]:
+    shards: Shards, offset_msg_id: str, topic: str, broker_name: str, deadline: Deadline
+) -> PageEntry:
     """The message; a body that fits no answer is omitted.
 
     Args:
@@ -61,14 +61,14 @@ def query_by_offset_msg_id(
             offsetMsgId=offset_msg_id,
             topic=found.record.topic,
         )
-    page: Page[Message] = Page(1)
+    page: Page = Page(1)
     page.add(found.broker_name, found.record)
     return page.entries[0]
 
 
 def find_record(
-    shards: Shards[Message], offset_msg_id: str, broker_name: str, deadline: Deadline, topic: str = ""
-) -> AddressedRecord[Message]:
+    shards: Shards, offset_msg_id: str, broker_name: str, deadline: Deadline, topic: str = ""
+) -> AddressedRecord:
     """The record with its body, whatever its size; errors as `query_by_offset_msg_id`.
 
     With a `topic`, its messages alone may be where they are not read.
@@ -79,7 +79,7 @@ def find_record(
 
     shard_deadline = deadline.for_one_of(len(asked))
 
-    def ask(shard: Shard[Message]) -> AddressedRecord[Message]:
+    def ask(shard: Shard) -> AddressedRecord:
         return AddressedRecord(shard.broker_name, get_record(shard, commit_log_offset, shard_deadline))
 
     answers = shards.fan_out.ask(asked, ask)
@@ -118,7 +118,7 @@ def _is_of_a_machine(host: Host) -> bool:
     return not (address.is_loopback or address.is_unspecified)
 
 
-def _undecided(shard: Shard[object], failure: StoreError) -> StoreError:
+def _undecided(shard: Shard, failure: StoreError) -> StoreError:
     """The error of one shard of several, with the way to leave it out."""
     error = type(failure)(
         f"{failure.message} The message may be in shard {shard.broker_name}: name another by broker_name to leave it out."

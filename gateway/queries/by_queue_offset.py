@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Generic
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import BuildProgress, FoundRecord, Message, Shard, get_records, get_units, held_elsewhere
+from gateway.ports.shard import BuildProgress, Shard, get_records, get_units, held_elsewhere
 from gateway.ports.shards import Shards, has_unwritten_queue
 from gateway.queries.completeness import Completeness, ShardOutcome, judge
 from gateway.queries.dropped import was_dropped
@@ -13,6 +12,7 @@ from gateway.queries.limits import PAGE_BYTES_MAX, check_not_negative, check_top
 from gateway.queries.page import Page, PageEntry
 from gateway.queries.unbuilt_queues import ask_once_more
 from reput.consumequeue.v1.consumequeue_service_pb2 import GetQueueUnitsResponse, QueueUnit
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import (
     OffsetOutOfRangeError,
     QueueNotFoundError,
@@ -26,10 +26,10 @@ METHOD = "QueryMessageByOffset"
 
 
 @dataclass(frozen=True, slots=True)
-class QueueAnswer(Generic[Message]):
+class QueueAnswer:
     """Messages in queue order, the queue's range `[min_offset, max_offset)`, and where to go on."""
 
-    entries: tuple[PageEntry[Message], ...]
+    entries: tuple[PageEntry, ...]
     min_offset: int
     max_offset: int
     next_queue_offset: int
@@ -43,7 +43,7 @@ class QueueAnswer(Generic[Message]):
 
 
 def query_by_queue_offset(
-    shards: Shards[Message],
+    shards: Shards,
     topic: str,
     queue_id: int,
     queue_offset: int,
@@ -51,7 +51,7 @@ def query_by_queue_offset(
     broker_name: str,
     page_size_asked: int,
     deadline: Deadline,
-) -> QueueAnswer[Message]:
+) -> QueueAnswer:
     """Up to `page_size_asked` messages; out of range is empty and goes on at the nearer end of the range.
 
     It is TRUNCATED when the queue has more behind the answer, PARTIAL when it ends where the queue is still being built, which
@@ -79,7 +79,7 @@ def query_by_queue_offset(
             return QueueAnswer((), 0, 0, 0, judge([outcome], more=False), outcome)
         found = asked
     stretch, progress, problem = found.answer, found.progress, found.problem
-    page: Page[Message] = Page(count_max)
+    page: Page = Page(count_max)
     next_queue_offset = _read_units(shard, topic, queue_id, stretch, page, deadline=deadline)
     if next_queue_offset is None:
         next_queue_offset = _next_after(queue_offset, stretch)
@@ -105,11 +105,11 @@ def _next_after(queue_offset: int, stretch: GetQueueUnitsResponse) -> int:
 
 
 def _read_units(
-    shard: Shard[Message],
+    shard: Shard,
     topic: str,
     queue_id: int,
     stretch: GetQueueUnitsResponse,
-    page: Page[Message],
+    page: Page,
     *,
     deadline: Deadline,
 ) -> int | None:
@@ -136,7 +136,7 @@ def _read_units(
     return None
 
 
-def _batch(units: list[QueueUnit], page: Page[Message]) -> list[QueueUnit]:
+def _batch(units: list[QueueUnit], page: Page) -> list[QueueUnit]:
     """The units whose records may fit the page, at least one: the queue knows their sizes."""
     free_bytes = min(page.free_bytes, PAGE_BYTES_MAX)
     batch: list[QueueUnit] = []
@@ -148,7 +148,7 @@ def _batch(units: list[QueueUnit], page: Page[Message]) -> list[QueueUnit]:
     return batch
 
 
-def _check_unit(topic: str, queue_id: int, unit: QueueUnit, record: FoundRecord[object]) -> None:
+def _check_unit(topic: str, queue_id: int, unit: QueueUnit, record: StoredMessage) -> None:
     if (record.topic, record.queue_id, record.queue_offset) != (topic, queue_id, unit.queue_offset):
         what = f"there is message {record.queue_offset} of queue {record.queue_id} of {record.topic!r}"
         raise _points_astray(topic, queue_id, unit, what)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import FoundRecord, Message
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import MatchAnswer, answer_matches
@@ -18,6 +17,7 @@ from gateway.queries.completeness import judge
 from gateway.queries.limits import check_key
 from gateway.queries.matches import KeyQuestion, merge_matches
 from gateway.queries.page_token import PageTokens
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import PermissionDeniedError, TopicNotFoundError
 from store.format.topic import WAITING_TOPICS
 
@@ -25,11 +25,11 @@ METHOD = "QueryMessageByUniqueKey"
 # Records of one message that waits: it is stored again at each check of its transaction, of which there are 15.
 WAITING_COUNT_MAX = 16
 
-WaitsFor = Callable[[FoundRecord[object]], str]
+WaitsFor = Callable[[StoredMessage], str]
 
 
 def query_by_unique_key(
-    shards: Shards[Message],
+    shards: Shards,
     tokens: PageTokens,
     topic: str,
     unique_key: str,
@@ -38,7 +38,7 @@ def query_by_unique_key(
     page_token: str,
     deadline: Deadline,
     waits_for: WaitsFor | None = None,
-) -> MatchAnswer[Message]:
+) -> MatchAnswer:
     """One page; errors as `query_by_key`.
 
     Args:
@@ -56,7 +56,7 @@ def query_by_unique_key(
     question = KeyQuestion(topic, unique_key, TimeWindow(), lambda record: record.unique_key == unique_key)
     query: dict[str, str | int | None] = {"topic": topic, "unique_key": unique_key}
     absent: TopicNotFoundError | None = None
-    answer: MatchAnswer[Message] | None = None
+    answer: MatchAnswer | None = None
     try:
         answer = answer_matches(
             shards,
@@ -85,12 +85,12 @@ def query_by_unique_key(
 
 
 def _waiting(
-    shards: Shards[Message],
+    shards: Shards,
     topic: str,
     unique_key: str,
     deadline: Deadline,
     waits_for: WaitsFor,
-) -> MatchAnswer[Message] | None:
+) -> MatchAnswer | None:
     """The records of a message that waits; None when there are none, or the caller may not see them."""
     for waiting_topic in sorted(WAITING_TOPICS):
         question = KeyQuestion(

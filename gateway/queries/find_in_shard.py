@@ -7,18 +7,16 @@ topic C                    ● ── ●       the next page begins, is right f
 """
 
 from dataclasses import dataclass
-from typing import Generic
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
     BuildProgress,
-    FoundRecord,
-    Message,
     Shard,
     get_record,
     keys_progress,
     list_queues,
     queues_progress,
+    store_millis,
     topics_of,
 )
 from gateway.ports.time_window import TimeWindow
@@ -26,6 +24,7 @@ from gateway.queries.completeness import ShardOutcome, least_built
 from gateway.queries.find_places import Place
 from gateway.queries.matches import KeyQuestion, MatchStream
 from gateway.queries.page import Page
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import (
     InvalidMessageIdError,
     OffsetOutOfRangeError,
@@ -57,12 +56,12 @@ class FindQuestion:
     topic: str
     window: TimeWindow
 
-    def is_named(self, record: FoundRecord[object]) -> bool:
+    def is_named(self, record: StoredMessage) -> bool:
         """Whether the record has the text as its unique key or as one of its keys."""
         return record.unique_key == self.text or self.text in record.keys
 
 
-class ShardFind(Generic[Message]):
+class ShardFind:
     """One shard's part; the streams are advanced by one thread at a time.
 
     Args:
@@ -82,9 +81,9 @@ class ShardFind(Generic[Message]):
 
     def __init__(
         self,
-        shard: Shard[Message],
+        shard: Shard,
         question: FindQuestion,
-        page: Page[Message],
+        page: Page,
         place: Place | None,
         deadline: Deadline,
         max_millis: int,
@@ -92,8 +91,8 @@ class ShardFind(Generic[Message]):
         self.shard = shard
         self.error: StoreError | None = None
         self.topics: list[str] = []
-        self.streams: list[MatchStream[Message]] = []
-        self.by_id: FoundRecord[Message] | None = None
+        self.streams: list[MatchStream] = []
+        self.by_id: StoredMessage | None = None
         self._question = question
         self._page = page
         self._place = place or Place()
@@ -115,7 +114,7 @@ class ShardFind(Generic[Message]):
         return all(stream.head or (stream.ended and not stream.failed) for stream in self.streams)
 
     @property
-    def newest(self) -> MatchStream[Message] | None:
+    def newest(self) -> MatchStream | None:
         """The stream whose match comes next; None when there is none."""
         return max((stream for stream in self.streams if stream.head), key=_position, default=None)
 
@@ -150,7 +149,7 @@ class ShardFind(Generic[Message]):
         self.streams.clear()
         self.topics.clear()
 
-    def is_by_id(self, record: FoundRecord[object]) -> bool:
+    def is_by_id(self, record: StoredMessage) -> bool:
         """Whether the text is the record's id: then it is shown as that, once."""
         return (record.store_host, record.commit_log_offset) == self._id
 
@@ -207,7 +206,7 @@ class ShardFind(Generic[Message]):
             self._unknown_since = built
         return sorted(names)
 
-    def _read_by_id(self) -> FoundRecord[Message] | None:
+    def _read_by_id(self) -> StoredMessage | None:
         if self._id is None:
             return None
         try:
@@ -215,7 +214,7 @@ class ShardFind(Generic[Message]):
         except (OffsetOutOfRangeError, RecordNotFoundError, PermissionDeniedError):
             return None  # also when the record there is of a topic that the caller may not read
         is_it = self.is_by_id(record) and self._question.topic in ("", record.topic)
-        return record if is_it and self._question.window.holds(record.store_time_millis) else None
+        return record if is_it and self._question.window.holds(store_millis(record)) else None
 
 
 def _decoded(text: str) -> tuple[str, int] | None:
@@ -227,12 +226,12 @@ def _decoded(text: str) -> tuple[str, int] | None:
     return str(host), commit_log_offset
 
 
-def _position(stream: MatchStream[Message]) -> int:
+def _position(stream: MatchStream) -> int:
     assert stream.head is not None
     return stream.head.commit_log_offset
 
 
-def _bound(stream: MatchStream[Message]) -> int:
+def _bound(stream: MatchStream) -> int:
     """Below which byte lies what the stream has left."""
     if stream.head is not None:
         return stream.head.commit_log_offset + 1

@@ -10,10 +10,9 @@ go down the logs, so appends during a find do not disturb it. Many topics are se
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import Message
+from gateway.ports.shard import store_millis
 from gateway.ports.shards import Shards, require_topic
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.completeness import Completeness, ShardOutcome, judge, raise_first_error
@@ -37,7 +36,7 @@ class MatchedBy(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class FindAnswer(Generic[Message]):
+class FindAnswer:
     """A page of what was found.
 
     Attributes:
@@ -48,7 +47,7 @@ class FindAnswer(Generic[Message]):
         topic_count: topics looked through for this page.
     """
 
-    entries: tuple[tuple[PageEntry[Message], MatchedBy], ...]
+    entries: tuple[tuple[PageEntry, MatchedBy], ...]
     next_page_token: str
     completeness: Completeness
     outcomes: tuple[ShardOutcome, ...]
@@ -56,7 +55,7 @@ class FindAnswer(Generic[Message]):
 
 
 def find_message(
-    shards: Shards[Message],
+    shards: Shards,
     tokens: PageTokens,
     text: str,
     topic: str,
@@ -66,7 +65,7 @@ def find_message(
     page_token: str = "",
     max_millis: int = 0,
     deadline: Deadline,
-) -> FindAnswer[Message]:
+) -> FindAnswer:
     """One page of everything that the text names.
 
     Args:
@@ -96,7 +95,7 @@ def find_message(
         "end": window.end_millis,
     }
     places = from_fields(tokens.open(page_token, METHOD, sealed))
-    page: Page[Message] = Page(page_size(page_size_asked, "page_size"))
+    page: Page = Page(page_size(page_size_asked, "page_size"))
     finds = _begin(shards, FindQuestion(text, topic, window), page, places, deadline, max_millis)
     entries, later = _merge(finds, page, text)
     outcomes = [find.outcome() for find in finds]
@@ -119,13 +118,13 @@ def find_message(
 
 
 def _begin(
-    shards: Shards[Message],
+    shards: Shards,
     question: FindQuestion,
-    page: Page[Message],
+    page: Page,
     places: dict[str, Place],
     deadline: Deadline,
     max_millis: int,
-) -> list[ShardFind[Message]]:
+) -> list[ShardFind]:
     """Every shard's part, its newest match known or its error noted; the first shard's error when all failed."""
     first = deadline.for_one_of(len(shards))
     finds = [ShardFind(shard, question, page, places.get(shard.broker_name), first, max_millis) for shard in shards]
@@ -139,9 +138,7 @@ def _begin(
     return finds
 
 
-def _merge(
-    finds: Sequence[ShardFind[Message]], page: Page[Message], text: str
-) -> tuple[list[tuple[PageEntry[Message], MatchedBy]], set[str]]:
+def _merge(finds: Sequence[ShardFind], page: Page, text: str) -> tuple[list[tuple[PageEntry, MatchedBy]], set[str]]:
     """Fill the page; the shards of which a message by its id had no room, which begin on the next page."""
     matched: list[MatchedBy] = []
     later: set[str] = set()
@@ -170,7 +167,7 @@ def _merge(
     return list(zip(page.entries, matched, strict=True)), later
 
 
-def _next(finds: Sequence[ShardFind[Message]]) -> tuple[ShardFind[Message], MatchStream[Message]] | None:
+def _next(finds: Sequence[ShardFind]) -> tuple[ShardFind, MatchStream] | None:
     """The match that comes next; None when there is none, or one is not known yet."""
     if not all(find.knows_next for find in finds):
         return None
@@ -178,7 +175,7 @@ def _next(finds: Sequence[ShardFind[Message]]) -> tuple[ShardFind[Message], Matc
     return max(heads, key=_newness, default=None)
 
 
-def _newness(found: tuple[ShardFind[Message], MatchStream[Message]]) -> tuple[int, str]:
+def _newness(found: tuple[ShardFind, MatchStream]) -> tuple[int, str]:
     find, stream = found
     assert stream.head is not None
-    return stream.head.store_time_millis, find.shard.broker_name
+    return store_millis(stream.head), find.shard.broker_name

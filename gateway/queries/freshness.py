@@ -21,11 +21,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import IS_WRITTEN_AT, LOG_END, BuildProgress, Message, Shard, keys_progress, queues_progress
+from gateway.ports.shard import IS_WRITTEN_AT, LOG_END, BuildProgress, Shard, keys_progress, queues_progress
 from gateway.ports.shards import Shards
 from gateway.queries.arrival import EndAtArrival, Part, at_arrival
 from gateway.queries.completeness import Completeness, ShardOutcome
@@ -51,7 +51,7 @@ BUILDER_WAIT_SECONDS_DEFAULT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Freshness(Generic[Message]):
+class Freshness:
     """What a query may expect to find, and the shards that did not reach it in time.
 
     Attributes:
@@ -68,7 +68,7 @@ class Freshness(Generic[Message]):
     """
 
     part: Part
-    shards: Shards[Message]
+    shards: Shards
     wanted: Mapping[str, int] = field(default_factory=dict)
     late: Mapping[str, BuildProgress | None] = field(default_factory=dict)
     known_ends: Mapping[str, int] = field(default_factory=dict)
@@ -173,11 +173,11 @@ class FreshnessWaits:
 
     def ask(
         self,
-        shards: Shards[Message],
+        shards: Shards,
         tokens: Sequence[str],
         part: Part,
         deadline: Deadline,
-        query: Callable[[Shards[Message]], tuple[Answer, Sequence[ShardOutcome], Completeness]],
+        query: Callable[[Shards], tuple[Answer, Sequence[ShardOutcome], Completeness]],
         broker_name: str = "",
         *,
         before: bool | None = None,
@@ -201,14 +201,14 @@ class FreshnessWaits:
 
     def wait(
         self,
-        shards: Shards[Message],
+        shards: Shards,
         tokens: Sequence[str],
         part: Part,
         deadline: Deadline,
         broker_name: str = "",
         *,
         before: bool | None = None,
-    ) -> Freshness[Message]:
+    ) -> Freshness:
         """Wait until the shards have built what the tokens name, or what they have to have without tokens.
 
         Args:
@@ -230,7 +230,7 @@ class FreshnessWaits:
         now = deadline.clock()
         known_ends: dict[str, int] = {}
         ends: dict[str, EndAtArrival] = {}
-        behind: list[Shard[Message]] = []
+        behind: list[Shard] = []
         for shard in shards:
             name = shard.broker_name
             if not shard.has(LOG_END) or broker_name not in ("", name):
@@ -253,7 +253,7 @@ class FreshnessWaits:
         self._wait_for_ends(behind, freshness)
         return freshness
 
-    def again(self, freshness: Freshness[Message], outcomes: Sequence[ShardOutcome]) -> Freshness[Message] | None:
+    def again(self, freshness: Freshness, outcomes: Sequence[ShardOutcome]) -> Freshness | None:
         """After a query: None when its answer stands; otherwise what to ask again with, after a wait where one is needed."""
         if freshness.known_ends:
             if not self._has_changed(freshness, outcomes):
@@ -272,7 +272,7 @@ class FreshnessWaits:
         )
         return freshness if waited else None
 
-    def _has_changed(self, freshness: Freshness[Message], outcomes: Sequence[ShardOutcome]) -> bool:
+    def _has_changed(self, freshness: Freshness, outcomes: Sequence[ShardOutcome]) -> bool:
         """Whether a builder was at another place than at the end of its log as it was when the query arrived."""
         for outcome in outcomes:
             name, progress = outcome.broker_name, outcome.progress
@@ -287,8 +287,8 @@ class FreshnessWaits:
         return False
 
     def _seen_by(
-        self, freshness: Freshness[Message], known_ends: Mapping[str, int], ends: Mapping[str, EndAtArrival]
-    ) -> Freshness[Message]:
+        self, freshness: Freshness, known_ends: Mapping[str, int], ends: Mapping[str, EndAtArrival]
+    ) -> Freshness:
         """With shards whose answers are judged by the ends at arrival."""
         ends = {**ends, **{name: EndAtArrival(name, offset) for name, offset in known_ends.items()}}
         return replace(freshness, shards=at_arrival(freshness.shards, ends, self._note), known_ends={}, ends=ends)
@@ -296,7 +296,7 @@ class FreshnessWaits:
     def _note(self, broker_name: str, part: Part, progress: BuildProgress) -> None:
         self._seen[broker_name, part.value] = progress
 
-    def _wait_for_ends(self, behind: Sequence[Shard[Message]], freshness: Freshness[Message]) -> bool:
+    def _wait_for_ends(self, behind: Sequence[Shard], freshness: Freshness) -> bool:
         """Wait until the shards have built what their logs had; whether there was time to wait."""
         deadline, now = freshness.deadline, freshness.arrived_seconds
         if not behind or deadline is None or self._builder_wait_seconds <= 0:
@@ -305,7 +305,7 @@ class FreshnessWaits:
         until = replace(deadline, at_seconds=now + min(share, self._builder_wait_seconds))
         freshness.waited.update(shard.broker_name for shard in behind)
 
-        def wait_for(shard: Shard[Message]) -> None:
+        def wait_for(shard: Shard) -> None:
             offset = freshness.ends[shard.broker_name].offset_until(until.at_seconds - until.clock())
             seen = self._seen.get((shard.broker_name, freshness.part.value))
             if seen is not None and seen.catching_up:  # as it was in the last answer
@@ -323,9 +323,7 @@ class FreshnessWaits:
             self._places.release()
         return True
 
-    def _wait_for_tokens(
-        self, shards: Shards[Message], tokens: Sequence[str], part: Part, deadline: Deadline
-    ) -> Freshness[Message]:
+    def _wait_for_tokens(self, shards: Shards, tokens: Sequence[str], part: Part, deadline: Deadline) -> Freshness:
         """At most for four fifths of the remaining time."""
         wanted = wanted_offsets(shards, tokens)
         now = deadline.clock()
@@ -354,7 +352,7 @@ class FreshnessWaits:
         return Freshness(part, shards, wanted, late)
 
     def _wait_for(
-        self, shard: Shard[object], offset: int, part: Part, until: Deadline, *, checks_log: bool = True
+        self, shard: Shard, offset: int, part: Part, until: Deadline, *, checks_log: bool = True
     ) -> BuildProgress:
         """The shard's progress once it is past an offset, or when the time is over.
 
@@ -377,5 +375,5 @@ class FreshnessWaits:
                 self._pause(min(PAUSE_SECONDS, remaining))
 
 
-def _progress_of(shard: Shard[object], part: Part) -> Callable[..., BuildProgress]:
+def _progress_of(shard: Shard, part: Part) -> Callable[..., BuildProgress]:
     return partial(keys_progress if part is Part.INDEX else queues_progress, shard)

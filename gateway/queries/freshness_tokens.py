@@ -19,7 +19,7 @@ TOKEN_COUNT_MAX = 1_024
 BUILDER_OFF = "off"
 
 
-def wanted_offsets(shards: Shards[object], tokens: Iterable[str]) -> dict[str, int]:
+def wanted_offsets(shards: Shards, tokens: Iterable[str]) -> dict[str, int]:
     """Where the newest record of the tokens starts (bytes of the log), by shard.
 
     Raises:
@@ -46,7 +46,7 @@ def wanted_offsets(shards: Shards[object], tokens: Iterable[str]) -> dict[str, i
     return wanted
 
 
-def is_coming(shard: Shard[object], part: Part, offset: int, until: Deadline) -> bool:
+def is_coming(shard: Shard, part: Part, offset: int, until: Deadline) -> bool:
     """Whether a wait can succeed: not for a builder that is switched off.
 
     InvalidFreshnessTokenError when the shard's log ends before the offset.

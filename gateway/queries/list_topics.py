@@ -109,7 +109,7 @@ ALL_TOPICS = TopicChoice()
 
 
 def list_topics(
-    shards: Shards[object],
+    shards: Shards,
     tokens: PageTokens,
     page_size_asked: int,
     page_token: str,
@@ -129,7 +129,7 @@ def list_topics(
 
     shard_deadline = deadline.for_one_of(len(shards))
 
-    def ask(shard: Shard[object]) -> tuple[list[ShardTopic], BuildProgress, StoreError | None]:
+    def ask(shard: Shard) -> tuple[list[ShardTopic], BuildProgress, StoreError | None]:
         """The first topics, how far the queues are built, and why the answer lacks something."""
         problem = shard.call(ARCHIVE_PROBLEM, "", shard_deadline) if shard.has(ARCHIVE_PROBLEM) else None
         progress = queues_progress(shard, shard_deadline)  # before the ranges: they may lack what is built meanwhile
@@ -199,7 +199,7 @@ class ShardTopic:
         return [queues[queue_id] for queue_id in sorted(queues)]
 
 
-def _topics_of(shard: Shard[object], choice: TopicChoice, topic_count_max: int, deadline: Deadline) -> list[ShardTopic]:
+def _topics_of(shard: Shard, choice: TopicChoice, topic_count_max: int, deadline: Deadline) -> list[ShardTopic]:
     """The first topics."""
     settings = topics_of(shard, deadline)
     counts = {name: queue_count_of(topic) for name, topic in settings.items()}
@@ -219,7 +219,7 @@ def _topics_of(shard: Shard[object], choice: TopicChoice, topic_count_max: int, 
     ]
 
 
-def _listed(shard: Shard[object], topic: str, deadline: Deadline) -> Sequence[Queue]:
+def _listed(shard: Shard, topic: str, deadline: Deadline) -> Sequence[Queue]:
     """The queues of a topic, or all. Of queues that are not served only the list of all has the ranges."""
     try:
         return list_queues(shard, topic, deadline)

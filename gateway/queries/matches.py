@@ -8,16 +8,16 @@ last one used, match or not; the next page begins below it.
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import BuildProgress, FoundRecord, Message, Shard, get_records, search_key
+from gateway.ports.shard import BuildProgress, Shard, get_records, search_key, store_millis
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.completeness import Completeness, ShardOutcome, judge, least_built, raise_first_error
 from gateway.queries.dropped import was_dropped
 from gateway.queries.limits import CANDIDATE_ROUND_COUNT, CANDIDATE_ROUNDS_MAX, PAGE_SIZE_MAX
 from gateway.queries.page import Page, PageEntry
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import BrokerNotFoundError, StoreError
 
 EXHAUSTED_CURSOR = 0
@@ -30,10 +30,10 @@ class KeyQuestion:
     topic: str
     key: str
     window: TimeWindow
-    accepts: Callable[[FoundRecord[object]], bool]
+    accepts: Callable[[StoredMessage], bool]
 
 
-class MatchStream(Generic[Message]):
+class MatchStream:
     """The matches of one shard.
 
     Args:
@@ -47,9 +47,9 @@ class MatchStream(Generic[Message]):
 
     def __init__(
         self,
-        shard: Shard[Message],
+        shard: Shard,
         question: KeyQuestion,
-        page: Page[Message],
+        page: Page,
         cursor: int | None,
         deadline: Deadline,
         stream_count: int = 1,
@@ -63,7 +63,7 @@ class MatchStream(Generic[Message]):
         self._candidates: deque[int] = deque()
         self._more_candidates = cursor != EXHAUSTED_CURSOR
         self._below: int | None = cursor
-        self._loaded: deque[tuple[int, FoundRecord[Message] | StoreError]] = deque()
+        self._loaded: deque[tuple[int, StoredMessage | StoreError]] = deque()
         self._first_of_load = -1
         self._rounds = 0
         self._loads = 0
@@ -73,7 +73,7 @@ class MatchStream(Generic[Message]):
         self._lossy = False
 
     @property
-    def head(self) -> FoundRecord[Message] | None:
+    def head(self) -> StoredMessage | None:
         """The next match as found by `advance`, not yet taken."""
         outcome = self._loaded[0][1] if self._loaded else None
         return None if isinstance(outcome, StoreError) else outcome
@@ -134,12 +134,10 @@ class MatchStream(Generic[Message]):
             self._loaded.popleft()
         return False
 
-    def _matches(self, record: FoundRecord[object]) -> bool:
+    def _matches(self, record: StoredMessage) -> bool:
         question = self._question
         return (
-            record.topic == question.topic
-            and question.window.holds(record.store_time_millis)
-            and question.accepts(record)
+            record.topic == question.topic and question.window.holds(store_millis(record)) and question.accepts(record)
         )
 
     def _search(self) -> bool:
@@ -201,18 +199,18 @@ class MatchStream(Generic[Message]):
 
 
 @dataclass(frozen=True, slots=True)
-class MatchPage(Generic[Message]):
+class MatchPage:
     """Matches newest first, and where to go on: cursors by shard name, empty at the end."""
 
-    entries: tuple[PageEntry[Message], ...]
+    entries: tuple[PageEntry, ...]
     cursors: Mapping[str, int]
     completeness: Completeness
     outcomes: tuple[ShardOutcome, ...]
 
 
 def merge_matches(
-    shards: Shards[Message], question: KeyQuestion, cursors: Mapping[str, int], page_size: int, deadline: Deadline
-) -> MatchPage[Message]:
+    shards: Shards, question: KeyQuestion, cursors: Mapping[str, int], page_size: int, deadline: Deadline
+) -> MatchPage:
     """One page of all shards' matches, newest first by store time, then shard, then offset.
 
     Each shard's matches keep their order in the log, also where its clock once stepped back.
@@ -220,7 +218,7 @@ def merge_matches(
     Raises:
         StoreError: when every shard failed; otherwise a failed shard is in the outcomes.
     """
-    page: Page[Message] = Page(page_size)
+    page: Page = Page(page_size)
     first = deadline.for_one_of(len(shards))
     streams = [
         MatchStream(shard, question, page, cursors.get(shard.broker_name), first, len(shards)) for shard in shards
@@ -252,20 +250,20 @@ def merge_matches(
     )
 
 
-def newest_of(streams: Sequence[MatchStream[Message]]) -> MatchStream[Message] | None:
+def newest_of(streams: Sequence[MatchStream]) -> MatchStream | None:
     """The stream whose next match comes next; None when there is none, or one is not known yet."""
     if not all(stream.head or stream.ended for stream in streams):
         return None
     return max((stream for stream in streams if stream.head), key=_newness, default=None)
 
 
-def _newness(stream: MatchStream[Message]) -> tuple[int, str, int]:
+def _newness(stream: MatchStream) -> tuple[int, str, int]:
     head = stream.head
     assert head is not None
-    return head.store_time_millis, stream.shard.broker_name, head.commit_log_offset
+    return store_millis(head), stream.shard.broker_name, head.commit_log_offset
 
 
-def _left_out(shards: Shards[object], cursors: Mapping[str, int]) -> dict[str, int]:
+def _left_out(shards: Shards, cursors: Mapping[str, int]) -> dict[str, int]:
     """Cursors of shards that this gateway does not know; another one, or this one before a restart, did."""
     known = {shard.broker_name for shard in shards}
     return {name: cursor for name, cursor in cursors.items() if name not in known and cursor != EXHAUSTED_CURSOR}
@@ -280,7 +278,7 @@ def unknown_shard(broker_name: str) -> ShardOutcome:
     return ShardOutcome(broker_name, error, complete=False)
 
 
-def _cursors(streams: list[MatchStream[Message]]) -> dict[str, int]:
+def _cursors(streams: list[MatchStream]) -> dict[str, int]:
     cursors: dict[str, int] = {}
     for stream in streams:
         if not stream.has_more:

@@ -23,19 +23,21 @@ from gateway.ports.shard import (
     SEARCH_KEY,
     SEARCH_OFFSET,
     Built,
-    FoundRecord,
-    Message,
     Shard,
+    head_size_bytes,
+    is_blank,
+    store_millis,
     window_of,
 )
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.dropped import was_dropped
 from reput.index.v1 import index_service_pb2 as index_pb
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import StoreError
 
 # Whether a record has the key that was searched for.
-HasKey = Callable[[FoundRecord[object], str], bool]
+HasKey = Callable[[StoredMessage, str], bool]
 
 
 class Rejection(Enum):
@@ -115,7 +117,7 @@ class Lookup:
         """The visits of index files, round by round."""
         return [visit for explanation in self.explanations if explanation for visit in explanation.visits]
 
-    def note(self, offset: int, outcome: FoundRecord[object] | StoreError, has_key: HasKey) -> None:
+    def note(self, offset: int, outcome: StoredMessage | StoreError, has_key: HasKey) -> None:
         """Records the outcome of reading a candidate."""
         if isinstance(outcome, StoreError):
             reason = Rejection.DROPPED if was_dropped(outcome, offset) else Rejection.UNREADABLE
@@ -125,8 +127,8 @@ class Lookup:
         elif not has_key(outcome, self.key):
             keys = " ".join((*outcome.keys, outcome.unique_key)).strip()
             self.rejected[offset] = Rejected(offset, Rejection.OTHER_KEY, f"keys {keys}")
-        elif not self.window.holds(outcome.store_time_millis):
-            detail = f"stored at {outcome.store_time_millis} ms"
+        elif not self.window.holds(store_millis(outcome)):
+            detail = f"stored at {store_millis(outcome)} ms"
             self.rejected[offset] = Rejected(offset, Rejection.OUT_OF_WINDOW, detail)
         else:
             self.matches.add(offset)
@@ -191,7 +193,7 @@ class ShardRecord:
         for offset in answer.commit_log_offsets:
             self._by_candidate.setdefault(offset, []).append(lookup)
 
-    def read(self, offset: int, outcome: FoundRecord[object] | StoreError) -> None:
+    def read(self, offset: int, outcome: StoredMessage | StoreError) -> None:
         """Records an outcome of the log; of a record that the caller may not see, nothing."""
         if is_blank(outcome):
             return
@@ -202,8 +204,8 @@ class ShardRecord:
 
 
 def recorded(
-    shards: Shards[Message], has_key: HasKey, clock: Callable[[], float] = time.perf_counter
-) -> tuple[Shards[Message], tuple[ShardRecord, ...]]:
+    shards: Shards, has_key: HasKey, clock: Callable[[], float] = time.perf_counter
+) -> tuple[Shards, tuple[ShardRecord, ...]]:
     """The shards of one call with a record for each.
 
     Args:
@@ -219,7 +221,7 @@ def recorded(
     return Shards(asked, shards.fan_out), records
 
 
-def _recorded(shard: Shard[Message], record: ShardRecord) -> Shard[Message]:
+def _recorded(shard: Shard, record: ShardRecord) -> Shard:
     def link(method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
         name = STEPS.get(method)
         if name is None:
@@ -260,7 +262,7 @@ def _count(step: Step, method: ShardMethod[Any, Any], answer: Any) -> None:
         _count_record(step, answer)
     elif method is GET_RECORDS:
         for outcome in answer:
-            if isinstance(outcome, FoundRecord) and not is_blank(outcome):
+            if not isinstance(outcome, StoreError) and not is_blank(outcome):
                 _count_record(step, outcome)
     elif method is LIST_QUEUES:
         step.item_count += len(answer)
@@ -272,11 +274,6 @@ def _count(step: Step, method: ShardMethod[Any, Any], answer: Any) -> None:
         step.item_count += len(answer.answer.commit_log_offsets)
 
 
-def is_blank(outcome: FoundRecord[object] | StoreError) -> bool:
-    """Whether it stands for a record that the caller may not see (gateway/auth/caller_shards.py)."""
-    return isinstance(outcome, FoundRecord) and not outcome.topic
-
-
-def _count_record(step: Step, record: FoundRecord[object]) -> None:
+def _count_record(step: Step, record: StoredMessage) -> None:
     step.item_count += 1
-    step.message_bytes += record.head_size_bytes + (0 if record.body_omitted else record.body_size_bytes)
+    step.message_bytes += head_size_bytes(record) + len(record.body)

@@ -15,7 +15,7 @@ from store.errors import QueueNotFoundError, TopicNotFoundError
 
 
 def search_offset(
-    shards: Shards[object],
+    shards: Shards,
     topic: str,
     queue_id: int,
     time_millis: int,

@@ -7,7 +7,7 @@ import grpc
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import FoundRecord, Shard, get_record, list_queues
+from gateway.ports.shard import Shard, get_record, list_queues, store_millis
 from gateway.ports.shards import Shards, require_topic
 from gateway.ports.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
 from gateway.queries.arrival import Part
@@ -82,7 +82,7 @@ class AdminServicer(v2_grpc.AdminServicer):
         if request.broker_name:
             shards = Shards([shards.named(request.broker_name)], shards.fan_out)
 
-        def query(asked: MessageShards) -> tuple[MatchAnswer[StoredMessage], Sequence[ShardOutcome], Completeness]:
+        def query(asked: MessageShards) -> tuple[MatchAnswer, Sequence[ShardOutcome], Completeness]:
             found = self._ask(asked, request, topic, _page_size(request), deadline)
             if len(found.entries) > 1 and any(entry.body_omitted for entry in found.entries):
                 # The contract has no way to leave out a body: such pages have one message each.
@@ -110,7 +110,7 @@ class AdminServicer(v2_grpc.AdminServicer):
 
     def _ask(
         self, shards: MessageShards, request: v2.ListMessageRequest, topic: str, page_size: int, deadline: Deadline
-    ) -> MatchAnswer[StoredMessage]:
+    ) -> MatchAnswer:
         kind = request.WhichOneof("search_key")
         text = request.message_id if kind == "message_id" else request.message_key
         if not text:
@@ -119,7 +119,7 @@ class AdminServicer(v2_grpc.AdminServicer):
             )
         queue_id = request.queue_id if request.HasField("queue_id") else None
 
-        def matches(record: FoundRecord[object]) -> bool:
+        def matches(record: StoredMessage) -> bool:
             is_it = record.unique_key == text if kind == "message_id" else text in record.keys
             return is_it and queue_id in (None, record.queue_id)
 
@@ -161,9 +161,7 @@ class AdminServicer(v2_grpc.AdminServicer):
                 require_topic(self._shards, topic, deadline)
         return response
 
-    def _time_span(
-        self, shard: Shard[object], queue: Queue, deadline: Deadline
-    ) -> v2.QueryTimeSpanResponse.QueueTimeSpan:
+    def _time_span(self, shard: Shard, queue: Queue, deadline: Deadline) -> v2.QueryTimeSpanResponse.QueueTimeSpan:
         span = v2.QueryTimeSpanResponse.QueueTimeSpan(
             message_queue=v2.MessageQueue(
                 topic=resource_of(queue.topic),
@@ -173,7 +171,7 @@ class AdminServicer(v2_grpc.AdminServicer):
             )
         )
 
-        def store_millis(queue_offset: int) -> int:
+        def millis_at(queue_offset: int) -> int:
             answer = query_by_queue_offset(
                 self._shards,
                 queue.topic,
@@ -183,11 +181,11 @@ class AdminServicer(v2_grpc.AdminServicer):
                 page_size_asked=1,
                 deadline=deadline,
             )
-            return answer.entries[0].record.store_time_millis if answer.entries else 0
+            return store_millis(answer.entries[0].record) if answer.entries else 0
 
         if queue.min_offset < queue.max_offset:
-            span.min_timestamp = store_millis(queue.min_offset)
-            span.max_timestamp = store_millis(queue.max_offset - 1)
+            span.min_timestamp = millis_at(queue.min_offset)
+            span.max_timestamp = millis_at(queue.max_offset - 1)
         return span
 
 
@@ -222,22 +220,22 @@ def _window(request: v2.ListMessageRequest) -> TimeWindow:
 
 def _by_offset_msg_id(
     shards: MessageShards, offset_msg_id: str, topic: str, request: v2.ListMessageRequest, deadline: Deadline
-) -> tuple[PageEntry[StoredMessage], ...]:
+) -> tuple[PageEntry, ...]:
     window = _window(request)
     try:
         entry = query_by_offset_msg_id(shards, offset_msg_id, topic, "", deadline)
     except (InvalidMessageIdError, RecordNotFoundError, PermissionDeniedError):
         return ()
-    is_wanted = window.holds(entry.record.store_time_millis) and (
+    is_wanted = window.holds(store_millis(entry.record)) and (
         not request.HasField("queue_id") or request.queue_id == entry.record.queue_id
     )
     return (entry,) if is_wanted else ()
 
 
-def _message(shards: MessageShards, entry: PageEntry[StoredMessage], deadline: Deadline) -> v2.Message:
-    stored = entry.record.message
+def _message(shards: MessageShards, entry: PageEntry, deadline: Deadline) -> v2.Message:
+    stored = entry.record
     if entry.body_omitted:
-        stored = get_record(shards.named(entry.broker_name), entry.record.commit_log_offset, deadline).message
+        stored = get_record(shards.named(entry.broker_name), entry.record.commit_log_offset, deadline)
     return to_message(stored)
 
 

@@ -19,9 +19,9 @@ from gateway.ports.delivery import (
     Delivering,
     DeliveringSource,
     GroupSettings,
+    Message,
     settings_that_count,
 )
-from gateway.ports.shard import Message
 from services.serving.admission.shares import KeptKeys, client_of_name
 from store.errors import (
     DeadlineExceededError,

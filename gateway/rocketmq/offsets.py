@@ -20,7 +20,7 @@ from store.errors import UnsupportedStoreError
 
 
 def update_offset(
-    shards: Shards[object],
+    shards: Shards,
     delivering: DeliveringSource[StoredMessage],
     request: v2.UpdateOffsetRequest,
     context: grpc.ServicerContext,
@@ -47,7 +47,7 @@ def update_offset(
 
 
 def get_offset(
-    shards: Shards[object],
+    shards: Shards,
     delivering: DeliveringSource[StoredMessage],
     request: v2.GetOffsetRequest,
     context: grpc.ServicerContext,
@@ -81,7 +81,7 @@ def get_offset(
     return v2.GetOffsetResponse(status=ok(), offset=offset)
 
 
-def query_offset(shards: Shards[object], request: v2.QueryOffsetRequest, deadline: Deadline) -> v2.QueryOffsetResponse:
+def query_offset(shards: Shards, request: v2.QueryOffsetRequest, deadline: Deadline) -> v2.QueryOffsetResponse:
     """The begin or end of a queue, or the first position at or after a time."""
     policy = request.query_offset_policy
     if policy not in (v2.BEGINNING, v2.END, v2.TIMESTAMP):

@@ -75,7 +75,7 @@ class Pulling:
         self,
         shards: DeliveringSource[StoredMessage],
         room: WaitingRoom,
-        catalogs: ShardsSource[object],
+        catalogs: ShardsSource,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] = time.sleep,
     ) -> None:

@@ -23,7 +23,7 @@ NAMED_BYTES_MAX = 1_024
 ANY_QUEUE = -1
 
 
-def query_route(shards: Shards[object], request: v2.QueryRouteRequest, deadline: Deadline) -> v2.QueryRouteResponse:
+def query_route(shards: Shards, request: v2.QueryRouteRequest, deadline: Deadline) -> v2.QueryRouteResponse:
     """The queues of a topic; a topic that the shards would create has those it would get.
 
     Raises:
@@ -40,7 +40,7 @@ def query_route(shards: Shards[object], request: v2.QueryRouteRequest, deadline:
 
 
 def query_assignment(
-    shards: Shards[object], request: v2.QueryAssignmentRequest, deadline: Deadline, *, ordered: bool
+    shards: Shards, request: v2.QueryAssignmentRequest, deadline: Deadline, *, ordered: bool
 ) -> v2.QueryAssignmentResponse:
     """What each member of a group polls.
 
@@ -86,7 +86,7 @@ def _permission(settings: Topic, queue_id: int) -> "v2.Permission":
 
 
 def _settings(
-    shards: Shards[object], resource: v2.Resource, endpoints: v2.Endpoints, deadline: Deadline
+    shards: Shards, resource: v2.Resource, endpoints: v2.Endpoints, deadline: Deadline
 ) -> Sequence[tuple[str, Topic]]:
     """The shards that answer and have queues of the topic. A shard that is down is left out, as a name server leaves it out."""
     topic = topic_of(resource)
@@ -115,7 +115,7 @@ def _settings(
     return found
 
 
-def _settings_in(shard: Shard[object], topic: str, deadline: Deadline) -> Topic:
+def _settings_in(shard: Shard, topic: str, deadline: Deadline) -> Topic:
     """The topic in the shard, or as the shard would create it."""
     answer = shard.call(LIST_TOPICS, log_pb.ListTopicsRequest(), deadline)
     known = next((each for each in answer.topics if each.topic == topic), None)

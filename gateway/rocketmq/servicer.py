@@ -85,7 +85,7 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
 
     def __init__(
         self,
-        shards: ShardsSource[object],
+        shards: ShardsSource,
         delivering: DeliveringSource[StoredMessage],
         room: WaitingRoom,
         clients: Clients[StoredMessage],
@@ -113,7 +113,7 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         self._question_bytes = QuestionBytes()
 
     @property
-    def _shards(self) -> Shards[object]:
+    def _shards(self) -> Shards:
         return self._source.now()
 
     def QueryRoute(self, request: v2.QueryRouteRequest, context: grpc.ServicerContext) -> v2.QueryRouteResponse:

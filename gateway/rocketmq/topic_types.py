@@ -80,7 +80,7 @@ class TopicTypes:
         source: the same.
     """
 
-    def __init__(self, source: ShardsSource[object], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, source: ShardsSource, clock: Callable[[], float] = time.monotonic) -> None:
         self.source = source
         self._clock = clock
         self._lock = threading.Lock()
@@ -156,5 +156,5 @@ class TopicTypes:
         self._look_at = now + max(LOOK_SECONDS, LOOK_FACTOR * (now - begun))
 
 
-def _types_in(shard: Shard[object], deadline: Deadline) -> Mapping[str, int]:
+def _types_in(shard: Shard, deadline: Deadline) -> Mapping[str, int]:
     return {name: int(topic.message_type) for name, topic in topics_of(shard, deadline).items()}

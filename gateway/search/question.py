@@ -2,9 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
-from typing import Generic
 
-from gateway.ports.shard import Message
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.completeness import Completeness, ShardOutcome
 from gateway.queries.limits import check_not_negative, check_topic
@@ -93,7 +91,7 @@ class ScannedRange:
 
 
 @dataclass(slots=True)
-class SearchAnswer(Generic[Message]):
+class SearchAnswer:
     """A page.
 
     Attributes:
@@ -112,7 +110,7 @@ class SearchAnswer(Generic[Message]):
         cel_error: the reason for the first of them.
     """
 
-    entries: list[PageEntry[Message]] = field(default_factory=list)
+    entries: list[PageEntry] = field(default_factory=list)
     scanned_ranges: list[ScannedRange] = field(default_factory=list)
     next_page_token: str = ""
     completeness: Completeness = Completeness.COMPLETE

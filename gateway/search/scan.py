@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Generic
 
 from gateway.ports.cancellation import Cancellation
 from gateway.ports.deadline import Deadline, ran_out_of_time
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import FoundRecord, Message, Shard
+from gateway.ports.shard import Shard, store_millis
 from gateway.ports.shards import Shards
 from gateway.queries.completeness import ShardOutcome, judge, raise_first_error
 from gateway.queries.dropped import was_dropped
@@ -20,6 +19,7 @@ from gateway.search.message_view import MessageView
 from gateway.search.question import ScannedRange, SearchAnswer, SearchQuestion
 from gateway.search.shard_scan import ShardFailedError, ShardScan
 from reput.consumequeue.v1.consumequeue_service_pb2 import QueueUnit
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import (
     BrokerNotFoundError,
     DeadlineExceededError,
@@ -38,7 +38,7 @@ READ_BYTES = 1 << 20
 # Ranges of one answer. They fit into the room that its messages leave below 4 MiB, also with the longest shard names.
 RANGE_COUNT_MAX = 1_000
 
-ViewOf = Callable[[FoundRecord[Message]], MessageView]
+ViewOf = Callable[[StoredMessage], MessageView]
 
 
 class _StopError(Exception):
@@ -49,7 +49,7 @@ class _StopError(Exception):
         self.reason = reason
 
 
-class Scan(Generic[Message]):
+class Scan:
     """One page of a scan.
 
     Attributes:
@@ -61,9 +61,9 @@ class Scan(Generic[Message]):
         self,
         question: SearchQuestion,
         message_filter: MessageFilter,
-        page: Page[Message],
+        page: Page,
         meter: Meter,
-        view_of: ViewOf[Message],
+        view_of: ViewOf,
         cancellation: Cancellation,
     ) -> None:
         self.answer = SearchAnswer(entries=page.entries)
@@ -77,11 +77,11 @@ class Scan(Generic[Message]):
         self._cursor = Cursor("")
         self._passed_count = 0
 
-    def run(self, shards: Shards[Message], threads: FanOut, cursor: Cursor | None, deadline: Deadline) -> Cursor | None:
+    def run(self, shards: Shards, threads: FanOut, cursor: Cursor | None, deadline: Deadline) -> Cursor | None:
         """Fill the page; returns where the next one begins, None at the end."""
         end: Cursor | None = None
         self._passed_count = cursor.passed_count if cursor is not None else 0
-        scans: list[ShardScan[Message]] = []
+        scans: list[ShardScan] = []
         skipped = cursor.skipped if cursor is not None else frozenset[str]()
         outcomes = [_skipped_earlier(name) for name in sorted(skipped)]
         if cursor is not None and cursor.broker_name not in {shard.broker_name for shard in shards}:
@@ -123,7 +123,7 @@ class Scan(Generic[Message]):
         answer.passed_count = self._passed_count
         return replace(end, skipped=skipped) if end is not None else None
 
-    def _scan_shard(self, scan: ShardScan[Message], begun: Cursor | None) -> None:
+    def _scan_shard(self, scan: ShardScan, begun: Cursor | None) -> None:
         question = self._question
         for queue in scan.queues(question):
             if question.queue_id not in (None, queue.queue_id):
@@ -144,7 +144,7 @@ class Scan(Generic[Message]):
                 self._scan_queue(scan, queue.queue_id)
             self._meter.has_moved = self._meter.has_moved or is_ahead
 
-    def _scan_queue(self, scan: ShardScan[Message], queue_id: int) -> None:
+    def _scan_queue(self, scan: ShardScan, queue_id: int) -> None:
         """Scans what the cursor has left of its queue."""
         if len(self.answer.scanned_ranges) >= RANGE_COUNT_MAX:
             raise _StopError(StopReason.PAGE)
@@ -159,7 +159,7 @@ class Scan(Generic[Message]):
             if self.answer.scanned_ranges[-1].begin_offset == self.answer.scanned_ranges[-1].end_offset:
                 self.answer.scanned_ranges.pop()
 
-    def _scan_stretch(self, scan: ShardScan[Message], queue_id: int) -> None:
+    def _scan_stretch(self, scan: ShardScan, queue_id: int) -> None:
         """Scans the next UNIT_COUNT positions of the queue."""
         begin, end = self._cursor.begin_offset, self._cursor.end_offset
         if self._question.newest_first:
@@ -194,7 +194,7 @@ class Scan(Generic[Message]):
             batch.append(unit)
         return batch
 
-    def _scan_batch(self, scan: ShardScan[Message], batch: list[QueueUnit]) -> None:
+    def _scan_batch(self, scan: ShardScan, batch: list[QueueUnit]) -> None:
         wanted = [unit for unit in batch if not self._filter.rules_out(unit.tags_code)]
         outcomes = dict(
             zip((unit.queue_offset for unit in wanted), scan.records(wanted) if wanted else (), strict=True)
@@ -202,9 +202,9 @@ class Scan(Generic[Message]):
         in_window = [
             outcome
             for unit in wanted
-            if isinstance(outcome := outcomes[unit.queue_offset], FoundRecord)
+            if isinstance(outcome := outcomes[unit.queue_offset], StoredMessage)
             and self._is_of(unit, outcome)
-            and self._question.times.holds(outcome.store_time_millis)
+            and self._question.times.holds(store_millis(outcome))
         ]
         self._meter.begin_batch()
         chosen = self._matches(in_window)
@@ -222,9 +222,9 @@ class Scan(Generic[Message]):
 
     def _decide(
         self,
-        scan: ShardScan[Message],
+        scan: ShardScan,
         unit: QueueUnit,
-        outcome: FoundRecord[Message] | StoreError,
+        outcome: StoredMessage | StoreError,
         chosen: "Iterator[StoreError | bool]",
     ) -> None:
         """Add the record if it matches; _StopError when the page has no room for it or the time was over."""
@@ -238,7 +238,7 @@ class Scan(Generic[Message]):
         elif not self._is_of(unit, outcome):
             what = f"there is message {outcome.queue_offset} of queue {outcome.queue_id} of {outcome.topic!r}"
             error = self._points_astray(unit, what)
-        elif self._question.times.holds(outcome.store_time_millis):
+        elif self._question.times.holds(store_millis(outcome)):
             match = next(chosen, None)
             if match is None:
                 if self._cancellation.is_set:
@@ -251,7 +251,7 @@ class Scan(Generic[Message]):
             self.answer.unreadable_count += 1
             scan.note(error)
 
-    def _matches(self, records: list[FoundRecord[Message]]) -> "Iterator[StoreError | bool]":
+    def _matches(self, records: list[StoredMessage]) -> "Iterator[StoreError | bool]":
         """For each record, in order, whether it matches, or why this is unknown; fewer when the time was over."""
         for verdict in self._filter.decide(map(self._view_of, records), self._gives_up):
             if verdict.cel_error:
@@ -284,7 +284,7 @@ class Scan(Generic[Message]):
         if stop is not None:
             raise _StopError(stop)
 
-    def _is_of(self, unit: QueueUnit, record: FoundRecord[object]) -> bool:
+    def _is_of(self, unit: QueueUnit, record: StoredMessage) -> bool:
         place = (self._question.topic, self._cursor.queue_id, unit.queue_offset)
         return (record.topic, record.queue_id, record.queue_offset) == place
 
@@ -299,7 +299,7 @@ class Scan(Generic[Message]):
         )
 
 
-def _in_order(shards: Shards[Message], broker_name: str, cursor: Cursor | None) -> list[Shard[Message]]:
+def _in_order(shards: Shards, broker_name: str, cursor: Cursor | None) -> list[Shard]:
     """The shards of a page, sorted by name, so that gateways with another order can use each other's tokens."""
     asked = [shards.named(broker_name)] if broker_name else sorted(shards, key=lambda shard: shard.broker_name)
     return [shard for shard in asked if cursor is None or shard.broker_name >= cursor.broker_name]

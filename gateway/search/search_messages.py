@@ -18,7 +18,7 @@ from functools import partial
 from gateway.ports.cancellation import Cancellation
 from gateway.ports.deadline import Deadline, ran_out_of_time
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import Message, Shard, list_queues
+from gateway.ports.shard import Shard, list_queues
 from gateway.ports.shards import Shards, has_unwritten_queue, require_topic
 from gateway.queries.limits import page_size
 from gateway.queries.page import Page
@@ -38,7 +38,7 @@ COUNT_SECONDS_MAX = 0.5
 
 
 def search_messages(
-    shards: Shards[Message],
+    shards: Shards,
     threads: FanOut,
     tokens: PageTokens,
     sandbox: CelSandbox,
@@ -48,10 +48,10 @@ def search_messages(
     page_size_asked: int,
     page_token: str,
     count_total: bool = False,
-    view_of: ViewOf[Message],
+    view_of: ViewOf,
     cancellation: Cancellation,
     deadline: Deadline,
-) -> SearchAnswer[Message]:
+) -> SearchAnswer:
     """One page.
 
     Args:
@@ -75,7 +75,7 @@ def search_messages(
         CallerGoneError: the call was cancelled.
     """
     fields = question.sealed_fields()
-    page: Page[Message] = Page(page_size(page_size_asked, "page_size"))
+    page: Page = Page(page_size(page_size_asked, "page_size"))
     cursor = Cursor.from_fields(tokens.open(page_token, METHOD, fields))
     meter = Meter(budgets, deadline)
     total_count = cursor.total_count if cursor is not None else 0
@@ -104,7 +104,7 @@ def search_messages(
     return scan.answer
 
 
-def _position_count(shards: Shards[object], question: SearchQuestion, deadline: Deadline) -> int:
+def _position_count(shards: Shards, question: SearchQuestion, deadline: Deadline) -> int:
     """The number of positions of the queues in question; 0, as without counting, when a shard does not answer in time.
 
     The scan reports the failure of a shard that is down.
@@ -112,7 +112,7 @@ def _position_count(shards: Shards[object], question: SearchQuestion, deadline: 
     asked = [shards.named(question.broker_name)] if question.broker_name else list(shards)
     shard_deadline = deadline.for_one_of(len(asked))
 
-    def ask(shard: Shard[object]) -> int:
+    def ask(shard: Shard) -> int:
         return sum(
             max(0, queue.max_offset - queue.min_offset)
             for queue in list_queues(shard, question.topic, shard_deadline)
@@ -125,7 +125,7 @@ def _position_count(shards: Shards[object], question: SearchQuestion, deadline: 
     return sum(answer for answer in answers if isinstance(answer, int))
 
 
-def _require_place(shards: Shards[object], question: SearchQuestion, deadline: Deadline) -> None:
+def _require_place(shards: Shards, question: SearchQuestion, deadline: Deadline) -> None:
     """Check that the topic or queue exists, although no shard has a file of it.
 
     Raises:

@@ -7,7 +7,7 @@ left, so a shard that hangs leaves time for the others.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from gateway.ports.cancellation import Cancellation
 from gateway.ports.deadline import Deadline
@@ -15,8 +15,6 @@ from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import (
     ARCHIVE_PROBLEM,
     BuildProgress,
-    FoundRecord,
-    Message,
     Shard,
     get_record,
     get_records,
@@ -32,6 +30,7 @@ from gateway.queries.limits import PAGE_BYTES_MAX
 from gateway.search.asking import ask_until_gone
 from gateway.search.question import OffsetWindow, SearchQuestion
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import StoreError
 
 Answer = TypeVar("Answer")
@@ -49,7 +48,7 @@ class ShardFailedError(Exception):
         self.error = error
 
 
-class ShardScan(Generic[Message]):
+class ShardScan:
     """Calls one shard for one search.
 
     Args:
@@ -62,7 +61,7 @@ class ShardScan(Generic[Message]):
         outcome: how the shard took part so far.
     """
 
-    def __init__(self, shard: Shard[Message], fan_out: FanOut, cancellation: Cancellation, deadline: Deadline) -> None:
+    def __init__(self, shard: Shard, fan_out: FanOut, cancellation: Cancellation, deadline: Deadline) -> None:
         self.shard = shard
         self.outcome = ShardOutcome(shard.broker_name)
         self._fan_out = fan_out
@@ -126,15 +125,15 @@ class ShardScan(Generic[Message]):
                 break
         return units
 
-    def records(self, units: Sequence[queue_pb.QueueUnit]) -> list[FoundRecord[Message] | StoreError]:
+    def records(self, units: Sequence[queue_pb.QueueUnit]) -> list[StoredMessage | StoreError]:
         """The record of each unit, in order, with its body."""
-        records: list[FoundRecord[Message] | StoreError] = []
+        records: list[StoredMessage | StoreError] = []
         while len(records) < len(units):
             offsets = [unit.commit_log_offset for unit in units[len(records) :]]
             outcomes = self._ask(partial(get_records, self.shard, offsets, PAGE_BYTES_MAX))
             assert outcomes, "an empty answer would be an endless loop"
             for index, outcome in enumerate(outcomes):
-                if isinstance(outcome, FoundRecord) and outcome.body_omitted:
+                if isinstance(outcome, StoredMessage) and outcome.body_omitted:
                     if index:
                         break
                     records.append(self._whole(outcome.commit_log_offset))
@@ -142,7 +141,7 @@ class ShardScan(Generic[Message]):
                 records.append(outcome)
         return records
 
-    def _whole(self, commit_log_offset: int) -> FoundRecord[Message] | StoreError:
+    def _whole(self, commit_log_offset: int) -> StoredMessage | StoreError:
         """A record whose body is too large for an answer with several records."""
         try:
             return self._ask(partial(get_record, self.shard, commit_log_offset))

@@ -9,19 +9,19 @@ A query works on a snapshot (`now`), so a shard that joins during the query does
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import structlog
 
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import Message, Message_co, Shard
+from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards
 from gateway.shards.targets import ShardTargets
 
 _log = structlog.get_logger("reput.gateway")
 
 
-class OpenShard(Protocol[Message_co]):
+class OpenShard(Protocol):
     """A shard and its open connections."""
 
     @property
@@ -29,17 +29,17 @@ class OpenShard(Protocol[Message_co]):
         """The addresses of its services."""
 
     @property
-    def shard(self) -> Shard[Message_co]:
+    def shard(self) -> Shard:
         """The shard."""
 
     def close(self) -> None:
         """End its calls; later calls fail."""
 
 
-Open = TypeVar("Open", bound=OpenShard[Any])
+Open = TypeVar("Open", bound=OpenShard)
 
 
-class ShardDirectory(Generic[Open, Message]):
+class ShardDirectory(Generic[Open]):
     """Keeps shards open; thread-safe.
 
     Args:
@@ -58,7 +58,7 @@ class ShardDirectory(Generic[Open, Message]):
         fan_out: FanOut,
         *,
         retire: Callable[[Callable[[], None]], object],
-        guard: Callable[[Shard[Message]], Shard[Message]] = lambda shard: shard,
+        guard: Callable[[Shard], Shard] = lambda shard: shard,
         changed: Callable[[Sequence[Open]], object] = lambda _: None,
         known: Callable[[], object] = lambda: None,
     ) -> None:
@@ -68,14 +68,14 @@ class ShardDirectory(Generic[Open, Message]):
         self._guard = guard
         self._changed = changed
         self._known = known
-        self._guarded: dict[str, Shard[Message]] = {}
+        self._guarded: dict[str, Shard] = {}
         self._lock = threading.Lock()
         self._open: dict[str, Open] = {}
         self._opened: dict[ShardTargets, Open] = {}  # opened by a `keep` that failed, used by the next one
-        self._now: Shards[Message] | None = None
+        self._now: Shards | None = None
         self._is_closed = False
 
-    def now(self) -> Shards[Message]:
+    def now(self) -> Shards:
         """All current shards, in the order in which they joined. `keep` must have been called before."""
         assert self._now is not None, "a gateway without shards"
         return self._now

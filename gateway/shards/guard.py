@@ -35,7 +35,7 @@ from gateway.ports.groups import (
     ResetQuestion,
     Track,
 )
-from gateway.ports.shard import ARCHIVE_PROBLEM, GET_RECORD, GET_RECORDS, KEYS_PROGRESS, QUEUES_PROGRESS, Message, Shard
+from gateway.ports.shard import ARCHIVE_PROBLEM, GET_RECORD, GET_RECORDS, KEYS_PROGRESS, QUEUES_PROGRESS, Shard
 from gateway.ports.waiting import PendingTransaction, ScheduledMessage, WaitingLists, WaitingPage, WaitingQuestion
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from store.errors import DeadlineExceededError, ServiceUnavailableError, StoreError
@@ -229,7 +229,7 @@ class GuardedWaiting:
         return self._guard.call(self._waiting.scheduled, question, deadline)
 
 
-def guarded(shard: Shard[Message], thread_count: int, clock: Callable[[], float] = time.monotonic) -> Shard[Message]:
+def guarded(shard: Shard, thread_count: int, clock: Callable[[], float] = time.monotonic) -> Shard:
     """The shard with a guard for each of its services. Its status is asked without a guard.
 
     Args:

@@ -14,7 +14,7 @@ the end is not known either, and the answer is PARTIAL.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from gateway.ports.chain import Answering, Concern, ShardMethod
 from gateway.ports.deadline import Deadline
@@ -31,14 +31,13 @@ from gateway.ports.shard import (
     SEARCH_KEY,
     SEARCH_OFFSET,
     STORE_FACTS,
-    FoundRecord,
-    Message,
     Shard,
 )
 from gateway.shards.facts.with_facts import with_facts
 from gateway.shards.replica_choice import Choice, ReadFrom, ReplicaFacts, Staleness, is_near, staleness_of
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.message.v1.message_pb2 import StoredMessage
 from services.observing.meters import CounterFamily
 from store.errors import (
     DeadlineExceededError,
@@ -66,15 +65,15 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Source(Generic[Message]):
+class Source:
     """A replica of the shard; the leader has no name here, and no `facts`."""
 
     replica: str
-    shard: Shard[Message]
+    shard: Shard
     facts: ReplicaFacts | None = None
 
 
-class ShardReading(Generic[Message]):
+class ShardReading:
     """How one query reads one shard; thread-safe.
 
     Args:
@@ -90,8 +89,8 @@ class ShardReading(Generic[Message]):
 
     def __init__(
         self,
-        leader: Shard[Message],
-        replicas: Sequence[Source[Message]],
+        leader: Shard,
+        replicas: Sequence[Source],
         choice: Choice,
         *,
         is_led: bool,
@@ -124,7 +123,7 @@ class ShardReading(Generic[Message]):
     def link(self, method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
         """The link of the query's calls; commands go to the leader."""
 
-        def call(source: Source[Message], until: Deadline) -> Any:
+        def call(source: Source, until: Deadline) -> Any:
             answering = below if source.facts is None else source.shard.call
             if method is LIST_QUEUES and source.facts is not None:
                 # The answer has no progress, so that it would hide what the replica lacks.
@@ -155,13 +154,13 @@ class ShardReading(Generic[Message]):
     def _records(
         self,
         request: log_pb.BatchGetMessagesRequest,
-        call: Callable[[Source[Message], Deadline], Sequence[FoundRecord[Message] | StoreError]],
+        call: Callable[[Source, Deadline], Sequence[StoredMessage | StoreError]],
         deadline: Deadline,
-    ) -> Sequence[FoundRecord[Message] | StoreError]:
+    ) -> Sequence[StoredMessage | StoreError]:
         sources = self._sources(request.commit_log_offsets)
         first = sources[0]
 
-        def read(source: Source[Message], until: Deadline) -> Sequence[FoundRecord[Message] | StoreError]:
+        def read(source: Source, until: Deadline) -> Sequence[StoredMessage | StoreError]:
             outcomes = call(source, until)
             failed = next((one for one in outcomes if isinstance(one, StoreError)), None)
             # A replica may lack what another one has: its retention is its own.
@@ -171,7 +170,7 @@ class ShardReading(Generic[Message]):
 
         return self.ask(sources, read, deadline, is_exact=True)
 
-    def _sources(self, commit_log_offsets: Sequence[int]) -> Sequence[Source[Message]]:
+    def _sources(self, commit_log_offsets: Sequence[int]) -> Sequence[Source]:
         return self.near if all(map(self.is_cold, commit_log_offsets)) else self.derived
 
     @property
@@ -214,8 +213,8 @@ class ShardReading(Generic[Message]):
 
     def ask(
         self,
-        sources: Sequence[Source[Message]],
-        call: Callable[[Source[Message], Deadline], Answer],
+        sources: Sequence[Source],
+        call: Callable[[Source, Deadline], Answer],
         deadline: Deadline,
         wait_seconds: float = 0.0,
         *,

@@ -27,7 +27,6 @@ from gateway.ports.shard import (
     UPDATE_TOPIC,
     BuildProgress,
     Built,
-    FoundRecord,
     Shard,
 )
 from gateway.ports.time_window import millis_in
@@ -41,12 +40,12 @@ from gateway.shards.targets import ShardTargets
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.index.v1 import index_service_pb2 as index_pb
-from reput.message.v1 import message_pb2
+from reput.message.v1.message_pb2 import StoredMessage
 from services.calling.client import ServiceClient
 from services.calling.commitlog import CommitLogClient
 from services.calling.consumequeue import list_queues
 from services.calling.port_calls import port_call
-from services.convert import stored_message, timestamp_to_millis
+from services.convert import stored_message
 from services.reading.deleted_topics import DeletedTopics
 from services.rpcs import Answer as Answered
 from services.rpcs import Request as Message
@@ -60,8 +59,6 @@ from store.format.record import Record
 
 # The time in which a new ordinal has to answer with its name.
 ASK_SECONDS = 2.0
-# A message's own tag and length in an answer, and its body's.
-FIELD_OVERHEAD_BYTES = 16
 # Answers with the progress of a builder, in fields of the same names.
 _BuiltAnswer = (
     queue_pb.GetStatusResponse
@@ -75,28 +72,9 @@ Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
 
-def found_record(message: message_pb2.StoredMessage) -> FoundRecord[message_pb2.StoredMessage]:
-    """The fields that queries read, with the message for the answer."""
-    body_size_bytes = len(message.body)
-    return FoundRecord(
-        topic=message.topic,
-        queue_id=message.queue_id,
-        queue_offset=message.queue_offset,
-        commit_log_offset=message.commit_log_offset,
-        store_time_millis=timestamp_to_millis(message.store_time, "store_time"),
-        store_host=message.store_host,
-        keys=tuple(message.keys),
-        unique_key=message.unique_key,
-        head_size_bytes=message.ByteSize() - body_size_bytes + FIELD_OVERHEAD_BYTES,
-        body_size_bytes=message.store_size_bytes if message.body_omitted else body_size_bytes,
-        body_omitted=message.body_omitted,
-        message=message,
-    )
-
-
-def found_stored(broker_name: str, record: Record, omit_body: bool) -> FoundRecord[message_pb2.StoredMessage]:
+def found_stored(broker_name: str, record: Record, omit_body: bool) -> StoredMessage:
     """The same for a decoded record of an archive; its message has the form that the shard's service gives it."""
-    return found_record(stored_message(record, broker_name, omit_body=omit_body))
+    return stored_message(record, broker_name, omit_body=omit_body)
 
 
 def timed(
@@ -120,18 +98,15 @@ def serve_commitlog(table: MethodTable, client: CommitLogClient) -> None:
     deleted_topics = DeletedTopics(client)
     facts = RemoteStoreFacts(deleted_topics)
 
-    def get(request: log_pb.GetMessageRequest, deadline: Deadline) -> FoundRecord[message_pb2.StoredMessage]:
-        return found_record(client.get(request.commit_log_offset, timeout_seconds=deadline.remaining_seconds()))
+    def get(request: log_pb.GetMessageRequest, deadline: Deadline) -> StoredMessage:
+        return client.get(request.commit_log_offset, timeout_seconds=deadline.remaining_seconds())
 
-    def get_many(
-        request: log_pb.BatchGetMessagesRequest, deadline: Deadline
-    ) -> Sequence[FoundRecord[message_pb2.StoredMessage] | StoreError]:
-        outcomes = client.get_many(
+    def get_many(request: log_pb.BatchGetMessagesRequest, deadline: Deadline) -> Sequence[StoredMessage | StoreError]:
+        return client.get_many(
             request.commit_log_offsets,
             body_bytes_max=request.body_bytes_max,
             timeout_seconds=deadline.remaining_seconds(),
         )
-        return [outcome if isinstance(outcome, StoreError) else found_record(outcome) for outcome in outcomes]
 
     def delete_topic(request: log_pb.DeleteTopicRequest, deadline: Deadline) -> log_pb.DeleteTopicResponse:
         try:
@@ -240,7 +215,7 @@ class RemoteShard:
     """
 
     targets: ShardTargets
-    shard: Shard[message_pb2.StoredMessage]
+    shard: Shard
     commitlog: CommitLogClient
     consumequeue: ServiceClient
     index: ServiceClient
@@ -276,7 +251,7 @@ def open_shard(
     serve_consumequeue(table, consumequeue)
     serve_index(table, index)
     table.serve(STATUSES, RemoteServices(commitlog, consumequeue, index, consumer, schedule).statuses)
-    shard: Shard[message_pb2.StoredMessage] = Shard(
+    shard: Shard = Shard(
         broker_name=targets.broker_name,
         table=table,
         groups=RemoteGroups(consumer) if consumer is not None else None,

@@ -7,8 +7,7 @@ the queue ends. So a replica's batch is passed on, and where a replica has nothi
 from collections.abc import Sequence
 from typing import Generic, Protocol
 
-from gateway.ports.delivery import Pulled, Then
-from gateway.ports.shard import Message, Message_co
+from gateway.ports.delivery import Message, Message_co, Pulled, Then
 from gateway.shards.reading import ANSWERED, AWAY, FAILED, FIRST_SECONDS_MAX
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import ServiceUnavailableError, StoreError, TopicNotFoundError

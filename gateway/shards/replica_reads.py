@@ -9,20 +9,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import Any, Generic
+from typing import Any
 
 from gateway.ports.delivery import Delivering
-from gateway.ports.shard import Message, Shard
+from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards, ShardsSource
 from gateway.shards.reading import NOT_FOUND, ShardReading, Source
 from gateway.shards.replica_choice import Choice, ReadFrom, ReplicaFacts, cold_end, fit, is_near
 from gateway.shards.replica_pulls import Puller, ReplicaPulls
 from gateway.shards.targets import ShardTargets
+from reput.message.v1.message_pb2 import StoredMessage
 from services.status import to_status
 from store.errors import ServiceUnavailableError, StoreError
 
 
-class Reading(Generic[Message]):
+class Reading:
     """The choice of one call, and the shards that it reads by it.
 
     Args:
@@ -35,7 +36,7 @@ class Reading(Generic[Message]):
         self.choice = choice
         self.has_tokens = has_tokens
         self.lists = lists
-        self.shards: dict[str, ShardReading[Message]] = {}
+        self.shards: dict[str, ShardReading] = {}
 
     def judged(self, error: StoreError) -> StoreError:
         """The error of the query: what a replica does not have may exist all the same."""
@@ -70,10 +71,10 @@ class Reading(Generic[Message]):
                 row.staleness.FromNanoseconds(int(staleness.seconds * 1e9) + 1)
 
 
-_reading: ContextVar[Reading[Any] | None] = ContextVar("reput_reading", default=None)
+_reading: ContextVar[Reading | None] = ContextVar("reput_reading", default=None)
 
 
-class ReplicaReads(Generic[Message]):
+class ReplicaReads:
     """A ShardsSource; thread-safe.
 
     Args:
@@ -88,11 +89,11 @@ class ReplicaReads(Generic[Message]):
 
     def __init__(
         self,
-        source: ShardsSource[Message],
+        source: ShardsSource,
         replicas: Callable[[str], tuple[bool, Sequence[ShardTargets]]],
         facts: Callable[[ShardTargets], ReplicaFacts | None],
         open_shard: Callable[[ShardTargets], Any],
-        guard: Callable[[Shard[Message]], Shard[Message]] = lambda shard: shard,
+        guard: Callable[[Shard], Shard] = lambda shard: shard,
         retire: Callable[[Callable[[], None]], object] = lambda close: close(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -104,26 +105,26 @@ class ReplicaReads(Generic[Message]):
         self._retire = retire
         self._clock = clock
         self._lock = threading.Lock()
-        self._open: dict[ShardTargets, tuple[Any, Shard[Message]]] = {}
+        self._open: dict[ShardTargets, tuple[Any, Shard]] = {}
 
     @contextlib.contextmanager
-    def reading(self, choice: Choice, *, has_tokens: bool = False, lists: bool = False) -> Iterator[Reading[Message]]:
+    def reading(self, choice: Choice, *, has_tokens: bool = False, lists: bool = False) -> Iterator[Reading]:
         """Inside the block, `now` follows the choice in this thread; arguments as Reading."""
-        reading: Reading[Message] = Reading(choice, has_tokens, lists)
+        reading: Reading = Reading(choice, has_tokens, lists)
         token = _reading.set(reading)
         try:
             yield reading
         finally:
             _reading.reset(token)
 
-    def now(self) -> Shards[Message]:
+    def now(self) -> Shards:
         """See ShardsSource."""
         shards, reading = self._source.now(), _reading.get()
         if reading is None or reading.choice.read_from is ReadFrom.LEADER:
             return shards
         return Shards([self._read(shard, reading) for shard in shards], shards.fan_out)
 
-    def pulls(self, leader: Delivering[Message], choice: Choice) -> Puller[Message]:
+    def pulls(self, leader: Delivering[StoredMessage], choice: Choice) -> Puller[StoredMessage]:
         """The consumer service of a shard, or of its replicas, as one stream of pulls is to ask them."""
         if choice.read_from is ReadFrom.LEADER:
             return leader
@@ -149,7 +150,7 @@ class ReplicaReads(Generic[Message]):
         for one, _ in opened:
             one.close()
 
-    def _read(self, shard: Shard[Message], reading: Reading[Message]) -> Shard[Message]:
+    def _read(self, shard: Shard, reading: Reading) -> Shard:
         name = shard.broker_name
         known = reading.shards.get(name)
         if known is not None:
@@ -171,7 +172,7 @@ class ReplicaReads(Generic[Message]):
 
     def _sources(
         self, broker_name: str, choice: Choice
-    ) -> tuple[bool, Sequence[tuple[str, Any, Shard[Message], ReplicaFacts]], int]:
+    ) -> tuple[bool, Sequence[tuple[str, Any, Shard, ReplicaFacts]], int]:
         """Whether the shard is led, the replicas that may answer, and the end of what is cold."""
         is_led, replicas = self._replicas(broker_name)
         if not replicas:
@@ -186,7 +187,7 @@ class ReplicaReads(Generic[Message]):
             sources.append((name, *self._opened(by_name[name], replicas), known))
         return is_led, sources, cold_end(self._facts(leader)) if is_led else 0
 
-    def _opened(self, targets: ShardTargets, replicas: Sequence[ShardTargets]) -> tuple[Any, Shard[Message]]:
+    def _opened(self, targets: ShardTargets, replicas: Sequence[ShardTargets]) -> tuple[Any, Shard]:
         with self._lock:
             gone = [one for one in self._open if one.broker_name == targets.broker_name and one not in replicas]
             left = [self._open.pop(one)[0] for one in gone]

@@ -5,8 +5,7 @@ from typing import Generic
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from gateway.ports.delivery import Then
-from gateway.ports.shard import Message
+from gateway.ports.delivery import Message, Then
 from gateway.ports.waiting import SchedulingSource
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from store.errors import InvalidArgumentError, StoreError

@@ -5,7 +5,7 @@ from typing import Generic
 
 import structlog
 
-from gateway.ports.shard import Message
+from gateway.ports.delivery import Message
 from gateway.ports.waiting import SchedulingSource
 from gateway.waiting.producers import KEEP_CALL_SECONDS, KEEP_SECONDS, Producers
 from store.errors import StoreError

@@ -60,7 +60,7 @@ class Listing(Generic[Item]):
         self._size_bytes_of = size_bytes_of
 
     def page(
-        self, shards: Shards[object], tokens: PageTokens, topic: str, count: int, token: str, deadline: Deadline
+        self, shards: Shards, tokens: PageTokens, topic: str, count: int, token: str, deadline: Deadline
     ) -> WaitingList[Item]:
         """A page.
 
@@ -124,9 +124,7 @@ class Listing(Generic[Item]):
         next_token = tokens.seal(self._method, {"topic": topic}, next_cursors) if next_cursors else ""
         return WaitingList(items, next_token, outcomes, judge(outcomes, more=bool(next_token)), pending_count)
 
-    def _part(
-        self, shard: Shard[object], question: WaitingQuestion, left_bytes: int, deadline: Deadline
-    ) -> "_Part[Item]":
+    def _part(self, shard: Shard, question: WaitingQuestion, left_bytes: int, deadline: Deadline) -> "_Part[Item]":
         """What a shard gives to a page: until the page is full, or the shard has no more.
 
         A shard ends a page of its own early when it has looked at many messages that are not wanted. Such a page, short or
@@ -151,7 +149,7 @@ class Listing(Generic[Item]):
         return part
 
     def _fitting(
-        self, shard: Shard[object], question: WaitingQuestion, left_bytes: int, deadline: Deadline
+        self, shard: Shard, question: WaitingQuestion, left_bytes: int, deadline: Deadline
     ) -> tuple[WaitingPage[Item], int]:
         """A page that fits into the rest of an answer, or one item; and its size in bytes."""
         if shard.waiting is None:

@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 import structlog
 
-from gateway.ports.shard import Message
+from gateway.ports.delivery import Message
 from gateway.ports.waiting import Check
 
 # A schedule service forgets a gateway after a minute.

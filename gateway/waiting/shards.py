@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gateway.delivery.followed import FollowedShards, StreamFollower
-from gateway.ports.shard import Message
+from gateway.ports.delivery import Message
 from gateway.ports.waiting import Check, CheckStream, Scheduling
 from gateway.waiting.producers import Producers
 

@@ -9,7 +9,7 @@ from gateway.ports.groups import Track, TrackState
 from tests.console.asking import Browser, console_over
 from tests.gateway import conftest as gateway_fixtures
 from tests.gateway.groups.memory_groups import MemoryGroups
-from tests.gateway.test_servicer import ProtoShard
+from tests.gateway.memory_shard import MemoryShard
 from tests.gateway.waiting.memory_waiting import MemoryScheduling, delayed, half
 
 # The console asks a gateway, so its tests share the fixtures of the gateway's.
@@ -17,7 +17,7 @@ records, fan_out = gateway_fixtures.records, gateway_fixtures.fan_out
 tokens, deadline = gateway_fixtures.tokens, gateway_fixtures.deadline
 
 
-class GroupedShard(ProtoShard):
+class GroupedShard(MemoryShard):
     """A shard with a consumer group of each kind, which has a position in every topic, and with messages that wait."""
 
     def shard(self, broker_name="broker-a"):
@@ -46,7 +46,7 @@ class GroupedShard(ProtoShard):
 
 
 @pytest.fixture
-def shard(records) -> ProtoShard:
+def shard(records) -> MemoryShard:
     return GroupedShard(records)
 
 

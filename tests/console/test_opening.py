@@ -33,7 +33,7 @@ from services.settings.service_settings import DEFAULT, Origins
 from store.errors import InvalidSettingError
 from tests.console.asking import console_over
 from tests.gateway.auth.conftest import access_text
-from tests.gateway.test_servicer import ProtoShard
+from tests.gateway.memory_shard import MemoryShard
 from tests.support.certificates import LOOPBACK, Authority
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -175,7 +175,7 @@ class Loading:
 
 @pytest.fixture
 def app(records, fan_out):
-    app = console_over([ProtoShard(records)], fan_out)
+    app = console_over([MemoryShard(records)], fan_out)
     yield app
     app.close()
 

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 from gateway.ports.shard import Shard
 from gateway.shards.remote import open_shard as open_remote
@@ -35,32 +34,32 @@ def make_log(root: Path) -> Archived:
 
 
 @contextlib.contextmanager
-def memory(made: Archived, scratch: Path) -> "Iterator[Shard[Any]]":
+def memory(made: Archived, scratch: Path) -> "Iterator[Shard]":
     """Brute force over decoded records."""
     yield TaggedShard(made.records, {CONFIGURED: CONFIGURED_QUEUE_COUNT, TOPIC: 2}).shard(BROKER)
 
 
 @contextlib.contextmanager
-def one_process(made: Archived, scratch: Path) -> "Iterator[Shard[Any]]":
+def one_process(made: Archived, scratch: Path) -> "Iterator[Shard]":
     """The real log and builders in this process."""
     with local_shard.open_shard(shutil.copytree(made.store, scratch / "store"), file_size_bytes=1 << 16) as local:
         yield local.shard(BROKER)
 
 
 @contextlib.contextmanager
-def archive(made: Archived, scratch: Path) -> "Iterator[Shard[Any]]":
+def archive(made: Archived, scratch: Path) -> "Iterator[Shard]":
     """A log in memory that has lost its first files, and the archive of all of it."""
     yield shard_of(made, topics={CONFIGURED: CONFIGURED_QUEUE_COUNT, TOPIC: 2})
 
 
 @contextlib.contextmanager
-def cold(made: Archived, scratch: Path) -> "Iterator[Shard[Any]]":
+def cold(made: Archived, scratch: Path) -> "Iterator[Shard]":
     """A log in memory that has lost its first files, which are in a cold tier."""
     yield cold_shard_of(made, scratch, topics={CONFIGURED: CONFIGURED_QUEUE_COUNT, TOPIC: 2})
 
 
 @contextlib.contextmanager
-def services(made: Archived, scratch: Path) -> "Iterator[Shard[Any]]":
+def services(made: Archived, scratch: Path) -> "Iterator[Shard]":
     """Three services in processes of their own, by the gateway's clients."""
     with hosted_stack(shutil.copytree(made.store, scratch / "store")) as stack:
         stack.wait_until_built()
@@ -73,7 +72,7 @@ def services(made: Archived, scratch: Path) -> "Iterator[Shard[Any]]":
             remote.close()
 
 
-Opening = Callable[[Archived, Path], "AbstractContextManager[Shard[Any]]"]
+Opening = Callable[[Archived, Path], "AbstractContextManager[Shard]"]
 KINDS: dict[str, Opening] = {
     "memory": memory,
     "one_process": one_process,

@@ -9,21 +9,24 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
     LIST_TOPICS,
     STATUSES,
-    FoundRecord,
     Shard,
+    body_size_bytes,
     get_record,
     get_records,
     get_units,
+    head_size_bytes,
     keys_progress,
     list_queues,
     queue_count_of,
     queues_progress,
     search_key,
     search_offset,
+    store_millis,
 )
 from gateway.ports.time_window import TimeWindow
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import (
     DeadlineExceededError,
     OffsetOutOfRangeError,
@@ -45,9 +48,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Archived:
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def shard(
-    request: pytest.FixtureRequest, made: Archived, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Shard[Any]]:
+def shard(request: pytest.FixtureRequest, made: Archived, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shard]:
     with KINDS[request.param](made, tmp_path_factory.mktemp(request.param)) as opened:
         yield opened
 
@@ -57,10 +58,10 @@ def deadline() -> Deadline:
     return Deadline.after(60)
 
 
-def facts_of(found: FoundRecord[Any]) -> tuple[Any, ...]:
+def facts_of(found: StoredMessage) -> tuple[Any, ...]:
     return (
-        *(found.topic, found.queue_id, found.queue_offset, found.commit_log_offset, found.store_time_millis),
-        *(found.store_host, found.keys, found.unique_key),
+        *(found.topic, found.queue_id, found.queue_offset, found.commit_log_offset, store_millis(found)),
+        *(found.store_host, tuple(found.keys), found.unique_key),
     )
 
 
@@ -75,17 +76,17 @@ def end_of(made: Archived) -> int:
     return made.records[-1].commit_log_offset + made.records[-1].store_size_bytes
 
 
-def test_a_record_is_read_by_its_offset_with_its_body(shard: Shard[Any], made: Archived, deadline: Deadline) -> None:
+def test_a_record_is_read_by_its_offset_with_its_body(shard: Shard, made: Archived, deadline: Deadline) -> None:
     for record in made.records:
         found = get_record(shard, record.commit_log_offset, deadline)
 
         assert facts_of(found) == facts_of_record(record)
-        assert (found.body_size_bytes, found.body_omitted) == (len(record.body), False)
-        assert bytes(found.message.body) == record.body
-        assert found.head_size_bytes > 0
+        assert (body_size_bytes(found), found.body_omitted) == (len(record.body), False)
+        assert bytes(found.body) == record.body
+        assert head_size_bytes(found) > 0
 
 
-def test_where_no_record_starts_nothing_is_found(shard: Shard[Any], made: Archived, deadline: Deadline) -> None:
+def test_where_no_record_starts_nothing_is_found(shard: Shard, made: Archived, deadline: Deadline) -> None:
     live = made.records[-1]
     with pytest.raises((RecordNotFoundError, OffsetOutOfRangeError)):
         get_record(shard, live.commit_log_offset + 1, deadline)
@@ -94,7 +95,7 @@ def test_where_no_record_starts_nothing_is_found(shard: Shard[Any], made: Archiv
             get_record(shard, offset, deadline)
 
 
-def test_many_records_have_one_outcome_each_in_order(shard: Shard[Any], made: Archived, deadline: Deadline) -> None:
+def test_many_records_have_one_outcome_each_in_order(shard: Shard, made: Archived, deadline: Deadline) -> None:
     wanted = [record.commit_log_offset for record in reversed(made.records)]
     asked = [wanted[0], end_of(made), *wanted[1:]]
     outcomes: list[Any] = []
@@ -107,21 +108,21 @@ def test_many_records_have_one_outcome_each_in_order(shard: Shard[Any], made: Ar
     assert [facts_of(outcome) for outcome in outcomes] == [facts_of_record(record) for record in reversed(made.records)]
 
 
-def test_bodies_come_along_only_while_they_fit(shard: Shard[Any], made: Archived, deadline: Deadline) -> None:
+def test_bodies_come_along_only_while_they_fit(shard: Shard, made: Archived, deadline: Deadline) -> None:
     by_offset = {record.commit_log_offset: record for record in made.records}
     offsets = list(by_offset)
     for body_bytes_max in (1, 60, 25_000):
         outcomes = get_records(shard, offsets, body_bytes_max, deadline)
         taken, is_full = 0, False
         for offset, outcome in zip(offsets, outcomes, strict=False):
-            assert isinstance(outcome, FoundRecord)
+            assert isinstance(outcome, StoredMessage)
             body = by_offset[offset].body
             if outcome.body_omitted:
                 is_full = True
-                assert outcome.body_size_bytes >= len(body), "an upper bound"
+                assert body_size_bytes(outcome) >= len(body), "an upper bound"
             else:
                 assert not (is_full and body), "none after the first that did not fit"
-                assert outcome.body_size_bytes == len(body)
+                assert body_size_bytes(outcome) == len(body)
                 taken += len(body)
         assert taken <= body_bytes_max
 
@@ -129,7 +130,7 @@ def test_bodies_come_along_only_while_they_fit(shard: Shard[Any], made: Archived
 @pytest.mark.parametrize("count_max", [1, 3, 1000])
 @pytest.mark.parametrize("key", ["all", "AaAa", "BBBB", "U00000007", "nobody has it"])
 def test_candidates_hold_every_record_with_the_key_newest_first(
-    shard: Shard[Any], made: Archived, deadline: Deadline, key: str, count_max: int
+    shard: Shard, made: Archived, deadline: Deadline, key: str, count_max: int
 ) -> None:
     below: int | None = None
     candidates: list[int] = []
@@ -150,7 +151,7 @@ def test_candidates_hold_every_record_with_the_key_newest_first(
     assert [offset for offset in matches if by_offset[offset].topic == TOPIC] == made.keyed(TOPIC, key)
 
 
-def test_a_window_leaves_out_no_candidate_inside_it(shard: Shard[Any], made: Archived, deadline: Deadline) -> None:
+def test_a_window_leaves_out_no_candidate_inside_it(shard: Shard, made: Archived, deadline: Deadline) -> None:
     times = [record.store_time_millis for record in made.records]
     window = TimeWindow(times[20], times[40])
 
@@ -160,7 +161,7 @@ def test_a_window_leaves_out_no_candidate_inside_it(shard: Shard[Any], made: Arc
     assert set(found.answer.commit_log_offsets) >= inside
 
 
-def test_an_explanation_is_never_wrong(shard: Shard[Any], deadline: Deadline) -> None:
+def test_an_explanation_is_never_wrong(shard: Shard, deadline: Deadline) -> None:
     found = search_key(
         shard, TOPIC, "AaAa", TimeWindow(), below_offset=None, count_max=1000, deadline=deadline, explain=True
     )
@@ -172,7 +173,7 @@ def test_an_explanation_is_never_wrong(shard: Shard[Any], deadline: Deadline) ->
         )
 
 
-def test_queues_have_the_range_of_their_messages(shard: Shard[Any], made: Archived, deadline: Deadline) -> None:
+def test_queues_have_the_range_of_their_messages(shard: Shard, made: Archived, deadline: Deadline) -> None:
     expected = {name: (min(queue), max(queue) + 1) for name, queue in made.queues().items()}
 
     def ranges(topic: str | None) -> dict[tuple[str, int], tuple[int, int]]:
@@ -184,7 +185,7 @@ def test_queues_have_the_range_of_their_messages(shard: Shard[Any], made: Archiv
     assert ranges("no-such-topic") == {}
 
 
-def test_units_lead_to_the_messages_of_a_queue_in_order(shard: Shard[Any], made: Archived, deadline: Deadline) -> None:
+def test_units_lead_to_the_messages_of_a_queue_in_order(shard: Shard, made: Archived, deadline: Deadline) -> None:
     for (topic, queue_id), queue in made.queues().items():
         position, units = 0, []
         while position <= max(queue):
@@ -201,7 +202,7 @@ def test_units_lead_to_the_messages_of_a_queue_in_order(shard: Shard[Any], made:
         assert not get_units(shard, topic, queue_id, max(queue) + 1, 7, deadline).answer.units
 
 
-def test_an_unknown_queue_is_an_error(shard: Shard[Any], deadline: Deadline) -> None:
+def test_an_unknown_queue_is_an_error(shard: Shard, deadline: Deadline) -> None:
     for topic, queue_id in (("no-such-topic", 0), (TOPIC, 9)):
         with pytest.raises((TopicNotFoundError, QueueNotFoundError)):
             get_units(shard, topic, queue_id, 0, 1, deadline)
@@ -209,7 +210,7 @@ def test_an_unknown_queue_is_an_error(shard: Shard[Any], deadline: Deadline) -> 
             search_offset(shard, topic, queue_id, 0, queue_pb.BOUNDARY_LOWER, deadline)
 
 
-def test_the_position_of_a_time_is_that_of_brute_force(shard: Shard[Any], made: Archived, deadline: Deadline) -> None:
+def test_the_position_of_a_time_is_that_of_brute_force(shard: Shard, made: Archived, deadline: Deadline) -> None:
     for (topic, queue_id), queue in made.queues().items():
         times = {offset: record.store_time_millis for offset, record in queue.items()}
         for asked in {0, 1 << 45} | {time + step for time in times.values() for step in (-1, 0, 1)}:
@@ -223,12 +224,12 @@ def test_the_position_of_a_time_is_that_of_brute_force(shard: Shard[Any], made: 
                 )
 
 
-def test_builders_are_at_the_end_of_the_log(shard: Shard[Any], made: Archived, deadline: Deadline) -> None:
+def test_builders_are_at_the_end_of_the_log(shard: Shard, made: Archived, deadline: Deadline) -> None:
     for progress in (queues_progress(shard, deadline), keys_progress(shard, deadline)):
         assert (progress.is_behind, progress.next_offset) == (False, end_of(made))
 
 
-def test_the_catalog_has_the_configured_topics(shard: Shard[Any], deadline: Deadline) -> None:
+def test_the_catalog_has_the_configured_topics(shard: Shard, deadline: Deadline) -> None:
     answer = shard.call(LIST_TOPICS, log_pb.ListTopicsRequest(), deadline)
     counts = {topic.topic: queue_count_of(topic) for topic in answer.topics}
 
@@ -237,14 +238,14 @@ def test_the_catalog_has_the_configured_topics(shard: Shard[Any], deadline: Dead
     assert answer.new_topic_queue_count >= 0
 
 
-def test_the_status_has_a_row_for_each_service(shard: Shard[Any], deadline: Deadline) -> None:
+def test_the_status_has_a_row_for_each_service(shard: Shard, deadline: Deadline) -> None:
     rows = {row.service: row for row in shard.call(STATUSES, None, deadline)}
 
     assert {"commitlog", "consumequeue", "index"} <= set(rows)
     assert [row.error for row in rows.values()] == [None] * len(rows)
 
 
-def test_without_time_nothing_is_answered(shard: Shard[Any], made: Archived) -> None:
+def test_without_time_nothing_is_answered(shard: Shard, made: Archived) -> None:
     over = Deadline.after(-1.0)
     offset = made.records[-1].commit_log_offset
     for call in (
@@ -259,5 +260,5 @@ def test_without_time_nothing_is_answered(shard: Shard[Any], made: Archived) -> 
             call()
 
 
-def test_it_has_its_name(shard: Shard[Any]) -> None:
+def test_it_has_its_name(shard: Shard) -> None:
     assert shard.broker_name == BROKER

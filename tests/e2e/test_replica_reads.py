@@ -30,7 +30,6 @@ from reput_client import (
     queries,
 )
 from reput_client.querying.answers import Page
-from reput_client.querying.message import Message
 from tests.support.cluster import Cluster, Load, running_cluster
 from tests.support.halting import halt, resume
 from tests.support.waiting import wait_until
@@ -57,7 +56,7 @@ def client_of(cluster: Cluster, read: ReadChoice | None, timeout_seconds: float 
     return QueryClient(cluster.status()["gateway"], read=read, retry=ONE_ATTEMPT, timeout_seconds=timeout_seconds)
 
 
-def first_page(client: QueryClient, topic: str, key: str) -> Page[Message]:
+def first_page(client: QueryClient, topic: str, key: str) -> Page:
     return next(iter(client.by_key(topic, key).pages()))
 
 

@@ -25,35 +25,36 @@ from gateway.ports.shard import (
     TAGS_CODE_UNKNOWN,
     BuildProgress,
     Built,
-    FoundRecord,
     ServiceStatus,
     Shard,
     window_of,
 )
 from gateway.ports.time_window import TimeWindow, millis_in, set_millis
+from gateway.queries.page import PageEntry
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.index.v1 import index_service_pb2 as index_pb
+from reput.message.v1.message_pb2 import StoredMessage
+from services.convert import stored_message
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError, TopicNotFoundError
 from store.format.derived.index_layout import key_hash
 from store.format.record import Record
 
 
-def found_record(record: Record, *, omit_body: bool = False) -> FoundRecord:
-    return FoundRecord(
-        topic=record.topic,
-        queue_id=record.queue_id,
-        queue_offset=record.queue_offset,
-        commit_log_offset=record.commit_log_offset,
-        store_time_millis=record.store_time_millis,
-        store_host=str(record.store_host),
-        keys=tuple(record.keys),
-        unique_key=record.unique_key or "",
-        head_size_bytes=record.store_size_bytes - len(record.body),
-        body_size_bytes=record.store_size_bytes if omit_body else len(record.body),
-        body_omitted=omit_body,
-        message=record,
-    )
+def shown(record: Record, *, omit_body: bool = False) -> StoredMessage:
+    """The record as a shard answers with it."""
+    return stored_message(record, "own-name", omit_body=omit_body)
+
+
+def records_in(entries: Iterable[PageEntry]) -> list[StoredMessage]:
+    """The records of a page, as `shown` has them: without what says where they were read."""
+    found = []
+    for entry in entries:
+        message = StoredMessage()
+        message.CopyFrom(entry.record)
+        message.ClearField("source")
+        found.append(message)
+    return found
 
 
 def topic_row(topic: str, write_queue_count: int, read_queue_count: int | None = None, perm: int = 6, kind: int = 0):
@@ -81,9 +82,7 @@ def with_log_end(shard: Shard, log_end: object) -> Shard:
 def with_records(shard: Shard, double: Any) -> Shard:
     """The shard with the records of a double: `get` and `get_many`, as they are when called."""
 
-    def get_many(
-        request: log_pb.BatchGetMessagesRequest, deadline: Deadline
-    ) -> Sequence[FoundRecord[Any] | StoreError]:
+    def get_many(request: log_pb.BatchGetMessagesRequest, deadline: Deadline) -> Sequence[StoredMessage | StoreError]:
         return double.get_many(list(request.commit_log_offsets), request.body_bytes_max, deadline)
 
     shard = shard.serving(GET_RECORD, lambda request, deadline: double.get(request.commit_log_offset, deadline))
@@ -236,18 +235,18 @@ class MemoryShard:
         if name in self.failures:
             raise self.failures[name]
 
-    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord:
+    def get(self, commit_log_offset: int, deadline: Deadline) -> StoredMessage:
         self._called("get", deadline)
         outcome = self._outcome(commit_log_offset)
         if isinstance(outcome, StoreError):
             raise outcome
-        return found_record(outcome)
+        return shown(outcome)
 
     def get_many(
         self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
-    ) -> Sequence[FoundRecord | StoreError]:
+    ) -> Sequence[StoredMessage | StoreError]:
         self._called("get_many", deadline)
-        outcomes: list[FoundRecord | StoreError] = []
+        outcomes: list[StoredMessage | StoreError] = []
         full = False
         for offset in commit_log_offsets:
             outcome = self._outcome(offset)
@@ -256,7 +255,7 @@ class MemoryShard:
                 continue
             full = full or len(outcome.body) > body_bytes_max
             body_bytes_max -= 0 if full else len(outcome.body)
-            outcomes.append(found_record(outcome, omit_body=full))
+            outcomes.append(shown(outcome, omit_body=full))
         return outcomes
 
     def _outcome(self, offset: int) -> Record | StoreError:

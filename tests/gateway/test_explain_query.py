@@ -23,13 +23,13 @@ from store.errors import (
 )
 from store.format.derived.index_layout import index_key, key_hash
 from store.format.message_id import encode_offset_msg_id
-from tests.gateway.test_servicer import ProtoShard
+from tests.gateway.memory_shard import MemoryShard
 
 CONTEXT = SimpleNamespace(time_remaining=lambda: 60.0)
 TOPIC, KEY = "b_order", "AaAa"  # a key that shares its hash with AaBB, BBAa and BBBB
 
 
-class ExplainedShard(ProtoShard):
+class ExplainedShard(MemoryShard):
     """Says of each search one file that it visited."""
 
     def search(self, topic, key, window, *, explain=False, **named):

@@ -15,12 +15,10 @@ from gateway.ports.shards import Shards
 from gateway.queries.limits import BODY_CHUNK_BYTES
 from gateway.queries.page_token import PageTokens
 from gateway.servicer import GatewayServicer, add_to_server
-from gateway.shards.remote import found_record
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
 from reput.message.v1 import message_pb2
-from services.convert import stored_message
 from services.serving.server import ServiceServer
 from services.settings.service_settings import ServiceSettings
 from services.status import from_rpc_error, status_of
@@ -38,21 +36,6 @@ from tests.gateway.memory_shard import MemoryShard
 from tests.services.loopback import commit_log_server
 
 SERVICE_NAME = "reput.gateway.v1.GatewayService"
-
-
-class ProtoShard(MemoryShard):
-    """A memory shard whose records are what the real clients give."""
-
-    def get(self, commit_log_offset, deadline):
-        return found_record(stored_message(super().get(commit_log_offset, deadline).message, "own-name"))
-
-    def get_many(self, commit_log_offsets, body_bytes_max, deadline):
-        return [
-            outcome
-            if isinstance(outcome, StoreError)
-            else found_record(stored_message(outcome.message, "own-name", omit_body=outcome.body_omitted))
-            for outcome in super().get_many(commit_log_offsets, body_bytes_max, deadline)
-        ]
 
 
 @contextlib.contextmanager
@@ -78,7 +61,7 @@ def serving(memory: MemoryShard, commitlog_address: str) -> Iterator[pb_grpc.Gat
 
 @pytest.fixture(scope="module")
 def gateway(records):
-    with serving(ProtoShard(records), "127.0.0.1:1") as stub:
+    with serving(MemoryShard(records), "127.0.0.1:1") as stub:
         yield stub
 
 
@@ -180,7 +163,7 @@ def test_a_body_of_any_size_comes_whole_by_download_and_answers_stay_below_grpcs
     body = bytes(range(256)) * (size_bytes // 256) + bytes(size_bytes % 256)
     grown = replace(record, commit_log_offset=0, body=body, store_size_bytes=size_bytes + 300)
     # A client with gRPC's default limit of 4 MiB.
-    with serving(ProtoShard([grown]), "127.0.0.1:1") as gateway:
+    with serving(MemoryShard([grown]), "127.0.0.1:1") as gateway:
         key = pb.QueryMessageByKeyRequest(topic=record.topic, key=record.keys[0])
         shown = gateway.QueryMessageByKey(key, timeout=10).messages[0]
         by_id = pb.QueryMessageByIdRequest(offset_msg_id=shown.offset_msg_id)
@@ -206,7 +189,7 @@ def test_every_query_with_a_token_is_whole_or_partial_as_its_builder_is(records,
     tokens = [encode_freshness_token("broker-a", record.commit_log_offset)]
     topic = {"topic": "b_order", "freshness_tokens": tokens}
     time = Timestamp(seconds=1)
-    memory = ProtoShard(records, built_offset=built)
+    memory = MemoryShard(records, built_offset=built)
 
     def on_wait(past_offset: int, wait_seconds: float) -> None:
         if wait_seconds and not is_built:

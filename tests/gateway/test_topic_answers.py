@@ -211,7 +211,7 @@ def test_a_shard_that_does_not_list_its_topics_in_time_is_named_by_its_guard(adm
 def test_the_ports_check_the_topic_once_more_below_the_commands(shards):
     """An admin of some topics; the guard has checked the request before."""
     access = Access("shop", {Role.ADMIN: ["Only*"]})
-    source = CallerShards(shards, message_pb2.StoredMessage())
+    source = CallerShards(shards)
     with work_for(Sight(access, frozenset({Role.ADMIN}))):
         seen = Call(source.now(), PageTokens("a secret"), FreshnessWaits(), Deadline.after(60))
 

@@ -19,6 +19,7 @@ from store.format.host import Host
 from store.format.message_id import encode_offset_msg_id
 from store.format.record import Record
 from store.format.sys_flag import INNER_BATCH, TRANSACTION_MASK
+from tests.torture.local_shard import LAST_READ
 
 TOKENS = PageTokens("torture")
 FAN_OUT = FanOut(1)  # one shard is asked on the caller's thread
@@ -116,4 +117,4 @@ def _ask_key(
 
 
 def _records(entries: Iterable[PageEntry]) -> tuple[Record, ...]:
-    return tuple(entry.record.message for entry in entries)  # type: ignore[misc]
+    return tuple(LAST_READ[entry.record.commit_log_offset] for entry in entries)

@@ -16,7 +16,7 @@ from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.recovery import saved_file_size_bytes
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import LIST_TOPICS, STATUSES, BuildProgress, Built, FoundRecord, ServiceStatus, Shard
+from gateway.ports.shard import LIST_TOPICS, STATUSES, BuildProgress, Built, ServiceStatus, Shard
 from gateway.ports.time_window import TimeWindow
 from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
@@ -25,18 +25,20 @@ from index_svc.recovery import saved_layout
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.index.v1 import index_service_pb2 as index_pb
+from reput.message.v1.message_pb2 import StoredMessage
 from store.derive.index_keys import index_keys
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.locks import has_abort_marker
 from store.format.paths import own_state_dir
+from store.format.record import Record
 from store.readers.index_reader import IndexLayout, detect_index_layout
 from store.readers.queue_reader import detect_queue_file_size
 from tests.gateway.memory_shard import (
     candidates,
-    found_record,
     place_of,
     queue_of,
+    shown,
     stretch_of,
     unit_of,
     with_keys,
@@ -193,21 +195,25 @@ def open_shard(root: Path, fs: FileSystem | None = None, **settings: Any) -> Ite
         shard.close()
 
 
+# The records that were read last, by their offset: what an answer shows of them is less.
+LAST_READ: dict[int, Record] = {}
+
+
 class LocalPorts:
     """Every port of `gateway.ports.shard`, answered as the services answer them."""
 
     def __init__(self, local: LocalShard) -> None:
         self._local = local
 
-    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord:
+    def get(self, commit_log_offset: int, deadline: Deadline) -> StoredMessage:
         deadline.remaining_seconds()
-        return found_record(self._local.log.opened.reads.get(commit_log_offset))
+        return _shown(self._local.log.opened.reads.get(commit_log_offset))
 
     def get_many(
         self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
-    ) -> Sequence[FoundRecord | StoreError]:
+    ) -> Sequence[StoredMessage | StoreError]:
         deadline.remaining_seconds()
-        outcomes: list[FoundRecord | StoreError] = []
+        outcomes: list[StoredMessage | StoreError] = []
         full = False
         for offset in commit_log_offsets:
             try:
@@ -217,7 +223,7 @@ class LocalPorts:
                 continue
             full = full or len(record.body) > body_bytes_max
             body_bytes_max -= 0 if full else len(record.body)
-            outcomes.append(found_record(record, omit_body=full))
+            outcomes.append(_shown(record, omit_body=full))
         return outcomes
 
     def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[queue_pb.Queue]:
@@ -314,3 +320,8 @@ class LocalPorts:
 
     def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
         return [ServiceStatus(name, "local") for name in ("commitlog", "consumequeue", "index")]
+
+
+def _shown(record: Record, *, omit_body: bool = False) -> StoredMessage:
+    LAST_READ[record.commit_log_offset] = record
+    return shown(record, omit_body=omit_body)

@@ -139,7 +139,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert expected == []
             return
         assert found.min_offset <= found.max_offset
-        self._compare(expected, [entry.record.message for entry in found.entries])
+        self._compare(expected, [entry.record for entry in found.entries])
 
     @rule(topic=st.sampled_from(TOPICS), key=st.sampled_from(KEYS), page_size=st.integers(1, 5), begin=edges, end=edges)
     def query_by_key(self, topic: str, key: str, page_size: int, begin: tuple[int, int], end: tuple[int, int]) -> None:

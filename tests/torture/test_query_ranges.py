@@ -101,7 +101,7 @@ def test_large_bodies_end_a_page_before_the_default_limit_of_grpc(tmp_path: Path
                 shards, TOKENS, "orders", "large", TimeWindow(),
                 page_size_asked=I32_MAX, page_token=token, deadline=Deadline.after(120),
             )  # fmt: skip
-            assert sum(len(entry.record.message.body) for entry in page.entries) <= PAGE_BYTES_MAX
+            assert sum(len(entry.record.body) for entry in page.entries) <= PAGE_BYTES_MAX
             total += len(page.entries)
             token = page.next_page_token
             if not token:

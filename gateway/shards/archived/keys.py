@@ -13,7 +13,7 @@ def search_both(
     deadline: Deadline,
     below: Answering,
     archive: Lookups,
-    records: ArchivedRecords[object],
+    records: ArchivedRecords,
 ) -> Built[index_pb.SearchKeyResponse]:
     """SEARCH_KEY over index and archive."""
     found = below(SEARCH_KEY, request, deadline)

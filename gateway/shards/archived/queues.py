@@ -30,7 +30,7 @@ from store.errors import QueueNotFoundError, StoreCorruptedError, StoreError, To
 class ArchivedQueues:
     """The queues of a shard and of its archive."""
 
-    def __init__(self, records: ArchivedRecords[object], archive: Lookups) -> None:
+    def __init__(self, records: ArchivedRecords, archive: Lookups) -> None:
         self._records = records
         self._archive = archive
 

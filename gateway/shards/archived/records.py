@@ -1,30 +1,29 @@
 """Records by offset: a record that the log has dropped is read from the archive."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Generic
 
 from gateway.ports.chain import Answering
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import GET_RECORD, GET_RECORDS, FoundRecord, Message_co
+from gateway.ports.shard import GET_RECORD, GET_RECORDS, body_size_bytes
 from gateway.queries.dropped import was_dropped
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
+from reput.message.v1.message_pb2 import MESSAGE_SOURCE_ARCHIVE, StoredMessage
 from store.archive.lookups import Lookups, missing_log
 from store.errors import OffsetOutOfRangeError, StoreError
 from store.format.record import Record
 
 # Converts a decoded record; with True as the second argument, without its body.
-FoundOf = Callable[[Record, bool], FoundRecord[Message_co]]
+FoundOf = Callable[[Record, bool], StoredMessage]
 
 
-class ArchivedRecords(Generic[Message_co]):
+class ArchivedRecords:
     """The records of log and archive."""
 
-    def __init__(self, archive: Lookups, found_of: FoundOf[Message_co]) -> None:
+    def __init__(self, archive: Lookups, found_of: FoundOf) -> None:
         self._archive = archive
         self._found_of = found_of
 
-    def get(self, request: log_pb.GetMessageRequest, deadline: Deadline, below: Answering) -> FoundRecord[Message_co]:
+    def get(self, request: log_pb.GetMessageRequest, deadline: Deadline, below: Answering) -> StoredMessage:
         """GET_RECORD."""
         commit_log_offset = request.commit_log_offset
         try:
@@ -36,9 +35,9 @@ class ArchivedRecords(Generic[Message_co]):
 
     def get_many(
         self, request: log_pb.BatchGetMessagesRequest, deadline: Deadline, below: Answering
-    ) -> Sequence[FoundRecord[Message_co] | StoreError]:
+    ) -> Sequence[StoredMessage | StoreError]:
         """GET_RECORDS. The answer ends before a record of the log whose body exceeds the rest of the limit."""
-        outcomes: list[FoundRecord[Message_co] | StoreError] = []
+        outcomes: list[StoredMessage | StoreError] = []
         omits_bodies, body_bytes_max = False, request.body_bytes_max
         for offset, live in zip(request.commit_log_offsets, below(GET_RECORDS, request, deadline), strict=False):
             outcome = live
@@ -50,11 +49,11 @@ class ArchivedRecords(Generic[Message_co]):
                 except StoreError as error:
                     outcome = error
                 else:
-                    omits_bodies = omits_bodies or outcome.body_size_bytes > body_bytes_max
-                    if omits_bodies and outcome.body_size_bytes:
+                    omits_bodies = omits_bodies or body_size_bytes(outcome) > body_bytes_max
+                    if omits_bodies and body_size_bytes(outcome):
                         outcome = self._from_archive(offset, live, omit_body=True)
-            if isinstance(outcome, FoundRecord):
-                body_bytes = 0 if outcome.body_omitted else outcome.body_size_bytes
+            if not isinstance(outcome, StoreError):
+                body_bytes = len(outcome.body)
                 # The log was asked with the whole limit; archived bodies have used a part of it since.
                 if body_bytes and (omits_bodies or body_bytes > body_bytes_max):
                     break
@@ -72,10 +71,12 @@ class ArchivedRecords(Generic[Message_co]):
             return None
         return missing_log(end, int(answer.metadata["firstOffset"]))
 
-    def _from_archive(self, commit_log_offset: int, dropped: StoreError, *, omit_body: bool) -> FoundRecord[Message_co]:
+    def _from_archive(self, commit_log_offset: int, dropped: StoreError, *, omit_body: bool) -> StoredMessage:
         """The archived record; the error of the log when the archive does not have it."""
         try:
             record = self._archive.record(commit_log_offset)
         except OffsetOutOfRangeError:
             raise dropped from None
-        return replace(self._found_of(record, omit_body), is_archived=True)
+        found = self._found_of(record, omit_body)
+        found.source = MESSAGE_SOURCE_ARCHIVE
+        return found

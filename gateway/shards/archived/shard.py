@@ -27,7 +27,6 @@ from gateway.ports.shard import (
     SEARCH_KEY,
     SEARCH_OFFSET,
     STATUSES,
-    Message,
     ServiceStatus,
     Shard,
 )
@@ -40,9 +39,7 @@ from store.errors import StoreError
 SERVICE = "archive"
 
 
-def with_archive(
-    shard: Shard[Message], archive: Lookups, found_of: FoundOf[Message], service: str = SERVICE
-) -> Shard[Message]:
+def with_archive(shard: Shard, archive: Lookups, found_of: FoundOf, service: str = SERVICE) -> Shard:
     """The shard with its archive.
 
     Args:
@@ -73,7 +70,7 @@ def with_archive(
 
 
 def _problem(
-    archive: Lookups, records: ArchivedRecords[object], topic: str, deadline: Deadline, below: Answering
+    archive: Lookups, records: ArchivedRecords, topic: str, deadline: Deadline, below: Answering
 ) -> StoreError | None:
     """ARCHIVE_PROBLEM: of manifests, of the indexes of segments, or because log and archive do not meet.
 

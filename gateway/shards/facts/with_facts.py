@@ -9,7 +9,6 @@ nothing says what was deleted, no record is given: the call fails with the reaso
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from gateway.ports.chain import Answering, Concern, ShardMethod
@@ -22,29 +21,29 @@ from gateway.ports.shard import (
     SEARCH_OFFSET,
     STORE_FACTS,
     Built,
-    FoundRecord,
-    Message,
     Shard,
     elsewhere,
     is_at_front,
 )
 from gateway.ports.time_window import millis_in
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import StoreError
 
 
-def with_facts(shard: Shard[Message]) -> Shard[Message]:
+def with_facts(shard: Shard) -> Shard:
     """The shard, with what its store says; unchanged when it says nothing."""
     if not shard.has(STORE_FACTS):
         return shard
     return shard.with_link(Concern.FACTS, link)
 
 
-def _marked(record: FoundRecord[Any] | StoreError, deleted_before: Mapping[str, int]) -> FoundRecord[Any] | StoreError:
+def _marked(record: StoredMessage | StoreError, deleted_before: Mapping[str, int]) -> StoredMessage | StoreError:
     if isinstance(record, StoreError):
         return record
-    is_deleted = record.commit_log_offset < deleted_before.get(record.topic, 0)
-    return replace(record, is_deleted=True) if is_deleted else record
+    if record.commit_log_offset < deleted_before.get(record.topic, 0):
+        record.deleted_with_topic = True
+    return record
 
 
 def link(method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:

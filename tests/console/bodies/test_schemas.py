@@ -23,7 +23,7 @@ from reput.message.v1 import message_pb2
 from store.errors import InvalidArgumentError
 from store.format.message_id import encode_offset_msg_id
 from tests.console.asking import Browser, Tags, console_over
-from tests.gateway.test_servicer import ProtoShard
+from tests.gateway.memory_shard import MemoryShard
 
 NEW_MESSAGE = "reput.message.v1.NewMessage"
 CLICK = {
@@ -199,7 +199,7 @@ def test_a_schema_that_is_too_large_is_refused() -> None:
 def pages(records, fan_out, contract: bytes):
     body = message_pb2.NewMessage(topic="inner", keys=["k <b>"], body=b"x").SerializeToString()
     record = replace(next(record for record in records if record.topic == "b_log"), body=body)
-    app = console_over([ProtoShard([record])], fan_out)
+    app = console_over([MemoryShard([record])], fan_out)
     path = f"/messages/{encode_offset_msg_id(record.store_host, record.commit_log_offset)}?broker=broker-a"
     yield Browser(app), path
     app.close()

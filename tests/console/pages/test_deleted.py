@@ -7,12 +7,12 @@ from gateway.ports.store_facts import StoreFacts
 from gateway.shards.facts.with_facts import with_facts
 from store.format.message_id import encode_offset_msg_id
 from tests.console.asking import Browser, console_over
-from tests.gateway.test_servicer import ProtoShard
+from tests.gateway.memory_shard import MemoryShard
 
 TOPIC = "b_order"
 
 
-class ShardAfterDeletion(ProtoShard):
+class ShardAfterDeletion(MemoryShard):
     """A shard in which TOPIC was deleted at `deleted_at`, and made again."""
 
     deleted_at = 0

@@ -7,7 +7,7 @@ import pytest
 from gateway.ports.delivery import GroupSettings
 from tests.console.asking import Browser, Tags, console_over
 from tests.gateway.groups.memory_groups import MemoryGroups
-from tests.gateway.test_servicer import ProtoShard
+from tests.gateway.memory_shard import MemoryShard
 
 PATH = "/groups/b_cg/dead-letters"
 
@@ -54,7 +54,7 @@ def test_a_list_of_many_groups_with_long_names_is_small_and_says_that_there_are_
 ) -> None:
     names = [f"{letter * 80}{number:03d}" for number in range(300)]
 
-    class ManyGroups(ProtoShard):
+    class ManyGroups(MemoryShard):
         def shard(self, broker_name="broker-a"):
             groups = MemoryGroups()
             groups.groups = {name: GroupSettings(name) for name in names}

@@ -6,10 +6,10 @@ import pytest
 
 from console.parts.formats import time_text
 from tests.console.asking import Browser, Tags, console_over
-from tests.gateway.test_servicer import ProtoShard
+from tests.gateway.memory_shard import MemoryShard
 
 
-class DatedShard(ProtoShard):
+class DatedShard(MemoryShard):
     """A shard whose log says how new its newest record is."""
 
     def statuses(self, deadline):

@@ -17,7 +17,7 @@ from gateway.queries.limits import PAGE_BYTES_MAX as PAGE_BODY_BYTES_MAX
 from store.errors import RecordCorruptedError, ServiceUnavailableError
 from store.format.message_id import encode_offset_msg_id
 from tests.console.asking import Browser, Tags, console_over
-from tests.gateway.test_servicer import ProtoShard
+from tests.gateway.memory_shard import MemoryShard
 from tests.support.compressed_bodies import BODY, LZ4_FLAG, STORED
 
 PAGE_BYTES_MAX = 100 * 1024
@@ -183,7 +183,7 @@ def test_a_siblings_dead_letter_and_copies_were_shown_as_those_of_a_message_of_a
 
 def page_text(records, shown, fan_out) -> str:
     """The text of the page of one of these records, the only ones of the store."""
-    return Tags(Browser(console_over([ProtoShard(records)], fan_out)).get(message_path(shown)).text).text
+    return Tags(Browser(console_over([MemoryShard(records)], fan_out)).get(message_path(shown)).text).text
 
 
 @pytest.mark.parametrize("names", ["none", "the unique key", "a message that is gone"])
@@ -241,7 +241,7 @@ def test_a_body_that_fits_no_answer_was_shown_and_saved_as_empty(records, fan_ou
     body = b"large " * (PAGE_BODY_BYTES_MAX // 6 + 1)
     size = records[0].store_size_bytes - len(records[0].body) + len(body)
     record = replace(records[0], body=body, sys_flag=0, store_size_bytes=size)
-    app = console_over([ProtoShard([record])], fan_out)
+    app = console_over([MemoryShard([record])], fan_out)
     browser = Browser(app)
 
     page = Tags(browser.get(message_path(record)).text).text
@@ -261,7 +261,7 @@ def test_a_large_body_that_cannot_be_downloaded_is_an_error_and_not_an_empty_fil
     body = bytes(PAGE_BODY_BYTES_MAX + 1)
     size = records[0].store_size_bytes - len(records[0].body) + len(body)
     record = replace(records[0], body=body, sys_flag=0, store_size_bytes=size)
-    memory = ProtoShard([record])
+    memory = MemoryShard([record])
 
     def fails_later(commit_log_offset, deadline, given=memory.get, reads=[]):  # noqa: B006  # counts over calls
         reads.append(commit_log_offset)
@@ -304,7 +304,7 @@ def test_the_download_is_the_body_and_nothing_that_a_browser_would_show(browser:
 @pytest.mark.parametrize("sys_flag", STORED)
 def test_a_compressed_body_is_shown_and_saved_inflated_and_as_stored_by_a_link(records, fan_out, sys_flag: int) -> None:
     record = replace(records[0], body=STORED[sys_flag], sys_flag=sys_flag)
-    app = console_over([ProtoShard([record])], fan_out)
+    app = console_over([MemoryShard([record])], fan_out)
     browser = Browser(app)
 
     page = browser.get(message_path(record))
@@ -317,7 +317,7 @@ def test_a_compressed_body_is_shown_and_saved_inflated_and_as_stored_by_a_link(r
 
 def test_a_damaged_compressed_body_is_shown_and_saved_as_stored_and_said_so(records, fan_out) -> None:
     record = replace(records[0], body=STORED[LZ4_FLAG][:-9], sys_flag=LZ4_FLAG)
-    app = console_over([ProtoShard([record])], fan_out)
+    app = console_over([MemoryShard([record])], fan_out)
     browser = Browser(app)
 
     page = browser.get(message_path(record))
@@ -382,8 +382,8 @@ def test_what_cannot_be_answered_says_why_in_both_forms(
 
 
 def test_a_shard_that_is_down_is_named_and_the_answer_is_partial(records, fan_out) -> None:
-    down = ProtoShard(records, failures={"search": ServiceUnavailableError("nobody listens at port 1")})
-    app = console_over([ProtoShard(records), down], fan_out)
+    down = MemoryShard(records, failures={"search": ServiceUnavailableError("nobody listens at port 1")})
+    app = console_over([MemoryShard(records), down], fan_out)
     key = next(key for record in records for key in record.keys)
 
     page = Tags(Browser(app).get(f"/?q={quote(key)}").text)
@@ -395,7 +395,7 @@ def test_a_shard_that_is_down_is_named_and_the_answer_is_partial(records, fan_ou
 
 
 def test_an_empty_store_has_all_its_pages(fan_out) -> None:
-    app = console_over([ProtoShard([])], fan_out)
+    app = console_over([MemoryShard([])], fan_out)
     browser = Browser(app)
 
     assert "There is no such message." in Tags(browser.get("/?q=anything").text).text
@@ -407,7 +407,7 @@ def test_an_empty_store_has_all_its_pages(fan_out) -> None:
 
 def test_damage_is_shown_as_damage(records, fan_out) -> None:
     record = records[5]
-    shard = ProtoShard(records, damaged={record.commit_log_offset: RecordCorruptedError("byte 7 is wrong", offset=7)})
+    shard = MemoryShard(records, damaged={record.commit_log_offset: RecordCorruptedError("byte 7 is wrong", offset=7)})
     app = console_over([shard], fan_out)
 
     answer = Browser(app).get(message_path(record))
@@ -439,7 +439,7 @@ def test_nothing_that_a_message_brings_becomes_part_of_the_page(text: str, recor
     raw = "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
     hostile = replace(plain, body=text.encode() * 3, properties_bytes=raw)
     others = [hostile if record is plain else record for record in records]
-    app, calm = console_over([ProtoShard(others)], fan_out), console_over([ProtoShard(records)], fan_out)
+    app, calm = console_over([MemoryShard(others)], fan_out), console_over([MemoryShard(records)], fan_out)
     paths = [f"{message_path(plain)}&view={view}" for view in ("text", "json", "hex", "protobuf")]
     paths += [f"/?q={quote(key)}", f"/topics/{quote(plain.topic)}/0?offset={plain.queue_offset}&broker=broker-a"]
     paths += [f"/?mode=search&topic=b_log&tag={quote(text)}", f"/?mode=key&topic={quote(text)}&key=x&last=all"]

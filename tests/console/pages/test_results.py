@@ -17,8 +17,7 @@ from store.format.message_id import encode_offset_msg_id
 from store.format.properties import encode_properties
 from store.format.record import Record
 from tests.console.asking import Browser, Tags, console_over
-from tests.gateway.memory_shard import candidates
-from tests.gateway.test_servicer import ProtoShard
+from tests.gateway.memory_shard import MemoryShard, candidates
 
 PAGE_BYTES_MAX = 100 * 1024
 KEY = "order-of-everybody"
@@ -166,7 +165,7 @@ def test_the_next_page_of_the_last_days_was_refused(browser: Browser, records, t
     assert rows_of(browser.get(next_of(first.text)).text)
 
 
-class HugeShard(ProtoShard):
+class HugeShard(MemoryShard):
     """A shard with one message `many` times, each in its own place of the log."""
 
     many = 4_000
@@ -189,10 +188,10 @@ class HugeShard(ProtoShard):
         found = []
         for offset in commit_log_offsets:
             payload = message_pb2.StoredMessage()
-            payload.CopyFrom(one.message)
+            payload.CopyFrom(one)
             payload.commit_log_offset, payload.queue_offset = offset, offset // 1_000
             payload.offset_msg_id = encode_offset_msg_id(self._only.store_host, offset)
-            found.append(replace(one, commit_log_offset=offset, queue_offset=offset // 1_000, message=payload))
+            found.append(payload)
         return found
 
 
@@ -246,7 +245,7 @@ def many_topics(count: int = 5_000) -> dict[str, int]:
 
 def test_five_thousand_topics_are_paged_each_page_small(fan_out) -> None:
     topics = many_topics()
-    app = console_over([ProtoShard([], topics=topics)], fan_out)
+    app = console_over([MemoryShard([], topics=topics)], fan_out)
     browser, names, url = Browser(app), [], "/topics"
     while url:
         page = browser.get(url)
@@ -261,7 +260,7 @@ def test_five_thousand_topics_are_paged_each_page_small(fan_out) -> None:
 
 def test_a_filter_looks_through_all_topics_and_has_pages(fan_out) -> None:
     topics = many_topics()
-    app = console_over([ProtoShard([], topics=topics)], fan_out)
+    app = console_over([MemoryShard([], topics=topics)], fan_out)
     browser = Browser(app)
     last = max(topics)
 
@@ -281,7 +280,7 @@ def test_a_filter_looks_through_all_topics_and_has_pages(fan_out) -> None:
 def test_a_page_of_the_longest_names_is_as_small(fan_out, letter) -> None:
     prefix = letter * ((255 - 8) // len(letter.encode()))
     topics = {f"{prefix}{number:04d}": 8 for number in range(250)}
-    app = console_over([ProtoShard([], topics=topics) for _ in range(6)], fan_out)
+    app = console_over([MemoryShard([], topics=topics) for _ in range(6)], fan_out)
     browser, hrefs, url = Browser(app), [], "/topics"
     while url:
         page = browser.get(url)
@@ -294,7 +293,7 @@ def test_a_page_of_the_longest_names_is_as_small(fan_out, letter) -> None:
 
 
 def test_no_form_carries_the_topics(fan_out) -> None:
-    app = console_over([ProtoShard([], topics=many_topics())], fan_out)
+    app = console_over([MemoryShard([], topics=many_topics())], fan_out)
     for path in ("/", "/?mode=key", "/?mode=search", "/?mode=offset", "/?mode=unique"):
         assert "team-" not in Browser(app).get(path).text
     app.close()
@@ -303,7 +302,7 @@ def test_no_form_carries_the_topics(fan_out) -> None:
 def test_find_in_thousands_of_topics_goes_on_where_its_time_was_over(fan_out, records, monkeypatch) -> None:
     monkeypatch.setattr(find_in_shard, "TOPIC_COUNT_MAX", 700)
     last = replace(next(record for record in records if record.keys), topic="zzz-last")
-    app = console_over([ProtoShard([last], topics=many_topics(3_000))], fan_out)
+    app = console_over([MemoryShard([last], topics=many_topics(3_000))], fan_out)
     steps = steps_of(Browser(app), f"/?q={quote(last.keys[0])}")
     app.close()
 

@@ -12,12 +12,12 @@ import pytest
 from gateway.ports.shard import STATUSES, ReplicaStatus, ServiceStatus
 from store.errors import ServiceUnavailableError
 from tests.console.asking import Browser, Tags, console_over
-from tests.gateway.test_servicer import ProtoShard
+from tests.gateway.memory_shard import MemoryShard
 
 OVERDUE_MILLIS = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
 
 
-class WithServices(ProtoShard):
+class WithServices(MemoryShard):
     """A shard whose services say what the test says."""
 
     rows: Sequence[ServiceStatus] = ()
@@ -82,7 +82,7 @@ FAR = ReplicaStatus("r3", in_sync=False, connected=True, lag_bytes=3 << 20, lag_
 AWAY = ReplicaStatus("r3", in_sync=False, connected=False, lag_bytes=5 << 20, lag_millis=90_000)
 
 
-class ReplicatedShard(ProtoShard):
+class ReplicatedShard(MemoryShard):
     """A shard whose commit log has replicas.
 
     Attributes:

@@ -8,7 +8,7 @@ import pytest
 from console.parts.formats import time_text
 from store.format.message_id import encode_offset_msg_id
 from tests.console.asking import Browser, Tags, console_over
-from tests.gateway.test_servicer import ProtoShard
+from tests.gateway.memory_shard import MemoryShard
 
 EVENT = re.compile(r'<li class="event[^"]*">(.*?)</li>', re.DOTALL)
 
@@ -91,7 +91,7 @@ def test_a_message_that_was_sent_twice_is_stored_once_more(records, fan_out) -> 
         queue_offset=first.queue_offset + 7,
         store_time_millis=first.store_time_millis + 5,
     )
-    app = console_over([ProtoShard([first, again])], fan_out)
+    app = console_over([MemoryShard([first, again])], fan_out)
     kinds = [event["kind"] for event in Browser(app).get_json(path_of(first)).json["timeline"]]
     app.close()
 
@@ -100,7 +100,7 @@ def test_a_message_that_was_sent_twice_is_stored_once_more(records, fan_out) -> 
 
 def test_groups_that_nobody_knows_are_said_to_be_not_known(records, fan_out) -> None:
     record = next(record for record in records if record.topic == "b_order")
-    app = console_over([ProtoShard([record])], fan_out)
+    app = console_over([MemoryShard([record])], fan_out)
     now = events_on(Browser(app).get(path_of(record)).text)[-1]
     app.close()
 

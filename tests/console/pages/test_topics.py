@@ -10,7 +10,7 @@ import pytest
 from console.pages.topic import SHOWN_QUEUE_COUNT
 from console.parts.formats import time_text
 from tests.console.asking import Browser, Tags, console_over
-from tests.gateway.test_servicer import ProtoShard
+from tests.gateway.memory_shard import MemoryShard
 
 
 def topics_on(page: str) -> list[str]:
@@ -61,7 +61,7 @@ def test_the_orders_have_links_and_the_chosen_one_is_marked(browser: Browser) ->
 
 def test_all_pages_of_a_sorted_table_hold_each_topic_once(fan_out) -> None:
     topics = {f"t{number:04d}": 1 + number % 7 for number in range(230)}
-    app = console_over([ProtoShard([], topics=topics)], fan_out)
+    app = console_over([MemoryShard([], topics=topics)], fan_out)
     browser, seen, url = Browser(app), [], "/topics?sort=queues"
     while url:
         page = browser.get(url).text
@@ -106,7 +106,7 @@ def test_a_part_that_takes_too_long_ends_with_a_word_and_no_moving_place(
 
 def test_a_topic_with_many_queues_has_pages_that_show_each_queue_once(fan_out) -> None:
     count = 3 * SHOWN_QUEUE_COUNT - 5
-    app = console_over([ProtoShard([], topics={"wide": count})], fan_out)
+    app = console_over([MemoryShard([], topics={"wide": count})], fan_out)
     browser, seen, url = Browser(app), [], "/topics/wide"
     for _ in itertools.count():
         page = browser.get(url).text
@@ -124,7 +124,7 @@ def test_a_topic_with_many_queues_has_pages_that_show_each_queue_once(fan_out) -
 
 def test_a_name_is_quoted_in_the_link_to_the_next_queues(fan_out) -> None:
     name = "%RETRY%a_b"
-    app = console_over([ProtoShard([], topics={name: SHOWN_QUEUE_COUNT + 1})], fan_out)
+    app = console_over([MemoryShard([], topics={name: SHOWN_QUEUE_COUNT + 1})], fan_out)
     page = Browser(app).get(f"/topics/{quote(name, safe='')}").text
     app.close()
 

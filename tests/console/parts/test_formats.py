@@ -26,7 +26,7 @@ from console.words_zh import ERRORS
 from services.status import CODE_BY_ERROR, reason_of, to_status
 from store.errors import ServiceUnavailableError, TopicNotFoundError
 from tests.console.asking import Browser, console_over
-from tests.gateway.test_servicer import ProtoShard
+from tests.gateway.memory_shard import MemoryShard
 
 
 @given(st.text())
@@ -123,8 +123,8 @@ def test_a_failed_page_explains_itself_in_chinese_and_keeps_the_reason(
 
 
 def test_a_shard_that_is_missing_is_explained_in_chinese(records, fan_out) -> None:
-    down = ProtoShard(records, failures={"search": ServiceUnavailableError("nobody listens at port 1")})
-    app = console_over([ProtoShard(records), down], fan_out)
+    down = MemoryShard(records, failures={"search": ServiceUnavailableError("nobody listens at port 1")})
+    app = console_over([MemoryShard(records), down], fan_out)
     page = Browser(app).ask("GET", "/?q=bk3_3", b"", CHINESE).text
     app.close()
 

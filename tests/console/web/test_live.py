@@ -16,7 +16,7 @@ from gateway.queries.page_token import PageTokens
 from gateway.servicer import GatewayServicer
 from store.errors import InvalidArgumentError, ResourceBusyError, TopicNotFoundError
 from tests.console.asking import Tags
-from tests.gateway.test_servicer import ProtoShard
+from tests.gateway.memory_shard import MemoryShard
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def topic_records(records):
 
 
 def calls_over(records, fan_out) -> Calls:
-    return Calls(GatewayServicer(Shards([ProtoShard(records).shard()], fan_out), PageTokens("x")), CallContext(30))
+    return Calls(GatewayServicer(Shards([MemoryShard(records).shard()], fan_out), PageTokens("x")), CallContext(30))
 
 
 def test_the_first_look_shows_nothing_old_and_the_following_all_that_came(topic_records, fan_out) -> None:

@@ -17,7 +17,6 @@ from gateway.auth.sign_in import SignIn
 from gateway.ports.shards import Shards
 from gateway.queries.page_token import PageTokens
 from gateway.servicer import GatewayServicer
-from reput.message.v1.message_pb2 import StoredMessage
 from tests.console.asking import Browser
 from tests.gateway.auth.conftest import access_text, key_of
 
@@ -39,9 +38,7 @@ def guarded(tmp_path: Path, shard, fan_out, lines):
         WatchedFile("access_file", access, parse_clients, lambda: 0.0), tokens=None, asks_certificates=False
     )
     guard = GatewayGuard(sign_in, Audit(lambda event, **fields: lines.append({"event": event, **fields}), lambda: 0.0))
-    servicer = GatewayServicer(
-        CallerShards(Shards([shard.shard("broker-a")], fan_out), StoredMessage()), PageTokens("secret")
-    )
+    servicer = GatewayServicer(CallerShards(Shards([shard.shard("broker-a")], fan_out)), PageTokens("secret"))
     gateway = GuardedGateway(servicer, guard, SERVICE_PREFIX)
     app = ConsoleApp(ConsoleSource(gateway, GuardedSignIn(guard), RequestGuard(), Reports(tmp_path)))
     yield Browser(app)

@@ -20,7 +20,6 @@ from gateway.ports.shards import Shards
 from gateway.queries.page_token import PageTokens
 from gateway.servicer import GatewayServicer
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import GATEWAY_SERVICE
 from store.errors import PermissionDeniedError, RecordNotFoundError
 from store.format.derived.index_layout import index_key, key_hash
@@ -32,7 +31,7 @@ from tests.gateway.test_explain_query import CONTEXT, ExplainedShard
 
 def seen(shards, fan_out, patterns):
     """The shard as a reader of these topics has it."""
-    source = shards if isinstance(shards, CallerShards) else CallerShards(Shards(shards, fan_out), StoredMessage())
+    source = shards if isinstance(shards, CallerShards) else CallerShards(Shards(shards, fan_out))
     with work_for(Sight(Access("c", {Role.READ: patterns}), READ)):
         (shard,) = source.now()
     return shard
@@ -62,7 +61,7 @@ def test_a_foreign_record_took_more_reads_than_an_absent_one(records, fan_out, d
     """Its answer came later, at each quantile, so that anybody could tell where foreign records begin."""
     memory = MemoryShard(records)
     reads = CountedReads(memory)
-    source = CallerShards(Shards([with_records(memory.shard(), reads)], fan_out), StoredMessage())
+    source = CallerShards(Shards([with_records(memory.shard(), reads)], fan_out))
     foreign = [record for record in records if record.topic != "b_order"][:5]
     work, words = [], []
     for commit_log_offset in [
@@ -127,7 +126,7 @@ def test_an_explanation_counted_hidden_messages_with_a_key_of_the_same_hash(reco
     twin = colliding("b_order", key_hash_32(index_key(hidden.topic, hidden.keys[0])))
     assert key_hash(index_key("b_order", twin)) == key_hash(index_key(hidden.topic, hidden.keys[0]))
     memory = ExplainedShard(records, topics={"b_order": 4})
-    source = CallerShards(Shards([memory.shard()], fan_out), StoredMessage())
+    source = CallerShards(Shards([memory.shard()], fan_out))
 
     def explained(key: str, patterns) -> pb.ExplainQueryResponse:
         with work_for(Sight(Access("c", {Role.READ: patterns}), READ)):
@@ -146,7 +145,7 @@ def test_an_explanation_counted_hidden_messages_with_a_key_of_the_same_hash(reco
 
 def test_the_end_of_the_log_and_its_newest_time_told_when_hidden_messages_came(records, fan_out) -> None:
     memory = ExplainedShard(records, topics={"b_order": 4})
-    source = CallerShards(Shards([memory.shard()], fan_out), StoredMessage())
+    source = CallerShards(Shards([memory.shard()], fan_out))
     servicer = GatewayServicer(source, PageTokens("s"))
     asked = [
         lambda: servicer.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic="b_order", key="AaAa"), CONTEXT),

@@ -27,7 +27,7 @@ def shards(fan_out):
     waiting = MemoryScheduling(
         "broker-a", [half("A", OWN), half("B", OTHER)], [delayed("C", topic=OTHER), delayed("D", topic=OWN)]
     )
-    return CallerShards(Shards([replace(MemoryShard([]).shard(), waiting=waiting)], fan_out), object())
+    return CallerShards(Shards([replace(MemoryShard([]).shard(), waiting=waiting)], fan_out))
 
 
 def seen(shards, patterns, topic=""):
@@ -59,7 +59,7 @@ def test_pages_did_not_count_the_messages_of_a_topic_that_the_caller_may_not_see
         halves = [half(f"B{n}", OTHER) for n in range(hidden_count)] + [half("A", OWN), half("A2", OWN)]
         waits = [delayed(f"B{n}", topic=OTHER) for n in range(hidden_count)]
         service = MemoryScheduling("broker-a", halves, [*waits, delayed("A", topic=OWN), delayed("A2", topic=OWN)])
-        source = CallerShards(Shards([replace(MemoryShard([]).shard(), waiting=service)], fan_out), object())
+        source = CallerShards(Shards([replace(MemoryShard([]).shard(), waiting=service)], fan_out))
         found, token = [], ""
         while not found or token:
             with work_for(Sight(Access("c", {Role.READ: ["shop-*"]}), READ)):

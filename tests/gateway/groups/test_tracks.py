@@ -4,35 +4,26 @@ from dataclasses import replace
 
 import pytest
 
+from gateway import group_wire
 from gateway.groups.copies import find_original
 from gateway.groups.tracked import MessageState, TrackedMessage
 from gateway.groups.tracks import follow, tracks_of_record
 from gateway.groups.waits import due_millis
 from gateway.ports.groups import GroupChoice, Track, TrackState
 from gateway.ports.shards import Shards
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import InvalidArgumentError, ServiceUnavailableError
 from store.format.properties import encode_properties
 from store.format.record import Record
 from tests.gateway.groups.memory_groups import MemoryGroups
-from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.memory_shard import MemoryShard, shown
 
 KEY = "7F0000010000000000000000000000AA"
 KNOWN = {"T": 1, "%RETRY%g_T": 1, "%RETRY%g": 1, "%DLQ%g": 1, "SCHEDULE_TOPIC_XXXX": 18}
 
 
-def facts_of(found) -> TrackedMessage:
-    record: Record = found.message
-    return TrackedMessage(
-        record.topic,
-        record.queue_id,
-        record.queue_offset,
-        record.commit_log_offset,
-        record.store_time_millis,
-        f"id-{record.commit_log_offset}",
-        record.unique_key or "",
-        record.reconsume_times,
-        record.properties,
-    )
+def facts_of(record: StoredMessage) -> TrackedMessage:
+    return replace(group_wire.facts_of(record), offset_msg_id=f"id-{record.commit_log_offset}")
 
 
 @pytest.fixture
@@ -81,7 +72,7 @@ def test_the_oldest_record_with_the_key_is_the_message_and_not_a_resend_of_it(ma
 
     original, _ = asked(make.made, fan_out, deadline, {}, topic="T", unique_key=KEY)
 
-    assert original.record.message is first
+    assert original.record == shown(first)
 
 
 def test_a_consumed_record_without_copies_is_consumed(make, fan_out, deadline):
@@ -197,7 +188,7 @@ def test_a_message_that_waits_for_its_time_or_its_verdict_is_found_under_its_own
 
     delivered = make("T")
     original, _ = asked(make.made, fan_out, deadline, {}, topic="T", unique_key=KEY)
-    assert original.record.message is delivered
+    assert original.record == shown(delivered)
 
 
 def test_a_half_message_waits_for_its_verdict(make, fan_out, deadline):

@@ -1,7 +1,6 @@
 """What becomes of a message that waits, over records in memory as the services and RocketMQ write them."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from reput.schedule.v1.schedule_service_pb2 import GetStatusResponse
 from tests.gateway.groups import test_tracks
 from tests.gateway.groups.memory_groups import MemoryGroups
 from tests.gateway.groups.test_tracks import KEY, facts_of
-from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.memory_shard import MemoryShard, shown
 from tests.gateway.waiting.memory_waiting import MemoryScheduling, half
 from tests.support.calls import Answers
 
@@ -52,7 +51,7 @@ def test_a_timer_message_is_scheduled_until_its_record_lies_in_its_topic(make, s
 def test_the_time_of_a_timer_message_is_that_of_its_producer_to_the_millisecond(make) -> None:
     """It was that of TIMER_OUT_MS, up to a second before the message comes."""
     record = make(TIMER, REAL_TOPIC="T", TIMER_OUT_MS="5000", TIMER_DELIVER_MS="5996")
-    assert facts_of(SimpleNamespace(message=record)).timer_millis == 5_996
+    assert facts_of(shown(record)).timer_millis == 5_996
 
 
 def test_a_later_record_that_recalls_it_makes_it_recalled_and_is_no_message_itself(make, state_of) -> None:

@@ -23,12 +23,11 @@ from store.errors import ServiceUnavailableError, StoreError
 from store.format.freshness_token import encode_freshness_token
 from tests.gateway.memory_shard import MemoryShard, with_log_end
 from tests.gateway.queries.test_freshness import BROKER, Clock
-from tests.gateway.test_servicer import ProtoShard
 
 COMPLETE, PARTIAL = message_pb2.COMPLETENESS_COMPLETE, message_pb2.COMPLETENESS_PARTIAL
 
 
-class Building(ProtoShard):
+class Building(MemoryShard):
     """Its builders have the log up to `built_offset`, and believe that it ends there."""
 
     @property

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.ports.deadline import Deadline
+from gateway.ports.shard import store_millis
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import query_by_key
@@ -262,7 +263,7 @@ def test_shards_are_merged_newest_first(ask, records):
     answers = all_pages(ask, halves, key="AaBB", page_size=10)
 
     entries = [entry for answer in answers for entry in answer.entries]
-    found = [(e.record.store_time_millis, e.broker_name, e.record.commit_log_offset) for e in entries]
+    found = [(store_millis(e.record), e.broker_name, e.record.commit_log_offset) for e in entries]
     assert found == ordered[::-1]
 
 

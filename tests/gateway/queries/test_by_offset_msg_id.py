@@ -22,7 +22,7 @@ from store.errors import (
 )
 from store.format.host import Host
 from store.format.message_id import encode_offset_msg_id
-from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.memory_shard import MemoryShard, records_in, shown
 from tests.gateway.shards.archived.archived_shard import ShortenedShard
 
 
@@ -40,7 +40,7 @@ def test_the_address_in_an_id_does_not_matter(ask, records, host):
     record = records[100]
     entry = ask({"a": MemoryShard(records)}, encode_offset_msg_id(host, record.commit_log_offset))
 
-    assert entry.record.message is record
+    assert records_in([entry]) == [shown(record)]
 
 
 @pytest.mark.parametrize("offset", [1, 1 << 62])
@@ -67,7 +67,7 @@ def test_a_topic_that_is_given_must_be_the_messages(ask, records):
     shards = {"a": MemoryShard(records)}
     offset_msg_id = encode_offset_msg_id(record.store_host, record.commit_log_offset)
 
-    assert ask(shards, offset_msg_id, topic="b_order").record.message is record
+    assert records_in([ask(shards, offset_msg_id, topic="b_order")]) == [shown(record)]
     with pytest.raises(RecordNotFoundError):
         ask(shards, offset_msg_id, topic="b_log")
     with pytest.raises(TopicNotFoundError):
@@ -106,7 +106,7 @@ def test_while_the_owner_is_down_another_shards_record_of_the_same_host_was_take
     with pytest.raises(ServiceUnavailableError, match=r"gone .*shard b.*broker_name") as refused:
         ask(shards, offset_msg_id)
     assert refused.value.metadata == {"brokerName": "b", "service": "commitlog"}
-    assert ask(shards, offset_msg_id, broker_name="a").record.message is records[7]
+    assert records_in([ask(shards, offset_msg_id, broker_name="a")]) == [shown(records[7])]
     with pytest.raises(ServiceUnavailableError, match=r"^gone$"):
         ask(shards, offset_msg_id, broker_name="b")
 
@@ -116,7 +116,7 @@ def test_a_shard_that_is_down_costs_nothing_where_each_has_an_address_of_its_own
     failing = MemoryShard(records, failures={"get": ServiceUnavailableError("gone")})
     offset_msg_id = encode_offset_msg_id(Host("10.0.1.1", 10911), records[7].commit_log_offset)
 
-    assert ask({"a": MemoryShard(records), "b": failing}, offset_msg_id).record.message is records[7]
+    assert records_in([ask({"a": MemoryShard(records), "b": failing}, offset_msg_id)]) == [shown(records[7])]
     with pytest.raises(ServiceUnavailableError):
         ask(
             {"a": MemoryShard(records), "b": failing},
@@ -152,7 +152,7 @@ def test_one_shard_that_hangs_took_all_the_time_of_a_query_by_id(records, fan_ou
             query_by_offset_msg_id(shards, offset_msg_id, "", "", deadline)
         assert late.value.metadata["brokerName"] == "a"
     else:
-        assert query_by_offset_msg_id(shards, offset_msg_id, "", "", deadline).record.message is records[7]
+        assert records_in([query_by_offset_msg_id(shards, offset_msg_id, "", "", deadline)]) == [shown(records[7])]
     assert deadline.remaining_seconds() == 2.0
 
 

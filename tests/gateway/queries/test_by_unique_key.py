@@ -38,7 +38,7 @@ def ask(fan_out, tokens, deadline):
             page_size_asked=0,
             page_token=page_token,
             deadline=deadline,
-            waits_for=(lambda found: found.message.properties.get(REAL_TOPIC, "")) if looks else None,
+            waits_for=(lambda found: found.properties.get(REAL_TOPIC, "")) if looks else None,
         )
 
     return ask

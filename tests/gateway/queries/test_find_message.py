@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.ports.shard import store_millis
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries import find_in_shard
@@ -168,7 +169,7 @@ def test_two_shards_merge_newest_first(records, fan_out, deadline) -> None:
     record = next(record for record in records if record.keys)
     later = [replace(each, store_time_millis=each.store_time_millis + 1) for each in records]
     shards = Shards([MemoryShard(records).shard("a"), MemoryShard(later).shard("b")], fan_out)
-    times = [entry.record.store_time_millis for entry, _ in find(shards, record.keys[0], deadline).entries]
+    times = [store_millis(entry.record) for entry, _ in find(shards, record.keys[0], deadline).entries]
     assert times == sorted(times, reverse=True)
     assert len(times) == 2 * len(scan(records, record.keys[0]))
 

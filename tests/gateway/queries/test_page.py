@@ -1,16 +1,24 @@
 """A page ends by count and by bytes."""
 
-from dataclasses import replace
-
 import pytest
 
+from gateway.ports.shard import body_size_bytes, head_size_bytes
 from gateway.queries.page import Page
-from tests.gateway.memory_shard import found_record
+from reput.message.v1.message_pb2 import StoredMessage
+
+
+def sized(topic: str, body_bytes: int) -> StoredMessage:
+    return StoredMessage(topic=topic, body=b"b" * body_bytes)
 
 
 @pytest.fixture
-def small(records):
-    return replace(found_record(records[0]), head_size_bytes=10, body_size_bytes=20)
+def small() -> StoredMessage:
+    return sized("t", 20)
+
+
+def room_for(message: StoredMessage, more_bytes: int) -> int:
+    """The bytes of the message and some more."""
+    return head_size_bytes(message) + body_size_bytes(message) + more_bytes
 
 
 def test_a_full_page_takes_nothing(small) -> None:
@@ -20,19 +28,21 @@ def test_a_full_page_takes_nothing(small) -> None:
 
 
 def test_a_body_that_does_not_fit_begins_the_next_page(small) -> None:
-    page = Page(9, bytes_max=50)
+    page = Page(9, bytes_max=room_for(small, head_size_bytes(small)))
     assert page.add("a", small)
     assert not page.add("a", small)
-    assert (len(page.entries), page.size_bytes) == (1, 30)
+    assert (len(page.entries), page.size_bytes) == (1, room_for(small, 0))
 
 
 def test_a_body_too_large_for_any_page_is_omitted_where_its_head_fits(small) -> None:
-    large = replace(small, body_size_bytes=1_000)
-    page = Page(9, bytes_max=50)
+    large = sized("t", 1_000)
+    page = Page(9, bytes_max=room_for(small, head_size_bytes(large)))
     assert page.add("a", small)
     assert page.add("a", large)
     assert [entry.body_omitted for entry in page.entries] == [False, True]
-    assert not page.add("a", replace(large, head_size_bytes=11)), "10 bytes are left"
+    narrow = Page(9, bytes_max=room_for(small, head_size_bytes(large)))
+    assert narrow.add("a", small)
+    assert not narrow.add("a", sized("longer", 1_000)), "its head does not fit"
 
 
 def test_an_empty_page_takes_any_message(small) -> None:

@@ -20,6 +20,7 @@ from gateway.ports.time_window import TimeWindow, set_millis
 from gateway.queries.recorded_shards import Rejection, recorded
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.index.v1 import index_service_pb2 as index_pb
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, ServiceUnavailableError
 from tests.gateway.memory_shard import MemoryShard, candidates, topic_row
 
@@ -201,6 +202,6 @@ def test_a_caller_that_sees_a_part_counts_only_the_candidates_that_it_may_see(me
     record.searched(index_pb.SearchKeyRequest(topic="b_log", key=key), found)
     (seen,) = get_records(memory.shard(), [keyed.commit_log_offset], 1 << 20, deadline)
     record.read(keyed.commit_log_offset, seen)
-    record.read(hidden, replace(seen, topic=""))  # stands for a record that the caller may not see
+    record.read(hidden, StoredMessage(commit_log_offset=hidden))  # stands for a record that the caller may not see
     (lookup,) = record.lookups
     assert (lookup.candidate_count, lookup.unread_count) == (1, 0)

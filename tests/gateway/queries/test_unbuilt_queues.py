@@ -15,7 +15,7 @@ from gateway.queries.search_offset import outcome_of, search_offset
 from gateway.search.question import OffsetWindow, SearchQuestion
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from store.errors import TopicNotFoundError
-from tests.gateway.memory_shard import MemoryShard, with_keys, with_queues
+from tests.gateway.memory_shard import MemoryShard, records_in, shown, with_keys, with_queues
 from tests.gateway.search.searching import Searcher
 from tests.gateway.shards.archived.archived_shard import OLD_TOPIC, ShortenedShard, archived_orders, shard_of
 
@@ -98,7 +98,7 @@ def test_a_queue_built_between_two_questions_is_not_taken_for_an_empty_one(by_of
     answer = by_offset()
 
     expected = [r for r in records if (r.topic, r.queue_id) == (TOPIC, QUEUE_ID)]
-    assert [entry.record.message for entry in answer.entries] == expected
+    assert records_in(answer.entries) == list(map(shown, expected))
     assert answer.completeness is Completeness.COMPLETE
     memory.has_files = False
     found, outcome = at_time(queue_pb.BOUNDARY_LOWER)

@@ -33,7 +33,6 @@ from services.settings.service_settings import ServiceSettings
 from store.errors import InvalidMessageError, ServiceUnavailableError, StoreRecoveringError, UnsupportedStoreError
 from store.format.record import Record
 from tests.gateway.memory_shard import MemoryShard, with_log_end
-from tests.gateway.test_servicer import ProtoShard
 from tests.services.loopback import commit_log_server
 
 ENDPOINTS = v2.Endpoints(scheme=v2.IPv4, addresses=[v2.Address(host="10.0.0.1", port=80)])
@@ -76,7 +75,7 @@ def serving(*memories: MemoryShard, commitlog_address: str = "127.0.0.1:1") -> I
 
 @pytest.fixture(scope="module")
 def stubs(records: list[Record]) -> Iterator[Stubs]:
-    with serving(ProtoShard(records)) as both:
+    with serving(MemoryShard(records)) as both:
         yield both
 
 
@@ -132,7 +131,7 @@ def test_by_message_id_unique_key_or_offset_msg_id(stubs: Stubs, records: list[R
     assert places(stubs.admin.QueryMessage(request)) == copies
     stored = stubs.admin.QueryMessage(request).messages[0]
     assert stored.system_properties.message_id == record.unique_key
-    offset_id = ProtoShard(records).get(record.commit_log_offset, _Forever()).message.offset_msg_id
+    offset_id = MemoryShard(records).get(record.commit_log_offset, _Forever()).offset_msg_id
     request.message_id = offset_id
     assert places(stubs.admin.QueryMessage(request)) == [(record.queue_id, record.queue_offset)]
 
@@ -161,7 +160,7 @@ def test_the_window_is_inclusive_to_the_millisecond(stubs: Stubs, records: list[
 
 def test_broker_and_queue_narrow_the_search(records: list[Record]) -> None:
     record = keyed(records)
-    with serving(ProtoShard(records), ProtoShard([])) as stubs:
+    with serving(MemoryShard(records), MemoryShard([])) as stubs:
         request = by_key(record)
         request.queue_id = record.queue_id
         expected = [place for place in truth(records, record.topic, record.keys[0]) if place[0] == record.queue_id]
@@ -173,21 +172,21 @@ def test_broker_and_queue_narrow_the_search(records: list[Record]) -> None:
 
 
 def test_a_shard_that_does_not_answer_is_never_a_shorter_list(records: list[Record]) -> None:
-    dead = ProtoShard(records, failures={"search": ServiceUnavailableError("down")})
-    with serving(ProtoShard(records), dead) as stubs:
+    dead = MemoryShard(records, failures={"search": ServiceUnavailableError("down")})
+    with serving(MemoryShard(records), dead) as stubs:
         response = stubs.admin.QueryMessage(by_key(keyed(records)))
     assert response.status.code == v2.HA_NOT_AVAILABLE
     assert not response.messages
 
 
 def test_an_index_that_is_behind_says_so(records: list[Record]) -> None:
-    with serving(ProtoShard(records, catching_up=True)) as stubs:
+    with serving(MemoryShard(records, catching_up=True)) as stubs:
         response = stubs.admin.QueryMessage(by_key(keyed(records)))
     assert response.status.code == v2.OK
     assert "broker-a" in response.status.message
 
 
-class HeldElsewhere(ProtoShard):
+class HeldElsewhere(MemoryShard):
     """A shard of whose topics more may be in tiered storage."""
 
     def shard(self, broker_name: str = "broker-a") -> Shard:
@@ -214,7 +213,7 @@ def test_a_body_that_fits_no_page_is_never_left_out(records: list[Record]) -> No
         replace(record, body=bytes([n]) * (3 << 20), commit_log_offset=10_000_000 * n, queue_offset=n)
         for n in range(1, 5)
     ]
-    with serving(ProtoShard(big)) as stubs:
+    with serving(MemoryShard(big)) as stubs:
         request = v2.ListMessageRequest(topic=v2.Resource(name=record.topic), message_key=record.keys[0])
         bodies = []
         while True:
@@ -281,8 +280,8 @@ def test_time_spans_are_those_of_the_queues(stubs: Stubs, records: list[Record])
 
 
 def test_the_route_of_a_topic_is_its_queues_at_the_address_that_was_called(records: list[Record]) -> None:
-    memory = ProtoShard(records, topics={"Configured": 3}, new_topic_queues=2)
-    with serving(memory, ProtoShard([], new_topic_queues=0)) as stubs:
+    memory = MemoryShard(records, topics={"Configured": 3}, new_topic_queues=2)
+    with serving(memory, MemoryShard([], new_topic_queues=0)) as stubs:
         for topic, count in (("Configured", 3), ("Unheard", 2)):
             request = v2.QueryRouteRequest(topic=v2.Resource(name=topic), endpoints=ENDPOINTS)
             response = stubs.messaging.QueryRoute(request)
@@ -290,7 +289,7 @@ def test_the_route_of_a_topic_is_its_queues_at_the_address_that_was_called(recor
             assert [(q.id, q.broker.name, q.broker.endpoints == ENDPOINTS) for q in response.message_queues] == [
                 (i, "broker-a", True) for i in range(count)
             ]
-    with serving(ProtoShard(records)) as stubs:
+    with serving(MemoryShard(records)) as stubs:
         request = v2.QueryRouteRequest(topic=v2.Resource(name="Unheard"), endpoints=ENDPOINTS)
         assert stubs.messaging.QueryRoute(request).status.code == v2.TOPIC_NOT_FOUND
         request.ClearField("endpoints")
@@ -298,7 +297,7 @@ def test_the_route_of_a_topic_is_its_queues_at_the_address_that_was_called(recor
 
 
 def test_a_route_is_bounded_whatever_count_a_topic_is_configured_with() -> None:
-    memory = ProtoShard([], topics={"hostile": (1 << 31) - 1})
+    memory = MemoryShard([], topics={"hostile": (1 << 31) - 1})
     with serving(memory) as stubs:
         request = v2.QueryRouteRequest(topic=v2.Resource(name="hostile"), endpoints=ENDPOINTS)
         response = stubs.messaging.QueryRoute(request)
@@ -367,7 +366,7 @@ def test_messages_become_one_append_and_its_receipts_come_back(records: list[Rec
 
     with (
         commit_log_server(append_messages=append) as commitlog,
-        serving(ProtoShard(records), commitlog_address=commitlog.address) as stubs,
+        serving(MemoryShard(records), commitlog_address=commitlog.address) as stubs,
     ):
         request = v2.SendMessageRequest(messages=[new_message(0), new_message(1)])
         response = stubs.messaging.SendMessage(request, timeout=20)
@@ -395,7 +394,7 @@ def test_what_the_commitlog_refuses_has_rocketmqs_code(
 
     with (
         commit_log_server(append_messages=append) as commitlog,
-        serving(ProtoShard(records), commitlog_address=commitlog.address) as stubs,
+        serving(MemoryShard(records), commitlog_address=commitlog.address) as stubs,
     ):
         response = stubs.messaging.SendMessage(v2.SendMessageRequest(messages=[new_message(0)]), timeout=20)
     assert response.status.code == code
@@ -413,7 +412,7 @@ def test_refusals_are_counted_by_code_because_their_calls_end_with_ok(records: l
     before = counted()
     with (
         commit_log_server(append_messages=append) as commitlog,
-        serving(ProtoShard(records), commitlog_address=commitlog.address) as stubs,
+        serving(MemoryShard(records), commitlog_address=commitlog.address) as stubs,
     ):
         response = stubs.messaging.SendMessage(v2.SendMessageRequest(messages=[new_message(0)]), timeout=20)
         assert response.status.code == v2.HA_NOT_AVAILABLE
@@ -442,14 +441,14 @@ def test_what_is_refused_here_never_reaches_a_commitlog(stubs: Stubs) -> None:
 
 
 def test_bytes_that_are_no_request_are_the_callers_fault(records: list[Record]) -> None:
-    with serving(ProtoShard(records)) as stubs:
+    with serving(MemoryShard(records)) as stubs:
         raw = stubs.channel.unary_unary("/apache.rocketmq.v2.MessagingService/SendMessage")
         with pytest.raises(grpc.RpcError) as refused:
             raw(b"\xff\xff", timeout=20)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-class Ending(ProtoShard):
+class Ending(MemoryShard):
     """Its index believes that the log ends where it is; the commitlog knows the end."""
 
     end = 0
@@ -491,7 +490,7 @@ def test_a_message_that_was_just_acknowledged_was_missing_and_the_status_was_ok(
     with serving(memory) as stubs:
         answer = stubs.admin.QueryMessage(by_key(record))
         by_id = v2.ListMessageRequest(topic=v2.Resource(name=record.topic))
-        by_id.message_id = ProtoShard(records).get(record.commit_log_offset, _Forever()).message.offset_msg_id
+        by_id.message_id = MemoryShard(records).get(record.commit_log_offset, _Forever()).offset_msg_id
         read = stubs.admin.QueryMessage(by_id)
 
     assert waited[0] == memory.end - 1
@@ -507,7 +506,7 @@ def test_a_message_that_was_just_acknowledged_was_missing_and_the_status_was_ok(
 def test_a_query_that_hangs_had_all_of_its_callers_time(records: list[Record], method: str) -> None:
     seconds = []
 
-    class Timed(ProtoShard):
+    class Timed(MemoryShard):
         def _called(self, name, deadline) -> None:
             seconds.append(deadline.remaining_seconds())
             super()._called(name, deadline)

@@ -16,7 +16,7 @@ from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.message.v1 import message_pb2
 from store.errors import ServiceUnavailableError
 from tests.gateway.memory_shard import MemoryShard, topic_row
-from tests.gateway.rocketmq.test_servicer import ENDPOINTS, ProtoShard, new_message, serving
+from tests.gateway.rocketmq.test_servicer import ENDPOINTS, new_message, serving
 from tests.gateway.test_topic_answers import MemoryTopicAdmin
 from tests.services.loopback import commit_log_server
 
@@ -28,7 +28,7 @@ WAIT_SECONDS = 20
 ALL = [v2.NORMAL, v2.FIFO, v2.DELAY, v2.TRANSACTION]
 
 
-class Typed(ProtoShard):
+class Typed(MemoryShard):
     """A shard with a topic table."""
 
     def with_table(self, **types: int) -> "Typed":

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import Built, FoundRecord
+from gateway.ports.shard import Built
 from gateway.ports.shards import Shards
 from gateway.queries.page_token import PageTokens
 from gateway.search.budgets import Budgets
 from gateway.search.cel_sandbox import CelSandbox
-from gateway.search.message_view import MessageView
 from gateway.search.question import SearchAnswer, SearchQuestion
 from gateway.search.search_messages import search_messages
+from gateway.search_call import view_of
 from services.serving.calls.cancellation import Cancellation
 from store.format.derived.queue_unit import tags_code
 from store.format.record import Record
@@ -40,29 +40,6 @@ class TaggedShard(MemoryShard):
             record = self._by_offset[unit.commit_log_offset]
             unit.tags_code = tags_code(record.topic, record.properties, record.store_time_millis)
         return found
-
-
-def view_of(found: FoundRecord) -> MessageView:
-    record: Record = found.message
-    return MessageView(
-        topic=record.topic,
-        queue_id=record.queue_id,
-        queue_offset=record.queue_offset,
-        commit_log_offset=record.commit_log_offset,
-        store_size_bytes=record.store_size_bytes,
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_time_millis=record.born_time_millis,
-        born_host=str(record.born_host),
-        store_time_millis=record.store_time_millis,
-        store_host=str(record.store_host),
-        reconsume_times=record.reconsume_times,
-        tags=record.properties.get("TAGS", ""),
-        keys=tuple(record.keys),
-        unique_key=record.unique_key or "",
-        properties=record.properties,
-        body=record.body,
-    )
 
 
 def inflated(record: Record) -> bytes:

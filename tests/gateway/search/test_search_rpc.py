@@ -13,13 +13,14 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.serving.calls.cancellation import Cancellation
 from store.errors import InvalidArgumentError, ResourceBusyError
+from tests.gateway.memory_shard import MemoryShard
 from tests.gateway.search.searching import inflated
-from tests.gateway.test_servicer import ProtoShard, refusal, serving
+from tests.gateway.test_servicer import refusal, serving
 
 TOPIC = "b_payment"
 
 
-class HeldShard(ProtoShard):
+class HeldShard(MemoryShard):
     """Reads wait until they are let go."""
 
     def __init__(self, records) -> None:
@@ -35,7 +36,7 @@ class HeldShard(ProtoShard):
 
 @pytest.fixture(scope="module")
 def gateway(records):
-    with serving(ProtoShard(records), "127.0.0.1:1") as stub:
+    with serving(MemoryShard(records), "127.0.0.1:1") as stub:
         yield stub
 
 
@@ -112,7 +113,7 @@ def test_a_page_stays_below_what_clients_take(records):
         body = bytes(PAGE_BYTES_MAX + 1) if number == 7 else huge.body
         fields = {"queue_offset": number, "commit_log_offset": number * 8_000_000, "store_size_bytes": len(body) + 500}
         log.append(replace(huge, **fields, body=body, sys_flag=0))
-    with serving(ProtoShard(log), "127.0.0.1:1") as stub:
+    with serving(MemoryShard(log), "127.0.0.1:1") as stub:
         pages = everything(stub, cel="size(message.body) > 1000")
     assert offsets(pages) == [record.commit_log_offset for record in log]
     assert all(page.ByteSize() < 4 << 20 for page in pages)

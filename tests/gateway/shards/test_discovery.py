@@ -53,7 +53,7 @@ class Opened:
 class World:
     """A directory over shards in memory, and what it did."""
 
-    directory: ShardDirectory[Opened, object]
+    directory: ShardDirectory[Opened]
     opened: list[Opened] = field(default_factory=list)
     changes: list[list[str]] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)

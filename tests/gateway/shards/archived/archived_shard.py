@@ -11,7 +11,7 @@ from store.archive.archive_reader import ArchiveReader
 from store.archive.lookups import Lookups
 from store.errors import OffsetOutOfRangeError, StoreError
 from store.format.record import Record
-from tests.gateway.memory_shard import found_record
+from tests.gateway.memory_shard import shown
 from tests.gateway.search.searching import TaggedShard
 from tests.support.archives import BROKER, Archived, archived, message, write_log
 
@@ -77,7 +77,7 @@ def shard_over(
     first_offset = front_of(made)
     memory = kind([r for r in made.records if r.commit_log_offset >= first_offset], topics or {TOPIC: 2})
     memory.first_offset = first_offset
-    return with_archive(memory.shard(), reader, lambda record, omit_body: found_record(record, omit_body=omit_body))
+    return with_archive(memory.shard(), reader, lambda record, omit_body: shown(record, omit_body=omit_body))
 
 
 def break_archive(archive: Path, root: Path, damage: str) -> None:

@@ -16,7 +16,9 @@ from gateway.search.budgets import Budgets
 from gateway.search.cel_sandbox import CelSandbox
 from gateway.search.filter import Conditions
 from gateway.search.question import EVERYWHERE, OffsetWindow, SearchAnswer, SearchQuestion
+from reput.message.v1.message_pb2 import MESSAGE_SOURCE_ARCHIVE
 from store.format.record import Record
+from tests.gateway.memory_shard import records_in, shown
 from tests.gateway.search.searching import Searcher, brute_force, found_offsets, scanned_positions
 from tests.gateway.shards.archived.archived_shard import (
     DAMAGES,
@@ -111,7 +113,7 @@ def test_a_scan_over_archive_and_log_is_one_over_the_whole_log(made: Archived, s
     assert sum(page.unreadable_count for page in pages) == 0
     for page in pages:
         for entry in page.entries:
-            assert entry.record.is_archived == (entry.record.commit_log_offset < front_of(made))
+            assert (entry.record.source == MESSAGE_SOURCE_ARCHIVE) == (entry.record.commit_log_offset < front_of(made))
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
@@ -134,7 +136,7 @@ def test_a_topic_that_only_the_archive_has_is_searched_by_time_too(made: Archive
         (TimeWindow(None, second.store_time_millis - 1), [first]),
     ):
         answer = searcher.search(SearchQuestion(OLD_TOPIC, times=times))
-        assert [entry.record.message for entry in answer.entries] == wanted
+        assert records_in(answer.entries) == list(map(shown, wanted))
         assert answer.completeness is Completeness.COMPLETE
 
 
@@ -146,7 +148,7 @@ def test_a_window_of_the_past_reads_little_of_the_rest(made: Archived, searcher:
         SearchQuestion(TOPIC, queue_id=0, times=TimeWindow(past[1].store_time_millis, past[-1].store_time_millis))
     )
 
-    assert [entry.record.message for entry in answer.entries] == past[1:]
+    assert records_in(answer.entries) == list(map(shown, past[1:]))
     assert answer.scanned_record_count == 3
 
 

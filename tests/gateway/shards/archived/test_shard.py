@@ -9,7 +9,7 @@ import pytest
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import STATUSES, Built, get_records
+from gateway.ports.shard import STATUSES, Built, body_size_bytes, get_records
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import MatchAnswer, query_by_key
@@ -20,8 +20,10 @@ from gateway.queries.completeness import Completeness
 from gateway.queries.list_topics import list_topics
 from gateway.queries.page_token import PageTokens
 from pipeline.archive import archive as archive_job
+from reput.message.v1.message_pb2 import MESSAGE_SOURCE_ARCHIVE
 from store.errors import RecordNotFoundError, ServiceUnavailableError, StoreCorruptedError, UnsupportedStoreError
 from store.format.message_id import encode_offset_msg_id
+from tests.gateway.memory_shard import records_in, shown
 from tests.gateway.shards.archived.archived_shard import (
     BARRED,
     DAMAGES,
@@ -77,9 +79,10 @@ def test_pages_go_on_from_log_to_archive_without_loss_or_doubles(
     entries = [entry for answer in answers for entry in answer.entries]
     assert made.keyed(TOPIC, key) == [entry.record.commit_log_offset for entry in entries]
     first_offset = front_of(made)
-    assert all(entry.record.is_archived == (entry.record.commit_log_offset < first_offset) for entry in entries)
+    archived = [entry.record.source == MESSAGE_SOURCE_ARCHIVE for entry in entries]
+    assert archived == [entry.record.commit_log_offset < first_offset for entry in entries]
     by_offset = {record.commit_log_offset: record for record in made.records}
-    assert all(by_offset[entry.record.commit_log_offset] == entry.record.message for entry in entries)
+    assert records_in(entries) == [shown(by_offset[entry.record.commit_log_offset]) for entry in entries]
     assert {Completeness.TRUNCATED} >= {answer.completeness for answer in answers[:-1]}
     assert Completeness.COMPLETE is answers[-1].completeness
 
@@ -103,10 +106,11 @@ def test_a_message_whose_file_is_gone_is_found_by_unique_key_and_by_id(
         answer = query_by_unique_key(
             shards, tokens, record.topic, record.unique_key, page_size_asked=0, page_token="", deadline=deadline
         )
-        assert [record] == [entry.record.message for entry in answer.entries]
+        assert [shown(record)] == records_in(answer.entries)
         assert Completeness.COMPLETE is answer.completeness
         offset_msg_id = encode_offset_msg_id(record.store_host, record.commit_log_offset)
-        assert record == query_by_offset_msg_id(shards, offset_msg_id, record.topic, "", deadline).record.message
+        entry = query_by_offset_msg_id(shards, offset_msg_id, record.topic, "", deadline)
+        assert [shown(record)] == records_in([entry])
 
 
 def test_an_id_that_names_no_start_of_a_record_is_not_found(made: Archived, shards: Shards, deadline: Deadline):
@@ -124,7 +128,7 @@ def test_a_queue_reads_as_one_over_archive_and_log(made: Archived, shards: Shard
                 shards, topic, queue_id, begin, broker_name="", page_size_asked=count, deadline=deadline
             )
             expected = [rows[place] for place in range(begin, min(begin + count, len(rows)))]
-            assert expected == [entry.record.message for entry in answer.entries]
+            assert list(map(shown, expected)) == records_in(answer.entries)
             assert (0, len(rows)) == (answer.min_offset, answer.max_offset)
             is_end = begin + count >= len(rows)
             assert (Completeness.COMPLETE if is_end else Completeness.TRUNCATED) is answer.completeness
@@ -242,8 +246,8 @@ def test_bodies_keep_to_their_budget_across_log_and_archive(made: Archived, dead
     outcomes = get_records(shard, offsets, 30_000, deadline)
 
     assert offsets == [outcome.commit_log_offset for outcome in outcomes]  # type: ignore[union-attr]
-    shown = [outcome for outcome in outcomes if not outcome.body_omitted]  # type: ignore[union-attr]
-    assert 30_000 >= sum(outcome.body_size_bytes for outcome in shown)  # type: ignore[union-attr]
-    omitted = [bool(outcome.body_omitted) for outcome in outcomes if outcome.body_size_bytes]  # type: ignore[union-attr]
+    whole = [outcome for outcome in outcomes if not outcome.body_omitted]  # type: ignore[union-attr]
+    assert 30_000 >= sum(body_size_bytes(outcome) for outcome in whole)  # type: ignore[union-attr]
+    omitted = [bool(outcome.body_omitted) for outcome in outcomes if body_size_bytes(outcome)]  # type: ignore[union-attr]
     assert omitted == sorted(omitted)
     assert len(list(itertools.groupby(omitted))) == 2

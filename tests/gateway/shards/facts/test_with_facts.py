@@ -223,7 +223,7 @@ def test_what_was_deleted_with_its_topic_was_found_without_a_word(tmp_path, fan_
     paged = {"page_size_asked": 1000, "page_token": "", "deadline": deadline}
 
     def marks(entries):
-        found = {entry.record.commit_log_offset: entry.record.is_deleted for entry in entries}
+        found = {entry.record.commit_log_offset: entry.record.deleted_with_topic for entry in entries}
         assert found == {offset: offset < at for offset in found}
         return set(found.values())
 
@@ -246,4 +246,4 @@ def test_what_was_deleted_with_its_topic_was_found_without_a_word(tmp_path, fan_
     ]
     assert marks(by_unique_key) == both
     old = query_by_key(shards, tokens, OLD_TOPIC, "all", TimeWindow(), **paged).entries
-    assert [entry.record.is_deleted for entry in old] == [False, False]
+    assert [entry.record.deleted_with_topic for entry in old] == [False, False]
