@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.ports.deadline import Deadline
+from gateway.ports.shard import get_units, list_queues, search_key
 from gateway.ports.time_window import TimeWindow
 from gateway.shards.cold_objects import UriObjects
 from pipeline.archive import ship_cold
@@ -271,25 +272,25 @@ def test_answers_are_partial_while_the_store_is_away_and_whole_when_it_is_back(
     store.is_away = True
 
     def search():
-        return shard.keys.search(TOPIC, "key7", TimeWindow(), below_offset=None, count_max=9, deadline=deadline)
+        return search_key(shard, TOPIC, "key7", TimeWindow(), below_offset=None, count_max=9, deadline=deadline)
 
     first = search()
     asked = store.asked_count
     again = search()
-    stretch = shard.queues.units(TOPIC, 0, 0, 5, deadline)
+    stretch = get_units(shard, TOPIC, 0, 0, 5, deadline)
     now[0] += AWAY_SECONDS + 1
     store.is_away = False
     back = search()
     now[0] += LOOK_SECONDS + 1
     store.is_away = True
-    known = shard.queues.list_queues(TOPIC, deadline)
+    known = list_queues(shard, TOPIC, deadline)
 
     assert isinstance(first.problem, ServiceUnavailableError)
     assert isinstance(again.problem, ServiceUnavailableError)
     assert isinstance(stretch.problem, ServiceUnavailableError)
     assert store.asked_count > asked == 1, "while it is away, it is asked once"
     assert back.problem is None
-    assert back.commit_log_offsets == (record_of(made, 7).commit_log_offset,)
+    assert list(back.answer.commit_log_offsets) == [record_of(made, 7).commit_log_offset]
     assert {queue.min_offset for queue in known} == {0, 1} or {queue.min_offset for queue in known} == {0}
 
 
