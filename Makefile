@@ -55,7 +55,6 @@ free-ports:
 
 kernels: .venv/.setup-dev
 	@$(BIN)/python -m deploy.build_kernels
-	@$(BIN)/python -m deploy.compile_kernels
 
 test: kernels ## Run the tests, or those of one room: [ROOM=gateway] [ROOM=torture] (a sample); `make ci` has the longer kinds
 	$(PYTEST) $(if $(ROOM),tests/$(ROOM),--ignore tests/torture) -m "not ($(MARKED) or kubernetes or release)" $(AGAIN)
@@ -146,12 +145,10 @@ clean: ## Remove the environment, the caches and the sample store
 	$(PIP_INSTALL) -r requirements/serve.txt
 	$(BIN)/python tools/install_project.py
 	-$(BIN)/python -m deploy.build_kernels
-	-$(BIN)/python -m deploy.compile_kernels
 	@touch $@
 
 .venv/.setup-dev: requirements/serve.txt requirements/dev.txt pyproject.toml tools/install_project.py | .venv/bin/python
 	$(PIP_INSTALL) -r requirements/dev.txt
 	$(BIN)/python tools/install_project.py
 	-$(BIN)/python -m deploy.build_kernels
-	-$(BIN)/python -m deploy.compile_kernels
 	@touch $@ .venv/.setup-serve

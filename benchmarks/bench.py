@@ -121,9 +121,7 @@ def _context(
     if OURS in sides:
         display.step("our kernels")
         # Compiling takes minutes of two cores: services that do it while they are measured are ten times slower.
-        processes.run(
-            [sys.executable, "-m", "deploy.compile_kernels"], COMPILE_SECONDS_MAX, env=environment(), cwd=ROOT
-        )
+        processes.run([sys.executable, "-m", "deploy.build_kernels"], COMPILE_SECONDS_MAX, env=environment(), cwd=ROOT)
     path, why_no_ghz = ghz.find()
     return Context(sizes, kept, scratch, missing, path, why_no_ghz, display.detail)
 

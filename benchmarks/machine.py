@@ -19,7 +19,8 @@ def describe(directory: pathlib.Path) -> dict[str, str]:
         "memory": f"{int(memory.group(1)) / (1 << 20):.0f} GiB" if memory else "unknown",
         "kernel": f"{platform.system()} {platform.release()}",
         "disk": _disk(directory),
-        "Python": f"{platform.python_version()}, " + ", ".join(_version(name) for name in ("grpcio", "numpy", "numba")),
+        "Python": f"{platform.python_version()}, "
+        + ", ".join(_version(name) for name in ("grpcio", "numpy", "cython")),
         "Java": _java(),
         "RocketMQ": "5.3.3",
         "load before": load(),

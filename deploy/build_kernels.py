@@ -1,4 +1,4 @@
-"""Compiles the kernels that Cython compiles (`store/compiled/built.py`), so that they run as machine code.
+"""Compiles the kernels (`store/compiled/built.py`), so that they run as machine code.
 
     python -m deploy.build_kernels              what setup calls: goes on where nothing can compile
     python -m deploy.build_kernels --require    exit 1 then: for an image or a release, which cannot be mended later
@@ -39,10 +39,9 @@ def kernel_files() -> list[Path]:
     return sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob(PATTERN))
 
 
-def kernel_names(*, by_cython: bool = True) -> list[str]:
-    """The module names of all kernels that Cython compiles, or of all others."""
-    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in kernel_files()]
-    return [name for name in names if built.is_cython(name) == by_cython]
+def kernel_names() -> list[str]:
+    """The module names of all kernels."""
+    return [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in kernel_files()]
 
 
 def compiler() -> list[str]:
@@ -158,7 +157,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     try:
         build_missing()
     except (BuildError, OSError) as error:
-        print(f"kernels: plain Python, 10 to 100 times slower, does the work of some: {error}", file=sys.stderr)
+        print(f"kernels: plain Python, 10 to 100 times slower, does their work: {error}", file=sys.stderr)
         return 1 if "--require" in arguments else 0
     return 0
 

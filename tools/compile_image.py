@@ -14,10 +14,8 @@ import sysconfig
 
 UNCHECKED_HASH = 1  # the flags behind the magic number of byte code (PEP 552)
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Folders of libraries that nothing at run time reads; numpy's and numba's `testing` are not among them: those are imported.
+# Folders of libraries that nothing at run time reads; numpy's `testing` is not among them: it is imported.
 NOT_NEEDED = (
-    "numba/cuda/tests",
-    "numba/tests",
     "numpy/_core/tests",
     "numpy/lib/tests",
     "pandas/tests",
@@ -59,9 +57,6 @@ def main() -> int:
             workers=0,
             invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
         )
-    # numba gives what it compiles to its maker alone.
-    for path in ROOT.rglob("__pycache__/kernels-*/**/*"):
-        path.chmod(0o755 if path.is_dir() else 0o644)
     return 0
 
 

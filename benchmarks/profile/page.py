@@ -24,7 +24,7 @@ Flame graphs of the hot paths. `make profile` makes them anew, `make profile PAT
 
 **How they are made.** `reput serve` with the settings that a user has runs under the load of each section. After a warm-up,
 py-spy samples the supervisor and all services {RATE} times a second. It sees Python threads only: threads of gRPC's C core are
-not in a graph, and what C code does (a write to the log, numba's kernels, protobuf) counts for the Python function that called
+not in a graph, and what C code does (a write to the log, compiled kernels, protobuf) counts for the Python function that called
 it. It leaves out threads that it takes for idle, but not all that wait. The rates are in
 [RESULTS.md](../../benchmarks/RESULTS.md); a run that is sampled is slower, and shares change with what else the machine does.
 

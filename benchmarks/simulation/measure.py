@@ -48,7 +48,6 @@ SETTINGS = {
     "REPUT_INDEX_ENTRY_COUNT_MAX": "400000",
     "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(64 << 20),
     "REPUT_LOG_LEVEL": "warning",
-    "REPUT_KERNELS": "eager",
 }
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data" / "port_latencies.json"
 

@@ -406,7 +406,7 @@ class AppendPath:
         return error
 
     def _find_scanner(self) -> "RequestScanner | None":
-        kernel = loading.ready(KERNELS[0])
+        kernel = loading.load(KERNELS[0])
         if kernel is None:
             return None
         with self._lock:

@@ -145,7 +145,7 @@ class RecentKeys:
 
     def note_rows(self, rows: Int64s, count: int, begin_offset: int, end_offset: int) -> bool:
         """Enters the messages of placed rows that have their hashes; False without the kernel."""
-        kernel = loading.ready(KERNEL)
+        kernel = loading.load(KERNEL)
         if kernel is None or count > self._key_count_max:
             return False
         self._make_room(count, begin_offset, end_offset)
@@ -155,7 +155,7 @@ class RecentKeys:
 
     def may_hold(self, rows: Int64s, count: int) -> bool:
         """Whether a row's key may be known or is in two rows; True without the kernel."""
-        kernel = loading.ready(KERNEL)
+        kernel = loading.load(KERNEL)
         return kernel is None or bool(kernel.may_hold(self._older.slots, self._newer.slots, rows, count, self._scratch))
 
     def candidates(self, topic: str, unique_key: str) -> Iterator[int]:

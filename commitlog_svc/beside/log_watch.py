@@ -27,15 +27,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from commitlog_svc.append.topics.queue_offsets import QueueKey
-from commitlog_svc.recovery.recovery import KERNEL_LOG_BYTES_MIN
-from store.compiled import loading
 from store.errors import LogChangedError, RecordCorruptedError, StoreCorruptedError
 from store.files.owners_files import OwnersFiles
 from store.format.record import Record, decode_header
 from store.format.record_layout import HEADER_BYTES_MAX
 from store.walk.checks import FullCheck
 from store.walk.cursor import RecordCursor
-from store.walk.record_runs import KERNEL, RecordRun, RunCheck, note_batch_topics, note_next_offsets
+from store.walk.record_runs import RecordRun, RunCheck, note_batch_topics, note_next_offsets
 from store.walk.record_search import find_record_in, is_record
 
 # A broker writes a record within microseconds, and a page fault or a busy machine may stop it in between.
@@ -204,8 +202,6 @@ class LogWatch:
             if offset - noted_offset >= HOT_BYTES:
                 settled_offset, noted_offset = noted_offset, offset
                 self._show(settled_offset)
-            if offset - begin > KERNEL_LOG_BYTES_MIN:
-                loading.load_in_background(KERNEL)
 
         cursor: RecordCursor[Record | RecordRun] = RecordCursor(self._files, begin, RunCheck(full), on_piece=pulse)
         for taken in cursor:

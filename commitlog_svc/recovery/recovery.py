@@ -30,8 +30,6 @@ from typing import TYPE_CHECKING
 
 from commitlog_svc.append.topics.queue_offsets import QueueKey
 from commitlog_svc.recovery.safe_point import Snapshot, read_durable_mark, read_snapshot, write_snapshot
-from store.compiled import loading
-from store.derive.dispatch_walk import KERNEL as DISPATCH_KERNEL
 from store.derive.queue_placement import NO_UNIT_BIT
 from store.errors import DiskFullError, RecordCorruptedError, StoreCorruptedError
 from store.files.file_system import FileSystem, drop_cached_pages
@@ -44,7 +42,7 @@ from store.format.request_mark import TAIL_SIZE_BYTES, RequestMark, decode_reque
 from store.format.topic import is_light_queue
 from store.walk.checks import FullCheck
 from store.walk.cursor import RecordCursor
-from store.walk.record_runs import KERNEL, RecordRun, RunCheck, note_batch_topics, note_next_offsets
+from store.walk.record_runs import RecordRun, RunCheck, note_batch_topics, note_next_offsets
 from store.walk.record_search import find_record_behind
 
 if TYPE_CHECKING:
@@ -147,10 +145,9 @@ def forget_queue_offsets(records: Iterable[Record], queue_offsets: MutableMappin
 
 
 SCAN_CHUNK_BYTES = 1 << 20
-# For a shorter log, loading the kernel takes longer than the plain check.
-KERNEL_LOG_BYTES_MIN = 32 << 20
-KERNEL_PROBE_BYTES = 64 << 10  # after so many zeros the log has most likely ended
-KERNEL_SECONDS_MAX = 2.0  # longest wait for the kernel; later it is used once it is ready
+# A shorter log is checked before its followers could have read ahead.
+LONG_LOG_BYTES_MIN = 32 << 20
+PROBE_BYTES = 64 << 10  # after so many zeros the log has most likely ended
 READ_ONLY_FILE_COUNT = 3  # RocketMQ also looks at the last three after a clean stop
 
 
@@ -255,18 +252,14 @@ def recover_log(
         if feed is not None:
             feed.see_walked(whole_end)
         progress.next_offset, progress.record_count = offset, full.record_count
-        if offset - begin > KERNEL_LOG_BYTES_MIN:
-            loading.load_in_background(KERNEL)
         if not read_only and whole_end == offset:
             checkpoint.write_when_due(offset, full)
 
-    if files.read(begin + KERNEL_LOG_BYTES_MIN, KERNEL_PROBE_BYTES).strip(b"\0"):
-        loading.load_in_background(KERNEL, DISPATCH_KERNEL)
-        loading.wait(KERNEL, KERNEL_SECONDS_MAX)
-        if open_feed is not None and not read_only:
-            # No process writes to the files meanwhile: what is read from now on is on the disk.
-            _flush(files, begin)
-            feed = open_feed(begin)
+    is_long = bool(files.read(begin + LONG_LOG_BYTES_MIN, PROBE_BYTES).strip(b"\0"))
+    if is_long and open_feed is not None and not read_only:
+        # No process writes to the files meanwhile: what is read from now on is on the disk.
+        _flush(files, begin)
+        feed = open_feed(begin)
     cursor = RecordCursor(files, begin, RunCheck(full), on_piece=pulse)
     for taken in cursor:
         note_next_offsets(taken, found.queue_offsets)

@@ -38,12 +38,10 @@ import structlog
 from commitlog_svc.replication.log_copy import CopiedFile, LogCopy
 from commitlog_svc.replication.replicated_log import ReplicatedLog
 from reput.commitlog.v1 import replication_pb2 as pb
-from store.compiled import loading
 from store.errors import ServiceUnavailableError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_json_state, write_json_state
 from store.format.paths import log_file_name, parse_log_file_name
-from store.walk.record_runs import KERNEL
 
 RATE_SECONDS = 5.0  # the rate is that of the last ones
 SAMPLE_SECONDS = 0.5
@@ -167,7 +165,6 @@ class FileStaging:
         return fd, self._fs.stat_size(path)
 
 
-KERNEL_SECONDS_MAX = 2.0  # longest wait for the kernel that checks; later it is used once it is ready
 FLUSH_BYTES = 32 << 20  # a file is flushed so often while it comes: little is left to do at its end
 
 _log = structlog.get_logger("reput.commitlog")
@@ -265,7 +262,6 @@ class FileFetch:
             self._catch_up.note_kept(size_bytes)
             is_kept = size_bytes > 0
             self._receive(fd, offset, size_bytes)
-            loading.wait(KERNEL, KERNEL_SECONDS_MAX)
             file = CopiedFile(self._fs, self._staging.path_of(offset), offset, self._file_bytes)
             if not file.is_whole and is_kept:  # a power cut took what had come before, or its disk has damaged it
                 _log.warning("replica.file_fetched_anew", offset=offset, error=file.damage.message)

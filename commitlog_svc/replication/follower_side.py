@@ -23,7 +23,7 @@ from typing import Any
 import grpc
 import structlog
 
-from commitlog_svc.replication.catching_up import FAR_BYTES_MIN, KERNEL_SECONDS_MAX, CatchUp, FileFetch, FileStaging
+from commitlog_svc.replication.catching_up import FAR_BYTES_MIN, CatchUp, FileFetch, FileStaging
 from commitlog_svc.replication.cut import plan_cut
 from commitlog_svc.replication.epochs import NOWHERE, Epoch
 from commitlog_svc.replication.leading.view import Leadership, LeadershipView
@@ -33,9 +33,7 @@ from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 from reput.commitlog.v1 import replication_pb2 as pb
 from services import methods, status
 from services.calling.backoff import Backoff
-from store.compiled import loading
 from store.errors import NotLeaderError, ServiceUnavailableError, StoreCorruptedError, StoreError
-from store.walk.record_runs import KERNEL
 
 # Of each kind: fewer make the answer older, never wrong. What was told within STEP_SECONDS is kept once.
 KEPT_COUNT_MAX = 256
@@ -99,9 +97,6 @@ class Reach:
 
 
 PAUSE_SECONDS_MAX = 1.0
-# With the first piece of so many bytes the kernel is loaded that checks records: a large piece predicts more traffic. The
-# records of services that an idle shard gets are smaller.
-KERNEL_PIECE_BYTES_MIN = 4 << 10
 FETCH_LOG = methods.COMMITLOG_SERVICE + "FetchLog"
 
 _log = structlog.get_logger("reput.commitlog")
@@ -164,7 +159,6 @@ class FollowerSide:
         self._config_version = 0
         self._leader_confirm = 0
         self._begin_offset = 0
-        self._awaits_kernel = False
         self._catch_up: CatchUp | None = None
         self._fetch: FileFetch | None = None
 
@@ -336,8 +330,6 @@ class FollowerSide:
         self._staging.keep(target.epoch, first.start.begin_offset)
         if first.start.end_offset - first.start.begin_offset > FAR_BYTES_MIN:
             self._catch_up = CatchUp(first.start.begin_offset, first.start.end_offset)
-            loading.load_in_background(KERNEL)
-            self._awaits_kernel = True
         content: dict[str, bytearray] = {}
         copy = self._log.begin_copy()
         try:
@@ -471,11 +463,6 @@ class FollowerSide:
             self._changed.notify_all()
 
     def _take_bytes(self, part: pb.ReplicateResponse.LogBytes, copy: LogCopy) -> None:
-        if self._awaits_kernel:
-            self._awaits_kernel = False
-            loading.wait(KERNEL, KERNEL_SECONDS_MAX)
-        elif len(part.data) >= KERNEL_PIECE_BYTES_MIN:
-            loading.load_in_background(KERNEL)
         self._log.commits.wait_for_room()
         copy.receive(part.offset, part.data)
         copy.settle_records(whole_requests=True)

@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from commitlog_svc.reput.reput import BATCH_BYTES_MAX, find_file, read_batch
-from store.compiled import loading
 from store.derive.dispatch_columns import DispatchColumns
-from store.derive.dispatch_walk import KERNEL, Chunk, walk_columns
+from store.derive.dispatch_walk import Chunk, walk_columns
 from store.files.mapped_files import MappedFileQueue
 
 # Limit of an answer, as ANSWER_BYTES_MAX is for requests: about 4,000 records, so 4 MiB of log with bodies of 1 KiB.
@@ -34,9 +33,6 @@ AHEAD_BYTES_MAX = 32 << 20
 CACHE_SECONDS = 2.0  # older batches are dropped with the next one: a second follower reads a batch sooner
 DECODER_COUNT_MAX = 2  # at a time, each with up to 4 MiB of log
 READ_BYTES_MIN = 64 << 10
-# A follower so far behind, or so many records in all, are worth the 5 MB of a kernel (ADR 0083).
-KERNEL_LAG_BYTES = 8 << 20
-KERNEL_RECORD_COUNT = 2_000
 WAIT_SECONDS = 1.0  # a thread that waits for another one's batch checks this often, in case it missed a wake-up
 
 
@@ -69,7 +65,6 @@ class ColumnBatches:
         self._ahead_offsets: deque[int] = deque()  # where batches begin that were kept ahead, rising
         self._decoding: set[tuple[int, int]] = set()
         self._record_bytes = 1024.0  # average size of a record in the last batch: decides how much to read for the next
-        self._record_count = 0
 
     def read(self, offset: int, end_offset: int, batch_bytes_max: int) -> tuple[DispatchColumns, int]:
         """Records from `offset` on, about `batch_bytes_max` bytes of log at most; and the offset behind them.
@@ -121,8 +116,6 @@ class ColumnBatches:
     def _decode(
         self, buffer: "_Buffer", offset: int, end_offset: int, batch_bytes_max: int
     ) -> tuple[DispatchColumns, int]:
-        if end_offset - offset >= KERNEL_LAG_BYTES or self._record_count >= KERNEL_RECORD_COUNT:
-            loading.load_in_background(KERNEL)
         file = find_file(self._files, offset, end_offset)
         end_offset = self._next_ahead(offset, end_offset)
         wanted_bytes = max(int(self._record_bytes * RECORD_COUNT_MAX), READ_BYTES_MIN)
@@ -133,7 +126,6 @@ class ColumnBatches:
             # A blank, a record larger than the piece, or damage: the plain path handles each.
             requests, next_offset = read_batch(self._files, offset, end_offset, batch_bytes_max)
             return DispatchColumns.of(requests), next_offset
-        self._record_count += len(columns)
         self._record_bytes = (next_offset - offset) / len(columns)
         return columns, next_offset
 

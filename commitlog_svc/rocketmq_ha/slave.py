@@ -54,9 +54,7 @@ from commitlog_svc.replication.log_copy import LogCopy
 from services.calling.backoff import Backoff
 from services.rocketmq.address import Address
 from services.rocketmq.ha_frames import HEARTBEAT_SECONDS, REPORT, SILENCE_SECONDS_MAX, Piece, TransferDecoder
-from store.compiled import loading
 from store.errors import FlushFailedError, LogChangedError, RecordCorruptedError, StoreCorruptedError, StoreError
-from store.walk.record_runs import KERNEL
 
 CONNECT_SECONDS_MAX = 5.0
 # A heartbeat that comes this long after the report says that the master has nothing to send; one that comes sooner may come
@@ -219,7 +217,6 @@ class MirroredTopics:
 AT_END_SECONDS = 0.25
 REPORT_SECONDS = HEARTBEAT_SECONDS * 0.8
 CLOSE_SECONDS = 0.2  # reports end at the latest so long after their connection
-KERNEL_BYTES = 8 << 20  # so much is checked faster with the kernel than without it, its loading included
 STOPPED_SECONDS = 30.0  # until a copy that stopped looks again
 
 _log = structlog.get_logger("reput.commitlog")
@@ -467,8 +464,6 @@ class _Session:
             return
         self._is_silent, self._body_at = False, time.monotonic()
         self._next_offset += len(data)
-        if self._next_offset - self._asked_offset >= KERNEL_BYTES:
-            loading.load_in_background(KERNEL)
         if offset < self._end_offset:
             known = data[: self._end_offset - offset]
             if self._slave._log.read_bytes(offset, len(known)) != known:

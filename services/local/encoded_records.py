@@ -101,7 +101,7 @@ class RecordEncoder:
             is_first: whether one message is taken whatever its size.
             timeout_seconds: for each file that has to be handed over first.
         """
-        kernel = loading.ready(KERNEL)
+        kernel = loading.load(KERNEL)
         if kernel is None:
             return None
         buffers = self._take_buffers(kernel)

@@ -77,7 +77,7 @@ def walk_columns(chunk: Chunk, at: int, commit_log_offset: int, record_count_max
         commit_log_offset: where in the log that start is, in bytes.
         record_count_max: stop behind that many records, 1 at least.
     """
-    kernel = loading.ready(KERNEL)
+    kernel = loading.load(KERNEL)
     if kernel is None or len(chunk) - at < KERNEL_BYTES_MIN:
         return walk_columns_plainly(chunk, at, commit_log_offset, record_count_max)
     base = commit_log_offset - at

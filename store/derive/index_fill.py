@@ -37,7 +37,7 @@ class IndexFiller:
         """
         state, count = self.state, len(hashes)
         assert count <= min(state.room, len(self._words) * 4 // ENTRY_SIZE), count
-        kernel = loading.ready(KERNEL)
+        kernel = loading.load(KERNEL)
         if kernel is None or not count:
             run = state.plan(hashes.astype(np.int64), offsets, times_millis)
             state.commit(run)

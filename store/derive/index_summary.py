@@ -45,7 +45,7 @@ class SummaryMaker:
     def add(self, entries: bytes) -> int:
         """Takes a run of entries; returns the number of the first impossible one, 0 if all are possible."""
         assert not len(entries) % ENTRY_SIZE, len(entries)
-        kernel = loading.ready(KERNEL)
+        kernel = loading.load(KERNEL)
         if kernel is None:
             damaged = self._add_plainly(entries)
         else:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from store.compiled import loading
 from store.derive.dispatch import DispatchRequest
 from store.derive.record_dispatch import decode_dispatch
 from store.errors import RecordCorruptedError
@@ -18,10 +17,9 @@ from store.format.paths import commit_log_dir
 from store.format.record_header import Buffer
 from store.walk.checks import FullCheck
 from store.walk.cursor import RecordCursor
-from store.walk.record_runs import KERNEL, RecordRun, RunCheck
+from store.walk.record_runs import RecordRun, RunCheck
 
 OFFSET_MAX = (1 << 63) - 1
-KERNEL_BYTES = 32 << 20  # loading the kernel takes a second; a log this long wins it back
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +106,6 @@ def walk_frames(
             at, offset = at + size_bytes, offset + size_bytes
 
     def pulse(offset: int) -> None:
-        if offset - first >= KERNEL_BYTES:
-            loading.load_in_background(KERNEL)
         on_progress(offset - first, total_bytes)
 
     full = FullCheck(files)

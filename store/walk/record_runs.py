@@ -92,7 +92,7 @@ class RunCheck:
         if self._plain_left:
             self._plain_left -= 1
             return None
-        kernel = loading.ready(KERNEL)
+        kernel = loading.load(KERNEL)
         if kernel is None or at >= len(piece) or self._has_stopped(piece, at):
             return None
         if self._queues is None:

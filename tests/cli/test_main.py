@@ -46,7 +46,7 @@ def test_the_version_needs_neither_grpc_nor_rich() -> None:
 
 def test_no_verb_loads_a_library_before_it_has_work_for_it() -> None:
     """Help and a wrong line come as quickly as the parser: what is heavy is loaded when a verb runs."""
-    heavy = "{'grpc', 'google.protobuf', 'numpy', 'numba', 'pyarrow', 'pyspark', 'rich', 'playwright'}"
+    heavy = "{'grpc', 'google.protobuf', 'numpy', 'pyarrow', 'pyspark', 'rich', 'playwright'}"
     code = f"""
 import sys, cli.main
 grouped = [[group, name] for group, (_, verbs) in cli.main.GROUPS.items() for name in verbs]

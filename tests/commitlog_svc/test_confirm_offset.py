@@ -151,7 +151,7 @@ def test_a_recovery_with_replicas_shows_nothing_before_it_is_over(
         for _ in range(50):
             append(log, new_message(b"x" * 900))
     (tmp_path / "reput" / "commitlog" / "snapshot.json").unlink()
-    monkeypatch.setattr("commitlog_svc.recovery.recovery.KERNEL_LOG_BYTES_MIN", 1)
+    monkeypatch.setattr("commitlog_svc.recovery.recovery.LONG_LOG_BYTES_MIN", 1)
     log, _ = limited_log(tmp_path)
     try:
         assert log.opened.found.record_count == 50

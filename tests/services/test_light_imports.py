@@ -15,7 +15,6 @@ NOT_NEEDED = {
     "greenlet",
     "importlib.metadata",
     "typer",
-    "numba",
     "prometheus_client",
     "opentelemetry",
     "grpc_reflection.v1alpha",

@@ -74,7 +74,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         "REPUT_CONSUMEQUEUE_FILE_SIZE_BYTES": "4000",
         "REPUT_INDEX_HASH_SLOT_COUNT": "500",
         "REPUT_INDEX_ENTRY_COUNT_MAX": "1000",
-        "REPUT_KERNELS": "eager",  # the first append loads them, before anybody looks at the memory
     }
     with running_stack(tmp_path_factory.mktemp("hostile") / "a" / "store", settings=settings) as running:
         request = pb.AppendMessagesRequest(messages=[new_message("T", b"hello", keys=["k"], queue_id=0)], flush=2)

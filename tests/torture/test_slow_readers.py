@@ -38,7 +38,6 @@ SMALL_FILES = {
     "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(16 << 20),
     "REPUT_INDEX_HASH_SLOT_COUNT": "500",
     "REPUT_INDEX_ENTRY_COUNT_MAX": "20000",
-    "REPUT_KERNELS": "eager",  # loaded by the first append and the first reader, before the memory is looked at
 }
 # One connection a reader, as they would be on many machines; answers pile up only where gRPC lets them.
 # Without the probe a window stays at HTTP/2's 64 KiB instead of growing to many MiB, in which a silent caller would look

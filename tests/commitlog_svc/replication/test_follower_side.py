@@ -18,11 +18,9 @@ from commitlog_svc.replication.follower_side import KEPT_COUNT_MAX, FollowerSide
 from commitlog_svc.replication.leading.record import ShardRecord
 from commitlog_svc.replication.leading.view import Role
 from services.calling.channel import open_channel
-from store.compiled import loading
 from store.errors import NotLeaderError, RecordConflictError, StoreError
 from store.files.file_system import RealFileSystem
 from store.format.paths import commit_log_dir
-from store.walk.record_runs import KERNEL
 from tests.commitlog_svc.internal import internal_record
 from tests.commitlog_svc.replication.fixed_leadership import FixedLeadership
 from tests.commitlog_svc.replication.replicas import (
@@ -207,25 +205,6 @@ def test_a_diverged_part_is_cut_and_kept_aside_and_the_logs_are_equal_again(
         kept = b"".join(path.read_bytes() for path in sorted(aside.iterdir()))
         assert kept.count(b"lost ") >= body_count
         assert cut_offset < own_end
-
-
-def test_a_follower_under_load_asks_for_the_kernel_that_checks_records_and_an_idle_one_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A follower that was never far behind checked every record with the plain code: 14 us each, a third of its work."""
-    monkeypatch.setattr(loading, "_kernels", {})
-    before = loading.switch(loading.AUTO)
-    try:
-        with open_shard(tmp_path) as shard:
-            leader, follower = shard.start_all("r1", "r2")
-            leader.append(b"alone")
-            wait_equal(leader, follower)
-            assert KERNEL not in {*loading._kernels, *loading._wanted}
-            leader.append(*(b"%d" % number * 400 for number in range(20)))
-            wait_equal(leader, follower)
-            assert KERNEL in {*loading._kernels, *loading._wanted}
-    finally:
-        loading.switch(before)
 
 
 def test_an_empty_replica_gets_all_of_the_log_in_files_of_the_leaders_size(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ BATCH_COUNT_MAX = 10 * MESSAGE_COUNT
 
 @pytest.fixture(autouse=True)
 def _any_log_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "KERNEL_LOG_BYTES_MIN", 1)
+    monkeypatch.setattr(recovery, "LONG_LOG_BYTES_MIN", 1)
     monkeypatch.setattr(column_batches, "COLUMN_BYTES_MAX", 2_000)
     monkeypatch.setattr(recovery_feed, "COLUMN_BYTES_MAX", 2_000)
 

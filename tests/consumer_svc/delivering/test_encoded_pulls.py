@@ -220,7 +220,7 @@ def test_records_that_retention_removed_are_passed_over_alike(
 
 def test_pulls_of_few_messages_do_not_ask_for_the_kernel(pulling: Pulling, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(loading, "ready", asked.append)  # None: it is not compiled
+    monkeypatch.setattr(loading, "load", asked.append)  # None: it is not compiled
     servicer = pulling.servicer(is_recent=True)
     assert as_bytes(servicer, topic=TOPIC, max_messages=8).messages
     assert not asked  # a consumer of few messages does not pay for its buffers

@@ -416,7 +416,7 @@ def test_what_people_install_brings_no_server_with_it() -> None:
     code = (
         "import sys, reput_client\n"
         "own = {'store', 'services', 'commitlog_svc', 'consumequeue_svc', 'index_svc', 'gateway', 'cli', 'deploy'}\n"
-        "heavy = {'numba', 'numpy', 'pydantic', 'structlog', 'typer', 'rich'}\n"
+        "heavy = {'numpy', 'pydantic', 'structlog', 'typer', 'rich'}\n"
         "print(sorted({name.partition('.')[0] for name in sys.modules} & (own | heavy)))\n"
     )
     path = os.pathsep.join([str(ROOT), str(ROOT / "protos")])

@@ -44,14 +44,14 @@ def build() -> Path:
 
 def test_a_kernel_is_served_compiled_until_its_source_changes(source: Path) -> None:
     first = build()
-    kernel = loading.ready(KERNEL)
+    kernel = loading.load(KERNEL)
     assert kernel is not None
     assert (kernel.double(21), built.load_source(KERNEL).double(21)) == (42, 1042)
 
     source.write_text(SOURCE + "\n# another\n")
     loading._kernels.clear()
 
-    assert loading.ready(KERNEL) is None, "the old file is not served"
+    assert loading.load(KERNEL) is None, "the old file is not served"
     assert first.exists()
     assert [build()] == list(source.parent.glob("*.so")), "the old file is removed with the next build"
     assert loading.load(KERNEL) is None, "what was not there at first is not looked for again"
@@ -70,7 +70,7 @@ def test_a_kernel_that_is_not_compiled_is_said_once_with_what_to_install(
 ) -> None:
     source.with_name("other_kernel.py").write_text(SOURCE)
     with caplog.at_level(logging.WARNING):
-        assert [loading.ready(name) for name in (KERNEL, KERNEL, "other_kernel")] == [None, None, None]
+        assert [loading.load(name) for name in (KERNEL, KERNEL, "other_kernel")] == [None, None, None]
 
     (line,) = [record.getMessage() for record in caplog.records]
     assert "ziglang" in line
@@ -82,12 +82,12 @@ def test_a_file_that_the_system_refuses_leaves_the_work_to_plain_code(
 ) -> None:
     built.binary_of(KERNEL).write_bytes(b"no program")
     with caplog.at_level(logging.WARNING):
-        assert loading.ready(KERNEL) is None
+        assert loading.load(KERNEL) is None
     assert "cannot be loaded" in caplog.text
 
 
 def test_with_kernels_off_a_compiled_one_is_not_loaded(source: Path) -> None:
     build()
     loading.switch(loading.OFF)
-    assert loading.ready(KERNEL) is None
+    assert loading.load(KERNEL) is None
     assert loading.load(KERNEL) is None

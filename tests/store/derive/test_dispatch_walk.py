@@ -167,7 +167,7 @@ def test_runs_joined_are_one_run(parts: list[list[Any]]) -> None:
 
 @pytest.mark.parametrize("topic", ["orders", "t"])
 def test_keys_alone_have_the_hashes_of_the_index(topic: str, form: str) -> None:
-    kernel = loading.ready(dispatch_walk.KERNEL)
+    kernel = loading.load(dispatch_walk.KERNEL)
     assert kernel is not None
     prefix, names = index_key(topic, "").encode(), ["k1", "", "k2", logs.key_with_hash_int_min(topic), "x" * 300]
     data = prefix + " ".join(names).encode()

@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from store.compiled import loading
 from store.errors import RecordCorruptedError
 from store.files.file_system import RealFileSystem
-from store.walk import frame_walk
 from store.walk.frame_walk import FrameFilter, WalkedLog, walk_frames
 from tests.store.walk.logs import closed, frames_of, message
 
@@ -56,10 +54,7 @@ def test_wanted_messages_and_no_others(tmp_path: Path, wanted: FrameFilter, numb
     assert walked == WalkedLog(0, sum(map(len, FRAMES)), 12, None)
 
 
-def test_a_walk_goes_through_all_files_and_tells_its_progress(
-    tmp_path: Path, kernel_mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(frame_walk, "KERNEL_BYTES", FILE_BYTES)
+def test_a_walk_goes_through_all_files_and_tells_its_progress(tmp_path: Path, kernel_mode: str) -> None:
     second = frames_of(MESSAGES, base=FILE_BYTES)
     root = write(tmp_path, closed(*FRAMES, size_bytes=FILE_BYTES), b"".join(second))
     told: list[tuple[int, int]] = []
@@ -86,14 +81,3 @@ def test_damage_with_records_behind_it_is_refused(tmp_path: Path, hole: bytes, k
         walk(write(tmp_path, bytes(log)), FrameFilter())
     assert caught.value.metadata["commitLogOffset"] == str(at)
     assert f"goes on at {at + len(FRAMES[3])}" in caught.value.message
-
-
-def test_a_long_log_has_the_kernel_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(loading, "load_in_background", lambda *names: asked.extend(names))
-    root = write(tmp_path, closed(*FRAMES, size_bytes=FILE_BYTES), b"")
-    walk(root, FrameFilter())
-    assert asked == []
-    monkeypatch.setattr(frame_walk, "KERNEL_BYTES", FILE_BYTES)
-    walk(root, FrameFilter())
-    assert set(asked) == {"store.walk.log_walk_kernel"}
