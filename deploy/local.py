@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterator, Mapping
 from deploy.hosts import MODULES, Child, ChildDiedError, Processes, ServiceHost
 from deploy.processes import STOP_SIGNALS, environ_of_services, exit_code_of, say, short_directory, write_by_rename
 from deploy.progress import RecoveryDisplay
+from store.compiled import built, loading
 
 STOP_ORDER = (("gateway",), ("consumer", "schedule"), ("consumequeue", "index"), ("commitlog",))
 CALLEES = {
@@ -62,6 +63,16 @@ class Replica:
 
 class StopAskedError(Exception):
     """A signal asked for the stop."""
+
+
+KERNEL = "store.walk.log_walk_kernel"  # where it is not compiled, none is
+
+
+def line_on_kernels(environ: Mapping[str, str]) -> str | None:
+    """What to say at the start where nothing is compiled; None where kernels are, or are switched off."""
+    if environ.get(loading.SETTING, "").lower() == loading.OFF or built.binary_of(KERNEL).exists():
+        return None
+    return f"kernels: plain Python, 10 to 100 times slower, does their work: {built.HOW_TO_BUILD}"
 
 
 class LocalStack:
@@ -146,6 +157,8 @@ class LocalStack:
             )
             console = f", console http://{self.addresses['console']}/" if "console" in self.addresses else ""
             self._say(f"serving {self._store}{how}, gateway {self.addresses['gateway']}{console}")
+            if line := line_on_kernels(self._environ):
+                self._say(line)
             return self.wait()
 
     @contextlib.contextmanager

@@ -36,12 +36,20 @@ def own(component: str, settings: ServiceSettings) -> None:
     descriptor_count_max = raise_open_file_limit()
     configure_logging(component, settings.log_level)
     loading.switch(settings.kernels)
+    tell_meaningless(component, settings)
     tracing.switch_on(component, settings.otlp_endpoint)
     if descriptor_count_max < DESCRIPTOR_COUNT_FEW:
         hint = "raise the hard limit of open files (ulimit -Hn, LimitNOFILE=)"
         structlog.get_logger(f"reput.{component}").warning(
             "descriptors.few", limit=descriptor_count_max, enough=DESCRIPTOR_COUNT_FEW, hint=hint
         )
+
+
+def tell_meaningless(component: str, settings: ServiceSettings) -> None:
+    """Log a setting that is accepted and changes nothing."""
+    if "kernels" in settings.model_fields_set and settings.kernels != loading.OFF:
+        hint = loading.NO_LONGER_A_CHOICE.format(mode=settings.kernels)
+        structlog.get_logger(f"reput.{component}").warning("settings.no_meaning", hint=hint)
 
 
 def main(service: Service[Settings], argv: Sequence[str] | None = None) -> NoReturn:

@@ -130,7 +130,7 @@ class ServiceSettings(pydantic.BaseModel):
     )
     # store/compiled/loading.py.
     kernels: Literal["auto", "eager", "off"] = setting(
-        "auto", "Compiled codecs: with the first load, at once, or never.", shared=True
+        "auto", "Compiled codecs: off for plain Python; auto and eager are accepted and change nothing.", shared=True
     )
     metrics_address: str = setting("", "Where Prometheus finds the metrics; empty: no page.", unit="host:port")
     otlp_endpoint: str = setting(

@@ -22,7 +22,7 @@ ROWS: tuple[tuple[str, str, str, str, str, bool], ...] = (
     ("", "log_level", "info", "debug|info|warning|error", "Least level of log lines.", False),
     ("", "umask", "", "octal digits", "Permissions that new files lack; empty: the inherited umask and 027.", False),
     ("", "worker_count", "64", "threads", "Calls, and as many streams, that a service works on.", False),
-    ("", "kernels", "auto", "auto|eager|off", "Compiled codecs: with the first load, at once, or never.", False),
+    ("", "kernels", "auto", "auto|eager|off", "Compiled codecs: off for plain Python; auto and eager are accepted and change nothing.", False),
     ("", "otlp_endpoint", "", "http://host:port", "Where traces go, by OTLP/gRPC; empty: as OTEL_... variables say.", False),
     ("", "connection_age_seconds", "0", "seconds", "Callers connect anew so often, to see new addresses; 0: never, with certificates each hour.", False),
     ("", "tls_certificate", "", "", "PEM chain that this process shows; empty: no TLS (docs/security.md).", False),

@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 from deploy import build_kernels
+from deploy.local import line_on_kernels
 from store.compiled import built
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_all_kernels_of_cython_are_found_and_those_of_numba_are_not() -> None:
+def test_all_kernels_are_found_and_each_is_cythons() -> None:
     names = build_kernels.kernel_names()
     assert {"store.derive.dispatch_kernel", "services.local.messages_kernel"} <= set(names)
-    assert "store.compiled.crc32_kernel" not in names
+    assert [name for name in names if not built.is_cython(name)] == []
 
 
 @pytest.fixture
@@ -53,6 +54,21 @@ def test_an_image_without_compiled_kernels_was_built_and_nobody_noticed(monkeypa
     monkeypatch.setitem(sys.modules, "ziglang", None)
     assert build_kernels.main(["--require"]) == 1
     assert "deploy.build_kernels --require" in (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
+
+
+def test_the_start_says_when_nothing_is_compiled_and_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(built, "OPTIONS", ("another file",))
+    line = line_on_kernels({})
+    assert line is not None
+    assert "plain Python" in line
+    assert "pip install ziglang" in line
+    assert line_on_kernels({"REPUT_KERNELS": "off"}) is None, "that was asked for"
+    assert line_on_kernels({"REPUT_KERNELS": "auto"}) == line
+
+
+def test_the_start_says_nothing_of_kernels_that_are_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(built, "binary_of", lambda name: tmp_path)
+    assert line_on_kernels({}) is None
 
 
 @pytest.mark.usefixtures("headers")
