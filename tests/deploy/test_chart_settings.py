@@ -26,7 +26,8 @@ def _taken(component: str, model: type[pydantic.BaseModel], name: str, value: st
     return ""
 
 
-@pytest.mark.parametrize("component", MODELS)
+# The chart has no name server: routes to shards need the remoting door.
+@pytest.mark.parametrize("component", sorted(MODELS.keys() - {"nameserver"}))
 def test_every_default_that_a_service_has_may_be_given_in_the_chart(component: str) -> None:
     allowed = settings_schema(component)["properties"]
     fields = MODELS[component].model_fields
@@ -35,7 +36,7 @@ def test_every_default_that_a_service_has_may_be_given_in_the_chart(component: s
         for setting in SETTINGS
         if setting.environment_name in allowed and setting.name in fields and setting.default
     }
-    assert len(given) >= 5, "settings that have a default"
+    assert len(given) >= 10
     assert _value_errors(_values(**{f"{component}__settings": given})) == []
 
 
