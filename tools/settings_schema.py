@@ -8,7 +8,10 @@ import re
 from typing import Any
 
 from services.settings.setting_names import SETTINGS, SHARED, Setting
-from tools.settings_table import MODELS
+from tools.settings_table import MODELS as ALL_MODELS
+
+# What the chart installs: no name server yet, whose routes need the remoting door.
+MODELS = {component: model for component, model in ALL_MODELS.items() if component != "nameserver"}
 
 # The chart makes these itself, from other values; a second one would contradict it, or be without effect.
 MADE_BY_CHART = re.compile(

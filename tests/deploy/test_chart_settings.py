@@ -26,8 +26,7 @@ def _taken(component: str, model: type[pydantic.BaseModel], name: str, value: st
     return ""
 
 
-# The chart has no name server: routes to shards need the remoting door.
-@pytest.mark.parametrize("component", sorted(MODELS.keys() - {"nameserver"}))
+@pytest.mark.parametrize("component", MODELS)
 def test_every_default_that_a_service_has_may_be_given_in_the_chart(component: str) -> None:
     allowed = settings_schema(component)["properties"]
     fields = MODELS[component].model_fields
