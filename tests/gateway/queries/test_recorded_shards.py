@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from gateway.ports.shard import (
+    STATUSES,
     get_record,
     get_records,
     get_units,
@@ -48,6 +49,14 @@ def test_every_call_is_answered_and_counted(memory, fan_out, deadline) -> None:
     assert topics_of(shard, deadline) == {"b_log": topic_row("b_log", 4)}
     names = ("log.read", "queues.list", "queues.read", "queues.search", "queues.wait", "index.wait", "topics.list")
     assert {name: step.call_count for name, step in record.steps.items()} == dict.fromkeys(names, 1)
+
+
+def test_a_call_that_is_no_step_of_a_query_is_answered_and_not_counted(memory, fan_out, deadline) -> None:
+    shards, (record,) = recorded(Shards([memory.shard()], fan_out), lambda found, key: False)
+    (shard,) = shards
+
+    assert shard.call(STATUSES, None, deadline) == memory.shard().call(STATUSES, None, deadline)
+    assert record.steps == {}
 
 
 def test_a_candidate_of_two_lookups_is_told_of_to_both(memory, fan_out, deadline) -> None:
