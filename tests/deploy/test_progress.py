@@ -83,7 +83,7 @@ def test_a_terminal_gets_a_bar() -> None:
     assert lines == []
 
 
-# The walk stops at its tenth record until the test has seen its progress.
+# The walk, in plain Python, stops at its tenth record until the test has seen its progress.
 HELD_RECOVERY = """
 import pathlib, time
 from store.walk.checks import FullCheck
@@ -122,7 +122,7 @@ def test_a_real_recovery_of_a_stack_is_shown_on_a_terminal(tmp_path: pathlib.Pat
     process = subprocess.Popen(
         [sys.executable, "-m", "cli.main", "serve", "--store", str(store), "--gateway-port", "0", "--console-port", "0"],
         cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=follower,
-        env={**inherited, "PYTHONPATH": os.pathsep.join((str(site), str(ROOT), str(ROOT / "protos")))},
+        env={**inherited, "REPUT_KERNELS": "off", "PYTHONPATH": os.pathsep.join((str(site), str(ROOT), str(ROOT / "protos")))},
     )  # fmt: skip
     os.close(follower)
     shown = b""
