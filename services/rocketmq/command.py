@@ -1,6 +1,6 @@
 """Commands of RocketMQ's remoting protocol: requests and answers, as bytes and back. Numbers are big-endian.
 
-    0      u32   L, the length of what follows (bytes); at most 16 MiB
+    0      u32   L, the length of what follows (bytes); at most FRAME_BYTES_MAX
     4      u8    the form of the header: 0 is JSON, 1 is binary ("ROCKETMQ")
     5      u24   H, the length of the header (bytes)
     8      H     header
@@ -33,8 +33,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# NettyDecoder.FRAME_MAX_LENGTH: a longer frame ends its connection.
-FRAME_BYTES_MAX = 16_777_216
+# NettyDecoder.FRAME_MAX_LENGTH, which counts the first length, too: a longer frame ends its connection.
+FRAME_BYTES_MAX = 16_777_216 - 4
+# Real ones take a few kilobytes: the properties of a message have 32 KiB at most.
+HEADER_BYTES_MAX = 1 << 20
 LANGUAGES = (
     *("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS"),
     "RUST",
@@ -165,6 +167,8 @@ def decode(frame: bytes | bytearray | memoryview) -> Command:
     form, size = lengths >> 24, lengths & 0xFFFFFF
     if size > len(data) - 4:
         raise FrameError(f"a header of {size} bytes in a frame of {len(data)}")
+    if size > HEADER_BYTES_MAX:
+        raise FrameError(f"a header of {size} bytes: at most {HEADER_BYTES_MAX} are taken")
     header = data[4 : 4 + size]
     body = bytes(data[4 + size :])
     if form == _JSON:
@@ -186,8 +190,10 @@ def _from_json(data: bytes, body: bytes) -> Command:
         fields = {}
     elif not isinstance(fields, dict):
         raise FrameError("extFields is no JSON object")
-    elif not all(type(value) is str for value in fields.values()):
-        fields = {name: _as_text(name, value) for name, value in fields.items() if value is not None}
+    elif not all(type(value) is str and value.isascii() and name.isascii() for name, value in fields.items()):
+        fields = {
+            without_surrogates(name): _as_text(name, value) for name, value in fields.items() if value is not None
+        }
     return Command(
         _number(header, "code"),
         fields,
@@ -209,10 +215,15 @@ def _number(header: Mapping[str, Any], name: str) -> int:
 
 def _as_text(name: str, value: object) -> str:
     if isinstance(value, str):
-        return value
+        return without_surrogates(value)
     if isinstance(value, (dict, list)):
-        raise FrameError(f"the field {name} is no text")
+        raise FrameError(f"the field {name[:80]!r} is no text")
     return json.dumps(value)
+
+
+def without_surrogates(text: str) -> str:
+    """The text as UTF-8 can have it: a lone surrogate, which JSON can say, becomes `?`, as in Java."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _from_binary(data: memoryview, body: bytes) -> Command:
@@ -256,29 +267,45 @@ class FrameReader:
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._data = bytearray()
+        self._at = 0  # of the frame that comes next
 
     @property
     def size_bytes(self) -> int:
-        """What has come of a frame that is not whole."""
-        return len(self._data)
+        """What has come and was not read as a command."""
+        return len(self._data) - self._at
 
-    def feed(self, data: bytes | memoryview) -> Iterator[Command]:
-        """The commands that are whole with these bytes.
+    def add(self, data: bytes | memoryview) -> None:
+        """Keep bytes that came."""
+        self._data += data
+
+    def next(self) -> Command | None:
+        """The next command that is whole; None: more bytes are needed.
 
         Raises:
-            FrameError: what comes next is none. The commands before it were given.
+            FrameError: what comes next is none.
         """
-        self._data += data
-        at = 0
-        try:
-            while len(self._data) - at >= 4:
-                size = int.from_bytes(self._data[at : at + 4], "big")
-                if not 4 <= size <= self._frame_bytes_max:
-                    raise FrameError(f"a frame of {size} bytes: 4 to {self._frame_bytes_max} are taken")
-                end = at + 4 + size
-                if len(self._data) < end:
-                    break
-                frame, at = bytes(self._data[at + 4 : end]), end
-                yield decode(frame)
-        finally:
-            del self._data[:at]
+        begin = self._at + 4
+        if len(self._data) < begin:
+            self._release()
+            return None
+        size = int.from_bytes(self._data[self._at : begin], "big")
+        if not 4 <= size <= self._frame_bytes_max:
+            raise FrameError(f"a frame of {size} bytes: 4 to {self._frame_bytes_max} are taken")
+        end = begin + size
+        if len(self._data) < end:
+            self._release()
+            return None
+        frame, self._at = bytes(memoryview(self._data)[begin:end]), end
+        return decode(frame)
+
+    def _release(self) -> None:
+        """Give up the room of what was read."""
+        if self._at:
+            del self._data[: self._at]
+            self._at = 0
+
+    def feed(self, data: bytes | memoryview) -> Iterator[Command]:
+        """The commands that are whole with these bytes; errors as `next`."""
+        self.add(data)
+        while (command := self.next()) is not None:
+            yield command

@@ -14,7 +14,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from store.format.config_json import with_quoted_keys
+
 DEPTH_MAX = 64
+# Only objects that are keys need a reader in Python, which takes about a microsecond a character.
+LOOSE_CHARACTERS_MAX = 1 << 20
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _BARE_NUMBER = re.compile(r"-?\d+")
@@ -26,6 +30,10 @@ class Key(tuple[tuple[str, Any], ...]):
     """An object that is a key: its names and values, in their order."""
 
     __slots__ = ()
+
+    def __hash__(self) -> int:
+        """Of its texts: the hash of a number can be foreseen, and keys of one hash make a table slow."""
+        return hash(tuple((name, repr(value)) for name, value in self))
 
     @classmethod
     def of(cls, **members: object) -> "Key":
@@ -81,7 +89,7 @@ def loads(data: bytes | str) -> Any:
     Numbers that are keys become texts, as strict JSON has them; objects that are keys become `Key`.
 
     Raises:
-        ValueError: it is no such text, or it nests deeper than DEPTH_MAX.
+        ValueError: it is no such text, it nests too deep, or it has objects as keys and more than LOOSE_CHARACTERS_MAX.
     """
     text = data if isinstance(data, str) else data.decode()
     try:
@@ -89,7 +97,15 @@ def loads(data: bytes | str) -> Any:
     except RecursionError as error:
         raise ValueError("it nests too deep") from error
     except ValueError:
-        value, at = _value(text, _skip(text, 0), 0)
+        pass
+    try:
+        return json.loads(with_quoted_keys(text))
+    except RecursionError as error:
+        raise ValueError("it nests too deep") from error
+    except ValueError:
+        if len(text) > LOOSE_CHARACTERS_MAX:
+            raise
+    value, at = _value(text, _skip(text, 0), 0)
     if _skip(text, at) != len(text):
         raise ValueError(f"there is more behind the value, at {at}")
     return value
@@ -145,10 +161,8 @@ def _object(text: str, at: int, depth: int) -> tuple[dict[Any, Any], int]:
 
 def _as_key(members: dict[Any, Any]) -> Key:
     key = Key(members.items())
-    try:
-        hash(key)
-    except TypeError as error:
-        raise ValueError("a key that is an object holds a list or an object") from error
+    if any(isinstance(value, (dict, list)) for value in members.values()):
+        raise ValueError("a key that is an object holds a list or an object")
     return key
 
 

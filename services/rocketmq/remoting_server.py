@@ -11,11 +11,12 @@ What bounds a connection:
 | limit | what happens beyond it |
 | --- | --- |
 | CONNECTION_COUNT_MAX | a new connection is closed at once |
-| REQUEST_COUNT_MAX requests that are not answered | no more is read from it, until some are |
-| OUTGOING_BYTES_MAX that its client does not take | no more is read from it |
+| REQUEST_COUNT_MAX requests, or REQUEST_BYTES_MAX of bodies, without an answer | no further command is begun |
+| OUTGOING_BYTES_MAX that its client does not take | no further command is begun |
+| OUTGOING_BYTES_LIMIT that its client does not take, of answers that come late and of requests to it | it is closed |
 | STALL_SECONDS_MAX in which its client takes none of them | it is closed |
 | FRAME_SECONDS_MAX for a frame, or a TLS handshake, that it began | it is closed |
-| INCOMING_BYTES_MAX of frames that are not whole, over all connections | one that adds to a long frame is closed |
+| INCOMING_BYTES_MAX of bytes that are no command yet, over all connections | the one that has most is closed |
 | IDLE_SECONDS_MAX in which neither side sends anything | it is closed; RocketMQ's clients and servers do the same |
 | a frame that is none | it is closed, and a log line says why |
 
@@ -30,7 +31,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -45,8 +46,11 @@ if TYPE_CHECKING:
 CONNECTION_COUNT_MAX = 20_000
 REQUEST_COUNT_MAX = 4_096
 OUTGOING_BYTES_MAX = 4 << 20
+OUTGOING_BYTES_LIMIT = 64 << 20
+REQUEST_BYTES_MAX = 32 << 20
 INCOMING_BYTES_MAX = 256 << 20
-LONG_FRAME_BYTES = 256 << 10
+# So many commands of one connection are begun, then it is the turn of the others.
+TURN_COUNT = 64
 STALL_SECONDS_MAX = 30.0
 FRAME_SECONDS_MAX = 60.0
 IDLE_SECONDS_MAX = 120.0
@@ -55,8 +59,6 @@ LOOK_SECONDS = 1.0
 READ_BYTES = 256 << 10
 BACKLOG = 1_024
 TLS_FIRST_BYTE = 0x16
-# Descriptors ran out: the listener rests, so that the thread does not spin.
-REST_SECONDS = 0.1
 
 _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 _CLIENT_IS_GONE = {errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ECONNABORTED, errno.EBADF}
@@ -82,6 +84,7 @@ class Connection:
 
     Attributes:
         peer: the client's address.
+        fd: of its socket.
         is_closed: nothing is sent any more.
         state: what the handler keeps about it.
     """
@@ -92,7 +95,7 @@ class Connection:
         self.state: dict[str, object] = {}
         self._server = server
         self._socket = connected
-        self._fd = connected.fileno()
+        self.fd = connected.fileno()
         self._lock = threading.Lock()
         self._reader = FrameReader()
         self._tls: _Tls | None = None
@@ -100,6 +103,9 @@ class Connection:
         self._outgoing: deque[memoryview] = deque()
         self._outgoing_bytes = 0
         self._request_count = 0
+        self._request_bytes = 0  # of the bodies of those requests
+        self._is_held = False  # commands wait for room
+        self._counted_bytes = 0  # of what came and is no command yet, as the server counts it
         self._interest = _READ
         self._active_at = now  # when either side last sent something
         self._stalled_since: float | None = None  # bytes wait for its client since then
@@ -118,15 +124,21 @@ class Connection:
         with self._lock:
             if self.is_closed:
                 return
-            if self._tls is not None:
-                self._write([self._tls.wrap(head + command.body)])
-            else:
+            if self._tls is None:
                 self._write([head, command.body] if command.body else [head])
+                return
+            try:
+                data = self._tls.wrap(head + command.body)
+            except OSError:  # TLS has failed, and the thread of the server has not ended the connection yet
+                self._break()
+            else:
+                self._write([data])
 
     def answer(self, request: Command, answer: Command) -> None:
         """Send the answer to a request; not to one that wants none."""
         with self._lock:
             self._request_count -= 1
+            self._request_bytes -= len(request.body)
             self._watch()
         if request.is_oneway:
             return
@@ -149,7 +161,12 @@ class Connection:
         if is_closed:
             then(None)
             return
-        self.send(replace(command, opaque=opaque))
+        try:
+            self.send(replace(command, opaque=opaque))
+        except FrameError:
+            with self._lock:
+                self._asked.pop(opaque, None)
+            raise
 
     def close(self) -> None:
         """End the connection; from any thread."""
@@ -161,7 +178,7 @@ class Connection:
             # The thread of the server sees the end of what it reads, and forgets the connection.
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
-        self._server.wake()
+        self._server.look_at(self)
 
     # --- called by the thread of the server
 
@@ -195,24 +212,51 @@ class Connection:
                     data, reply = self._tls.unwrap(data)
                     if reply and not self.is_closed:
                         self._write([reply])
-            before = self._reader.size_bytes
-            for command in self._reader.feed(data):
+        except FrameError as error:
+            return self._refuse(error)
+        self._reader.add(data)
+        return self.go_on(handler) and not (self._tls is not None and self._tls.is_over)
+
+    def go_on(self, handler: Handler) -> bool:
+        """Begin the commands that have come, as far as there is room; False when the connection has ended."""
+        try:
+            for _ in range(TURN_COUNT):
+                if not self._has_room():
+                    return not self.is_closed
+                command = self._reader.next()
+                if command is None:
+                    return not self.is_closed
                 self._frame_since = None
                 self._on_command(command, handler)
-            self._note_frame(self._reader.size_bytes - before)
         except FrameError as error:
-            _log.warning("remoting.bad_frame", peer=str(self.peer), error=str(error))
-            return False
+            return self._refuse(error)
+        finally:
+            self._note_frame()
+        self._server.look_at(self)
         return not self.is_closed
 
-    def _note_frame(self, more_bytes: int) -> None:
-        if not self._reader.size_bytes and not (self._tls is not None and self._tls.is_beginning):
+    def _has_room(self) -> bool:
+        with self._lock:
+            self._is_held = not self._may_begin()
+            return not self._is_held
+
+    def _refuse(self, error: FrameError) -> bool:
+        _log.warning("remoting.bad_frame", peer=str(self.peer), error=str(error))
+        return False
+
+    def _note_frame(self) -> None:
+        size = self._reader.size_bytes
+        if not size and not (self._tls is not None and self._tls.is_beginning):
             self._frame_since = None
-        elif self._frame_since is None:
+        elif self._frame_since is None and not self._is_held:
             self._frame_since = self._active_at
-        self._server.incoming_bytes += more_bytes
-        if self._server.incoming_bytes > INCOMING_BYTES_MAX and self._reader.size_bytes > LONG_FRAME_BYTES:
-            raise FrameError(f"frames that are not whole take {INCOMING_BYTES_MAX} bytes already; send it again")
+        self._server.count_incoming(size - self._counted_bytes)
+        self._counted_bytes = size
+
+    @property
+    def counted_bytes(self) -> int:
+        """What has come and is no command yet."""
+        return self._counted_bytes
 
     def _begin(self, data: bytes) -> None:
         self._is_first = False
@@ -230,10 +274,11 @@ class Connection:
             with self._lock:
                 asked = self._asked.pop(command.opaque, None)
             if asked is not None:
-                asked[1](command)
+                _give(asked[1], command)
             return
         with self._lock:
             self._request_count += 1
+            self._request_bytes += len(command.body)
             self._watch()
         handler.on_command(self, command)
 
@@ -243,8 +288,9 @@ class Connection:
             late = [opaque for opaque, (until, _) in self._asked.items() if until <= now]
             given_up = [self._asked.pop(opaque)[1] for opaque in late]
         for then in given_up:
-            then(None)
-        if self._stalled_since is not None and now - self._stalled_since > STALL_SECONDS_MAX:
+            _give(then, None)
+        stalled_since = self._stalled_since
+        if stalled_since is not None and now - stalled_since > STALL_SECONDS_MAX:
             return f"its client took nothing for {STALL_SECONDS_MAX:.0f} s"
         if self._frame_since is not None and now - self._frame_since > FRAME_SECONDS_MAX:
             return f"a frame was not whole after {FRAME_SECONDS_MAX:.0f} s"
@@ -258,10 +304,11 @@ class Connection:
             self.is_closed = True
             self._outgoing.clear()
             self._socket.close()
-            self._server.incoming_bytes -= self._reader.size_bytes
             asked, self._asked = list(self._asked.values()), {}
+        self._server.count_incoming(-self._counted_bytes)
+        self._counted_bytes = 0
         for _, then in asked:
-            then(None)
+            _give(then, None)
 
     # --- with the lock held
 
@@ -287,12 +334,11 @@ class Connection:
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:
-            self._outgoing.clear()
-            self._outgoing_bytes = 0
-            self.is_closed = True
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-            self._server.wake()
+            self._break()
+            return
+        if self._outgoing_bytes > OUTGOING_BYTES_LIMIT:
+            _log.warning("remoting.closed", peer=str(self.peer), why=f"its client left {self._outgoing_bytes} bytes")
+            self._break()
             return
         if not self._outgoing:
             self._stalled_since = None
@@ -300,14 +346,40 @@ class Connection:
             self._stalled_since = self._server.clock()
         self._watch()
 
+    def _break(self) -> None:
+        """Nothing can be sent any more."""
+        self._outgoing.clear()
+        self._outgoing_bytes = 0
+        self.is_closed = True
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._server.look_at(self)
+
+    def _may_begin(self) -> bool:
+        return (
+            self._request_count < REQUEST_COUNT_MAX
+            and self._request_bytes < REQUEST_BYTES_MAX
+            and self._outgoing_bytes < OUTGOING_BYTES_MAX
+        )
+
     def _watch(self) -> None:
         """Ask the kernel for what can be done now: reading with room for requests, writing when something waits."""
-        has_room = self._request_count < REQUEST_COUNT_MAX and self._outgoing_bytes < OUTGOING_BYTES_MAX
+        has_room = self._may_begin()
+        if has_room and self._is_held:
+            self._is_held = False
+            self._server.look_at(self)
         interest = (_READ if has_room else 0) | (_WRITE if self._outgoing else 0)
         if interest != self._interest and not self.is_closed:
             self._interest = interest
             with contextlib.suppress(OSError):  # it was closed meanwhile
-                self._server.modify(self._fd, interest)
+                self._server.modify(self.fd, interest)
+
+
+def _give(then: Then, answer: Command | None) -> None:
+    try:
+        then(answer)
+    except Exception:  # a bug of the one who asked
+        _log.exception("remoting.failed")
 
 
 class _Tls:
@@ -319,9 +391,10 @@ class _Tls:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._errors = ssl.SSLError
-        self._wants_more = (ssl.SSLWantReadError, ssl.SSLZeroReturnError)  # or the client has said its last
+        self._wants_read, self._is_last = ssl.SSLWantReadError, ssl.SSLZeroReturnError
         self._waiting: list[bytes] = []
         self.is_beginning = True
+        self.is_over = False  # the client has said its last
 
     def unwrap(self, data: bytes) -> tuple[bytes, bytes]:
         """What the client said, and what TLS itself answers.
@@ -340,8 +413,11 @@ class _Tls:
                 self._waiting = []
             while piece := self._object.read(READ_BYTES):
                 plain.append(piece)
-        except self._wants_more:
+            self.is_over = True
+        except self._wants_read:
             pass
+        except self._is_last:
+            self.is_over = True
         except self._errors as error:
             raise FrameError(f"TLS failed: {error.reason or error}") from error
         return b"".join(plain), self._outgoing.read()
@@ -363,10 +439,8 @@ class RemotingServer:
         handler: takes the commands.
         tls_context: the context of each new TLS connection, or None; called for each.
         tls_only: connections without TLS are closed.
+        failed: called when the thread cannot go on; nothing is served any more.
         clock: seconds, rising.
-
-    Attributes:
-        incoming_bytes: of frames that are not whole; for the thread of the server.
     """
 
     def __init__(
@@ -376,12 +450,16 @@ class RemotingServer:
         tls_context: "Callable[[], ssl.SSLContext | None]" = lambda: None,
         *,
         tls_only: bool = False,
+        failed: Callable[[Exception], object] = lambda error: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.tls_context = tls_context
         self.tls_only = tls_only
         self.clock = clock
-        self.incoming_bytes = 0
+        self._failed = failed
+        self._incoming_bytes = 0
+        self._to_look_at: deque[Connection] = deque()
+        self._rests = False
         self._name = name
         self._handler = handler
         self._listeners: dict[int, socket.socket] = {}
@@ -395,9 +473,9 @@ class RemotingServer:
         self._is_over = False
 
     @property
-    def connections(self) -> Mapping[int, Connection]:
-        """Those that are open, by descriptor; for the handler's calls only."""
-        return self._connections
+    def incoming_bytes(self) -> int:
+        """What has come over all connections and is no command yet."""
+        return self._incoming_bytes
 
     @property
     def connection_count(self) -> int:
@@ -436,14 +514,26 @@ class RemotingServer:
         """End all connections and release the ports; returns when nothing calls the handler any more."""
         self._is_over = True
         if self._thread is not None:
-            self.wake()
+            self._wake()
             if self._thread is not threading.current_thread():
                 self._thread.join()
         else:
             self._end_all()
 
-    def wake(self) -> None:
-        """Have the thread look at its connections."""
+    def look_at(self, connection: Connection) -> None:
+        """Have the thread go on with a connection, or forget it if it has ended."""
+        self._to_look_at.append(connection)
+        self._wake()
+
+    def count_incoming(self, more_bytes: int) -> None:
+        """So many bytes more, or less, are no command yet; for the thread of the server."""
+        self._incoming_bytes += more_bytes
+        if more_bytes > 0 and self._incoming_bytes > INCOMING_BYTES_MAX:
+            most = max(self._connections.values(), key=lambda each: each.counted_bytes)
+            _log.warning("remoting.closed", peer=str(most.peer), why=f"it has {most.counted_bytes} bytes of a command")
+            most.close()
+
+    def _wake(self) -> None:
         with contextlib.suppress(OSError):  # it is full of such bytes, or closed
             self._waker.send(b"\0")
 
@@ -457,12 +547,22 @@ class RemotingServer:
             while not self._is_over:
                 for fd, events in self._epoll.poll(LOOK_SECONDS):
                     self._on_event(fd, events)
+                for _ in range(len(self._to_look_at)):
+                    self._go_on(self._to_look_at.popleft())
                 now = self.clock()
                 if now >= next_look:
                     next_look = now + LOOK_SECONDS
                     self._look(now)
+        except Exception as error:
+            _log.exception("remoting.ended")
+            self._failed(error)
         finally:
             self._end_all()
+
+    def _go_on(self, connection: Connection) -> None:
+        fd = connection.fd
+        if self._connections.get(fd) is connection and not self._is_alive(connection, 0):
+            self._forget(fd, connection)
 
     def _on_event(self, fd: int, events: int) -> None:
         connection = self._connections.get(fd)
@@ -474,12 +574,11 @@ class RemotingServer:
         elif fd == self._woken.fileno():
             with contextlib.suppress(BlockingIOError):
                 self._woken.recv(4_096)
-            for other_fd, other in [*self._connections.items()]:
-                if other.is_closed:
-                    self._forget(other_fd, other)
 
     def _is_alive(self, connection: Connection, events: int) -> bool:
         try:
+            if not events:
+                return not connection.is_closed and connection.go_on(self._handler)
             return connection.on_ready(events, self._handler)
         except Exception:  # a bug in a handler costs its own connection
             _log.exception("remoting.failed", peer=str(connection.peer))
@@ -493,8 +592,7 @@ class RemotingServer:
                 return
             except OSError as error:
                 if error.errno not in _CLIENT_IS_GONE:
-                    _log.warning("remoting.accept_failed", error=str(error))
-                    time.sleep(REST_SECONDS)  # no descriptors are left
+                    self._rest(error)
                 return
             if len(self._connections) >= CONNECTION_COUNT_MAX:
                 _log.warning("remoting.refused", peer=str(peer[0]), connections=CONNECTION_COUNT_MAX)
@@ -504,10 +602,26 @@ class RemotingServer:
             with contextlib.suppress(OSError):
                 connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = Connection(self, connected, Address(peer[0], peer[1]), self.clock())
+            try:
+                self._epoll.register(connected.fileno(), _READ)
+            except OSError as error:
+                connected.close()
+                self._rest(error)
+                return
             self._connections[connected.fileno()] = connection
-            self._epoll.register(connected.fileno(), _READ)
+
+    def _rest(self, error: OSError) -> None:
+        """Accept nothing until the next look: no descriptors or no memory is left."""
+        _log.warning("remoting.accept_failed", error=str(error), hint="raise the limit of open files")
+        self._rests = True
+        for fd in self._listeners:
+            self._epoll.modify(fd, 0)
 
     def _look(self, now: float) -> None:
+        if self._rests:
+            self._rests = False
+            for fd in self._listeners:
+                self._epoll.modify(fd, _READ)
         for fd, connection in [*self._connections.items()]:
             why = connection.why_over(now)
             if why:
@@ -519,8 +633,8 @@ class RemotingServer:
         del self._connections[fd]
         with contextlib.suppress(OSError):
             self._epoll.unregister(fd)
-        connection.end()
         try:
+            connection.end()
             self._handler.on_close(connection)
         except Exception:  # a bug must not end the others
             _log.exception("remoting.failed", peer=str(connection.peer))

@@ -78,7 +78,7 @@ def salvage_document(data: bytes, name: str = "config") -> dict[str, Any]:
         try:
             document, _ = json.JSONDecoder().raw_decode(text)
         except ValueError:
-            document, _ = json.JSONDecoder().raw_decode(_with_quoted_keys(text))
+            document, _ = json.JSONDecoder().raw_decode(with_quoted_keys(text))
     except (ValueError, RecursionError) as error:
         raise _damaged(name, f"it is no JSON ({error})", 0) from error
     return _with_table(document, name)
@@ -88,13 +88,14 @@ def _loads(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        quoted = _with_quoted_keys(text)
+        quoted = with_quoted_keys(text)
         if quoted == text:
             raise
     return json.loads(quoted)
 
 
-def _with_quoted_keys(text: str) -> str:
+def with_quoted_keys(text: str) -> str:
+    """The text with quotes around numbers that are keys."""
     return _TEXT_OR_BARE_KEY.sub(lambda found: f'{found[1]}"{found[2]}"{found[3]}' if found[2] else found[0], text)
 
 

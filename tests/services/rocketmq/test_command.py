@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from services.rocketmq.command import (
     ANSWER,
     FRAME_BYTES_MAX,
+    HEADER_BYTES_MAX,
     LANGUAGES,
     ONEWAY,
     Command,
@@ -150,7 +151,7 @@ def frame_of(header: object, form: int = 0) -> bytes:
         (frame_of({"code": True}), "code is no number"),
         (frame_of({"code": 1, "opaque": 1 << 31}), "opaque is no number"),
         (frame_of({"code": 1, "extFields": []}), "extFields"),
-        (frame_of({"code": 1, "extFields": {"a": {}}}), "field a is no text"),
+        (frame_of({"code": 1, "extFields": {"a": {}}}), "field 'a' is no text"),
         (frame_of(b"\0\x0f", form=1), "cut"),
         (frame_of(bytes.fromhex("000f0001df0000000000000002000000ff"), form=1), "a text of 255 bytes"),
         (frame_of(bytes.fromhex("000f0001df0000000000000002ffffffff00000000"), form=1), "a text of -1 bytes"),
@@ -170,6 +171,17 @@ def test_numbers_among_the_fields_are_texts_and_names_that_are_not_known_are_pas
 
     assert found.fields == {"a": "1", "b": "true", "d": "1.5"}
     assert (found.remark, found.language, found.version) == ("", "", 0)
+
+
+def test_a_lone_surrogate_that_json_can_say_becomes_a_question_mark() -> None:
+    header = b'{"code":1,"extFields":{"\\ud800a":"\\udfff","b":"\xc3\xbc"}}'
+    assert decode(len(header).to_bytes(4, "big") + header).fields == {"?a": "?", "b": "ü"}
+
+
+def test_a_header_that_no_client_writes_is_refused_before_it_is_read() -> None:
+    header = json.dumps({"code": 1, "remark": "x" * HEADER_BYTES_MAX}).encode()
+    with pytest.raises(FrameError, match="at most 1048576"):
+        decode(len(header).to_bytes(4, "big") + header)
 
 
 @pytest.mark.parametrize("size", [0, 3, FRAME_BYTES_MAX + 1, 0xFFFFFFFF])

@@ -1,12 +1,13 @@
 """fastjson's JSON, against texts of RocketMQ 5.3.3 and of its clients."""
 
 import json
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.rocketmq.fastjson import DEPTH_MAX, Key, dump_bytes, dumps, loads
+from services.rocketmq.fastjson import DEPTH_MAX, LOOSE_CHARACTERS_MAX, Key, dump_bytes, dumps, loads
 
 QUEUE = Key.of(brokerName="b", queueId=0, topic="t")
 OFFSETS = '{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:{"offset":7}}}'
@@ -54,6 +55,20 @@ def test_strict_json_has_quotes_around_numbers_and_no_objects_as_keys() -> None:
 def test_a_key_that_is_an_object_has_members() -> None:
     (key,) = loads(OFFSETS)["offsetTable"]
     assert key.members() == {"brokerName": "b", "queueId": 0, "topic": "t"}
+
+
+def test_keys_whose_numbers_have_one_hash_have_several() -> None:
+    modulus = sys.hash_info.modulus
+    keys = [Key.of(queueId=number * modulus) for number in range(100)]
+    assert len({hash(key.members()["queueId"]) for key in keys}) == 1
+    assert len({hash(key) for key in keys}) > 90
+
+
+def test_a_long_text_with_objects_as_keys_is_refused_and_one_with_numbers_as_keys_is_read() -> None:
+    many = ",".join(f"{number}:[]" for number in range(LOOSE_CHARACTERS_MAX // 8))
+    assert len(loads("{" + many + "}")) == LOOSE_CHARACTERS_MAX // 8
+    with pytest.raises(ValueError, match="Expecting property name"):
+        loads("{{}:1," + many + "}")
 
 
 @given(plain)

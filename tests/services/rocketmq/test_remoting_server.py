@@ -5,6 +5,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -251,22 +252,103 @@ def test_a_frame_that_is_not_whole_in_time_ends_its_connection(
     assert client.is_closed()
 
 
-def test_frames_that_are_not_whole_have_a_limit_over_all_connections(
+def test_of_all_that_is_no_command_yet_the_connection_with_most_of_it_is_closed(
     connect: Connect, server: RemotingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remoting_server, "INCOMING_BYTES_MAX", 1 << 20)
-    data = encode(Command(ECHO, body=bytes(700_000)))
-    first, second, small = connect(), connect(), connect()
-    first.socket.sendall(data[:-1])
-    wait_until(lambda: server.incoming_bytes == len(data) - 1, "the first frame")
-    second.socket.sendall(data[:-1])
+    large, other = encode(Command(ECHO, body=bytes(800_000))), encode(Command(ECHO, body=bytes(400_000)))
+    hog, second, small = connect(), connect(), connect()
+    hog.socket.sendall(large[:-1])
+    wait_until(lambda: server.incoming_bytes == len(large) - 1, "the first frame")
+    second.socket.sendall(other[:-1])
 
-    assert second.is_closed()
+    assert hog.is_closed()
     small.send(Command(ECHO, opaque=1))
     assert small.receive().opaque == 1
-    first.socket.sendall(data[-1:])
-    assert len(first.receive().body) == 700_000
-    wait_until(lambda: server.incoming_bytes == 0, "nothing is kept")
+    second.socket.sendall(other[-1:])
+    assert len(second.receive().body) == 400_000
+    wait_until(lambda: server.incoming_bytes == 0, "nothing is counted")
+
+
+@pytest.mark.parametrize("after", [b"\xff" * 64, b"\0\0\0\2[]"])
+def test_what_a_broken_connection_sent_is_counted_no_longer(
+    connect: Connect, server: RemotingServer, after: bytes
+) -> None:
+    data = encode(Command(ECHO, body=bytes(300_000)))
+    for _ in range(20):
+        bad = connect()
+        bad.socket.sendall(data[:-1])
+        wait_until(lambda: server.incoming_bytes == len(data) - 1, "its begin")
+        bad.socket.sendall(data[-1:] + after)
+        bad.receive()
+        assert bad.is_closed()
+        wait_until(lambda: server.incoming_bytes == 0, "nothing is counted")
+    failing = connect()
+    failing.send(Command(BROKEN), Command(ECHO, body=bytes(100_000)))
+    assert failing.is_closed()
+    wait_until(lambda: server.incoming_bytes == 0, "nothing is counted")
+
+
+def test_many_small_requests_of_one_read_do_not_make_answers_without_limit(
+    connect: Connect, server: RemotingServer, handler: Echo
+) -> None:
+    client, other = connect(), connect()
+    client.socket.sendall(b"".join(encode(Command(LARGE, opaque=number)) for number in range(1_000)))
+    wait_until(lambda: handler.came, "the first requests")
+    other.send(Command(ECHO, opaque=1))
+    assert other.receive().opaque == 1
+    # What the sockets of both sides take comes on top.
+    assert len(handler.came) < 100
+    assert [client.receive().opaque for _ in range(1_000)] == list(range(1_000))
+    assert len(handler.came) == 1_001
+
+
+def test_commands_that_were_held_go_on_when_answers_come_from_another_thread(connect: Connect, handler: Echo) -> None:
+    def has_later(number: int) -> bool:
+        return len(handler.later) > number
+
+    client = connect()
+    body = bytes(8 << 20)
+    threading.Thread(target=client.send, args=[Command(LATER, body=body, opaque=number) for number in range(6)]).start()
+    wait_until(lambda: len(handler.later) == 4, "as many as there is room for")
+    for number in range(6):
+        wait_until(partial(has_later, number), "the next request")
+        handler.later[number]()
+        assert client.receive().opaque == number
+
+
+def test_a_client_that_leaves_requests_to_it_without_limit_is_closed(
+    connect: Connect, handler: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remoting_server, "OUTGOING_BYTES_LIMIT", 16 << 20)
+    client = connect()
+    client.send(Command(ECHO))
+    client.receive()
+    for _ in range(40):
+        handler.opened[0].tell(Command(40, body=bytes(1 << 20)))
+    wait_until(lambda: len(handler.closed) == 1, "its end")
+    handler.opened[0].tell(Command(40))
+
+
+def test_a_callback_that_fails_ends_no_other_connection(connect: Connect, handler: Echo, clock: Clock) -> None:
+    def fail(answer: Command | None) -> None:
+        raise RuntimeError("a bug")
+
+    client, other = connect(), connect()
+    client.send(Command(ECHO))
+    client.receive()
+    handler.opened[0].ask(Command(307), 5, fail)
+    client.send(client.receive().answer())
+    handler.opened[0].ask(Command(307), 5, fail)
+    clock.now += 6
+    client.receive()
+    client.send(Command(ECHO, opaque=2))
+    assert client.receive().opaque == 2
+    handler.opened[0].ask(Command(307), 60, fail)
+    client.socket.close()
+    wait_until(lambda: len(handler.closed) == 1, "its end")
+    other.send(Command(ECHO, opaque=3))
+    assert other.receive().opaque == 3
 
 
 def test_no_more_is_read_from_a_client_that_takes_no_answers_and_it_is_closed(
@@ -295,7 +377,11 @@ def test_no_more_is_read_from_a_client_with_too_many_requests_until_some_are_ans
     wait_until(lambda: len(handler.later) == REQUEST_COUNT_MAX, "as many as are taken")
     for _ in range(8):
         client.send(Command(ECHO, opaque=-1, body=bytes(100_000)))
-    assert handler.opened[0].request_count >= REQUEST_COUNT_MAX
+    other = connect()
+    other.send(Command(ECHO, opaque=-2))  # a turn of the server later
+    other.receive()
+    assert handler.opened[0].request_count == REQUEST_COUNT_MAX
+    assert [each for each in handler.came if each.opaque == -1] == []
     for answer in handler.later:
         answer()
     opaques = [client.receive().opaque for _ in range(REQUEST_COUNT_MAX + 8)]
@@ -392,6 +478,34 @@ class TestTls:
                 assert plain.is_closed()
                 broken.socket.sendall(b"\x16\x03\x01\x00\x05hello")
                 with contextlib.suppress(ConnectionError):
-                    while broken.socket.recv(100):  # TLS says why
+                    while broken.socket.recv(100):
                         pass
         assert handler.came == []
+
+    def test_a_connection_whose_client_said_its_last_over_tls_takes_nothing_more(
+        self, handler: Echo, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
+    ) -> None:
+        with contextlib.closing(RemotingServer("test-tls", handler, lambda: contexts[0])) as server:
+            address = server.listen(Address("127.0.0.1", 0))
+            server.start()
+            plain = socket.create_connection(address)
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            tls = contexts[1].wrap_bio(incoming, outgoing, server_hostname="localhost")
+            with plain:
+                plain.settimeout(20)
+                while True:
+                    try:
+                        tls.do_handshake()
+                        break
+                    except ssl.SSLWantReadError:
+                        plain.sendall(outgoing.read())
+                        incoming.write(plain.recv(1 << 16))
+                tls.write(encode(Command(ECHO, opaque=1)))
+                with contextlib.suppress(ssl.SSLError):
+                    tls.unwrap()
+                plain.sendall(outgoing.read())
+                with contextlib.suppress(ConnectionError):
+                    while plain.recv(1 << 16):
+                        pass
+                wait_until(lambda: len(handler.closed) == 1, "its end")
+        assert [each.opaque for each in handler.came] == [1]
