@@ -37,7 +37,9 @@ def serve(server: ServiceServer, settings: NameServerSettings, origins: Origins)
         "kvConfigPath": str(settings.kv_config_path or ""),
     }
     handler = NameServer(table, kv_config, config, gives_order_config=settings.order_message_enable)
-    remoting = RemotingServer("remoting", handler, lambda: _tls_context(server, settings))
+    remoting = RemotingServer(
+        "remoting", handler, lambda: _tls_context(server, settings), failed=lambda error: server.fail(1, repr(error))
+    )
     server.add(
         "reput.nameserver.v1.NameServerService",
         pb_grpc.add_NameServerServiceServicer_to_server,
@@ -49,6 +51,7 @@ def serve(server: ServiceServer, settings: NameServerSettings, origins: Origins)
         "nameserver_connections", "Connections of brokers and clients.", lambda: remoting.connection_count
     )
     bound = listen(remoting, address)
+    server.on_stop(handler.close)
     server.on_stop(remoting.close)
     remoting.start()
     if settings.remoting_address_file is not None:

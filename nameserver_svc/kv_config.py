@@ -12,8 +12,12 @@ from store.errors import InvalidArgumentError, InvalidSettingError, ResourceBusy
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.json_state import write_bytes_atomic
 
+# An empty namespace counts like a key: RocketMQ keeps those whose last key was deleted.
 ENTRY_COUNT_MAX = 10_000
+NAME_CHARACTERS_MAX = 255
 VALUE_CHARACTERS_MAX = 65_536
+# The file is written whole at each change.
+ALL_CHARACTERS_MAX = 4 << 20
 
 
 class KvConfig:
@@ -57,13 +61,21 @@ class KvConfig:
             ResourceBusyError: there are too many.
             DiskFullError, FlushFailedError, OSError: the file cannot be written; nothing was changed.
         """
-        if max(map(len, (namespace, key, value))) > VALUE_CHARACTERS_MAX:
-            raise InvalidArgumentError(f"at most {VALUE_CHARACTERS_MAX} characters are taken", field="value")
+        if len(value) > VALUE_CHARACTERS_MAX or max(len(namespace), len(key)) > NAME_CHARACTERS_MAX:
+            raise InvalidArgumentError(
+                f"a value has at most {VALUE_CHARACTERS_MAX} characters, a namespace and a key {NAME_CHARACTERS_MAX}",
+                field="value",
+            )
         with self._lock:
             table = {name: dict(values) for name, values in self._table.items()}
             table.setdefault(namespace, {})[key] = value
-            if sum(map(len, table.values())) > ENTRY_COUNT_MAX:
+            if sum(len(values) or 1 for values in table.values()) > ENTRY_COUNT_MAX:
                 raise ResourceBusyError(f"{ENTRY_COUNT_MAX} keys are set, and no more are taken")
+            if (
+                sum(len(text) for values in table.values() for pair in values.items() for text in pair)
+                > ALL_CHARACTERS_MAX
+            ):
+                raise ResourceBusyError(f"keys and values take {ALL_CHARACTERS_MAX} characters, and no more are taken")
             self._save(table)
 
     def delete(self, namespace: str, key: str) -> None:

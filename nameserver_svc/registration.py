@@ -23,12 +23,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from services.rocketmq.command import without_surrogates
 from services.rocketmq.fastjson import dump_bytes, loads
 from store.errors import InvalidArgumentError
 
-# A broker with a hundred thousand topics sends 20 MB; what deflates to more is no registration.
+# A broker with a hundred thousand topics has 20 MB; what inflates to more is no registration.
 BODY_BYTES_MAX = 64 << 20
 TOPIC_COUNT_MAX = 1_000_000
+# RocketMQ's longest topic, and host names.
+NAME_CHARACTERS_MAX = 255
+FILTER_SERVER_COUNT_MAX = 64
+# TopicConfig's values where a row does not say them.
+QUEUE_COUNT_DEFAULT, PERM_DEFAULT = 16, 6
+_I32_MAX, _I64_MAX = (1 << 31) - 1, (1 << 63) - 1
 HEARTBEAT_TIMEOUT_MILLIS = 120_000
 _SIZE = struct.Struct(">i")
 
@@ -88,7 +95,7 @@ class Registration:
         address: where clients find it.
         ha_address: where its slaves find it.
         timeout_millis: after so long without another registration it is gone.
-        acts_for_master: a slave of it stands in for a master that is gone.
+        acts_for_master: a slave of it stands in for a master that is gone; None: it is of before 5.0 and does not say.
         version: of the topics.
         topics: its queues by topic.
         filter_servers: addresses, None when it does not say.
@@ -100,7 +107,7 @@ class Registration:
     address: str
     ha_address: str
     timeout_millis: int
-    acts_for_master: bool
+    acts_for_master: bool | None
     version: DataVersion
     topics: Mapping[str, QueueData]
     filter_servers: tuple[str, ...] | None
@@ -122,13 +129,13 @@ def decode_registration(fields: Mapping[str, str], body: bytes) -> Registration:
     elif body:
         version, topics, filters = _plain(body)
     return Registration(
-        cluster=required(fields, "clusterName"),
-        name=required(fields, "brokerName"),
+        cluster=_name(required(fields, "clusterName")),
+        name=_name(required(fields, "brokerName")),
         broker_id=_field_number(fields, "brokerId", None),
-        address=required(fields, "brokerAddr"),
-        ha_address=fields.get("haServerAddr", ""),
+        address=_name(required(fields, "brokerAddr")),
+        ha_address=_name(fields.get("haServerAddr", "")),
         timeout_millis=_field_number(fields, "heartbeatTimeoutMillis", 0) or HEARTBEAT_TIMEOUT_MILLIS,
-        acts_for_master=fields.get("enableActingMaster") == "true",
+        acts_for_master=fields["enableActingMaster"] == "true" if "enableActingMaster" in fields else None,
         version=version,
         topics=topics,
         filter_servers=filters,
@@ -147,10 +154,22 @@ def _field_number(fields: Mapping[str, str], name: str, default: int | None) -> 
     value = fields.get(name, "")
     if not value and default is not None:
         return default
+    required(fields, name)
     try:
-        return int(required(fields, name))
+        number = int(value)
     except ValueError as error:
         raise InvalidArgumentError(f"the field {name} is no number: {value[:40]!r}", field=name) from error
+    if not 0 <= number <= _I64_MAX:
+        raise InvalidArgumentError(f"the field {name} is out of range: 0 to {_I64_MAX}", field=name)
+    return number
+
+
+def _name(text: str) -> str:
+    if len(text) > NAME_CHARACTERS_MAX:
+        raise InvalidArgumentError(
+            f"a name or address of {len(text)} characters: at most {NAME_CHARACTERS_MAX} are taken", field="body"
+        )
+    return without_surrogates(text)
 
 
 def _plain(body: bytes) -> tuple[DataVersion, dict[str, QueueData], tuple[str, ...] | None]:
@@ -161,19 +180,28 @@ def _plain(body: bytes) -> tuple[DataVersion, dict[str, QueueData], tuple[str, .
     if not isinstance(wrapper, dict) or not isinstance(table, dict):
         raise _unreadable("topicConfigSerializeWrapper has no table of topics")
     _check_count(len(table))
-    topics = {str(name): _queues(row) for name, row in table.items() if row is not None}
+    topics = {_name(str(name)): _queues(row) for name, row in table.items() if row is not None}
     return DataVersion.of(wrapper.get("dataVersion") or {}), topics, _filters(document.get("filterServerList"))
 
 
 def _queues(row: object) -> QueueData:
     if not isinstance(row, dict):
         raise _unreadable("a topic is no JSON object")
-    return QueueData(
-        _number(row, "readQueueNums"),
-        _number(row, "writeQueueNums"),
-        _number(row, "perm"),
-        _number(row, "topicSysFlag"),
+    return _checked(
+        QueueData(
+            _number(row, "readQueueNums", QUEUE_COUNT_DEFAULT),
+            _number(row, "writeQueueNums", QUEUE_COUNT_DEFAULT),
+            _number(row, "perm", PERM_DEFAULT),
+            _number(row, "topicSysFlag"),
+        )
     )
+
+
+def _checked(queues: QueueData) -> QueueData:
+    numbers = (queues.read_queue_count, queues.write_queue_count, queues.perm, queues.sys_flag)
+    if not all(0 <= number <= _I32_MAX for number in numbers):
+        raise _unreadable(f"a topic has a number that is out of range: 0 to {_I32_MAX}")
+    return queues
 
 
 def _compressed(body: bytes) -> tuple[DataVersion, dict[str, QueueData], tuple[str, ...] | None]:
@@ -193,7 +221,7 @@ def _compressed(body: bytes) -> tuple[DataVersion, dict[str, QueueData], tuple[s
         words = pieces.text().split(" ")
         try:
             name, numbers = words[0], [int(word) for word in words[1:4]]
-            topics[name] = QueueData(numbers[0], numbers[1], numbers[2], 0)
+            topics[_name(name)] = _checked(QueueData(numbers[0], numbers[1], numbers[2], 0))
         except (ValueError, IndexError) as error:
             raise _unreadable(f"a topic cannot be read: {' '.join(words)[:80]!r}") from error
     return version, topics, _filters(_json(pieces.text().encode()))
@@ -234,13 +262,17 @@ def _json(data: bytes) -> Any:
 
 
 def _filters(value: object) -> tuple[str, ...] | None:
-    return tuple(map(str, value)) if isinstance(value, list) else None
+    if not isinstance(value, list):
+        return None
+    if len(value) > FILTER_SERVER_COUNT_MAX:
+        raise _unreadable(f"it has {len(value)} filter servers, at most {FILTER_SERVER_COUNT_MAX} are taken")
+    return tuple(_name(str(each)) for each in value)
 
 
-def _number(document: Mapping[str, object], name: str) -> int:
+def _number(document: Mapping[str, object], name: str, default: int = 0) -> int:
     value = document.get(name)
     if value is None:
-        return 0
+        return default
     if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
         raise _unreadable(f"{name} is no number of 64 bits")
     return value

@@ -1,6 +1,6 @@
 """What the name server answers over remoting, by request code.
 
-Answers are those of RocketMQ's (`DefaultRequestProcessor`, `ClientRequestProcessor`, 5.3.3 and 5.5.0), to the bytes of their
+Answers are those of RocketMQ's (`DefaultRequestProcessor`, `ClientRequestProcessor`, 5.3.3 and 5.5.0), to the values of their
 bodies, except where nameserver_svc/route_table.py and this list say otherwise:
 
 - Lists of topics and brokers are sorted; RocketMQ's have the order of a hash table.
@@ -10,6 +10,7 @@ bodies, except where nameserver_svc/route_table.py and this list say otherwise:
 
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
@@ -26,6 +27,8 @@ ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 # MQVersion's ordinal of V4_9_4, whose clients read strict JSON.
 VERSION_OF_STRICT_JSON = 401
 EXPIRE_SECONDS = 5.0
+# They wait for a disk, which the thread of all connections must not.
+WRITES_TO_DISK = frozenset((RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG))
 NO_ROUTE = (
     "No topic route info in name server for the topic: {}\n"
     "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -58,6 +61,7 @@ class NameServer:
         self._kv_config = kv_config
         self._config = dict(config)
         self._gives_order_config = gives_order_config
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="kv-config")
         self._handlers: dict[int, Callable[[Command, object], Answered]] = {
             RequestCode.PUT_KV_CONFIG: self._put_kv,
             RequestCode.GET_KV_CONFIG: self._get_kv,
@@ -85,6 +89,12 @@ class NameServer:
 
     def on_command(self, connection: Connection, command: Command) -> None:
         """See Handler."""
+        if command.code in WRITES_TO_DISK:
+            self._disk.submit(self._answer, connection, command)
+        else:
+            self._answer(connection, command)
+
+    def _answer(self, connection: Connection, command: Command) -> None:
         code, remark, fields, body = self.answer(command, connection)
         connection.answer(command, command.answer(code, remark, fields, body))
 
@@ -102,6 +112,13 @@ class NameServer:
             return handler(command, owner)
         except StoreError as error:
             return ResponseCode.SYSTEM_ERROR, error.message, {}, b""
+        except Exception as error:  # a bug; the connection of the broker goes on, as with RocketMQ
+            _log.exception("request.failed", code=command.code)
+            return ResponseCode.SYSTEM_ERROR, f"the name server failed: {error!r}", {}, b""
+
+    def close(self) -> None:
+        """Finish what is being written."""
+        self._disk.shutdown()
 
     # --- brokers
 
@@ -120,13 +137,15 @@ class NameServer:
 
     def _unregister(self, command: Command, owner: object) -> Answered:
         name, address = command.fields.get("brokerName", ""), command.fields.get("brokerAddr", "")
+        is_known = self._table.is_known(address)
         self._table.unregister(name, address)
-        _log.info("broker.gone", name=name, address=address, why="it said so")
+        if is_known:
+            _log.info("broker.gone", name=name[:80], address=address, why="it said so")
         return found()
 
     def _data_version(self, command: Command, owner: object) -> Answered:
         asked = DataVersion.of(_json(command.body))
-        known = self._table.check_version(command.fields.get("brokerAddr", ""), asked)
+        known = self._table.check_version(command.fields.get("brokerAddr", ""))
         return found(known.as_json() if known else b"", changed=str(known != asked).lower())
 
     def _heartbeat(self, command: Command, owner: object) -> Answered:

@@ -25,6 +25,7 @@ PERM_READ, PERM_WRITE = 4, 2
 UNIT, UNIT_SUBSCRIPTION = 0x1, 0x2  # bits of topicSysFlag
 # What a table of an attacked name server may grow to.
 BROKER_COUNT_MAX = 10_000
+CLUSTER_COUNT_MAX = 1_000
 QUEUE_DATA_COUNT_MAX = 5_000_000
 
 
@@ -136,20 +137,26 @@ class RouteTable:
         """
         with self._lock:
             self._check_room(registration)
+            # Every address of a broker is a live one under its name: what an address was before ends here.
+            before = self._live.get(registration.address)
+            if before is not None and before.name != registration.name:
+                self.unregister(before.name, registration.address)
+                before = None
             known = self._brokers.get(registration.name)
             former = known.addresses.get(registration.broker_id) if known else None
             if known and former is not None and self._is_older(registration, former):
-                self._live.pop(registration.address, None)
+                self.unregister(registration.name, registration.address)
                 return MasterAddress()
+            if known and former not in (None, registration.address):
+                self._live.pop(former, None)
             broker = known or Broker(registration.name, registration.cluster)
             self._brokers[registration.name] = broker
             self._clusters.setdefault(registration.cluster, set()).add(registration.name)
-            broker.acts_for_master = registration.acts_for_master
+            broker.acts_for_master = bool(registration.acts_for_master)
             # A broker that changed its id has one address still.
             for broker_id in [one for one, address in broker.addresses.items() if address == registration.address]:
                 del broker.addresses[broker_id]
             broker.addresses[registration.broker_id] = registration.address
-            before = self._live.get(registration.address)
             version: DataVersion | None = registration.version
             if before is None and len(registration.topics) == 1:
                 version = None
@@ -166,9 +173,16 @@ class RouteTable:
                 if registration.filter_servers is not None
                 else (before.filter_servers if before else ()),
             )
-            if registration.broker_id == MASTER_ID:
+            has_topics = registration.broker_id == MASTER_ID
+            if not has_topics and registration.acts_for_master is not None:
+                # From 5.0 on the first of the slaves tells the topics while no master is there.
+                has_topics = registration.broker_id == min(broker.addresses)
+            if has_topics:
                 self._take_topics(registration, before.version if before else None)
+            if registration.broker_id == MASTER_ID:
                 return MasterAddress()
+            if has_topics and registration.acts_for_master:
+                self.set_write_perm(registration.name, writable=False)
             master = broker.addresses.get(MASTER_ID, "")
             live = self._live.get(master)
             return MasterAddress(master, live.ha_address) if live else MasterAddress()
@@ -194,6 +208,9 @@ class RouteTable:
             self._served.setdefault(topic, {})[registration.name] = queues
 
     def _check_room(self, registration: Registration) -> None:
+        clusters = self._clusters
+        if registration.cluster not in clusters and len(clusters) >= CLUSTER_COUNT_MAX:
+            raise ResourceBusyError(f"{CLUSTER_COUNT_MAX} clusters are registered, and no more are taken")
         is_new = registration.address not in self._live
         if is_new and len(self._live) >= BROKER_COUNT_MAX:
             raise ResourceBusyError(f"{BROKER_COUNT_MAX} brokers are registered, and no more are taken")
@@ -208,7 +225,9 @@ class RouteTable:
     def unregister(self, name: str, address: str) -> None:
         """A broker says that it goes; nothing happens when it is not known."""
         with self._lock:
-            self._live.pop(address, None)
+            live = self._live.get(address)
+            if live is not None and live.name == name:
+                del self._live[address]
             broker = self._brokers.get(name)
             if broker is None:
                 return
@@ -266,14 +285,13 @@ class RouteTable:
             if live is not None:
                 live.seen_at = self._clock()
 
-    def check_version(self, address: str, version: DataVersion) -> DataVersion | None:
-        """The version of a broker's topics that is known; if it is the asked one, the broker has been seen now."""
+    def check_version(self, address: str) -> DataVersion | None:
+        """The version of a broker's topics that is known; a broker that asks has been seen now."""
         with self._lock:
             live = self._live.get(address)
             if live is None:
                 return None
-            if live.version == version:
-                live.seen_at = self._clock()
+            live.seen_at = self._clock()
             return live.version
 
     # --- what is asked
@@ -285,19 +303,12 @@ class RouteTable:
             if not queues:
                 return None
             found = [self._brokers[name] for name in queues if name in self._brokers]
-            brokers = tuple(self._as_routed(one, queues[one.name]) for one in found if one.addresses)
+            brokers = tuple(replace(one, addresses=dict(sorted(one.addresses.items()))) for one in found)
             if not brokers:
                 return None
             addresses = [address for broker in brokers for address in broker.addresses.values()]
             filters = {address: self._live[address].filter_servers for address in addresses if address in self._live}
             return Route(dict(queues), brokers, {address: servers for address, servers in filters.items() if servers})
-
-    @staticmethod
-    def _as_routed(broker: Broker, queues: QueueData) -> Broker:
-        addresses = dict(sorted(broker.addresses.items()))
-        if broker.acts_for_master and MASTER_ID not in addresses and not queues.perm & PERM_WRITE:
-            addresses = {MASTER_ID: addresses.pop(min(addresses)), **addresses}
-        return replace(broker, addresses=addresses)
 
     def brokers(self) -> list[Broker]:
         """All brokers, by name."""

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from nameserver_svc.kv_config import KvConfig
 from nameserver_svc.requests import NameServer
 from nameserver_svc.route_table import RouteTable
@@ -27,3 +29,17 @@ def test_every_step_is_answered_as_rocketmq_answers_it() -> None:
         if ours != theirs:
             different.append((number, step, ours, theirs))
     assert different == []
+
+
+def test_a_request_whose_handling_fails_is_answered_and_does_not_end_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = RouteTable(lambda: 0.0)
+    server = NameServer(table, KvConfig(None), {}, gives_order_config=False)
+
+    def fail(topic: str) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(table, "route", fail)
+    code, remark, _, _ = server.answer(Command(105, {"topic": "t"}), 0)
+    assert (code, remark) == (1, "the name server failed: RuntimeError('a bug')")

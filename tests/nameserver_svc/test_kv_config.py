@@ -60,4 +60,20 @@ def test_keys_and_texts_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         config.put("m", "3", "v")
     with pytest.raises(InvalidArgumentError):
         config.put("m", "2", "v" * 65_537)
+    with pytest.raises(InvalidArgumentError):
+        config.put("m", "k" * 256, "v")
     assert config.namespaces() == {"n": {"1": "v"}, "m": {"2": "w"}}
+
+
+def test_namespaces_without_a_key_and_all_texts_together_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_config, "ENTRY_COUNT_MAX", 3)
+    config = KvConfig(None)
+    for number in range(3):
+        config.put(str(number), "k", "v")
+        config.delete(str(number), "k")
+    with pytest.raises(ResourceBusyError, match="3 keys"):
+        config.put("3", "k", "v")
+    monkeypatch.setattr(kv_config, "ALL_CHARACTERS_MAX", 10)
+    config.put("0", "k", "v" * 9)
+    with pytest.raises(ResourceBusyError, match="10 characters"):
+        config.put("1", "k", "v")

@@ -45,6 +45,11 @@ def test_a_compressed_body_says_the_same_as_a_plain_one() -> None:
     assert packed.version == DataVersion(0, 1000, 9)
 
 
+def test_what_a_topic_does_not_say_is_what_rocketmq_takes() -> None:
+    text = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"t":{},"\\ud800":{"perm":4}}}}'
+    assert decode_registration(FIELDS, text).topics == {"t": QueueData(16, 16, 6, 0), "?": QueueData(16, 16, 4, 0)}
+
+
 @pytest.mark.parametrize("missing", ["brokerName", "brokerAddr", "clusterName", "brokerId"])
 def test_a_field_that_is_missing_is_named(missing: str) -> None:
     with pytest.raises(InvalidArgumentError, match=missing):
@@ -59,6 +64,15 @@ def packed(*parts: bytes) -> bytes:
     ("fields", "data", "why"),
     [
         ({"brokerId": "x"}, TWO, "brokerId is no number"),
+        ({"brokerId": "-1"}, TWO, "brokerId is out of range"),
+        ({"brokerId": str(1 << 63)}, TWO, "brokerId is out of range"),
+        ({"heartbeatTimeoutMillis": "1" + "0" * 400}, TWO, "heartbeatTimeoutMillis is out of range"),
+        ({"brokerAddr": "x" * 256}, TWO, "256 characters"),
+        ({}, body(topic("x" * 256)), "256 characters"),
+        ({}, body(topic("t", read=1 << 31)), "out of range"),
+        ({}, body(topic("t", perm=-1)), "out of range"),
+        ({"compressed": "true"}, compressed("t 8 99999999999 6"), "out of range"),
+        ({}, body(topic("t"), filters=("10.9.9.9:1",) * 65), "65 filter servers"),
         ({"bodyCrc32": "5"}, TWO, "crc32 not match"),
         ({}, b"{", "cannot be read"),
         ({}, b"[]", "no table of topics"),

@@ -1,6 +1,7 @@
 """Routes over time: where the table differs from RocketMQ's on purpose, what expires, and what it may grow to."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -31,7 +32,7 @@ def registration(
     counter: int = 1,
     state: int = 0,
     timeout_millis: int = 120_000,
-    acts_for_master: bool = False,
+    acts_for_master: bool | None = None,
 ) -> Registration:
     topics = {"t": EIGHT, "u": EIGHT} if topics is None else topics
     version = DataVersion(state, 1000, counter)
@@ -48,6 +49,11 @@ def table(clock: Clock) -> RouteTable:
     return RouteTable(clock)
 
 
+def addresses_of(table: RouteTable, name: str) -> dict[int, str]:
+    broker = table.broker(name)
+    return {} if broker is None else broker.addresses
+
+
 def queues(table: RouteTable, topic: str) -> dict[str, QueueData]:
     route = table.route(topic)
     return {} if route is None else dict(route.queues)
@@ -62,9 +68,9 @@ def test_a_change_that_comes_with_the_version_of_another_one_is_taken(table: Rou
 def test_a_broker_that_registers_one_topic_first_is_known_and_asked_for_all(table: RouteTable) -> None:
     table.register(registration(topics={"t": EIGHT}), "c1")
     assert queues(table, "t") == {"a": EIGHT}
-    assert table.check_version("10.0.0.1:10911", DataVersion(0, 1000, 1)) is None
+    assert table.check_version("10.0.0.1:10911") is None
     table.register(registration(), "c1")
-    assert table.check_version("10.0.0.1:10911", DataVersion(0, 1000, 1)) == DataVersion(0, 1000, 1)
+    assert table.check_version("10.0.0.1:10911") == DataVersion(0, 1000, 1)
     assert all(broker.addresses for broker in table.brokers())
 
 
@@ -72,7 +78,7 @@ def test_a_topic_that_is_registered_alone_later_changes_only_itself(table: Route
     table.register(registration(), "c1")
     table.register(registration(topics={"u": FOUR}, counter=2), "c1")
     assert (queues(table, "t"), queues(table, "u")) == ({"a": EIGHT}, {"a": FOUR})
-    assert table.check_version("10.0.0.1:10911", DataVersion(0, 1000, 2)) == DataVersion(0, 1000, 2)
+    assert table.check_version("10.0.0.1:10911") == DataVersion(0, 1000, 2)
 
 
 def test_a_broker_is_gone_when_it_has_not_registered_in_its_time(table: RouteTable, clock: Clock) -> None:
@@ -86,7 +92,7 @@ def test_a_broker_is_gone_when_it_has_not_registered_in_its_time(table: RouteTab
     table.note_heartbeat("unknown")
     clock.now += 100
     assert table.expire() == []
-    assert table.check_version("1", DataVersion(0, 1000, 1)) == DataVersion(0, 1000, 1)  # this, too, says that it lives
+    assert table.check_version("1") == DataVersion(0, 1000, 1)  # this, too, says that it lives
     clock.now += 119
     assert table.expire() == []
     clock.now += 2
@@ -105,8 +111,12 @@ def test_a_broker_whose_other_connection_registered_it_stays_when_the_first_ends
 def test_of_two_brokers_of_one_name_that_of_the_later_epoch_stays(table: RouteTable) -> None:
     table.register(registration(address="1", state=2), "c1")
     assert table.register(registration(address="2", state=1), "c2") == MasterAddress()
-    assert table.broker("a").addresses == {0: "1"}
+    assert addresses_of(table, "a") == {0: "1"}
+    table.register(registration(address="3", broker_id=1, state=1), "c3")
+    table.register(registration(address="3", broker_id=0, state=1), "c3")  # a slave that wants to be the master
+    assert addresses_of(table, "a") == {0: "1"}
     table.end_owner("c2")
+    table.end_owner("c3")
     assert queues(table, "t") == {"a": EIGHT}
 
 
@@ -118,8 +128,39 @@ def test_a_slave_stands_in_for_a_master_that_is_gone_where_it_may(table: RouteTa
 
     route = table.route("t")
     assert route is not None
-    assert route.brokers[0].addresses == {0: "3", 2: "2"}
+    assert route.brokers[0].addresses == {1: "3", 2: "2"}
     assert route.queues["a"].perm == 4
+
+
+def test_an_address_that_comes_under_another_name_is_that_broker_only(table: RouteTable) -> None:
+    table.register(registration("old", "1"), "c1")
+    table.register(registration("new", "1", {"v": EIGHT, "w": EIGHT}), "c1")
+    assert [broker.name for broker in table.brokers()] == ["new"]
+    assert table.route("t") is None
+    table.unregister("another", "1")
+    assert table.end_owner("c1") == ["1"]
+    assert (table.brokers(), table.topics()) == ([], [])
+
+
+def test_the_first_slave_tells_the_topics_while_no_master_is_there(table: RouteTable) -> None:
+    table.register(registration(address="2", broker_id=2, acts_for_master=False), "c2")
+    assert queues(table, "t") == {"a": EIGHT}
+    table.register(registration(address="3", broker_id=3, topics={"t": FOUR, "u": FOUR}, acts_for_master=False), "c3")
+    assert queues(table, "t") == {"a": EIGHT}
+    old = RouteTable(lambda: 0.0)
+    old.register(registration(address="2", broker_id=2), "c2")  # of before 5.0
+    assert old.route("t") is None
+
+
+def test_a_registration_that_cannot_be_taken_changes_nothing(
+    table: RouteTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(route_table, "CLUSTER_COUNT_MAX", 1)
+    table.register(registration("a", "1"), "c1")
+    other = replace(registration("a", "1"), cluster="d")
+    with pytest.raises(ResourceBusyError, match="1 clusters"):
+        table.register(other, "c1")
+    assert table.clusters() == {"c": ["a"]}
 
 
 def test_the_table_does_not_grow_without_end(table: RouteTable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,6 +212,9 @@ def test_routes_only_name_brokers_that_are_there_and_all_counts_agree(several: l
                 table.delete_topic(topic, cluster)
         by_name = {broker.name: broker for broker in table.brokers()}
         assert all(broker.addresses for broker in by_name.values())
+        assert {(broker.name, address) for broker in by_name.values() for address in broker.addresses.values()} == {
+            (live.name, address) for address, live in table.live().items()
+        }
         routes = {topic: table.route(topic) for topic in table.topics()}
         assert all(route is not None and set(route.queues) <= set(by_name) for route in routes.values())
         count = sum(len(route.queues) for route in routes.values() if route is not None)

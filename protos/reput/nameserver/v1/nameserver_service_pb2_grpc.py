@@ -128,7 +128,8 @@ class NameServerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PutKvConfig(self, request, context):
-        """Sets a value. Errors: INVALID_ARGUMENT: a text is empty or has over 65,536 characters; RESOURCE_EXHAUSTED: 10,000 keys are set.
+        """Sets a value. Errors: INVALID_ARGUMENT: namespace or key is empty or has over 255 characters, or the value over 65,536;
+        RESOURCE_EXHAUSTED: 10,000 keys are set, or all take 4 Mi characters.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,7 +34,9 @@ class NameServerServiceStub:
     ListKvConfig: _grpc.UnaryUnaryMultiCallable[_nameserver_service_pb2.ListKvConfigRequest, _nameserver_service_pb2.ListKvConfigResponse]
     """The key-value configuration, such as ORDER_TOPIC_CONFIG of ordered topics."""
     PutKvConfig: _grpc.UnaryUnaryMultiCallable[_nameserver_service_pb2.PutKvConfigRequest, _nameserver_service_pb2.PutKvConfigResponse]
-    """Sets a value. Errors: INVALID_ARGUMENT: a text is empty or has over 65,536 characters; RESOURCE_EXHAUSTED: 10,000 keys are set."""
+    """Sets a value. Errors: INVALID_ARGUMENT: namespace or key is empty or has over 255 characters, or the value over 65,536;
+    RESOURCE_EXHAUSTED: 10,000 keys are set, or all take 4 Mi characters.
+    """
     DeleteKvConfig: _grpc.UnaryUnaryMultiCallable[_nameserver_service_pb2.DeleteKvConfigRequest, _nameserver_service_pb2.DeleteKvConfigResponse]
     """Removes a value; one that does not exist is no error."""
 
@@ -94,7 +96,9 @@ class NameServerServiceServicer:
         request: _nameserver_service_pb2.PutKvConfigRequest,
         context: _grpc.ServicerContext,
     ) -> _nameserver_service_pb2.PutKvConfigResponse:
-        """Sets a value. Errors: INVALID_ARGUMENT: a text is empty or has over 65,536 characters; RESOURCE_EXHAUSTED: 10,000 keys are set."""
+        """Sets a value. Errors: INVALID_ARGUMENT: namespace or key is empty or has over 255 characters, or the value over 65,536;
+        RESOURCE_EXHAUSTED: 10,000 keys are set, or all take 4 Mi characters.
+        """
 
     def DeleteKvConfig(
         self,
