@@ -312,7 +312,9 @@ def _candidates(
 ) -> Built[index_pb.SearchKeyResponse]:
     found = _built_of_topic(link, request, ask)
     if not link.sight.is_whole:
-        found.answer.ClearField("explanation")  # it tells of records of other topics
+        # Both tell of records of other topics.
+        found.answer.ClearField("explanation")
+        found.passed_over = index_pb.PASSED_OVER_UNSPECIFIED
     return found
 
 

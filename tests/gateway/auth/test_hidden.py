@@ -13,13 +13,15 @@ from gateway.auth.audit import Audit
 from gateway.auth.caller_shards import CallerShards, Sight, work_for
 from gateway.auth.guard import GatewayGuard
 from gateway.auth.sign_in import SignIn
+from gateway.ports.chain import Concern
 from gateway.ports.delivery import ClientFacts, GroupSettings
 from gateway.ports.groups import GroupFacts
-from gateway.ports.shard import get_record
+from gateway.ports.shard import SEARCH_KEY, get_record
 from gateway.ports.shards import Shards
 from gateway.queries.page_token import PageTokens
 from gateway.servicer import GatewayServicer
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.index.v1 import index_service_pb2 as index_pb
 from services.methods import GATEWAY_SERVICE
 from store.errors import PermissionDeniedError, RecordNotFoundError
 from store.format.derived.index_layout import index_key, key_hash
@@ -141,6 +143,29 @@ def test_an_explanation_counted_hidden_messages_with_a_key_of_the_same_hash(reco
 
     assert str(explained(twin, ["b_order"])) == str(explained("absent key".replace(" ", "-"), ["b_order"]))
     assert explained(twin, ["*"]).shards[0].lookups[0].rejected_count >= 1
+
+
+@pytest.mark.parametrize("why", [index_pb.PASSED_OVER_FILTER, index_pb.PASSED_OVER_TIME])
+def test_why_an_index_was_not_asked_told_of_hidden_messages(records, fan_out, why) -> None:
+    """A filter that holds the hash of a hidden key, and times without messages, are facts of other topics, too."""
+
+    def summarized(method, request, deadline, below):
+        found = below(method, request, deadline)
+        if method is SEARCH_KEY:
+            found.passed_over = why
+        return found
+
+    memory = ExplainedShard(records, topics={"b_order": 4})
+    source = CallerShards(Shards([memory.shard().with_link(Concern.SUMMARIES, summarized)], fan_out))
+
+    def told(patterns) -> int:
+        with work_for(Sight(Access("c", {Role.READ: patterns}), READ)):
+            request = pb.ExplainQueryRequest(by_key=pb.QueryMessageByKeyRequest(topic="b_order", key="AaAa"))
+            answer = GatewayServicer(source, PageTokens("s")).ExplainQuery(request, CONTEXT)
+        return answer.shards[0].lookups[0].passed_over
+
+    assert told(["*"]) != pb.PASSED_OVER_UNSPECIFIED
+    assert told(["b_order"]) == pb.PASSED_OVER_UNSPECIFIED
 
 
 def test_the_end_of_the_log_and_its_newest_time_told_when_hidden_messages_came(records, fan_out) -> None:
