@@ -95,7 +95,7 @@ class LiveConsumers:
             return list(self._seen)
 
     def count(self) -> int:
-        """LiveConsumers that were heard of."""
+        """Consumers that were heard of."""
         return len(self._order)
 
     def _expire(self) -> None:

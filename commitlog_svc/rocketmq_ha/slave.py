@@ -236,7 +236,7 @@ class HaSlave:
         wait_for_flush: flush as soon as records are written, so that a SYNC_MASTER waits for a short time.
         learn_topics: enter the topics of the records into the table of topics.
         connect: makes a connection to the master.
-        nothing_seconds: see slave.py.
+        nothing_seconds: see NOTHING_SECONDS.
         silence_seconds: a connection on which nothing is heard for so long is closed.
         backoff: the pauses between connections.
         on_changed: called, once, when the process has to start again, because the master went on elsewhere.

@@ -7,7 +7,7 @@ It runs in one thread of its own and takes no threads or places from gRPC.
     TLS shutdown    2 s
     request head    10 s, 16 KiB while incomplete; one read may bring up to 256 KiB
     keep-alive      15 s without a request
-    answers         30 s, a live tail 15 min (bounded.py)
+    answers         30 s, a live tail 15 min (`bounded` in app.py)
     reading them    64 KiB in 15 s, otherwise the connection is cut; also one that is closed and has unsent answers
 """
 

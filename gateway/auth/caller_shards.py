@@ -1,10 +1,10 @@
 """Shards limited to the topics that the caller may see.
 
-The rules (rules.py) check the topics that a request names. These ports check the topics that an answer shows. They lie
-below all queries, so a new query cannot show a forbidden topic by mistake. The guard sets the caller of the thread
+The rules (rules.py) check the topics that a request names. This link of the chain checks the topics that an answer shows. It
+lies below all queries, so a new query cannot show a forbidden topic by mistake. The guard sets the caller of the thread
 (`work_for`); a query gets its shards from `CallerShards.now()`:
 
-    port                             a topic that the caller may not see
+    call                             a topic that the caller may not see
     lists of topics and queues       is left out
     its queues, its keys             PERMISSION_DENIED: the caller has named it
     one record, by its offset        as an offset at which no record starts

@@ -1,6 +1,6 @@
 """Shards that record what they are asked: they answer a query as usual, and the record explains it.
 
-They wrap the ports that every query uses, so they record what really happened, archives and ends of pages included.
+They are a link of the chain of each shard, so they record what really happened, archives and ends of pages included.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""The scan behind one page of a search (queries/search_messages.py says in which order)."""
+"""The scan behind one page of a search (gateway/search/search_messages.py says in which order)."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

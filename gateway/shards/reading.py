@@ -1,4 +1,4 @@
-"""A shard with replicas as one query reads it: the ports of the leader and of replicas behind one another.
+"""A shard with replicas as one query reads it: the leader and replicas behind one another.
 
     lists of queues and topics        the leader, then a replica
     units, keys, positions            as the caller chose

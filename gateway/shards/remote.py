@@ -73,7 +73,7 @@ Answer = TypeVar("Answer")
 
 
 def found_stored(broker_name: str, record: Record, omit_body: bool) -> StoredMessage:
-    """The same for a decoded record of an archive; its message has the form that the shard's service gives it."""
+    """A decoded record of an archive as a message, in the form that the shard's service gives it."""
     return stored_message(record, broker_name, omit_body=omit_body)
 
 

@@ -176,7 +176,7 @@ class _MarkCheck:
 
 
 def as_array(piece: Buffer) -> npt.NDArray[np.uint8]:
-    """The bytes as a read-only array: always the same type, so each kernel is compiled once."""
+    """The bytes as an array that nobody writes to."""
     data = np.frombuffer(piece, dtype=np.uint8)
     data.flags.writeable = False
     return data

@@ -4,7 +4,7 @@
 - A split ends where the next begins, or at the end of a complete file: its task proves that. So a scan without left-out
   splits has proven, by induction from each file's first byte, that it has read every record once.
 - A complete file in an object store is not walked before it is read: a few probes find records near the wanted ends
-  (`probes.py`). What they find is proven by the tasks in the same way.
+  (boundaries.py). What they find is proven by the tasks in the same way.
 - A split is left out only if its walk shows that it holds no wanted offset or store time.
 - The last file ends where the walk ends, before a record that a crash has torn, or at the mark of a log that is being
   written to (`log_files.py`); files behind the mark are left out.
@@ -70,7 +70,7 @@ def plan_splits(
     if not wanted:
         return []
     planner = _Planner(fs, root, options, log)
-    kernel()  # compiled once, before threads ask for it
+    kernel()  # loaded once, before threads ask for it
     worker_count_max = PROBER_COUNT_MAX if isinstance(fs, ObjectFileSystem) else WALKER_COUNT_MAX
     with ThreadPoolExecutor(min(worker_count_max, len(wanted))) as pool:
         planned = [split for splits in pool.map(planner.splits_of, wanted) for split in splits]

@@ -39,7 +39,7 @@ class Transport(Protocol):
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """HeldMessage while state changes; callbacks are called without it."""
+        """Held while state changes; callbacks are called without it."""
 
     def now(self) -> float:
         """Seconds, rising."""

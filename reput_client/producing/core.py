@@ -140,7 +140,7 @@ class Transport(Protocol):
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """HeldMessage while the state of the producer changes; free while a signal is awaited."""
+        """Held while the state of the producer changes; free while a signal is awaited."""
 
     def signal(self) -> Signal:
         """A new signal, whose calls hold the lock."""

@@ -169,7 +169,7 @@ class DeliveryFuture(Future[SendReceipt]):
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
-        """HeldMessage by `concurrent.futures.wait` and `as_completed` while they look and while they join the waiters."""
+        """Held by `concurrent.futures.wait` and `as_completed` while they look and while they join the waiters."""
         return self._settlement.condition
 
     @property

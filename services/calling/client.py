@@ -179,6 +179,7 @@ class ServiceClient:
         self, rpc: Rpc[Request, Answer], request: Request, timeout_seconds: float = SECONDS_DEFAULT
     ) -> list[Answer]:
         """All answers of a stream that ends by itself and may be sent again."""
+        assert rpc.row.retry is Retry.SAFE, f"{rpc.path} may be carried out twice"
         over_grpc = self._over_grpc(rpc)
         return retry.call_idempotent(
             lambda seconds: list(over_grpc(request, timeout=seconds)), timeout_seconds, self.service
@@ -193,6 +194,7 @@ class ServiceClient:
         attempt_count_max: int = retry.ATTEMPT_COUNT_MAX,
     ) -> list[Answer]:
         """All answers to a stream of requests; with more than one attempt, `requests` can be gone through again."""
+        assert rpc.row.retry is Retry.SAFE, f"{rpc.path} may be carried out twice"
         over_grpc = self._over_grpc(rpc)
         return retry.call_idempotent(
             lambda seconds: list(over_grpc(iter(requests), timeout=seconds)),

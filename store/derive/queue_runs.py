@@ -16,7 +16,7 @@ from store.format.sys_flag import INNER_BATCH
 
 # One unit as in the file: commit-log offset, record size, tags code; big-endian, 20 bytes.
 UNIT_DTYPE = np.dtype([("commit_log_offset", ">i8"), ("record_size_bytes", ">i4"), ("tags_code", ">i8")])
-# One unit of ConsumeQueueExt without a bit map (`format/queue_ext.py`): as long as a unit of the queue.
+# One unit of ConsumeQueueExt without a bit map (`store/format/derived/queue_ext.py`): as long as a unit of the queue.
 EXT_DTYPE = np.dtype([("size", ">i2"), ("tags_code", ">i8"), ("store_time_millis", ">i8"), ("bit_map_size", ">i2")])
 
 assert UNIT_DTYPE.itemsize == UNIT_SIZE_BYTES

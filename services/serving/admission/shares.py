@@ -16,7 +16,7 @@ is alone has 2 N places.
 What is kept after its call, such as a consumer group or a lock, is divided by smaller parts (ADR 0111): a client holds at most
 a tenth of the places, and an address a quarter. See `kept_shares`.
 
-KeptKeys: which keys are remembered for whom, when there is room for so many; the rule for clients is in shares.py.
+KeptKeys: which keys are remembered for whom, when there is room for so many; the rule for clients is above.
 
 A client that brings ever new keys loses its own oldest ones, and so does an address, before others lose any. Nobody is refused.
 """
