@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 import pytest
 
+from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.message.v1 import message_pb2
+from services.rpcs.commitlog import APPEND_MESSAGES
 from store.errors import DiskFullError, StoreError
 from tests.cluster.cases import FAILOVER_SECONDS_MAX, SHORT_SECONDS_MAX, epoch_of, under_load
 from tests.cluster.faults import ask_to_hand_over
@@ -79,10 +81,11 @@ def log_file_at_end(shard: Shard, name: str) -> str:
 
 def test_a_leader_whose_disk_is_full_leads_on_and_refuses_until_the_lead_is_moved(disk: Disk, topic: str) -> None:
     shard = disk.shard
+    request = pb.AppendMessagesRequest(messages=[message_pb2.NewMessage(topic="Other", body=b"other|")])
 
     def is_refused() -> bool:
         try:
-            shard.client("r1").append([message_pb2.NewMessage(topic="Other", body=b"other|")])
+            shard.client("r1").call(APPEND_MESSAGES, request)
         except DiskFullError:
             return True
         except StoreError:
