@@ -186,6 +186,8 @@ def _kind(path: Path, root: Path) -> str:
     return "/".join(parts[:2]) if parts[0] == "reput" else parts[0]
 
 
+# Thousands of restarts: a minute and a half of CPU, and a busy machine gives it a fifth of a processor.
+@pytest.mark.timeout(900)
 def test_a_flipped_byte_outside_the_log_is_found_mended_or_harmless(tmp_path: Path) -> None:
     """Each byte of queues, index, checkpoints and tables, with a restart behind each: answers are right or refused."""
     random_ = random.Random(pick_seed("flips outside the log"))
