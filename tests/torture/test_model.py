@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from gateway.ports.deadline import Deadline
+from gateway.ports.shard import store_millis
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_queue_offset import query_by_queue_offset
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import QueueNotFoundError, RecordNotFoundError, TopicNotFoundError
 from store.format.record import Record
 from tests.commitlog_svc.support import BORN_HOST, new_message
@@ -332,7 +334,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         self._compare(expected, list(answer.records))
 
-    def _compare(self, expected: list[ModelMessage], found: list[Record]) -> None:
+    def _compare(self, expected: list[ModelMessage], found: list[Record | StoredMessage]) -> None:
         assert [
             (m.topic, m.queue_id, m.queue_offset, m.body, m.keys, m.unique_key, m.store_time_millis, m.offset)
             for m in expected
@@ -342,9 +344,9 @@ class StoreMachine(RuleBasedStateMachine):
                 r.queue_id,
                 r.queue_offset,
                 r.body,
-                r.keys,
+                tuple(r.keys),
                 r.unique_key,
-                r.store_time_millis,
+                store_millis(r) if isinstance(r, StoredMessage) else r.store_time_millis,
                 r.commit_log_offset,
             )
             for r in found
