@@ -7,11 +7,12 @@ if __name__ == "__main__":
 
 import ssl
 import time
+from functools import partial
 
 import structlog
 
 from nameserver_svc.kv_config import KvConfig
-from nameserver_svc.requests import Expiry, NameServer
+from nameserver_svc.requests import NameServer, expire_until
 from nameserver_svc.route_table import RouteTable
 from nameserver_svc.servicer import NameServerServicer
 from nameserver_svc.settings import NameServerSettings
@@ -57,7 +58,7 @@ def serve(server: ServiceServer, settings: NameServerSettings, origins: Origins)
     if settings.remoting_address_file is not None:
         write_atomically(settings.remoting_address_file, f"{bound}\n")
     _log.info("remoting.listening", address=str(bound))
-    server.in_background(Expiry(table, server.stopping).run, "expire")
+    server.in_background(partial(expire_until, server.stopping, table), "expire")
     server.set_serving(True)
 
 

@@ -59,11 +59,16 @@ class DataVersion:
         """From its JSON object; what is missing is 0.
 
         Raises:
-            InvalidArgumentError: it is no object of numbers.
+            InvalidArgumentError: a value is not a number.
         """
         if not isinstance(document, dict):
             raise _unreadable("dataVersion is no JSON object")
         return cls(*(_number(document, name) for name in ("stateVersion", "timestamp", "counter")))
+
+    @classmethod
+    def decode(cls, data: bytes) -> "DataVersion":
+        """From its JSON text; errors as `of`."""
+        return cls.of(_json(data))
 
     def as_json(self) -> bytes:
         """As RocketMQ writes it."""
@@ -213,7 +218,7 @@ def _compressed(body: bytes) -> tuple[DataVersion, dict[str, QueueData], tuple[s
     if not inflater.eof:
         raise _unreadable(f"it is cut, or longer than {BODY_BYTES_MAX} bytes")
     pieces = _Pieces(data)
-    version = DataVersion.of(_json(pieces.text().encode()))
+    version = DataVersion.decode(pieces.text().encode())
     topics: dict[str, QueueData] = {}
     count = pieces.number()
     _check_count(count)

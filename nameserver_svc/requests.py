@@ -19,9 +19,9 @@ from nameserver_svc.registration import DataVersion, QueueData, decode_registrat
 from nameserver_svc.route_table import UNIT, UNIT_SUBSCRIPTION, Broker, RouteTable
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import Command
-from services.rocketmq.fastjson import dump_bytes, loads
+from services.rocketmq.fastjson import dump_bytes
 from services.rocketmq.remoting_server import Connection
-from store.errors import InvalidArgumentError, StoreError
+from store.errors import StoreError
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 # MQVersion's ordinal of V4_9_4, whose clients read strict JSON.
@@ -144,7 +144,7 @@ class NameServer:
         return found()
 
     def _data_version(self, command: Command, owner: object) -> Answered:
-        asked = DataVersion.of(_json(command.body))
+        asked = DataVersion.decode(command.body)
         known = self._table.check_version(command.fields.get("brokerAddr", ""))
         return found(known.as_json() if known else b"", changed=str(known != asked).lower())
 
@@ -254,25 +254,13 @@ class NameServer:
         )
 
 
-class Expiry:
-    """Takes brokers out that do not register any more, until it is stopped.
-
-    Args:
-        table: of routes.
-        stopping: ends it.
-    """
-
-    def __init__(self, table: RouteTable, stopping: threading.Event) -> None:
-        self._table = table
-        self._stopping = stopping
-
-    def run(self) -> None:
-        """Look every EXPIRE_SECONDS."""
-        while not self._stopping.wait(EXPIRE_SECONDS):
-            for address, owner in self._table.expire():
-                _log.warning("broker.gone", address=address, why="it did not register in time")
-                if isinstance(owner, Connection):
-                    owner.close()  # as RocketMQ does: a broker that lives connects and registers again
+def expire_until(stopping: threading.Event, table: RouteTable) -> None:
+    """Take brokers out that do not register any more, every EXPIRE_SECONDS."""
+    while not stopping.wait(EXPIRE_SECONDS):
+        for address, owner in table.expire():
+            _log.warning("broker.gone", address=address, why="it did not register in time")
+            if isinstance(owner, Connection):
+                owner.close()  # as RocketMQ does: a broker that lives connects and registers again
 
 
 def _topics(names: list[str]) -> Answered:
@@ -302,10 +290,3 @@ def _queue_document(name: str, queues: QueueData) -> dict[str, object]:
         "topicSysFlag": queues.sys_flag,
         "writeQueueNums": queues.write_queue_count,
     }
-
-
-def _json(body: bytes) -> object:
-    try:
-        return loads(body)
-    except ValueError as error:
-        raise InvalidArgumentError(f"the body cannot be read: {error}", field="body") from error

@@ -107,10 +107,9 @@ class RouteTable:
         self._brokers: dict[str, Broker] = {}
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[str, LiveBroker] = {}
-        # By topic and broker name: what the broker registered, and what routes say, which a command may have changed.
+        # What a broker registered, by its name and topic; what routes say, which a command may have changed, by topic and name.
         self._registered: dict[str, dict[str, QueueData]] = {}
         self._served: dict[str, dict[str, QueueData]] = {}
-        self._topics: dict[str, set[str]] = {}  # by broker name
         self._queue_data_count = 0
 
     @property
@@ -196,15 +195,14 @@ class RouteTable:
 
     def _take_topics(self, registration: Registration, version: DataVersion | None) -> None:
         is_same_version = version == registration.version
+        registered = self._registered.setdefault(registration.name, {})
         for topic, queues in registration.topics.items():
-            registered = self._registered.setdefault(topic, {})
-            before = registered.get(registration.name)
+            before = registered.get(topic)
             if is_same_version and before == queues:
                 continue  # what a command changed stays until the broker says something else
             if before is None:
                 self._queue_data_count += 1
-                self._topics.setdefault(registration.name, set()).add(topic)
-            registered[registration.name] = queues
+            registered[topic] = queues
             self._served.setdefault(topic, {})[registration.name] = queues
 
     def _check_room(self, registration: Registration) -> None:
@@ -215,8 +213,7 @@ class RouteTable:
         if is_new and len(self._live) >= BROKER_COUNT_MAX:
             raise ResourceBusyError(f"{BROKER_COUNT_MAX} brokers are registered, and no more are taken")
         if self._queue_data_count + len(registration.topics) > QUEUE_DATA_COUNT_MAX:
-            names = registration.topics.keys()
-            new = sum(registration.name not in self._registered.get(topic, ()) for topic in names)
+            new = len(registration.topics.keys() - self._registered.get(registration.name, {}).keys())
             if self._queue_data_count + new > QUEUE_DATA_COUNT_MAX:
                 raise ResourceBusyError(
                     f"brokers have registered {self._queue_data_count} topics, at most {QUEUE_DATA_COUNT_MAX} are taken"
@@ -244,19 +241,16 @@ class RouteTable:
             names.discard(broker.name)
             if not names:
                 del self._clusters[cluster]
-        for topic in list(self._topics.get(broker.name, ())):
+        for topic in list(self._registered.get(broker.name, ())):
             self._drop(topic, broker.name)
+        self._registered.pop(broker.name, None)
 
     def _drop(self, topic: str, name: str) -> None:
         """A broker has a topic no longer."""
-        for table in (self._registered, self._served):
-            del table[topic][name]
-            if not table[topic]:
-                del table[topic]
+        del self._registered[name][topic], self._served[topic][name]
+        if not self._served[topic]:
+            del self._served[topic]
         self._queue_data_count -= 1
-        self._topics[name].discard(topic)
-        if not self._topics[name]:
-            del self._topics[name]
 
     def end_owner(self, owner: object) -> list[str]:
         """A connection has ended: the brokers that came over it are gone; their addresses."""
@@ -302,23 +296,21 @@ class RouteTable:
             queues = self._served.get(topic)
             if not queues:
                 return None
-            found = [self._brokers[name] for name in queues if name in self._brokers]
-            brokers = tuple(replace(one, addresses=dict(sorted(one.addresses.items()))) for one in found)
-            if not brokers:
-                return None
+            brokers = tuple(_shown(self._brokers[name]) for name in queues)
             addresses = [address for broker in brokers for address in broker.addresses.values()]
-            filters = {address: self._live[address].filter_servers for address in addresses if address in self._live}
+            filters = {address: self._live[address].filter_servers for address in addresses}
             return Route(dict(queues), brokers, {address: servers for address, servers in filters.items() if servers})
 
     def brokers(self) -> list[Broker]:
         """All brokers, by name."""
         with self._lock:
-            every = sorted(self._brokers.values(), key=lambda broker: broker.name)
-            return [replace(one, addresses=dict(sorted(one.addresses.items()))) for one in every]
+            return [_shown(broker) for _, broker in sorted(self._brokers.items())]
 
     def broker(self, name: str) -> Broker | None:
         """One broker; None when it is not known."""
-        return next((broker for broker in self.brokers() if broker.name == name), None)
+        with self._lock:
+            broker = self._brokers.get(name)
+            return None if broker is None else _shown(broker)
 
     def live(self) -> dict[str, LiveBroker]:
         """What was last said of each address."""
@@ -358,7 +350,7 @@ class RouteTable:
         The broker's next registration with another version, or with other queues of a topic, ends it.
         """
         with self._lock:
-            topics = self._topics.get(name, set())
+            topics = self._registered.get(name, {})
             for topic in topics:
                 queues = self._served[topic][name]
                 perm = PERM_READ | PERM_WRITE if writable else queues.perm & ~PERM_WRITE
@@ -371,3 +363,8 @@ class RouteTable:
             served = self._served.get(topic, {})
             for name in self._clusters.get(cluster, set()) & served.keys() if cluster else set(served):
                 self._drop(topic, name)
+
+
+def _shown(broker: Broker) -> Broker:
+    """A copy that the table does not change, its addresses by id."""
+    return replace(broker, addresses=dict(sorted(broker.addresses.items())))
