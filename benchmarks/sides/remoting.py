@@ -4,10 +4,10 @@ import json
 import re
 import socket
 from collections.abc import Mapping
-from typing import Any
 
+from services.rocketmq import remoting
 from services.rocketmq.codes import RequestCode
-from services.rocketmq.command import FRAME_BYTES_MAX, OK, Command, decode, encode
+from services.rocketmq.command import FRAME_BYTES_MAX, OK, Command, FrameError
 
 TIMEOUT_SECONDS = 10.0
 
@@ -36,22 +36,13 @@ def exchange(
         RuntimeError: the response has an invalid length.
     """
     with socket.create_connection(("127.0.0.1", port), timeout=timeout_seconds) as connection:
-        connection.sendall(encode(Command(code, fields or {}, body, opaque=1)))
-        with connection.makefile("rb") as stream:
-            length = int.from_bytes(_exactly(stream, 4), "big")
-            if not 4 <= length <= FRAME_BYTES_MAX:
-                raise RuntimeError(f"an answer of {length} bytes")
-            answer = decode(_exactly(stream, length))
+        try:
+            answer = remoting.exchange(connection, Command(code, fields or {}, body, opaque=1), FRAME_BYTES_MAX)
+        except FrameError as error:
+            raise RuntimeError(str(error)) from error
     if answer.code != OK:
         raise RefusedError(f"request {code} was refused with {answer.code}: {answer.remark or None}")
     return answer.fields, answer.body
-
-
-def _exactly(stream: Any, count: int) -> bytes:
-    data = stream.read(count)
-    if len(data) != count:
-        raise ConnectionError("the connection ended inside an answer")
-    return bytes(data)
 
 
 def has_broker(namesrv_port: int, broker_name: str) -> bool:

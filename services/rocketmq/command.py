@@ -29,7 +29,7 @@ the answer. Each command names the form of its own header. Sources: `RemotingCom
 
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,7 +95,7 @@ class Command:
 
     @property
     def is_oneway(self) -> bool:
-        """Whether nobody waits for an answer."""
+        """Whether the sender wants no answer."""
         return bool(self.flag & ONEWAY)
 
     def answer(
@@ -303,9 +303,3 @@ class FrameReader:
         if self._at:
             del self._data[: self._at]
             self._at = 0
-
-    def feed(self, data: bytes | memoryview) -> Iterator[Command]:
-        """The commands that are whole with these bytes; errors as `next`."""
-        self.add(data)
-        while (command := self.next()) is not None:
-            yield command

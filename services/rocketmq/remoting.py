@@ -1,6 +1,5 @@
 """What Reput asks a broker of RocketMQ over its remoting protocol (services/rocketmq/command.py), one call a connection."""
 
-import contextlib
 import re
 import socket
 from collections.abc import Callable, Mapping
@@ -63,16 +62,24 @@ class Broker:
         return dict(_PROPERTY.findall(self.call(RequestCode.GET_BROKER_CONFIG).decode(errors="replace")))
 
     def _exchange(self, code: int, fields_for: Callable[[str], Mapping[str, str]]) -> Command:
-        with (
-            contextlib.closing(socket.create_connection(self._address, CALL_SECONDS_MAX)) as connection,
-            connection.makefile("rb") as stream,
-        ):
+        with socket.create_connection(self._address, CALL_SECONDS_MAX) as connection:
             host = str(connection.getsockname()[0])  # of this machine, as the broker reaches it
-            connection.sendall(encode(Command(code, fields_for(host), opaque=1)))
-            size_bytes = int.from_bytes(_exactly(stream.read, 4), "big")
-            if not 4 <= size_bytes <= ANSWER_BYTES_MAX:
-                raise FrameError(f"an answer of {size_bytes} bytes")
-            return decode(_exactly(stream.read, size_bytes))
+            return exchange(connection, Command(code, fields_for(host), opaque=1))
+
+
+def exchange(connection: socket.socket, command: Command, answer_bytes_max: int = ANSWER_BYTES_MAX) -> Command:
+    """The answer to the only request of a connection.
+
+    Raises:
+        OSError: the connection broke, or ended inside an answer.
+        FrameError: what came is no answer, or too long.
+    """
+    connection.sendall(encode(command))
+    with connection.makefile("rb") as stream:
+        size_bytes = int.from_bytes(_exactly(stream.read, 4), "big")
+        if not 4 <= size_bytes <= answer_bytes_max:
+            raise FrameError(f"an answer of {size_bytes} bytes")
+        return decode(_exactly(stream.read, size_bytes))
 
 
 def _exactly(read: Any, size_bytes: int) -> bytes:

@@ -86,13 +86,11 @@ class Connection:
         peer: the client's address.
         fd: of its socket.
         is_closed: nothing is sent any more.
-        state: what the handler keeps about it.
     """
 
     def __init__(self, server: "RemotingServer", connected: socket.socket, peer: Address, now: float) -> None:
         self.peer = peer
         self.is_closed = False
-        self.state: dict[str, object] = {}
         self._server = server
         self._socket = connected
         self.fd = connected.fileno()
@@ -171,14 +169,8 @@ class Connection:
     def close(self) -> None:
         """End the connection; from any thread."""
         with self._lock:
-            if self.is_closed:
-                return
-            self.is_closed = True
-            self._outgoing.clear()
-            # The thread of the server sees the end of what it reads, and forgets the connection.
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-        self._server.look_at(self)
+            if not self.is_closed:
+                self._break()
 
     # --- called by the thread of the server
 
@@ -347,7 +339,7 @@ class Connection:
         self._watch()
 
     def _break(self) -> None:
-        """Nothing can be sent any more."""
+        """Nothing is sent any more, and the thread of the server forgets the connection."""
         self._outgoing.clear()
         self._outgoing_bytes = 0
         self.is_closed = True
@@ -378,7 +370,7 @@ class Connection:
 def _give(then: Then, answer: Command | None) -> None:
     try:
         then(answer)
-    except Exception:  # a bug of the one who asked
+    except Exception:  # a bug of the caller
         _log.exception("remoting.failed")
 
 

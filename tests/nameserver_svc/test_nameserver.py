@@ -11,11 +11,12 @@ import pytest
 from reput.nameserver.v1 import nameserver_service_pb2 as pb
 from reput.nameserver.v1 import nameserver_service_pb2_grpc as pb_grpc
 from services.rocketmq.address import Address, parse_address
-from services.rocketmq.command import Command, FrameReader, encode
+from services.rocketmq.command import Command
 from services.rocketmq.fastjson import loads
 from services.serving.hosted import HostedService
 from store.errors import InvalidSettingError
 from tests.nameserver_svc.scenario import TWO, Ask, body, broker, route, topic
+from tests.support.remoting import RemotingClient
 from tests.support.service import hosted_service
 from tests.support.waiting import wait_until
 
@@ -28,26 +29,13 @@ class Served:
         self.stub = stub
 
     @contextlib.contextmanager
-    def connection(self) -> Iterator["Asker"]:
+    def connection(self) -> Iterator[RemotingClient]:
         with socket.create_connection(self.address, 20) as connected:
-            yield Asker(connected)
+            yield RemotingClient(connected)
 
 
-class Asker:
-    """A connection of a client or broker."""
-
-    def __init__(self, connected: socket.socket) -> None:
-        self._socket = connected
-        self._reader = FrameReader()
-
-    def ask(self, ask: Ask) -> Command:
-        self._socket.sendall(encode(ask.command()))
-        while True:
-            data = self._socket.recv(1 << 16)
-            if not data:
-                raise ConnectionError("the name server closed the connection")
-            for answer in self._reader.feed(data):
-                return answer
+def ask(client: RemotingClient, step: Ask) -> Command:
+    return client.ask(step.command())
 
 
 @contextlib.contextmanager
@@ -71,21 +59,21 @@ def server(tmp_path: Path) -> Iterator[Served]:
 def test_what_a_broker_registers_is_seen_by_clients_and_over_grpc_until_its_connection_ends(server: Served) -> None:
     with server.connection() as client:
         with server.connection() as its:
-            assert its.ask(Ask(103, broker("a", "10.0.0.1:10911"), TWO)).code == 0
-            assert loads(client.ask(route("t")).body)["brokerDatas"][0]["brokerAddrs"] == {"0": "10.0.0.1:10911"}
+            assert ask(its, Ask(103, broker("a", "10.0.0.1:10911"), TWO)).code == 0
+            assert loads(ask(client, route("t")).body)["brokerDatas"][0]["brokerAddrs"] == {"0": "10.0.0.1:10911"}
             (shown,) = server.stub.ListBrokers(pb.ListBrokersRequest()).brokers
             assert (shown.broker_name, shown.cluster_name) == ("a", "c")
             assert [(each.broker_id, each.address) for each in shown.addresses] == [(0, "10.0.0.1:10911")]
             assert shown.addresses[0].seen_time.seconds > 1_500_000_000
             (queues,) = server.stub.GetRoute(pb.GetRouteRequest(topic="u")).queues
             assert queues == pb.BrokerQueues(broker_name="a", read_queue_count=4, write_queue_count=2, perm=4)
-        wait_until(lambda: client.ask(route("t")).code == 17, "the end of the broker's connection")
+        wait_until(lambda: ask(client, route("t")).code == 17, "the end of the broker's connection")
     assert not server.stub.ListBrokers(pb.ListBrokersRequest()).brokers
 
 
 def test_topics_come_in_pages(server: Served) -> None:
     with server.connection() as its:
-        its.ask(Ask(103, broker("a", "1"), body(*(topic(f"t{number:03}") for number in range(150)))))
+        ask(its, Ask(103, broker("a", "1"), body(*(topic(f"t{number:03}") for number in range(150)))))
         names, token = [], ""
         while True:
             page = server.stub.ListTopics(pb.ListTopicsRequest(page_token=token, cluster_name="c"))
@@ -101,15 +89,15 @@ def test_topics_come_in_pages(server: Served) -> None:
 
 def test_commands_over_grpc_change_what_clients_are_told(server: Served) -> None:
     with server.connection() as its:
-        its.ask(Ask(103, broker("a", "1"), TWO))
+        ask(its, Ask(103, broker("a", "1"), TWO))
         answer = server.stub.SetWritePerm(pb.SetWritePermRequest(broker_name="a", writable=False))
         assert answer.topic_count == 2
-        assert loads(its.ask(route("t")).body)["queueDatas"][0]["perm"] == 4
+        assert loads(ask(its, route("t")).body)["queueDatas"][0]["perm"] == 4
         server.stub.DeleteTopic(pb.DeleteTopicRequest(topic="t"))
-        assert its.ask(route("t")).code == 17
+        assert ask(its, route("t")).code == 17
         value = pb.KvConfig(namespace="ORDER_TOPIC_CONFIG", key="u", value="a:2")
         server.stub.PutKvConfig(pb.PutKvConfigRequest(value=value))
-        assert its.ask(Ask(101, {"namespace": "ORDER_TOPIC_CONFIG", "key": "u"})).fields == {"value": "a:2"}
+        assert ask(its, Ask(101, {"namespace": "ORDER_TOPIC_CONFIG", "key": "u"})).fields == {"value": "a:2"}
         assert list(server.stub.ListKvConfig(pb.ListKvConfigRequest()).values) == [value]
         server.stub.DeleteKvConfig(pb.DeleteKvConfigRequest(namespace="ORDER_TOPIC_CONFIG", key="u"))
         assert not server.stub.ListKvConfig(pb.ListKvConfigRequest()).values
@@ -134,14 +122,14 @@ def test_order_configuration_is_told_with_routes_where_it_is_switched_on(tmp_pat
     path = tmp_path / "kvConfig.json"
     more = {"REPUT_NAMESERVER_ORDER_MESSAGE_ENABLE": "true", "REPUT_NAMESERVER_KV_CONFIG_PATH": str(path)}
     with served(tmp_path, **more) as server, server.connection() as its:
-        its.ask(Ask(103, broker("a", "1"), TWO))
-        its.ask(Ask(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "t", "value": "a:8"}))
-        assert loads(its.ask(route("t")).body)["orderTopicConf"] == "a:8"
-        assert "orderTopicConf" not in loads(its.ask(route("u")).body)
-        assert b"orderMessageEnable=true\n" in its.ask(Ask(319)).body
-        assert its.ask(Ask(318, body=b"orderMessageEnable=false")).code == 1
+        ask(its, Ask(103, broker("a", "1"), TWO))
+        ask(its, Ask(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "t", "value": "a:8"}))
+        assert loads(ask(its, route("t")).body)["orderTopicConf"] == "a:8"
+        assert "orderTopicConf" not in loads(ask(its, route("u")).body)
+        assert b"orderMessageEnable=true\n" in ask(its, Ask(319)).body
+        assert ask(its, Ask(318, body=b"orderMessageEnable=false")).code == 1
     with served(tmp_path, **more) as server, server.connection() as its:
-        assert its.ask(Ask(101, {"namespace": "ORDER_TOPIC_CONFIG", "key": "t"})).fields == {"value": "a:8"}
+        assert ask(its, Ask(101, {"namespace": "ORDER_TOPIC_CONFIG", "key": "t"})).fields == {"value": "a:8"}
 
 
 def test_a_remoting_port_that_is_taken_ends_the_start_with_its_reason(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ import pytest
 
 from reput.nameserver.v1 import nameserver_service_pb2 as pb
 from services.rocketmq.codes import RequestCode
-from services.rocketmq.command import Command, FrameReader, encode
+from services.rocketmq.command import Command
 from tests.nameserver_svc.scenario import ANSWERS, STEPS, Ask, End, comparable
 from tests.rocketmq import real_broker
+from tests.support.remoting import RemotingClient
 from tests.support.service import HostedAt, hosted_service
 from tests.support.waiting import wait_until
 
@@ -31,16 +32,6 @@ class RocketMQWithOurNameServer(real_broker.RealRocketMQ):
         self.work.mkdir(parents=True, exist_ok=True)
 
 
-def ask(connected: socket.socket, step: Ask) -> Command:
-    connected.sendall(encode(step.command()))
-    reader = FrameReader()
-    while True:
-        data = connected.recv(1 << 16)
-        assert data, "the name server closed the connection"
-        for answer in reader.feed(data):
-            return answer
-
-
 def test_the_real_name_server_answers_as_it_is_recorded(tmp_path: pathlib.Path) -> None:
     """RECORD=1 writes the record anew."""
     real = real_broker.RealRocketMQ(tmp_path / "store", tmp_path / "rocketmq")
@@ -48,17 +39,17 @@ def test_the_real_name_server_answers_as_it_is_recorded(tmp_path: pathlib.Path) 
     with contextlib.ExitStack() as stack:
         stack.callback(real.stop)
         real.start_name_server()
-        connections: dict[int, socket.socket] = {}
+        connections: dict[int, RemotingClient] = {}
 
-        def connection(number: int) -> socket.socket:
+        def connection(number: int) -> RemotingClient:
             if number not in connections:
                 made = socket.create_connection(("127.0.0.1", real.namesrv_port), 20)
-                connections[number] = stack.enter_context(made)
+                connections[number] = RemotingClient(stack.enter_context(made))
             return connections[number]
 
         for number, step in enumerate(STEPS):
             if isinstance(step, End):
-                connections.pop(step.connection).close()
+                connections.pop(step.connection).socket.close()
                 answers.append(None)
                 continue
             before = STEPS[number - 1] if number else None
@@ -67,9 +58,10 @@ def test_the_real_name_server_answers_as_it_is_recorded(tmp_path: pathlib.Path) 
                 # RocketMQ takes brokers out in a thread of its own.
                 wanted = recorded(number)
                 wait_until(
-                    lambda step=step, wanted=wanted: comparable(ask(connection(0), step), "all") == wanted, str(step)
+                    lambda step=step, wanted=wanted: comparable(connection(0).ask(step.command()), "all") == wanted,
+                    str(step),
                 )
-            answers.append(ask(connection(step.connection), step))
+            answers.append(connection(step.connection).ask(step.command()))
     rows = [
         None
         if each is None

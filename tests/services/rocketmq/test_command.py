@@ -19,6 +19,7 @@ from services.rocketmq.command import (
     encode,
     encode_head,
 )
+from tests.support.remoting import commands_of
 
 ROUTE = Command(105, {"topic": "Orders"}, opaque=7, language="JAVA")
 SEND = Command(310, {"a": "grüße", "i": "k\x01v\x02"}, b"body", opaque=-1, flag=0, remark="a remark", language="JAVA")
@@ -111,7 +112,7 @@ def test_commands_come_out_of_any_pieces_of_their_bytes(several: list[Command], 
     reader = FrameReader()
     found: list[Command] = []
     for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        found += reader.feed(stream[begin:end])
+        found += commands_of(reader, stream[begin:end])
 
     assert found == several
     assert reader.size_bytes == 0
@@ -189,9 +190,9 @@ def test_a_length_that_no_frame_has_is_refused_before_its_bytes_come(size: int) 
     reader = FrameReader()
     first = encode(ROUTE)
 
-    assert next(reader.feed(first)) == ROUTE
+    assert next(commands_of(reader, first)) == ROUTE
     with pytest.raises(FrameError, match=f"a frame of {size} bytes"):
-        list(reader.feed(size.to_bytes(4, "big")))
+        list(commands_of(reader, size.to_bytes(4, "big")))
 
 
 def test_a_command_that_no_receiver_would_take_is_not_written() -> None:

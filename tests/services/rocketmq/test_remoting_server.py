@@ -12,7 +12,7 @@ import pytest
 
 from services.rocketmq import remoting_server
 from services.rocketmq.address import Address
-from services.rocketmq.command import ANSWER, ONEWAY, Command, FrameReader, encode
+from services.rocketmq.command import ANSWER, ONEWAY, Command, encode
 from services.rocketmq.remoting_server import (
     FRAME_SECONDS_MAX,
     IDLE_SECONDS_MAX,
@@ -23,6 +23,7 @@ from services.rocketmq.remoting_server import (
     RemotingServer,
 )
 from tests.support.certificates import Authority
+from tests.support.remoting import RemotingClient
 from tests.support.waiting import wait_until
 
 ECHO, LATER, LARGE, BROKEN, SILENT = range(5)
@@ -65,34 +66,6 @@ class Clock:
         return self.now
 
 
-class Client:
-    """One connection; what it reads is cut into commands."""
-
-    def __init__(self, connected: socket.socket) -> None:
-        self.socket = connected
-        self.socket.settimeout(20)
-        self._reader = FrameReader()
-        self._read: list[Command] = []
-
-    def send(self, *commands: Command) -> None:
-        self.socket.sendall(b"".join(map(encode, commands)))
-
-    def receive(self) -> Command:
-        while not self._read:
-            data = self.socket.recv(1 << 16)
-            if not data:
-                raise ConnectionError("the server closed it")
-            self._read += self._reader.feed(data)
-        return self._read.pop(0)
-
-    def is_closed(self) -> bool:
-        """Whether the server closes it, without sending more."""
-        try:
-            return self.socket.recv(1) == b""
-        except ConnectionError:
-            return True
-
-
 @pytest.fixture
 def handler() -> Echo:
     return Echo()
@@ -112,14 +85,14 @@ def server(handler: Echo, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 @pytest.fixture
-def connect(server: RemotingServer) -> Iterator[Callable[[], Client]]:
+def connect(server: RemotingServer) -> Iterator[Callable[[], RemotingClient]]:
     address = server.listen(Address("127.0.0.1", 0))
     server.start()
     with contextlib.ExitStack() as stack:
-        yield lambda: Client(stack.enter_context(socket.create_connection(address)))
+        yield lambda: RemotingClient(stack.enter_context(socket.create_connection(address)))
 
 
-Connect = Callable[[], Client]
+Connect = Callable[[], RemotingClient]
 
 
 def test_commands_are_answered_with_their_opaque_in_both_forms(connect: Connect) -> None:
@@ -423,7 +396,7 @@ def test_a_server_that_is_closed_leaves_nothing_open(handler: Echo) -> None:
     server = RemotingServer("test-closing", handler)
     address = server.listen(Address("127.0.0.1", 0))
     server.start()
-    client = Client(socket.create_connection(address))
+    client = RemotingClient(socket.create_connection(address))
     client.send(Command(LATER, opaque=1))
     wait_until(lambda: len(handler.later) == 1, "the request")
     server.close()
@@ -453,8 +426,10 @@ class TestTls:
         with contextlib.closing(RemotingServer("test-tls", handler, lambda: contexts[0])) as server:
             address = server.listen(Address("127.0.0.1", 0))
             server.start()
-            plain = Client(socket.create_connection(address))
-            secret = Client(contexts[1].wrap_socket(socket.create_connection(address), server_hostname="localhost"))
+            plain = RemotingClient(socket.create_connection(address))
+            secret = RemotingClient(
+                contexts[1].wrap_socket(socket.create_connection(address), server_hostname="localhost")
+            )
             with plain.socket, secret.socket:
                 plain.send(Command(ECHO, opaque=1))
                 assert plain.receive().opaque == 1
@@ -471,8 +446,8 @@ class TestTls:
         with contextlib.closing(RemotingServer("test-tls", handler, lambda: contexts[0], tls_only=True)) as server:
             address = server.listen(Address("127.0.0.1", 0))
             server.start()
-            plain = Client(socket.create_connection(address))
-            broken = Client(socket.create_connection(address))
+            plain = RemotingClient(socket.create_connection(address))
+            broken = RemotingClient(socket.create_connection(address))
             with plain.socket, broken.socket:
                 plain.send(Command(ECHO, opaque=1))
                 assert plain.is_closed()
