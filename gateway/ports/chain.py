@@ -3,12 +3,12 @@
     query ──▶ ARRIVAL ──▶ RECORDING ──▶ SIGN_IN ──▶ ... ──▶ SUMMARIES ──▶ the table of the shard's services
                 each is one function: (method, request, deadline, below) -> answer, and calls `below` once, never or often
 
-`Concern` is the list. A link is added by its concern (`Shard.with_link`), so the order is that of the list, whoever adds it and
-when: some are there as long as the shard, others for one query. A link passes on every method that it has no part in.
+`Concern` is the list. A link is added by its concern (`Shard.with_link`), so the order is that of the list, not that of adding:
+some links stay as long as the shard, others serve one query. A link passes on every method that it has no part in.
 
-Requests and answers are messages of the internal contracts (ADR 0124). An answer belongs to the one who asked: a link may
-change it in place. Calls raise StoreErrors: ServiceUnavailableError when the service does not answer, DeadlineExceededError
-when the time is over, and those that the method names.
+Requests and answers are messages of the internal contracts (ADR 0124). An answer belongs to its caller: a link may change it
+in place. Calls raise StoreErrors: ServiceUnavailableError when the service does not answer, DeadlineExceededError when the
+time is over, and those that the method names.
 """
 
 from collections.abc import Callable, Mapping
