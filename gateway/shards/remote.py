@@ -70,6 +70,7 @@ _log = structlog.get_logger("reput.gateway")
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
+StatusAnswer = TypeVar("StatusAnswer", queue_pb.GetStatusResponse, index_pb.GetStatusResponse)
 
 
 def found_stored(broker_name: str, record: Record, omit_body: bool) -> StoredMessage:
@@ -150,14 +151,10 @@ def serve_consumequeue(table: MethodTable, client: ServiceClient) -> None:
             problem = _falling(request.topic, request.queue_id)
         return Built(answer, _progress(answer), problem)
 
-    def progress(request: queue_pb.GetStatusRequest, deadline: Deadline) -> Built[queue_pb.GetStatusResponse]:
-        answer = client.call(queue_rpc.GET_STATUS, request, deadline.remaining_seconds())
-        return Built(answer, _progress(answer))
-
     table.serve(LIST_QUEUES, timed(LIST_QUEUES, queues))
     table.serve(GET_UNITS, timed(GET_UNITS, get_units))
     table.serve(SEARCH_OFFSET, timed(SEARCH_OFFSET, search_offset))
-    table.serve(QUEUES_PROGRESS, timed(QUEUES_PROGRESS, progress))
+    _serve_progress(table, QUEUES_PROGRESS, client, queue_rpc.GET_STATUS)
 
 
 def serve_index(table: MethodTable, client: ServiceClient) -> None:
@@ -172,13 +169,24 @@ def serve_index(table: MethodTable, client: ServiceClient) -> None:
     def filter_pages(request: index_pb.GetFilterPagesRequest, deadline: Deadline) -> bytes:
         return client.call(index_rpc.GET_FILTER_PAGES, request, deadline.remaining_seconds()).pages
 
-    def progress(request: index_pb.GetStatusRequest, deadline: Deadline) -> Built[index_pb.GetStatusResponse]:
-        answer = client.call(index_rpc.GET_STATUS, request, deadline.remaining_seconds())
-        return Built(answer, _progress(answer))
-
     table.serve(SEARCH_KEY, timed(SEARCH_KEY, search_key))
     table.serve(FILTER_PAGES, timed(FILTER_PAGES, filter_pages))
-    table.serve(KEYS_PROGRESS, timed(KEYS_PROGRESS, progress))
+    _serve_progress(table, KEYS_PROGRESS, client, index_rpc.GET_STATUS)
+
+
+def _serve_progress(
+    table: MethodTable,
+    method: ShardMethod[Message, Built[StatusAnswer]],
+    client: ServiceClient,
+    rpc: Rpc[Message, StatusAnswer],
+) -> None:
+    """Answer how far a builder is."""
+
+    def progress(request: Message, deadline: Deadline) -> Built[StatusAnswer]:
+        answer = client.call(rpc, request, deadline.remaining_seconds())
+        return Built(answer, _progress(answer))
+
+    table.serve(method, timed(method, progress))
 
 
 def _falling(topic: str, queue_id: int) -> StoreError:
