@@ -59,7 +59,6 @@ from gateway.waiting.producers import Producers
 from gateway.waiting.shards import SchedulingShards
 from gateway.waiting_servicer import WaitingCalls
 from gateway.wire import MessageShardsSource
-from reput.message.v1.message_pb2 import StoredMessage
 from services.calling.port_calls import PORT_SECONDS
 from services.observing.meters import APPEND_REFUSED
 from services.observing.telemetry import get_audit_logger
@@ -92,12 +91,12 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     filters = FilterCache()
     timers = Timers()
     room = WaitingRoom(timers, filters=Shares(ALL_FILTERS_CHARACTERS_MAX))
-    delivering: DeliveryShards[StoredMessage] = DeliveryShards(room)
+    delivering = DeliveryShards(room)
     clients = Clients(delivering)
     open_remote = _opener(settings, origins, server.tls, filters)
-    producers: Producers[StoredMessage] = Producers()
+    producers = Producers()
     gateway_id = uuid.uuid4().hex
-    scheduling: SchedulingShards[StoredMessage] = SchedulingShards(producers, gateway_id)
+    scheduling = SchedulingShards(producers, gateway_id)
     endings = Endings(scheduling)
     keeping = ProducerKeeping(producers, scheduling, gateway_id)
     directory, forwarder, reads = find_shards(server, settings, fan_out, open_remote, delivering, scheduling)
@@ -163,8 +162,8 @@ def find_shards(
     settings: GatewaySettings,
     fan_out: FanOut,
     open_remote: Callable[[ShardTargets], RemoteShard],
-    delivering: DeliveryShards[StoredMessage] | None = None,
-    scheduling: SchedulingShards[StoredMessage] | None = None,
+    delivering: DeliveryShards | None = None,
+    scheduling: SchedulingShards | None = None,
 ) -> tuple[ShardDirectory[RemoteShard], AppendForwarder, ReplicaReads]:
     """The shards, the forwarder of appends, and the shards as callers choose to read them.
 

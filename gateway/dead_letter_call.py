@@ -108,7 +108,7 @@ def new_message(letter: StoredMessage) -> NewMessage:
 def resend(
     call: Call,
     request: pb.ResendDeadLettersRequest,
-    source: DeliveringSource[StoredMessage],
+    source: DeliveringSource,
     appends: LetterAppends,
 ) -> pb.ResendDeadLettersResponse:
     """ResendDeadLetters; errors as `Resending.resend`."""
@@ -116,7 +116,7 @@ def resend(
         request.consumer_group, filter_of(request.filter), window_of(request), request.max_messages, request.dry_run
     )
 
-    def pull(broker_name: str, ask: consumer_pb.PullMessagesRequest, deadline: Deadline) -> Pulled[StoredMessage]:
+    def pull(broker_name: str, ask: consumer_pb.PullMessagesRequest, deadline: Deadline) -> Pulled:
         return pull_now(source, broker_name, ask, deadline)
 
     resending = Resending(call.shards, call.tokens, pull, letter_of, appends)
@@ -135,13 +135,13 @@ def resend(
 
 
 def pull_now(
-    source: DeliveringSource[StoredMessage],
+    source: DeliveringSource,
     broker_name: str,
     question: consumer_pb.PullMessagesRequest,
     deadline: Deadline,
-) -> Pulled[StoredMessage]:
+) -> Pulled:
     """One pull, waited for; its errors."""
-    outcome: Future[Pulled[StoredMessage] | StoreError] = Future()
+    outcome: Future[Pulled | StoreError] = Future()
     seconds = deadline.remaining_seconds()
     source.named(broker_name).pull(question, seconds, outcome.set_result)
     try:

@@ -16,7 +16,6 @@ from gateway.shards.replica_choice import ReadFrom
 from gateway.shards.replica_reads import ReplicaReads
 from gateway.wire import MessageShardsSource
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import INNER_SECONDS
 from services.serving.calls.cancellation import Cancellation
 from services.serving.calls.raw_handlers import AnyHandler
@@ -33,7 +32,7 @@ class GroupDelivery:
         appends: appends dead letters again.
     """
 
-    def __init__(self, source: DeliveringSource[StoredMessage], streams: PullStreams, appends: LetterAppends) -> None:
+    def __init__(self, source: DeliveringSource, streams: PullStreams, appends: LetterAppends) -> None:
         self.source = source
         self.streams = streams
         self.appends = appends

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from typing import Any, TypeAlias
+from typing import Any
 
 from gateway.delivery.polls import Poll, QueueName, not_answered
 from gateway.delivery.queue_end import QueueEnd, is_at_end
@@ -39,7 +39,6 @@ from gateway.wire import MessageShards
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
-from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import INNER_SECONDS
 from services.serving.admission.callers import caller_here
 from services.serving.admission.shares import client_of_name
@@ -64,8 +63,6 @@ STATUSES = {
 
 # After these a stream has nothing more to say.
 ENDS = (NO_NEW, consumer_pb.PULL_STATUS_OFFSET_ILLEGAL)
-
-Batch: TypeAlias = Pulled[StoredMessage]
 
 _numbers = itertools.count()
 
@@ -111,7 +108,7 @@ class PullUnderWay:
         self._body_bytes = body_bytes
         self.seconds = seconds
         self.question = changed(question, max_bytes=body_bytes.take(question.max_bytes))
-        self.outcome: Future[Batch | StoreError] = Future()
+        self.outcome: Future[Pulled | StoreError] = Future()
 
     def close(self) -> None:
         """Give its share back; once."""
@@ -129,7 +126,7 @@ class PullStreams:
 
     def __init__(
         self,
-        source: DeliveringSource[StoredMessage],
+        source: DeliveringSource,
         room: WaitingRoom,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -143,7 +140,7 @@ class PullStreams:
         shards: MessageShards,
         request: pb.PullMessagesRequest,
         cancellation: Cancellation,
-        puller: Puller[StoredMessage] | None = None,
+        puller: Puller | None = None,
         seconds: Callable[[], float] = lambda: INNER_SECONDS,
     ) -> Iterator[bytes]:
         """The batches as PullMessagesResponses, until the stream ends. The last one has no message, and says why.
@@ -198,7 +195,7 @@ class PullStreams:
 
     def _begin(
         self,
-        delivering: Puller[StoredMessage],
+        delivering: Puller,
         question: consumer_pb.PullMessagesRequest,
         held: contextlib.ExitStack,
         seconds: float,
@@ -208,7 +205,7 @@ class PullStreams:
         delivering.pull(pull.question, pull.seconds, pull.outcome.set_result)
         return pull
 
-    def _found(self, delivering: Puller[StoredMessage], pull: PullUnderWay, cancellation: Cancellation) -> Batch | None:
+    def _found(self, delivering: Puller, pull: PullUnderWay, cancellation: Cancellation) -> Pulled | None:
         """What a pull has found; None when the caller has gone."""
         # The call has a deadline of its own; the margin is the last resort.
         awaited: tuple[Future[Any], ...] = (pull.outcome, cancellation.happened)
@@ -221,11 +218,11 @@ class PullStreams:
 
     def _arrived(
         self,
-        delivering: Puller[StoredMessage],
+        delivering: Puller,
         question: consumer_pb.PullMessagesRequest,
         cancellation: Cancellation,
         ends_at: float,
-    ) -> Batch | None:
+    ) -> Pulled | None:
         """What arrives until then; None when nothing does, or the caller has gone."""
         if ends_at <= self._clock():
             return None
@@ -248,7 +245,7 @@ class StreamPoll(Poll):
     def __init__(
         self,
         room: WaitingRoom,
-        delivering: Puller[StoredMessage],
+        delivering: Puller,
         question: consumer_pb.PullMessagesRequest,
         ends_at: float,
     ) -> None:
@@ -265,7 +262,7 @@ class StreamPoll(Poll):
         self._room = room
         self._delivering = delivering
         self._question = question
-        self.outcome: Future[Batch | StoreError | None] = Future()
+        self.outcome: Future[Pulled | StoreError | None] = Future()
 
     def look(self) -> None:
         """See Poll."""
@@ -284,7 +281,7 @@ class StreamPoll(Poll):
         if self._room.remove(self):
             self.outcome.set_result(None)
 
-    def _pulled(self, outcome: Batch | StoreError) -> None:
+    def _pulled(self, outcome: Pulled | StoreError) -> None:
         is_empty = isinstance(outcome, TopicNotFoundError) and not is_absent(outcome)
         if is_empty or (not isinstance(outcome, StoreError) and is_at_end(self._question, outcome)):
             self._room.found_nothing(self)
@@ -312,7 +309,7 @@ def question_of(request: pb.PullMessagesRequest) -> consumer_pb.PullMessagesRequ
     )
 
 
-def batch_of(question: consumer_pb.PullMessagesRequest, outcome: Batch | StoreError) -> Batch:
+def batch_of(question: consumer_pb.PullMessagesRequest, outcome: Pulled | StoreError) -> Pulled:
     """What a pull has found. A topic without messages is an empty queue here; whether there is one is seen elsewhere."""
     if isinstance(outcome, TopicNotFoundError):
         return pulled_from_no_message(question, outcome)
@@ -321,7 +318,7 @@ def batch_of(question: consumer_pb.PullMessagesRequest, outcome: Batch | StoreEr
     return outcome
 
 
-def responses_of(batch: Batch, broker_name: str) -> Iterator[bytes]:
+def responses_of(batch: Pulled, broker_name: str) -> Iterator[bytes]:
     """The batch in answers that a gRPC client takes by default, 4 MiB; a single message may be larger."""
 
     answer = batch.answer

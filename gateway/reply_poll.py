@@ -45,7 +45,7 @@ class ReplyPoll(Poll):
         self,
         replies: Replies,
         room: WaitingRoom,
-        delivering: Delivering[StoredMessage],
+        delivering: Delivering,
         question: consumer_pb.PullMessagesRequest,
         ends_at: float,
     ) -> None:
@@ -68,7 +68,7 @@ class ReplyPoll(Poll):
         """See Poll."""
         self._replies.go_on_later(self, self._question)
 
-    def _pulled(self, outcome: Pulled[StoredMessage] | StoreError) -> None:
+    def _pulled(self, outcome: Pulled | StoreError) -> None:
         if isinstance(outcome, TopicNotFoundError | QueueNotFoundError):  # it has no message yet
             self._room.found_nothing(self)
         elif isinstance(outcome, StoreError):

@@ -107,7 +107,7 @@ class Requests:
     def __init__(
         self,
         shards: MessageShardsSource,
-        source: DeliveringSource[StoredMessage],
+        source: DeliveringSource,
         room: WaitingRoom,
         timers: Timers,
         forwarder: AppendForwarder,
@@ -242,9 +242,9 @@ class Requests:
         for waiter in unsent:
             self._append(waiter)
 
-    def _starts(self) -> "list[tuple[Delivering[StoredMessage], consumer_pb.PullMessagesRequest]]":
+    def _starts(self) -> "list[tuple[Delivering, consumer_pb.PullMessagesRequest]]":
         deadline = Deadline.after(OPEN_SECONDS)
-        starts: list[tuple[Delivering[StoredMessage], consumer_pb.PullMessagesRequest]] = []
+        starts: list[tuple[Delivering, consumer_pb.PullMessagesRequest]] = []
         failure: StoreError | None = ServiceUnavailableError("no shard has a consumer service", service="consumer")
         for shard in self._shards.now():
             try:

@@ -12,7 +12,6 @@ from gateway.waiting.endings import Endings, Recalled
 from gateway.waiting.listing import Listing
 from gateway.wire import completeness_of, shard_outcome_of, timestamp_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput.message.v1.message_pb2 import StoredMessage
 from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
 from services.methods import QUERY_SECONDS
 from services.serving.calls.unary_call import Answerable, AnsweredLater
@@ -93,7 +92,7 @@ class WaitingCalls:
         requests: sends requests and waits for replies.
     """
 
-    def __init__(self, endings: Endings[StoredMessage], requests: Requests) -> None:
+    def __init__(self, endings: Endings, requests: Requests) -> None:
         self._endings = endings
         self._requests = requests
 

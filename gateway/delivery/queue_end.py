@@ -19,7 +19,7 @@ BEHIND_PAUSE_SECONDS_MAX = 0.25
 BEHIND_SECONDS_MAX = 5.0
 
 
-def is_at_end(question: pb.PullMessagesRequest, batch: Pulled[object]) -> bool:
+def is_at_end(question: pb.PullMessagesRequest, batch: Pulled) -> bool:
     """Whether the position is the queue's end as the consumer service knows it, or behind it."""
     if batch.answer.status == pb.PULL_STATUS_OFFSET_ILLEGAL:
         return question.queue_offset > batch.answer.max_offset
@@ -41,7 +41,7 @@ class QueueEnd:
         self._offset: int | None = None
         self._pause_seconds = BEHIND_PAUSE_SECONDS_MIN
 
-    def is_seen_by(self, question: pb.PullMessagesRequest, batch: Pulled[object], deadline: Deadline) -> bool:
+    def is_seen_by(self, question: pb.PullMessagesRequest, batch: Pulled, deadline: Deadline) -> bool:
         """Whether an answer has taken into account what the log had; the deadline is that of the call to the commitlog.
 
         Raises:
@@ -71,7 +71,7 @@ class QueueEnd:
             brokerName=self._shard.broker_name,
         )
 
-    def _has_more(self, question: pb.PullMessagesRequest, batch: Pulled[object], deadline: Deadline) -> bool:
+    def _has_more(self, question: pb.PullMessagesRequest, batch: Pulled, deadline: Deadline) -> bool:
         """For a service of an older release, which does not say what it has seen: whether queries find more, for a while."""
         if self._clock() >= self._ends_at:
             return False

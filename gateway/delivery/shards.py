@@ -2,10 +2,10 @@
 
 from gateway.delivery.followed import FollowedShards, StreamFollower
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.ports.delivery import Delivering, Message
+from gateway.ports.delivery import Delivering
 
 
-class DeliveryShards(FollowedShards[Delivering[Message]]):
+class DeliveryShards(FollowedShards[Delivering]):
     """A DeliveringSource. Each shard has a thread that follows its arrivals.
 
     Args:
@@ -13,7 +13,7 @@ class DeliveryShards(FollowedShards[Delivering[Message]]):
     """
 
     def __init__(self, room: WaitingRoom) -> None:
-        def follow(delivering: Delivering[Message]) -> StreamFollower:
+        def follow(delivering: Delivering) -> StreamFollower:
             name = delivering.broker_name
             return StreamFollower(
                 "arrivals",

@@ -105,7 +105,7 @@ class Resending:
         self,
         shards: Shards,
         tokens: PageTokens,
-        pull: Callable[[str, consumer_pb.PullMessagesRequest, Deadline], Pulled[StoredMessage]],
+        pull: Callable[[str, consumer_pb.PullMessagesRequest, Deadline], Pulled],
         letter_of: Callable[[StoredMessage], Letter],
         appending: Appending,
         pause: Callable[[float], object] = time.sleep,
@@ -189,7 +189,7 @@ class Resending:
         queue.next_offset = next_offset
         return [Resent(letter, new_ids.get(letter.offset_msg_id, "")) for _, letter in letters]
 
-    def _pulled(self, queue: _Queue, ask: consumer_pb.PullMessagesRequest, deadline: Deadline) -> Pulled[StoredMessage]:
+    def _pulled(self, queue: _Queue, ask: consumer_pb.PullMessagesRequest, deadline: Deadline) -> Pulled:
         """What the queue has; a consumer service that has not seen all of the log is asked again, as it passes nothing over."""
         end = QueueEnd(self._shards.named(queue.broker_name), deadline.clock)
         while True:

@@ -7,15 +7,13 @@ outcome is the answer or the StoreError of the failure. The other calls wait, an
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import StoreError, TopicNotFoundError
 
 Answer = TypeVar("Answer")
-# The type of a message: `reput.message.v1.StoredMessage` in the gateway.
-Message = TypeVar("Message")
-Message_co = TypeVar("Message_co", covariant=True)
 
 Then: TypeAlias = Callable[[Answer | StoreError], object]
 # Deliveries of a message that is not renewed, when the group has no setting of its own: RocketMQ's 16 retries and the first.
@@ -52,7 +50,7 @@ EXPRESSION_CHARACTERS_MAX = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Pulled(Generic[Message_co]):
+class Pulled:
     """Messages of a queue.
 
     Attributes:
@@ -61,7 +59,7 @@ class Pulled(Generic[Message_co]):
     """
 
     answer: pb.PullMessagesResponse
-    messages: Sequence[Message_co]
+    messages: Sequence[StoredMessage]
 
 
 def is_absent(error: StoreError) -> bool:
@@ -69,7 +67,7 @@ def is_absent(error: StoreError) -> bool:
     return isinstance(error, TopicNotFoundError) and error.metadata.get("isAbsent") == "true"
 
 
-def pulled_from_no_message(request: pb.PullMessagesRequest, error: TopicNotFoundError) -> Pulled[Any]:
+def pulled_from_no_message(request: pb.PullMessagesRequest, error: TopicNotFoundError) -> Pulled:
     """The answer of a queue that never had a message, from the error of a service that knows none of its topic.
 
     Raises the error when the service says that there is no such topic.
@@ -163,7 +161,7 @@ class ArrivalStream(Protocol):
         """End the stream; from any thread."""
 
 
-class Delivering(Protocol[Message_co]):
+class Delivering(Protocol):
     """The consumer service of a shard."""
 
     @property
@@ -187,7 +185,7 @@ class Delivering(Protocol[Message_co]):
     ) -> None:
         """Hide a message for another time, or give it back. ReceiptHandleNotFoundError, InvalidReceiptHandleError."""
 
-    def pull(self, request: pb.PullMessagesRequest, seconds: float, then: Then[Pulled[Message_co]]) -> None:
+    def pull(self, request: pb.PullMessagesRequest, seconds: float, then: Then[Pulled]) -> None:
         """Read messages of a queue. TopicNotFoundError, QueueNotFoundError."""
 
     def forward_to_dead_letters(self, request: pb.ForwardToDeadLetterTopicRequest, seconds: float) -> None:
@@ -214,11 +212,11 @@ class Delivering(Protocol[Message_co]):
         """A new stream; connects with its first answer."""
 
 
-class DeliveringSource(Protocol[Message_co]):
+class DeliveringSource(Protocol):
     """The consumer services of the shards."""
 
-    def named(self, broker_name: str) -> Delivering[Message_co]:
+    def named(self, broker_name: str) -> Delivering:
         """The one of that shard, or the only one when the name is empty; BrokerNotFoundError."""
 
-    def all(self) -> Sequence[Delivering[Message_co]]:
+    def all(self) -> Sequence[Delivering]:
         """Those of all shards."""

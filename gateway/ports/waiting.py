@@ -12,8 +12,6 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import Then
 from reput.schedule.v1 import schedule_service_pb2 as pb
 
-# The type of a message: `reput.message.v1.StoredMessage` in the gateway.
-Message_co = TypeVar("Message_co", covariant=True)
 Item_co = TypeVar("Item_co", covariant=True)
 
 
@@ -70,19 +68,10 @@ class WaitingPage(Generic[Item_co]):
     pending_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Check(Generic[Message_co]):
-    """A half message to ask a producer for: the message as its consumers would get it."""
-
-    message: Message_co
-    topic: str
-    transaction_id: str
-
-
-class CheckStream(Protocol[Message_co]):
+class CheckStream(Protocol):
     """An open stream of checks; iteration raises a StoreError when it ends, for whatever reason."""
 
-    def __iter__(self) -> Iterator[Sequence[Check[Message_co]]]:
+    def __iter__(self) -> Iterator[pb.WatchChecksResponse]:
         """The checks, without end."""
 
     def cancel(self) -> None:
@@ -122,7 +111,7 @@ class WaitingLists(Protocol):
         """Messages that wait for a time, the next one that is due first."""
 
 
-class Scheduling(Protocol[Message_co]):
+class Scheduling(Protocol):
     """The schedule service of a shard, as the room of transactions and recalls needs it."""
 
     @property
@@ -140,15 +129,15 @@ class Scheduling(Protocol[Message_co]):
     def keep_producers(self, gateway_id: str, topics: Sequence[str], seconds: float) -> None:
         """Say which topics the producers of a gateway serve; replaces what it said before."""
 
-    def checks(self, gateway_id: str) -> CheckStream[Message_co]:
+    def checks(self, gateway_id: str) -> CheckStream:
         """A new stream; connects with its first answer."""
 
 
-class SchedulingSource(Protocol[Message_co]):
+class SchedulingSource(Protocol):
     """The schedule services of the shards."""
 
-    def named(self, broker_name: str) -> Scheduling[Message_co]:
+    def named(self, broker_name: str) -> Scheduling:
         """The one of that shard; BrokerNotFoundError, ServiceUnavailableError."""
 
-    def all(self) -> Sequence[Scheduling[Message_co]]:
+    def all(self) -> Sequence[Scheduling]:
         """Those of all shards."""

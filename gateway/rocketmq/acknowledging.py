@@ -18,7 +18,6 @@ from gateway.rocketmq.names import group_of, topic_of
 from gateway.rocketmq.receiving import invisible_of
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
-from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import QUERY_SECONDS
 from services.serving.calls.unary_call import Answerable
 from services.serving.deadline import answer_seconds
@@ -50,7 +49,7 @@ class Acknowledging:
         clients: need not report what is acknowledged already.
     """
 
-    def __init__(self, shards: DeliveringSource[StoredMessage], clients: Clients[StoredMessage]) -> None:
+    def __init__(self, shards: DeliveringSource, clients: Clients) -> None:
         self._shards = shards
         self._clients = clients
 
@@ -118,7 +117,7 @@ class Acknowledging:
             return ok(f"nothing is left to do: {error.message}")
         return ok()
 
-    def _of_handle(self, receipt_handle: str, topic: v2.Resource) -> Delivering[StoredMessage]:
+    def _of_handle(self, receipt_handle: str, topic: v2.Resource) -> Delivering:
         """The shard that made a handle.
 
         Raises:
@@ -156,7 +155,7 @@ def _is_of(handle: HandlePayload, topic_name: str) -> bool:
 class _Acks:
     """One AckMessage: its entries go to their shards, and its answer has them in order."""
 
-    def __init__(self, request: v2.AckMessageRequest, caller: Answerable, clients: Clients[StoredMessage]) -> None:
+    def __init__(self, request: v2.AckMessageRequest, caller: Answerable, clients: Clients) -> None:
         self._request = request
         self._caller = caller
         self._clients = clients
@@ -165,10 +164,10 @@ class _Acks:
         self._lock = threading.Lock()
         self._left_count = 0
 
-    def send(self, of_handle: Callable[[str, v2.Resource], Delivering[StoredMessage]], seconds: float) -> None:
+    def send(self, of_handle: Callable[[str, v2.Resource], Delivering], seconds: float) -> None:
         """Send the entries; the last outcome answers the caller."""
-        asked: list[tuple[Delivering[StoredMessage], list[int]]] = []
-        by_broker: dict[str, tuple[Delivering[StoredMessage], list[int]]] = {}
+        asked: list[tuple[Delivering, list[int]]] = []
+        by_broker: dict[str, tuple[Delivering, list[int]]] = {}
         for number, entry in enumerate(self._request.entries):
             try:
                 delivering = of_handle(entry.receipt_handle, self._request.topic)

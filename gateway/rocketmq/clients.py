@@ -10,7 +10,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Generic
 
 import structlog
 
@@ -19,7 +18,6 @@ from gateway.ports.delivery import (
     Delivering,
     DeliveringSource,
     GroupSettings,
-    Message,
     settings_that_count,
 )
 from services.serving.admission.shares import KeptKeys, client_of_name
@@ -90,7 +88,7 @@ class KnownClient:
         self.large_bytes = large_bytes
 
 
-class Clients(Generic[Message]):
+class Clients:
     """All clients of a gateway; thread-safe.
 
     Args:
@@ -101,7 +99,7 @@ class Clients(Generic[Message]):
 
     def __init__(
         self,
-        shards: DeliveringSource[Message],
+        shards: DeliveringSource,
         clock: Callable[[], float] = time.monotonic,
         count_max: int = CLIENT_COUNT_MAX,
     ) -> None:
@@ -234,7 +232,7 @@ class Clients(Generic[Message]):
             delivered, self._delivered = self._delivered, {}
             self._expire()
         clients = list(to_keep.values())
-        said: dict[str, list[tuple[Delivering[Message], GroupSettings]]] = {}
+        said: dict[str, list[tuple[Delivering, GroupSettings]]] = {}
         for shard in self._shards.all():
             if not self._keep_in(shard, clients, list(delivered.get(shard.broker_name, ())), said):
                 with self._lock:  # not those that are forgotten meanwhile, while a shard is away for long
@@ -251,7 +249,7 @@ class Clients(Generic[Message]):
                 _log.exception("delivery.keep_failed")
 
     def _set_unset(
-        self, said: Mapping[str, Sequence[tuple[Delivering[Message], GroupSettings]]], callers: Mapping[str, str]
+        self, said: Mapping[str, Sequence[tuple[Delivering, GroupSettings]]], callers: Mapping[str, str]
     ) -> None:
         """Give a group its settings in shards where nobody has set some: they joined, or came back, after it was set."""
         unset = [
@@ -273,10 +271,10 @@ class Clients(Generic[Message]):
 
     def _keep_in(
         self,
-        shard: Delivering[Message],
+        shard: Delivering,
         clients: Sequence[ClientFacts],
         delivered: Sequence[str],
-        said: dict[str, list[tuple[Delivering[Message], GroupSettings]]],
+        said: dict[str, list[tuple[Delivering, GroupSettings]]],
     ) -> bool:
         """Whether a shard was told; `said` gets the settings that it has."""
         of_shard: dict[str, GroupSettings] = {}

@@ -8,7 +8,6 @@ from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.rocketmq.names import topic_of
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from gateway.waiting.endings import Endings, Recalled
-from reput.message.v1.message_pb2 import StoredMessage
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from services.methods import QUERY_SECONDS
 from services.serving.calls.unary_call import Answerable
@@ -29,7 +28,7 @@ class Ending:
         endings: passes verdicts and recalls to the shards.
     """
 
-    def __init__(self, endings: Endings[StoredMessage]) -> None:
+    def __init__(self, endings: Endings) -> None:
         self._endings = endings
 
     def end_transaction(self, request: bytes, caller: Answerable) -> None:

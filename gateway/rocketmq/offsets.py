@@ -13,7 +13,6 @@ from gateway.queries.search_offset import search_offset
 from gateway.rocketmq.names import full_name, group_of, topic_of
 from gateway.rocketmq.status import RefusedError, ok
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
-from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import QUERY_SECONDS
 from services.serving.deadline import answer_seconds
 from store.errors import UnsupportedStoreError
@@ -21,7 +20,7 @@ from store.errors import UnsupportedStoreError
 
 def update_offset(
     shards: Shards,
-    delivering: DeliveringSource[StoredMessage],
+    delivering: DeliveringSource,
     request: v2.UpdateOffsetRequest,
     context: grpc.ServicerContext,
 ) -> v2.UpdateOffsetResponse:
@@ -48,7 +47,7 @@ def update_offset(
 
 def get_offset(
     shards: Shards,
-    delivering: DeliveringSource[StoredMessage],
+    delivering: DeliveringSource,
     request: v2.GetOffsetRequest,
     context: grpc.ServicerContext,
 ) -> v2.GetOffsetResponse:

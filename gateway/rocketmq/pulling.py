@@ -38,7 +38,6 @@ from gateway.rocketmq.receiving import (
 )
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
-from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import INNER_SECONDS, POLL_SECONDS
 from services.serving.admission.callers import caller_of_call
 from services.serving.admission.shares import client_of_name
@@ -73,7 +72,7 @@ class Pulling:
 
     def __init__(
         self,
-        shards: DeliveringSource[StoredMessage],
+        shards: DeliveringSource,
         room: WaitingRoom,
         catalogs: ShardsSource,
         clock: Callable[[], float] = time.monotonic,
@@ -130,10 +129,10 @@ class Pulling:
 
     def settle(
         self,
-        delivering: Delivering[StoredMessage],
+        delivering: Delivering,
         question: pb.PullMessagesRequest,
-        pulled: Pulled[StoredMessage],
-        then: Callable[[Pulled[StoredMessage] | StoreError], None],
+        pulled: Pulled,
+        then: Callable[[Pulled | StoreError], None],
     ) -> None:
         """Call `then` with an answer that has seen all of the log, or with the error that says why there is none."""
 
@@ -150,7 +149,7 @@ class Pulling:
             try:
                 while is_at_end(question, found) and not end.is_seen_by(question, found, Deadline.after(INNER_SECONDS)):
                     self._pause(end.pause())
-                    asked: Future[Pulled[StoredMessage] | StoreError] = Future()
+                    asked: Future[Pulled | StoreError] = Future()
                     delivering.pull(question, INNER_SECONDS, asked.set_result)
                     again = asked.result(INNER_SECONDS + 1.0)  # the call has a deadline of its own
                     if isinstance(again, TopicNotFoundError):
@@ -204,7 +203,7 @@ class PullPoll(Poll):
     def __init__(
         self,
         pulling: Pulling,
-        delivering: Delivering[StoredMessage],
+        delivering: Delivering,
         question: pb.PullMessagesRequest,
         call: Streamable,
         client_id: str,
@@ -250,7 +249,7 @@ class PullPoll(Poll):
         """The caller has gone."""
         self._room.remove(self)
 
-    def _pulled(self, outcome: Pulled[StoredMessage] | StoreError) -> None:
+    def _pulled(self, outcome: Pulled | StoreError) -> None:
         if isinstance(outcome, TopicNotFoundError) and not is_absent(outcome):
             outcome = pulled_from_no_message(self._question, outcome)
         if isinstance(outcome, StoreError):
@@ -273,14 +272,14 @@ class PullPoll(Poll):
         if self._room.failed(self):
             _end_with(self._call, error)
 
-    def _known(self, pulled: Pulled[StoredMessage]) -> None:
+    def _known(self, pulled: Pulled) -> None:
         """What was found in a queue that there is."""
         if pulled.answer.status == pb.PULL_STATUS_OFFSET_ILLEGAL and is_at_end(self._question, pulled):
             self._pulling.settle(self._delivering, self._question, pulled, self._settled)
         else:
             self._settled(pulled)
 
-    def _settled(self, pulled: Pulled[StoredMessage] | StoreError) -> None:
+    def _settled(self, pulled: Pulled | StoreError) -> None:
         """What was found, and is the truth."""
         if isinstance(pulled, StoreError):
             self._failed(pulled)
@@ -291,7 +290,7 @@ class PullPoll(Poll):
         elif self._room.found(self):
             self._answer(pulled)
 
-    def _answer(self, pulled: Pulled[StoredMessage]) -> None:
+    def _answer(self, pulled: Pulled) -> None:
         answer = pulled.answer
         if pulled.answer.status == pb.PULL_STATUS_OFFSET_ILLEGAL:
             status = v2.Status(

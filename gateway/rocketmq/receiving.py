@@ -27,7 +27,6 @@ from gateway.rocketmq.messages import resource_of, to_delivered
 from gateway.rocketmq.names import group_of, topic_of
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
-from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import INNER_SECONDS
 from services.serving.admission.callers import caller_of_call
 from services.serving.admission.shares import client_of_name
@@ -100,9 +99,9 @@ class Receiving:
 
     def __init__(
         self,
-        shards: DeliveringSource[StoredMessage],
+        shards: DeliveringSource,
         room: WaitingRoom,
-        clients: Clients[StoredMessage],
+        clients: Clients,
         work: OpenWork | None = None,
         check_topic: Callable[[str, Callable[[StoreError | None], None]], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -143,7 +142,7 @@ class Receiving:
 
     def join(
         self,
-        delivering: Delivering[Any],
+        delivering: Delivering,
         question: pb.PopMessagesRequest,
         unknown: StoreError,
         then: Then[None],
@@ -226,7 +225,7 @@ class Receiving:
     def _clamped(self, seconds: float) -> float:
         return min(max(seconds, self._limits.poll_seconds_min), POLL_SECONDS_MAX)
 
-    def _delivering(self, broker_name: str) -> Delivering[StoredMessage]:
+    def _delivering(self, broker_name: str) -> Delivering:
         shards = self._shards.all()
         if not broker_name and len(shards) > 1:
             return shards[next(self._turns) % len(shards)]
@@ -241,7 +240,7 @@ class ReceivePoll(Poll):
     def __init__(
         self,
         receiving: Receiving,
-        delivering: Delivering[StoredMessage],
+        delivering: Delivering,
         question: pb.PopMessagesRequest,
         wanted: Filter,
         call: Streamable,

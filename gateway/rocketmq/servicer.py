@@ -31,7 +31,6 @@ from gateway.rocketmq.topic_types import TopicTypes
 from gateway.waiting.endings import Endings
 from gateway.waiting.producers import Producers
 from gateway.waiting.shards import SchedulingShards
-from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import QUERY_SECONDS
 from services.serving.admission.callers import caller_here
 from services.serving.calls.open_work import OpenWork
@@ -56,14 +55,14 @@ class Waiting:
         delivery_ahead_seconds_max: how far ahead a delivery time may lie.
     """
 
-    endings: Endings[StoredMessage]
-    producers: Producers[StoredMessage]
+    endings: Endings
+    producers: Producers
     delivery_ahead_seconds_max: int = DELIVERY_AHEAD_SECONDS_MAX
 
     @classmethod
     def none(cls) -> "Waiting":
         """For a gateway whose shards have no schedule service."""
-        producers: Producers[StoredMessage] = Producers()
+        producers = Producers()
         return cls(Endings(SchedulingShards(producers, "")), producers)
 
 
@@ -86,9 +85,9 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
     def __init__(
         self,
         shards: ShardsSource,
-        delivering: DeliveringSource[StoredMessage],
+        delivering: DeliveringSource,
         room: WaitingRoom,
-        clients: Clients[StoredMessage],
+        clients: Clients,
         work: OpenWork | None = None,
         types: TopicTypes | None = None,
         waiting: Waiting | None = None,

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.ports.waiting import Check
 from gateway.rocketmq.messages import to_pulled
-from reput.message.v1.message_pb2 import StoredMessage
+from reput.schedule.v1 import schedule_service_pb2 as pb
 
 # Questions that wait to be written to one producer; more are not asked now.
 QUESTION_COUNT_MAX = 1_000
@@ -62,7 +61,7 @@ class ProducerSession:
         self._lock = threading.Lock()
         self._is_over = False
 
-    def ask(self, check: Check[StoredMessage]) -> bool:
+    def ask(self, check: pb.WatchChecksResponse.Check) -> bool:
         """See Session."""
         if self._is_over or self._outbox.qsize() >= QUESTION_COUNT_MAX or not self._is_alive():
             return False

@@ -18,7 +18,6 @@ from gateway.rocketmq.names import full_name, group_of, topic_of
 from gateway.rocketmq.sessions import ProducerSession, QuestionBytes
 from gateway.rocketmq.status import RefusedError, ok
 from gateway.waiting.producers import Producers
-from reput.message.v1.message_pb2 import StoredMessage
 from services.serving.admission.callers import caller_here
 from store.errors import InvalidArgumentError
 
@@ -40,8 +39,8 @@ SETTINGS_BYTES_MAX = 64 * 1024
 def telemetry(
     requests: Iterator[v2.TelemetryCommand],
     context: grpc.ServicerContext,
-    clients: Clients[StoredMessage],
-    producers: Producers[StoredMessage] | None = None,
+    clients: Clients,
+    producers: Producers | None = None,
     question_bytes: QuestionBytes | None = None,
 ) -> Iterator[v2.TelemetryCommand]:
     """The answers of one stream. Other commands than settings get none.
@@ -96,9 +95,7 @@ def _served_topics(settings: v2.Settings) -> list[str]:
     return [full_name(topic) for topic in settings.publishing.topics]
 
 
-def agreed(
-    settings: v2.Settings, context: grpc.ServicerContext, clients: Clients[StoredMessage]
-) -> v2.TelemetryCommand:
+def agreed(settings: v2.Settings, context: grpc.ServicerContext, clients: Clients) -> v2.TelemetryCommand:
     """The client's settings with what holds here; unknown fields are returned unchanged."""
     size_bytes = settings.ByteSize()
     if size_bytes > SETTINGS_BYTES_MAX:

@@ -13,7 +13,6 @@ from gateway.ports.delivery import (
 from gateway.shards.ack_batches import AckBatches
 from gateway.shards.encoded_messages import EncodedMessages
 from reput.consumer.v1 import consumer_service_pb2 as pb
-from reput.message.v1.message_pb2 import StoredMessage
 from services.calling.client import EndlessStream, ServiceClient
 from services.calling.pulled_bytes import PULL_BYTES, PulledBytes
 from services.rpcs import consumer as rpc
@@ -57,7 +56,7 @@ class RemoteDelivering:
         """See the port."""
         self._client.later(rpc.CHANGE_INVISIBLE_DURATION, request, seconds, then)
 
-    def pull(self, request: pb.PullMessagesRequest, seconds: float, then: Then[Pulled[StoredMessage]]) -> None:
+    def pull(self, request: pb.PullMessagesRequest, seconds: float, then: Then[Pulled]) -> None:
         """See the port."""
         if request.shown_as:
             self._client.later(PULL_BYTES, request, seconds, _then(then, _pulled_bytes))
@@ -117,7 +116,7 @@ def _then(then: Then[Answer], convert: Callable[[Any], Answer]) -> Callable[[Any
     return done
 
 
-def _pulled_bytes(answer: PulledBytes) -> Pulled[StoredMessage]:
+def _pulled_bytes(answer: PulledBytes) -> Pulled:
     head = answer.head
     return Pulled(head, EncodedMessages(answer.messages, head.shown_as) if head.shown_as else head.messages)
 

@@ -1,19 +1,17 @@
 """The ports of what waits over a schedule service."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import Then
 from gateway.ports.waiting import (
-    Check,
     PendingTransaction,
     ScheduledMessage,
     WaitingPage,
     WaitingQuestion,
 )
 from gateway.shards.remote_services import optional_millis
-from reput.message.v1.message_pb2 import StoredMessage
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from services.calling.client import EndlessStream, ServiceClient
 from services.calling.port_calls import port_call
@@ -107,22 +105,6 @@ class RemoteWaiting:
         return WaitingPage(items, answer.next_page_token, answer.pending_count)
 
 
-class RemoteChecks:
-    """A CheckStream."""
-
-    def __init__(self, stream: EndlessStream[pb.WatchChecksResponse]) -> None:
-        self._stream = stream
-
-    def __iter__(self) -> Iterator[Sequence[Check[StoredMessage]]]:
-        """See the port."""
-        for answer in self._stream:
-            yield [Check(each.message, each.message.topic, each.transaction_id) for each in answer.checks]
-
-    def cancel(self) -> None:
-        """See the port."""
-        self._stream.cancel()
-
-
 class RemoteScheduling:
     """Scheduling.
 
@@ -151,6 +133,6 @@ class RemoteScheduling:
         request = pb.KeepProducersRequest(gateway_id=gateway_id, topics=topics)
         self._client.call(rpc.KEEP_PRODUCERS, request, seconds)
 
-    def checks(self, gateway_id: str) -> RemoteChecks:
+    def checks(self, gateway_id: str) -> EndlessStream[pb.WatchChecksResponse]:
         """See the port."""
-        return RemoteChecks(self._client.follow(rpc.WATCH_CHECKS, pb.WatchChecksRequest(gateway_id=gateway_id)))
+        return self._client.follow(rpc.WATCH_CHECKS, pb.WatchChecksRequest(gateway_id=gateway_id))

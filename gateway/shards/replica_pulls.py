@@ -5,9 +5,9 @@ the queue ends. So a replica's batch is passed on, and where a replica has nothi
 """
 
 from collections.abc import Sequence
-from typing import Generic, Protocol
+from typing import Protocol
 
-from gateway.ports.delivery import Message, Message_co, Pulled, Then
+from gateway.ports.delivery import Pulled, Then
 from gateway.shards.reading import ANSWERED, AWAY, FAILED, FIRST_SECONDS_MAX
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import ServiceUnavailableError, StoreError, TopicNotFoundError
@@ -15,18 +15,18 @@ from store.errors import ServiceUnavailableError, StoreError, TopicNotFoundError
 PASSED_ON = (pb.PULL_STATUS_FOUND, pb.PULL_STATUS_NO_MATCHED_MSG)
 
 
-class Puller(Protocol[Message_co]):
+class Puller(Protocol):
     """What a stream of pulls needs of a consumer service."""
 
     @property
     def broker_name(self) -> str:
         """The shard's name."""
 
-    def pull(self, question: pb.PullMessagesRequest, seconds: float, then: Then[Pulled[Message_co]]) -> None:
+    def pull(self, question: pb.PullMessagesRequest, seconds: float, then: Then[Pulled]) -> None:
         """See Delivering."""
 
 
-class ReplicaPulls(Generic[Message]):
+class ReplicaPulls:
     """A Puller for one stream, which has one pull at a time.
 
     Args:
@@ -39,8 +39,8 @@ class ReplicaPulls(Generic[Message]):
 
     def __init__(
         self,
-        leader: Puller[Message],
-        replicas: Sequence[tuple[str, Puller[Message]]],
+        leader: Puller,
+        replicas: Sequence[tuple[str, Puller]],
         *,
         is_led: bool,
         cold_end: int,
@@ -58,7 +58,7 @@ class ReplicaPulls(Generic[Message]):
         """See Puller."""
         return self._leader.broker_name
 
-    def pull(self, question: pb.PullMessagesRequest, seconds: float, then: Then[Pulled[Message]]) -> None:
+    def pull(self, question: pb.PullMessagesRequest, seconds: float, then: Then[Pulled]) -> None:
         """See Puller; ServiceUnavailableError where only a leader could answer and there is none."""
         if not self._is_led:
             self._pull_without_leader(question, seconds, then, 0)
@@ -67,8 +67,8 @@ class ReplicaPulls(Generic[Message]):
         else:
             self._pull_from_leader(question, seconds, then)
 
-    def _pull_from_leader(self, question: pb.PullMessagesRequest, seconds: float, then: Then[Pulled[Message]]) -> None:
-        def done(outcome: Pulled[Message] | StoreError) -> None:
+    def _pull_from_leader(self, question: pb.PullMessagesRequest, seconds: float, then: Then[Pulled]) -> None:
+        def done(outcome: Pulled | StoreError) -> None:
             if not isinstance(outcome, StoreError):
                 self._note(outcome)
             elif isinstance(outcome, AWAY) and self._replicas:
@@ -80,8 +80,8 @@ class ReplicaPulls(Generic[Message]):
         # Half of the time, so that a replica can answer instead of a leader that hangs.
         self._leader.pull(question, seconds / 2 if self._replicas else seconds, done)
 
-    def _pull_from_replica(self, question: pb.PullMessagesRequest, seconds: float, then: Then[Pulled[Message]]) -> None:
-        def done(outcome: Pulled[Message] | StoreError) -> None:
+    def _pull_from_replica(self, question: pb.PullMessagesRequest, seconds: float, then: Then[Pulled]) -> None:
+        def done(outcome: Pulled | StoreError) -> None:
             if not isinstance(outcome, StoreError) and outcome.answer.status in PASSED_ON:
                 ANSWERED.add()
                 self._note(outcome)
@@ -95,9 +95,9 @@ class ReplicaPulls(Generic[Message]):
         self._replicas[0][1].pull(question, min(seconds, FIRST_SECONDS_MAX), done)
 
     def _pull_without_leader(
-        self, question: pb.PullMessagesRequest, seconds: float, then: Then[Pulled[Message]], number: int
+        self, question: pb.PullMessagesRequest, seconds: float, then: Then[Pulled], number: int
     ) -> None:
-        def done(outcome: Pulled[Message] | StoreError) -> None:
+        def done(outcome: Pulled | StoreError) -> None:
             if not isinstance(outcome, StoreError) and outcome.answer.status in PASSED_ON:
                 ANSWERED.add()
                 then(outcome)
@@ -121,7 +121,7 @@ class ReplicaPulls(Generic[Message]):
             )
         )
 
-    def _note(self, batch: Pulled[Message]) -> None:
+    def _note(self, batch: Pulled) -> None:
         """Where the stream is: behind what the leader has in memory, or in it."""
         if batch.messages:
             self._is_cold = getattr(batch.messages[-1], "commit_log_offset", self._cold_end) < self._cold_end

@@ -18,7 +18,6 @@ from gateway.shards.reading import NOT_FOUND, ShardReading, Source
 from gateway.shards.replica_choice import Choice, ReadFrom, ReplicaFacts, cold_end, fit, is_near
 from gateway.shards.replica_pulls import Puller, ReplicaPulls
 from gateway.shards.targets import ShardTargets
-from reput.message.v1.message_pb2 import StoredMessage
 from services.status import to_status
 from store.errors import ServiceUnavailableError, StoreError
 
@@ -124,7 +123,7 @@ class ReplicaReads:
             return shards
         return Shards([self._read(shard, reading) for shard in shards], shards.fan_out)
 
-    def pulls(self, leader: Delivering[StoredMessage], choice: Choice) -> Puller[StoredMessage]:
+    def pulls(self, leader: Delivering, choice: Choice) -> Puller:
         """The consumer service of a shard, or of its replicas, as one stream of pulls is to ask them."""
         if choice.read_from is ReadFrom.LEADER:
             return leader

@@ -1,11 +1,10 @@
 """Verdicts and recalls on their way to the shards that have the messages: a handle names its shard."""
 
 from dataclasses import dataclass
-from typing import Generic
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from gateway.ports.delivery import Message, Then
+from gateway.ports.delivery import Then
 from gateway.ports.waiting import SchedulingSource
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from store.errors import InvalidArgumentError, StoreError
@@ -23,14 +22,14 @@ class Recalled:
     unique_key: str
 
 
-class Endings(Generic[Message]):
+class Endings:
     """Ends waits; nothing waits here.
 
     Args:
         source: the schedule services.
     """
 
-    def __init__(self, source: SchedulingSource[Message]) -> None:
+    def __init__(self, source: SchedulingSource) -> None:
         self._source = source
 
     def end_transaction(

@@ -1,11 +1,9 @@
 """Tells the schedule services which topics the producers of this gateway serve: at changes, and every few seconds."""
 
 import threading
-from typing import Generic
 
 import structlog
 
-from gateway.ports.delivery import Message
 from gateway.ports.waiting import SchedulingSource
 from gateway.waiting.producers import KEEP_CALL_SECONDS, KEEP_SECONDS, Producers
 from store.errors import StoreError
@@ -16,7 +14,7 @@ PAUSE_SECONDS = 0.1
 _log = structlog.get_logger("reput.gateway")
 
 
-class ProducerKeeping(Generic[Message]):
+class ProducerKeeping:
     """Tells in a thread of its own, from `start` to `close`.
 
     Args:
@@ -25,7 +23,7 @@ class ProducerKeeping(Generic[Message]):
         gateway_id: names this gateway to the services.
     """
 
-    def __init__(self, producers: Producers[Message], source: SchedulingSource[Message], gateway_id: str) -> None:
+    def __init__(self, producers: Producers, source: SchedulingSource, gateway_id: str) -> None:
         self._producers = producers
         self._source = source
         self._gateway_id = gateway_id

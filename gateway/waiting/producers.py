@@ -3,12 +3,11 @@
 import random
 import threading
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 import structlog
 
-from gateway.ports.delivery import Message
-from gateway.ports.waiting import Check
+from reput.schedule.v1 import schedule_service_pb2 as pb
 
 # A schedule service forgets a gateway after a minute.
 KEEP_SECONDS = 5.0
@@ -17,33 +16,31 @@ KEEP_CALL_SECONDS = 2.0
 TOPIC_COUNT_MAX = 1_024
 ALL_TOPIC_COUNT_MAX = 16_384
 
-Message_contra = TypeVar("Message_contra", contravariant=True)
-
 _log = structlog.get_logger("reput.gateway")
 
 
-class Session(Protocol[Message_contra]):
+class Session(Protocol):
     """An open way to a producer."""
 
-    def ask(self, check: Check[Message_contra]) -> bool:
+    def ask(self, check: pb.WatchChecksResponse.Check) -> bool:
         """Send a question; False: the producer cannot be asked now. Returns at once."""
 
 
-class Producers(Generic[Message]):
+class Producers:
     """The producers of a gateway; thread-safe.
 
     Args:
         choose: picks one of several.
     """
 
-    def __init__(self, choose: Callable[[Sequence[Session[Message]]], Session[Message]] = random.choice) -> None:
+    def __init__(self, choose: Callable[[Sequence[Session]], Session] = random.choice) -> None:
         self._choose = choose
         self._lock = threading.Lock()
-        self._topics: dict[int, tuple[str, Session[Message], frozenset[str]]] = {}
-        self._by_topic: dict[str, dict[int, Session[Message]]] = {}
+        self._topics: dict[int, tuple[str, Session, frozenset[str]]] = {}
+        self._by_topic: dict[str, dict[int, Session]] = {}
         self._changed = threading.Event()
 
-    def settle(self, client_id: str, session: Session[Message], topics: Sequence[str]) -> None:
+    def settle(self, client_id: str, session: Session, topics: Sequence[str]) -> None:
         """A producer has said which topics it serves; replaces what it said before in this session."""
         with self._lock:
             self._remove(id(session))
@@ -53,7 +50,7 @@ class Producers(Generic[Message]):
                 self._by_topic.setdefault(topic, {})[id(session)] = session
         self._changed.set()
 
-    def drop(self, session: Session[Message]) -> None:
+    def drop(self, session: Session) -> None:
         """A session has ended."""
         with self._lock:
             is_known = self._remove(id(session))
@@ -74,16 +71,16 @@ class Producers(Generic[Message]):
         with self._lock:
             return list(self._by_topic)[:ALL_TOPIC_COUNT_MAX]
 
-    def ask(self, check: Check[Message]) -> bool:
+    def ask(self, check: pb.WatchChecksResponse.Check) -> bool:
         """Ask one of the producers of a topic, any of them; False: none can be asked. The service asks again later."""
         with self._lock:
-            sessions = list(self._by_topic.get(check.topic, {}).values())
+            sessions = list(self._by_topic.get(check.message.topic, {}).values())
         while sessions:
             session = self._choose(sessions)
             if session.ask(check):
                 return True
             sessions.remove(session)
-        _log.info("transactions.check_unasked", topic=check.topic)
+        _log.info("transactions.check_unasked", topic=check.message.topic)
         return False
 
     def wait_for_change(self, seconds: float) -> bool:

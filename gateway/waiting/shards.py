@@ -1,14 +1,12 @@
 """The schedule services of the shards, and the threads that follow their checks."""
 
-from collections.abc import Sequence
-
 from gateway.delivery.followed import FollowedShards, StreamFollower
-from gateway.ports.delivery import Message
-from gateway.ports.waiting import Check, CheckStream, Scheduling
+from gateway.ports.waiting import CheckStream, Scheduling
 from gateway.waiting.producers import Producers
+from reput.schedule.v1 import schedule_service_pb2 as pb
 
 
-class SchedulingShards(FollowedShards[Scheduling[Message]]):
+class SchedulingShards(FollowedShards[Scheduling]):
     """A SchedulingSource. Each shard has a thread that follows its checks.
 
     Args:
@@ -16,13 +14,13 @@ class SchedulingShards(FollowedShards[Scheduling[Message]]):
         gateway_id: names this gateway to the services.
     """
 
-    def __init__(self, producers: Producers[Message], gateway_id: str) -> None:
-        def follow(scheduling: Scheduling[Message]) -> StreamFollower:
-            def take(checks: Sequence[Check[Message]]) -> None:
-                for check in checks:
+    def __init__(self, producers: Producers, gateway_id: str) -> None:
+        def follow(scheduling: Scheduling) -> StreamFollower:
+            def take(answer: pb.WatchChecksResponse) -> None:
+                for check in answer.checks:
                     producers.ask(check)
 
-            def open_stream() -> CheckStream[Message]:
+            def open_stream() -> CheckStream:
                 return scheduling.checks(gateway_id)
 
             return StreamFollower("checks", scheduling.broker_name, open_stream, take)

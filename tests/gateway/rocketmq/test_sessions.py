@@ -9,7 +9,6 @@ import grpc
 import pytest
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.ports.waiting import Check
 from gateway.rocketmq import sessions as sessions_module
 from gateway.rocketmq import telemetry as telemetry_module
 from gateway.rocketmq.clients import Clients
@@ -17,6 +16,7 @@ from gateway.rocketmq.sessions import ProducerSession, QuestionBytes
 from gateway.rocketmq.telemetry import telemetry
 from gateway.waiting.producers import Producers
 from reput.message.v1.message_pb2 import StoredMessage
+from reput.schedule.v1.schedule_service_pb2 import WatchChecksResponse
 from tests.support.waiting import wait_until
 
 
@@ -28,8 +28,9 @@ def commands(session: ProducerSession, requests):
     return session.commands(requests, lambda request: v2.TelemetryCommand(settings=request.settings))
 
 
-def hanging(number: int, body_bytes: int = 10) -> Check[StoredMessage]:
-    return Check(StoredMessage(topic="Orders", body=bytes(body_bytes)), "Orders", f"transaction-{number}")
+def hanging(number: int, body_bytes: int = 10) -> WatchChecksResponse.Check:
+    message = StoredMessage(topic="Orders", body=bytes(body_bytes))
+    return WatchChecksResponse.Check(message=message, transaction_id=f"transaction-{number}")
 
 
 def test_settings_whose_answers_nobody_took_filled_the_memory() -> None:
@@ -79,7 +80,7 @@ def test_a_producer_that_read_the_answer_to_its_settings_could_not_be_asked_yet(
 ) -> None:
     """The check of a hanging transaction that came at this moment was put off to the next one."""
     monkeypatch.setattr(telemetry_module, "agreed", lambda settings, *_: v2.TelemetryCommand(settings=settings))
-    clients, producers = Mock(spec_set=Clients), Producers[StoredMessage]()
+    clients, producers = Mock(spec_set=Clients), Producers()
     clients.known.return_value = object()
     context = Mock(spec_set=grpc.ServicerContext)
     context.invocation_metadata.return_value = [("x-mq-client-id", "p1")]

@@ -7,8 +7,8 @@ import grpc
 import pytest
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.ports.waiting import Check
 from reput.message.v1 import message_pb2
+from reput.schedule.v1.schedule_service_pb2 import WatchChecksResponse
 from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 from tests.gateway.rocketmq.consumers import Consumer, Gateway, serving
@@ -56,14 +56,14 @@ class Producer:
         assert list(self.stream) == []
 
 
-def check(topic: str = "Orders", body: bytes = b"body") -> Check:
+def check(topic: str = "Orders", body: bytes = b"body") -> WatchChecksResponse.Check:
     message = message_pb2.StoredMessage(
         topic=topic,
         body=body,
         unique_key="K",
         properties={"TRAN_MSG": "true", "TRANSACTION_CHECK_TIMES": "1", "__transactionId__": "K", "colour": "red"},
     )
-    return Check(message, topic, TRANSACTION_ID)
+    return WatchChecksResponse.Check(message=message, transaction_id=TRANSACTION_ID)
 
 
 def test_a_producer_is_asked_on_its_stream_with_the_message_as_a_consumer_would_get_it(

@@ -1,10 +1,9 @@
 """A schedule service in memory, as the gateway's ports have it."""
 
 import queue
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from gateway.ports.waiting import (
-    Check,
     PendingTransaction,
     ScheduledMessage,
     WaitingPage,
@@ -28,15 +27,15 @@ class MemoryChecks:
     def __init__(self) -> None:
         self._fed: queue.SimpleQueue = queue.SimpleQueue()
 
-    def feed(self, *checks: Check) -> None:
-        self._fed.put(list(checks))
+    def feed(self, *checks: pb.WatchChecksResponse.Check) -> None:
+        self._fed.put(pb.WatchChecksResponse(checks=checks))
 
     def cancel(self) -> None:
         self._fed.put(_END)
 
-    def __iter__(self) -> Iterator[Sequence[Check]]:
-        while (checks := self._fed.get()) is not _END:
-            yield checks
+    def __iter__(self) -> Iterator[pb.WatchChecksResponse]:
+        while (answer := self._fed.get()) is not _END:
+            yield answer
         raise ServiceUnavailableError("cancelled")
 
 

@@ -4,10 +4,11 @@ import threading
 
 import pytest
 
-from gateway.ports.waiting import Check
 from gateway.waiting.keeping import ProducerKeeping
 from gateway.waiting.producers import Producers
 from gateway.waiting.shards import SchedulingShards
+from reput.message.v1.message_pb2 import StoredMessage
+from reput.schedule.v1.schedule_service_pb2 import WatchChecksResponse
 from tests.gateway.waiting.memory_waiting import MemoryScheduling
 
 WAIT_SECONDS = 20
@@ -21,19 +22,19 @@ class MemorySession:
         self.asked: list[str] = []
         self.was_asked = threading.Event()
 
-    def ask(self, check: Check) -> bool:
+    def ask(self, check: WatchChecksResponse.Check) -> bool:
         if self.is_reachable:
             self.asked.append(check.transaction_id)
             self.was_asked.set()
         return self.is_reachable
 
 
-def check(transaction_id: str, topic: str = "Orders") -> Check:
-    return Check(b"message", topic, transaction_id)
+def check(transaction_id: str, topic: str = "Orders") -> WatchChecksResponse.Check:
+    return WatchChecksResponse.Check(message=StoredMessage(topic=topic), transaction_id=transaction_id)
 
 
 def test_a_check_goes_to_one_producer_of_its_topic_and_to_another_when_that_cannot_be_asked() -> None:
-    producers: Producers = Producers(choose=lambda sessions: sessions[0])
+    producers = Producers(choose=lambda sessions: sessions[0])
     gone, here, other = MemorySession(is_reachable=False), MemorySession(), MemorySession()
     for client_id, session, topics in (("1", gone, ["Orders"]), ("2", here, ["Orders", "T"]), ("3", other, ["T"])):
         producers.settle(client_id, session, topics)
@@ -43,7 +44,7 @@ def test_a_check_goes_to_one_producer_of_its_topic_and_to_another_when_that_cann
 
 
 def test_new_settings_replace_the_topics_and_the_end_of_a_client_or_stream_forgets_them() -> None:
-    producers: Producers = Producers()
+    producers = Producers()
     first, second, third = MemorySession(), MemorySession(), MemorySession()
     producers.settle("1", first, ["A", "B"])
     producers.settle("1", first, ["B", "C"])
@@ -60,9 +61,9 @@ def test_new_settings_replace_the_topics_and_the_end_of_a_client_or_stream_forge
 @pytest.fixture
 def kept():
     """Two shards that are told of producers, and the producers."""
-    producers: Producers = Producers()
+    producers = Producers()
     shards = MemoryScheduling("broker-a"), MemoryScheduling("broker-b")
-    source: SchedulingShards = SchedulingShards(producers, "gateway-1")
+    source = SchedulingShards(producers, "gateway-1")
     source.keep(shards)
     keeping = ProducerKeeping(producers, source, "gateway-1")
     yield producers, shards, keeping
