@@ -23,23 +23,25 @@ from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
 from gateway.appends.forwarder import AppendForwarder, AppendTarget
 from gateway.appends.route_watch import RouteWatch
 from gateway.appends.routes import AppendRoutes
-from gateway.dead_letter_call import LetterAppends
 from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import ALL_FILTERS_CHARACTERS_MAX, WaitingRoom
-from gateway.group_servicer import GroupDelivery
 from gateway.ports.fan_out import FanOut
-from gateway.pull_call import PullStreams
+from gateway.ports.shards import ShardsSource
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.page_token import KNOWN_TO_ALL, PageTokens
-from gateway.request_call import Requests
+from gateway.reput.groups import GroupDelivery, LetterAppends
+from gateway.reput.pulling import PullStreams
+from gateway.reput.query_methods import QUERY_SECONDS
+from gateway.reput.requests import Requests
+from gateway.reput.servicer import GatewayServicer, add_to_server
+from gateway.reput.waiting import WaitingCalls
 from gateway.rocketmq.admin import AdminServicer
 from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.receiving import PollLimits
 from gateway.rocketmq.servicer import MessagingServicer, Waiting, add_messaging_to_server
 from gateway.rocketmq.topic_types import TopicTypes
 from gateway.search.cel_sandbox import CelSandbox
-from gateway.servicer import GatewayServicer, add_to_server
 from gateway.settings import GatewaySettings
 from gateway.shards.directory import ShardDirectory
 from gateway.shards.discovery import Discovery, ShardFile, ShardOrdinals, ShardSource
@@ -52,13 +54,10 @@ from gateway.shards.replica_choice import ReadFrom
 from gateway.shards.replica_reads import ReplicaReads
 from gateway.shards.summaries import FilterCache
 from gateway.shards.targets import ShardTargets, parse_template
-from gateway.timed_queries import QUERY_SECONDS
 from gateway.waiting.endings import Endings
 from gateway.waiting.keeping import ProducerKeeping
 from gateway.waiting.producers import Producers
 from gateway.waiting.shards import SchedulingShards
-from gateway.waiting_servicer import WaitingCalls
-from gateway.wire import MessageShardsSource
 from services.calling.port_calls import PORT_SECONDS
 from services.observing.meters import APPEND_REFUSED
 from services.observing.telemetry import get_audit_logger
@@ -100,7 +99,7 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     endings = Endings(scheduling)
     keeping = ProducerKeeping(producers, scheduling, gateway_id)
     directory, forwarder, reads = find_shards(server, settings, fan_out, open_remote, delivering, scheduling)
-    shards: MessageShardsSource = reads
+    shards: ShardsSource = reads
     guard = None
     appends = LetterAppends(forwarder)
     may_consume: Callable[[str], object] | None = None
@@ -309,8 +308,8 @@ def _cold_opener(
 
 
 def _require_sign_in(
-    server: ServiceServer, settings: GatewaySettings, source: MessageShardsSource
-) -> "tuple[GatewayGuard, MessageShardsSource]":
+    server: ServiceServer, settings: GatewaySettings, source: ShardsSource
+) -> "tuple[GatewayGuard, ShardsSource]":
     """Puts the guard before all handlers: the guard, and the shards limited to what the caller may see.
 
     Raises:

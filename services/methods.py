@@ -7,7 +7,7 @@
                 Gateway: roles of clients (gateway/auth/access.py); gateway/auth/rules.py adds the topics.
                 None: every caller
     seconds     the time that a call gets when its caller sets no deadline; None: it may last as long as its caller wants
-    query_mode  the label `mode` of the query metrics (gateway/timed_queries.py); empty: not a query
+    query_mode  the label `mode` of the query metrics (gateway/reput/query_methods.py); empty: not a query
 
 A test compares the table with the descriptors of all services. A server does not serve an RPC without a row, so a new RPC
 is closed until it has one.

@@ -5,13 +5,16 @@ outcome is the answer or the StoreError of the failure. The other calls wait, an
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, TypeAlias, TypeVar
 
+from gateway.ports.deadline import Deadline
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
-from store.errors import StoreError, TopicNotFoundError
+from store.errors import DeadlineExceededError, StoreError, TopicNotFoundError
 
 Answer = TypeVar("Answer")
 
@@ -220,3 +223,22 @@ class DeliveringSource(Protocol):
 
     def all(self) -> Sequence[Delivering]:
         """Those of all shards."""
+
+
+def pull_now(
+    source: DeliveringSource,
+    broker_name: str,
+    question: pb.PullMessagesRequest,
+    deadline: Deadline,
+) -> Pulled:
+    """One pull, waited for; its errors."""
+    outcome: Future[Pulled | StoreError] = Future()
+    seconds = deadline.remaining_seconds()
+    source.named(broker_name).pull(question, seconds, outcome.set_result)
+    try:
+        pulled = outcome.result(seconds + 1.0)  # the call has its own deadline; this is only the last resort
+    except FutureTimeoutError as error:
+        raise DeadlineExceededError("The consumer service did not answer in time.") from error
+    if isinstance(pulled, StoreError):
+        raise pulled
+    return pulled

@@ -8,7 +8,7 @@ from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import Shard, get_record, list_queues, store_millis
-from gateway.ports.shards import Shards, require_topic
+from gateway.ports.shards import Shards, ShardsSource, require_topic
 from gateway.ports.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
 from gateway.queries.arrival import Part
 from gateway.queries.by_key import MatchAnswer, answer_matches
@@ -23,9 +23,10 @@ from gateway.queries.page_token import PageTokens
 from gateway.rocketmq.messages import resource_of, to_message
 from gateway.rocketmq.names import full_name
 from gateway.rocketmq.status import RefusedError, ok, status_of
-from gateway.wire import MessageShards, MessageShardsSource, deadline_of
 from reput.consumequeue.v1.consumequeue_service_pb2 import Queue
 from reput.message.v1.message_pb2 import StoredMessage
+from services.methods import QUERY_SECONDS
+from services.serving.deadline import answer_seconds
 from store.errors import (
     InvalidMessageIdError,
     PermissionDeniedError,
@@ -48,13 +49,13 @@ class AdminServicer(v2_grpc.AdminServicer):
         waits: makes queries wait for what was acknowledged; its own one when absent.
     """
 
-    def __init__(self, shards: MessageShardsSource, tokens: PageTokens, waits: FreshnessWaits | None = None) -> None:
+    def __init__(self, shards: ShardsSource, tokens: PageTokens, waits: FreshnessWaits | None = None) -> None:
         self._source = shards
         self._tokens = tokens
         self._waits = waits or FreshnessWaits()
 
     @property
-    def _shards(self) -> MessageShards:
+    def _shards(self) -> Shards:
         return self._source.now()
 
     def QueryMessage(  # noqa: N802  # the contract's name
@@ -62,7 +63,7 @@ class AdminServicer(v2_grpc.AdminServicer):
     ) -> v2.ListMessageResponse:
         """The messages of a topic with an id or a key, in pages."""
         try:
-            return self._query_message(request, deadline_of(context))
+            return self._query_message(request, _deadline_of(context))
         except (RefusedError, StoreError) as error:
             return v2.ListMessageResponse(status=status_of(error))
 
@@ -71,7 +72,7 @@ class AdminServicer(v2_grpc.AdminServicer):
     ) -> v2.QueryTimeSpanResponse:
         """The store times of the first and last message of each queue of some topics."""
         try:
-            return self._query_time_span(request, deadline_of(context))
+            return self._query_time_span(request, _deadline_of(context))
         except (RefusedError, StoreError) as error:
             return v2.QueryTimeSpanResponse(status=status_of(error))
 
@@ -82,7 +83,7 @@ class AdminServicer(v2_grpc.AdminServicer):
         if request.broker_name:
             shards = Shards([shards.named(request.broker_name)], shards.fan_out)
 
-        def query(asked: MessageShards) -> tuple[MatchAnswer, Sequence[ShardOutcome], Completeness]:
+        def query(asked: Shards) -> tuple[MatchAnswer, Sequence[ShardOutcome], Completeness]:
             found = self._ask(asked, request, topic, _page_size(request), deadline)
             if len(found.entries) > 1 and any(entry.body_omitted for entry in found.entries):
                 # The contract has no way to leave out a body: such pages have one message each.
@@ -109,7 +110,7 @@ class AdminServicer(v2_grpc.AdminServicer):
         )
 
     def _ask(
-        self, shards: MessageShards, request: v2.ListMessageRequest, topic: str, page_size: int, deadline: Deadline
+        self, shards: Shards, request: v2.ListMessageRequest, topic: str, page_size: int, deadline: Deadline
     ) -> MatchAnswer:
         kind = request.WhichOneof("search_key")
         text = request.message_id if kind == "message_id" else request.message_key
@@ -219,7 +220,7 @@ def _window(request: v2.ListMessageRequest) -> TimeWindow:
 
 
 def _by_offset_msg_id(
-    shards: MessageShards, offset_msg_id: str, topic: str, request: v2.ListMessageRequest, deadline: Deadline
+    shards: Shards, offset_msg_id: str, topic: str, request: v2.ListMessageRequest, deadline: Deadline
 ) -> tuple[PageEntry, ...]:
     window = _window(request)
     try:
@@ -232,7 +233,7 @@ def _by_offset_msg_id(
     return (entry,) if is_wanted else ()
 
 
-def _message(shards: MessageShards, entry: PageEntry, deadline: Deadline) -> v2.Message:
+def _message(shards: Shards, entry: PageEntry, deadline: Deadline) -> v2.Message:
     stored = entry.record
     if entry.body_omitted:
         stored = get_record(shards.named(entry.broker_name), entry.record.commit_log_offset, deadline)
@@ -251,3 +252,7 @@ def _lag(outcomes: Sequence[ShardOutcome]) -> str:
     why = [f"the index is behind the log: {', '.join(behind)}"] if behind else []
     why += [outcome.error.message for outcome in outcomes if outcome.error is not None]
     return f"OK, but {'; '.join(why)}" if why else "OK"
+
+
+def _deadline_of(context: grpc.ServicerContext) -> Deadline:
+    return Deadline.after(answer_seconds(context, QUERY_SECONDS))

@@ -41,7 +41,9 @@ SESSION_COUNT_MAX = 2_048  # an address gets three quarters
 POLL_COUNT_MAX = 20_000  # times 20 KiB, measured in a gateway (ADR 0050); three quarters are gRPC's own
 POLL_ASKED_COUNT = 16  # requests of polls are small and come with their calls; others may have 4 MiB each
 POLL_UNASKED_COUNT = 1_024  # clients that come back at the same time
-PULL_COUNT_MAX = 512  # a stream holds a thread of 30 KiB and one batch, within a budget of all (gateway/pull_call.py)
+PULL_COUNT_MAX = (
+    512  # a stream holds a thread of 30 KiB and one batch, within a budget of all (gateway/reput/pulling.py)
+)
 
 
 class Lanes:

@@ -14,7 +14,7 @@ from console.web.sign_in import NoSignIn, SignIn
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shards import Shards
 from gateway.queries.page_token import PageTokens
-from gateway.servicer import GatewayServicer
+from gateway.reput.servicer import GatewayServicer
 
 HOST = "localhost:8080"
 OWN_PAGE = {"origin": f"http://{HOST}", "sec-fetch-site": "same-origin"}

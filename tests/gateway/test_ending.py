@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.__main__ import SERVICE_NAME, serve
-from gateway.servicer import GatewayServicer
+from gateway.reput.servicer import GatewayServicer
 from gateway.settings import GatewaySettings
 from services.serving.server import ServiceServer
 from services.settings.service_settings import load_settings

@@ -27,7 +27,7 @@ GRAPH = HEAD + "".join(
         _frame("all", 0, 1000, 0),
         _frame("process 7:&quot;/home/me/bin/python -m cli.main serve --store /tmp/s&quot;", 0, 1000, 1),
         _frame("process 8:&quot;/home/me/bin/python -P -m gateway&quot;", 0, 600, 2),
-        _frame("f (gateway/wire.py:3)", 0, 400, 3),
+        _frame("f (gateway/reput/wire.py:3)", 0, 400, 3),
         _frame("g (/home/me/lib/json/encoder.py:4)", 0, 300, 4),
         _frame("g (/home/me/lib/json/encoder.py:4)", 400, 200, 3),
         _frame("process 9:&quot;/home/me/bin/python -P -m index_svc&quot;", 600, 400, 2),
@@ -40,7 +40,7 @@ SERVICES = ("cli.main", "gateway", "index_svc")
 def test_a_cleaned_graph_names_services_and_no_directory() -> None:
     svg = cleaned(GRAPH, "Pop & ack")
     assert [frame.name for frame in frames(svg)] == [
-        "all", "cli.main", "gateway", "f (gateway/wire.py:3)", "g (encoder.py:4)", "g (encoder.py:4)", "index_svc",
+        "all", "cli.main", "gateway", "f (gateway/reput/wire.py:3)", "g (encoder.py:4)", "g (encoder.py:4)", "index_svc",
         "g (encoder.py:4)",
     ]  # fmt: skip
     assert "Pop &amp; ack" in svg
@@ -52,7 +52,7 @@ def test_the_costs_are_the_samples_of_the_functions_themselves() -> None:
     assert costs(frames(cleaned(GRAPH, "x")), SERVICES) == [
         Cost("gateway", "g (encoder.py:4)", 0.5),
         Cost("index_svc", "g (encoder.py:4)", 0.4),
-        Cost("gateway", "f (gateway/wire.py:3)", 0.1),
+        Cost("gateway", "f (gateway/reput/wire.py:3)", 0.1),
     ]
 
 

@@ -19,7 +19,7 @@ from gateway.ports.groups import GroupFacts
 from gateway.ports.shard import SEARCH_KEY, get_record
 from gateway.ports.shards import Shards
 from gateway.queries.page_token import PageTokens
-from gateway.servicer import GatewayServicer
+from gateway.reput.servicer import GatewayServicer
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from services.methods import GATEWAY_SERVICE
@@ -28,7 +28,7 @@ from store.format.derived.index_layout import index_key, key_hash
 from tests.gateway.auth.conftest import OTHER, OWN, access_text, shown
 from tests.gateway.groups.memory_groups import MemoryGroups
 from tests.gateway.memory_shard import MemoryShard, with_records
-from tests.gateway.test_explain_query import CONTEXT, ExplainedShard
+from tests.gateway.reput.test_explain import CONTEXT, ExplainedShard
 
 
 def seen(shards, fan_out, patterns):

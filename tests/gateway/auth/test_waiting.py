@@ -12,7 +12,7 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.shards import Shards
 from gateway.ports.waiting import WaitingQuestion
 from gateway.queries.page_token import PageTokens
-from gateway.waiting_servicer import SCHEDULED, TRANSACTIONS
+from gateway.reput.waiting import SCHEDULED, TRANSACTIONS
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from store.errors import PermissionDeniedError
 from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle

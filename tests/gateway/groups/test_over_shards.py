@@ -13,8 +13,8 @@ from gateway.ports.groups import (
     ResetTo,
 )
 from gateway.ports.shards import Shards
-from gateway.pull_call import question_of
 from gateway.queries.page_token import PageTokens
+from gateway.reput.pulling import question_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from store.errors import (
     BrokerNotFoundError,

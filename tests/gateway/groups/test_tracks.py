@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from gateway import group_wire
 from gateway.groups.copies import find_original
 from gateway.groups.tracked import MessageState, TrackedMessage
 from gateway.groups.tracks import follow, tracks_of_record
 from gateway.groups.waits import due_millis
 from gateway.ports.groups import GroupChoice, Track, TrackState
 from gateway.ports.shards import Shards
+from gateway.reput import groups
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import InvalidArgumentError, ServiceUnavailableError
 from store.format.properties import encode_properties
@@ -23,7 +23,7 @@ KNOWN = {"T": 1, "%RETRY%g_T": 1, "%RETRY%g": 1, "%DLQ%g": 1, "SCHEDULE_TOPIC_XX
 
 
 def facts_of(record: StoredMessage) -> TrackedMessage:
-    return replace(group_wire.facts_of(record), offset_msg_id=f"id-{record.commit_log_offset}")
+    return replace(groups.facts_of(record), offset_msg_id=f"id-{record.commit_log_offset}")
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from gateway import query_answers
 from gateway.ports.chain import Concern
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import QUEUES_PROGRESS, BuildProgress, Built, queues_progress
@@ -14,7 +13,8 @@ from gateway.ports.shards import Shards
 from gateway.queries.arrival import AtArrival, EndAtArrival, Part, at_arrival
 from gateway.queries.completeness import ShardOutcome
 from gateway.queries.freshness import Freshness, FreshnessWaits
-from gateway.query_answers import Call
+from gateway.reput import queries
+from gateway.reput.queries import Call
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -112,7 +112,7 @@ def ask(memory, log, newest, fan_out, tokens, waits, clock):
         call = Call(shards, tokens, waits, Deadline.after(10.0, clock))
         record, _ = newest
         request = pb.QueryMessageByKeyRequest(topic=record.topic, key=record.keys[0], **fields)
-        return query_answers.by_key(call, request)
+        return queries.by_key(call, request)
 
     return ask
 
@@ -242,7 +242,7 @@ def test_a_queue_waits_in_the_same_way_and_only_for_its_own_shard(memory, log, r
     )
 
     def ask():
-        return query_answers.by_offset(Call(shards, tokens, waits, Deadline.after(10.0, clock)), request)
+        return queries.by_offset(Call(shards, tokens, waits, Deadline.after(10.0, clock)), request)
 
     assert (list(ask().messages), ask().completeness) == ([], COMPLETE)
     log.end += record.store_size_bytes
@@ -262,7 +262,7 @@ def test_a_page_of_a_queue_that_is_full_does_not_wait_for_what_lies_behind_it(
     call = Call(Shards([with_log_end(memory.shard(), log)], fan_out), tokens, waits, Deadline.after(10.0, clock))
     request = pb.QueryMessageByOffsetRequest(topic=record.topic, queue_id=record.queue_id, page_size=1)
     for _ in range(2):
-        answer = query_answers.by_offset(call, request)
+        answer = queries.by_offset(call, request)
         log.end += 1_000
         assert (len(answer.messages), answer.completeness) == (1, message_pb2.COMPLETENESS_TRUNCATED)
     assert "progress" not in memory.calls
@@ -293,7 +293,7 @@ def test_a_builder_that_moves_while_it_is_asked_is_judged_by_the_end_at_arrival(
 
 def find(shards, tokens, waits, clock, text):
     call = Call(shards, tokens, waits, Deadline.after(10.0, clock))
-    return query_answers.find(call, pb.FindMessageRequest(text=text))
+    return queries.find(call, pb.FindMessageRequest(text=text))
 
 
 def test_a_topic_that_was_looked_in_too_early_made_a_find_partial_without_a_reason(
@@ -352,14 +352,14 @@ def test_a_page_that_ended_before_the_end_of_its_queue_was_partial_because_of_th
     call = Call(Shards([with_log_end(memory.shard(), log)], fan_out), tokens, waits, Deadline.after(10.0, clock))
     request = pb.QueryMessageByOffsetRequest(topic=record.topic, queue_id=record.queue_id, page_size=1)
 
-    answer = query_answers.by_offset(call, request)
+    answer = queries.by_offset(call, request)
     assert (len(answer.messages), answer.completeness) == (1, message_pb2.COMPLETENESS_TRUNCATED)
     request.page_size = 1_000
-    assert query_answers.by_offset(call, request).completeness == PARTIAL, "this one reaches the end"
+    assert queries.by_offset(call, request).completeness == PARTIAL, "this one reaches the end"
     at = pb.SearchOffsetRequest(topic=record.topic, queue_id=record.queue_id)
     for millis, expected in ((0, COMPLETE), (4_000_000_000_000, PARTIAL)):
         at.time.FromMilliseconds(millis)
-        assert query_answers.offset_at_time(call, at).completeness == expected
+        assert queries.offset_at_time(call, at).completeness == expected
 
 
 def test_a_commitlog_that_hangs_held_a_waiting_query_for_a_second(memory, log, newest, fan_out, clock):
@@ -412,11 +412,11 @@ def test_a_token_of_a_queue_goes_on_at_its_own_position(memory, records, fan_out
     record = next(record for record in records if record.topic == "b_order")
     call = Call(Shards([memory.shard()], fan_out), tokens, waits, Deadline.after(10.0, clock))
     request = pb.QueryMessageByOffsetRequest(topic=record.topic, queue_id=record.queue_id, page_size=1)
-    first = query_answers.by_offset(call, request)
+    first = queries.by_offset(call, request)
     request.page_token = first.next_page_token
     for queue_offset in (0, first.next_queue_offset):
         request.queue_offset = queue_offset
-        assert query_answers.by_offset(call, request).messages[0].queue_offset == first.next_queue_offset
+        assert queries.by_offset(call, request).messages[0].queue_offset == first.next_queue_offset
 
 
 def test_a_commitlog_that_says_its_end_too_late_is_named(clock):

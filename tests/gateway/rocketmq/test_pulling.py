@@ -10,7 +10,7 @@ from gateway.delivery import queue_end
 from gateway.rocketmq.pulling import Pulling as OfficialPulling
 from gateway.rocketmq.pulling import PullPoll
 from reput.consumer.v1.consumer_service_pb2 import PullMessagesRequest, WatchArrivalsResponse
-from tests.gateway.test_pull_call import Pulling
+from tests.gateway.reput.test_pulling import Pulling
 from tests.support.waiting import wait_until
 
 

@@ -16,8 +16,8 @@ from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.message.v1 import message_pb2
 from store.errors import ServiceUnavailableError
 from tests.gateway.memory_shard import MemoryShard, topic_row
+from tests.gateway.reput.test_topics import MemoryTopicAdmin
 from tests.gateway.rocketmq.test_servicer import ENDPOINTS, new_message, serving
-from tests.gateway.test_topic_answers import MemoryTopicAdmin
 from tests.services.loopback import commit_log_server
 
 NONE, NORMAL, FIFO, DELAY, TRANSACTION, MIXED = (

@@ -9,11 +9,11 @@ from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import Built
 from gateway.ports.shards import Shards
 from gateway.queries.page_token import PageTokens
+from gateway.reput.search import view_of
 from gateway.search.budgets import Budgets
 from gateway.search.cel_sandbox import CelSandbox
 from gateway.search.question import SearchAnswer, SearchQuestion
 from gateway.search.search_messages import search_messages
-from gateway.search_call import view_of
 from services.serving.calls.cancellation import Cancellation
 from store.format.derived.queue_unit import tags_code
 from store.format.record import Record

@@ -7,13 +7,13 @@ import pytest
 
 from console import calls as console_calls
 from console.calls import CallContext, Calls
-from gateway.search_call import SEARCH_COUNT_MAX
+from gateway.reput.search import SEARCH_COUNT_MAX
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.serving.calls.cancellation import Cancellation
 from services.serving.places import Places
 from store.errors import ResourceBusyError
+from tests.gateway.reput.test_servicer import refusal, serving
 from tests.gateway.search.test_search_rpc import TOPIC, HeldShard
-from tests.gateway.test_servicer import refusal, serving
 from tests.support.waiting import wait_until
 
 
@@ -87,8 +87,8 @@ def test_a_search_was_refused_while_a_step_of_another_was_about_to_end(records, 
         return take(self, cancellation, seconds_max, client)
 
     monkeypatch.setattr(Places, "take", noted)
-    monkeypatch.setattr("gateway.search_call.PLACE_SECONDS_MAX", 15.0)
-    monkeypatch.setattr("gateway.search_call.WAITING_COUNT_MAX", 1)
+    monkeypatch.setattr("gateway.reput.search.PLACE_SECONDS_MAX", 15.0)
+    monkeypatch.setattr("gateway.reput.search.WAITING_COUNT_MAX", 1)
     request = pb.SearchMessagesRequest(topic=TOPIC, page_size=1)
     with serving(held, "127.0.0.1:1") as stub:
         running = [stub.SearchMessages.future(request, timeout=60) for _ in range(SEARCH_COUNT_MAX)]

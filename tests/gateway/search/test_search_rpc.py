@@ -8,14 +8,14 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from gateway.queries.limits import PAGE_BYTES_MAX
-from gateway.search_call import SEARCH_COUNT_MAX
+from gateway.reput.search import SEARCH_COUNT_MAX
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.serving.calls.cancellation import Cancellation
 from store.errors import InvalidArgumentError, ResourceBusyError
 from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.reput.test_servicer import refusal, serving
 from tests.gateway.search.searching import inflated
-from tests.gateway.test_servicer import refusal, serving
 
 TOPIC = "b_payment"
 

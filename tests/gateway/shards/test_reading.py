@@ -11,7 +11,7 @@ from gateway.ports.shard import CREATE_TOPIC, topics_of
 from gateway.ports.shards import Shards
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.page_token import PageTokens
-from gateway.servicer import GatewayServicer
+from gateway.reput.servicer import GatewayServicer
 from gateway.shards.reading import ShardReading, Source
 from gateway.shards.replica_choice import Choice, ReadFrom, ReplicaFacts
 from gateway.shards.replica_reads import ReplicaReads
@@ -24,7 +24,7 @@ from store.format.freshness_token import encode_freshness_token
 from store.format.record import Record
 from tests.gateway.memory_shard import with_log_end
 from tests.gateway.queries.test_arrival import BROKER, Building, LogEnd
-from tests.gateway.test_topic_answers import MemoryTopicAdmin
+from tests.gateway.reput.test_topics import MemoryTopicAdmin
 
 COMPLETE, TRUNCATED, PARTIAL = (
     message_pb2.COMPLETENESS_COMPLETE,

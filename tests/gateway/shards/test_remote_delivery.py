@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from gateway.ports.delivery import Pulled
-from gateway.pull_call import responses_of
+from gateway.reput.pulling import responses_of
 from gateway.shards.encoded_messages import EncodedMessages
 from gateway.shards.remote_delivery import RemoteDelivering
 from reput.consumer.v1 import consumer_service_pb2 as pb

@@ -4,10 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shards import Shards, ShardsSource
+from gateway.ports.delivery import (
+    ALL_MESSAGES,
+    EXPRESSION_CHARACTERS_MAX,
+    Filter,
+    FilterKind,
+)
 from gateway.ports.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
 from gateway.queries.completeness import Completeness, ShardOutcome
 from gateway.queries.page import PageEntry
@@ -18,10 +24,7 @@ from services.convert import millis_to_timestamp
 from services.methods import QUERY_SECONDS
 from services.serving.deadline import answer_seconds
 from services.status import to_status
-
-# Shards whose records hold the message of the contract.
-MessageShards = Shards
-MessageShardsSource = ShardsSource
+from store.errors import InvalidArgumentError
 
 
 def deadline_of(context: grpc.ServicerContext) -> Deadline:
@@ -103,3 +106,37 @@ def settings_of(broker_name: str, settings: ListTopicsResponse.Topic) -> pb.Topi
         perm=settings.perm,
         message_type=settings.message_type,
     )
+
+
+def filter_of(wanted: pb.MessageFilter) -> Filter:
+    """Which messages are wanted; the consumer service checks what the text means. InvalidArgumentError when it is too long."""
+    kind = wanted.WhichOneof("expression")
+    text: str = getattr(wanted, kind) if kind is not None else ""
+    if len(text) > EXPRESSION_CHARACTERS_MAX:
+        raise InvalidArgumentError(
+            f"the filter has {len(text)} characters: at most {EXPRESSION_CHARACTERS_MAX} are possible.", field="filter"
+        )
+    if kind == "sql":
+        return Filter(FilterKind.SQL, text)
+    return ALL_MESSAGES if text in ("", "*") else Filter(FilterKind.TAGS, text)
+
+
+def filter_to(asked: Filter) -> pb.MessageFilter:
+    """The same in an answer."""
+    if asked.kind is FilterKind.SQL:
+        return pb.MessageFilter(sql=asked.expression)
+    return pb.MessageFilter(tags=asked.expression)
+
+
+def duration_of(millis: int) -> Duration:
+    """The Duration of milliseconds."""
+    return Duration(seconds=millis // 1000, nanos=millis % 1000 * 1_000_000)
+
+
+def millis_of_duration(request: Any, field: str) -> int:
+    """A Duration of a request in milliseconds, 0 when it is absent; InvalidArgumentError when it is negative."""
+    duration: Duration = getattr(request, field)
+    millis = duration.seconds * 1000 + duration.nanos // 1_000_000
+    if millis < 0:
+        raise InvalidArgumentError(f"{field} is {millis} ms: it must be 0 or more.", field=field)
+    return millis

@@ -11,7 +11,8 @@ from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import store_millis
 from gateway.queries.arrival import Part
 from gateway.queries.completeness import Completeness, ShardOutcome
-from gateway.query_answers import Call
+from gateway.reput.queries import Call
+from gateway.reput.wire import completeness_of, message_of, shard_outcome_of, timestamp_of, window_of
 from gateway.search.asking import CallerGoneError
 from gateway.search.budgets import Budgets
 from gateway.search.cel_sandbox import CelSandbox
@@ -19,7 +20,6 @@ from gateway.search.filter import Conditions, hex_needle
 from gateway.search.message_view import MessageView
 from gateway.search.question import OffsetWindow, SearchAnswer, SearchQuestion
 from gateway.search.search_messages import search_messages
-from gateway.wire import completeness_of, message_of, shard_outcome_of, timestamp_of, window_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import timestamp_to_millis

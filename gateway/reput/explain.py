@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.queries.recorded_shards import HasKey, Lookup, Rejection, ShardRecord, recorded
-from gateway.query_answers import Call, by_id, by_key, by_offset, by_unique_key, find
+from gateway.reput.queries import Call, by_id, by_key, by_offset, by_unique_key, find
 from gateway.shards.replica_reads import Reading
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.index.v1 import index_service_pb2 as index_pb

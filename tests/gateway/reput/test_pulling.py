@@ -12,7 +12,8 @@ from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.ports.shards import Shards
-from gateway.pull_call import (
+from gateway.queries.limits import PAGE_BYTES_MAX
+from gateway.reput.pulling import (
     ALL_BODY_BYTES_MAX,
     BODY_BYTES_DEFAULT,
     SHARE_BYTES_MIN,
@@ -20,7 +21,6 @@ from gateway.pull_call import (
     PullStreams,
     responses_of,
 )
-from gateway.queries.limits import PAGE_BYTES_MAX
 from gateway.shards.encoded_messages import EncodedMessages
 from reput.consumer.v1.consumer_service_pb2 import WatchArrivalsResponse
 from reput.gateway.v1 import gateway_service_pb2 as pb

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from gateway.ports.shard import CREATE_TOPIC, DELETE_TOPIC, UPDATE_TOPIC, Shard
 from gateway.ports.shards import topic_not_found
-from gateway.query_answers import Call
-from gateway.wire import settings_of
+from gateway.reput.queries import Call
+from gateway.reput.wire import settings_of
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError, TopicNotFoundError

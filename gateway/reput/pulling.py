@@ -19,7 +19,6 @@ from typing import Any
 from gateway.delivery.polls import Poll, QueueName, not_answered
 from gateway.delivery.queue_end import QueueEnd, is_at_end
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.group_wire import filter_of, millis_of_duration
 from gateway.groups.asking import check_consumed_topic, check_users_group
 from gateway.ports.cancellation import Cancellation
 from gateway.ports.deadline import Deadline
@@ -31,11 +30,11 @@ from gateway.ports.delivery import (
     is_absent,
     pulled_from_no_message,
 )
-from gateway.ports.shards import has_unwritten_queue
+from gateway.ports.shards import Shards, has_unwritten_queue
 from gateway.queries.limits import PAGE_BYTES_MAX, check_not_negative, check_topic
+from gateway.reput.wire import filter_of, millis_of_duration
 from gateway.shards.encoded_messages import EncodedMessages
 from gateway.shards.replica_pulls import Puller
-from gateway.wire import MessageShards
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
@@ -137,7 +136,7 @@ class PullStreams:
 
     def answers(
         self,
-        shards: MessageShards,
+        shards: Shards,
         request: pb.PullMessagesRequest,
         cancellation: Cancellation,
         puller: Puller | None = None,

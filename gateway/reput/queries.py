@@ -1,6 +1,6 @@
 """The queries of `reput.gateway.v1`: each function reads the request, runs the query and makes the response.
 
-A function gets the shards with its Call. So ExplainQuery (explain_answer.py) runs the same functions over shards that
+A function gets the shards with its Call. So ExplainQuery (explain.py) runs the same functions over shards that
 record their calls.
 """
 
@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import Built
+from gateway.ports.shards import Shards
 from gateway.ports.time_window import millis_at_or_after, millis_at_or_before
 from gateway.queries.arrival import Part
 from gateway.queries.by_key import MatchAnswer, query_by_key
@@ -23,8 +24,7 @@ from gateway.queries.limits import BODY_CHUNK_BYTES, check_not_negative
 from gateway.queries.list_topics import TopicChoice, list_topics
 from gateway.queries.page_token import PageTokens
 from gateway.queries.search_offset import outcome_of, search_offset
-from gateway.wire import (
-    MessageShards,
+from gateway.reput.wire import (
     completeness_of,
     message_of,
     millis_of,
@@ -59,7 +59,7 @@ class Call:
         deadline: the caller's deadline.
     """
 
-    shards: MessageShards
+    shards: Shards
     tokens: PageTokens
     waits: FreshnessWaits
     deadline: Deadline
@@ -68,7 +68,7 @@ class Call:
         self,
         freshness_tokens: Sequence[str],
         part: Part,
-        query: Callable[[MessageShards], tuple[Answer, Sequence[ShardOutcome], Completeness]],
+        query: Callable[[Shards], tuple[Answer, Sequence[ShardOutcome], Completeness]],
         broker_name: str = "",
         *,
         before: bool | None = None,
@@ -81,7 +81,7 @@ def by_key(call: Call, request: pb.QueryMessageByKeyRequest) -> pb.QueryMessageB
     """QueryMessageByKey; errors as `query_by_key` and `window_of`."""
     window = window_of(request)
 
-    def query(shards: MessageShards) -> tuple[MatchAnswer, Sequence[ShardOutcome], Completeness]:
+    def query(shards: Shards) -> tuple[MatchAnswer, Sequence[ShardOutcome], Completeness]:
         found = query_by_key(
             shards,
             call.tokens,
@@ -113,7 +113,7 @@ def waits_for(record: StoredMessage) -> str:
 def by_unique_key(call: Call, request: pb.QueryMessageByUniqueKeyRequest) -> pb.QueryMessageByUniqueKeyResponse:
     """QueryMessageByUniqueKey; errors as `query_by_unique_key`."""
 
-    def query(shards: MessageShards) -> tuple[MatchAnswer, Sequence[ShardOutcome], Completeness]:
+    def query(shards: Shards) -> tuple[MatchAnswer, Sequence[ShardOutcome], Completeness]:
         found = query_by_unique_key(
             shards,
             call.tokens,
@@ -155,7 +155,7 @@ def by_offset(call: Call, request: pb.QueryMessageByOffsetRequest) -> pb.QueryMe
     # With a token its position counts. Clients move `queue_offset` along, for gateways that know no tokens.
     begin = int(call.tokens.open(request.page_token, METHOD, sealed).get("next", request.queue_offset))
 
-    def query(shards: MessageShards) -> tuple[QueueAnswer, Sequence[ShardOutcome], Completeness]:
+    def query(shards: Shards) -> tuple[QueueAnswer, Sequence[ShardOutcome], Completeness]:
         found = query_by_queue_offset(
             shards,
             request.topic,
@@ -185,7 +185,7 @@ def find(call: Call, request: pb.FindMessageRequest) -> pb.FindMessageResponse:
     """FindMessage; errors as `find_message` and `window_of`."""
     window = window_of(request)
 
-    def query(shards: MessageShards) -> tuple[FindAnswer, Sequence[ShardOutcome], Completeness]:
+    def query(shards: Shards) -> tuple[FindAnswer, Sequence[ShardOutcome], Completeness]:
         found = find_message(
             shards,
             call.tokens,
@@ -238,7 +238,7 @@ def offset_at_time(call: Call, request: pb.SearchOffsetRequest) -> pb.SearchOffs
         raise InvalidArgumentError("time is missing.", field="time")
 
     def query(
-        shards: MessageShards,
+        shards: Shards,
     ) -> tuple[Built[queue_pb.SearchOffsetResponse], Sequence[ShardOutcome], Completeness]:
         position = search_offset(
             shards,

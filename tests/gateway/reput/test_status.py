@@ -4,9 +4,9 @@ import grpc
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import STATUSES
+from gateway.reput.status import service_status_of
 from gateway.shards.remote import open_shard
 from gateway.shards.targets import ShardTargets
-from gateway.status_answer import service_status_of
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb

@@ -8,13 +8,13 @@ import pytest
 
 from gateway.auth.access import Access, Role
 from gateway.auth.caller_shards import SeenGroups, Sight
-from gateway.group_answers import _fitting
 from gateway.groups.administration import list_groups
 from gateway.ports.delivery import GroupSettings
 from gateway.ports.groups import GroupChoice, GroupPage, Track, TrackState
 from gateway.ports.shards import Shards
 from gateway.queries.limits import PAGE_BYTES_MAX
 from gateway.queries.page_token import PageTokens
+from gateway.reput.groups import _fitting
 from gateway.shards.remote_groups import RemoteGroups
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb

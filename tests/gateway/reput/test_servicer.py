@@ -14,7 +14,7 @@ from gateway.ports.fan_out import FanOut
 from gateway.ports.shards import Shards
 from gateway.queries.limits import BODY_CHUNK_BYTES
 from gateway.queries.page_token import PageTokens
-from gateway.servicer import GatewayServicer, add_to_server
+from gateway.reput.servicer import GatewayServicer, add_to_server
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from gateway.group_wire import duration_of
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import STATUSES, ServiceStatus, Shard
 from gateway.ports.shards import Shards
-from gateway.wire import timestamp_of
+from gateway.reput.wire import duration_of, timestamp_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.status import to_status
 from store.errors import StoreError

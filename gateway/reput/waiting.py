@@ -6,11 +6,11 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from gateway.ports.waiting import PendingTransaction, ScheduledMessage
-from gateway.query_answers import Call
-from gateway.request_call import Requests
+from gateway.reput.queries import Call
+from gateway.reput.requests import Requests
+from gateway.reput.wire import completeness_of, shard_outcome_of, timestamp_of
 from gateway.waiting.endings import Endings, Recalled
 from gateway.waiting.listing import Listing
-from gateway.wire import completeness_of, shard_outcome_of, timestamp_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
 from services.methods import QUERY_SECONDS

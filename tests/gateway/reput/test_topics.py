@@ -9,9 +9,9 @@ from gateway.ports.shard import CREATE_TOPIC, DELETE_TOPIC, LIST_TOPICS, UPDATE_
 from gateway.ports.shards import Shards
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.page_token import PageTokens
-from gateway.query_answers import Call, topics
+from gateway.reput.queries import Call, topics
+from gateway.reput.topics import create_topic, delete_topic, update_topic
 from gateway.shards.guard import guarded
-from gateway.topic_answers import create_topic, delete_topic, update_topic
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2

@@ -18,15 +18,14 @@ from google.protobuf.message import DecodeError
 from google.rpc import status_pb2
 
 from gateway.appends.forwarder import AppendForwarder
-from gateway.dead_letter_call import pull_now
+from gateway.delivery.polls import Poll, QueueName
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.group_wire import millis_of_duration
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import Delivering, DeliveringSource
+from gateway.ports.delivery import Delivering, DeliveringSource, Pulled, changed, pull_now
 from gateway.ports.shard import CREATE_TOPIC, Shard, topics_of
-from gateway.reply_poll import BATCH_COUNT, ReplyPoll
-from gateway.wire import MessageShardsSource
+from gateway.ports.shards import ShardsSource
+from gateway.reput.wire import millis_of_duration
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -106,7 +105,7 @@ class Requests:
 
     def __init__(
         self,
-        shards: MessageShardsSource,
+        shards: ShardsSource,
         source: DeliveringSource,
         room: WaitingRoom,
         timers: Timers,
@@ -179,7 +178,7 @@ class Requests:
         for waiter in ended:
             _answer(waiter)
 
-    def go_on(self, poll: ReplyPoll, question: consumer_pb.PullMessagesRequest) -> None:
+    def go_on(self, poll: "ReplyPoll", question: consumer_pb.PullMessagesRequest) -> None:
         """A poll has ended: the next one goes on, if somebody waits."""
         with self._lock:
             self._polls.discard(poll)
@@ -189,7 +188,7 @@ class Requests:
             self._polls.add(following)
         self._room.add(following)
 
-    def go_on_later(self, poll: ReplyPoll, question: consumer_pb.PullMessagesRequest) -> None:
+    def go_on_later(self, poll: "ReplyPoll", question: consumer_pb.PullMessagesRequest) -> None:
         """The same after a failure."""
         self._timers.set(poll, self._clock() + RETRY_SECONDS, partial(self.go_on, poll, question))
 
@@ -369,3 +368,61 @@ def _answer(waiter: _Waiter) -> None:
     assert waiter.receipt is not None, "checked by the caller"
     response = pb.SendRequestResponse(reply=waiter.reply, request=waiter.receipt.results[0])
     waiter.caller.answer(response.SerializeToString())
+
+
+PULL_SECONDS = 10.0
+BATCH_COUNT = 256
+
+
+class ReplyPoll(Poll):
+    """Waits for replies in one queue of the reply topic.
+
+    Args:
+        replies: gets them.
+        room: where it waits.
+        delivering: the shard.
+        question: the queue and the position.
+        ends_at: when it ends without replies, on the room's clock.
+    """
+
+    __slots__ = ("_question", "_replies", "_room", "delivering")
+
+    def __init__(
+        self,
+        replies: Requests,
+        room: WaitingRoom,
+        delivering: Delivering,
+        question: consumer_pb.PullMessagesRequest,
+        ends_at: float,
+    ) -> None:
+        name = QueueName(delivering.broker_name, question.topic, "", uuid.uuid4().int)
+        super().__init__(name, "", ends_at, ends_at + PULL_SECONDS)
+        self._replies = replies
+        self._room = room
+        self.delivering = delivering
+        self._question = question
+
+    def look(self) -> None:
+        """See Poll."""
+        self.delivering.pull(self._question, PULL_SECONDS, self._pulled)
+
+    def end(self) -> None:
+        """See Poll."""
+        self._replies.go_on(self, self._question)
+
+    def give_up(self) -> None:
+        """See Poll."""
+        self._replies.go_on_later(self, self._question)
+
+    def _pulled(self, outcome: Pulled | StoreError) -> None:
+        if isinstance(outcome, TopicNotFoundError | QueueNotFoundError):  # it has no message yet
+            self._room.found_nothing(self)
+        elif isinstance(outcome, StoreError):
+            if self._room.failed(self):
+                self._replies.go_on_later(self, self._question)
+        elif outcome.answer.status == consumer_pb.PULL_STATUS_NO_NEW_MSG:
+            self._room.found_nothing(self)
+        elif self._room.found(self):
+            question = changed(self._question, queue_offset=outcome.answer.next_offset)
+            self._replies.take(outcome.messages)
+            self._replies.go_on(self, question)

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.request_call import REQUEST_COUNT_MAX, Requests
+from gateway.reput.requests import REQUEST_COUNT_MAX, Requests
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import AppendResult, NewMessage, StoredMessage
 from services.serving.admission.shares import Client, client_of_identity

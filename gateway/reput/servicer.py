@@ -8,22 +8,22 @@ from functools import partial
 
 import grpc
 
-from gateway import group_answers, query_answers, topic_answers
 from gateway.appends.forwarder import AppendForwarder
-from gateway.explain_answer import explain_query, explained_of
-from gateway.group_servicer import GroupDelivery, GroupMethods
+from gateway.ports.shards import ShardsSource
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.page_token import PageTokens
-from gateway.query_answers import Call
-from gateway.read_choice import by_choice, reading_by
+from gateway.reput import groups, queries, topics
+from gateway.reput.explain import explain_query, explained_of
+from gateway.reput.groups import GroupDelivery, GroupMethods
+from gateway.reput.queries import Call
+from gateway.reput.query_methods import by_choice, reading_by, timed_query
+from gateway.reput.search import Searches
+from gateway.reput.status import status_of
+from gateway.reput.waiting import WaitingCalls, WaitingMethods
+from gateway.reput.wire import deadline_of
 from gateway.search.cel_sandbox import CelSandbox
-from gateway.search_call import Searches
 from gateway.shards.replica_choice import ReadFrom
 from gateway.shards.replica_reads import ReplicaReads
-from gateway.status_answer import status_of
-from gateway.timed_queries import timed_query
-from gateway.waiting_servicer import WaitingCalls, WaitingMethods
-from gateway.wire import MessageShardsSource, deadline_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
 from services.serving.calls.raw_handlers import add_with_raw
@@ -44,7 +44,7 @@ class GatewayServicer(GroupMethods, WaitingMethods, pb_grpc.GatewayServiceServic
 
     def __init__(
         self,
-        shards: MessageShardsSource,
+        shards: ShardsSource,
         tokens: PageTokens,
         sandbox: CelSandbox | None = None,
         waits: FreshnessWaits | None = None,
@@ -74,7 +74,7 @@ class GatewayServicer(GroupMethods, WaitingMethods, pb_grpc.GatewayServiceServic
         self, request: pb.QueryMessageByKeyRequest, context: grpc.ServicerContext
     ) -> pb.QueryMessageByKeyResponse:
         """The messages of a topic that have a key, newest first."""
-        return query_answers.by_key(self._call(context), request)
+        return queries.by_key(self._call(context), request)
 
     @timed_query
     @by_choice
@@ -82,7 +82,7 @@ class GatewayServicer(GroupMethods, WaitingMethods, pb_grpc.GatewayServiceServic
         self, request: pb.QueryMessageByIdRequest, context: grpc.ServicerContext
     ) -> pb.QueryMessageByIdResponse:
         """The message that an offsetMsgId names."""
-        return query_answers.by_id(self._call(context), request)
+        return queries.by_id(self._call(context), request)
 
     @timed_query
     @by_choice
@@ -90,7 +90,7 @@ class GatewayServicer(GroupMethods, WaitingMethods, pb_grpc.GatewayServiceServic
         self, request: pb.QueryMessageByUniqueKeyRequest, context: grpc.ServicerContext
     ) -> pb.QueryMessageByUniqueKeyResponse:
         """All copies of a message that its producer named by a unique key, newest first."""
-        return query_answers.by_unique_key(self._call(context), request)
+        return queries.by_unique_key(self._call(context), request)
 
     @timed_query
     @by_choice
@@ -98,16 +98,16 @@ class GatewayServicer(GroupMethods, WaitingMethods, pb_grpc.GatewayServiceServic
         self, request: pb.QueryMessageByOffsetRequest, context: grpc.ServicerContext
     ) -> pb.QueryMessageByOffsetResponse:
         """The messages of a queue from a position on."""
-        return query_answers.by_offset(self._call(context), request)
+        return queries.by_offset(self._call(context), request)
 
     @timed_query
     @by_choice
     def FindMessage(self, request: pb.FindMessageRequest, context: grpc.ServicerContext) -> pb.FindMessageResponse:
         """The messages whose id, unique key or key is the given text."""
         call = self._call(context)
-        answer = query_answers.find(call, request)
+        answer = queries.find(call, request)
         if request.with_tracks:
-            group_answers.add_tracks(call, answer)
+            groups.add_tracks(call, answer)
         return answer
 
     def ExplainQuery(self, request: pb.ExplainQueryRequest, context: grpc.ServicerContext) -> pb.ExplainQueryResponse:
@@ -128,31 +128,31 @@ class GatewayServicer(GroupMethods, WaitingMethods, pb_grpc.GatewayServiceServic
         self, request: pb.DownloadBodyRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.DownloadBodyResponse]:
         """The body of a message in chunks."""
-        return query_answers.body_chunks(self._call(context), request)
+        return queries.body_chunks(self._call(context), request)
 
     @timed_query
     @by_choice
     def SearchOffset(self, request: pb.SearchOffsetRequest, context: grpc.ServicerContext) -> pb.SearchOffsetResponse:
         """The position of a queue at a store time."""
-        return query_answers.offset_at_time(self._call(context), request)
+        return queries.offset_at_time(self._call(context), request)
 
     @timed_query
     @partial(by_choice, lists=True)
     def ListTopics(self, request: pb.ListTopicsRequest, context: grpc.ServicerContext) -> pb.ListTopicsResponse:
         """The topics and their queues, by name."""
-        return query_answers.topics(self._call(context), request)
+        return queries.topics(self._call(context), request)
 
     def CreateTopic(self, request: pb.CreateTopicRequest, context: grpc.ServicerContext) -> pb.CreateTopicResponse:
         """Creates a topic on every shard, or on one."""
-        return topic_answers.create_topic(self._call(context), request)
+        return topics.create_topic(self._call(context), request)
 
     def UpdateTopic(self, request: pb.UpdateTopicRequest, context: grpc.ServicerContext) -> pb.UpdateTopicResponse:
         """Changes a topic on every shard that has it, or on one."""
-        return topic_answers.update_topic(self._call(context), request)
+        return topics.update_topic(self._call(context), request)
 
     def DeleteTopic(self, request: pb.DeleteTopicRequest, context: grpc.ServicerContext) -> pb.DeleteTopicResponse:
         """Takes a topic out of the configuration of every shard, or of one."""
-        return topic_answers.delete_topic(self._call(context), request)
+        return topics.delete_topic(self._call(context), request)
 
     def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:
         """The state of every service; the row of a service that does not answer has its error."""

@@ -7,7 +7,7 @@ import pytest
 from gateway.ports.shards import Shards
 from gateway.queries.limits import PAGE_SIZE_MAX
 from gateway.queries.page_token import PageTokens
-from gateway.servicer import GatewayServicer
+from gateway.reput.servicer import GatewayServicer
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1 import message_pb2
@@ -193,7 +193,7 @@ def test_queries_by_unique_key_id_and_offset_are_explained(memory, servicer, rec
 
 
 def test_find_explains_each_topic_and_shows_those_with_candidates_first(servicer, records, monkeypatch):
-    monkeypatch.setattr("gateway.explain_answer.LOOKUP_COUNT_MAX", 2)
+    monkeypatch.setattr("gateway.reput.explain.LOOKUP_COUNT_MAX", 2)
     record = next(record for record in records if record.keys)
     key = record.keys[0]
 
@@ -247,7 +247,7 @@ def test_what_is_no_query_is_refused(servicer):
 
 
 def test_a_timer_on_the_querys_method_does_not_ask_other_shards(servicer):
-    """Metrics put their own functions onto the servicer (gateway/timed_queries.py)."""
+    """Metrics put their own functions onto the servicer (gateway/reput/query_methods.py)."""
     calls = []
     original = servicer.QueryMessageByKey
     servicer.QueryMessageByKey = lambda request, context: calls.append(request) or original(request, context)
@@ -264,7 +264,7 @@ def test_times_are_those_of_the_clock(records, fan_out, monkeypatch):
             now[0] += 0.25
             return super().search(*arguments, **named)
 
-    monkeypatch.setattr("gateway.explain_answer.explain_query.__defaults__", (lambda: now[0],))
+    monkeypatch.setattr("gateway.reput.explain.explain_query.__defaults__", (lambda: now[0],))
     slow = servicer_of(fan_out, s_0=Slow(records))
     explained = explain(slow, by_key=pb.QueryMessageByKeyRequest(topic=TOPIC, key=KEY, page_size=1))
     (shard,) = explained.shards

@@ -1,0 +1,652 @@
+"""The RPCs of `reput.gateway.v1` about consumer groups: tracks, pulls, dead letters and their administration.
+
+From the top: each function reads the request, asks and makes the response; the conversions; dead letters that are sent again;
+`GroupMethods`, which GatewayServicer has as its own.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
+from typing import Any
+
+import grpc
+from google.rpc import status_pb2
+
+from gateway.appends.forwarder import AppendForwarder
+from gateway.groups.administration import Group, SettingsChange, delete_group, describe_group, list_groups, update_group
+from gateway.groups.copies import Original, find_original
+from gateway.groups.dead_letters import Letter, Resending, ResendQuestion
+from gateway.groups.positions import commit_positions, get_positions, reset_positions
+from gateway.groups.pulling import lock_queues, send_back
+from gateway.groups.tracked import MessageState, TrackedMessage
+from gateway.groups.tracks import MessageTrack, follow, tracks_of_record
+from gateway.groups.waits import due_millis, settled
+from gateway.ports.deadline import Deadline
+from gateway.ports.delivery import (
+    ClientFacts,
+    DeliveringSource,
+    GroupSettings,
+    Pulled,
+    pull_now,
+)
+from gateway.ports.groups import GroupChoice, GroupPage, GroupQueue, Position, ResetQuestion, ResetTo, Track
+from gateway.ports.shard import store_millis
+from gateway.ports.shards import Shards, ShardsSource, require_topic
+from gateway.ports.time_window import millis_at_or_after
+from gateway.queries.arrival import Part
+from gateway.queries.completeness import Completeness, ShardOutcome
+from gateway.queries.limits import PAGE_BYTES_MAX, page_size
+from gateway.reput.pulling import PullStreams
+from gateway.reput.queries import Call
+from gateway.reput.query_methods import choice_of
+from gateway.reput.wire import duration_of, filter_of, filter_to, millis_of, shard_outcome_of, timestamp_of, window_of
+from gateway.rocketmq.message_rules import BODY_ENCODING, SYSTEM_PROPERTIES, TRACE_CONTEXT
+from gateway.shards.replica_choice import ReadFrom
+from gateway.shards.replica_reads import ReplicaReads
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1 import message_pb2
+from reput.message.v1.message_pb2 import NewMessage, StoredMessage
+from services.convert import timestamp_to_millis
+from services.methods import INNER_SECONDS
+from services.serving.calls.cancellation import Cancellation
+from services.serving.calls.raw_handlers import AnyHandler
+from services.serving.deadline import answer_seconds
+from services.status import from_status
+from store.errors import (
+    DeadlineExceededError,
+    InvalidArgumentError,
+    InvalidMessageError,
+    RecordNotFoundError,
+    ServiceUnavailableError,
+    StoreError,
+)
+from store.format.body_compression import BodyNotInflatedError, inflate
+from store.format.properties import DLQ_ORIGIN_TOPIC, MOVED_FROM, RETRY_TOPIC, SHARDING_KEY
+
+# FindMessage with tracks: each match costs a few calls to every shard, so a page of 1,000 would take seconds.
+TRACKED_MATCH_COUNT_MAX = 16
+TRACK_METHOD = "TrackMessage"
+# By the outcomes of a consumer service, those of the gateway's contract.
+SEND_BACK_OUTCOMES = {
+    value: f"SEND_BACK_{name}" for name, value in consumer_pb.SendBackMessagesResponse.Outcome.items()
+}
+# What a track takes in an answer beside itself.
+FIELD_BYTES = 8
+
+
+def commit(call: Call, request: pb.CommitOffsetsRequest) -> pb.CommitOffsetsResponse:
+    """CommitOffsets; errors as `commit_positions`."""
+    positions = [
+        (each.broker_name, Position(each.topic, each.queue_id, each.consumer_offset)) for each in request.positions
+    ]
+    commit_positions(call.shards, request.consumer_group, positions, call.deadline, begins=request.begins)
+    return pb.CommitOffsetsResponse()
+
+
+def sent_back(call: Call, request: pb.SendBackMessagesRequest) -> pb.SendBackMessagesResponse:
+    """SendBackMessages; errors as `send_back`."""
+    question = consumer_pb.SendBackMessagesRequest(
+        consumer_group=request.consumer_group,
+        topic=request.topic,
+        queue_id=request.queue_id,
+        queue_offsets=request.queue_offsets,
+        delay_level=request.delay_level,
+    )
+    outcomes = send_back(call.shards, question, request.broker_name, call.deadline).outcomes
+    return pb.SendBackMessagesResponse(outcomes=[SEND_BACK_OUTCOMES[each] for each in outcomes])
+
+
+def locked(call: Call, request: pb.LockQueuesRequest) -> pb.LockQueuesResponse:
+    """LockQueues; errors as `lock_queues`."""
+    question = consumer_pb.LockQueuesRequest(
+        consumer_group=request.consumer_group,
+        client_id=request.client_id,
+        queues=[consumer_pb.TopicQueue(topic=each.topic, queue_id=each.queue_id) for each in request.queues],
+        unlock=request.unlock,
+        renew=request.renew,
+    )
+    broker_names = [each.broker_name for each in request.queues]
+    locked = lock_queues(call.shards, question, broker_names, call.deadline)
+
+    def rows(queues: Sequence[tuple[str, str, int]]) -> list[pb.TopicQueue]:
+        return [
+            pb.TopicQueue(topic=topic, queue_id=queue_id, broker_name=broker_name)
+            for broker_name, topic, queue_id in queues
+        ]
+
+    return pb.LockQueuesResponse(queues=rows(locked.held), unknown_queues=rows(locked.unknown))
+
+
+def offsets(call: Call, request: pb.GetOffsetsRequest) -> pb.GetOffsetsResponse:
+    """GetOffsets; errors as `get_positions`."""
+    rows = get_positions(call.shards, request.consumer_group, request.topic, call.deadline)
+    return pb.GetOffsetsResponse(
+        positions=[
+            pb.QueuePosition(
+                topic=each.topic,
+                queue_id=each.queue_id,
+                broker_name=broker_name,
+                consumer_offset=each.consumer_offset,
+            )
+            for broker_name, each in rows
+        ]
+    )
+
+
+def reset(call: Call, request: pb.ResetOffsetsRequest) -> pb.ResetOffsetsResponse:
+    """ResetOffsets; errors as `reset_positions` and `reset_question_of`."""
+    resets = reset_positions(call.shards, reset_question_of(request), request.broker_name, call.deadline)
+    return pb.ResetOffsetsResponse(
+        resets=[
+            pb.ResetOffsetsResponse.Reset(
+                broker_name=broker_name, queue_id=each.queue_id, before=each.before, after=each.after
+            )
+            for broker_name, each in resets
+        ]
+    )
+
+
+def groups(call: Call, request: pb.ListConsumerGroupsRequest) -> pb.ListConsumerGroupsResponse:
+    """ListConsumerGroups; errors as `list_groups`."""
+    choice = GroupChoice(request.page_size, request.topic, request.name_contains)
+    page = list_groups(call.shards, call.tokens, choice, request.page_token, call.deadline)
+    return pb.ListConsumerGroupsResponse(
+        groups=map(settings_to, page.groups),
+        outcomes=map(shard_outcome_of, page.outcomes),
+        next_page_token=page.next_page_token,
+    )
+
+
+def group(
+    call: Call, request: pb.GetConsumerGroupRequest, clock: Callable[[], float] = time.time
+) -> pb.GetConsumerGroupResponse:
+    """GetConsumerGroup; errors as `describe_group`.
+
+    Args:
+        call, request: the call.
+        clock: seconds since 1970; ages are counted from it.
+    """
+    return group_to(describe_group(call.shards, request.consumer_group, call.deadline), int(clock() * 1000))
+
+
+def update(call: Call, request: pb.UpdateConsumerGroupRequest) -> pb.UpdateConsumerGroupResponse:
+    """UpdateConsumerGroup; errors as `update_group`."""
+    change = SettingsChange(
+        request.ordered if request.HasField("ordered") else None,
+        request.delivery_attempts_max if request.HasField("delivery_attempts_max") else None,
+        not request.consume_disabled if request.HasField("consume_disabled") else None,
+        request.broadcast if request.HasField("broadcast") else None,
+    )
+    settings = update_group(call.shards, request.consumer_group, change, call.deadline)
+    return pb.UpdateConsumerGroupResponse(settings=settings_to(settings))
+
+
+def delete(call: Call, request: pb.DeleteConsumerGroupRequest) -> pb.DeleteConsumerGroupResponse:
+    """DeleteConsumerGroup; errors as `delete_group`."""
+    delete_group(call.shards, request.consumer_group, call.deadline)
+    return pb.DeleteConsumerGroupResponse()
+
+
+def track(call: Call, request: pb.TrackMessageRequest) -> pb.TrackMessageResponse:
+    """TrackMessage; errors as `find_original`, `settled` and `tracks_of_record`, and InvalidPageTokenError."""
+    sealed = {
+        "offset_msg_id": request.offset_msg_id,
+        "topic": request.topic,
+        "unique_key": request.unique_key,
+        "group_contains": request.group_contains,
+        "consumer_group": request.consumer_group,
+    }
+    after = str(call.tokens.open(request.page_token, TRACK_METHOD, sealed).get("after", ""))
+    choice = GroupChoice(
+        page_size(request.page_size, "page_size"), "", request.group_contains, request.consumer_group, after
+    )
+    original = _original(call, request)
+    original, state = _settled(call, original)
+    page: GroupPage[Track] = GroupPage(())
+    followed: Sequence[MessageTrack] = ()
+    if state is MessageState.STORED:
+        page = tracks_of_record(call.shards, original, choice, call.deadline)
+
+        # After the tracks: a copy that the consumer service knows of is in the log by now.
+        def query(shards: Shards) -> tuple[Sequence[MessageTrack], Sequence[ShardOutcome], Completeness]:
+            return follow(shards, facts_of, original, page.items, call.deadline)
+
+        followed, _, _ = call.ask((), Part.INDEX, query)
+    message = original.record
+    message.broker_name = original.broker_name
+    if message.source != message_pb2.MESSAGE_SOURCE_ARCHIVE:
+        message.source = message_pb2.MESSAGE_SOURCE_LIVE
+    message.body_omitted = bool(message.body) or message.body_omitted
+    message.ClearField("body")
+    tracks = _fitting(map(track_to, followed), PAGE_BYTES_MAX - message.ByteSize())
+    has_more = page.has_more or len(tracks) < len(followed)
+    return pb.TrackMessageResponse(
+        message=message,
+        state=f"MESSAGE_STATE_{state.name}",
+        due_time=timestamp_of(_due_millis(call, original)) if state is MessageState.SCHEDULED else None,
+        tracks=tracks,
+        next_page_token=call.tokens.seal(TRACK_METHOD, sealed, {"after": tracks[-1].consumer_group})
+        if tracks and has_more
+        else "",
+    )
+
+
+def _fitting(tracks: Iterable[pb.TrackMessageResponse.Track], bytes_max: int) -> list[pb.TrackMessageResponse.Track]:
+    """The first tracks, as many as fit into so many bytes; at least one, when there is one."""
+    fitting: list[pb.TrackMessageResponse.Track] = []
+    for each in tracks:
+        bytes_max -= each.ByteSize() + FIELD_BYTES
+        if fitting and bytes_max < 0:
+            break
+        fitting.append(each)
+    return fitting
+
+
+def add_tracks(call: Call, answer: pb.FindMessageResponse) -> None:
+    """FindMessage with tracks: what became of the first matches; nothing is said of those of which it cannot be told now."""
+    for match in answer.matches[:TRACKED_MATCH_COUNT_MAX]:
+        try:
+            found = track(call, pb.TrackMessageRequest(offset_msg_id=match.message.offset_msg_id))
+        except StoreError:
+            continue
+        match.state = found.state
+        match.tracks.extend(found.tracks)
+        match.has_more_tracks = bool(found.next_page_token)
+        if found.HasField("due_time"):
+            match.due_time.CopyFrom(found.due_time)
+
+
+def _due_millis(call: Call, waiting: Original) -> int | None:
+    return due_millis(call.shards.named(waiting.broker_name), waiting.facts, call.deadline)
+
+
+def _settled(call: Call, found: Original) -> tuple[Original, MessageState]:
+    if found.facts.state is MessageState.STORED:
+        return found, MessageState.STORED
+
+    def query(
+        shards: Shards,
+    ) -> tuple[tuple[Original, MessageState], Sequence[ShardOutcome], Completeness]:
+        return settled(shards, facts_of, found, call.deadline), (), Completeness.COMPLETE
+
+    answer, _, _ = call.ask((), Part.INDEX, query)
+    return answer
+
+
+def _original(call: Call, request: pb.TrackMessageRequest) -> Original:
+    """The message; TopicNotFoundError, RecordNotFoundError, or the error of a shard that may have it."""
+
+    def query(
+        shards: Shards,
+    ) -> tuple[Original | None, Sequence[ShardOutcome], Completeness]:
+        return find_original(
+            shards,
+            facts_of,
+            offset_msg_id=request.offset_msg_id,
+            topic=request.topic,
+            unique_key=request.unique_key,
+            deadline=call.deadline,
+        )
+
+    found, outcomes, _ = call.ask((), Part.INDEX, query)
+    if found is not None:
+        return found
+    for outcome in outcomes:
+        if outcome.error is not None:  # its index is behind: the message may be there
+            raise outcome.error
+    require_topic(call.shards, request.topic, call.deadline)
+    raise RecordNotFoundError(
+        f"Topic {request.topic!r} has no message with the unique key {request.unique_key!r}.",
+        topic=request.topic,
+        uniqueKey=request.unique_key,
+    )
+
+
+def settings_to(settings: GroupSettings) -> pb.ConsumerGroupSettings:
+    """The settings of a group."""
+    return pb.ConsumerGroupSettings(
+        consumer_group=settings.consumer_group,
+        ordered=settings.ordered,
+        delivery_attempts_max=settings.delivery_attempts_max,
+        consume_disabled=not settings.consume_enabled,
+        broadcast=settings.broadcast,
+    )
+
+
+def reset_question_of(request: pb.ResetOffsetsRequest) -> ResetQuestion:
+    """Where a group shall go on; InvalidArgumentError when the request does not say where."""
+    kind = request.WhichOneof("to")
+    value = 0
+    if kind == "time":
+        value = millis_of(request, "time", millis_at_or_after) or 0
+        to = ResetTo.TIME
+    elif kind == "queue_offset":
+        value = request.queue_offset
+        to = ResetTo.OFFSET
+    elif kind is not None and getattr(request, kind):
+        to = ResetTo.EARLIEST if kind == "earliest" else ResetTo.LATEST
+    else:
+        raise InvalidArgumentError("to is missing: set earliest, latest, time or queue_offset.", field="to")
+    return ResetQuestion(
+        request.consumer_group,
+        request.topic,
+        to,
+        value,
+        request.queue_id if request.HasField("queue_id") else None,
+        request.dry_run,
+    )
+
+
+def group_to(group: Group, now_millis: int) -> pb.GetConsumerGroupResponse:
+    """A group."""
+    return pb.GetConsumerGroupResponse(
+        settings=settings_to(group.settings),
+        members=map(_member_to, group.members),
+        queues=[_queue_to(broker_name, queue, now_millis) for broker_name, queue in group.queues],
+        retry_count=group.retry_count,
+        dead_letter_count=group.dead_letter_count,
+        problems=group.problems,
+        outcomes=map(shard_outcome_of, group.outcomes),
+    )
+
+
+def _member_to(member: ClientFacts) -> pb.ConsumerGroupMember:
+    return pb.ConsumerGroupMember(
+        client_id=member.client_id,
+        language=member.language,
+        version=member.version,
+        address=member.address,
+        subscriptions=[
+            pb.TopicSubscription(topic=topic, filter=filter_to(asked)) for topic, asked in member.subscriptions
+        ],
+    )
+
+
+def _queue_to(broker_name: str, queue: GroupQueue, now_millis: int) -> pb.ConsumerGroupQueue:
+    row = pb.ConsumerGroupQueue(
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        broker_name=broker_name,
+        consumer_offset=queue.consumer_offset,
+        min_offset=queue.min_offset,
+        max_offset=queue.max_offset,
+        lag_count=queue.lag_count,
+        in_flight_count=queue.in_flight_count,
+        removed_count=queue.removed_count,
+    )
+    if queue.lag_count and queue.oldest_store_time_millis is not None:
+        row.lag_age.CopyFrom(duration_of(max(now_millis - queue.oldest_store_time_millis, 0)))
+    return row
+
+
+def track_to(followed: MessageTrack) -> pb.TrackMessageResponse.Track:
+    """How a message stands with a group."""
+    track = followed.track
+    return pb.TrackMessageResponse.Track(
+        consumer_group=track.consumer_group,
+        state=f"TRACK_STATE_{track.state.name}",
+        delivery_attempts=track.delivery_attempts,
+        next_time=timestamp_of(track.visible_millis),
+        copy_offset_msg_ids=followed.copy_offset_msg_ids,
+        is_online=track.is_online,
+        client_id=track.client_id,
+        reason=track.reason,
+    )
+
+
+def facts_of(record: StoredMessage) -> TrackedMessage:
+    """What tracks read of a record."""
+    return TrackedMessage(
+        topic=record.topic,
+        queue_id=record.queue_id,
+        queue_offset=record.queue_offset,
+        commit_log_offset=record.commit_log_offset,
+        store_time_millis=store_millis(record),
+        offset_msg_id=record.offset_msg_id,
+        unique_key=record.unique_key,
+        reconsume_times=record.reconsume_times,
+        properties=record.properties,
+    )
+
+
+def letter_of(message: StoredMessage) -> Letter:
+    """A dead letter. Where it goes is what it says of its origin, RocketMQ's or ours."""
+    properties = message.properties
+    return Letter(
+        message.offset_msg_id,
+        timestamp_to_millis(message.store_time, "store_time"),
+        properties.get(DLQ_ORIGIN_TOPIC) or properties.get(RETRY_TOPIC) or "",
+    )
+
+
+BODY_BYTES_MAX = 4 << 20
+# What the store, or a consumer service, wrote beside the producer's own properties.
+LEFT_OUT = (SYSTEM_PROPERTIES - {SHARDING_KEY, TRACE_CONTEXT, BODY_ENCODING}) | {
+    *(MOVED_FROM, "TIMER_DELAY_LEVEL", "TIMER_ROLL_LABEL", "TIMER_CHECKPOINT"),
+}
+
+CheckTopic = Callable[[str], object]
+
+
+class LetterAppends:
+    """An Appending over the forwarder.
+
+    Args:
+        forwarder: sends append requests.
+        check_topic: raises PermissionDeniedError for a topic that the caller may not append to.
+    """
+
+    def __init__(self, forwarder: AppendForwarder, check_topic: CheckTopic = lambda _: None) -> None:
+        self._forwarder = forwarder
+        self._check_topic = check_topic
+
+    def append(self, broker_name: str, letters: Sequence[StoredMessage], deadline: Deadline) -> Sequence[str]:
+        """See Appending."""
+        messages = [new_message(letter) for letter in letters]
+        for topic in {message.topic for message in messages}:
+            self._check_topic(topic)
+        request = pb.AppendMessagesRequest(messages=messages, broker_name=broker_name)
+        waiting = _Waiting(deadline)
+        self._forwarder.append_messages(request.SerializeToString(), waiting)
+        return [result.offset_msg_id for result in waiting.result().results]
+
+
+class _Waiting:
+    """An Answerable whose caller waits in its own thread."""
+
+    def __init__(self, deadline: Deadline) -> None:
+        self._deadline = deadline
+        self._outcome: Future[bytes] = Future()
+
+    def answer(self, response: bytes) -> None:
+        self._outcome.set_result(response)
+
+    def fail(self, status: status_pb2.Status) -> None:
+        self._outcome.set_exception(from_status(status))
+
+    def is_active(self) -> bool:
+        return not self._outcome.done()
+
+    def time_remaining(self) -> float | None:
+        return self._deadline.remaining_seconds()
+
+    def result(self) -> pb.AppendMessagesResponse:
+        """The response; the error of the append."""
+        try:
+            return pb.AppendMessagesResponse.FromString(self._outcome.result(self._deadline.remaining_seconds()))
+        except FutureTimeoutError as error:
+            raise DeadlineExceededError(
+                "The deadline passed before the append was answered: it is not known whether the dead letters were sent."
+            ) from error
+
+
+def new_message(letter: StoredMessage) -> NewMessage:
+    """The message that its producer sent, as a new one.
+
+    Raises:
+        InvalidMessageError: its body cannot be read as its producer gave it.
+    """
+    try:
+        body = inflate(letter.body, letter.sys_flag, BODY_BYTES_MAX)
+    except BodyNotInflatedError as error:
+        raise InvalidMessageError(
+            f"the dead letter {letter.offset_msg_id} has a body that cannot be unpacked: {error}", field="body"
+        ) from error
+    return NewMessage(
+        topic=letter_of(letter).topic,
+        body=body,
+        tags=letter.tags,
+        keys=letter.keys,
+        flag=letter.flag,
+        properties={name: value for name, value in letter.properties.items() if name not in LEFT_OUT},
+    )
+
+
+def resend(
+    call: Call,
+    request: pb.ResendDeadLettersRequest,
+    source: DeliveringSource,
+    appends: LetterAppends,
+) -> pb.ResendDeadLettersResponse:
+    """ResendDeadLetters; errors as `Resending.resend`."""
+    question = ResendQuestion(
+        request.consumer_group, filter_of(request.filter), window_of(request), request.max_messages, request.dry_run
+    )
+
+    def pull(broker_name: str, ask: consumer_pb.PullMessagesRequest, deadline: Deadline) -> Pulled:
+        return pull_now(source, broker_name, ask, deadline)
+
+    resending = Resending(call.shards, call.tokens, pull, letter_of, appends)
+    resent, next_page_token = resending.resend(question, request.page_token, call.deadline)
+    return pb.ResendDeadLettersResponse(
+        resent=[
+            pb.ResendDeadLettersResponse.Resent(
+                offset_msg_id=each.letter.offset_msg_id,
+                topic=each.letter.topic,
+                new_offset_msg_id=each.new_offset_msg_id,
+            )
+            for each in resent
+        ],
+        next_page_token=next_page_token,
+    )
+
+
+class GroupDelivery:
+    """What delivers, for the methods that do more than ask the shards.
+
+    Args:
+        source: the consumer services of the shards.
+        streams: serves PullMessages.
+        appends: appends dead letters again.
+    """
+
+    def __init__(self, source: DeliveringSource, streams: PullStreams, appends: LetterAppends) -> None:
+        self.source = source
+        self.streams = streams
+        self.appends = appends
+
+
+class GroupMethods:
+    """The methods; `_source` and `_call` are those of the servicer.
+
+    Attributes:
+        delivery: set by the gateway; None where nothing is delivered.
+        reads, read_from: see GatewayServicer.
+    """
+
+    delivery: GroupDelivery | None = None
+    reads: ReplicaReads | None = None
+    read_from: ReadFrom = ReadFrom.LEADER
+    _source: ShardsSource
+
+    def _call(self, context: grpc.ServicerContext) -> Call:
+        raise NotImplementedError
+
+    @property
+    def _delivery(self) -> GroupDelivery:
+        if self.delivery is None:
+            raise ServiceUnavailableError("this gateway delivers no messages", service="consumer")
+        return self.delivery
+
+    def PullMessages(self, request: pb.PullMessagesRequest, context: grpc.ServicerContext) -> Iterator[Any]:
+        """The messages of a queue in batches, which are PullMessagesResponses as bytes: see `raw_handlers`."""
+        delivery, choice = self._delivery, choice_of(request, self.read_from)
+        leader = delivery.source.named(request.broker_name)
+        seconds = partial(answer_seconds, context, INNER_SECONDS)
+        if self.reads is None or choice.read_from is ReadFrom.LEADER:
+            return delivery.streams.answers(self._source.now(), request, Cancellation.of(context), leader, seconds)
+        # Not a generator: the choice of the thread ends here, the stream goes on.
+        with self.reads.reading(choice):
+            shards = self._source.now()
+        return delivery.streams.answers(
+            shards, request, Cancellation.of(context), self.reads.pulls(leader, choice), seconds
+        )
+
+    def raw_handlers(self) -> dict[str, AnyHandler]:
+        """The handlers of methods that answer with bytes."""
+        pull: AnyHandler = grpc.unary_stream_rpc_method_handler(
+            self.PullMessages, request_deserializer=pb.PullMessagesRequest.FromString
+        )
+        return {"PullMessages": pull}
+
+    def CommitOffsets(
+        self, request: pb.CommitOffsetsRequest, context: grpc.ServicerContext
+    ) -> pb.CommitOffsetsResponse:
+        """Sets positions of a group."""
+        return commit(self._call(context), request)
+
+    def SendBackMessages(
+        self, request: pb.SendBackMessagesRequest, context: grpc.ServicerContext
+    ) -> pb.SendBackMessagesResponse:
+        """Gives messages to a group again."""
+        return sent_back(self._call(context), request)
+
+    def LockQueues(self, request: pb.LockQueuesRequest, context: grpc.ServicerContext) -> pb.LockQueuesResponse:
+        """Locks queues for a member of a group."""
+        return locked(self._call(context), request)
+
+    def GetOffsets(self, request: pb.GetOffsetsRequest, context: grpc.ServicerContext) -> pb.GetOffsetsResponse:
+        """The positions of a group."""
+        return offsets(self._call(context), request)
+
+    def ResetOffsets(self, request: pb.ResetOffsetsRequest, context: grpc.ServicerContext) -> pb.ResetOffsetsResponse:
+        """Moves a group to other positions."""
+        return reset(self._call(context), request)
+
+    def ListConsumerGroups(
+        self, request: pb.ListConsumerGroupsRequest, context: grpc.ServicerContext
+    ) -> pb.ListConsumerGroupsResponse:
+        """The groups of all shards."""
+        return groups(self._call(context), request)
+
+    def GetConsumerGroup(
+        self, request: pb.GetConsumerGroupRequest, context: grpc.ServicerContext
+    ) -> pb.GetConsumerGroupResponse:
+        """A group with its members, queues and lag."""
+        return group(self._call(context), request)
+
+    def UpdateConsumerGroup(
+        self, request: pb.UpdateConsumerGroupRequest, context: grpc.ServicerContext
+    ) -> pb.UpdateConsumerGroupResponse:
+        """Sets the settings of a group."""
+        return update(self._call(context), request)
+
+    def DeleteConsumerGroup(
+        self, request: pb.DeleteConsumerGroupRequest, context: grpc.ServicerContext
+    ) -> pb.DeleteConsumerGroupResponse:
+        """Forgets a group."""
+        return delete(self._call(context), request)
+
+    def TrackMessage(self, request: pb.TrackMessageRequest, context: grpc.ServicerContext) -> pb.TrackMessageResponse:
+        """What has become of a message."""
+        return track(self._call(context), request)
+
+    def ResendDeadLetters(
+        self, request: pb.ResendDeadLettersRequest, context: grpc.ServicerContext
+    ) -> pb.ResendDeadLettersResponse:
+        """Sends dead letters to their own topics again."""
+        delivery = self._delivery
+        return resend(self._call(context), request, delivery.source, delivery.appends)
