@@ -11,6 +11,7 @@ from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.time_search import Boundary, search_offset, time_span
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as pb_grpc
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.convert import millis_to_timestamp, timestamp_to_millis
 from services.following.follower_process import FollowerState
 from services.following.follower_progress import WAITING_COUNT_MAX, FollowerProgress, ProgressWait
@@ -173,10 +174,10 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         """See the proto."""
         table = self._queues()
         queue = table.queue(request.topic, request.queue_id)
-        if request.boundary not in (pb.BOUNDARY_UNSPECIFIED, pb.BOUNDARY_LOWER, pb.BOUNDARY_UPPER):
+        if request.boundary not in gateway_pb.Boundary.values():
             raise InvalidArgumentError(f"boundary {request.boundary} is unknown", field="boundary")
         time_millis = timestamp_to_millis(request.time, "time")
-        boundary = Boundary.UPPER if request.boundary == pb.BOUNDARY_UPPER else Boundary.LOWER
+        boundary = Boundary.UPPER if request.boundary == gateway_pb.BOUNDARY_UPPER else Boundary.LOWER
         first = self._first(request.topic)
         # Read the progress before the search, so that the answer never claims more than was searched.
         response = pb.SearchOffsetResponse(

@@ -8,6 +8,7 @@ import grpc
 from index_svc.index_file_set import IndexFileSet
 from index_svc.key_search import KeyPage, search_key
 from index_svc.summary_answer import filter_pages, summary_of
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.index.v1 import index_service_pb2 as pb
 from reput.index.v1 import index_service_pb2_grpc as pb_grpc
 from services.convert import millis_to_timestamp, optional_time_millis
@@ -18,10 +19,10 @@ from store.format.derived.index_layout import slot_of
 from store.readers.index_reader import Passed
 
 PASSED_OVER = {
-    Passed.NOT: pb.PASSED_OVER_UNSPECIFIED,
-    Passed.CURSOR: pb.PASSED_OVER_CURSOR,
-    Passed.TIME: pb.PASSED_OVER_TIME,
-    Passed.FILTER: pb.PASSED_OVER_FILTER,
+    Passed.NOT: gateway_pb.PASSED_OVER_UNSPECIFIED,
+    Passed.CURSOR: gateway_pb.PASSED_OVER_CURSOR,
+    Passed.TIME: gateway_pb.PASSED_OVER_TIME,
+    Passed.FILTER: gateway_pb.PASSED_OVER_FILTER,
 }
 
 
@@ -146,7 +147,7 @@ def _explanation(page: KeyPage, slot_count: int, elapsed_micros: int) -> pb.KeyE
         slot=slot_of(page.key_hash, slot_count),
         slot_count=slot_count,
         visits=[
-            pb.KeyExplanation.FileVisit(
+            gateway_pb.ShardExplanation.FileVisit(
                 name=visit.name,
                 passed_over=PASSED_OVER[visit.passed],
                 entry_count=visit.entry_count,

@@ -64,6 +64,7 @@ from gateway.queries.limits import PAGE_SIZE_MAX
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import OffsetOutOfRangeError, PermissionDeniedError, RecordNotFoundError, StoreError
@@ -314,7 +315,7 @@ def _candidates(
     if not link.sight.is_whole:
         # Both tell of records of other topics.
         found.answer.ClearField("explanation")
-        found.passed_over = index_pb.PASSED_OVER_UNSPECIFIED
+        found.passed_over = gateway_pb.PASSED_OVER_UNSPECIFIED
     return found
 
 

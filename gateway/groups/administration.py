@@ -21,7 +21,7 @@ from gateway.ports.time_window import millis_in
 from gateway.queries.completeness import ShardOutcome, raise_first_error
 from gateway.queries.limits import check_topic, page_size
 from gateway.queries.page_token import PageTokens
-from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import GroupNotFoundError, InvalidArgumentError, PermissionDeniedError, StoreError
 from store.format.topic import RETRY_PREFIX, dead_letter_topic_of
 
@@ -222,7 +222,7 @@ def _unread(shard: Shard, facts: GroupFacts, deadline: Deadline) -> list[GroupQu
         for each in list_built_queues(shard, topic, deadline):
             if (topic, each.queue_id) in known or each.max_offset == each.min_offset:
                 continue
-            found = search_offset(shard, topic, each.queue_id, 0, queue_pb.BOUNDARY_LOWER, deadline)
+            found = search_offset(shard, topic, each.queue_id, 0, gateway_pb.BOUNDARY_LOWER, deadline)
             queues.append(
                 GroupQueue(
                     topic,

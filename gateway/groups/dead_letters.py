@@ -24,8 +24,8 @@ from gateway.ports.shard import Shard, search_offset
 from gateway.ports.shards import Shards, list_built_queues
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.page_token import PageTokens
-from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import (
     GroupNotFoundError,
@@ -232,7 +232,7 @@ class Resending:
         for each in list_built_queues(shard, topic, deadline):
             begin, begin_millis = each.min_offset, question.window.begin_millis
             if begin_millis is not None and each.max_offset > each.min_offset:
-                found = search_offset(shard, topic, each.queue_id, begin_millis, queue_pb.BOUNDARY_LOWER, deadline)
+                found = search_offset(shard, topic, each.queue_id, begin_millis, gateway_pb.BOUNDARY_LOWER, deadline)
                 begin = found.answer.queue_offset
             queues.append(_Queue(shard.broker_name, each.queue_id, begin, each.max_offset))
         return sorted(queues, key=lambda queue: queue.queue_id)

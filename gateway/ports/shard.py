@@ -17,6 +17,7 @@ from gateway.ports.time_window import TimeWindow, millis_in, set_millis
 from gateway.ports.waiting import WaitingLists
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import StoreError
@@ -91,7 +92,7 @@ class Built(Generic[BuiltAnswer]):
     answer: BuiltAnswer
     progress: BuildProgress
     problem: StoreError | None = None
-    passed_over: "index_pb.PassedOver" = index_pb.PASSED_OVER_UNSPECIFIED
+    passed_over: "gateway_pb.PassedOver" = gateway_pb.PASSED_OVER_UNSPECIFIED
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +307,7 @@ def get_units(
 
 
 def search_offset(
-    shard: Shard, topic: str, queue_id: int, time_millis: int, boundary: "queue_pb.Boundary", deadline: Deadline
+    shard: Shard, topic: str, queue_id: int, time_millis: int, boundary: "gateway_pb.Boundary", deadline: Deadline
 ) -> Built[queue_pb.SearchOffsetResponse]:
     """SEARCH_OFFSET: the position for a store time."""
     request = queue_pb.SearchOffsetRequest(topic=topic, queue_id=queue_id, boundary=boundary)
@@ -356,12 +357,12 @@ def window_of(request: index_pb.SearchKeyRequest) -> TimeWindow:
     return TimeWindow(millis_in(request, "begin_time"), millis_in(request, "end_time"))
 
 
-def is_at_front(answer: queue_pb.SearchOffsetResponse, time_millis: int, boundary: "queue_pb.Boundary") -> bool:
+def is_at_front(answer: queue_pb.SearchOffsetResponse, time_millis: int, boundary: "gateway_pb.Boundary") -> bool:
     """Whether a message before the queue's first one may be the right one."""
     if answer.queue_offset > answer.min_offset:
         return False
     first_millis = millis_in(answer, "first_store_time")
-    return boundary == queue_pb.BOUNDARY_LOWER or first_millis is None or first_millis > time_millis
+    return boundary == gateway_pb.BOUNDARY_LOWER or first_millis is None or first_millis > time_millis
 
 
 def held_elsewhere(shard: Shard, topic: str, deadline: Deadline) -> StoreError | None:

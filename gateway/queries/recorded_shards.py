@@ -32,6 +32,7 @@ from gateway.ports.shard import (
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.dropped import was_dropped
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import StoreError
@@ -95,7 +96,7 @@ class Lookup:
     topic: str
     key: str
     window: TimeWindow
-    passed_over: index_pb.PassedOver = index_pb.PASSED_OVER_UNSPECIFIED
+    passed_over: gateway_pb.PassedOver = gateway_pb.PASSED_OVER_UNSPECIFIED
     explanations: list[index_pb.KeyExplanation | None] = field(default_factory=list)
     candidates: list[int] = field(default_factory=list)
     matches: set[int] = field(default_factory=set)
@@ -113,7 +114,7 @@ class Lookup:
         return 0 if self.is_limited else len(self.candidates) - len(self.matches) - len(self.rejected)
 
     @property
-    def visits(self) -> list[index_pb.KeyExplanation.FileVisit]:
+    def visits(self) -> list[gateway_pb.ShardExplanation.FileVisit]:
         """The visits of index files, round by round."""
         return [visit for explanation in self.explanations if explanation for visit in explanation.visits]
 

@@ -11,6 +11,7 @@ from gateway.queries.completeness import ShardOutcome
 from gateway.queries.limits import check_not_negative, check_topic
 from gateway.queries.unbuilt_queues import ask_once_more
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import QueueNotFoundError, TopicNotFoundError
 
 
@@ -20,7 +21,7 @@ def search_offset(
     queue_id: int,
     time_millis: int,
     *,
-    boundary: queue_pb.Boundary,
+    boundary: gateway_pb.Boundary,
     broker_name: str,
     deadline: Deadline,
 ) -> Built[queue_pb.SearchOffsetResponse]:
@@ -45,7 +46,7 @@ def search_offset(
 
 
 def outcome_of(
-    broker_name: str, found: Built[queue_pb.SearchOffsetResponse], boundary: queue_pb.Boundary
+    broker_name: str, found: Built[queue_pb.SearchOffsetResponse], boundary: gateway_pb.Boundary
 ) -> ShardOutcome:
     """How the shard took part: incomplete when a message that is not built yet could be the one looked for.
 
@@ -54,7 +55,7 @@ def outcome_of(
     because messages may be elsewhere.
     """
     progress = found.progress
-    if boundary == queue_pb.BOUNDARY_LOWER and found.answer.queue_offset < found.answer.max_offset:
+    if boundary == gateway_pb.BOUNDARY_LOWER and found.answer.queue_offset < found.answer.max_offset:
         progress = replace(progress, is_final=True)
     may_move = progress.is_behind and not progress.is_final
     return ShardOutcome(broker_name, found.problem, progress, complete=not may_move and found.problem is None)

@@ -12,7 +12,6 @@ from gateway.queries.recorded_shards import HasKey, Lookup, Rejection, ShardReco
 from gateway.reput.queries import Call, by_id, by_key, by_offset, by_unique_key, find
 from gateway.shards.replica_reads import Reading
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
 from services.status import to_status
@@ -32,12 +31,6 @@ DETAIL_CHARACTERS_MAX = 200
 # All visits of an answer together, some 60 bytes each.
 ALL_VISIT_COUNT_MAX = 20_000
 
-PASSED_OVER = {
-    index_pb.PASSED_OVER_UNSPECIFIED: pb.PASSED_OVER_UNSPECIFIED,
-    index_pb.PASSED_OVER_CURSOR: pb.PASSED_OVER_CURSOR,
-    index_pb.PASSED_OVER_TIME: pb.PASSED_OVER_TIME,
-    index_pb.PASSED_OVER_FILTER: pb.PASSED_OVER_FILTER,
-}
 REJECTIONS = {
     Rejection.OTHER_TOPIC: pb.REJECTION_OTHER_TOPIC,
     Rejection.OTHER_KEY: pb.REJECTION_OTHER_KEY,
@@ -170,7 +163,7 @@ def _tell_lookup(row: pb.ShardExplanation.Lookup, lookup: Lookup, room: int) -> 
         first = explanations[0]
         row.key_hash, row.slot, row.slot_count = first.key_hash, first.slot, first.slot_count
     row.topic, row.key = lookup.topic, lookup.key
-    row.passed_over = PASSED_OVER[lookup.passed_over]
+    row.passed_over = lookup.passed_over
     row.round_count = 1 if lookup.is_limited else len(lookup.explanations)
     row.candidate_count = lookup.candidate_count
     row.match_count = len(lookup.matches)
@@ -179,18 +172,7 @@ def _tell_lookup(row: pb.ShardExplanation.Lookup, lookup: Lookup, room: int) -> 
     row.search_micros = sum(explanation.elapsed_micros for explanation in explanations)
     visits = lookup.visits
     row.read_bytes = sum(visit.read_bytes for visit in visits)
-    for visit in visits[: min(VISIT_COUNT_MAX, room)]:
-        row.visits.add(
-            name=visit.name,
-            passed_over=PASSED_OVER[visit.passed_over],
-            entry_count=visit.entry_count,
-            chain_entry_count=visit.chain_entry_count,
-            same_hash_count=visit.same_hash_count,
-            outside_count=visit.outside_count,
-            candidate_count=visit.candidate_count,
-            damaged=visit.damaged,
-            read_bytes=visit.read_bytes,
-        )
+    row.visits.extend(visits[: min(VISIT_COUNT_MAX, room)])
     told = sorted(lookup.rejected.values(), key=lambda rejected: TOLD_FIRST.get(rejected.reason, len(TOLD_FIRST)))
     for rejected in told[:REJECTED_COUNT_MAX]:
         row.rejected.add(

@@ -39,12 +39,6 @@ from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import InvalidArgumentError
 from store.format.properties import REAL_TOPIC, TIMER_DEL_UNIQKEY
 
-BOUNDARIES = {
-    pb.BOUNDARY_UNSPECIFIED: queue_pb.BOUNDARY_LOWER,
-    pb.BOUNDARY_LOWER: queue_pb.BOUNDARY_LOWER,
-    pb.BOUNDARY_UPPER: queue_pb.BOUNDARY_UPPER,
-}
-
 Answer = TypeVar("Answer")
 
 
@@ -227,12 +221,12 @@ def body_chunks(call: Call, request: pb.DownloadBodyRequest) -> Iterator[pb.Down
 
 def offset_at_time(call: Call, request: pb.SearchOffsetRequest) -> pb.SearchOffsetResponse:
     """SearchOffset; errors as `search_offset`, InvalidArgumentError for an unknown boundary or an absent time."""
-    if request.boundary not in BOUNDARIES:
+    if request.boundary not in pb.Boundary.values():
         raise InvalidArgumentError(
             f"boundary {request.boundary} is not a Boundary: use BOUNDARY_LOWER or BOUNDARY_UPPER.", field="boundary"
         )
-    boundary = BOUNDARIES[request.boundary]
-    is_lower = boundary == queue_pb.BOUNDARY_LOWER
+    boundary = request.boundary or pb.BOUNDARY_LOWER
+    is_lower = boundary == pb.BOUNDARY_LOWER
     time_millis = millis_of(request, "time", millis_at_or_after if is_lower else millis_at_or_before)
     if time_millis is None:
         raise InvalidArgumentError("time is missing.", field="time")

@@ -13,6 +13,7 @@ from gateway.queries.search_offset import search_offset
 from gateway.rocketmq.names import full_name, group_of, topic_of
 from gateway.rocketmq.status import RefusedError, ok
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.methods import QUERY_SECONDS
 from services.serving.deadline import answer_seconds
 from store.errors import UnsupportedStoreError
@@ -71,7 +72,7 @@ def get_offset(
             topic,
             queue.id,
             0,
-            boundary=queue_pb.BOUNDARY_LOWER,
+            boundary=gateway_pb.BOUNDARY_LOWER,
             broker_name=shard.broker_name,
             deadline=deadline,
         )
@@ -96,7 +97,7 @@ def query_offset(shards: Shards, request: v2.QueryOffsetRequest, deadline: Deadl
         full_name(queue.topic),
         queue.id,
         millis_at_or_after(time.seconds, time.nanos, "timestamp"),
-        boundary=queue_pb.BOUNDARY_LOWER,
+        boundary=gateway_pb.BOUNDARY_LOWER,
         broker_name=queue.broker.name,
         deadline=deadline,
     )

@@ -30,6 +30,7 @@ from gateway.queries.limits import PAGE_BYTES_MAX
 from gateway.search.asking import ask_until_gone
 from gateway.search.question import OffsetWindow, SearchQuestion
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import StoreError
 
@@ -96,12 +97,12 @@ class ShardScan:
         search = partial(search_offset, self.shard, queue.topic, queue.queue_id)
         # Where part of an archive cannot be read, the position is not reliable: the time of each record is checked anyway.
         if begin_millis is not None:
-            found = self._ask(partial(search, begin_millis, queue_pb.BOUNDARY_LOWER))
+            found = self._ask(partial(search, begin_millis, gateway_pb.BOUNDARY_LOWER))
             self._note_problem(found.problem)
             if found.problem is None:
                 begin = max(begin, found.answer.queue_offset)
         if end_millis is not None:
-            found = self._ask(partial(search, end_millis, queue_pb.BOUNDARY_UPPER))
+            found = self._ask(partial(search, end_millis, gateway_pb.BOUNDARY_UPPER))
             self._note_problem(found.problem)
             if found.problem is None:
                 end = min(end, found.answer.queue_offset + 1)

@@ -30,6 +30,7 @@ from gateway.ports.chain import Answering, ShardMethod
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import SEARCH_KEY, BuildProgress, Built, window_of
 from gateway.ports.time_window import TimeWindow
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from store.errors import StoreError
 from store.format.derived.index_layout import index_key, key_hash
@@ -198,20 +199,20 @@ class Summaries:
 
     def _passed_over(
         self, held: index_pb.IndexSummary, hash_: int, window: TimeWindow, below: Answering
-    ) -> "index_pb.PassedOver":
+    ) -> "gateway_pb.PassedOver":
         """The reason why the shard has no match; unspecified when it may have one."""
         end = window.end_millis
         begin = window.begin_millis if window.begin_millis is not None else 0
         if end is None or not held.HasField("later_times_millis") or end >= held.later_times_millis:
-            return index_pb.PASSED_OVER_UNSPECIFIED
+            return gateway_pb.PASSED_OVER_UNSPECIFIED
         if held.has_newest and _overlaps(held, "newest_begin_time_millis", "newest_end_time_millis", begin, end):
-            return index_pb.PASSED_OVER_UNSPECIFIED
+            return gateway_pb.PASSED_OVER_UNSPECIFIED
         inside = [row for row in held.sealed if _overlaps(row, "begin_time_millis", "end_time_millis", begin, end)]
         if not inside:
-            return index_pb.PASSED_OVER_TIME
+            return gateway_pb.PASSED_OVER_TIME
         wanted = key_bits(hash_)
         answers = [self._may_hold(sealed, wanted, below) for sealed in inside]
-        return index_pb.PASSED_OVER_UNSPECIFIED if any(answers) else index_pb.PASSED_OVER_FILTER
+        return gateway_pb.PASSED_OVER_UNSPECIFIED if any(answers) else gateway_pb.PASSED_OVER_FILTER
 
     def _may_hold(self, sealed: index_pb.IndexSummary.Sealed, wanted: KeyBits, below: Answering) -> bool:
         # Without a name it stands for several old files; without blocks it has no key filter.

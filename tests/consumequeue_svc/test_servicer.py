@@ -101,9 +101,9 @@ def test_units_with_a_gap_between_them_are_not_packed(servicer, tmp_path):
 
 def test_a_time_is_found(servicer):
     """The double says that a record's store time is its offset."""
-    for boundary, expected in ((pb.BOUNDARY_LOWER, 3), (pb.BOUNDARY_UPPER, 2), (pb.BOUNDARY_UNSPECIFIED, 3)):
+    for name, expected in (("LOWER", 3), ("UPPER", 2), ("UNSPECIFIED", 3)):
         time = Timestamp(seconds=1, nanos=201_000_000)
-        request = pb.SearchOffsetRequest(topic="t0", queue_id=0, time=time, boundary=boundary)
+        request = pb.SearchOffsetRequest(topic="t0", queue_id=0, time=time, boundary=f"BOUNDARY_{name}")
         assert servicer.SearchOffset(request, Context()).queue_offset == expected
 
 

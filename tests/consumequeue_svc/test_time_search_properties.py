@@ -12,6 +12,7 @@ from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.servicer import ConsumeQueueServicer
 from consumequeue_svc.time_search import Boundary, RisingRun, search_offset, time_span
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.following.follower_progress import FollowerProgress
 from store.derive.dispatch_columns import DispatchColumns
 from store.errors import OffsetOutOfRangeError
@@ -22,7 +23,7 @@ from tests.support.dispatches import RECORD_SIZE_BYTES, make_request
 RISING = (RisingRun(0, 0, 1 << 62),)
 
 BEGIN_MILLIS = 1_700_000_000_000
-BOUNDARIES = {Boundary.LOWER: pb.BOUNDARY_LOWER, Boundary.UPPER: pb.BOUNDARY_UPPER}
+BOUNDARIES = {Boundary.LOWER: gateway_pb.BOUNDARY_LOWER, Boundary.UPPER: gateway_pb.BOUNDARY_UPPER}
 
 
 class Context:

@@ -25,7 +25,7 @@ from gateway.ports.shard import (
 )
 from gateway.ports.time_window import TimeWindow
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
-from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import (
     DeadlineExceededError,
@@ -207,7 +207,7 @@ def test_an_unknown_queue_is_an_error(shard: Shard, deadline: Deadline) -> None:
         with pytest.raises((TopicNotFoundError, QueueNotFoundError)):
             get_units(shard, topic, queue_id, 0, 1, deadline)
         with pytest.raises((TopicNotFoundError, QueueNotFoundError)):
-            search_offset(shard, topic, queue_id, 0, queue_pb.BOUNDARY_LOWER, deadline)
+            search_offset(shard, topic, queue_id, 0, gateway_pb.BOUNDARY_LOWER, deadline)
 
 
 def test_the_position_of_a_time_is_that_of_brute_force(shard: Shard, made: Archived, deadline: Deadline) -> None:
@@ -216,7 +216,7 @@ def test_the_position_of_a_time_is_that_of_brute_force(shard: Shard, made: Archi
         for asked in {0, 1 << 45} | {time + step for time in times.values() for step in (-1, 0, 1)}:
             lower = min((offset for offset, time in times.items() if time >= asked), default=max(times) + 1)
             upper = max((offset for offset, time in times.items() if time <= asked), default=min(times))
-            for boundary, expected in ((queue_pb.BOUNDARY_LOWER, lower), (queue_pb.BOUNDARY_UPPER, upper)):
+            for boundary, expected in ((gateway_pb.BOUNDARY_LOWER, lower), (gateway_pb.BOUNDARY_UPPER, upper)):
                 found = search_offset(shard, topic, queue_id, asked, boundary, deadline)
                 assert (found.answer.queue_offset, found.answer.min_offset, found.answer.max_offset, found.problem) == (
                     *(expected, min(times), max(times) + 1),

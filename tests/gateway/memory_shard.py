@@ -33,6 +33,7 @@ from gateway.ports.time_window import TimeWindow, millis_in, set_millis
 from gateway.queries.page import PageEntry
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import stored_message
@@ -311,7 +312,7 @@ class MemoryShard:
         self._called("search_offset", deadline)
         queue = self._queue(topic, queue_id)
         first, end = queue[0].queue_offset, queue[-1].queue_offset + 1
-        if boundary == queue_pb.BOUNDARY_LOWER:
+        if boundary == gateway_pb.BOUNDARY_LOWER:
             found = min((r.queue_offset for r in queue if r.store_time_millis >= time_millis), default=end)
         else:
             found = max((r.queue_offset for r in queue if r.store_time_millis <= time_millis), default=first)

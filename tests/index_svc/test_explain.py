@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from index_svc.index_file_set import IndexFileSet
 from index_svc.index_summaries import IndexSummaries
 from index_svc.servicer import IndexServicer
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.index.v1 import index_service_pb2 as pb
 from services.convert import millis_to_timestamp
 from services.following.follower_progress import FollowerProgress
@@ -119,12 +120,12 @@ def test_the_numbers_are_those_of_a_walk_over_the_bytes(
             is_sealed = visit.name != paths[-1].name
             held = (summaries.directory / visit.name).read_bytes() if is_sealed else b""
             if is_sealed and begin is not None and header.end_time_millis < T0 + begin * 1000:
-                assert (visit.passed_over, visit.read_bytes) == (pb.PASSED_OVER_TIME, 0)
+                assert (visit.passed_over, visit.read_bytes) == (gateway_pb.PASSED_OVER_TIME, 0)
             elif is_sealed and not _may_hold(held, hash_):
                 assert not same
-                assert (visit.passed_over, visit.read_bytes) == (pb.PASSED_OVER_FILTER, PAGE_SIZE)
+                assert (visit.passed_over, visit.read_bytes) == (gateway_pb.PASSED_OVER_FILTER, PAGE_SIZE)
             else:
-                assert visit.passed_over == pb.PASSED_OVER_UNSPECIFIED
+                assert visit.passed_over == gateway_pb.PASSED_OVER_UNSPECIFIED
                 if visit.name != names[-1] or not answer.next_page_token:  # the page did not end in it
                     assert visit.chain_entry_count == len(chain)
                     assert visit.same_hash_count == len(same)

@@ -5,8 +5,9 @@ import re
 import shutil
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from tools.proto_breaking import BREAKS, CATEGORIES, ROOT, breaking
+from tools.proto_breaking import BASELINE, BREAKS, CATEGORIES, ROOT, TAKEN_OVER, breaking, take_over
 
 
 @pytest.fixture
@@ -58,3 +59,21 @@ def test_a_new_field_and_an_internal_name_break_nobody(tree: pathlib.Path) -> No
     change(tree, "reput/message/v1/message.proto", r"(bytes body = )", r"string added_later = 919;\n  \1")
     change(tree, "reput/index/v1/index_service.proto", r"(int64 )(\w+)( = \d+;)", r"\1\2_renamed\3")
     assert breaking(tree) == 0
+
+
+def test_only_a_type_of_equal_numbers_takes_the_place_of_another() -> None:
+    def frozen() -> FileDescriptorSet:
+        return FileDescriptorSet.FromString((ROOT / BASELINE).read_bytes())
+
+    take_over(frozen(), TAKEN_OVER)
+    with pytest.raises(
+        ValueError, match="ScheduledMessage, which also has"
+    ):  # the gateway's begins with the shard's name
+        take_over(frozen(), {"reput.schedule.v1.ScheduledMessage": "reput.gateway.v1.ScheduledMessage"})
+    with pytest.raises(ValueError, match="Rejection, which also has"):
+        take_over(frozen(), {"reput.gateway.v1.Rejection": "reput.gateway.v1.PassedOver"})
+
+
+def test_a_change_of_a_field_beside_a_type_that_was_taken_over_is_refused(tree: pathlib.Path) -> None:
+    change(tree, "reput/index/v1/index_service.proto", r"(FileVisit visits = )\d+;", r"\g<1>919;")
+    assert breaking(tree) == BREAKS

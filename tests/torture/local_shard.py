@@ -24,6 +24,7 @@ from index_svc.key_search import search_key
 from index_svc.recovery import saved_layout
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from store.derive.index_keys import index_keys
@@ -256,7 +257,7 @@ class LocalPorts:
     ) -> Built[queue_pb.SearchOffsetResponse]:
         units = self._local.table.queue(topic, queue_id).units
         first = self._local.queues.progress.log_first_offset
-        side = time_search.Boundary.UPPER if boundary == queue_pb.BOUNDARY_UPPER else time_search.Boundary.LOWER
+        side = time_search.Boundary.UPPER if boundary == gateway_pb.BOUNDARY_UPPER else time_search.Boundary.LOWER
         found = time_search.search_offset(
             units,
             first,

@@ -23,6 +23,7 @@ from gateway.ports.time_window import millis_in, set_millis
 from gateway.queries.unbuilt_queues import ask_once_more
 from gateway.shards.archived.records import ArchivedRecords
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.archive.lookups import Lookups
 from store.errors import QueueNotFoundError, StoreCorruptedError, StoreError, TopicNotFoundError
 
@@ -178,7 +179,7 @@ class ArchivedQueues:
         below: Answering,
     ) -> None:
         """Make the queue's answer that of queue and archive: an archived position may lie before, and the range is wider."""
-        is_upper, answer = request.boundary == queue_pb.BOUNDARY_UPPER, live.answer
+        is_upper, answer = request.boundary == gateway_pb.BOUNDARY_UPPER, live.answer
         hits = self._archive.at_time(request.topic, request.queue_id, time_millis, is_upper=is_upper)
         found = answer.queue_offset
         if not is_upper and hits.queue_offset is not None:

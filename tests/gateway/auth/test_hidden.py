@@ -21,7 +21,6 @@ from gateway.ports.shards import Shards
 from gateway.queries.page_token import PageTokens
 from gateway.reput.servicer import GatewayServicer
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput.index.v1 import index_service_pb2 as index_pb
 from services.methods import GATEWAY_SERVICE
 from store.errors import PermissionDeniedError, RecordNotFoundError
 from store.format.derived.index_layout import index_key, key_hash
@@ -145,7 +144,7 @@ def test_an_explanation_counted_hidden_messages_with_a_key_of_the_same_hash(reco
     assert explained(twin, ["*"]).shards[0].lookups[0].rejected_count >= 1
 
 
-@pytest.mark.parametrize("why", [index_pb.PASSED_OVER_FILTER, index_pb.PASSED_OVER_TIME])
+@pytest.mark.parametrize("why", [pb.PASSED_OVER_FILTER, pb.PASSED_OVER_TIME])
 def test_why_an_index_was_not_asked_told_of_hidden_messages(records, fan_out, why) -> None:
     """A filter that holds the hash of a hidden key, and times without messages, are facts of other topics, too."""
 

@@ -10,7 +10,7 @@ from gateway.queries.by_queue_offset import query_by_queue_offset
 from gateway.queries.completeness import Completeness, ShardOutcome
 from gateway.queries.list_topics import list_topics
 from gateway.queries.search_offset import outcome_of, search_offset
-from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import (
     BrokerNotFoundError,
     InvalidArgumentError,
@@ -174,21 +174,21 @@ def test_a_time_is_found_from_both_sides(fan_out, deadline, records):
         arguments = {"boundary": boundary, "broker_name": "", "deadline": deadline}
         return search_offset(shards, topic, queue_id, time_millis, **arguments).answer.queue_offset
 
-    assert found(queue_pb.BOUNDARY_LOWER) == stored.index(time_millis)
-    assert found(queue_pb.BOUNDARY_UPPER) == len(stored) - 1 - stored[::-1].index(time_millis)
-    assert found(queue_pb.BOUNDARY_LOWER, "configured", 0) == 0
+    assert found(gateway_pb.BOUNDARY_LOWER) == stored.index(time_millis)
+    assert found(gateway_pb.BOUNDARY_UPPER) == len(stored) - 1 - stored[::-1].index(time_millis)
+    assert found(gateway_pb.BOUNDARY_LOWER, "configured", 0) == 0
     with pytest.raises(TopicNotFoundError):
-        found(queue_pb.BOUNDARY_LOWER, "nosuch")
+        found(gateway_pb.BOUNDARY_LOWER, "nosuch")
 
 
 @pytest.mark.parametrize(
     ("boundary", "queue_offset", "complete"),
     [
-        (queue_pb.BOUNDARY_LOWER, 8, True),
-        (queue_pb.BOUNDARY_LOWER, 9, True),
-        (queue_pb.BOUNDARY_LOWER, 10, False),
-        (queue_pb.BOUNDARY_UPPER, 8, False),
-        (queue_pb.BOUNDARY_UPPER, 9, False),
+        (gateway_pb.BOUNDARY_LOWER, 8, True),
+        (gateway_pb.BOUNDARY_LOWER, 9, True),
+        (gateway_pb.BOUNDARY_LOWER, 10, False),
+        (gateway_pb.BOUNDARY_UPPER, 8, False),
+        (gateway_pb.BOUNDARY_UPPER, 9, False),
     ],
 )
 def test_a_position_is_final_when_no_message_that_is_still_to_be_built_can_take_its_place(

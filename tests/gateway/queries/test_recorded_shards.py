@@ -19,7 +19,7 @@ from gateway.ports.shard import (
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow, set_millis
 from gateway.queries.recorded_shards import Rejection, recorded
-from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, ServiceUnavailableError
@@ -42,8 +42,8 @@ def test_every_call_is_answered_and_counted(memory, fan_out, deadline) -> None:
     (queue, *_) = list_queues(plain, "b_log", deadline)
     where = ("b_log", queue.queue_id)
     assert get_units(shard, *where, 0, 3, deadline) == get_units(plain, *where, 0, 3, deadline)
-    found = search_offset(shard, *where, 0, queue_pb.BOUNDARY_LOWER, deadline)
-    assert found == search_offset(plain, *where, 0, queue_pb.BOUNDARY_LOWER, deadline)
+    found = search_offset(shard, *where, 0, gateway_pb.BOUNDARY_LOWER, deadline)
+    assert found == search_offset(plain, *where, 0, gateway_pb.BOUNDARY_LOWER, deadline)
     assert queues_progress(shard, deadline) == memory.progress_now
     assert keys_progress(shard, deadline) == memory.progress_now
     assert topics_of(shard, deadline) == {"b_log": topic_row("b_log", 4)}
@@ -93,7 +93,7 @@ class ExplainingShard(MemoryShard):
     """Its index says how it found what it gives, when it is asked to."""
 
     explanation: index_pb.KeyExplanation | None = None
-    passed_over: int = index_pb.PASSED_OVER_UNSPECIFIED
+    passed_over: int = gateway_pb.PASSED_OVER_UNSPECIFIED
 
     def search(self, *question, explain=False, **bounds):
         found = super().search(*question, **bounds)
@@ -103,7 +103,7 @@ class ExplainingShard(MemoryShard):
         return found
 
 
-VISIT = index_pb.KeyExplanation.FileVisit(
+VISIT = gateway_pb.ShardExplanation.FileVisit(
     name="20261121102912255",
     entry_count=100,
     chain_entry_count=3,
@@ -131,14 +131,14 @@ def test_each_round_of_a_search_is_explained_without_the_query_asking_for_it(rec
     assert (lookup.topic, lookup.key) == ("b_log", key)
     assert lookup.candidates == [*first.answer.commit_log_offsets, *second.answer.commit_log_offsets]
     assert lookup.unread_count == len(lookup.candidates) == record.steps["index.search"].item_count
-    assert (lookup.visits, lookup.passed_over) == ([VISIT, VISIT], index_pb.PASSED_OVER_UNSPECIFIED)
+    assert (lookup.visits, lookup.passed_over) == ([VISIT, VISIT], gateway_pb.PASSED_OVER_UNSPECIFIED)
 
 
 @pytest.mark.parametrize(
     ("explanation", "passed_over"),
     [
-        (None, index_pb.PASSED_OVER_UNSPECIFIED),
-        (index_pb.KeyExplanation(key_hash=7), index_pb.PASSED_OVER_TIME),
+        (None, gateway_pb.PASSED_OVER_UNSPECIFIED),
+        (index_pb.KeyExplanation(key_hash=7), gateway_pb.PASSED_OVER_TIME),
     ],
 )
 def test_an_index_that_was_not_asked_has_a_reason_and_no_visits(

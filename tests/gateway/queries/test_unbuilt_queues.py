@@ -13,7 +13,7 @@ from gateway.queries.find_message import find_message
 from gateway.queries.page_token import PageTokens
 from gateway.queries.search_offset import outcome_of, search_offset
 from gateway.search.question import OffsetWindow, SearchQuestion
-from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import TopicNotFoundError
 from tests.gateway.memory_shard import MemoryShard, records_in, shown, with_keys, with_queues
 from tests.gateway.search.searching import Searcher
@@ -101,11 +101,11 @@ def test_a_queue_built_between_two_questions_is_not_taken_for_an_empty_one(by_of
     assert records_in(answer.entries) == list(map(shown, expected))
     assert answer.completeness is Completeness.COMPLETE
     memory.has_files = False
-    found, outcome = at_time(queue_pb.BOUNDARY_LOWER)
+    found, outcome = at_time(gateway_pb.BOUNDARY_LOWER)
     assert (found.answer.queue_offset, found.answer.max_offset, outcome.complete) == (0, len(expected), True)
 
 
-@pytest.mark.parametrize("boundary", [queue_pb.BOUNDARY_LOWER, queue_pb.BOUNDARY_UPPER])
+@pytest.mark.parametrize("boundary", [gateway_pb.BOUNDARY_LOWER, gateway_pb.BOUNDARY_UPPER])
 def test_a_position_in_a_queue_that_is_not_built_was_final(at_time, memory, boundary):
     found, outcome = at_time(boundary)
 
@@ -191,11 +191,11 @@ def test_an_archived_queue_whose_rest_is_not_built_was_complete(fan_out, deadlin
         assert len(by_place.entries) == 2
         late = made.records[-1].store_time_millis
         found = search_offset(
-            shards, OLD_TOPIC, queue_id, late, boundary=queue_pb.BOUNDARY_LOWER, broker_name="", deadline=deadline
+            shards, OLD_TOPIC, queue_id, late, boundary=gateway_pb.BOUNDARY_LOWER, broker_name="", deadline=deadline
         )
         assert found.answer.queue_offset == 2
         return by_place.completeness is Completeness.COMPLETE, outcome_of(
-            "broker-a", found, queue_pb.BOUNDARY_LOWER
+            "broker-a", found, gateway_pb.BOUNDARY_LOWER
         ).complete
 
     assert verdicts() == (True, True)

@@ -9,7 +9,6 @@ from gateway.queries.limits import PAGE_SIZE_MAX
 from gateway.queries.page_token import PageTokens
 from gateway.reput.servicer import GatewayServicer
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1 import message_pb2
 from services.convert import millis_to_timestamp
 from store.errors import (
@@ -49,7 +48,7 @@ class ExplainedShard(MemoryShard):
             read_bytes=20 * (count + 1),
         )
         explanation.visits.add(
-            name="20250101000000000", passed_over=index_pb.PASSED_OVER_FILTER, entry_count=98, read_bytes=4096
+            name="20250101000000000", passed_over=pb.PASSED_OVER_FILTER, entry_count=98, read_bytes=4096
         )
         return found
 

@@ -15,7 +15,7 @@ from gateway.queries.completeness import Completeness
 from gateway.queries.search_offset import outcome_of, search_offset
 from gateway.search.budgets import Budgets
 from gateway.search.question import OffsetWindow, SearchQuestion
-from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from tests.gateway.memory_shard import MemoryShard
 from tests.gateway.search.searching import Searcher, brute_force, found_offsets
 from tests.support.falling_times import falling_times, moments_of
@@ -125,10 +125,10 @@ def test_the_last_position_at_a_time_was_final_while_the_builder_was_behind_a_fa
         found = search_offset(shards, TOPIC, 0, 10, boundary=boundary, broker_name="", deadline=deadline)
         return found.answer.queue_offset, outcome_of("a", found, boundary).complete
 
-    assert ask(2, queue_pb.BOUNDARY_UPPER) == (0, False)
-    assert ask(3, queue_pb.BOUNDARY_UPPER) == (2, True)
+    assert ask(2, gateway_pb.BOUNDARY_UPPER) == (0, False)
+    assert ask(3, gateway_pb.BOUNDARY_UPPER) == (2, True)
     # The first message at or after a time stays the first one, whatever comes behind it.
-    assert ask(2, queue_pb.BOUNDARY_LOWER) == (1, True)
+    assert ask(2, gateway_pb.BOUNDARY_LOWER) == (1, True)
 
 
 @st.composite
@@ -173,7 +173,7 @@ def test_pages_that_say_complete_have_all_records_of_the_window_wherever_store_t
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     searches(),
-    st.sampled_from([queue_pb.BOUNDARY_LOWER, queue_pb.BOUNDARY_UPPER]),
+    st.sampled_from([gateway_pb.BOUNDARY_LOWER, gateway_pb.BOUNDARY_UPPER]),
     st.integers(0, QUEUE_COUNT - 1),
     st.data(),
 )
@@ -190,7 +190,7 @@ def test_a_position_that_is_complete_is_that_of_the_whole_log_wherever_store_tim
         shards, TOPIC, queue_id, moment, boundary=boundary, broker_name="", deadline=Deadline.after(60)
     )
 
-    if boundary == queue_pb.BOUNDARY_LOWER:
+    if boundary == gateway_pb.BOUNDARY_LOWER:
         wanted = next((each.queue_offset for each in queue if each.store_time_millis >= moment), len(queue))
     else:
         wanted = next((each.queue_offset for each in reversed(queue) if each.store_time_millis <= moment), 0)

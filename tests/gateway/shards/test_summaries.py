@@ -17,6 +17,7 @@ from gateway.queries.by_key import query_by_key
 from gateway.queries.completeness import Completeness
 from gateway.queries.page_token import PageTokens
 from gateway.shards.summaries import FILTER_PAGES, HELD_SECONDS_MAX, FilterCache, Summaries
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from store.errors import RecordNotFoundError
 from store.format.derived.index_layout import index_key, key_hash
@@ -159,7 +160,7 @@ def test_a_window_in_the_past_that_nothing_overlaps_costs_no_call(filters):
     assert index.search_count == 1, "nothing is known yet"
     skipped = ask(keys, "k", 0, 999, explain=True)
     assert index.search_count == 1
-    assert skipped.passed_over == index_pb.PASSED_OVER_TIME
+    assert skipped.passed_over == gateway_pb.PASSED_OVER_TIME
     assert skipped.answer.explanation.key_hash == key_hash("orders#k")
     assert (skipped.progress.next_offset, skipped.progress.is_behind, skipped.answer.next_page_token) == (
         1000,
@@ -210,7 +211,7 @@ def test_a_filter_that_was_wanted_again_and_again_spares_the_calls(filters):
         ask(keys, "nobody", 1000, 1030)
     drain(filters)
     count = index.search_count
-    assert ask(keys, "nobody", 1000, 1030, explain=True).passed_over == index_pb.PASSED_OVER_FILTER
+    assert ask(keys, "nobody", 1000, 1030, explain=True).passed_over == gateway_pb.PASSED_OVER_FILTER
     assert index.search_count == count
     assert offsets(keys, "k2", 1000, 1030) == [200]
     assert index.search_count == count + 1
@@ -223,7 +224,7 @@ def test_a_record_of_the_newest_records_millisecond_may_still_come(filters):
     for _ in range(3):
         ask(keys, "late", 1000, 1029)
     drain(filters)
-    assert ask(keys, "late", 1000, 1029, explain=True).passed_over == index_pb.PASSED_OVER_FILTER
+    assert ask(keys, "late", 1000, 1029, explain=True).passed_over == gateway_pb.PASSED_OVER_FILTER
 
     index.records.append((1030, "late"))
 

@@ -1,23 +1,14 @@
 import datetime
 
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from reput.gateway.v1 import gateway_service_pb2 as _gateway_service_pb2
 from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class Boundary(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    BOUNDARY_UNSPECIFIED: _ClassVar[Boundary]
-    BOUNDARY_LOWER: _ClassVar[Boundary]
-    BOUNDARY_UPPER: _ClassVar[Boundary]
-BOUNDARY_UNSPECIFIED: Boundary
-BOUNDARY_LOWER: Boundary
-BOUNDARY_UPPER: Boundary
 
 class ListQueuesRequest(_message.Message):
     __slots__ = ("topic", "page_size", "page_token")
@@ -110,8 +101,8 @@ class SearchOffsetRequest(_message.Message):
     topic: str
     queue_id: int
     time: _timestamp_pb2.Timestamp
-    boundary: Boundary
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., boundary: _Optional[_Union[Boundary, str]] = ...) -> None: ...
+    boundary: _gateway_service_pb2.Boundary
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., boundary: _Optional[_Union[_gateway_service_pb2.Boundary, str]] = ...) -> None: ...
 
 class SearchOffsetResponse(_message.Message):
     __slots__ = ("queue_offset", "min_offset", "max_offset", "catching_up", "next_offset", "log_end_offset", "built_up_to_time", "first_store_time", "last_store_time", "damaged", "unproven")

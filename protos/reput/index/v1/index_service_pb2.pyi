@@ -1,25 +1,14 @@
 import datetime
 
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from reput.gateway.v1 import gateway_service_pb2 as _gateway_service_pb2
 from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class PassedOver(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    PASSED_OVER_UNSPECIFIED: _ClassVar[PassedOver]
-    PASSED_OVER_CURSOR: _ClassVar[PassedOver]
-    PASSED_OVER_TIME: _ClassVar[PassedOver]
-    PASSED_OVER_FILTER: _ClassVar[PassedOver]
-PASSED_OVER_UNSPECIFIED: PassedOver
-PASSED_OVER_CURSOR: PassedOver
-PASSED_OVER_TIME: PassedOver
-PASSED_OVER_FILTER: PassedOver
 
 class SearchKeyRequest(_message.Message):
     __slots__ = ("topic", "key", "begin_time", "end_time", "page_size", "page_token", "explain", "summarize")
@@ -43,27 +32,6 @@ class SearchKeyRequest(_message.Message):
 
 class KeyExplanation(_message.Message):
     __slots__ = ("key_hash", "slot", "slot_count", "visits", "elapsed_micros")
-    class FileVisit(_message.Message):
-        __slots__ = ("name", "passed_over", "entry_count", "chain_entry_count", "same_hash_count", "outside_count", "candidate_count", "damaged", "read_bytes")
-        NAME_FIELD_NUMBER: _ClassVar[int]
-        PASSED_OVER_FIELD_NUMBER: _ClassVar[int]
-        ENTRY_COUNT_FIELD_NUMBER: _ClassVar[int]
-        CHAIN_ENTRY_COUNT_FIELD_NUMBER: _ClassVar[int]
-        SAME_HASH_COUNT_FIELD_NUMBER: _ClassVar[int]
-        OUTSIDE_COUNT_FIELD_NUMBER: _ClassVar[int]
-        CANDIDATE_COUNT_FIELD_NUMBER: _ClassVar[int]
-        DAMAGED_FIELD_NUMBER: _ClassVar[int]
-        READ_BYTES_FIELD_NUMBER: _ClassVar[int]
-        name: str
-        passed_over: PassedOver
-        entry_count: int
-        chain_entry_count: int
-        same_hash_count: int
-        outside_count: int
-        candidate_count: int
-        damaged: bool
-        read_bytes: int
-        def __init__(self, name: _Optional[str] = ..., passed_over: _Optional[_Union[PassedOver, str]] = ..., entry_count: _Optional[int] = ..., chain_entry_count: _Optional[int] = ..., same_hash_count: _Optional[int] = ..., outside_count: _Optional[int] = ..., candidate_count: _Optional[int] = ..., damaged: _Optional[bool] = ..., read_bytes: _Optional[int] = ...) -> None: ...
     KEY_HASH_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     SLOT_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -72,9 +40,9 @@ class KeyExplanation(_message.Message):
     key_hash: int
     slot: int
     slot_count: int
-    visits: _containers.RepeatedCompositeFieldContainer[KeyExplanation.FileVisit]
+    visits: _containers.RepeatedCompositeFieldContainer[_gateway_service_pb2.ShardExplanation.FileVisit]
     elapsed_micros: int
-    def __init__(self, key_hash: _Optional[int] = ..., slot: _Optional[int] = ..., slot_count: _Optional[int] = ..., visits: _Optional[_Iterable[_Union[KeyExplanation.FileVisit, _Mapping]]] = ..., elapsed_micros: _Optional[int] = ...) -> None: ...
+    def __init__(self, key_hash: _Optional[int] = ..., slot: _Optional[int] = ..., slot_count: _Optional[int] = ..., visits: _Optional[_Iterable[_Union[_gateway_service_pb2.ShardExplanation.FileVisit, _Mapping]]] = ..., elapsed_micros: _Optional[int] = ...) -> None: ...
 
 class IndexSummary(_message.Message):
     __slots__ = ("sealed", "next_offset", "later_times_millis", "has_newest", "newest_begin_time_millis", "newest_end_time_millis")

@@ -11,7 +11,7 @@ from gateway.ports.shards import Shards
 from gateway.ports.time_window import millis_in
 from gateway.queries.completeness import Completeness, judge
 from gateway.queries.search_offset import outcome_of, search_offset
-from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import QueueNotFoundError, StoreCorruptedError, StoreError, TopicNotFoundError
 from store.format.record import Record
 from tests.gateway.shards.archived.archived_shard import (
@@ -44,7 +44,7 @@ def ask(shards: Shards, queue: tuple[str, int], time_millis: int, boundary: int,
 
 def brute_force(rows: list[Record], time_millis: int, boundary: int) -> int:
     """As the query says: the first at or after, else max; the last at or before, else min."""
-    if boundary == queue_pb.BOUNDARY_LOWER:
+    if boundary == gateway_pb.BOUNDARY_LOWER:
         at = (r.queue_offset for r in rows if r.store_time_millis >= time_millis)
         return min(at, default=rows[-1].queue_offset + 1)
     return max((r.queue_offset for r in rows if r.store_time_millis <= time_millis), default=rows[0].queue_offset)
@@ -58,7 +58,7 @@ def completeness(found: Built, boundary: int) -> Completeness:
     return judge([outcome_of(BROKER, found, boundary)], more=False)
 
 
-@pytest.mark.parametrize("boundary", [queue_pb.BOUNDARY_LOWER, queue_pb.BOUNDARY_UPPER])
+@pytest.mark.parametrize("boundary", [gateway_pb.BOUNDARY_LOWER, gateway_pb.BOUNDARY_UPPER])
 @pytest.mark.parametrize("queue", [(TOPIC, 0), (TOPIC, 1), (OLD_TOPIC, 1)])
 def test_each_time_has_its_position_in_the_whole_queue(
     made: Archived, shards: Shards, deadline: Deadline, queue: tuple[str, int], boundary: int
@@ -74,7 +74,7 @@ def test_each_time_has_its_position_in_the_whole_queue(
         assert completeness(found, boundary) is Completeness.COMPLETE
 
 
-@pytest.mark.parametrize("boundary", [queue_pb.BOUNDARY_LOWER, queue_pb.BOUNDARY_UPPER])
+@pytest.mark.parametrize("boundary", [gateway_pb.BOUNDARY_LOWER, gateway_pb.BOUNDARY_UPPER])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_broken_archive_is_told_where_the_position_may_lie_in_it(
     made: Archived, fan_out: FanOut, deadline: Deadline, tmp_path: Path, damage: str, boundary: int
@@ -102,7 +102,7 @@ def test_what_neither_archive_nor_log_has_is_told(
     shards = Shards([shard_of(made, archive=archive_of_first_file(made, tmp_path))], fan_out)
     first = rows_of(made, (TOPIC, 0))[0]
 
-    found = ask(shards, (TOPIC, 0), first.store_time_millis, queue_pb.BOUNDARY_LOWER, deadline)
+    found = ask(shards, (TOPIC, 0), first.store_time_millis, gateway_pb.BOUNDARY_LOWER, deadline)
 
     assert isinstance(found.problem, StoreCorruptedError)
     assert "not in the archive" in found.problem.message
@@ -111,10 +111,10 @@ def test_what_neither_archive_nor_log_has_is_told(
 def test_a_queue_that_neither_has_is_not_found(shards: Shards, deadline: Deadline) -> None:
     for queue, error in ((("absent", 0), TopicNotFoundError), ((TOPIC, 9), QueueNotFoundError)):
         with pytest.raises(error):
-            ask(shards, queue, 0, queue_pb.BOUNDARY_LOWER, deadline)
+            ask(shards, queue, 0, gateway_pb.BOUNDARY_LOWER, deadline)
 
 
-@pytest.mark.parametrize("boundary", [queue_pb.BOUNDARY_LOWER, queue_pb.BOUNDARY_UPPER])
+@pytest.mark.parametrize("boundary", [gateway_pb.BOUNDARY_LOWER, gateway_pb.BOUNDARY_UPPER])
 @pytest.mark.parametrize("seed", range(4))
 def test_positions_over_archive_and_queue_are_those_of_brute_force_where_times_fall(
     fan_out: FanOut, deadline: Deadline, tmp_path: Path, seed: int, boundary: int

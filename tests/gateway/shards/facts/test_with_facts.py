@@ -15,7 +15,7 @@ from gateway.queries.find_message import find_message
 from gateway.queries.search_offset import outcome_of, search_offset
 from gateway.search.question import OffsetWindow, SearchQuestion
 from gateway.shards.facts.with_facts import with_facts
-from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import RecordNotFoundError, ServiceUnavailableError, StoreRecoveringError, UnsupportedStoreError
 from store.format.message_id import encode_offset_msg_id
 from tests.gateway.search.searching import Searcher
@@ -82,9 +82,9 @@ def verdicts(log, tokens, deadline, sandbox):
             shards, topic, queue.queue_id, 0, broker_name="", page_size_asked=0, deadline=deadline
         )
         position = search_offset(
-            shards, topic, queue.queue_id, 0, boundary=queue_pb.BOUNDARY_LOWER, broker_name="", deadline=deadline
+            shards, topic, queue.queue_id, 0, boundary=gateway_pb.BOUNDARY_LOWER, broker_name="", deadline=deadline
         )
-        at_time = outcome_of("a", position, queue_pb.BOUNDARY_LOWER)
+        at_time = outcome_of("a", position, gateway_pb.BOUNDARY_LOWER)
         window = TimeWindow(0, 1 << 50)
         answers = {
             "key": query_by_key(shards, tokens, topic, key, TimeWindow(), **paged),
@@ -147,7 +147,7 @@ def test_what_the_log_has_of_a_queue_is_complete_whatever_lies_elsewhere(shards,
         question = SearchQuestion(COMPACTED, queue_id=0, offsets=OffsetWindow(begin, None))
         pages = list(Searcher.over(asked, sandbox).pages(question, page_size=1000))
         assert ({page.completeness for page in pages} == {Completeness.PARTIAL}) == is_partial
-    for record, boundary in ((queue[0], queue_pb.BOUNDARY_UPPER), (queue[-1], queue_pb.BOUNDARY_LOWER)):
+    for record, boundary in ((queue[0], gateway_pb.BOUNDARY_UPPER), (queue[-1], gateway_pb.BOUNDARY_LOWER)):
         millis = record.store_time_millis
         found = search_offset(asked, COMPACTED, 0, millis, boundary=boundary, broker_name="", deadline=deadline)
         assert outcome_of("a", found, boundary).complete
