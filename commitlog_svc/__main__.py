@@ -13,6 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -20,6 +21,7 @@ import structlog
 from commitlog_svc.append.append_path import Timings
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.log_status import LogStatus
+from commitlog_svc.nameservers import NameServers, Topics, parse_nameservers
 from commitlog_svc.recovery.store_root import StoreRoot
 from commitlog_svc.retention.disk_space import DiskLevel
 from commitlog_svc.rocketmq_ha.broker_state import BrokerState
@@ -33,6 +35,7 @@ from services.local.wire import APPENDS, LOOKUPS, LocalMethod
 from services.observing.meters import APPEND_REFUSED, ROCKETMQ_LABELS, Meters, rocketmq_labels, show_moved_aside
 from services.rocketmq.address import parse_address, parse_addresses, parse_mirror
 from services.rocketmq.remoting import Broker
+from services.rocketmq.system_topics import system_topics
 from services.serving.process import main
 from services.serving.server import Service, ServiceServer
 from services.settings.service_settings import DEFAULT, Origins
@@ -40,6 +43,7 @@ from store.errors import InvalidArgumentError, InvalidSettingError, LogChangedEr
 from store.features.table import Support
 from store.files.file_system import RealFileSystem
 from store.format.delivery.delay_levels import hold_delay_levels
+from store.format.topic import PERM_WRITE
 
 if TYPE_CHECKING:
     from commitlog_svc.replication.replica_process import ReplicaProcess
@@ -197,6 +201,43 @@ def begin_master(log: CommitLog, settings: CommitLogSettings, server: ServiceSer
     master.start()
 
 
+def begin_registration(
+    log: CommitLog, settings: CommitLogSettings, server: ServiceServer, leads: Callable[[], bool]
+) -> None:
+    """Begins to register the shard at the name servers of the settings; the end of the process unregisters it.
+
+    Args:
+        log, settings, server: of the process; the log is recovered.
+        leads: tells whether this replica leads.
+    """
+    auto_create_count = log.topics.new_topic_queue_count if settings.auto_create_topic else 0
+    always = system_topics(settings.cluster_name, settings.broker_name, auto_create_count)
+
+    def topics() -> Topics:
+        version = log.topics.data_version()  # before the topics: what is newer than its version is told again
+        rows = always | {row.topic: row for row in log.topics.all()}
+        if settings.read_only:
+            rows = {name: replace(row, perm=row.perm & ~PERM_WRITE) for name, row in rows.items()}
+        return Topics(version, rows)
+
+    fields = {
+        "clusterName": settings.cluster_name,
+        "brokerName": settings.broker_name,
+        "brokerAddr": settings.store_host,
+        "haServerAddr": settings.rocketmq_ha_address,
+    }
+    nameservers = NameServers(parse_nameservers(settings.nameservers), fields, topics, leads)
+    server.meters.gauge(
+        "reput_nameserver_registered",
+        "1 while the shard is registered at the name server.",
+        lambda: {(address,): float(is_so) for address, is_so in nameservers.registered().items()},
+        ("nameserver",),
+    )
+    log.topics.on_written.append(nameservers.topics_changed)
+    server.on_stop(nameservers.close)
+    nameservers.start()
+
+
 def _replication(log: CommitLog, settings: CommitLogSettings, server: ServiceServer) -> "ReplicaProcess | None":
     """The log's part among the replicas of its shard; None when the shard has one copy."""
     if not settings.coordinator:
@@ -284,6 +325,11 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
         )
         if replication is not None:
             replication.start()
+        # The last one that is told to stop is the first: the shard is out of routes before it hands over its lead.
+        if settings.nameservers and not settings.follow and not settings.mirror:
+            begin_registration(
+                log, settings, server, lambda: replication is None or replication.replica.serves_as_leader
+            )
         server.set_serving(True)
 
     server.in_background(recover)

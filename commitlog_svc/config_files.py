@@ -406,7 +406,7 @@ class ConfigShare:
         # Each file that there is has changed once: before the first follower came.
         self._versions = dict.fromkeys((TOPICS_NAME, *sorted(NAMES)), 1)
         self.version = 1
-        topics.on_written = lambda: self._note(TOPICS_NAME)
+        topics.on_written.append(lambda: self._note(TOPICS_NAME))
         config_files.on_written = self._note
 
     def changed_since(self, version: int) -> Iterator[tuple[str, bytes, int]]:

@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 import pydantic
 
+from commitlog_svc.nameservers import parse_nameservers
 from commitlog_svc.replication.replicated_log import FETCH_COUNT_MAX, ReplicaLimits
 from commitlog_svc.reput.followers import parse_names
 from commitlog_svc.retention.disk_space import DiskLimits
@@ -102,6 +103,16 @@ class CommitLogSettings(StoreSettings):
     )
     # Others join with their first report (docs/adr/0037-followers-and-the-confirm-offset.md).
     followers: str = setting("consumequeue,index", "Followers that retention always waits for.", unit="name,...")
+    # ADR 0127, 0134.
+    nameservers: str = setting(
+        "",
+        "Name servers of RocketMQ at which the shard registers with its store host; empty: none.",
+        unit="host:port;...",
+        shared=True,
+    )
+    cluster_name: str = setting(
+        "DefaultCluster", "RocketMQ's brokerClusterName, for name servers.", pattern="[a-zA-Z0-9_-]{1,100}"
+    )
     rocketmq_ha_address: str = setting(
         "",
         "Where slaves of RocketMQ copy this log, without TLS and for everybody who reaches it; empty: nowhere.",
@@ -188,6 +199,13 @@ class CommitLogSettings(StoreSettings):
     def _are_followers(cls, value: str) -> str:
         with as_value_error():
             parse_names(value)
+        return value
+
+    @pydantic.field_validator("nameservers")
+    @classmethod
+    def _are_nameservers(cls, value: str) -> str:
+        with as_value_error():
+            parse_nameservers(value)
         return value
 
     @pydantic.field_validator("rocketmq_slaves")

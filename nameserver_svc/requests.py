@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 import structlog
 
 from nameserver_svc.kv_config import KvConfig
-from nameserver_svc.registration import DataVersion, QueueData, decode_registration
 from nameserver_svc.route_table import UNIT, UNIT_SUBSCRIPTION, Broker, RouteTable
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import Command
 from services.rocketmq.fastjson import dump_bytes
+from services.rocketmq.registration import QueueData, decode_registration, decode_version, encode_version
 from services.rocketmq.remoting_server import Connection
 from store.errors import StoreError
 
@@ -144,9 +144,9 @@ class NameServer:
         return found()
 
     def _data_version(self, command: Command, owner: object) -> Answered:
-        asked = DataVersion.decode(command.body)
+        asked = decode_version(command.body)
         known = self._table.check_version(command.fields.get("brokerAddr", ""))
-        return found(known.as_json() if known else b"", changed=str(known != asked).lower())
+        return found(encode_version(known) if known else b"", changed=str(known != asked).lower())
 
     def _heartbeat(self, command: Command, owner: object) -> Answered:
         self._table.note_heartbeat(command.fields.get("brokerAddr", ""))

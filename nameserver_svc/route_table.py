@@ -17,8 +17,9 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from nameserver_svc.registration import DataVersion, QueueData, Registration
+from services.rocketmq.registration import QueueData, Registration
 from store.errors import ResourceBusyError
+from store.format.topic import DataVersion
 
 MASTER_ID = 0
 PERM_READ, PERM_WRITE = 4, 2

@@ -147,6 +147,13 @@ class Replica:
         """See AppendGate."""
         return self._leader is not None
 
+    @property
+    def serves_as_leader(self) -> bool:
+        """Whether it leads now: it shows what the leader before it has shown, and nobody has deposed it."""
+        # A leader that still shows less than the one before it may have shown is none yet.
+        leader = self._leader
+        return leader is not None and leader.is_ready and not self._is_ended
+
     def refuse(self) -> None:
         """Raises NotLeaderError unless this replica leads and may acknowledge."""
         leader = self._leader
@@ -192,8 +199,7 @@ class Replica:
     def status(self) -> ReplicaStatus:
         """The role now, and what is known."""
         view, leader, follower = self._view, self._leader, self._follower
-        # A leader that still shows less than the one before it may have shown is none yet.
-        leads = leader is not None and leader.is_ready and not self._is_ended
+        leads = self.serves_as_leader
         role = "leader" if leads else "follower" if view.role is Role.FOLLOWER else "unknown"
         problem = "" if leads or follower is None else follower.problem or view.refusal
         return ReplicaStatus(

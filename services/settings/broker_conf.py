@@ -88,6 +88,11 @@ def read_broker_conf(text: str, source: str) -> BrokerConf:
         if rocketmq_name in properties:
             value = _translate(rocketmq_name, properties[rocketmq_name].strip(), source)
             values[component, name] = (value, rocketmq_name)
+    if (
+        "brokerClusterName" in properties
+    ):  # three components have the name, each for a part of what RocketMQ does with it
+        for component in ("commitlog", "gateway"):
+            values[component, "cluster_name"] = values["consumer", "cluster_name"]
     host_names = [name for name in ("brokerIP1", "listenPort") if name in properties]
     if host_names:
         ip = properties.get("brokerIP1", BROKER_IP_DEFAULT).strip()

@@ -69,6 +69,7 @@ MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 TOPIC_QUEUE_COUNT_MAX = 65_536
 PERM_READ = 4
 PERM_WRITE = 2
+PERM_INHERIT = 1  # a topic that its first message creates may get its values from this one
 # Characters of a name in a text about it.
 TOPIC_NAME_SHOWN = 64
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
@@ -177,6 +178,20 @@ _FIELDS: tuple[tuple[str, str, type], ...] = (
 _QUEUE_COUNT_DEFAULT = 16
 
 
+class DataVersion(NamedTuple):
+    """The version of a broker's topics; two that are equal name the same topics.
+
+    Attributes:
+        state_version: rises when the broker becomes the master of another epoch.
+        timestamp: when it was made (ms since 1970).
+        counter: changes since the broker's first start.
+    """
+
+    state_version: int = 0
+    timestamp: int = 0
+    counter: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class UnreadableRow:
     """A row of a topic table that is none: its value, and what is wrong with it."""
@@ -206,6 +221,14 @@ def decode_topic_rows(data: bytes | str) -> TopicRows:
         except ValueError as error:
             rows.unreadable[name] = UnreadableRow(value, str(error))
     return rows
+
+
+def decode_data_version(data: bytes | str) -> DataVersion:
+    """The version of a `topics.json`; what it does not say as a number is 0. StoreCorruptedError as `decode_topic_rows`."""
+    version = _load(data).get("dataVersion")
+    found = version if isinstance(version, dict) else {}
+    numbers = (found.get(name) for name in ("stateVersion", "timestamp", "counter"))
+    return DataVersion(*(number if type(number) is int else 0 for number in numbers))
 
 
 def decode_deleted_topics(data: bytes | str) -> dict[str, int]:

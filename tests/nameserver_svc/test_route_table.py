@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nameserver_svc import route_table
-from nameserver_svc.registration import DataVersion, QueueData, Registration
 from nameserver_svc.route_table import MasterAddress, RouteTable
+from services.rocketmq.registration import QueueData, Registration
 from store.errors import ResourceBusyError
+from store.format.topic import DataVersion
 
 EIGHT, FOUR = QueueData(8, 8, 6, 0), QueueData(4, 4, 6, 0)
 

@@ -36,9 +36,11 @@ from store.format.topic import (
     SYSTEM_TOPIC_QUEUE_COUNTS,
     TOPIC_NAME_SHOWN,
     TOPIC_QUEUE_COUNT_MAX,
+    DataVersion,
     TopicConfig,
     TopicRows,
     UnreadableRow,
+    decode_data_version,
     decode_deleted_topics,
     decode_topic_rows,
     encode_topic_table,
@@ -118,10 +120,6 @@ NO_COUNTS: Mapping[str, int] = {}
 ONE_QUEUE_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_TOPIC_PREFIX)
 
 
-def _nobody() -> None:
-    """For a store without replicas."""
-
-
 class TopicTable:
     """Topic configurations by name; thread-safe.
 
@@ -132,7 +130,7 @@ class TopicTable:
         clock_millis: milliseconds since 1970, for the file's version.
 
     Attributes:
-        on_written: called when the file was replaced.
+        on_written: each is called when the file was replaced.
         file_problem: why the file could not be used as it was at its last read, and what was used; empty when it could.
         closed: topics that take no message from clients, each with the reason: they use what is not supported.
     """
@@ -150,7 +148,7 @@ class TopicTable:
         self._version = clock_millis() << 20
         self._queue_counts_seen: dict[str, int] = {}
         self.file_problem = ""
-        self.on_written: Callable[[], None] = _nobody
+        self.on_written: list[Callable[[], object]] = []
         self.closed: Mapping[str, str] = {}
 
     def load(self, queues_seen: Iterable[tuple[str, int]]) -> None:
@@ -227,6 +225,11 @@ class TopicTable:
     def version(self) -> int:
         """Grows with each change of a configuration; other processes begin with other numbers."""
         return self._version
+
+    def data_version(self) -> DataVersion:
+        """The version that the file says, for name servers; reads the file."""
+        content = self.read()
+        return DataVersion() if content is None else decode_data_version(content)
 
     @property
     def new_topic_queue_count(self) -> int:
@@ -385,7 +388,8 @@ class TopicTable:
         self._check.trust(encoded, self._path.name)
         replace_config_file(self._fs, self._path, encoded, self._check)
         self._use(rows, deleted)
-        self.on_written()
+        for each in self.on_written:
+            each()
 
     def _refuse_unreadable(self, topic: str) -> None:
         """TopicExistsError for a topic that would get other settings than those of its row."""

@@ -73,7 +73,9 @@ listenPort=10921
 
     assert {key: value for key, (value, _) in conf.values.items()} == {
         ("", "broker_name"): "broker-b",
+        ("commitlog", "cluster_name"): "DefaultCluster",
         ("consumer", "cluster_name"): "DefaultCluster",
+        ("gateway", "cluster_name"): "DefaultCluster",
         ("", "store"): "/data/store",
         ("", "store_host"): "10.0.0.7:10921",
         ("commitlog", "file_size_bytes"): "1048576",

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nameserver_svc import registration
-from nameserver_svc.registration import DataVersion, QueueData, decode_registration
+from services.rocketmq import registration
+from services.rocketmq.registration import QueueData, decode_registration, encode_registration, encode_version
 from store.errors import InvalidArgumentError
+from store.format.topic import DataVersion, TopicConfig
 from tests.nameserver_svc.scenario import TWO, body, broker, compressed, topic
 
 FIELDS = broker("a", "10.0.0.1:10911")
@@ -124,4 +125,22 @@ def test_damaged_bodies_are_read_or_refused_and_nothing_else(data: st.DataObject
 
 
 def test_a_version_is_written_as_rocketmq_writes_it() -> None:
-    assert json.loads(DataVersion(2, 1000, 7).as_json()) == {"counter": 7, "stateVersion": 2, "timestamp": 1000}
+    assert json.loads(encode_version(DataVersion(2, 1000, 7))) == {"counter": 7, "stateVersion": 2, "timestamp": 1000}
+
+
+@pytest.mark.parametrize("plain_bytes_max", [registration.PLAIN_BYTES_MAX, 0])
+def test_what_a_shard_registers_is_read_back_plain_and_deflated(
+    plain_bytes_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "PLAIN_BYTES_MAX", plain_bytes_max)
+    topics = [
+        TopicConfig("t", 8, 4, 6, attributes={"message.type": "FIFO"}, topic_sys_flag=0),
+        TopicConfig("%RETRY%g", 1, 1, 7, order=True),
+    ]
+    fields, data = encode_registration(FIELDS, DataVersion(2, 1000, 7), topics)
+    assert fields["compressed"] == ("false" if plain_bytes_max else "true")
+    found = decode_registration(fields, data)
+    assert found.topics == {"t": QueueData(8, 4, 6, 0), "%RETRY%g": QueueData(1, 1, 7, 0)}
+    assert (found.version, found.name, found.filter_servers) == (DataVersion(2, 1000, 7), "a", ())
+    with pytest.raises(InvalidArgumentError, match="crc32"):
+        decode_registration(fields, data[:-1] + b"x")

@@ -19,13 +19,14 @@ Sources: `RegisterBrokerBody`, `RegisterBrokerRequestHeader`, `TopicConfig.decod
 
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from services.rocketmq.command import without_surrogates
-from services.rocketmq.fastjson import dump_bytes, loads
+from services.rocketmq.fastjson import dump_bytes, dumps, loads
 from store.errors import InvalidArgumentError
+from store.format.topic import DataVersion, TopicConfig
 
 # A broker with a hundred thousand topics has 20 MB; what inflates to more is no registration.
 BODY_BYTES_MAX = 64 << 20
@@ -37,42 +38,34 @@ FILTER_SERVER_COUNT_MAX = 64
 QUEUE_COUNT_DEFAULT, PERM_DEFAULT = 16, 6
 _I32_MAX, _I64_MAX = (1 << 31) - 1, (1 << 63) - 1
 HEARTBEAT_TIMEOUT_MILLIS = 120_000
+# A longer body is deflated: a frame has no room for that of a hundred thousand topics.
+PLAIN_BYTES_MAX = 4 << 20
 _SIZE = struct.Struct(">i")
 
 
-@dataclass(frozen=True, slots=True)
-class DataVersion:
-    """The version of a broker's topics; two that are equal name the same topics.
+def version_of(document: object) -> DataVersion:
+    """The version in its JSON object; what is missing is 0.
 
-    Attributes:
-        state_version: rises when the broker becomes the master of another epoch.
-        timestamp: when it was made (ms since 1970).
-        counter: changes since the broker's first start.
+    Raises:
+        InvalidArgumentError: a value is not a number.
     """
+    if not isinstance(document, dict):
+        raise _unreadable("dataVersion is no JSON object")
+    return DataVersion(*(_number(document, name) for name in ("stateVersion", "timestamp", "counter")))
 
-    state_version: int = 0
-    timestamp: int = 0
-    counter: int = 0
 
-    @classmethod
-    def of(cls, document: object) -> "DataVersion":
-        """From its JSON object; what is missing is 0.
+def decode_version(data: bytes) -> DataVersion:
+    """The version in its JSON text; errors as `version_of`."""
+    return version_of(_json(data))
 
-        Raises:
-            InvalidArgumentError: a value is not a number.
-        """
-        if not isinstance(document, dict):
-            raise _unreadable("dataVersion is no JSON object")
-        return cls(*(_number(document, name) for name in ("stateVersion", "timestamp", "counter")))
 
-    @classmethod
-    def decode(cls, data: bytes) -> "DataVersion":
-        """From its JSON text; errors as `of`."""
-        return cls.of(_json(data))
+def encode_version(version: DataVersion) -> bytes:
+    """A version as RocketMQ writes it."""
+    return dump_bytes(_version_document(version))
 
-    def as_json(self) -> bytes:
-        """As RocketMQ writes it."""
-        return dump_bytes({"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp})
+
+def _version_document(version: DataVersion) -> dict[str, int]:
+    return {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +140,65 @@ def decode_registration(fields: Mapping[str, str], body: bytes) -> Registration:
     )
 
 
+def encode_registration(
+    fields: Mapping[str, str], version: DataVersion, topics: Iterable[TopicConfig]
+) -> tuple[dict[str, str], bytes]:
+    """The fields and the body of a broker's registration.
+
+    Args:
+        fields: what the broker says of itself: clusterName, brokerName, brokerId, brokerAddr, haServerAddr.
+        version: of the topics.
+        topics: all of them, or one that has changed.
+    """
+    rows = list(topics)
+    wrapper = {
+        "dataVersion": _version_document(version),
+        "topicConfigTable": {row.topic: topic_row(row) for row in rows},
+    }
+    body = dump_bytes({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})
+    is_compressed = len(body) > PLAIN_BYTES_MAX
+    if is_compressed:
+        body = _deflated(version, rows)
+    crc = str(zlib.crc32(body) & 0x7FFF_FFFF)
+    return {**fields, "bodyCrc32": crc, "compressed": str(is_compressed).lower(), "enableActingMaster": "false"}, body
+
+
+def topic_row(config: TopicConfig) -> dict[str, object]:
+    """A topic as RocketMQ's TopicConfig is written."""
+    return {
+        "attributes": dict(config.attributes),
+        "order": config.order,
+        "perm": config.perm,
+        "readQueueNums": config.read_queue_count,
+        "topicFilterType": config.topic_filter_type,
+        "topicName": config.topic,
+        "topicSysFlag": config.topic_sys_flag,
+        "writeQueueNums": config.write_queue_count,
+    }
+
+
+def _deflated(version: DataVersion, rows: Sequence[TopicConfig]) -> bytes:
+    texts = [
+        " ".join(
+            (
+                row.topic,
+                *map(str, (row.read_queue_count, row.write_queue_count, row.perm)),
+                row.topic_filter_type,
+                dumps(dict(row.attributes)),
+            )
+        )
+        for row in rows
+    ]
+    pieces = [_sized(encode_version(version)), _SIZE.pack(len(rows))]
+    pieces += [_sized(text.encode("utf-8", "replace")) for text in texts]
+    pieces += [_sized(b"[]"), _SIZE.pack(0)]
+    return zlib.compress(b"".join(pieces))
+
+
+def _sized(data: bytes) -> bytes:
+    return _SIZE.pack(len(data)) + data
+
+
 def required(fields: Mapping[str, str], name: str) -> str:
     """A field of a request; InvalidArgumentError when it is missing or empty."""
     value = fields.get(name, "")
@@ -186,7 +238,7 @@ def _plain(body: bytes) -> tuple[DataVersion, dict[str, QueueData], tuple[str, .
         raise _unreadable("topicConfigSerializeWrapper has no table of topics")
     _check_count(len(table))
     topics = {_name(str(name)): _queues(row) for name, row in table.items() if row is not None}
-    return DataVersion.of(wrapper.get("dataVersion") or {}), topics, _filters(document.get("filterServerList"))
+    return version_of(wrapper.get("dataVersion") or {}), topics, _filters(document.get("filterServerList"))
 
 
 def _queues(row: object) -> QueueData:
@@ -218,7 +270,7 @@ def _compressed(body: bytes) -> tuple[DataVersion, dict[str, QueueData], tuple[s
     if not inflater.eof:
         raise _unreadable(f"it is cut, or longer than {BODY_BYTES_MAX} bytes")
     pieces = _Pieces(data)
-    version = DataVersion.decode(pieces.text().encode())
+    version = decode_version(pieces.text().encode())
     topics: dict[str, QueueData] = {}
     count = pieces.number()
     _check_count(count)

@@ -1,0 +1,318 @@
+"""NameServers: keeps the shard registered at name servers of RocketMQ, ours or theirs (docs/adr/0127, 0134).
+
+One thread for each name server, because they do not know one another, and one that does not answer must not hold up another:
+
+    not leading ──▶ connected, all topics sent ──▶ every 30 s all topics; a topic that changed at once
+         ▲                     │ it refused, broke off, or did not answer in time
+         └──── waits ◀─────────┘ 1 s, then twice as long each time, up to 30 s
+
+Only the replica that leads registers, as id 0 and with the store host, which is the address of the gateway's remoting door. The
+connection stays open: a name server takes a broker out when it ends, so a killed process is out of routes at once. A clean end
+unregisters. A replica that lost the lead only closes the connection: the next leader has the same address.
+
+A name server that restarts has no routes. Its end is seen as the end of the connection, and all topics are sent again.
+"""
+
+import contextlib
+import itertools
+import random
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import structlog
+
+from services.rocketmq.address import Address, parse_address
+from services.rocketmq.codes import RequestCode
+from services.rocketmq.command import OK, Command, FrameError, FrameReader, encode
+from services.rocketmq.registration import encode_registration
+from store.errors import InvalidArgumentError
+from store.format.topic import DataVersion, TopicConfig
+
+NAMESERVER_COUNT_MAX = 16
+REGISTER_SECONDS = 30.0  # RocketMQ's registerNameServerPeriod
+CONNECT_SECONDS_MAX = 3.0
+# RocketMQ's registerBrokerTimeoutMills is 24 s; a hundred thousand topics take a second.
+ANSWER_SECONDS_MAX = 24.0
+RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 1.0, 30.0
+LEAD_SECONDS = 0.5  # how often a replica that does not lead looks whether it does
+CLOSE_SECONDS_MAX = (
+    2.0  # a name server that does not take the end of the registration by then sees the end of the connection
+)
+# More topics than these that changed together are sent with all the others.
+SINGLE_TOPIC_COUNT_MAX = 16
+ANSWER_BYTES_MAX = 1 << 20  # the key-value table of ORDER_TOPIC_CONFIG
+READ_BYTES = 64 << 10
+MASTER_ID = "0"
+
+_log = structlog.get_logger("reput.commitlog")
+
+
+def parse_nameservers(text: str) -> tuple[Address, ...]:
+    """The addresses in `HOST:PORT;HOST:PORT`, as RocketMQ's namesrvAddr has them.
+
+    Raises:
+        InvalidArgumentError: another text, or more than NAMESERVER_COUNT_MAX.
+    """
+    addresses = tuple(dict.fromkeys(parse_address(part.strip()) for part in text.split(";") if part.strip()))
+    if len(addresses) > NAMESERVER_COUNT_MAX:
+        raise InvalidArgumentError(
+            f"{len(addresses)} name servers are given, at most {NAMESERVER_COUNT_MAX} are used", field="nameservers"
+        )
+    return addresses
+
+
+class Topics(NamedTuple):
+    """The topics of the shard at one moment, and their version."""
+
+    version: DataVersion
+    by_name: Mapping[str, TopicConfig]
+
+
+class RefusedError(Exception):
+    """A name server has answered that it does not take the registration."""
+
+
+class NameServers:
+    """Registers the shard until it is closed.
+
+    Args:
+        addresses: of the name servers.
+        fields: what the shard says of itself: clusterName, brokerName, brokerAddr, haServerAddr.
+        topics: tells the topics.
+        leads: tells whether this replica leads.
+        clock: seconds, rising.
+    """
+
+    def __init__(
+        self,
+        addresses: tuple[Address, ...],
+        fields: Mapping[str, str],
+        topics: Callable[[], Topics],
+        leads: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        fields = {**fields, "brokerId": MASTER_ID}
+        self._each = [_Registration(address, fields, topics, leads, clock) for address in addresses]
+
+    def start(self) -> None:
+        """Begin to register."""
+        for each in self._each:
+            each.thread.start()
+
+    def topics_changed(self) -> None:
+        """Tell the name servers of a change of topics soon; returns at once."""
+        for each in self._each:
+            each.wake()
+
+    def registered(self) -> dict[str, bool]:
+        """By address of a name server, whether the shard is registered there."""
+        return {str(each.address): each.is_registered for each in self._each}
+
+    def close(self) -> None:
+        """Take the shard out of the name servers; returns after CLOSE_SECONDS_MAX, or earlier."""
+        for each in self._each:
+            each.end()
+        deadline = time.monotonic() + CLOSE_SECONDS_MAX
+        for each in self._each:
+            if each.thread.is_alive():
+                each.thread.join(max(0.0, deadline - time.monotonic()))
+
+
+class _Registration:
+    """The registration at one name server; its thread is the only one that uses the connection."""
+
+    def __init__(
+        self,
+        address: Address,
+        fields: Mapping[str, str],
+        topics: Callable[[], Topics],
+        leads: Callable[[], bool],
+        clock: Callable[[], float],
+    ) -> None:
+        self.address = address
+        self.is_registered = False
+        self.thread = threading.Thread(target=self._run, name=f"nameserver-{address}", daemon=True)
+        self._fields = fields
+        self._topics = topics
+        self._leads = leads
+        self._clock = clock
+        self._opaques = itertools.count(1)
+        self._is_ending = False
+        self._woken, self._waker = socket.socketpair()
+        for end in (self._woken, self._waker):
+            end.setblocking(False)
+        self._connection: socket.socket | None = None
+        self._reader = FrameReader(ANSWER_BYTES_MAX)
+        self._told: Mapping[str, TopicConfig] = {}  # what the name server knows, over this connection
+        self._problem = ""
+
+    def wake(self) -> None:
+        with contextlib.suppress(OSError):  # it is full of such bytes, or closed
+            self._waker.send(b"\0")
+
+    def end(self) -> None:
+        self._is_ending = True
+        self.wake()
+
+    def _run(self) -> None:
+        retry_seconds = RETRY_SECONDS_MIN
+        next_whole = self._clock()
+        while not self._is_ending:
+            if not self._leads():
+                self._disconnect()
+                self._wait(LEAD_SECONDS)
+                continue
+            try:
+                if self._connection is None:
+                    self._connect()
+                    next_whole = self._clock()
+                topics = self._topics()
+                if self._clock() >= next_whole:
+                    self._tell_all(topics)
+                    next_whole = self._clock() + REGISTER_SECONDS
+                else:
+                    self._tell_changes(topics)
+            except Exception as error:  # whatever a name server or a disk does: the next try may find it in order
+                self._failed(error)
+                self._wait_to_retry(retry_seconds)
+                retry_seconds = min(2 * retry_seconds, RETRY_SECONDS_MAX)
+                continue
+            self._succeeded(len(topics.by_name))
+            retry_seconds = RETRY_SECONDS_MIN
+            if not self._wait(max(0.0, next_whole - self._clock())):
+                self._failed(ConnectionError("the connection ended"))
+                self._wait_to_retry(RETRY_SECONDS_MIN)
+        self._leave()
+
+    # --- what is said
+
+    def _tell_all(self, topics: Topics) -> None:
+        self._register(topics.version, topics.by_name)
+        self._told = topics.by_name
+
+    def _tell_changes(self, topics: Topics) -> None:
+        told = self._told
+        changed = {
+            name: row for name, row in topics.by_name.items() if told.get(name) is not row and told.get(name) != row
+        }
+        if len(changed) > SINGLE_TOPIC_COUNT_MAX:
+            self._register(topics.version, topics.by_name)
+        else:
+            # One by one: RocketMQ may be set to take a table of several topics for all of them.
+            for name, row in changed.items():
+                self._register(topics.version, {name: row})
+        self._told = topics.by_name
+
+    def _register(self, version: DataVersion, topics: Mapping[str, TopicConfig]) -> None:
+        fields, body = encode_registration(self._fields, version, topics.values())
+        answer = self._ask(Command(RequestCode.REGISTER_BROKER, fields, body), ANSWER_SECONDS_MAX)
+        if answer.code != OK:
+            raise RefusedError(f"it refused: {answer.remark or answer.code}")
+
+    def _leave(self) -> None:
+        """Unregister, if this replica leads: another leader has the same address."""
+        try:
+            if self.is_registered and self._leads():
+                fields = {name: value for name, value in self._fields.items() if name != "haServerAddr"}
+                self._ask(Command(RequestCode.UNREGISTER_BROKER, fields), CLOSE_SECONDS_MAX)
+        except (OSError, FrameError):
+            pass  # it sees the end of the connection
+        finally:
+            self._disconnect()
+            self._woken.close()
+            self._waker.close()
+
+    # --- the connection
+
+    def _connect(self) -> None:
+        self._connection = socket.create_connection(self.address, CONNECT_SECONDS_MAX)
+        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._reader = FrameReader(ANSWER_BYTES_MAX)
+        self._told = {}
+
+    def _disconnect(self) -> None:
+        self.is_registered = False
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _ask(self, command: Command, seconds: float) -> Command:
+        """The answer to a request.
+
+        Raises:
+            OSError: the connection ended, or there was no answer in time.
+            FrameError: what came is none.
+        """
+        connection = self._connection
+        if connection is None:
+            raise ConnectionError("there is no connection")
+        command.opaque = next(self._opaques)
+        deadline = self._clock() + seconds
+        connection.settimeout(seconds)
+        connection.sendall(encode(command))
+        while True:
+            found = self._reader.next()
+            if found is None:
+                left = deadline - self._clock()
+                if left <= 0:
+                    raise TimeoutError(f"it did not answer within {seconds:.0f} s")
+                connection.settimeout(left)
+                self._receive(connection)
+            elif found.is_answer and found.opaque == command.opaque:
+                return found
+
+    def _receive(self, connection: socket.socket) -> None:
+        data = connection.recv(READ_BYTES)
+        if not data:
+            raise ConnectionError("the connection ended")
+        self._reader.add(data)
+
+    def _wait(self, seconds: float) -> bool:
+        """Until something changes, the time is over, or the connection ends; False for the last."""
+        connection = self._connection
+        deadline = self._clock() + seconds
+        while not self._is_ending:
+            poll = select.poll()
+            for end in (self._woken, connection):
+                if end is not None:
+                    poll.register(end, select.POLLIN)
+            left = deadline - self._clock()
+            ready = {fd for fd, _ in poll.poll(max(0.0, left) * 1000)}
+            if connection is not None and connection.fileno() in ready:
+                try:
+                    self._receive(connection)
+                    while self._reader.next() is not None:
+                        pass  # what a name server tells brokers of acting masters does not concern a shard
+                except (OSError, FrameError):
+                    return False
+            if self._woken.fileno() in ready:
+                self._woken.recv(4_096)
+                return True
+            if left <= 0:
+                return True
+        return True
+
+    def _wait_to_retry(self, seconds: float) -> None:
+        # Shards that lost a name server at the same time come back one after the other.
+        deadline = self._clock() + seconds * random.uniform(0.5, 1.0)  # noqa: S311  # no secret
+        while not self._is_ending and (left := deadline - self._clock()) > 0:
+            self._wait(left)
+
+    # --- what is logged: each change once
+
+    def _succeeded(self, topic_count: int) -> None:
+        if not self.is_registered:
+            self.is_registered = True
+            _log.info("nameserver.registered", address=str(self.address), topics=topic_count)
+        self._problem = ""
+
+    def _failed(self, error: Exception) -> None:
+        self._disconnect()
+        words = str(error) or repr(error)
+        if words != self._problem:
+            self._problem = words
+            _log.warning("nameserver.failed", address=str(self.address), error=words)

@@ -1,0 +1,247 @@
+"""A shard at name servers: ours in this process, and some that die, hang, refuse or talk nonsense."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+import commitlog_svc.nameservers
+from commitlog_svc.nameservers import NAMESERVER_COUNT_MAX, NameServers, Topics, parse_nameservers
+from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from services.rocketmq.address import Address
+from services.rocketmq.command import Command
+from services.rocketmq.fastjson import loads
+from services.rocketmq.registration import Registration, decode_registration
+from services.rocketmq.remoting_server import Connection, RemotingServer
+from store.errors import InvalidArgumentError
+from store.format.topic import DataVersion, TopicConfig
+from tests.support.ports import free_port
+from tests.support.service import hosted_service
+from tests.support.waiting import wait_until
+
+FIELDS = {"clusterName": "c", "brokerName": "a", "brokerAddr": "10.0.0.1:10911", "haServerAddr": ""}
+
+
+class FakeNameServer:
+    """Notes what it is told, and answers what it is set to."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.told: list[tuple[int, Registration | None]] = []
+        self.answers = True
+        self.code = 0
+        self.connections: list[Connection] = []
+        self.server = RemotingServer("fake-nameserver", self)
+        self.address = self.server.listen(Address("127.0.0.1", port))
+        self.server.start()
+
+    def on_command(self, connection: Connection, command: Command) -> None:
+        registration = decode_registration(command.fields, command.body) if command.code == 103 else None
+        self.told.append((command.code, registration))
+        if connection not in self.connections:
+            self.connections.append(connection)
+        if self.answers:
+            connection.tell(Command(905))  # what real ones tell brokers between answers
+            connection.answer(command, command.answer(self.code, "not now" if self.code else ""))
+
+    def on_close(self, connection: Connection) -> None:
+        self.connections.remove(connection)
+
+    def topics(self) -> list[set[str]]:
+        return [set(registration.topics) for _, registration in self.told if registration is not None]
+
+
+class Shard:
+    """The topics of a shard, and whether it leads."""
+
+    def __init__(self, *names: str) -> None:
+        self.version = 1
+        self.rows: dict[str, TopicConfig] = {}
+        self.leads = True
+        self.put(*names)
+
+    def put(self, *names: str, queues: int = 8) -> None:
+        self.rows = self.rows | {name: TopicConfig(name, queues, queues) for name in names}
+        self.version += 1
+
+    def topics(self) -> Topics:
+        return Topics(DataVersion(0, 1000, self.version), self.rows)
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("RETRY_SECONDS_MIN", 0.02), ("RETRY_SECONDS_MAX", 0.05), ("LEAD_SECONDS", 0.02)):
+        monkeypatch.setattr(commitlog_svc.nameservers, name, seconds)
+
+
+@pytest.fixture
+def fake() -> Iterator[Callable[..., FakeNameServer]]:
+    with contextlib.ExitStack() as stack:
+
+        def make(port: int = 0) -> FakeNameServer:
+            made = FakeNameServer(port)
+            stack.callback(made.server.close)
+            return made
+
+        yield make
+
+
+@contextlib.contextmanager
+def registered(shard: Shard, *addresses: Address, fields: Mapping[str, str] = FIELDS) -> Iterator[NameServers]:
+    nameservers = NameServers(addresses, fields, shard.topics, lambda: shard.leads)
+    nameservers.start()
+    try:
+        yield nameservers
+    finally:
+        nameservers.close()
+
+
+def test_all_topics_are_told_once_and_a_topic_that_changes_alone_and_at_once(
+    fake: Callable[..., FakeNameServer],
+) -> None:
+    one, other, shard = fake(), fake(), Shard("t", "u")
+    with registered(shard, one.address, other.address) as nameservers:
+        wait_until(lambda: one.topics() == other.topics() == [{"t", "u"}], "the registrations")
+        (_, first), *_ = one.told
+        assert first is not None
+        assert (first.cluster, first.name, first.broker_id, first.address) == ("c", "a", 0, "10.0.0.1:10911")
+        assert first.version == DataVersion(0, 1000, 2)
+        shard.put("v")
+        shard.put("t", queues=4)
+        nameservers.topics_changed()
+        wait_until(lambda: one.topics()[1:] == [{"t"}, {"v"}], "the changes, one by one")
+        assert one.told[-1][1].version.counter == 4  # type: ignore[union-attr]
+        shard.put(*(f"w{number}" for number in range(17)))
+        nameservers.topics_changed()
+        wait_until(lambda: len(one.topics()) == 4 and len(one.topics()[-1]) == 20, "many changes, with all the others")
+    assert [one.told[-1][0], other.told[-1][0]] == [104, 104]
+
+
+def test_all_topics_are_told_again_in_time(
+    fake: Callable[..., FakeNameServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commitlog_svc.nameservers, "REGISTER_SECONDS", 0.05)
+    one, shard = fake(), Shard("t", "u")
+    with registered(shard, one.address):
+        wait_until(lambda: len(one.topics()) > 3, "further registrations")
+    assert set(map(frozenset, one.topics())) == {frozenset({"t", "u"})}
+
+
+def test_a_name_server_that_comes_back_empty_is_told_everything_again(fake: Callable[..., FakeNameServer]) -> None:
+    port = free_port()
+    first, shard = fake(port), Shard("t")
+    with capture_logs() as logs, registered(shard, first.address) as nameservers:
+        wait_until(lambda: nameservers.registered()[str(first.address)], "the registration")
+        first.server.close()
+        wait_until(lambda: not nameservers.registered()[str(first.address)], "the end of the name server")
+        shard.put("u")
+        nameservers.topics_changed()
+        second = fake(port)
+        wait_until(lambda: second.topics()[:1] == [{"t", "u"}], "the registration at the new one")
+        wait_until(lambda: nameservers.registered()[str(first.address)], "its answer")
+    failures = [entry["error"] for entry in logs if entry["event"] == "nameserver.failed"]
+    assert len(failures) == len(set(failures)) <= 3  # each change once, however often it was tried
+
+
+@pytest.mark.parametrize("how", ["silent", "refusing", "closed", "nonsense", "one byte at a time"])
+def test_a_name_server_that_does_not_answer_harms_no_other(
+    how: str, fake: Callable[..., FakeNameServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commitlog_svc.nameservers, "ANSWER_SECONDS_MAX", 0.2)
+    good, bad, shard = fake(), fake(), Shard("t")
+    bad.answers, bad.code = how != "silent", 1
+    address = bad.address
+    stopping = threading.Event()
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def talk() -> None:
+        while not stopping.is_set():
+            with contextlib.suppress(OSError), listener.accept()[0] as connected:
+                connected.settimeout(5)
+                if how == "nonsense":
+                    connected.recv(10)
+                    connected.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                while how == "one byte at a time" and not stopping.wait(0.01):
+                    connected.sendall(b"\0")
+
+    if how == "closed":
+        bad.server.close()
+    elif how in ("nonsense", "one byte at a time"):
+        address = Address("127.0.0.1", listener.getsockname()[1])
+        threading.Thread(target=talk, daemon=True).start()
+    with capture_logs() as logs, registered(shard, address, good.address) as nameservers:
+        wait_until(lambda: good.topics() == [{"t"}], "the registration at the good one")
+        wait_until(lambda: any(entry["event"] == "nameserver.failed" for entry in logs), "the failure of the bad one")
+        wait_until(
+            lambda: nameservers.registered() == {str(address): False, str(good.address): True}, "what is registered"
+        )
+        shard.put("u")
+        nameservers.topics_changed()
+        wait_until(lambda: good.topics()[1:] == [{"u"}], "a change at the good one")
+    stopping.set()
+    listener.close()
+    assert good.told[-1][0] == 104
+
+
+def test_a_name_server_that_hangs_does_not_hold_up_the_end(
+    fake: Callable[..., FakeNameServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commitlog_svc.nameservers, "CLOSE_SECONDS_MAX", 0.1)
+    one, shard = fake(), Shard("t")
+    with registered(shard, one.address) as nameservers:
+        wait_until(lambda: nameservers.registered()[str(one.address)], "the registration")
+        one.answers = False
+    assert one.told[-1][0] == 104
+
+
+def test_only_a_replica_that_leads_registers_and_one_that_was_deposed_leaves_the_address_to_the_next(
+    fake: Callable[..., FakeNameServer],
+) -> None:
+    one, old, new = fake(), Shard("t"), Shard("t")
+    new.leads = False
+    with registered(old, one.address), registered(new, one.address) as of_new:
+        wait_until(lambda: len(one.told) == 1, "the registration of the leader")
+        old.leads, new.leads = False, True
+        wait_until(lambda: of_new.registered()[str(one.address)], "the registration of the next leader")
+        assert [code for code, _ in one.told] == [103, 103]
+    assert [code for code, _ in one.told] == [103, 103, 104]  # that of the one that leads
+
+
+def test_addresses_of_name_servers_are_separated_as_rocketmq_separates_them() -> None:
+    assert parse_nameservers("10.0.0.1:9876; [::1]:9877;10.0.0.1:9876;") == (
+        Address("10.0.0.1", 9876),
+        Address("::1", 9877),
+    )
+    assert parse_nameservers("") == ()
+    many = ";".join(f"10.0.0.1:{number}" for number in range(1, NAMESERVER_COUNT_MAX + 2))
+    for text in ("10.0.0.1", "a:1;b", many):
+        with pytest.raises(InvalidArgumentError):
+            parse_nameservers(text)
+
+
+def test_a_commit_log_registers_its_topics_and_those_of_every_broker_at_our_name_server(tmp_path: Path) -> None:
+    from tests.nameserver_svc.scenario import route
+    from tests.nameserver_svc.test_nameserver import served
+
+    (tmp_path / "n").mkdir()
+    with served(tmp_path / "n") as nameserver, nameserver.connection() as client:
+        settings = {
+            "REPUT_NAMESERVERS": str(nameserver.address),
+            "REPUT_STORE_HOST": "127.0.0.1:10999",
+            "REPUT_COMMITLOG_CLUSTER_NAME": "c1",
+        }
+        with hosted_service("commitlog", tmp_path / "store", settings) as commitlog:
+            wait_until(lambda: client.ask(route("TBW102").command()).code == 0, "the registration")
+            found = loads(client.ask(route("TBW102").command()).body)
+            (shown,) = found["brokerDatas"]
+            assert (shown["cluster"], shown["brokerName"]) == ("c1", "broker-a")
+            assert shown["brokerAddrs"] == {"0": "127.0.0.1:10999"}
+            assert [row["perm"] for row in found["queueDatas"]] == [7]
+            commitlog.stub.CreateTopic(pb.CreateTopicRequest(topic="t", queue_count=3))
+            wait_until(lambda: client.ask(route("t").command()).code == 0, "the new topic")
+            assert loads(client.ask(route("t").command()).body)["queueDatas"][0]["writeQueueNums"] == 3
+            assert client.ask(route("broker-a").command()).code == client.ask(route("c1").command()).code == 0
+        assert client.ask(route("t").command()).code == 17
