@@ -59,7 +59,7 @@ from gateway.ports.shard import (
     Shard,
 )
 from gateway.ports.shards import Shards, ShardsSource
-from gateway.ports.waiting import PendingTransaction, ScheduledMessage, WaitingLists, WaitingPage, WaitingQuestion
+from gateway.ports.waiting import DELAY_LEVELS, KNOWN_OFFSET, LIST_SCHEDULED, LIST_TRANSACTIONS
 from gateway.queries.limits import PAGE_SIZE_MAX
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
@@ -67,9 +67,11 @@ from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1.message_pb2 import StoredMessage
+from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
 from store.errors import OffsetOutOfRangeError, PermissionDeniedError, RecordNotFoundError, StoreError
 
 OfGroup = TypeVar("OfGroup", GroupSettings, Track)
+Listed = TypeVar("Listed", schedule_pb.ListPendingTransactionsRequest, schedule_pb.ListScheduledMessagesRequest)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -172,7 +174,6 @@ class CallerShards:
         return dataclasses.replace(
             shard.with_link(Concern.SIGN_IN, SignIn(sight, shard.broker_name, self._decoys)),
             groups=None if shard.groups is None else SeenGroups(shard.groups, sight),
-            waiting=None if shard.waiting is None else SeenWaiting(shard.waiting, sight),
         )
 
 
@@ -319,6 +320,41 @@ def _candidates(
     return found
 
 
+def _limited(sight: Sight, request: Listed) -> Listed:
+    """The request as the shard gets it: a page that is filled with other messages would tell how many there are."""
+    if request.topic:
+        sight.check(request.topic)
+    if sight.is_whole:
+        return request
+    limited = type(request).FromString(request.SerializeToString())
+    limited.topic_patterns[:] = sight.access.patterns_of(sight.roles)
+    return limited
+
+
+def _listed_transactions(
+    link: SignIn,
+    request: schedule_pb.ListPendingTransactionsRequest,
+    ask: Callable[[schedule_pb.ListPendingTransactionsRequest], schedule_pb.ListPendingTransactionsResponse],
+) -> schedule_pb.ListPendingTransactionsResponse:
+    answer = ask(_limited(link.sight, request))
+    if link.sight.is_whole:
+        return answer
+    seen = [each for each in answer.transactions if link.sight.holds(each.topic)]
+    return schedule_pb.ListPendingTransactionsResponse(transactions=seen, next_page_token=answer.next_page_token)
+
+
+def _listed_scheduled(
+    link: SignIn,
+    request: schedule_pb.ListScheduledMessagesRequest,
+    ask: Callable[[schedule_pb.ListScheduledMessagesRequest], schedule_pb.ListScheduledMessagesResponse],
+) -> schedule_pb.ListScheduledMessagesResponse:
+    answer = ask(_limited(link.sight, request))
+    if link.sight.is_whole:
+        return answer
+    seen = [each for each in answer.messages if link.sight.holds(each.topic)]
+    return schedule_pb.ListScheduledMessagesResponse(messages=seen, next_page_token=answer.next_page_token)
+
+
 # By method: what its caller may see.
 DECIDED: Mapping[ShardMethod[Any, Any], Decide] = {
     GET_RECORD: _record,
@@ -338,6 +374,10 @@ DECIDED: Mapping[ShardMethod[Any, Any], Decide] = {
     LOG_END: _whole,
     IS_WRITTEN_AT: _whole,
     STORE_FACTS: _whole,  # shown only beside a topic that the caller sees
+    LIST_TRANSACTIONS: _listed_transactions,
+    LIST_SCHEDULED: _listed_scheduled,
+    KNOWN_OFFSET: _whole,  # decides on a message that the caller sees
+    DELAY_LEVELS: _whole,
 }
 
 
@@ -448,42 +488,3 @@ class SeenGroups:
     def _check(self, consumer_group: str) -> None:
         if not self._holds(consumer_group):
             raise self._sight.refusal(f"for consumer group {consumer_group!r}", group=consumer_group)
-
-
-class SeenWaiting:
-    """WaitingLists."""
-
-    def __init__(self, waiting: WaitingLists, sight: Sight) -> None:
-        self._waiting = waiting
-        self._sight = sight
-
-    def known_offset(self, deadline: Deadline) -> int:
-        """See the port."""
-        return self._waiting.known_offset(deadline)
-
-    def delay_levels_millis(self, deadline: Deadline) -> Sequence[int]:
-        """See the port."""
-        return self._waiting.delay_levels_millis(deadline)
-
-    def transactions(self, question: WaitingQuestion, deadline: Deadline) -> WaitingPage[PendingTransaction]:
-        """See the port."""
-        page = self._waiting.transactions(self._limited(question), deadline)
-        items = [each for each in page.items if self._sight.holds(each.topic)]
-        return WaitingPage(items, page.next_page_token, self._count(page.pending_count))
-
-    def scheduled(self, question: WaitingQuestion, deadline: Deadline) -> WaitingPage[ScheduledMessage]:
-        """See the port."""
-        page = self._waiting.scheduled(self._limited(question), deadline)
-        items = [each for each in page.items if self._sight.holds(each.topic)]
-        return WaitingPage(items, page.next_page_token, self._count(page.pending_count))
-
-    def _limited(self, question: WaitingQuestion) -> WaitingQuestion:
-        """The question as the shard gets it: a page that is filled with other messages would tell how many there are."""
-        if question.topic:
-            self._sight.check(question.topic)
-        if self._sight.is_whole:
-            return question
-        return dataclasses.replace(question, topic_patterns=self._sight.access.patterns_of(self._sight.roles))
-
-    def _count(self, pending_count: int) -> int:
-        return pending_count if self._sight.is_whole else 0

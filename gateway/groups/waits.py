@@ -11,7 +11,8 @@ from gateway.groups.tracked import FactsOf, MessageState, TrackedMessage
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards
-from gateway.ports.waiting import WaitingQuestion
+from gateway.ports.waiting import DELAY_LEVELS, KNOWN_OFFSET, LIST_TRANSACTIONS
+from reput.schedule.v1 import schedule_service_pb2 as pb
 from store.errors import StoreError
 from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS
 from store.format.topic import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -34,9 +35,9 @@ def settled(shards: Shards, facts_of: FactsOf, original: Original, deadline: Dea
         for each in copies_of(within, facts_of, TIMER_TOPIC, facts.unique_key, [], deadline):
             if each.facts.is_recall and each.facts.commit_log_offset > facts.commit_log_offset:
                 return original, MessageState.RECALLED
-    if facts.topic != HALF_TOPIC or shard.waiting is None or not facts.unique_key:
+    if facts.topic != HALF_TOPIC or not shard.has(LIST_TRANSACTIONS) or not facts.unique_key:
         return original, facts.state
-    known_offset = shard.waiting.known_offset(deadline)
+    known_offset = shard.call(KNOWN_OFFSET, pb.GetStatusRequest(), deadline)
     if _is_listed(shard, facts.target_topic, facts.unique_key, deadline):
         return original, facts.state
     # Each check stores the half message again, which the service may not have seen yet.
@@ -58,7 +59,11 @@ def due_millis(shard: Shard, facts: TrackedMessage, deadline: Deadline) -> int |
     if facts.topic != SCHEDULE_TOPIC:
         return facts.timer_millis
     try:
-        levels = DELAY_LEVELS_MILLIS if shard.waiting is None else shard.waiting.delay_levels_millis(deadline)
+        levels = (
+            shard.call(DELAY_LEVELS, pb.GetStatusRequest(), deadline)
+            if shard.has(DELAY_LEVELS)
+            else DELAY_LEVELS_MILLIS
+        )
     except StoreError:
         return None
     return facts.store_time_millis + levels[min(facts.queue_id, len(levels) - 1)]
@@ -66,13 +71,12 @@ def due_millis(shard: Shard, facts: TrackedMessage, deadline: Deadline) -> int |
 
 def _is_listed(shard: Shard, topic: str, unique_key: str, deadline: Deadline) -> bool:
     """Whether the schedule service waits for a verdict on it, or has too many of the topic to tell."""
-    assert shard.waiting is not None, "checked by the caller"
-    token = ""
+    request = pb.ListPendingTransactionsRequest(topic=topic, page_size=LISTED_COUNT)
     for _ in range(LISTED_PAGE_COUNT_MAX):
-        page = shard.waiting.transactions(WaitingQuestion(topic, LISTED_COUNT, token), deadline)
-        if any(each.unique_key == unique_key for each in page.items):
+        page = shard.call(LIST_TRANSACTIONS, request, deadline)
+        if any(each.unique_key == unique_key for each in page.transactions):
             return True
-        token = page.next_page_token
-        if not token:
+        if not page.next_page_token:
             return False
+        request.page_token = page.next_page_token
     return True

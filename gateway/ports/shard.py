@@ -14,7 +14,6 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.groups import GroupKeeper
 from gateway.ports.store_facts import StoreFacts
 from gateway.ports.time_window import TimeWindow, millis_in, set_millis
-from gateway.ports.waiting import WaitingLists
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
@@ -235,7 +234,7 @@ STORE_FACTS: ShardMethod[None, StoreFacts] = ShardMethod("commitlog.facts", "com
 class Shard:
     """One CommitLog with its queues and indexes, and with its archive if there is one.
 
-    A shard without consumer service has no `groups`, one without schedule service no `waiting`.
+    A shard without consumer service has no `groups`.
 
     Attributes:
         table: the methods that it answers.
@@ -246,7 +245,6 @@ class Shard:
     broker_name: str
     table: MethodTable = field(default_factory=MethodTable)
     groups: GroupKeeper | None = None
-    waiting: WaitingLists | None = None
     links: Links = field(default_factory=dict)
     call: Answering = field(init=False, repr=False, compare=False)
 

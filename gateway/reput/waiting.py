@@ -5,10 +5,10 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from gateway.ports.waiting import PendingTransaction, ScheduledMessage
+from gateway.ports.waiting import LIST_SCHEDULED, LIST_TRANSACTIONS
 from gateway.reput.queries import Call
 from gateway.reput.requests import Requests
-from gateway.reput.wire import completeness_of, shard_outcome_of, timestamp_of
+from gateway.reput.wire import completeness_of, shard_outcome_of
 from gateway.waiting.endings import Endings, Recalled
 from gateway.waiting.listing import Listing
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -27,21 +27,29 @@ RESOLUTIONS = {
 ROW_OVERHEAD_BYTES = 96
 
 
-def _transaction_bytes(each: PendingTransaction) -> int:
+def _transaction_bytes(each: schedule_pb.PendingTransaction) -> int:
     texts = (each.topic, each.unique_key, each.transaction_id, each.producer_group, each.offset_msg_id)
     return ROW_OVERHEAD_BYTES + sum(len(text.encode()) for text in texts)
 
 
-def _scheduled_bytes(each: ScheduledMessage) -> int:
+def _scheduled_bytes(each: schedule_pb.ScheduledMessage) -> int:
     texts = (each.topic, each.unique_key, each.offset_msg_id, each.recall_handle)
     return ROW_OVERHEAD_BYTES + sum(len(text.encode()) for text in texts)
 
 
-TRANSACTIONS: Listing[PendingTransaction] = Listing(
-    "ListPendingTransactions", lambda shard, *asked: shard.transactions(*asked), _transaction_bytes
+TRANSACTIONS = Listing(
+    "ListPendingTransactions",
+    LIST_TRANSACTIONS,
+    schedule_pb.ListPendingTransactionsRequest,
+    lambda page: page.transactions,
+    _transaction_bytes,
 )
-SCHEDULED: Listing[ScheduledMessage] = Listing(
-    "ListScheduledMessages", lambda shard, *asked: shard.scheduled(*asked), _scheduled_bytes
+SCHEDULED = Listing(
+    "ListScheduledMessages",
+    LIST_SCHEDULED,
+    schedule_pb.ListScheduledMessagesRequest,
+    lambda page: page.messages,
+    _scheduled_bytes,
 )
 
 
@@ -151,7 +159,7 @@ class WaitingCalls:
             ended(error)
 
 
-def _transaction(broker_name: str, each: PendingTransaction) -> pb.PendingTransaction:
+def _transaction(broker_name: str, each: schedule_pb.PendingTransaction) -> pb.PendingTransaction:
     return pb.PendingTransaction(
         broker_name=broker_name,
         topic=each.topic,
@@ -159,19 +167,19 @@ def _transaction(broker_name: str, each: PendingTransaction) -> pb.PendingTransa
         transaction_id=each.transaction_id,
         producer_group=each.producer_group,
         offset_msg_id=each.offset_msg_id,
-        born_time=timestamp_of(each.born_millis),
+        born_time=each.born_time,
         check_count=each.check_count,
-        next_check_time=timestamp_of(each.next_check_millis),
+        next_check_time=each.next_check_time if each.HasField("next_check_time") else None,
     )
 
 
-def _scheduled(broker_name: str, each: ScheduledMessage) -> pb.ScheduledMessage:
+def _scheduled(broker_name: str, each: schedule_pb.ScheduledMessage) -> pb.ScheduledMessage:
     return pb.ScheduledMessage(
         broker_name=broker_name,
         topic=each.topic,
         unique_key=each.unique_key,
         offset_msg_id=each.offset_msg_id,
-        delivery_time=timestamp_of(each.due_millis),
+        delivery_time=each.delivery_time,
         delay_level=each.delay_level,
         recall_handle=each.recall_handle,
     )

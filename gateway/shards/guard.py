@@ -36,7 +36,6 @@ from gateway.ports.groups import (
     Track,
 )
 from gateway.ports.shard import ARCHIVE_PROBLEM, GET_RECORD, GET_RECORDS, KEYS_PROGRESS, QUEUES_PROGRESS, Shard
-from gateway.ports.waiting import PendingTransaction, ScheduledMessage, WaitingLists, WaitingPage, WaitingQuestion
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from store.errors import DeadlineExceededError, ServiceUnavailableError, StoreError
 
@@ -205,30 +204,6 @@ class GuardedGroups:
         return self._guard.call(self._groups.track, message, choice, deadline)
 
 
-class GuardedWaiting:
-    """WaitingLists behind a guard."""
-
-    def __init__(self, waiting: WaitingLists, guard: ShardGuard) -> None:
-        self._waiting = waiting
-        self._guard = guard
-
-    def known_offset(self, deadline: Deadline) -> int:
-        """See the port."""
-        return self._guard.call(self._waiting.known_offset, deadline)
-
-    def delay_levels_millis(self, deadline: Deadline) -> Sequence[int]:
-        """See the port."""
-        return self._guard.call(self._waiting.delay_levels_millis, deadline)
-
-    def transactions(self, question: WaitingQuestion, deadline: Deadline) -> WaitingPage[PendingTransaction]:
-        """See the port."""
-        return self._guard.call(self._waiting.transactions, question, deadline)
-
-    def scheduled(self, question: WaitingQuestion, deadline: Deadline) -> WaitingPage[ScheduledMessage]:
-        """See the port."""
-        return self._guard.call(self._waiting.scheduled, question, deadline)
-
-
 def guarded(shard: Shard, thread_count: int, clock: Callable[[], float] = time.monotonic) -> Shard:
     """The shard with a guard for each of its services. Its status is asked without a guard.
 
@@ -241,7 +216,7 @@ def guarded(shard: Shard, thread_count: int, clock: Callable[[], float] = time.m
     def guard(service: str) -> ShardGuard:
         return ShardGuard(service, shard.broker_name, thread_count, clock)
 
-    guards = {service: guard(service) for service in ("commitlog", "consumequeue", "index")}
+    guards = {service: guard(service) for service in ("commitlog", "consumequeue", "index", "schedule")}
     # One service answers for all, unless slow reads of an archive are among the records.
     records = guard("commitlog") if shard.has(ARCHIVE_PROBLEM) else guards["commitlog"]
 
@@ -255,5 +230,4 @@ def guarded(shard: Shard, thread_count: int, clock: Callable[[], float] = time.m
     return replace(
         shard.with_link(Concern.GUARD, link),
         groups=None if shard.groups is None else GuardedGroups(shard.groups, guard("consumer")),
-        waiting=None if shard.waiting is None else GuardedWaiting(shard.waiting, guard("schedule")),
     )

@@ -1,5 +1,6 @@
 """The ports over gRPC: a shard whose commitlog, consumequeue, index, consumer and schedule are services."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -30,17 +31,19 @@ from gateway.ports.shard import (
     Shard,
 )
 from gateway.ports.time_window import millis_in
+from gateway.ports.waiting import DELAY_LEVELS, KNOWN_OFFSET, LIST_SCHEDULED, LIST_TRANSACTIONS
 from gateway.shards.facts.remote_facts import RemoteStoreFacts
 from gateway.shards.remote_delivery import RemoteDelivering
 from gateway.shards.remote_groups import RemoteGroups
 from gateway.shards.remote_services import RemoteServices
-from gateway.shards.remote_waiting import RemoteScheduling, RemoteWaiting
+from gateway.shards.remote_waiting import RemoteScheduling
 from gateway.shards.summaries import FILTER_PAGES, FilterCache, Summaries
 from gateway.shards.targets import ShardTargets
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1.message_pb2 import StoredMessage
+from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
 from services.calling.client import ServiceClient
 from services.calling.commitlog import CommitLogClient
 from services.calling.consumequeue import list_queues
@@ -53,12 +56,16 @@ from services.rpcs import Rpc
 from services.rpcs import commitlog as log_rpc
 from services.rpcs import consumequeue as queue_rpc
 from services.rpcs import index as index_rpc
+from services.rpcs import schedule as schedule_rpc
 from services.serving.tls import TlsIdentity
 from store.errors import ServiceUnavailableError, StoreCorruptedError, StoreError
+from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS
 from store.format.record import Record
 
 # The time in which a new ordinal has to answer with its name.
 ASK_SECONDS = 2.0
+# How long a list of delay levels is taken for granted.
+LEVELS_SECONDS = 60.0
 # Answers with the progress of a builder, in fields of the same names.
 _BuiltAnswer = (
     queue_pb.GetStatusResponse
@@ -174,6 +181,39 @@ def serve_index(table: MethodTable, client: ServiceClient) -> None:
     _serve_progress(table, KEYS_PROGRESS, client, index_rpc.GET_STATUS)
 
 
+def serve_schedule(table: MethodTable, client: ServiceClient, clock: Callable[[], float] = time.monotonic) -> None:
+    """What the schedule service answers of a shard.
+
+    Args:
+        table: of the shard.
+        client: calls the service.
+        clock: seconds, rising.
+    """
+    levels: Sequence[int] = ()
+    levels_until = 0.0
+
+    def known_offset(request: schedule_pb.GetStatusRequest, deadline: Deadline) -> int:
+        status = client.call(schedule_rpc.GET_STATUS, request, deadline.remaining_seconds())
+        return 0 if status.catching_up else status.next_offset
+
+    def delay_levels(request: schedule_pb.GetStatusRequest, deadline: Deadline) -> Sequence[int]:
+        # Asked for again after a while, as the list changes with a restart only.
+        nonlocal levels, levels_until
+        now = clock()
+        if now < levels_until:
+            return levels
+        told = tuple(client.call(schedule_rpc.GET_STATUS, request, deadline.remaining_seconds()).delay_levels_millis)
+        if not told:  # what waits is being read, or the service is of a release that does not tell
+            return DELAY_LEVELS_MILLIS
+        levels, levels_until = told, now + LEVELS_SECONDS
+        return told
+
+    serve_rpc(table, LIST_TRANSACTIONS, client, schedule_rpc.LIST_PENDING_TRANSACTIONS)
+    serve_rpc(table, LIST_SCHEDULED, client, schedule_rpc.LIST_SCHEDULED_MESSAGES)
+    table.serve(KNOWN_OFFSET, timed(KNOWN_OFFSET, known_offset))
+    table.serve(DELAY_LEVELS, timed(DELAY_LEVELS, delay_levels))
+
+
 def _serve_progress(
     table: MethodTable,
     method: ShardMethod[Message, Built[StatusAnswer]],
@@ -258,12 +298,13 @@ def open_shard(
     serve_commitlog(table, commitlog)
     serve_consumequeue(table, consumequeue)
     serve_index(table, index)
+    if schedule is not None:
+        serve_schedule(table, schedule)
     table.serve(STATUSES, RemoteServices(commitlog, consumequeue, index, consumer, schedule).statuses)
     shard: Shard = Shard(
         broker_name=targets.broker_name,
         table=table,
         groups=RemoteGroups(consumer) if consumer is not None else None,
-        waiting=RemoteWaiting(schedule) if schedule is not None else None,
     )
     if filters is not None:
         shard = shard.with_link(Concern.SUMMARIES, Summaries(targets.broker_name, filters))

@@ -4,24 +4,26 @@ The shards come by their names: a token means the same at each gateway, whatever
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from gateway.ports.chain import ShardMethod
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards, require_topic
-from gateway.ports.waiting import WaitingLists, WaitingPage, WaitingQuestion
 from gateway.queries.completeness import Completeness, ShardOutcome, judge
 from gateway.queries.limits import PAGE_BYTES_MAX, check_topic, page_size
 from gateway.queries.matches import unknown_shard
 from gateway.queries.page_token import PageTokens
+from reput.schedule.v1 import schedule_service_pb2 as pb
 from store.errors import ServiceUnavailableError, StoreError
 
 # Pages of a shard in one page of the answer: a million messages that are not wanted.
 SHARD_PAGE_COUNT_MAX = 100
 
-Item = TypeVar("Item")
-Ask = Callable[[WaitingLists, WaitingQuestion, Deadline], WaitingPage[Item]]
+Question = TypeVar("Question", bound=pb.ListPendingTransactionsRequest | pb.ListScheduledMessagesRequest)
+Page = TypeVar("Page", bound=pb.ListPendingTransactionsResponse | pb.ListScheduledMessagesResponse)
+Item = TypeVar("Item", bound=pb.PendingTransaction | pb.ScheduledMessage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +47,29 @@ class _Part(Generic[Item]):
     pending_count: int
 
 
-class Listing(Generic[Item]):
+class Listing(Generic[Question, Page, Item]):
     """Lists one kind of what waits.
 
     Args:
-        method: its name, for tokens.
-        ask: asks a shard.
+        name: for tokens.
+        method: asks a shard.
+        question: makes a request of the method.
+        items_of: the items of its answer.
         size_bytes_of: the size of an item in an answer.
     """
 
-    def __init__(self, method: str, ask: Ask[Item], size_bytes_of: Callable[[Item], int]) -> None:
+    def __init__(
+        self,
+        name: str,
+        method: ShardMethod[Question, Page],
+        question: type[Question],
+        items_of: Callable[[Page], Sequence[Item]],
+        size_bytes_of: Callable[[Item], int],
+    ) -> None:
+        self._name = name
         self._method = method
-        self._ask = ask
+        self._question = question
+        self._items_of = items_of
         self._size_bytes_of = size_bytes_of
 
     def page(
@@ -79,7 +92,7 @@ class Listing(Generic[Item]):
         """
         left_count = page_size(count, "page_size")
         left_bytes = PAGE_BYTES_MAX
-        cursors = tokens.open(token, self._method, {"topic": topic})
+        cursors = tokens.open(token, self._name, {"topic": topic})
         if topic:
             check_topic(topic)
             require_topic(shards, topic, deadline)
@@ -99,7 +112,7 @@ class Listing(Generic[Item]):
             try:
                 part = self._part(
                     shard,
-                    WaitingQuestion(topic, left_count, shard_token if name == begin else ""),
+                    self._question(topic=topic, page_size=left_count, page_token=shard_token if name == begin else ""),
                     left_bytes,
                     deadline,
                 )
@@ -121,46 +134,45 @@ class Listing(Generic[Item]):
             raise outcomes[0].error
         if begin and begin not in {shard.broker_name for shard in by_name}:
             outcomes.append(unknown_shard(begin))
-        next_token = tokens.seal(self._method, {"topic": topic}, next_cursors) if next_cursors else ""
+        next_token = tokens.seal(self._name, {"topic": topic}, next_cursors) if next_cursors else ""
         return WaitingList(items, next_token, outcomes, judge(outcomes, more=bool(next_token)), pending_count)
 
-    def _part(self, shard: Shard, question: WaitingQuestion, left_bytes: int, deadline: Deadline) -> "_Part[Item]":
+    def _part(self, shard: Shard, question: Question, left_bytes: int, deadline: Deadline) -> "_Part[Item]":
         """What a shard gives to a page: until the page is full, or the shard has no more.
 
         A shard ends a page of its own early when it has looked at many messages that are not wanted. Such a page, short or
         empty, would tell a caller of messages that it may not see.
         """
+        count = question.page_size
         page, size_bytes = self._fitting(shard, question, left_bytes, deadline)
-        part = _Part(list(page.items), size_bytes, page.next_page_token, page.pending_count)
+        part = _Part(list(self._items_of(page)), size_bytes, page.next_page_token, page.pending_count)
         for _ in range(SHARD_PAGE_COUNT_MAX - 1):
-            left_count = question.page_size - len(part.items)
+            left_count = count - len(part.items)
             if not part.next_page_token or left_count <= 0 or part.size_bytes >= left_bytes or deadline.is_near():
                 break
-            following = replace(question, page_size=left_count, page_token=part.next_page_token)
+            question.page_size, question.page_token = left_count, part.next_page_token
             try:
-                page, size_bytes = self._fitting(shard, following, left_bytes - part.size_bytes, deadline)
+                page, size_bytes = self._fitting(shard, question, left_bytes - part.size_bytes, deadline)
             except StoreError:
                 break  # the next page meets it again
             if part.items and part.size_bytes + size_bytes > left_bytes:
                 break
-            part.items += page.items
+            part.items += self._items_of(page)
             part.size_bytes += size_bytes
             part.next_page_token = page.next_page_token
         return part
 
-    def _fitting(
-        self, shard: Shard, question: WaitingQuestion, left_bytes: int, deadline: Deadline
-    ) -> tuple[WaitingPage[Item], int]:
-        """A page that fits into the rest of an answer, or one item; and its size in bytes."""
-        if shard.waiting is None:
+    def _fitting(self, shard: Shard, question: Question, left_bytes: int, deadline: Deadline) -> tuple[Page, int]:
+        """A page that fits into the rest of an answer, or one item; and its size in bytes. It changes the question."""
+        if not shard.has(self._method):
             raise ServiceUnavailableError(
                 f"shard {shard.broker_name} has no schedule service: name its address in the gateway's settings.",
                 service="schedule",
                 brokerName=shard.broker_name,
             )
         while True:
-            page = self._ask(shard.waiting, question, deadline)
-            size_bytes = sum(map(self._size_bytes_of, page.items))
+            page = shard.call(self._method, question, deadline)
+            size_bytes = sum(map(self._size_bytes_of, self._items_of(page)))
             if size_bytes <= left_bytes or question.page_size == 1:
                 return page, size_bytes
-            question = replace(question, page_size=question.page_size // 2)
+            question.page_size //= 2

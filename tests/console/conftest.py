@@ -42,7 +42,7 @@ class GroupedShard(MemoryShard):
             [half("K1", "waiting-topic"), half("K2 <b>", "waiting-topic")],
             [delayed(f"M{number}", 1_800_000_000_000, "waiting-topic") for number in range(150)],
         )
-        return replace(super().shard(broker_name), groups=groups, waiting=waiting)
+        return waiting.in_shard(replace(super().shard(broker_name), groups=groups))
 
 
 @pytest.fixture

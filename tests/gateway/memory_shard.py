@@ -4,10 +4,14 @@ Its index has no files, chains or seconds: a candidate is every record with a ke
 stored. So it over-delivers as far as the port allows, and what a query keeps is the query's doing.
 """
 
+import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
+from gateway import ports
+from gateway.ports.chain import ShardMethod
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import (
     GET_RECORD,
@@ -73,6 +77,12 @@ def late(double: object, name: str) -> Callable[[Any, Deadline], Any]:
         return getattr(double, name)(request, deadline)
 
     return answer
+
+
+def methods_of_ports() -> dict[ShardMethod[Any, Any], str]:
+    """All methods of a shard that gateway/ports names, by their names there."""
+    modules = [import_module(module.name) for module in pkgutil.iter_modules(ports.__path__, f"{ports.__name__}.")]
+    return {value: name for module in modules for name, value in vars(module).items() if isinstance(value, ShardMethod)}
 
 
 def with_log_end(shard: Shard, log_end: object) -> Shard:

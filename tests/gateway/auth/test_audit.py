@@ -15,14 +15,13 @@ from gateway.auth.audit import (
     Audit,
 )
 from gateway.auth.caller_shards import CallerShards, Sight, work_for
-from gateway.ports import shard as ports
 from gateway.ports.chain import ShardMethod
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import get_record, get_records, get_units, list_queues, search_key, topics_of
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from store.errors import PermissionDeniedError, RecordNotFoundError, StoreError
-from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.memory_shard import MemoryShard, methods_of_ports
 
 
 class Written:
@@ -105,7 +104,7 @@ def test_a_call_for_a_hidden_message_has_its_line_when_the_window_is_written():
 
 def test_every_method_of_a_shard_is_decided_upon():
     """A new one is refused to callers who may not see everything, until somebody has thought about it."""
-    assert {value for value in vars(ports).values() if isinstance(value, ShardMethod)} == set(caller_shards.DECIDED)
+    assert set(methods_of_ports()) == set(caller_shards.DECIDED)
 
 
 def test_a_method_that_nobody_has_thought_about_is_refused(deadline):

@@ -1,7 +1,6 @@
 """What waits, as a caller sees it that may not see all topics; and the audit of what ends a wait."""
 
 import json
-from dataclasses import replace
 
 import grpc
 import pytest
@@ -10,10 +9,11 @@ from gateway.auth.access import READ, Access, Role
 from gateway.auth.caller_shards import CallerShards, Sight, work_for
 from gateway.ports.deadline import Deadline
 from gateway.ports.shards import Shards
-from gateway.ports.waiting import WaitingQuestion
+from gateway.ports.waiting import LIST_SCHEDULED, LIST_TRANSACTIONS
 from gateway.queries.page_token import PageTokens
 from gateway.reput.waiting import SCHEDULED, TRANSACTIONS
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
 from store.errors import PermissionDeniedError
 from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
 from tests.gateway.auth.conftest import OTHER, OWN, SecuredStack
@@ -27,19 +27,23 @@ def shards(fan_out):
     waiting = MemoryScheduling(
         "broker-a", [half("A", OWN), half("B", OTHER)], [delayed("C", topic=OTHER), delayed("D", topic=OWN)]
     )
-    return CallerShards(Shards([replace(MemoryShard([]).shard(), waiting=waiting)], fan_out))
+    return CallerShards(Shards([waiting.in_shard(MemoryShard([]).shard())], fan_out))
 
 
 def seen(shards, patterns, topic=""):
     """Unique keys and counts of both lists, as a reader of these topics gets them."""
     with work_for(Sight(Access("c", {Role.READ: patterns}), READ)):
         (shard,) = shards.now()
-    question = WaitingQuestion(topic)
-    pages = (
-        shard.waiting.transactions(question, Deadline.after(60)),
-        shard.waiting.scheduled(question, Deadline.after(60)),
+    halves = shard.call(
+        LIST_TRANSACTIONS, schedule_pb.ListPendingTransactionsRequest(topic=topic, page_size=64), Deadline.after(60)
     )
-    return [([each.unique_key for each in page.items], page.pending_count) for page in pages]
+    waits = shard.call(
+        LIST_SCHEDULED, schedule_pb.ListScheduledMessagesRequest(topic=topic, page_size=64), Deadline.after(60)
+    )
+    return [
+        ([each.unique_key for each in halves.transactions], halves.pending_count),
+        ([each.unique_key for each in waits.messages], waits.pending_count),
+    ]
 
 
 def test_messages_of_topics_that_the_caller_may_not_see_are_left_out_and_not_counted(shards) -> None:
@@ -59,7 +63,7 @@ def test_pages_did_not_count_the_messages_of_a_topic_that_the_caller_may_not_see
         halves = [half(f"B{n}", OTHER) for n in range(hidden_count)] + [half("A", OWN), half("A2", OWN)]
         waits = [delayed(f"B{n}", topic=OTHER) for n in range(hidden_count)]
         service = MemoryScheduling("broker-a", halves, [*waits, delayed("A", topic=OWN), delayed("A2", topic=OWN)])
-        source = CallerShards(Shards([replace(MemoryShard([]).shard(), waiting=service)], fan_out))
+        source = CallerShards(Shards([service.in_shard(MemoryShard([]).shard())], fan_out))
         found, token = [], ""
         while not found or token:
             with work_for(Sight(Access("c", {Role.READ: ["shop-*"]}), READ)):

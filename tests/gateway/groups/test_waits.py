@@ -1,6 +1,6 @@
 """What becomes of a message that waits, over records in memory as the services and RocketMQ write them."""
 
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,9 +8,11 @@ import pytest
 from gateway.groups.copies import find_original
 from gateway.groups.tracked import MessageState
 from gateway.groups.waits import due_millis, settled
+from gateway.ports.chain import MethodTable
 from gateway.ports.shards import Shards
-from gateway.shards.remote_waiting import LEVELS_SECONDS, RemoteWaiting
-from reput.schedule.v1.schedule_service_pb2 import GetStatusResponse
+from gateway.ports.waiting import DELAY_LEVELS
+from gateway.shards.remote import LEVELS_SECONDS, serve_schedule
+from reput.schedule.v1.schedule_service_pb2 import GetStatusRequest, GetStatusResponse
 from tests.gateway.groups import test_tracks
 from tests.gateway.groups.memory_groups import MemoryGroups
 from tests.gateway.groups.test_tracks import KEY, facts_of
@@ -31,7 +33,7 @@ def state_of(make, fan_out, deadline):
         waiting = MemoryScheduling("broker-a", [half(key, "T") for key in listed])
         waiting.known = known_offset
         shard = MemoryGroups(MemoryShard(make.made, KNOWN)).shard("broker-a")
-        shards = Shards([replace(shard, waiting=waiting if has_service else None)], fan_out)
+        shards = Shards([waiting.in_shard(shard) if has_service else shard], fan_out)
         which = {"offset_msg_id": "", "topic": "T", "unique_key": KEY}
         original, _, _ = find_original(shards, facts_of, **which, deadline=deadline)
         assert original is not None
@@ -98,7 +100,7 @@ def test_a_delayed_message_is_due_by_the_list_of_its_shard(make, fan_out, deadli
     make("SCHEDULE_TOPIC_XXXX", queue_id=str(queue_id), REAL_TOPIC="T", REAL_QID="0")
     waiting = MemoryScheduling("broker-a")
     memory = MemoryShard(make.made, {**KNOWN, "SCHEDULE_TOPIC_XXXX": 18})
-    shard = replace(MemoryGroups(memory).shard("broker-a"), waiting=waiting)
+    shard = waiting.in_shard(MemoryGroups(memory).shard("broker-a"))
     original, _, _ = find_original(
         Shards([shard], fan_out), facts_of, offset_msg_id="", topic="T", unique_key=KEY, deadline=deadline
     )
@@ -116,12 +118,17 @@ def test_the_list_of_a_shard_is_asked_for_once_a_minute(deadline) -> None:
 
     service, seconds = Service(), [100.0]
     client: Any = service
-    waiting = RemoteWaiting(client, lambda: seconds[0])
-    assert waiting.delay_levels_millis(deadline)[:2] == (1_000, 5_000)  # RocketMQ's, until it tells
+    table = MethodTable()
+    serve_schedule(table, client, lambda: seconds[0])
+
+    def levels() -> Sequence[int]:
+        return table(DELAY_LEVELS, GetStatusRequest(), deadline)
+
+    assert levels()[:2] == (1_000, 5_000)  # RocketMQ's, until it tells
     service.levels = (7_000,)
-    assert waiting.delay_levels_millis(deadline) == (7_000,)
+    assert levels() == (7_000,)
     service.levels = (9_000,)
     seconds[0] += LEVELS_SECONDS - 1
-    assert waiting.delay_levels_millis(deadline) == (7_000,)
+    assert levels() == (7_000,)
     seconds[0] += 1
-    assert waiting.delay_levels_millis(deadline) == (9_000,)
+    assert levels() == (9_000,)

@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +21,7 @@ from gateway.ports.shard import (
 from gateway.shards.guard import HURRY_SECONDS, PATIENCE_SECONDS, ShardGuard, guarded
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from store.errors import DeadlineExceededError, RecordNotFoundError, ServiceUnavailableError
-from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.memory_shard import MemoryShard, methods_of_ports
 
 THREAD_COUNT = 8
 WAIT_SECONDS_MAX = 30
@@ -289,3 +290,18 @@ def test_slow_reads_of_an_archive_hid_where_the_log_ends(records):
     release.set()
     for thread in threads:
         thread.join()
+
+
+def test_every_guarded_method_of_a_shard_is_counted_by_the_guard_of_its_service(deadline):
+    def late(*_asked):
+        raise DeadlineExceededError("late")
+
+    shard = MemoryShard([]).shard("b")
+    for method in methods_of_ports():
+        shard = shard.serving(method, late)
+    for method in methods_of_ports():
+        seconds = iter(range(0, 100, int(PATIENCE_SECONDS)))
+        asking = guarded(shard, THREAD_COUNT, lambda seconds=seconds: next(seconds))
+        with pytest.raises(ServiceUnavailableError if method.is_guarded else DeadlineExceededError) as refused:
+            asking.call(method, SimpleNamespace(wait_millis=0), deadline)
+        assert refused.value.metadata.get("service", method.service) == method.service

@@ -3,12 +3,9 @@
 import queue
 from collections.abc import Iterator
 
-from gateway.ports.waiting import (
-    PendingTransaction,
-    ScheduledMessage,
-    WaitingPage,
-    WaitingQuestion,
-)
+from gateway.ports.shard import Shard
+from gateway.ports.time_window import set_millis
+from gateway.ports.waiting import DELAY_LEVELS, KNOWN_OFFSET, LIST_SCHEDULED, LIST_TRANSACTIONS
 from reput.message.v1 import message_pb2
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from store.errors import (
@@ -17,6 +14,7 @@ from store.errors import (
     TransactionNotFoundError,
 )
 from store.format.topic import name_matcher
+from tests.gateway.memory_shard import late
 
 _END = object()
 
@@ -40,7 +38,7 @@ class MemoryChecks:
 
 
 class MemoryScheduling:
-    """Scheduling and WaitingLists: what waits is given by the test.
+    """Scheduling, and the lists of what waits: all of it is given by the test.
 
     Args:
         broker_name: the shard's name.
@@ -50,13 +48,13 @@ class MemoryScheduling:
 
     def __init__(self, broker_name="broker-a", transactions=(), scheduled=()) -> None:
         self.broker_name = broker_name
-        self.halves: list[PendingTransaction] = list(transactions)
-        self.messages: list[ScheduledMessage] = list(scheduled)
+        self.halves: list[pb.PendingTransaction] = list(transactions)
+        self.messages: list[pb.ScheduledMessage] = list(scheduled)
         self.verdicts: list[pb.EndTransactionRequest] = []
         self.told: queue.SimpleQueue = queue.SimpleQueue()
         self.stream = MemoryChecks()
         self.is_down = False
-        self.asked: list[WaitingQuestion] = []
+        self.asked: list[pb.ListPendingTransactionsRequest | pb.ListScheduledMessagesRequest] = []
         self.known = 0
         self.levels_millis = (2_000, 3_600_000)
 
@@ -71,7 +69,11 @@ class MemoryScheduling:
 
     def recall(self, request, seconds, then):
         wanted = (request.topic, request.unique_key, request.delivery_time.ToMilliseconds())
-        found = [each for each in self.messages if (each.topic, each.unique_key, each.due_millis) == wanted]
+        found = [
+            each
+            for each in self.messages
+            if (each.topic, each.unique_key, each.delivery_time.ToMilliseconds()) == wanted
+        ]
         if not found:
             then(ScheduledMessageNotFoundError("it was delivered"))
             return
@@ -86,38 +88,60 @@ class MemoryScheduling:
     def checks(self, gateway_id):
         return self.stream
 
-    def known_offset(self, deadline):
+    def in_shard(self, shard: Shard) -> Shard:
+        """The shard with this schedule service."""
+        shard = shard.serving(LIST_TRANSACTIONS, late(self, "transactions"))
+        shard = shard.serving(LIST_SCHEDULED, late(self, "scheduled"))
+        shard = shard.serving(KNOWN_OFFSET, late(self, "known_offset"))
+        return shard.serving(DELAY_LEVELS, late(self, "delay_levels_millis"))
+
+    def known_offset(self, request, deadline):
         return self.known
 
-    def delay_levels_millis(self, deadline):
+    def delay_levels_millis(self, request, deadline):
         if self.is_down:
             raise ServiceUnavailableError("down", service="schedule")
         return self.levels_millis
 
-    def transactions(self, question, deadline):
-        return self._page(self.halves, question)
+    def transactions(self, request, deadline):
+        rows, token = self._page(self.halves, request)
+        return pb.ListPendingTransactionsResponse(
+            transactions=rows, next_page_token=token, pending_count=len(self.halves)
+        )
 
-    def scheduled(self, question, deadline):
-        return self._page(self.messages, question)
+    def scheduled(self, request, deadline):
+        rows, token = self._page(self.messages, request)
+        return pb.ListScheduledMessagesResponse(messages=rows, next_page_token=token, pending_count=len(self.messages))
 
-    def _page(self, everything, question: WaitingQuestion) -> WaitingPage:
+    def _page(self, everything, request):
+        """The rows, and the token of the next page."""
         if self.is_down:
             raise ServiceUnavailableError("down", service="schedule")
-        begin = int(question.page_token or 0)
-        self.asked.append(question)
-        wanted = [each for each in everything if question.topic in ("", each.topic)]
-        if question.topic_patterns:
-            holds = name_matcher(question.topic_patterns).fullmatch
+        begin = int(request.page_token or 0)
+        self.asked.append(type(request).FromString(request.SerializeToString()))
+        wanted = [each for each in everything if request.topic in ("", each.topic)]
+        if request.topic_patterns:
+            holds = name_matcher(request.topic_patterns).fullmatch
             wanted = [each for each in wanted if holds(each.topic)]
-        end = begin + question.page_size
-        return WaitingPage(wanted[begin:end], str(end) if end < len(wanted) else "", len(everything))
+        end = begin + request.page_size
+        return wanted[begin:end], str(end) if end < len(wanted) else ""
 
 
-def half(unique_key: str, topic: str = "Orders", **fields) -> PendingTransaction:
+def half(unique_key: str, topic: str = "Orders") -> pb.PendingTransaction:
     """A half message."""
-    return PendingTransaction(topic, unique_key, f"id of {unique_key}", topic, "0" * 32, 1_000, 0, None, **fields)
+    made = pb.PendingTransaction(
+        topic=topic,
+        unique_key=unique_key,
+        transaction_id=f"id of {unique_key}",
+        producer_group=topic,
+        offset_msg_id="0" * 32,
+    )
+    set_millis(made.born_time, 1_000)
+    return made
 
 
-def delayed(unique_key: str, due_millis: int = 5_000, topic: str = "Orders") -> ScheduledMessage:
+def delayed(unique_key: str, due_millis: int = 5_000, topic: str = "Orders") -> pb.ScheduledMessage:
     """A message that waits for its time."""
-    return ScheduledMessage(topic, unique_key, "1" * 32, due_millis, 0, "handle")
+    made = pb.ScheduledMessage(topic=topic, unique_key=unique_key, offset_msg_id="1" * 32, recall_handle="handle")
+    set_millis(made.delivery_time, due_millis)
+    return made

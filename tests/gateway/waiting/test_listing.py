@@ -1,16 +1,16 @@
 """What waits, over several shards, page by page."""
 
-from dataclasses import replace
-
 import pytest
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shards import Shards
+from gateway.ports.waiting import LIST_TRANSACTIONS
 from gateway.queries import limits
 from gateway.queries.completeness import Completeness
 from gateway.queries.page_token import PageTokens
 from gateway.waiting.listing import Listing
+from reput.schedule.v1 import schedule_service_pb2 as pb
 from store.errors import (
     BrokerNotFoundError,
     InvalidArgumentError,
@@ -36,13 +36,19 @@ def installation():
     ]
     memory = MemoryShard([])
     memory.topics["Orders"] = 1
-    shards = [replace(memory.shard(each.broker_name), waiting=each) for each in services]
+    shards = [each.in_shard(memory.shard(each.broker_name)) for each in services]
     yield Shards(shards, fan_out), services
     fan_out.close()
 
 
 def listing(size_bytes: int = ITEM_BYTES) -> Listing:
-    return Listing("Test", lambda shard, *asked: shard.transactions(*asked), lambda _: size_bytes)
+    return Listing(
+        "Test",
+        LIST_TRANSACTIONS,
+        pb.ListPendingTransactionsRequest,
+        lambda page: page.transactions,
+        lambda _: size_bytes,
+    )
 
 
 def run(shards: Shards, count: int, topic: str = "", size_bytes: int = ITEM_BYTES):
@@ -148,8 +154,9 @@ def test_gateways_to_which_shards_joined_in_another_order_go_on_with_each_others
 
 def test_a_shard_without_a_schedule_service_is_named_as_missing(installation) -> None:
     shards, _ = installation
-    bare, *others = list(shards)
-    page = run(Shards([replace(bare, waiting=None), *others], shards.fan_out), 64)[0]
+    _, *others = list(shards)
+    bare = MemoryShard([]).shard("broker-a")
+    page = run(Shards([bare, *others], shards.fan_out), 64)[0]
     assert page.completeness is Completeness.PARTIAL
     assert "schedule service" in str(page.outcomes[0].error)
 
@@ -157,16 +164,18 @@ def test_a_shard_without_a_schedule_service_is_named_as_missing(installation) ->
 class EndsEarly(MemoryScheduling):
     """A schedule service that has looked at enough after each message, as one with many of other topics has."""
 
-    def transactions(self, question, deadline):
-        page = super().transactions(replace(question, topic="", page_size=1), deadline)
-        return replace(page, items=[each for each in page.items if question.topic in ("", each.topic)])
+    def transactions(self, request, deadline):
+        question = pb.ListPendingTransactionsRequest(page_size=1, page_token=request.page_token)
+        page = super().transactions(question, deadline)
+        wanted = [each for each in page.transactions if request.topic in ("", each.topic)]
+        return pb.ListPendingTransactionsResponse(transactions=wanted, next_page_token=page.next_page_token)
 
 
 def test_a_shard_that_ends_its_pages_early_did_not_show_by_empty_pages_what_else_waits(installation) -> None:
     shards, _ = installation
     halves = [half(f"b{n}", "Bills") for n in range(20)] + [half("mine")] + [half(f"c{n}", "Bills") for n in range(20)]
     (first, *_rest) = shards
-    one = Shards([replace(first, waiting=EndsEarly("broker-a", halves))], shards.fan_out)
+    one = Shards([EndsEarly("broker-a", halves).in_shard(first)], shards.fan_out)
     assert keys(run(one, 1, "Orders")) == [["mine"], []]
     assert keys(run(one, 2, "Orders")) == [["mine"]]
 
@@ -175,12 +184,12 @@ def test_a_shard_that_fails_behind_its_first_page_ends_the_page_of_the_answer(in
     shards, _ = installation
 
     class FailsOnce(EndsEarly):
-        def transactions(self, question, deadline):
+        def transactions(self, request, deadline):
             if len(self.asked) == 1:
-                self.asked.append(question)
+                self.asked.append(request)
                 raise ServiceUnavailableError("down", service="schedule")
-            return super().transactions(question, deadline)
+            return super().transactions(request, deadline)
 
     (first, *_rest) = shards
-    one = Shards([replace(first, waiting=FailsOnce("broker-a", [half("a"), half("b")]))], shards.fan_out)
+    one = Shards([FailsOnce("broker-a", [half("a"), half("b")]).in_shard(first)], shards.fan_out)
     assert keys(run(one, 64)) == [["a"], ["b"]]
