@@ -21,7 +21,6 @@ from consumer_svc.delivering.pulls import (
     PullAsk,
 )
 from consumer_svc.delivering.pulls import MESSAGE_COUNT_MAX as PULL_COUNT_MAX
-from consumer_svc.delivering.send_back import SendBackOutcome
 from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.queue_locks import QueueLocks, check
 from consumer_svc.state.group_states import GroupSettings
@@ -29,6 +28,7 @@ from consumer_svc.state.queue_state import QueueRef
 from consumer_svc.wire import duration_millis, filter_of, settings_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.consumer.v1 import consumer_service_pb2_grpc as pb_grpc
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.convert import millis_to_timestamp
 from services.following.follower_process import FollowerState
 from services.following.follower_progress import FollowerProgress
@@ -52,11 +52,6 @@ OUTCOMES = {
     AckOutcome.OK: pb.AckMessagesResponse.OUTCOME_OK,
     AckOutcome.TOO_LATE: pb.AckMessagesResponse.OUTCOME_TOO_LATE,
     AckOutcome.INVALID: pb.AckMessagesResponse.OUTCOME_INVALID,
-}
-SEND_BACK_OUTCOMES = {
-    SendBackOutcome.OK: pb.SendBackMessagesResponse.OUTCOME_OK,
-    SendBackOutcome.DEAD_LETTER: pb.SendBackMessagesResponse.OUTCOME_DEAD_LETTER,
-    SendBackOutcome.REMOVED: pb.SendBackMessagesResponse.OUTCOME_REMOVED,
 }
 
 
@@ -221,7 +216,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         outcomes = self._delivery.send_backs.send_back(
             ref, request.queue_offsets, request.delay_level, request.caller, known_only=request.known_only
         )
-        return pb.SendBackMessagesResponse(outcomes=[SEND_BACK_OUTCOMES[outcome] for outcome in outcomes])
+        return pb.SendBackMessagesResponse(outcomes=outcomes)
 
     def LockQueues(self, request: pb.LockQueuesRequest, context: grpc.ServicerContext) -> pb.LockQueuesResponse:
         """See the proto."""
@@ -246,8 +241,8 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             else []
         )
         return pb.LockQueuesResponse(
-            queues=[pb.TopicQueue(topic=each.topic, queue_id=each.queue_id) for each in held],
-            unknown_queues=[pb.TopicQueue(topic=each.topic, queue_id=each.queue_id) for each in unknown],
+            queues=[gateway_pb.TopicQueue(topic=each.topic, queue_id=each.queue_id) for each in held],
+            unknown_queues=[gateway_pb.TopicQueue(topic=each.topic, queue_id=each.queue_id) for each in unknown],
         )
 
     def _unknown(self, queues: Sequence[QueueRef]) -> Mapping[QueueRef, None]:

@@ -5,10 +5,11 @@ from google.protobuf.duration_pb2 import Duration
 from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter, filter_of_sql, filter_of_tags
 from consumer_svc.state.group_states import GroupSettings
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import InvalidArgumentError
 
 
-def filter_of(wanted: pb.Filter) -> MessageFilter:
+def filter_of(wanted: gateway_pb.MessageFilter) -> MessageFilter:
     """The filter of a request.
 
     Raises:

@@ -40,6 +40,10 @@ CATEGORIES = {
 TAKEN_OVER = {
     "reput.index.v1.KeyExplanation.FileVisit": "reput.gateway.v1.ShardExplanation.FileVisit",
     "reput.index.v1.PassedOver": "reput.gateway.v1.PassedOver",
+    "reput.consumer.v1.Filter": "reput.gateway.v1.MessageFilter",
+    "reput.consumer.v1.SendBackMessagesResponse.Outcome": "reput.gateway.v1.SendBackOutcome",
+    "reput.consumer.v1.TopicQueue": "reput.gateway.v1.TopicQueue",
+    "reput.schedule.v1.EndTransactionRequest.Resolution": "reput.gateway.v1.TransactionResolution",
 }
 
 

@@ -16,12 +16,12 @@ queues.
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from enum import Enum
 
 from consumer_svc.delivering.life import Life, check_group_name, group_not_known
 from consumer_svc.delivering.moves import attempts_of, dead_letter_of, sent_back_of
 from consumer_svc.state.group_states import Change
 from consumer_svc.state.queue_state import Ended, Moved, QueueRef
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.following.state_topic.state_writer import wait_for
 from services.reading.queue_reader import read_message
@@ -31,14 +31,6 @@ from store.format.properties import DELAY
 SENT_BACK_COUNT_MAX = 32
 # Of level 0 after the first attempt: 10 s.
 DELAY_LEVEL_FIRST = 3
-
-
-class SendBackOutcome(Enum):
-    """The outcome of sending a message back."""
-
-    OK = "it waits for its delay level, or was sent back before"
-    DEAD_LETTER = "it is a dead letter now"
-    REMOVED = "retention has removed it"
 
 
 class SendBacks:
@@ -59,7 +51,7 @@ class SendBacks:
         caller: str = "",
         *,
         known_only: bool = False,
-    ) -> Sequence[SendBackOutcome]:
+    ) -> "Sequence[gateway_pb.SendBackOutcome]":
         """Send messages back for a caller; the outcomes in order. In the log when this returns.
 
         Raises:
@@ -82,7 +74,7 @@ class SendBacks:
                 raise group_not_known(ref.consumer_group, begins_at_end=not has_begun)
             life.group(ref.consumer_group, caller)
             written = life.newest_write()  # of what was sent back before, which may still be under way
-        outcomes: list[SendBackOutcome] = []
+        outcomes: list[gateway_pb.SendBackOutcome] = []
         for queue_offset in queue_offsets:  # one after the other: a body may have 4 MiB
             message = read_message(life.reader, ref.topic, ref.queue_id, queue_offset)
             with life.lock:
@@ -99,25 +91,25 @@ class SendBacks:
         message: StoredMessage | None,
         delay_level: int,
         written: "Future[int]",
-    ) -> "tuple[SendBackOutcome, Future[int]]":
+    ) -> "tuple[gateway_pb.SendBackOutcome, Future[int]]":
         """One message; its outcome, and what is done when it is in the log. The lock is held."""
         life = self._life
         state = life.states.find(ref)
         if state is not None and queue_offset in state.moved:
-            return SendBackOutcome.OK, written
+            return gateway_pb.SEND_BACK_OUTCOME_OK, written
         if message is None:
             if state is not None:
                 state.removed_count += 1
-            return SendBackOutcome.REMOVED, written
+            return gateway_pb.SEND_BACK_OUTCOME_REMOVED, written
         attempts = attempts_of(message, 1)
         if delay_level < 0 or attempts >= life.attempts_max(life.settings(ref.consumer_group)):
             record = dead_letter_of(message, ref.consumer_group, attempts, None)
             record.properties[DELAY] = "0"
-            outcome = SendBackOutcome.DEAD_LETTER
+            outcome = gateway_pb.SEND_BACK_OUTCOME_DEAD_LETTER
         else:
             level = min(delay_level or DELAY_LEVEL_FIRST + attempts - 1, life.rules.delay_level_max)
             record = sent_back_of(message, ref.consumer_group, attempts, level)
-            outcome = SendBackOutcome.OK
+            outcome = gateway_pb.SEND_BACK_OUTCOME_OK
         changes: list[Change] = [Ended(ref, [queue_offset], moved=True)]
         if state is None:
             life.check_room(ref.consumer_group)

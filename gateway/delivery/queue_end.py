@@ -11,6 +11,7 @@ from gateway.ports.delivery import Pulled
 from gateway.ports.shard import IS_WRITTEN_AT, LOG_END, Shard, list_queues
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import ServiceUnavailableError
 
 # A consumer service that has not seen what the log had is asked again after such pauses, and after this time the caller fails.
@@ -21,9 +22,9 @@ BEHIND_SECONDS_MAX = 5.0
 
 def is_at_end(question: pb.PullMessagesRequest, batch: Pulled) -> bool:
     """Whether the position is the queue's end as the consumer service knows it, or behind it."""
-    if batch.answer.status == pb.PULL_STATUS_OFFSET_ILLEGAL:
+    if batch.answer.status == gateway_pb.PULL_STATUS_OFFSET_ILLEGAL:
         return question.queue_offset > batch.answer.max_offset
-    return batch.answer.status == pb.PULL_STATUS_NO_NEW_MSG
+    return batch.answer.status == gateway_pb.PULL_STATUS_NO_NEW_MSG
 
 
 class QueueEnd:

@@ -174,7 +174,7 @@ class Resending:
         )
         pulled = self._pulled(queue, ask, deadline)
         next_offset = pulled.answer.next_offset
-        if pulled.answer.status == consumer_pb.PULL_STATUS_NO_NEW_MSG or next_offset <= queue.next_offset:
+        if pulled.answer.status == gateway_pb.PULL_STATUS_NO_NEW_MSG or next_offset <= queue.next_offset:
             queue.next_offset = queue.end_offset
             return []
         letters = [(message, self._letter_of(message)) for message in pulled.messages]

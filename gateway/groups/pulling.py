@@ -10,6 +10,7 @@ from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards
 from gateway.queries.limits import check_not_empty, check_not_negative
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import GroupNotFoundError, InvalidArgumentError, QueueNotFoundError, StoreError
 
 SENT_BACK_COUNT_MAX = 32
@@ -79,7 +80,7 @@ def lock_queues(
     check_users_group(question.consumer_group)
     check_not_empty(question.client_id, "client_id")
     _check_count(len(question.queues), LOCKED_COUNT_MAX, "queues")
-    by_shard: dict[str, list[pb.TopicQueue]] = {}
+    by_shard: dict[str, list[gateway_pb.TopicQueue]] = {}
     for broker_name, queue in zip(broker_names, question.queues, strict=True):
         check_consumed_topic(queue.topic)
         check_not_negative(queue.queue_id, "queue_id")

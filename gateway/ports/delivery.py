@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from gateway.ports.deadline import Deadline
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import DeadlineExceededError, StoreError, TopicNotFoundError
 
@@ -42,9 +43,13 @@ class Filter:
     kind: FilterKind
     expression: str
 
-    def message(self) -> pb.Filter:
+    def message(self) -> gateway_pb.MessageFilter:
         """The filter of a request."""
-        return pb.Filter(sql=self.expression) if self.kind is FilterKind.SQL else pb.Filter(tags=self.expression)
+        return (
+            gateway_pb.MessageFilter(sql=self.expression)
+            if self.kind is FilterKind.SQL
+            else gateway_pb.MessageFilter(tags=self.expression)
+        )
 
 
 ALL_MESSAGES = Filter(FilterKind.TAGS, "*")
@@ -80,7 +85,7 @@ def pulled_from_no_message(request: pb.PullMessagesRequest, error: TopicNotFound
     seen_offset = error.metadata.get("seenOffset")
     return Pulled(
         pb.PullMessagesResponse(
-            status=pb.PULL_STATUS_OFFSET_ILLEGAL if request.queue_offset else pb.PULL_STATUS_NO_NEW_MSG,
+            status=gateway_pb.PULL_STATUS_OFFSET_ILLEGAL if request.queue_offset else gateway_pb.PULL_STATUS_NO_NEW_MSG,
             seen_offset=None if seen_offset is None else int(seen_offset),
         ),
         (),
@@ -100,7 +105,7 @@ def changed(
     return other
 
 
-def expression_of(wanted: pb.Filter) -> str:
+def expression_of(wanted: gateway_pb.MessageFilter) -> str:
     """The text of a filter."""
     return wanted.sql or wanted.tags
 

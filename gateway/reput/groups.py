@@ -69,10 +69,6 @@ from store.format.properties import DLQ_ORIGIN_TOPIC, MOVED_FROM, RETRY_TOPIC, S
 # FindMessage with tracks: each match costs a few calls to every shard, so a page of 1,000 would take seconds.
 TRACKED_MATCH_COUNT_MAX = 16
 TRACK_METHOD = "TrackMessage"
-# By the outcomes of a consumer service, those of the gateway's contract.
-SEND_BACK_OUTCOMES = {
-    value: f"SEND_BACK_{name}" for name, value in consumer_pb.SendBackMessagesResponse.Outcome.items()
-}
 # What a track takes in an answer beside itself.
 FIELD_BYTES = 8
 
@@ -96,7 +92,7 @@ def sent_back(call: Call, request: pb.SendBackMessagesRequest) -> pb.SendBackMes
         delay_level=request.delay_level,
     )
     outcomes = send_back(call.shards, question, request.broker_name, call.deadline).outcomes
-    return pb.SendBackMessagesResponse(outcomes=[SEND_BACK_OUTCOMES[each] for each in outcomes])
+    return pb.SendBackMessagesResponse(outcomes=outcomes)
 
 
 def locked(call: Call, request: pb.LockQueuesRequest) -> pb.LockQueuesResponse:
@@ -104,7 +100,7 @@ def locked(call: Call, request: pb.LockQueuesRequest) -> pb.LockQueuesResponse:
     question = consumer_pb.LockQueuesRequest(
         consumer_group=request.consumer_group,
         client_id=request.client_id,
-        queues=[consumer_pb.TopicQueue(topic=each.topic, queue_id=each.queue_id) for each in request.queues],
+        queues=[pb.TopicQueue(topic=each.topic, queue_id=each.queue_id) for each in request.queues],
         unlock=request.unlock,
         renew=request.renew,
     )

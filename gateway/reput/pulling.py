@@ -52,16 +52,9 @@ WAIT_MILLIS_MAX = 60_000
 ALL_BODY_BYTES_MAX = 64 << 20
 # What a stream gets also when all of that is taken, and while it waits.
 SHARE_BYTES_MIN = 65_536
-FOUND, NO_NEW = consumer_pb.PULL_STATUS_FOUND, consumer_pb.PULL_STATUS_NO_NEW_MSG
-STATUSES = {
-    FOUND: pb.PULL_STATUS_FOUND,
-    NO_NEW: pb.PULL_STATUS_NO_NEW_MSG,
-    consumer_pb.PULL_STATUS_NO_MATCHED_MSG: pb.PULL_STATUS_NO_MATCHED_MSG,
-    consumer_pb.PULL_STATUS_OFFSET_ILLEGAL: pb.PULL_STATUS_OFFSET_ILLEGAL,
-}
-
+FOUND, NO_NEW = pb.PULL_STATUS_FOUND, pb.PULL_STATUS_NO_NEW_MSG
 # After these a stream has nothing more to say.
-ENDS = (NO_NEW, consumer_pb.PULL_STATUS_OFFSET_ILLEGAL)
+ENDS = (NO_NEW, pb.PULL_STATUS_OFFSET_ILLEGAL)
 
 _numbers = itertools.count()
 
@@ -327,7 +320,7 @@ def responses_of(batch: Pulled, broker_name: str) -> Iterator[bytes]:
             next_offset=answer.next_offset if next_offset is None else next_offset,
             min_offset=answer.min_offset,
             max_offset=answer.max_offset,
-            status=STATUSES[answer.status],
+            status=answer.status,
             is_whole=answer.is_whole,
         ).SerializeToString()
 

@@ -420,7 +420,7 @@ class ReplyPoll(Poll):
         elif isinstance(outcome, StoreError):
             if self._room.failed(self):
                 self._replies.go_on_later(self, self._question)
-        elif outcome.answer.status == consumer_pb.PULL_STATUS_NO_NEW_MSG:
+        elif outcome.answer.status == pb.PULL_STATUS_NO_NEW_MSG:
             self._room.found_nothing(self)
         elif self._room.found(self):
             question = changed(self._question, queue_offset=outcome.answer.next_offset)

@@ -19,10 +19,7 @@ from services.serving.deadline import answer_seconds
 from services.status import to_status
 from store.errors import InvalidArgumentError, StoreError
 
-RESOLUTIONS = {
-    pb.TRANSACTION_RESOLUTION_COMMIT: schedule_pb.EndTransactionRequest.RESOLUTION_COMMIT,
-    pb.TRANSACTION_RESOLUTION_ROLLBACK: schedule_pb.EndTransactionRequest.RESOLUTION_ROLLBACK,
-}
+VERDICTS = (pb.TRANSACTION_RESOLUTION_COMMIT, pb.TRANSACTION_RESOLUTION_ROLLBACK)
 # The fields of a row beside its texts: numbers, times, tags and lengths.
 ROW_OVERHEAD_BYTES = 96
 
@@ -143,14 +140,13 @@ class WaitingCalls:
 
         try:
             parsed = _parse(pb.EndTransactionRequest, request)
-            resolution = RESOLUTIONS.get(parsed.resolution)
-            if resolution is None:
+            if parsed.resolution not in VERDICTS:
                 raise InvalidArgumentError("resolution is missing: commit or roll back.", field="resolution")
             seconds = answer_seconds(caller, QUERY_SECONDS)
             self._endings.end_transaction(
                 parsed.topic,
                 parsed.transaction_id,
-                resolution,
+                parsed.resolution,
                 seconds,
                 ended,
                 is_from_check=parsed.is_from_check,

@@ -8,6 +8,7 @@ from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.rocketmq.names import topic_of
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from gateway.waiting.endings import Endings, Recalled
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from services.methods import QUERY_SECONDS
 from services.serving.calls.unary_call import Answerable
@@ -16,8 +17,8 @@ from store.errors import InvalidArgumentError, StoreError
 
 ENDED = v2.EndTransactionResponse(status=ok()).SerializeToString()
 RESOLUTIONS = {
-    v2.COMMIT: pb.EndTransactionRequest.RESOLUTION_COMMIT,
-    v2.ROLLBACK: pb.EndTransactionRequest.RESOLUTION_ROLLBACK,
+    v2.COMMIT: gateway_pb.TRANSACTION_RESOLUTION_COMMIT,
+    v2.ROLLBACK: gateway_pb.TRANSACTION_RESOLUTION_ROLLBACK,
 }
 
 

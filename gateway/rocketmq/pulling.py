@@ -38,6 +38,7 @@ from gateway.rocketmq.receiving import (
 )
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.methods import INNER_SECONDS, POLL_SECONDS
 from services.serving.admission.callers import caller_of_call
 from services.serving.admission.shares import client_of_name
@@ -274,7 +275,7 @@ class PullPoll(Poll):
 
     def _known(self, pulled: Pulled) -> None:
         """What was found in a queue that there is."""
-        if pulled.answer.status == pb.PULL_STATUS_OFFSET_ILLEGAL and is_at_end(self._question, pulled):
+        if pulled.answer.status == gateway_pb.PULL_STATUS_OFFSET_ILLEGAL and is_at_end(self._question, pulled):
             self._pulling.settle(self._delivering, self._question, pulled, self._settled)
         else:
             self._settled(pulled)
@@ -285,19 +286,19 @@ class PullPoll(Poll):
             self._failed(pulled)
             return
         self._seen = pulled.answer.next_offset
-        if pulled.answer.status == pb.PULL_STATUS_NO_NEW_MSG:
+        if pulled.answer.status == gateway_pb.PULL_STATUS_NO_NEW_MSG:
             self._room.found_nothing(self)
         elif self._room.found(self):
             self._answer(pulled)
 
     def _answer(self, pulled: Pulled) -> None:
         answer = pulled.answer
-        if pulled.answer.status == pb.PULL_STATUS_OFFSET_ILLEGAL:
+        if pulled.answer.status == gateway_pb.PULL_STATUS_OFFSET_ILLEGAL:
             status = v2.Status(
                 code=v2.ILLEGAL_OFFSET,
                 message=f"the queue has offsets {answer.min_offset} to {answer.max_offset}: go on at {answer.next_offset}",
             )
-        elif pulled.answer.status == pb.PULL_STATUS_NO_MATCHED_MSG:
+        elif pulled.answer.status == gateway_pb.PULL_STATUS_NO_MATCHED_MSG:
             status = v2.Status(code=v2.MESSAGE_NOT_FOUND, message="no message matches: go on at next_offset")
         else:
             status = ok()

@@ -21,6 +21,7 @@ from gateway.ports.groups import (
 from gateway.shards.remote_delivery import settings_of, settings_to
 from gateway.shards.remote_services import optional_millis
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.calling.client import ServiceClient
 from services.calling.port_calls import port_call
@@ -28,7 +29,7 @@ from services.convert import millis_to_timestamp
 from services.rpcs import consumer as rpc
 from services.serving.admission.callers import caller_here
 
-TRACK_STATES = {pb.TrackState.Value(f"TRACK_STATE_{state.name}"): state for state in TrackState}
+TRACK_STATES = {gateway_pb.TrackState.Value(f"TRACK_STATE_{state.name}"): state for state in TrackState}
 
 
 class RemoteGroups:
@@ -191,7 +192,7 @@ def _client(client: pb.Client) -> ClientFacts:
     )
 
 
-def _asked(wanted: pb.Filter) -> Filter:
+def _asked(wanted: gateway_pb.MessageFilter) -> Filter:
     if wanted.WhichOneof("expression") == "sql":
         return Filter(FilterKind.SQL, wanted.sql)
     return Filter(FilterKind.TAGS, wanted.tags) if wanted.tags else ALL_MESSAGES

@@ -10,9 +10,10 @@ from typing import Protocol
 from gateway.ports.delivery import Pulled, Then
 from gateway.shards.reading import ANSWERED, AWAY, FAILED, FIRST_SECONDS_MAX
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import ServiceUnavailableError, StoreError, TopicNotFoundError
 
-PASSED_ON = (pb.PULL_STATUS_FOUND, pb.PULL_STATUS_NO_MATCHED_MSG)
+PASSED_ON = (gateway_pb.PULL_STATUS_FOUND, gateway_pb.PULL_STATUS_NO_MATCHED_MSG)
 
 
 class Puller(Protocol):

@@ -6,6 +6,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from gateway.ports.delivery import Then
 from gateway.ports.waiting import SchedulingSource
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from store.errors import InvalidArgumentError, StoreError
 from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, decode_handle
@@ -36,7 +37,7 @@ class Endings:
         self,
         topic: str,
         transaction_id: str,
-        resolution: pb.EndTransactionRequest.Resolution,
+        resolution: gateway_pb.TransactionResolution,
         seconds: float,
         then: Then[pb.EndTransactionResponse],
         *,

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import NamedTuple, TypeVar
 
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from schedule_svc.transactions.half_messages import HalfMessage, committed, half_of
@@ -61,8 +62,8 @@ def verdict_of(request: pb.EndTransactionRequest, broker_name: str) -> Verdict:
         TransactionNotFoundError: the half message is of another shard.
     """
     if request.resolution not in (
-        pb.EndTransactionRequest.RESOLUTION_COMMIT,
-        pb.EndTransactionRequest.RESOLUTION_ROLLBACK,
+        gateway_pb.TRANSACTION_RESOLUTION_COMMIT,
+        gateway_pb.TRANSACTION_RESOLUTION_ROLLBACK,
     ):
         raise InvalidArgumentError("resolution is missing: commit or roll back", field="resolution")
     topic, unique_key, commit_log_offset = request.topic, request.unique_key, -1
@@ -82,7 +83,7 @@ def verdict_of(request: pb.EndTransactionRequest, broker_name: str) -> Verdict:
         topic, unique_key, commit_log_offset = handle.topic, handle.unique_key, handle.number
     elif not topic or not unique_key:
         raise InvalidArgumentError("name the transaction by transaction_id", field="transaction_id")
-    is_commit = request.resolution == pb.EndTransactionRequest.RESOLUTION_COMMIT
+    is_commit = request.resolution == gateway_pb.TRANSACTION_RESOLUTION_COMMIT
     return Verdict(topic, unique_key, commit_log_offset, is_commit, request.is_from_check)
 
 

@@ -13,6 +13,7 @@ from consumer_svc.live_consumers import RENEWED_SECONDS, LiveConsumers
 from consumer_svc.queue_locks import LOCK_SECONDS, QueueLocks
 from consumer_svc.servicer import DELIVERED_COUNT_MAX, ConsumerServicer
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.following.follower_progress import FollowerProgress
 from services.reading.recent_units import RecentUnits
 from store.errors import (
@@ -55,7 +56,7 @@ def test_locks_outlive_a_life_and_a_queue_with_a_position_waits_for_its_holder_a
         return servicer
 
     def locked(servicer: ConsumerServicer, client_id: str, **named: bool) -> list[int]:
-        queues = [pb.TopicQueue(topic="t", queue_id=queue_id) for queue_id in range(2)]
+        queues = [gateway_pb.TopicQueue(topic="t", queue_id=queue_id) for queue_id in range(2)]
         request = pb.LockQueuesRequest(consumer_group="g", client_id=client_id, queues=queues, **named)
         return [each.queue_id for each in servicer.LockQueues(request, CONTEXT).queues]
 
@@ -81,7 +82,7 @@ class Replica:
         self.servicer = ConsumerServicer(FollowerProgress(), self.clients, locks, Arrivals(), lambda: False)
 
     def locks(self, client_id: str, **named: bool) -> bool:
-        queues = [pb.TopicQueue(topic="t")]
+        queues = [gateway_pb.TopicQueue(topic="t")]
         request = pb.LockQueuesRequest(consumer_group="g", client_id=client_id, queues=queues, **named)
         return bool(self.servicer.LockQueues(request, CONTEXT).queues)
 
@@ -157,7 +158,7 @@ def test_queues_that_do_not_exist_were_locked_and_kept(log: MemoryLog, life: Log
     log.configure("t", queue_count=2)
 
     def lock(*queues: tuple[str, int], unlock: bool = False) -> list[list[tuple[str, int]]]:
-        rows = [pb.TopicQueue(topic=topic, queue_id=queue_id) for topic, queue_id in queues]
+        rows = [gateway_pb.TopicQueue(topic=topic, queue_id=queue_id) for topic, queue_id in queues]
         request = pb.LockQueuesRequest(consumer_group="g", client_id="a", queues=rows, unlock=unlock)
         answer = servicer.LockQueues(request, CONTEXT)
         return [[(each.topic, each.queue_id) for each in some] for some in (answer.queues, answer.unknown_queues)]
@@ -175,7 +176,7 @@ def test_a_lock_for_a_name_that_is_no_group_is_refused(life: LogLife) -> None:
         FollowerProgress(), LiveConsumers(time.monotonic), QueueLocks(time.monotonic), Arrivals(), lambda: False
     )
     servicer.open(LifeParts.of(life.life))
-    request = pb.LockQueuesRequest(consumer_group="no group", client_id="a", queues=[pb.TopicQueue(topic="t")])
+    request = pb.LockQueuesRequest(consumer_group="no group", client_id="a", queues=[gateway_pb.TopicQueue(topic="t")])
     with pytest.raises(InvalidArgumentError):
         servicer.LockQueues(request, CONTEXT)
 

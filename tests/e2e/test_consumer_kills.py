@@ -10,6 +10,7 @@ import pytest
 
 from reput.commitlog.v1.commitlog_service_pb2 import AppendMessagesRequest
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.calling.client import ServiceClient
 from services.calling.commitlog import CommitLogClient
 from services.rpcs import Answer, Request, Rpc
@@ -215,11 +216,11 @@ def test_messages_are_sent_back_once_and_a_queue_keeps_its_holder_over_a_kill(sh
 
     assert lock("a") == 1
     back = pb.SendBackMessagesRequest(consumer_group="g", topic="T", queue_offsets=[1, 3])
-    assert list(answer(rpc.SEND_BACK_MESSAGES, back).outcomes) == [pb.SendBackMessagesResponse.OUTCOME_OK] * 2
+    assert list(answer(rpc.SEND_BACK_MESSAGES, back).outcomes) == [gateway_pb.SEND_BACK_OUTCOME_OK] * 2
     shard.kill(victim)
     shard.start(victim)
     assert (lock("b"), lock("b", renew=False), lock("a", renew=True), lock("b", renew=True)) == (0, 0, 1, 0)
-    assert list(answer(rpc.SEND_BACK_MESSAGES, back).outcomes) == [pb.SendBackMessagesResponse.OUTCOME_OK] * 2
+    assert list(answer(rpc.SEND_BACK_MESSAGES, back).outcomes) == [gateway_pb.SEND_BACK_OUTCOME_OK] * 2
     waiting = answer(rpc.PULL_MESSAGES, pb.PullMessagesRequest(topic="SCHEDULE_TOPIC_XXXX", queue_id=2))
     assert [message.body for message in waiting.messages] == [b"m1", b"m3"]
 

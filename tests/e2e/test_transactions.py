@@ -11,6 +11,7 @@ import pytest
 
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from services.calling.client import ServiceClient
@@ -36,7 +37,7 @@ from tests.support.waiting import wait_until
 
 NAMES = ("commitlog", "consumequeue", "schedule")
 TOPIC = "Orders"
-COMMIT, ROLLBACK = pb.EndTransactionRequest.RESOLUTION_COMMIT, pb.EndTransactionRequest.RESOLUTION_ROLLBACK
+COMMIT, ROLLBACK = gateway_pb.TRANSACTION_RESOLUTION_COMMIT, gateway_pb.TRANSACTION_RESOLUTION_ROLLBACK
 # A check each second, so that the test is short.
 QUICK = {
     "REPUT_SCHEDULE_TRANSACTION_TIMEOUT_SECONDS": "0.5",
@@ -76,7 +77,7 @@ class Shard:
             ).results
         ]
 
-    def end(self, transaction_id: str, resolution: "pb.EndTransactionRequest.Resolution") -> AppendResult:
+    def end(self, transaction_id: str, resolution: "gateway_pb.TransactionResolution") -> AppendResult:
         """A verdict; it is said again while the service begins a life and has not heard it."""
         request = pb.EndTransactionRequest(transaction_id=transaction_id, resolution=resolution, is_from_check=True)
         answers: list[pb.EndTransactionResponse] = []

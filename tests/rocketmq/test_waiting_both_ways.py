@@ -204,8 +204,8 @@ def _half(stack: HostedStack, body: str) -> str:
 
 
 COMMIT, ROLLBACK = (
-    schedule_pb.EndTransactionRequest.RESOLUTION_COMMIT,
-    schedule_pb.EndTransactionRequest.RESOLUTION_ROLLBACK,
+    pb.TRANSACTION_RESOLUTION_COMMIT,
+    pb.TRANSACTION_RESOLUTION_ROLLBACK,
 )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import AppendResult
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from schedule_svc.servicer import VERDICT_COUNT_MAX, ScheduleServicer
@@ -181,7 +182,7 @@ def test_a_verdict_that_cannot_be_read_fails_alone_among_others(servicer: Schedu
     properties = {REAL_TOPIC: TARGET, REAL_QUEUE_ID: "0", UNIQ_KEY: "h"}
     (receipt,) = log.write([InternalRecord(topic=HALF_TOPIC, body=b"h", properties=properties)])
     handle = WaitingHandle(TARGET, "broker-a", receipt.commit_log_offset, "h")
-    commit = pb.EndTransactionRequest.RESOLUTION_COMMIT
+    commit = gateway_pb.TRANSACTION_RESOLUTION_COMMIT
     verdicts = [
         pb.EndTransactionRequest(transaction_id="no id", resolution=commit),
         pb.EndTransactionRequest(transaction_id=encode_handle(TRANSACTION, handle), resolution=commit),

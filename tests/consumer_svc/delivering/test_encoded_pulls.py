@@ -17,6 +17,7 @@ from consumer_svc.queue_locks import QueueLocks
 from consumer_svc.servicer import ConsumerServicer
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import MESSAGE_SOURCE_LIVE, StoredMessage
 from services.calling.commitlog import CommitLogClient
 from services.calling.pulled_bytes import PulledBytes
@@ -155,8 +156,8 @@ def test_a_pull_as_bytes_is_the_pull_as_messages(pulling: Pulling, kernel_mode: 
         }
         for _ in range(60)
     ]
-    asks += [{"queue_offset": 0, "max_messages": 64, "filter": pb.Filter(tags="T")}]
-    asks += [{"queue_offset": 0, "max_messages": 64, "filter": pb.Filter(sql="名 = '值'")}]
+    asks += [{"queue_offset": 0, "max_messages": 64, "filter": gateway_pb.MessageFilter(tags="T")}]
+    asks += [{"queue_offset": 0, "max_messages": 64, "filter": gateway_pb.MessageFilter(sql="名 = '值'")}]
     for ask in asks:
         assert outcome(as_bytes, servicer, **ask) == outcome(as_messages, servicer, **ask), ask
 
@@ -183,7 +184,9 @@ def test_records_and_messages_in_turns_are_the_queue(pulling: Pulling, kernel_mo
     assert not all(forms)
     with pytest.raises(StoreError):
         as_bytes(servicer, topic=TOPIC, queue_offset=pulling.damaged, max_messages=50, as_records=True)
-    wanted = as_bytes(servicer, topic=TOPIC, max_messages=50, as_records=True, filter=pb.Filter(tags="T"))
+    wanted = as_bytes(
+        servicer, topic=TOPIC, max_messages=50, as_records=True, filter=gateway_pb.MessageFilter(tags="T")
+    )
     assert wanted.messages
     assert not wanted.records
 

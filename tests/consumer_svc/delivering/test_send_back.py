@@ -8,9 +8,10 @@ import pytest
 
 from consumer_svc.delivering.moves import sent_back_of
 from consumer_svc.delivering.picks import PopAsk
-from consumer_svc.delivering.send_back import SENT_BACK_COUNT_MAX, SendBackOutcome
+from consumer_svc.delivering.send_back import SENT_BACK_COUNT_MAX
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import QueueRef
+from reput.gateway.v1.gateway_service_pb2 import SendBackOutcome
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import InvalidArgumentError, OffsetOutOfRangeError, ServiceUnavailableError, TopicNotFoundError
 from store.format.message_id import decode_offset_msg_id
@@ -21,7 +22,9 @@ from tests.consumer_svc.memory_log import LogLife, MemoryLog, contents
 from tests.support.fixture_stores import unpack_store, walk_frames
 
 REF = QueueRef("g", "t", 0)
-OK, DEAD, REMOVED = SendBackOutcome.OK, SendBackOutcome.DEAD_LETTER, SendBackOutcome.REMOVED
+OK, DEAD, REMOVED = map(
+    SendBackOutcome.Value, [f"SEND_BACK_OUTCOME_{name}" for name in ("OK", "DEAD_LETTER", "REMOVED")]
+)
 
 
 def stored(record: Record) -> StoredMessage:

@@ -10,6 +10,7 @@ from gateway.ports.delivery import (
     Pulled,
 )
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import millis_to_timestamp
 from store.errors import (
@@ -180,12 +181,12 @@ class MemoryDelivering:
             seen = {} if self.seen_offset is None else {"seenOffset": self.seen_offset}
             then(TopicNotFoundError("no message", **seen))
         elif question.queue_offset > end:
-            then(pulled_of((), end, 0, end, pb.PULL_STATUS_OFFSET_ILLEGAL, seen_offset=self.seen_offset))
+            then(pulled_of((), end, 0, end, gateway_pb.PULL_STATUS_OFFSET_ILLEGAL, seen_offset=self.seen_offset))
         elif question.queue_offset == end:
-            then(pulled_of((), end, 0, end, pb.PULL_STATUS_NO_NEW_MSG, seen_offset=self.seen_offset))
+            then(pulled_of((), end, 0, end, gateway_pb.PULL_STATUS_NO_NEW_MSG, seen_offset=self.seen_offset))
         else:
             found = messages[question.queue_offset : question.queue_offset + question.max_messages]
-            then(pulled_of(found, question.queue_offset + len(found), 0, end, pb.PULL_STATUS_FOUND))
+            then(pulled_of(found, question.queue_offset + len(found), 0, end, gateway_pb.PULL_STATUS_FOUND))
 
     def commit_offset(self, consumer_group, topic, queue_id, queue_offset, seconds):
         self.positions[consumer_group, topic, queue_id] = queue_offset

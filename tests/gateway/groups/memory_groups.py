@@ -5,18 +5,19 @@ from dataclasses import dataclass, field, replace
 from gateway.ports.groups import GroupFacts, GroupPage, GroupQueue, Position, Reset
 from gateway.ports.shard import Shard
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import GroupNotFoundError, StoreError, TopicNotFoundError
 from tests.gateway.memory_shard import MemoryShard, queue_of
 
 QUEUE_COUNT = 8
 
 
-SENT_BACK, REMOVED = pb.SendBackMessagesResponse.OUTCOME_OK, pb.SendBackMessagesResponse.OUTCOME_REMOVED
+SENT_BACK, REMOVED = gateway_pb.SEND_BACK_OUTCOME_OK, gateway_pb.SEND_BACK_OUTCOME_REMOVED
 
 
 def rows(queues):
     """Topic and number of queues, as a consumer service names them."""
-    return [pb.TopicQueue(topic=topic, queue_id=queue_id) for topic, queue_id in queues]
+    return [gateway_pb.TopicQueue(topic=topic, queue_id=queue_id) for topic, queue_id in queues]
 
 
 def back(group, topic, queue_id, queue_offsets, delay_level=0):

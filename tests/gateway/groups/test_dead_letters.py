@@ -9,7 +9,7 @@ from gateway.groups.dead_letters import Letter, Resending, ResendQuestion
 from gateway.ports.delivery import ALL_MESSAGES, Filter, FilterKind, GroupSettings
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
-from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import (
     GroupNotFoundError,
     IllegalFilterError,
@@ -84,7 +84,7 @@ class Letters:
 
     def pull(self, broker_name, ask, deadline):
         found = self.records[ask.queue_offset : ask.queue_offset + ask.max_messages]
-        status = consumer_pb.PULL_STATUS_FOUND if found else consumer_pb.PULL_STATUS_NO_NEW_MSG
+        status = gateway_pb.PULL_STATUS_FOUND if found else gateway_pb.PULL_STATUS_NO_NEW_MSG
         return pulled_of(found, ask.queue_offset + len(found), 0, len(self.records), status)
 
 
@@ -213,7 +213,7 @@ def test_letters_that_the_consumer_service_had_not_seen_were_passed_over(letters
         if looks[-3:] == [6, 6, 6]:
             seen_count = 10
         found = letters.records[ask.queue_offset : min(ask.queue_offset + ask.max_messages, seen_count)]
-        status = consumer_pb.PULL_STATUS_FOUND if found else consumer_pb.PULL_STATUS_NO_NEW_MSG
+        status = gateway_pb.PULL_STATUS_FOUND if found else gateway_pb.PULL_STATUS_NO_NEW_MSG
         return pulled_of(found, ask.queue_offset + len(found), 0, seen_count, status, seen_offset=seen_count)
 
     monkeypatch.setattr(letters.resending, "_pull", pull)

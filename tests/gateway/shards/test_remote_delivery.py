@@ -24,7 +24,7 @@ WAIT_SECONDS_MAX = 20.0
 SHOWN_AS = "broker-a"
 QUESTION = pb.PullMessagesRequest(topic="orders", queue_id=3, queue_offset=40, max_messages=100)
 MESSAGES = [StoredMessage(topic="orders", queue_id=3, queue_offset=40 + n, body=b"%d" % n) for n in range(3)]
-HEAD = {"next_offset": 43, "min_offset": 7, "max_offset": 99, "status": pb.PULL_STATUS_FOUND}
+HEAD = {"next_offset": 43, "min_offset": 7, "max_offset": 99, "status": gateway_pb.PULL_STATUS_FOUND}
 
 
 def answer_of(request: pb.PullMessagesRequest) -> bytes:
@@ -83,7 +83,7 @@ def test_the_gateway_shows_the_messages_of_a_new_and_of_an_older_service_alike(p
 
     answer = pulled.answer
     assert (answer.next_offset, answer.min_offset, answer.max_offset) == (43, 7, 99)
-    assert answer.status == pb.PULL_STATUS_FOUND
+    assert answer.status == gateway_pb.PULL_STATUS_FOUND
     (shown,) = map(gateway_pb.PullMessagesResponse.FromString, responses_of(pulled, SHOWN_AS))
     assert [message.body for message in shown.messages] == [b"0", b"1", b"2"]
     assert {(message.broker_name, message.source) for message in shown.messages} == {(SHOWN_AS, MESSAGE_SOURCE_LIVE)}

@@ -5,6 +5,8 @@ import pytest
 from gateway.waiting.endings import Endings, Recalled
 from gateway.waiting.producers import Producers
 from gateway.waiting.shards import SchedulingShards
+from reput.gateway.v1.gateway_service_pb2 import TRANSACTION_RESOLUTION_COMMIT as COMMIT
+from reput.gateway.v1.gateway_service_pb2 import TRANSACTION_RESOLUTION_ROLLBACK as ROLLBACK
 from reput.schedule.v1.schedule_service_pb2 import EndTransactionRequest, EndTransactionResponse
 from store.errors import (
     BrokerNotFoundError,
@@ -41,24 +43,22 @@ def recall_handle(broker_name: str = "broker-b", due_millis: int = 5_000, topic:
 def test_a_verdict_reaches_its_shard_with_all_that_it_says(services, endings) -> None:
     outcomes: list = []
     given = transaction_id()
-    endings.end_transaction(
-        "Orders", given, EndTransactionRequest.RESOLUTION_COMMIT, 5, outcomes.append, is_from_check=True
-    )
-    endings.end_transaction("Orders", given, EndTransactionRequest.RESOLUTION_ROLLBACK, 5, outcomes.append)
+    endings.end_transaction("Orders", given, COMMIT, 5, outcomes.append, is_from_check=True)
+    endings.end_transaction("Orders", given, ROLLBACK, 5, outcomes.append)
     assert services[0].verdicts == []
     assert services[1].verdicts == [
         EndTransactionRequest(
             topic="Orders",
             unique_key="K",
             transaction_id=given,
-            resolution=EndTransactionRequest.RESOLUTION_COMMIT,
+            resolution=COMMIT,
             is_from_check=True,
         ),
         EndTransactionRequest(
             topic="Orders",
             unique_key="K",
             transaction_id=given,
-            resolution=EndTransactionRequest.RESOLUTION_ROLLBACK,
+            resolution=ROLLBACK,
         ),
     ]
     assert isinstance(outcomes[0], EndTransactionResponse)
@@ -95,7 +95,7 @@ def test_a_text_that_is_no_transaction_of_the_topic_is_refused_before_any_call(
     services, endings, text: str, error: type
 ) -> None:
     with pytest.raises(error):
-        endings.end_transaction("Orders", text, EndTransactionRequest.RESOLUTION_COMMIT, 5, pytest.fail)
+        endings.end_transaction("Orders", text, COMMIT, 5, pytest.fail)
     assert services[1].verdicts == []
 
 

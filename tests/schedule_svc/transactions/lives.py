@@ -145,7 +145,7 @@ class LogLife:
 
     def end_by_id(self, transaction_id: str, *, commit: bool = True, from_check: bool = False) -> AppendResult | None:
         """A verdict by a transaction id."""
-        resolution = f"RESOLUTION_{'COMMIT' if commit else 'ROLLBACK'}"
+        resolution = f"TRANSACTION_RESOLUTION_{'COMMIT' if commit else 'ROLLBACK'}"
         request = pb.EndTransactionRequest(
             transaction_id=transaction_id, resolution=resolution, is_from_check=from_check
         )

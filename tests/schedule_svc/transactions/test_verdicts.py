@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from schedule_svc.transactions.verdicts import Ended, Verdict, verdict_of
@@ -363,7 +364,7 @@ def test_a_half_message_that_retention_removed_has_no_verdict(log: MemoryLog, be
 
 
 def test_names_that_contradict_each_other_are_refused() -> None:
-    commit = pb.EndTransactionRequest.RESOLUTION_COMMIT
+    commit = gateway_pb.TRANSACTION_RESOLUTION_COMMIT
     own = verdict_of(pb.EndTransactionRequest(topic="T", unique_key="k", resolution=commit), BROKER)
     assert (own.topic, own.unique_key, own.commit_log_offset) == ("T", "k", -1)
     bad_requests = [

@@ -4,12 +4,13 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.calling.pulled_bytes import PulledBytes, spans_of
 
 MESSAGES = [StoredMessage(topic="t" * 20, body=bytes(size)) for size in (0, 1, 200, 20_000)]
 HEAD = pb.PullMessagesResponse(
-    next_offset=1 << 62, min_offset=1, max_offset=1 << 40, status=pb.PULL_STATUS_FOUND, shown_as="名" * 50
+    next_offset=1 << 62, min_offset=1, max_offset=1 << 40, status=gateway_pb.PULL_STATUS_FOUND, shown_as="名" * 50
 )
 CONTENT = pb.PullMessagesResponse(messages=MESSAGES).SerializeToString()
 
@@ -29,7 +30,7 @@ def test_an_answer_without_messages_is_all_head() -> None:
 
 
 def test_the_answer_of_an_older_service_is_decoded() -> None:
-    older = pb.PullMessagesResponse(messages=MESSAGES, next_offset=4, status=pb.PULL_STATUS_FOUND)
+    older = pb.PullMessagesResponse(messages=MESSAGES, next_offset=4, status=gateway_pb.PULL_STATUS_FOUND)
     assert PulledBytes.FromString(older.SerializeToString()) == PulledBytes(older, memoryview(b""))
 
 

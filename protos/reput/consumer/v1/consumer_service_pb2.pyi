@@ -2,6 +2,7 @@ import datetime
 
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from reput.gateway.v1 import gateway_service_pb2 as _gateway_service_pb2
 from reput.message.v1 import message_pb2 as _message_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -11,48 +12,6 @@ from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class PullStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    PULL_STATUS_UNSPECIFIED: _ClassVar[PullStatus]
-    PULL_STATUS_FOUND: _ClassVar[PullStatus]
-    PULL_STATUS_NO_NEW_MSG: _ClassVar[PullStatus]
-    PULL_STATUS_NO_MATCHED_MSG: _ClassVar[PullStatus]
-    PULL_STATUS_OFFSET_ILLEGAL: _ClassVar[PullStatus]
-
-class TrackState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    TRACK_STATE_UNSPECIFIED: _ClassVar[TrackState]
-    TRACK_STATE_CONSUMED: _ClassVar[TrackState]
-    TRACK_STATE_NOT_CONSUMED: _ClassVar[TrackState]
-    TRACK_STATE_IN_FLIGHT: _ClassVar[TrackState]
-    TRACK_STATE_RETRYING: _ClassVar[TrackState]
-    TRACK_STATE_DEAD_LETTER: _ClassVar[TrackState]
-    TRACK_STATE_FILTERED_OUT: _ClassVar[TrackState]
-    TRACK_STATE_SKIPPED: _ClassVar[TrackState]
-    TRACK_STATE_UNKNOWN: _ClassVar[TrackState]
-PULL_STATUS_UNSPECIFIED: PullStatus
-PULL_STATUS_FOUND: PullStatus
-PULL_STATUS_NO_NEW_MSG: PullStatus
-PULL_STATUS_NO_MATCHED_MSG: PullStatus
-PULL_STATUS_OFFSET_ILLEGAL: PullStatus
-TRACK_STATE_UNSPECIFIED: TrackState
-TRACK_STATE_CONSUMED: TrackState
-TRACK_STATE_NOT_CONSUMED: TrackState
-TRACK_STATE_IN_FLIGHT: TrackState
-TRACK_STATE_RETRYING: TrackState
-TRACK_STATE_DEAD_LETTER: TrackState
-TRACK_STATE_FILTERED_OUT: TrackState
-TRACK_STATE_SKIPPED: TrackState
-TRACK_STATE_UNKNOWN: TrackState
-
-class Filter(_message.Message):
-    __slots__ = ("tags", "sql")
-    TAGS_FIELD_NUMBER: _ClassVar[int]
-    SQL_FIELD_NUMBER: _ClassVar[int]
-    tags: str
-    sql: str
-    def __init__(self, tags: _Optional[str] = ..., sql: _Optional[str] = ...) -> None: ...
 
 class PopMessagesRequest(_message.Message):
     __slots__ = ("consumer_group", "topic", "queue_id", "max_messages", "invisible_duration", "client_id", "attempt_id", "filter", "max_per_message_group", "known_only", "caller")
@@ -74,11 +33,11 @@ class PopMessagesRequest(_message.Message):
     invisible_duration: _duration_pb2.Duration
     client_id: str
     attempt_id: str
-    filter: Filter
+    filter: _gateway_service_pb2.MessageFilter
     max_per_message_group: int
     known_only: bool
     caller: str
-    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., max_messages: _Optional[int] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., max_per_message_group: _Optional[int] = ..., known_only: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., max_messages: _Optional[int] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., filter: _Optional[_Union[_gateway_service_pb2.MessageFilter, _Mapping]] = ..., max_per_message_group: _Optional[int] = ..., known_only: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class Delivery(_message.Message):
     __slots__ = ("message", "receipt_handle", "delivery_attempt", "invisible_until")
@@ -169,12 +128,12 @@ class PullMessagesRequest(_message.Message):
     queue_offset: int
     max_messages: int
     max_bytes: int
-    filter: Filter
+    filter: _gateway_service_pb2.MessageFilter
     consumer_group: str
     shown_as: str
     ignore_perm: bool
     as_records: bool
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., consumer_group: _Optional[str] = ..., shown_as: _Optional[str] = ..., ignore_perm: _Optional[bool] = ..., as_records: _Optional[bool] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., filter: _Optional[_Union[_gateway_service_pb2.MessageFilter, _Mapping]] = ..., consumer_group: _Optional[str] = ..., shown_as: _Optional[str] = ..., ignore_perm: _Optional[bool] = ..., as_records: _Optional[bool] = ...) -> None: ...
 
 class PullMessagesResponse(_message.Message):
     __slots__ = ("messages", "next_offset", "min_offset", "max_offset", "status", "shown_as", "is_whole", "records", "seen_offset")
@@ -191,12 +150,12 @@ class PullMessagesResponse(_message.Message):
     next_offset: int
     min_offset: int
     max_offset: int
-    status: PullStatus
+    status: _gateway_service_pb2.PullStatus
     shown_as: str
     is_whole: bool
     records: _containers.RepeatedScalarFieldContainer[bytes]
     seen_offset: int
-    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., status: _Optional[_Union[PullStatus, str]] = ..., shown_as: _Optional[str] = ..., is_whole: _Optional[bool] = ..., records: _Optional[_Iterable[bytes]] = ..., seen_offset: _Optional[int] = ...) -> None: ...
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., status: _Optional[_Union[_gateway_service_pb2.PullStatus, str]] = ..., shown_as: _Optional[str] = ..., is_whole: _Optional[bool] = ..., records: _Optional[_Iterable[bytes]] = ..., seen_offset: _Optional[int] = ...) -> None: ...
 
 class SendBackMessagesRequest(_message.Message):
     __slots__ = ("consumer_group", "topic", "queue_id", "queue_offsets", "delay_level", "known_only", "caller")
@@ -218,19 +177,9 @@ class SendBackMessagesRequest(_message.Message):
 
 class SendBackMessagesResponse(_message.Message):
     __slots__ = ("outcomes",)
-    class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
-        OUTCOME_UNSPECIFIED: _ClassVar[SendBackMessagesResponse.Outcome]
-        OUTCOME_OK: _ClassVar[SendBackMessagesResponse.Outcome]
-        OUTCOME_DEAD_LETTER: _ClassVar[SendBackMessagesResponse.Outcome]
-        OUTCOME_REMOVED: _ClassVar[SendBackMessagesResponse.Outcome]
-    OUTCOME_UNSPECIFIED: SendBackMessagesResponse.Outcome
-    OUTCOME_OK: SendBackMessagesResponse.Outcome
-    OUTCOME_DEAD_LETTER: SendBackMessagesResponse.Outcome
-    OUTCOME_REMOVED: SendBackMessagesResponse.Outcome
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
-    outcomes: _containers.RepeatedScalarFieldContainer[SendBackMessagesResponse.Outcome]
-    def __init__(self, outcomes: _Optional[_Iterable[_Union[SendBackMessagesResponse.Outcome, str]]] = ...) -> None: ...
+    outcomes: _containers.RepeatedScalarFieldContainer[_gateway_service_pb2.SendBackOutcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[_gateway_service_pb2.SendBackOutcome, str]]] = ...) -> None: ...
 
 class LockQueuesRequest(_message.Message):
     __slots__ = ("consumer_group", "client_id", "queues", "unlock", "renew", "caller")
@@ -242,27 +191,19 @@ class LockQueuesRequest(_message.Message):
     CALLER_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     client_id: str
-    queues: _containers.RepeatedCompositeFieldContainer[TopicQueue]
+    queues: _containers.RepeatedCompositeFieldContainer[_gateway_service_pb2.TopicQueue]
     unlock: bool
     renew: bool
     caller: str
-    def __init__(self, consumer_group: _Optional[str] = ..., client_id: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[TopicQueue, _Mapping]]] = ..., unlock: _Optional[bool] = ..., renew: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
-
-class TopicQueue(_message.Message):
-    __slots__ = ("topic", "queue_id")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
-    topic: str
-    queue_id: int
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...
+    def __init__(self, consumer_group: _Optional[str] = ..., client_id: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[_gateway_service_pb2.TopicQueue, _Mapping]]] = ..., unlock: _Optional[bool] = ..., renew: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class LockQueuesResponse(_message.Message):
     __slots__ = ("queues", "unknown_queues")
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_QUEUES_FIELD_NUMBER: _ClassVar[int]
-    queues: _containers.RepeatedCompositeFieldContainer[TopicQueue]
-    unknown_queues: _containers.RepeatedCompositeFieldContainer[TopicQueue]
-    def __init__(self, queues: _Optional[_Iterable[_Union[TopicQueue, _Mapping]]] = ..., unknown_queues: _Optional[_Iterable[_Union[TopicQueue, _Mapping]]] = ...) -> None: ...
+    queues: _containers.RepeatedCompositeFieldContainer[_gateway_service_pb2.TopicQueue]
+    unknown_queues: _containers.RepeatedCompositeFieldContainer[_gateway_service_pb2.TopicQueue]
+    def __init__(self, queues: _Optional[_Iterable[_Union[_gateway_service_pb2.TopicQueue, _Mapping]]] = ..., unknown_queues: _Optional[_Iterable[_Union[_gateway_service_pb2.TopicQueue, _Mapping]]] = ...) -> None: ...
 
 class QueueOffset(_message.Message):
     __slots__ = ("topic", "queue_id", "queue_offset")
@@ -370,8 +311,8 @@ class Subscription(_message.Message):
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     FILTER_FIELD_NUMBER: _ClassVar[int]
     topic: str
-    filter: Filter
-    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ...) -> None: ...
+    filter: _gateway_service_pb2.MessageFilter
+    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[_gateway_service_pb2.MessageFilter, _Mapping]] = ...) -> None: ...
 
 class KeepClientsRequest(_message.Message):
     __slots__ = ("clients", "delivered_receipt_handles")
@@ -560,14 +501,14 @@ class TrackMessageResponse(_message.Message):
         CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
         REASON_FIELD_NUMBER: _ClassVar[int]
         consumer_group: str
-        state: TrackState
+        state: _gateway_service_pb2.TrackState
         delivery_attempts: int
         visible_time: _timestamp_pb2.Timestamp
         copy_offset_msg_id: str
         is_online: bool
         client_id: str
         reason: str
-        def __init__(self, consumer_group: _Optional[str] = ..., state: _Optional[_Union[TrackState, str]] = ..., delivery_attempts: _Optional[int] = ..., visible_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., copy_offset_msg_id: _Optional[str] = ..., is_online: _Optional[bool] = ..., client_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+        def __init__(self, consumer_group: _Optional[str] = ..., state: _Optional[_Union[_gateway_service_pb2.TrackState, str]] = ..., delivery_attempts: _Optional[int] = ..., visible_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., copy_offset_msg_id: _Optional[str] = ..., is_online: _Optional[bool] = ..., client_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
     TRACKS_FIELD_NUMBER: _ClassVar[int]
     HAS_MORE_FIELD_NUMBER: _ClassVar[int]
     tracks: _containers.RepeatedCompositeFieldContainer[TrackMessageResponse.Track]

@@ -24,10 +24,11 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
+from reput.gateway.v1 import gateway_service_pb2 as reput_dot_gateway_dot_v1_dot_gateway__service__pb2
 from reput.message.v1 import message_pb2 as reput_dot_message_dot_v1_dot_message__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(reput/schedule/v1/schedule_service.proto\x12\x11reput.schedule.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1ereput/message/v1/message.proto\"\x8c\x02\n\x15\x45ndTransactionRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\nunique_key\x18\x02 \x01(\t\x12\x16\n\x0etransaction_id\x18\x03 \x01(\t\x12G\n\nresolution\x18\x04 \x01(\x0e\x32\x33.reput.schedule.v1.EndTransactionRequest.Resolution\x12\x15\n\ris_from_check\x18\x05 \x01(\x08\"X\n\nResolution\x12\x1a\n\x16RESOLUTION_UNSPECIFIED\x10\x00\x12\x15\n\x11RESOLUTION_COMMIT\x10\x01\x12\x17\n\x13RESOLUTION_ROLLBACK\x10\x02\"H\n\x16\x45ndTransactionResponse\x12.\n\x06result\x18\x01 \x01(\x0b\x32\x1e.reput.message.v1.AppendResult\"T\n\x16\x45ndTransactionsRequest\x12:\n\x08verdicts\x18\x01 \x03(\x0b\x32(.reput.schedule.v1.EndTransactionRequest\"\xd6\x01\n\x17\x45ndTransactionsResponse\x12\x44\n\x08outcomes\x18\x01 \x03(\x0b\x32\x32.reput.schedule.v1.EndTransactionsResponse.Outcome\x1au\n\x07Outcome\x12:\n\x05\x65nded\x18\x01 \x01(\x0b\x32).reput.schedule.v1.EndTransactionResponseH\x00\x12#\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x42\t\n\x07outcome\"l\n\x14RecallMessageRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\nunique_key\x18\x02 \x01(\t\x12\x31\n\rdelivery_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\".\n\x15RecallMessageResponse\x12\x15\n\roffset_msg_id\x18\x01 \x01(\t\"n\n\x1eListPendingTransactionsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x16\n\x0etopic_patterns\x18\x04 \x03(\t\"\xf7\x01\n\x12PendingTransaction\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\nunique_key\x18\x02 \x01(\t\x12\x16\n\x0etransaction_id\x18\x03 \x01(\t\x12\x16\n\x0eproducer_group\x18\x04 \x01(\t\x12\x15\n\roffset_msg_id\x18\x05 \x01(\t\x12-\n\tborn_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x63heck_count\x18\x07 \x01(\x05\x12\x33\n\x0fnext_check_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x8e\x01\n\x1fListPendingTransactionsResponse\x12;\n\x0ctransactions\x18\x01 \x03(\x0b\x32%.reput.schedule.v1.PendingTransaction\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x15\n\rpending_count\x18\x03 \x01(\x03\"l\n\x1cListScheduledMessagesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x16\n\x0etopic_patterns\x18\x04 \x03(\t\"\xab\x01\n\x10ScheduledMessage\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\nunique_key\x18\x02 \x01(\t\x12\x15\n\roffset_msg_id\x18\x03 \x01(\t\x12\x31\n\rdelivery_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x64\x65lay_level\x18\x05 \x01(\x05\x12\x15\n\rrecall_handle\x18\x06 \x01(\t\"\x86\x01\n\x1dListScheduledMessagesResponse\x12\x35\n\x08messages\x18\x01 \x03(\x0b\x32#.reput.schedule.v1.ScheduledMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x15\n\rpending_count\x18\x03 \x01(\x03\":\n\x14KeepProducersRequest\x12\x12\n\ngateway_id\x18\x01 \x01(\t\x12\x0e\n\x06topics\x18\x02 \x03(\t\"\x17\n\x15KeepProducersResponse\"(\n\x12WatchChecksRequest\x12\x12\n\ngateway_id\x18\x01 \x01(\t\"\xa6\x01\n\x13WatchChecksResponse\x12<\n\x06\x63hecks\x18\x01 \x03(\x0b\x32,.reput.schedule.v1.WatchChecksResponse.Check\x1aQ\n\x05\x43heck\x12\x30\n\x07message\x18\x01 \x01(\x0b\x32\x1f.reput.message.v1.StoredMessage\x12\x16\n\x0etransaction_id\x18\x02 \x01(\t\"\x12\n\x10GetStatusRequest\"\xdc\x03\n\x11GetStatusResponse\x12\x13\n\x0bnext_offset\x18\x01 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x02 \x01(\x03\x12\x13\n\x0b\x63\x61tching_up\x18\x03 \x01(\x08\x12\r\n\x05state\x18\x04 \x01(\t\x12\x12\n\nlast_error\x18\x05 \x01(\t\x12\x15\n\rfailure_count\x18\x06 \x01(\x05\x12\x15\n\rdelayed_count\x18\x07 \x01(\x03\x12\x13\n\x0btimer_count\x18\x08 \x01(\x03\x12\x19\n\x11transaction_count\x18\t \x01(\x03\x12\x33\n\x0foldest_due_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0f\x64\x65livered_count\x18\x0b \x01(\x03\x12\x13\n\x0b\x63heck_count\x18\x0c \x01(\x03\x12\x16\n\x0erecalled_count\x18\r \x01(\x03\x12\x17\n\x0f\x63ommitted_count\x18\x0e \x01(\x03\x12\x19\n\x11rolled_back_count\x18\x0f \x01(\x03\x12\x15\n\rskipped_count\x18\x10 \x01(\x03\x12\x1b\n\x13\x64\x65lay_levels_millis\x18\x11 \x03(\x03\x12!\n\x19removed_transaction_count\x18\x12 \x01(\x03\x32\xe1\x06\n\x0fScheduleService\x12\x65\n\x0e\x45ndTransaction\x12(.reput.schedule.v1.EndTransactionRequest\x1a).reput.schedule.v1.EndTransactionResponse\x12h\n\x0f\x45ndTransactions\x12).reput.schedule.v1.EndTransactionsRequest\x1a*.reput.schedule.v1.EndTransactionsResponse\x12\x62\n\rRecallMessage\x12\'.reput.schedule.v1.RecallMessageRequest\x1a(.reput.schedule.v1.RecallMessageResponse\x12\x80\x01\n\x17ListPendingTransactions\x12\x31.reput.schedule.v1.ListPendingTransactionsRequest\x1a\x32.reput.schedule.v1.ListPendingTransactionsResponse\x12z\n\x15ListScheduledMessages\x12/.reput.schedule.v1.ListScheduledMessagesRequest\x1a\x30.reput.schedule.v1.ListScheduledMessagesResponse\x12\x62\n\rKeepProducers\x12\'.reput.schedule.v1.KeepProducersRequest\x1a(.reput.schedule.v1.KeepProducersResponse\x12^\n\x0bWatchChecks\x12%.reput.schedule.v1.WatchChecksRequest\x1a&.reput.schedule.v1.WatchChecksResponse0\x01\x12V\n\tGetStatus\x12#.reput.schedule.v1.GetStatusRequest\x1a$.reput.schedule.v1.GetStatusResponseBG\n\x11reput.schedule.v1P\x01Z\x1creput/schedule/v1;schedulev1\xaa\x02\x11Reput.Schedule.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(reput/schedule/v1/schedule_service.proto\x12\x11reput.schedule.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a&reput/gateway/v1/gateway_service.proto\x1a\x1ereput/message/v1/message.proto\"\xa6\x01\n\x15\x45ndTransactionRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\nunique_key\x18\x02 \x01(\t\x12\x16\n\x0etransaction_id\x18\x03 \x01(\t\x12;\n\nresolution\x18\x04 \x01(\x0e\x32\'.reput.gateway.v1.TransactionResolution\x12\x15\n\ris_from_check\x18\x05 \x01(\x08\"H\n\x16\x45ndTransactionResponse\x12.\n\x06result\x18\x01 \x01(\x0b\x32\x1e.reput.message.v1.AppendResult\"T\n\x16\x45ndTransactionsRequest\x12:\n\x08verdicts\x18\x01 \x03(\x0b\x32(.reput.schedule.v1.EndTransactionRequest\"\xd6\x01\n\x17\x45ndTransactionsResponse\x12\x44\n\x08outcomes\x18\x01 \x03(\x0b\x32\x32.reput.schedule.v1.EndTransactionsResponse.Outcome\x1au\n\x07Outcome\x12:\n\x05\x65nded\x18\x01 \x01(\x0b\x32).reput.schedule.v1.EndTransactionResponseH\x00\x12#\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x42\t\n\x07outcome\"l\n\x14RecallMessageRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\nunique_key\x18\x02 \x01(\t\x12\x31\n\rdelivery_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\".\n\x15RecallMessageResponse\x12\x15\n\roffset_msg_id\x18\x01 \x01(\t\"n\n\x1eListPendingTransactionsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x16\n\x0etopic_patterns\x18\x04 \x03(\t\"\xf7\x01\n\x12PendingTransaction\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\nunique_key\x18\x02 \x01(\t\x12\x16\n\x0etransaction_id\x18\x03 \x01(\t\x12\x16\n\x0eproducer_group\x18\x04 \x01(\t\x12\x15\n\roffset_msg_id\x18\x05 \x01(\t\x12-\n\tborn_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x63heck_count\x18\x07 \x01(\x05\x12\x33\n\x0fnext_check_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x8e\x01\n\x1fListPendingTransactionsResponse\x12;\n\x0ctransactions\x18\x01 \x03(\x0b\x32%.reput.schedule.v1.PendingTransaction\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x15\n\rpending_count\x18\x03 \x01(\x03\"l\n\x1cListScheduledMessagesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x16\n\x0etopic_patterns\x18\x04 \x03(\t\"\xab\x01\n\x10ScheduledMessage\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\nunique_key\x18\x02 \x01(\t\x12\x15\n\roffset_msg_id\x18\x03 \x01(\t\x12\x31\n\rdelivery_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x64\x65lay_level\x18\x05 \x01(\x05\x12\x15\n\rrecall_handle\x18\x06 \x01(\t\"\x86\x01\n\x1dListScheduledMessagesResponse\x12\x35\n\x08messages\x18\x01 \x03(\x0b\x32#.reput.schedule.v1.ScheduledMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x15\n\rpending_count\x18\x03 \x01(\x03\":\n\x14KeepProducersRequest\x12\x12\n\ngateway_id\x18\x01 \x01(\t\x12\x0e\n\x06topics\x18\x02 \x03(\t\"\x17\n\x15KeepProducersResponse\"(\n\x12WatchChecksRequest\x12\x12\n\ngateway_id\x18\x01 \x01(\t\"\xa6\x01\n\x13WatchChecksResponse\x12<\n\x06\x63hecks\x18\x01 \x03(\x0b\x32,.reput.schedule.v1.WatchChecksResponse.Check\x1aQ\n\x05\x43heck\x12\x30\n\x07message\x18\x01 \x01(\x0b\x32\x1f.reput.message.v1.StoredMessage\x12\x16\n\x0etransaction_id\x18\x02 \x01(\t\"\x12\n\x10GetStatusRequest\"\xdc\x03\n\x11GetStatusResponse\x12\x13\n\x0bnext_offset\x18\x01 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x02 \x01(\x03\x12\x13\n\x0b\x63\x61tching_up\x18\x03 \x01(\x08\x12\r\n\x05state\x18\x04 \x01(\t\x12\x12\n\nlast_error\x18\x05 \x01(\t\x12\x15\n\rfailure_count\x18\x06 \x01(\x05\x12\x15\n\rdelayed_count\x18\x07 \x01(\x03\x12\x13\n\x0btimer_count\x18\x08 \x01(\x03\x12\x19\n\x11transaction_count\x18\t \x01(\x03\x12\x33\n\x0foldest_due_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0f\x64\x65livered_count\x18\x0b \x01(\x03\x12\x13\n\x0b\x63heck_count\x18\x0c \x01(\x03\x12\x16\n\x0erecalled_count\x18\r \x01(\x03\x12\x17\n\x0f\x63ommitted_count\x18\x0e \x01(\x03\x12\x19\n\x11rolled_back_count\x18\x0f \x01(\x03\x12\x15\n\rskipped_count\x18\x10 \x01(\x03\x12\x1b\n\x13\x64\x65lay_levels_millis\x18\x11 \x03(\x03\x12!\n\x19removed_transaction_count\x18\x12 \x01(\x03\x32\xe1\x06\n\x0fScheduleService\x12\x65\n\x0e\x45ndTransaction\x12(.reput.schedule.v1.EndTransactionRequest\x1a).reput.schedule.v1.EndTransactionResponse\x12h\n\x0f\x45ndTransactions\x12).reput.schedule.v1.EndTransactionsRequest\x1a*.reput.schedule.v1.EndTransactionsResponse\x12\x62\n\rRecallMessage\x12\'.reput.schedule.v1.RecallMessageRequest\x1a(.reput.schedule.v1.RecallMessageResponse\x12\x80\x01\n\x17ListPendingTransactions\x12\x31.reput.schedule.v1.ListPendingTransactionsRequest\x1a\x32.reput.schedule.v1.ListPendingTransactionsResponse\x12z\n\x15ListScheduledMessages\x12/.reput.schedule.v1.ListScheduledMessagesRequest\x1a\x30.reput.schedule.v1.ListScheduledMessagesResponse\x12\x62\n\rKeepProducers\x12\'.reput.schedule.v1.KeepProducersRequest\x1a(.reput.schedule.v1.KeepProducersResponse\x12^\n\x0bWatchChecks\x12%.reput.schedule.v1.WatchChecksRequest\x1a&.reput.schedule.v1.WatchChecksResponse0\x01\x12V\n\tGetStatus\x12#.reput.schedule.v1.GetStatusRequest\x1a$.reput.schedule.v1.GetStatusResponseBG\n\x11reput.schedule.v1P\x01Z\x1creput/schedule/v1;schedulev1\xaa\x02\x11Reput.Schedule.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,48 +36,46 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'reput.schedule.v1.schedule_
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\021reput.schedule.v1P\001Z\034reput/schedule/v1;schedulev1\252\002\021Reput.Schedule.V1'
-  _globals['_ENDTRANSACTIONREQUEST']._serialized_start=154
-  _globals['_ENDTRANSACTIONREQUEST']._serialized_end=422
-  _globals['_ENDTRANSACTIONREQUEST_RESOLUTION']._serialized_start=334
-  _globals['_ENDTRANSACTIONREQUEST_RESOLUTION']._serialized_end=422
-  _globals['_ENDTRANSACTIONRESPONSE']._serialized_start=424
-  _globals['_ENDTRANSACTIONRESPONSE']._serialized_end=496
-  _globals['_ENDTRANSACTIONSREQUEST']._serialized_start=498
-  _globals['_ENDTRANSACTIONSREQUEST']._serialized_end=582
-  _globals['_ENDTRANSACTIONSRESPONSE']._serialized_start=585
-  _globals['_ENDTRANSACTIONSRESPONSE']._serialized_end=799
-  _globals['_ENDTRANSACTIONSRESPONSE_OUTCOME']._serialized_start=682
-  _globals['_ENDTRANSACTIONSRESPONSE_OUTCOME']._serialized_end=799
-  _globals['_RECALLMESSAGEREQUEST']._serialized_start=801
-  _globals['_RECALLMESSAGEREQUEST']._serialized_end=909
-  _globals['_RECALLMESSAGERESPONSE']._serialized_start=911
-  _globals['_RECALLMESSAGERESPONSE']._serialized_end=957
-  _globals['_LISTPENDINGTRANSACTIONSREQUEST']._serialized_start=959
-  _globals['_LISTPENDINGTRANSACTIONSREQUEST']._serialized_end=1069
-  _globals['_PENDINGTRANSACTION']._serialized_start=1072
-  _globals['_PENDINGTRANSACTION']._serialized_end=1319
-  _globals['_LISTPENDINGTRANSACTIONSRESPONSE']._serialized_start=1322
-  _globals['_LISTPENDINGTRANSACTIONSRESPONSE']._serialized_end=1464
-  _globals['_LISTSCHEDULEDMESSAGESREQUEST']._serialized_start=1466
-  _globals['_LISTSCHEDULEDMESSAGESREQUEST']._serialized_end=1574
-  _globals['_SCHEDULEDMESSAGE']._serialized_start=1577
-  _globals['_SCHEDULEDMESSAGE']._serialized_end=1748
-  _globals['_LISTSCHEDULEDMESSAGESRESPONSE']._serialized_start=1751
-  _globals['_LISTSCHEDULEDMESSAGESRESPONSE']._serialized_end=1885
-  _globals['_KEEPPRODUCERSREQUEST']._serialized_start=1887
-  _globals['_KEEPPRODUCERSREQUEST']._serialized_end=1945
-  _globals['_KEEPPRODUCERSRESPONSE']._serialized_start=1947
-  _globals['_KEEPPRODUCERSRESPONSE']._serialized_end=1970
-  _globals['_WATCHCHECKSREQUEST']._serialized_start=1972
-  _globals['_WATCHCHECKSREQUEST']._serialized_end=2012
-  _globals['_WATCHCHECKSRESPONSE']._serialized_start=2015
-  _globals['_WATCHCHECKSRESPONSE']._serialized_end=2181
-  _globals['_WATCHCHECKSRESPONSE_CHECK']._serialized_start=2100
-  _globals['_WATCHCHECKSRESPONSE_CHECK']._serialized_end=2181
-  _globals['_GETSTATUSREQUEST']._serialized_start=2183
-  _globals['_GETSTATUSREQUEST']._serialized_end=2201
-  _globals['_GETSTATUSRESPONSE']._serialized_start=2204
-  _globals['_GETSTATUSRESPONSE']._serialized_end=2680
-  _globals['_SCHEDULESERVICE']._serialized_start=2683
-  _globals['_SCHEDULESERVICE']._serialized_end=3548
+  _globals['_ENDTRANSACTIONREQUEST']._serialized_start=194
+  _globals['_ENDTRANSACTIONREQUEST']._serialized_end=360
+  _globals['_ENDTRANSACTIONRESPONSE']._serialized_start=362
+  _globals['_ENDTRANSACTIONRESPONSE']._serialized_end=434
+  _globals['_ENDTRANSACTIONSREQUEST']._serialized_start=436
+  _globals['_ENDTRANSACTIONSREQUEST']._serialized_end=520
+  _globals['_ENDTRANSACTIONSRESPONSE']._serialized_start=523
+  _globals['_ENDTRANSACTIONSRESPONSE']._serialized_end=737
+  _globals['_ENDTRANSACTIONSRESPONSE_OUTCOME']._serialized_start=620
+  _globals['_ENDTRANSACTIONSRESPONSE_OUTCOME']._serialized_end=737
+  _globals['_RECALLMESSAGEREQUEST']._serialized_start=739
+  _globals['_RECALLMESSAGEREQUEST']._serialized_end=847
+  _globals['_RECALLMESSAGERESPONSE']._serialized_start=849
+  _globals['_RECALLMESSAGERESPONSE']._serialized_end=895
+  _globals['_LISTPENDINGTRANSACTIONSREQUEST']._serialized_start=897
+  _globals['_LISTPENDINGTRANSACTIONSREQUEST']._serialized_end=1007
+  _globals['_PENDINGTRANSACTION']._serialized_start=1010
+  _globals['_PENDINGTRANSACTION']._serialized_end=1257
+  _globals['_LISTPENDINGTRANSACTIONSRESPONSE']._serialized_start=1260
+  _globals['_LISTPENDINGTRANSACTIONSRESPONSE']._serialized_end=1402
+  _globals['_LISTSCHEDULEDMESSAGESREQUEST']._serialized_start=1404
+  _globals['_LISTSCHEDULEDMESSAGESREQUEST']._serialized_end=1512
+  _globals['_SCHEDULEDMESSAGE']._serialized_start=1515
+  _globals['_SCHEDULEDMESSAGE']._serialized_end=1686
+  _globals['_LISTSCHEDULEDMESSAGESRESPONSE']._serialized_start=1689
+  _globals['_LISTSCHEDULEDMESSAGESRESPONSE']._serialized_end=1823
+  _globals['_KEEPPRODUCERSREQUEST']._serialized_start=1825
+  _globals['_KEEPPRODUCERSREQUEST']._serialized_end=1883
+  _globals['_KEEPPRODUCERSRESPONSE']._serialized_start=1885
+  _globals['_KEEPPRODUCERSRESPONSE']._serialized_end=1908
+  _globals['_WATCHCHECKSREQUEST']._serialized_start=1910
+  _globals['_WATCHCHECKSREQUEST']._serialized_end=1950
+  _globals['_WATCHCHECKSRESPONSE']._serialized_start=1953
+  _globals['_WATCHCHECKSRESPONSE']._serialized_end=2119
+  _globals['_WATCHCHECKSRESPONSE_CHECK']._serialized_start=2038
+  _globals['_WATCHCHECKSRESPONSE_CHECK']._serialized_end=2119
+  _globals['_GETSTATUSREQUEST']._serialized_start=2121
+  _globals['_GETSTATUSREQUEST']._serialized_end=2139
+  _globals['_GETSTATUSRESPONSE']._serialized_start=2142
+  _globals['_GETSTATUSRESPONSE']._serialized_end=2618
+  _globals['_SCHEDULESERVICE']._serialized_start=2621
+  _globals['_SCHEDULESERVICE']._serialized_end=3486
 # @@protoc_insertion_point(module_scope)

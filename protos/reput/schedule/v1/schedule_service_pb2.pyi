@@ -2,9 +2,9 @@ import datetime
 
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.rpc import status_pb2 as _status_pb2
+from reput.gateway.v1 import gateway_service_pb2 as _gateway_service_pb2
 from reput.message.v1 import message_pb2 as _message_pb2
 from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -14,14 +14,6 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 class EndTransactionRequest(_message.Message):
     __slots__ = ("topic", "unique_key", "transaction_id", "resolution", "is_from_check")
-    class Resolution(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
-        RESOLUTION_UNSPECIFIED: _ClassVar[EndTransactionRequest.Resolution]
-        RESOLUTION_COMMIT: _ClassVar[EndTransactionRequest.Resolution]
-        RESOLUTION_ROLLBACK: _ClassVar[EndTransactionRequest.Resolution]
-    RESOLUTION_UNSPECIFIED: EndTransactionRequest.Resolution
-    RESOLUTION_COMMIT: EndTransactionRequest.Resolution
-    RESOLUTION_ROLLBACK: EndTransactionRequest.Resolution
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -30,9 +22,9 @@ class EndTransactionRequest(_message.Message):
     topic: str
     unique_key: str
     transaction_id: str
-    resolution: EndTransactionRequest.Resolution
+    resolution: _gateway_service_pb2.TransactionResolution
     is_from_check: bool
-    def __init__(self, topic: _Optional[str] = ..., unique_key: _Optional[str] = ..., transaction_id: _Optional[str] = ..., resolution: _Optional[_Union[EndTransactionRequest.Resolution, str]] = ..., is_from_check: _Optional[bool] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., unique_key: _Optional[str] = ..., transaction_id: _Optional[str] = ..., resolution: _Optional[_Union[_gateway_service_pb2.TransactionResolution, str]] = ..., is_from_check: _Optional[bool] = ...) -> None: ...
 
 class EndTransactionResponse(_message.Message):
     __slots__ = ("result",)
