@@ -1,7 +1,7 @@
 """Runs the gateway: `python -m gateway`. All objects are connected here."""
 
 if __name__ == "__main__":
-    import ssl  # noqa: F401  # before asyncio, for the console's web server: see light_imports
+    import ssl  # before asyncio, for the console's web server: see light_imports
 
     import services.light_imports  # noqa: F401  # before the others, and in a process of its own only
 
@@ -65,10 +65,12 @@ from services.serving.admission.shares import Shares
 from services.serving.process import main
 from services.serving.server import Service, ServiceServer
 from services.serving.tls import TlsIdentity
-from services.settings.service_settings import Origins
+from services.settings.service_settings import Origins, TlsFiles
 from store.errors import InvalidArgumentError, InvalidSettingError
 
 if TYPE_CHECKING:
+    import ssl
+
     from gateway.auth.guard import GatewayGuard
 
 SERVICE_NAME = "reput.gateway.v1.GatewayService"
@@ -138,11 +140,51 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     timers.start()
     clients.start()
     keeping.start()
+    if settings.remoting_address:
+        _open_doors(server, settings, directory, delivering, room, forwarder, waiting)
     if settings.console == "on":
         from console.opening import open_console
 
         open_console(server, settings, origins, servicer, guard)
     server.set_serving(True)
+
+
+def _open_doors(
+    server: ServiceServer,
+    settings: GatewaySettings,
+    shards: ShardsSource,
+    delivering: DeliveryShards,
+    room: WaitingRoom,
+    forwarder: AppendForwarder,
+    waiting: Waiting,
+) -> None:
+    """Open the remoting doors; InvalidSettingError when a port cannot be bound."""
+    # Loaded only by gateways that have some.
+    from gateway.remoting.door_clients import DoorClients
+    from gateway.remoting.door_shard import DoorShard
+    from gateway.remoting.opening import open_doors
+    from gateway.remoting.topic_copy import TopicCopy
+
+    def shard_of(name: str) -> DoorShard:
+        return DoorShard(
+            broker_name=name,
+            cluster_name=settings.cluster_name,
+            source=shards,
+            deliverings=delivering,
+            endings=waiting.endings,
+            producers=waiting.producers,
+            forwarder=forwarder,
+            room=room,
+            clients=DoorClients(),
+            topics=TopicCopy(lambda: shards.now().named(name)),
+        )
+
+    def tls_context() -> "ssl.SSLContext | None":
+        files = settings.server_tls_files
+        # RocketMQ's clients show no certificate.
+        return None if files is None else server.identity_of(TlsFiles(files.certificate, files.key)).current().context
+
+    open_doors(server, settings.doors(), shard_of, settings.remoting_address_file, tls_context)
 
 
 def _token_secret(settings: GatewaySettings) -> str:

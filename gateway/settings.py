@@ -6,9 +6,11 @@ from typing import ClassVar, Literal, Self
 import pydantic
 
 from gateway.queries.page_token import KNOWN_TO_ALL
+from gateway.remoting.addresses import parse_doors
 from gateway.shards.targets import ShardTargets, of_ordinals, parse_shards, parse_template
 from services.object_uri import is_uri, named
-from services.settings.service_settings import ServiceSettings, TlsFiles, listens_at, setting, target
+from services.rocketmq.address import Address
+from services.settings.service_settings import ServiceSettings, TlsFiles, as_value_error, listens_at, setting, target
 
 # The largest number that docs/scale.md models. Without a limit, a DNS name that answers for every ordinal would make
 # an endless number of shards.
@@ -126,6 +128,14 @@ class GatewaySettings(ServiceSettings):
     jwt_keys_file: Path | None = setting(None, "JWKS file of the issuers of accepted JWTs; empty: no JWTs.")
     jwt_issuer: str = setting("", "The `iss` that a JWT must have.")
     jwt_audience: str = setting("", "The `aud` that a JWT must have.")
+    # Each shard has a port of its own, because requests of old clients name no broker (ADR 0127). Of a fixed port the one two
+    # below is RocketMQ's fast port.
+    remoting_address: str = setting(
+        "",
+        "Where clients of RocketMQ's remoting protocol find the shards; port 0: a free one; empty: nowhere.",
+        unit="host:port|NAME=host:port,...",
+    )
+    remoting_address_file: Path | None = setting(None, "File that gets the bound remoting addresses.")
     console: Literal["on", "off"] = setting("on", "Whether there is a console (docs/console.md).")
     console_address: str = setting("127.0.0.1:8080", "Where the console listens; port 0: a free one.", unit="host:port")
     console_address_file: Path | None = setting(None, "File that gets the console's bound address.")
@@ -149,6 +159,17 @@ class GatewaySettings(ServiceSettings):
         if value:
             parse_template(value)
         return value
+
+    @pydantic.model_validator(mode="after")
+    def _has_doors_for_known_shards(self) -> Self:
+        if self.remoting_address:
+            with as_value_error():
+                self.doors()
+            if self.auth == "on":
+                raise ValueError(
+                    "remoting_address is set and auth = on: nobody can sign in over the remoting protocol yet, so leave out one"
+                )
+        return self
 
     @pydantic.model_validator(mode="after")
     def _come_from_one_place(self) -> Self:
@@ -198,6 +219,10 @@ class GatewaySettings(ServiceSettings):
     def checks_identities(self) -> bool:
         """False: the gateway checks its callers by `auth`, not by the identities of services."""
         return False
+
+    def doors(self) -> dict[str, Address]:
+        """Where the remoting door of each shard listens, by the shard's name; InvalidArgumentError."""
+        return parse_doors(self.remoting_address, list(dict.fromkeys(one.broker_name for one in self.shard_targets())))
 
     def shard_targets(self) -> tuple[ShardTargets, ...]:
         """The shards that are known without discovery, at least one; without those of `shards_file`."""

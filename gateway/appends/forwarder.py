@@ -122,6 +122,14 @@ class AppendForwarder:
         else:
             self._spread.append(request, deadline_seconds, caller)
 
+    def append_to(self, broker_name: str, request: bytes, caller: Answerable) -> None:
+        """One request to the shard of this name, whatever the routes of its topics say; returns at once.
+
+        Raises:
+            BrokerNotFoundError: it is not known.
+        """
+        self._spread.send_to(broker_name, request, time.monotonic() + remaining_seconds(caller, APPEND_SECONDS), caller)
+
     def append_message_stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """A stream for a stream, over gRPC.
 

@@ -24,7 +24,7 @@ from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.serving.calls.unary_call import Answerable
 from services.status import error_info, from_status, to_status
-from store.errors import ServiceUnavailableError, StoreError
+from store.errors import BrokerNotFoundError, ServiceUnavailableError, StoreError
 
 # Shards tried for one request. Each try costs time, and when this many are unreachable the next one is likely, too.
 ATTEMPT_COUNT_MAX = 3
@@ -89,6 +89,16 @@ class AppendSpread:
     def send(self, broker_name: str, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
         """See Send."""
         self._commitlogs[broker_name].send(request, deadline_seconds, caller)
+
+    def send_to(self, broker_name: str, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
+        """As `send`, for a name that a caller has chosen; BrokerNotFoundError when it is not known."""
+        commitlog = self._commitlogs.get(broker_name)
+        if commitlog is None:
+            names = ", ".join(self._commitlogs)
+            raise BrokerNotFoundError(
+                f"No shard is called {broker_name!r}; there are: {names}.", brokerName=broker_name, brokerNames=names
+            )
+        commitlog.send(request, deadline_seconds, caller)
 
 
 class _Attempts:

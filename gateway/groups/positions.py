@@ -14,10 +14,12 @@ from gateway.groups.asking import (
 )
 from gateway.groups.joining import ask_joined
 from gateway.ports.deadline import Deadline
+from gateway.ports.delivery import DeliveringSource
 from gateway.ports.groups import Position, Reset, ResetQuestion, ResetTo
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards, require_queue, require_queues
 from gateway.queries.limits import QUEUE_OFFSET_MAX, check_not_negative, check_topic
+from gateway.queries.search_offset import queue_place
 from store.errors import (
     GroupNotFoundError,
     InvalidArgumentError,
@@ -46,6 +48,30 @@ def get_positions(shards: Shards, consumer_group: str, topic: str, deadline: Dea
         raise group_not_found(consumer_group)
     rows = [(name, each) for name, positions in found for each in positions]
     return sorted(rows, key=lambda row: (row[1].topic, row[0], row[1].queue_id))
+
+
+def position_in_queue(
+    shards: Shards,
+    deliverings: DeliveringSource,
+    consumer_group: str,
+    broker_name: str,
+    topic: str,
+    queue_id: int,
+    deadline: Deadline,
+) -> int | None:
+    """A group's place in a queue of a shard; None when it has not begun in the topic.
+
+    A group with a place in another queue of the topic has begun: this queue came later and begins at its first message. A
+    client that hears that there is none goes to where it lets groups begin, which may be the end.
+    """
+    shard = deliverings.named(broker_name)
+    offsets = shard.offsets(consumer_group, topic, deadline.remaining_seconds())
+    if queue_id in offsets:
+        return offsets[queue_id]
+    others = (each for each in deliverings.all() if each.broker_name != shard.broker_name)
+    if not offsets and not any(each.offsets(consumer_group, topic, deadline.remaining_seconds()) for each in others):
+        return None
+    return queue_place(shards, topic, queue_id, 0, broker_name=shard.broker_name, deadline=deadline).min_offset
 
 
 def commit_positions(

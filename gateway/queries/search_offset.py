@@ -12,7 +12,7 @@ from gateway.queries.limits import check_not_negative, check_topic
 from gateway.queries.unbuilt_queues import ask_once_more
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
-from store.errors import QueueNotFoundError, TopicNotFoundError
+from store.errors import QueueNotFoundError, ServiceUnavailableError, TopicNotFoundError, UnsupportedStoreError
 
 
 def search_offset(
@@ -43,6 +43,39 @@ def search_offset(
             has_unwritten_queue(shard, topic, queue_id, deadline)
             return Built(queue_pb.SearchOffsetResponse(), found, held_elsewhere(shard, topic, deadline))
         return found
+
+
+def queue_place(
+    shards: Shards,
+    topic: str,
+    queue_id: int,
+    time_millis: int,
+    *,
+    broker_name: str,
+    deadline: Deadline,
+    boundary: gateway_pb.Boundary = gateway_pb.BOUNDARY_LOWER,
+    needs_end: bool = False,
+    needs_place: bool = True,
+) -> queue_pb.SearchOffsetResponse:
+    """As `search_offset`, for a consumer that goes on there: what may be wrong is an error.
+
+    Args:
+        needs_end: the end is asked for, or a place that may be there: the queues must have what the log had at their start.
+        needs_place: a first position, or one by time, is asked for.
+
+    Raises:
+        ServiceUnavailableError: the queues are being built.
+        StoreError: the position may be that of another message.
+    """
+    found = search_offset(
+        shards, topic, queue_id, time_millis, boundary=boundary, broker_name=broker_name, deadline=deadline
+    )
+    if needs_end and found.progress.catching_up:
+        raise ServiceUnavailableError("the queues are still being built: ask again", service="consumequeue")
+    # What the store has elsewhere is in no queue that is delivered.
+    if needs_place and found.problem is not None and not isinstance(found.problem, UnsupportedStoreError):
+        raise found.problem
+    return found.answer
 
 
 def outcome_of(

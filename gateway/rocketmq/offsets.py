@@ -4,19 +4,16 @@ import grpc
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.groups.joining import ask_joined
+from gateway.groups.positions import position_in_queue
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import DeliveringSource
-from gateway.ports.shard import Built
 from gateway.ports.shards import Shards, require_queue
 from gateway.ports.time_window import millis_at_or_after
-from gateway.queries.search_offset import search_offset
+from gateway.queries.search_offset import queue_place
 from gateway.rocketmq.names import full_name, group_of, topic_of
 from gateway.rocketmq.status import RefusedError, ok
-from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
-from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.methods import QUERY_SECONDS
 from services.serving.deadline import answer_seconds
-from store.errors import UnsupportedStoreError
 
 
 def update_offset(
@@ -52,32 +49,13 @@ def get_offset(
     request: v2.GetOffsetRequest,
     context: grpc.ServicerContext,
 ) -> v2.GetOffsetResponse:
-    """A group's place in a queue.
-
-    A group with an offset in another queue of the topic has begun: this queue came later and begins at its first message. A
-    client that hears OFFSET_NOT_FOUND would go to where it lets groups begin, which may be the end.
-    """
+    """A group's place in a queue."""
     queue = request.message_queue
     topic, group = topic_of(queue.topic), group_of(request.group)
-    shard = delivering.named(queue.broker.name)
     deadline = Deadline.after(answer_seconds(context, QUERY_SECONDS))
-    offsets = shard.offsets(group, topic, deadline.remaining_seconds())
-    offset = offsets.get(queue.id)
+    offset = position_in_queue(shards, delivering, group, queue.broker.name, topic, queue.id, deadline)
     if offset is None:
-        others = (each for each in delivering.all() if each.broker_name != shard.broker_name)
-        if not offsets and not any(each.offsets(group, topic, deadline.remaining_seconds()) for each in others):
-            raise RefusedError(v2.OFFSET_NOT_FOUND, f"group {group} has no offset in queue {queue.id} of topic {topic}")
-        found = search_offset(
-            shards,
-            topic,
-            queue.id,
-            0,
-            boundary=gateway_pb.BOUNDARY_LOWER,
-            broker_name=shard.broker_name,
-            deadline=deadline,
-        )
-        _check_whole(found)
-        offset = found.answer.min_offset
+        raise RefusedError(v2.OFFSET_NOT_FOUND, f"group {group} has no offset in queue {queue.id} of topic {topic}")
     return v2.GetOffsetResponse(status=ok(), offset=offset)
 
 
@@ -92,25 +70,15 @@ def query_offset(shards: Shards, request: v2.QueryOffsetRequest, deadline: Deadl
         raise RefusedError(v2.BAD_REQUEST, "timestamp is missing: set it, or use another query_offset_policy")
     time = request.timestamp
     queue = request.message_queue
-    found = search_offset(
+    place = queue_place(
         shards,
         full_name(queue.topic),
         queue.id,
         millis_at_or_after(time.seconds, time.nanos, "timestamp"),
-        boundary=gateway_pb.BOUNDARY_LOWER,
         broker_name=queue.broker.name,
         deadline=deadline,
+        needs_end=policy != v2.BEGINNING,
+        needs_place=policy != v2.END,
     )
-    if found.progress.catching_up and policy != v2.BEGINNING:
-        raise RefusedError(v2.HA_NOT_AVAILABLE, "the queues are still being built: ask again")
-    if policy != v2.END:
-        _check_whole(found)
-    place = found.answer
     offsets = {v2.BEGINNING: place.min_offset, v2.END: place.max_offset, v2.TIMESTAMP: place.queue_offset}
     return v2.QueryOffsetResponse(status=ok(), offset=offsets[policy])
-
-
-def _check_whole(found: Built[queue_pb.SearchOffsetResponse]) -> None:
-    """Raise what may make a position wrong; what the store has elsewhere is in no queue that is delivered."""
-    if found.problem is not None and not isinstance(found.problem, UnsupportedStoreError):
-        raise found.problem

@@ -1,0 +1,301 @@
+"""Door: takes the commands of RocketMQ's clients for one shard, and gives each to the handler of its request code.
+
+    connection ──▶ RemotingServer ──▶ Door.on_command ──▶ HANDLERS[code](Ask)      in the loop: must not block
+                                                             │
+                                                             ├── answers at once, or later from any thread: Ask.answer
+                                                             └── in_thread(work): a thread of the door runs `work`
+
+A handler is a function of an `Ask`; the other files of this folder say which codes they take (`handlers`). A code without a
+handler is answered REQUEST_CODE_NOT_SUPPORTED, with the name of what it asks for where that is known.
+
+`code_of` is the only place where an error becomes a response code; the text of the error is the remark. A client repeats a
+send on 1, 2, 14, 16 and 17, so a failure that may pass is 14 (SERVICE_NOT_AVAILABLE) or 2 (SYSTEM_BUSY).
+
+What waits for a thread is limited: WORK_COUNT_MAX requests of all connections, divided among clients as everything is
+(services/serving/admission/shares.py); beyond that a request is answered 2. Sends and pulls take no thread.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeAlias
+
+import structlog
+
+from gateway.remoting.door_clients import DoorClient, DoorClients
+from services.rocketmq.codes import RequestCode, ResponseCode
+from services.rocketmq.command import OK, Command
+from services.rocketmq.remoting_server import Connection
+from services.serving.admission.callers import working_for
+from services.serving.admission.shares import Client, Shares, client_of_peer
+from services.status import MESSAGE_BYTES_MAX, clip
+from store import errors
+from store.errors import StoreError
+
+THREAD_COUNT = 16
+# Requests that wait for a thread or are in one; each holds its body, of at most 16 MiB.
+WORK_COUNT_MAX = 2_048
+
+# What is not served, by what a reader knows it by; other codes are refused by their number.
+NOT_SERVED: Mapping[int, str] = {
+    47: "the configuration of a client",
+    53: "bodies of class filters",
+    308: "corrections of offsets",
+    323: "the resumption of transaction checks",
+    353: "topics that are forbidden to a group",
+    354: "consume queues in RocksDB",
+    355: "settings in RocksDB",
+    370: "the recall of a message",
+    400: "assignment by the broker",
+    401: "the request mode of a group (POP by remoting)",
+    402: "the request modes of a copy",
+    513: "static topics",
+    902: "the choice of a broker's master",
+    903: "the choice of a broker's master",
+    905: "copies of a broker",
+    908: "copies of a broker",
+    200_050: "POP by remoting",
+    200_051: "POP by remoting",
+    200_052: "POP by remoting",
+    200_053: "POP by remoting",
+    200_054: "POP by remoting",
+    200_055: "POP by remoting",
+    200_056: "POP by remoting",
+    200_151: "POP by remoting",
+}
+
+CODE_BY_ERROR: Mapping[type[StoreError], int] = {
+    errors.InvalidMessageError: ResponseCode.MESSAGE_ILLEGAL,
+    errors.InvalidArgumentError: ResponseCode.INVALID_PARAMETER,
+    errors.InvalidMessageIdError: ResponseCode.INVALID_PARAMETER,
+    errors.IllegalFilterError: ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+    errors.GroupNotFoundError: ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    errors.GroupDisabledError: ResponseCode.NO_PERMISSION,
+    errors.TopicNotFoundError: ResponseCode.TOPIC_NOT_EXIST,
+    errors.TopicNotReadableError: ResponseCode.NO_PERMISSION,
+    errors.QueueNotFoundError: ResponseCode.INVALID_PARAMETER,
+    errors.VerdictTooLateError: ResponseCode.ILLEGAL_OPERATION,
+    errors.FlushFailedError: ResponseCode.SERVICE_NOT_AVAILABLE,
+    errors.DiskFullError: ResponseCode.SERVICE_NOT_AVAILABLE,
+    errors.StoreRecoveringError: ResponseCode.SERVICE_NOT_AVAILABLE,
+    errors.StoreReadOnlyError: ResponseCode.SERVICE_NOT_AVAILABLE,
+    errors.NotLeaderError: ResponseCode.SERVICE_NOT_AVAILABLE,
+    errors.NotConfirmedError: ResponseCode.SERVICE_NOT_AVAILABLE,
+    errors.ServiceUnavailableError: ResponseCode.SERVICE_NOT_AVAILABLE,
+    errors.DeadlineExceededError: ResponseCode.SERVICE_NOT_AVAILABLE,
+    errors.ResourceBusyError: ResponseCode.SYSTEM_BUSY,
+    errors.PermissionDeniedError: ResponseCode.NO_PERMISSION,
+    errors.UnauthenticatedError: ResponseCode.NO_PERMISSION,
+    errors.StoreError: ResponseCode.SYSTEM_ERROR,
+}
+# Fields of a message whose refusal RocketMQ's broker tells as INVALID_PARAMETER.
+PARAMETERS = frozenset(("topic", "queue_id"))
+
+_log = structlog.get_logger("reput.remoting")
+
+
+class RefusedError(Exception):
+    """A request that is answered with a code of RocketMQ's.
+
+    Args:
+        code: the response code.
+        remark: what happened and what to do.
+    """
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+class Answer(NamedTuple):
+    """What a request is answered with."""
+
+    fields: Mapping[str, str] = {}
+    body: bytes = b""
+    code: int = OK
+    remark: str = ""
+
+
+def code_of(error: StoreError) -> int:
+    """The response code of a failure."""
+    if isinstance(error, errors.InvalidMessageError):
+        if "perm" in error.metadata:
+            return ResponseCode.NO_PERMISSION
+        if error.metadata.get("field", "") in PARAMETERS:
+            return ResponseCode.INVALID_PARAMETER
+    return next(CODE_BY_ERROR[base] for base in type(error).__mro__ if base in CODE_BY_ERROR)
+
+
+class Ask:
+    """A request; answered once, from any thread.
+
+    Attributes:
+        command: as it came.
+        connection: from where.
+        client: what the connection's heartbeats have said; None before the first.
+        caller: in whose share it counts.
+    """
+
+    __slots__ = ("_door", "caller", "command", "connection")
+
+    def __init__(self, door: "Door", connection: Connection, command: Command, caller: Client) -> None:
+        self._door = door
+        self.connection = connection
+        self.command = command
+        self.caller = caller
+
+    @property
+    def client(self) -> DoorClient | None:
+        """See the class."""
+        return self._door.clients.of(self.connection)
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A field; RefusedError when it is absent and there is no default."""
+        value = self.command.fields.get(name)
+        if value is None:
+            value = default
+        if value is None:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is null")
+        return value
+
+    def number(self, name: str, default: int | None = None) -> int:
+        """A field that is a number of 64 bits; likewise."""
+        value = self.command.fields.get(name)
+        if value is None and default is not None:
+            return default
+        text = self.text(name)
+        try:
+            number = int(text)
+        except ValueError:
+            number = 1 << 63
+        if not -(1 << 63) <= number < 1 << 63:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is no number: {text[:64]!r}")
+        return number
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """A field that is true or false."""
+        value = self.command.fields.get(name)
+        return default if value is None else value.lower() == "true"
+
+    def answer(
+        self, fields: Mapping[str, str] | None = None, body: bytes = b"", code: int = OK, remark: str = ""
+    ) -> None:
+        """Answer it; nothing is sent to a client that wants no answer, or has gone."""
+        self.connection.answer(self.command, self.command.answer(code, remark, fields, body))
+
+    def refuse(self, error: StoreError | RefusedError) -> None:
+        """Answer it with a failure."""
+        if isinstance(error, RefusedError):
+            self.answer(code=error.code, remark=clip(error.remark, MESSAGE_BYTES_MAX))
+        else:
+            self.answer(code=code_of(error), remark=clip(error.message, MESSAGE_BYTES_MAX))
+
+    def work(self, work: Callable[[], Answer | None]) -> None:
+        """Have a thread of the door run something that blocks, and answer with what it returns; None: it answers itself."""
+        self._door.work(self, work)
+
+
+Handler: TypeAlias = Callable[[Ask], object]
+
+
+def in_thread(answer: Callable[[Ask], Answer | None]) -> Handler:
+    """The handler that runs a function in a thread of the door, and answers with what it returns; None: it answers itself."""
+    return lambda ask: ask.work(lambda: answer(ask))
+
+
+class Door:
+    """Takes the commands of one shard's clients; a Handler of RemotingServer.
+
+    Args:
+        handlers: by request code.
+        clients: what is known of the connections.
+        work_count_max: requests that wait for a thread.
+    """
+
+    def __init__(
+        self, handlers: Mapping[int, Handler], clients: DoorClients, work_count_max: int = WORK_COUNT_MAX
+    ) -> None:
+        self._handlers = dict(handlers)
+        self.clients = clients
+        self._threads = ThreadPoolExecutor(THREAD_COUNT, thread_name_prefix="remoting-work")
+        self._shares = Shares(work_count_max)
+        self._lock = threading.Lock()
+
+    def on_command(self, connection: Connection, command: Command) -> None:
+        """See Handler of RemotingServer."""
+        ask = Ask(self, connection, command, client_of_peer(peer_of(connection)))
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            what = NOT_SERVED.get(command.code) or name_of(command.code)
+            ask.answer(
+                code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                remark=f" request type {command.code} not supported" + (f": {what}" if what else ""),
+            )
+            return
+        try:
+            handler(ask)
+        except (RefusedError, StoreError) as error:
+            ask.refuse(error)
+        except Exception as error:  # a bug; the connection goes on, as with RocketMQ
+            _log.exception("request.failed", code=command.code)
+            ask.answer(code=ResponseCode.SYSTEM_ERROR, remark=f"the request failed: {error!r}")
+
+    def on_close(self, connection: Connection) -> None:
+        """See Handler of RemotingServer."""
+        self.clients.end(connection)
+
+    def work(self, ask: Ask, work: Callable[[], Answer | None]) -> None:
+        """See Ask."""
+        with self._lock:
+            has_room = self._shares.has_room(ask.caller)
+            if has_room:
+                self._shares.take(ask.caller)
+        if not has_room:
+            ask.answer(
+                code=ResponseCode.SYSTEM_BUSY,
+                remark=f"[REJECTREQUEST]this client has its share of the {self._shares.count_max} requests that may wait: "
+                "ask again later",
+            )
+            return
+        try:
+            self._threads.submit(self._run, ask, work)
+        except RuntimeError:  # the door is being closed
+            self._give_back(ask)
+            ask.answer(code=ResponseCode.SYSTEM_BUSY, remark="[REJECTREQUEST]this server stops")
+
+    def _run(self, ask: Ask, work: Callable[[], Answer | None]) -> None:
+        try:
+            with working_for(ask.caller):
+                answer = work()
+            if answer is not None:
+                ask.answer(*answer)
+        except (RefusedError, StoreError) as error:
+            ask.refuse(error)
+        except Exception as error:  # a bug
+            _log.exception("request.failed", code=ask.command.code)
+            ask.answer(code=ResponseCode.SYSTEM_ERROR, remark=f"the request failed: {error!r}")
+        finally:
+            self._give_back(ask)
+
+    def _give_back(self, ask: Ask) -> None:
+        with self._lock:
+            self._shares.give_back(ask.caller)
+
+    def close(self) -> None:
+        """Begin nothing more that blocks."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def peer_of(connection: Connection) -> str:
+    """The client's address as gRPC writes it."""
+    host, port = connection.peer
+    return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
+
+
+def name_of(code: int) -> str:
+    """The name of a request code; empty when it has none here."""
+    try:
+        return RequestCode(code).name
+    except ValueError:
+        return ""

@@ -1,0 +1,67 @@
+"""DoorShard: what the handlers of a door have of its shard, which is the same that the gRPC doors have of all shards."""
+
+from dataclasses import dataclass
+
+from gateway.appends.forwarder import AppendForwarder
+from gateway.delivery.waiting_room import WaitingRoom
+from gateway.groups.asking import keeper_of
+from gateway.ports.delivery import Delivering, DeliveringSource
+from gateway.ports.groups import GroupKeeper
+from gateway.ports.shard import Shard
+from gateway.ports.shards import Shards, ShardsSource
+from gateway.remoting.door_clients import DoorClients
+from gateway.remoting.topic_copy import TopicCopy
+from gateway.waiting.endings import Endings
+from gateway.waiting.producers import Producers
+
+# Of a call to a service of the shard; clients wait 3 to 15 s.
+CALL_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class DoorShard:
+    """See the top of this file.
+
+    Attributes:
+        broker_name: the shard.
+        cluster_name: the installation.
+        source: the shards, whoever asks.
+        deliverings: their consumer services.
+        endings: passes verdicts to their schedule services.
+        producers: those that can be asked for verdicts.
+        forwarder: sends appends.
+        room: where pulls wait.
+        clients: what the connections have said.
+        topics: those of the shard.
+    """
+
+    broker_name: str
+    cluster_name: str
+    source: ShardsSource
+    deliverings: DeliveringSource
+    endings: Endings
+    producers: Producers
+    forwarder: AppendForwarder
+    room: WaitingRoom
+    clients: DoorClients
+    topics: TopicCopy
+
+    @property
+    def shard(self) -> Shard:
+        """The shard as queries see it; BrokerNotFoundError while it is not known."""
+        return self.source.now().named(self.broker_name)
+
+    @property
+    def shards(self) -> Shards:
+        """The shard as the only one: for queries that ask all shards."""
+        return Shards([self.shard], self.source.now().fan_out)
+
+    @property
+    def delivering(self) -> Delivering:
+        """Its consumer service, for the frequent calls; ServiceUnavailableError when it has none."""
+        return self.deliverings.named(self.broker_name)
+
+    @property
+    def keeper(self) -> GroupKeeper:
+        """Its consumer service, for the administration of groups; likewise."""
+        return keeper_of(self.shard)

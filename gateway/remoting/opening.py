@@ -1,0 +1,111 @@
+"""Opens the remoting doors of a gateway: a port for each shard, because requests of many clients name no broker (ADR 0127)."""
+
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import structlog
+
+from gateway.remoting import positions
+from gateway.remoting.door import Door, Handler
+from gateway.remoting.door_shard import DoorShard
+from services.rocketmq.address import Address
+from services.rocketmq.remoting_server import RemotingServer
+from services.serving.server import ServiceServer, write_atomically
+from store.errors import InvalidSettingError
+
+# RocketMQ's fast port, for clients with `vipChannelEnabled`.
+FAST_PORT_BELOW = 2
+ROOMS: Sequence[Callable[[DoorShard], Mapping[int, Handler]]] = (positions.handlers,)
+
+_log = structlog.get_logger("reput.remoting")
+
+
+class OpenDoor:
+    """A door and its port.
+
+    Args:
+        shard: what the door serves.
+        tls_context: the context of each new TLS connection, or None.
+        tls_only: connections without TLS are closed.
+        failed: called when nothing is served any more.
+
+    Attributes:
+        address: the bound one, when it listens.
+    """
+
+    def __init__(
+        self,
+        shard: DoorShard,
+        tls_context: Callable[[], ssl.SSLContext | None] = lambda: None,
+        *,
+        tls_only: bool = False,
+        failed: Callable[[Exception], object] = lambda error: None,
+    ) -> None:
+        table: dict[int, Handler] = {}
+        for handlers in ROOMS:
+            table.update(handlers(shard))
+        self._shard = shard
+        self._door = Door(table, shard.clients)
+        self.server = RemotingServer(
+            f"remoting-{shard.broker_name}", self._door, tls_context, tls_only=tls_only, failed=failed
+        )
+        self.address = Address("", 0)
+
+    def open(self, address: Address) -> Address:
+        """Take the port and begin to serve; a fixed port has its fast port beside it, if that is free. OSError."""
+        self.address = self.server.listen(address)
+        if address.port > FAST_PORT_BELOW:
+            fast = Address(address.host, address.port - FAST_PORT_BELOW)
+            try:
+                self.server.listen(fast)
+            except OSError as error:
+                _log.warning("remoting.no_fast_port", address=str(fast), error=str(error))
+        self._shard.topics.start()
+        self.server.start()
+        return self.address
+
+    def close(self) -> None:
+        """End all connections."""
+        self.server.close()
+        self._shard.topics.close()
+        self._door.close()
+
+
+def open_doors(
+    server: ServiceServer,
+    doors: Mapping[str, Address],
+    shard_of: Callable[[str], DoorShard],
+    address_file: Path | None,
+    tls_context: Callable[[], ssl.SSLContext | None],
+) -> None:
+    """Open a door for each shard that has an address; they are closed with the server.
+
+    Raises:
+        InvalidSettingError: a port cannot be bound.
+    """
+    bound: list[str] = []
+    servers: dict[str, RemotingServer] = {}
+    server.meters.gauge(
+        "reput_gateway_remoting_connections",
+        "Connections of RocketMQ's clients.",
+        lambda: {(name,): float(each.connection_count) for name, each in servers.items()},
+        ("broker_name",),
+    )
+    for name, address in doors.items():
+        door = OpenDoor(shard_of(name), tls_context, failed=lambda error: server.fail(1, repr(error)))
+        try:
+            listening = door.open(address)
+        except OSError as error:
+            door.close()
+            raise InvalidSettingError(
+                f"gateway cannot listen at {address}: {error.strerror or error}; set remoting_address to another one",
+                name="remoting_address",
+                source=str(address),
+            ) from error
+        server.on_stop(door.close)
+        servers[name] = door.server
+        bound.append(f"{name}={listening}" if len(doors) > 1 else str(listening))
+        _log.info("remoting.listening", address=str(listening), broker_name=name)
+    if address_file is not None and bound:
+        write_atomically(address_file, "".join(f"{line}\n" for line in bound))

@@ -1,0 +1,129 @@
+"""Positions: where a group is in a queue (14, 15), and the ends, times and first store time of queues (29 to 32).
+
+Sources: `ConsumerManageProcessor` and `AdminBrokerProcessor` of RocketMQ. Two answers differ from a broker's, which tells 0 for
+both: a topic that does not exist is TOPIC_NOT_EXIST, and while the queues are being built an end is SERVICE_NOT_AVAILABLE.
+"""
+
+import os
+from collections.abc import Mapping
+from functools import partial
+
+from gateway.groups.positions import commit_positions, position_in_queue
+from gateway.ports.deadline import Deadline
+from gateway.ports.groups import Position
+from gateway.ports.shard import get_units
+from gateway.ports.time_window import millis_in
+from gateway.queries.search_offset import queue_place
+from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
+from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from services.rocketmq.codes import RequestCode, ResponseCode
+
+# The end of the year 9999, the last time that a request to a service has; clients say Long.MAX_VALUE for the end.
+TIME_MILLIS_MAX = 253_402_300_799_999
+# RocketMQ's accessMessageInMemoryMaxRatio: a message that is nearer to the end of the log is taken to be in memory.
+IN_MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 40 // 100
+
+
+def handlers(shard: DoorShard) -> Mapping[int, Handler]:
+    """The handlers of this file, by request code."""
+    return {
+        code: in_thread(partial(answer, shard))
+        for code, answer in (
+            (RequestCode.QUERY_CONSUMER_OFFSET, query_consumer_offset),
+            (RequestCode.UPDATE_CONSUMER_OFFSET, update_consumer_offset),
+            (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search_offset_by_timestamp),
+            (RequestCode.GET_MAX_OFFSET, get_max_offset),
+            (RequestCode.GET_MIN_OFFSET, get_min_offset),
+            (RequestCode.GET_EARLIEST_MSG_STORETIME, get_earliest_msg_store_time),
+        )
+    }
+
+
+def query_consumer_offset(shard: DoorShard, ask: Ask) -> Answer:
+    """14: where a group is in a queue; QUERY_NOT_FOUND sends its client to where it lets groups begin.
+
+    A young queue is read from its first message, wherever the client would begin (`checkInMemByConsumeOffset`).
+    """
+    group, topic, queue_id = ask.text("consumerGroup"), ask.text("topic"), ask.number("queueId")
+    deadline = Deadline.after(CALL_SECONDS)
+    offset = position_in_queue(
+        shard.source.now(), shard.deliverings, group, shard.broker_name, topic, queue_id, deadline
+    )
+    if offset is not None:
+        return Answer({"offset": str(offset)})
+    if not ask.flag("setZeroIfNotFound", default=True):
+        raise RefusedError(ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first")
+    if _is_young(shard, topic, queue_id, deadline):
+        return Answer({"offset": "0"})
+    raise RefusedError(ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+
+
+def _is_young(shard: DoorShard, topic: str, queue_id: int, deadline: Deadline) -> bool:
+    """Whether the queue has its first message, and that is taken to be in memory."""
+    place = queue_place(shard.shards, topic, queue_id, 0, broker_name=shard.broker_name, deadline=deadline)
+    if place.min_offset or not place.max_offset:
+        return False
+    found = get_units(shard.shard, topic, queue_id, 0, 1, deadline)
+    units = found.answer.units
+    return bool(units) and found.progress.log_end_offset - units[0].commit_log_offset <= IN_MEMORY_BYTES
+
+
+def update_consumer_offset(shard: DoorShard, ask: Ask) -> Answer:
+    """15: the group's position is in the log when this is answered."""
+    position = Position(ask.text("topic"), ask.number("queueId"), ask.number("commitOffset"))
+    commit_positions(
+        shard.source.now(),
+        ask.text("consumerGroup"),
+        [(shard.broker_name, position)],
+        Deadline.after(CALL_SECONDS),
+    )
+    return Answer()
+
+
+def search_offset_by_timestamp(shard: DoorShard, ask: Ask) -> Answer:
+    """29: the first position at or after a time, or with `boundaryType` upper the last at or before it."""
+    is_upper = ask.text("boundaryType", "").lower() == "upper"
+    boundary = gateway_pb.BOUNDARY_UPPER if is_upper else gateway_pb.BOUNDARY_LOWER
+    place = _place(shard, ask, min(max(ask.number("timestamp"), 0), TIME_MILLIS_MAX), boundary, needs_end=True)
+    return Answer({"offset": str(place.queue_offset)})
+
+
+def get_max_offset(shard: DoorShard, ask: Ask) -> Answer:
+    """30: the position of the next message."""
+    return Answer({"offset": str(_place(shard, ask, needs_end=True, needs_place=False).max_offset)})
+
+
+def get_min_offset(shard: DoorShard, ask: Ask) -> Answer:
+    """31: the position of the first message that is in the log."""
+    return Answer({"offset": str(_place(shard, ask).min_offset)})
+
+
+def get_earliest_msg_store_time(shard: DoorShard, ask: Ask) -> Answer:
+    """32: the store time of that message (ms since 1970); -1 when there is none."""
+    place = _place(shard, ask)
+    millis = millis_in(place, "first_store_time")
+    return Answer({"timestamp": str(-1 if millis is None else millis)})
+
+
+def _place(
+    shard: DoorShard,
+    ask: Ask,
+    time_millis: int = 0,
+    boundary: gateway_pb.Boundary = gateway_pb.BOUNDARY_LOWER,
+    *,
+    needs_end: bool = False,
+    needs_place: bool = True,
+) -> queue_pb.SearchOffsetResponse:
+    return queue_place(
+        shard.shards,
+        ask.text("topic"),
+        ask.number("queueId"),
+        time_millis,
+        broker_name=shard.broker_name,
+        deadline=Deadline.after(CALL_SECONDS),
+        boundary=boundary,
+        needs_end=needs_end,
+        needs_place=needs_place,
+    )

@@ -1,0 +1,49 @@
+"""Positions of groups and queues over the door, with the answers of RocketMQ 5.5.0."""
+
+from services.rocketmq.codes import RequestCode, ResponseCode
+
+TOPIC = "positions"
+
+
+def ask(client, code, topic=TOPIC, **fields):
+    return client.call(code, topic=topic, queueId=0, **fields)
+
+
+def test_a_queue_tells_its_ends_and_the_position_of_a_time(stack, client):
+    first, *_ = stack.append("ends", 3)
+
+    assert ask(client, RequestCode.GET_MIN_OFFSET, "ends").fields == {"offset": "0"}
+    assert ask(client, RequestCode.GET_MAX_OFFSET, "ends").fields == {"offset": "3"}
+    millis = int(first.store_time.timestamp() * 1000)
+    assert ask(client, RequestCode.GET_EARLIEST_MSG_STORETIME, "ends").fields == {"timestamp": str(millis)}
+    search = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+    assert ask(client, search, "ends", timestamp=0).fields == {"offset": "0"}
+    assert ask(client, search, "ends", timestamp=(1 << 63) - 1).fields == {"offset": "3"}
+    assert ask(client, search, "ends", timestamp=(1 << 63) - 1, boundaryType="UPPER").fields == {"offset": "2"}
+
+
+def test_a_position_is_what_was_committed(stack, client):
+    stack.append(TOPIC)
+    group = {"consumerGroup": "committing"}
+
+    young = ask(client, RequestCode.QUERY_CONSUMER_OFFSET, **group)
+    assert (young.code, young.fields) == (0, {"offset": "0"})
+    none = ask(client, RequestCode.QUERY_CONSUMER_OFFSET, setZeroIfNotFound="false", **group)
+    assert none.code == ResponseCode.QUERY_NOT_FOUND
+    assert ask(client, RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=1, **group).code == 0
+    assert ask(client, RequestCode.QUERY_CONSUMER_OFFSET, **group).fields == {"offset": "1"}
+
+
+def test_an_empty_queue_has_no_position_and_ends_at_zero(stack, client):
+    stack.append("empty", queue_id=1)
+
+    assert ask(client, RequestCode.GET_MAX_OFFSET, "empty").fields == {"offset": "0"}
+    assert ask(client, RequestCode.GET_EARLIEST_MSG_STORETIME, "empty").fields == {"timestamp": "-1"}
+    answer = ask(client, RequestCode.QUERY_CONSUMER_OFFSET, "empty", consumerGroup="new")
+    assert answer.code == ResponseCode.QUERY_NOT_FOUND
+
+
+def test_an_unknown_topic_is_refused_and_told(client):
+    assert ask(client, RequestCode.GET_MAX_OFFSET, "nowhere").code == ResponseCode.TOPIC_NOT_EXIST
+    commit = {"consumerGroup": "g", "commitOffset": 1}
+    assert ask(client, RequestCode.UPDATE_CONSUMER_OFFSET, "nowhere", **commit).code == ResponseCode.TOPIC_NOT_EXIST
