@@ -127,7 +127,7 @@ class ElectedLeadership:
         For the leader, from one thread at a time. Waits a lease at most.
         """
         with self._changed:
-            if self._rules.view().role is not Role.LEADER:
+            if self._rules.role is not Role.LEADER:
                 return False
             self._rules.want_in_sync(names, store_ids)
             self._changed.notify_all()
@@ -146,7 +146,7 @@ class ElectedLeadership:
         with self._changed:
             self._rules.want_hand_over(to)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._rules.view().resigned, self._times.lease_seconds)
+            self._changed.wait_for(lambda: self._rules.has_resigned, self._times.lease_seconds)
             self._rules.resign()
             self._changed.notify_all()
 
@@ -185,7 +185,7 @@ class ElectedLeadership:
                 step = self._rules.next_step(self.now())
                 if step is not None:
                     return step
-                if self._rules.view().resigned:
+                if self._rules.has_resigned:
                     return None
                 now = self.now()
                 self._changed.wait(max(0.001, self._rules.next_time(now) - now))

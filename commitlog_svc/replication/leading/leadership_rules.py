@@ -126,6 +126,16 @@ class LeadershipRules:
 
     # --- what others ask
 
+    @property
+    def role(self) -> Role:
+        """As `view().role`, without the rest of a view."""
+        return self._role
+
+    @property
+    def has_resigned(self) -> bool:
+        """As `view().resigned`."""
+        return self._resigned
+
     def view(self) -> LeadershipView:
         """What is known."""
         record = self._record
@@ -296,6 +306,9 @@ class LeadershipRules:
     def _leader_step(self, now: float) -> Step | None:
         record = self._record
         assert record is not None
+        has_more = self._is_lost or self._successor is not None or self._wanted is not None
+        if not has_more and now < self._renewed_from + self._times.renew_seconds:
+            return None
         following = replace(record, renewal=record.renewal + 1)
         if record.hand_over_to == self._refused_wish:
             following = replace(following, hand_over_to="")
@@ -310,9 +323,7 @@ class LeadershipRules:
         if self._wanted is not None:
             stores = {**record.store_ids, **self._wanted_stores}
             return Step(Purpose.CHANGE_IN_SYNC, _with_set(following, self._wanted, stores), self._version)
-        if now >= self._renewed_from + self._times.renew_seconds:
-            return Step(Purpose.RENEW, following, self._version)
-        return None
+        return Step(Purpose.RENEW, following, self._version)
 
     def _on_read_by_leader(self, record: ShardRecord | None, version: str | None, finished: float) -> None:
         mine = self._record

@@ -55,6 +55,7 @@ class Replica:
     store_id: str = ""  # durable
     is_refilling: bool = False  # its disk was lost, and it has not all of a leader's log again
     log: list[tuple[int, int]] = field(default_factory=list)  # durable
+    acknowledged_count: int = 0  # so many entries from its beginning are acknowledged, by this life as the leader
     is_up: bool = True
     stopped_until: float = 0.0
     is_asking: bool = False
@@ -121,12 +122,18 @@ class World:
         return replica.offset + replica.rate * self.time
 
     def leaders(self) -> list[Replica]:
-        return [one for one in self.replicas if self._runs(one) and one.rules.may_acknowledge(self.clock(one))]
+        return [one for one in self._in_the_lead() if self._runs(one) and one.rules.may_acknowledge(self.clock(one))]
+
+    def _in_the_lead(self) -> list[Replica]:
+        """Those that were elected: at most one of them may acknowledge."""
+        return [one for one in self.replicas if one.rules.role is Role.LEADER]
 
     def say(self, text: str) -> None:
         self.trace.append(f"{self.time:8.3f} {text}")
 
     def _check(self) -> None:
+        if len(self._in_the_lead()) < 2:
+            return
         leaders = self.leaders()
         if len(leaders) > 1:
             told = [f"{one.name} in epoch {one.rules.view().epoch}" for one in leaders]
@@ -154,7 +161,7 @@ class World:
     def _begin_life(self, replica: Replica) -> None:
         replica.life, replica.is_up, replica.is_asking, replica.has_led = next(self._lives), True, False, False
         replica.stopped_until, replica.heard, replica.positions, replica.answered_at = 0.0, (0, 0), {}, {}
-        replica.stores = {}
+        replica.stores, replica.acknowledged_count = {}, 0
         if replica.epoch == 0:
             replica.store_id = f"store-{next(self._numbers)}"
         replica.rules = self._rules(
@@ -190,11 +197,11 @@ class World:
         self.at(self.time + away_seconds, start)
 
     def _ask(self, replica: Replica) -> None:
-        view = replica.rules.view()
-        if view.resigned:
+        if replica.rules.has_resigned:
             self.end_life(replica, "resigned", self.dice.uniform(0.2, 2))
             return
-        if view.role is Role.LEADER and not replica.has_led:
+        if replica.rules.role is Role.LEADER and not replica.has_led:
+            view = replica.rules.view()
             replica.has_led = True
             replica.epoch, replica.begin = view.epoch, len(replica.log)
             self.takeovers += 1
@@ -262,9 +269,9 @@ class World:
     # --- a leader and what it sends
 
     def _lead(self, leader: Replica) -> None:
-        view = leader.rules.view()
-        if view.role is not Role.LEADER or view.resigned or not leader.has_led:
+        if leader.rules.role is not Role.LEADER or leader.rules.has_resigned or not leader.has_led:
             return
+        view = leader.rules.view()
         leader.log.append((view.epoch, len(leader.log)))
         self._acknowledge(leader)
         self._choose_in_sync(leader)
@@ -316,7 +323,9 @@ class World:
 
     def _acknowledge(self, leader: Replica) -> None:
         if leader.rules.may_acknowledge(self.clock(leader)):
-            self.acknowledged |= set(leader.log[: self._confirmed(leader)])
+            confirmed = self._confirmed(leader)
+            self.acknowledged.update(leader.log[leader.acknowledged_count : confirmed])
+            leader.acknowledged_count = max(confirmed, leader.acknowledged_count)
 
     def _choose_in_sync(self, leader: Replica) -> None:
         if leader.rules.is_change_open():
@@ -352,7 +361,7 @@ class World:
 
     def _one_fault(self) -> None:
         replica, other = self.dice.sample(self.replicas, 2)
-        leads = [one for one in self.replicas if one.is_up and one.rules.view().role is Role.LEADER]
+        leads = [one for one in self._in_the_lead() if one.is_up]
         if leads and self.dice.random() < 0.7:
             replica = self.dice.choice(leads)
             other = self.dice.choice([one for one in self.replicas if one is not replica])
@@ -393,7 +402,7 @@ class World:
             case "lost":
                 self.record, self.version = None, None
             case "hand over":
-                if self._runs(replica) and replica.has_led and not replica.rules.view().resigned:
+                if self._runs(replica) and replica.has_led and not replica.rules.has_resigned:
                     self.hand_over(replica, other)
 
     def _lose_disk(self, replica: Replica) -> None:
