@@ -36,8 +36,9 @@ def cluster(
     ] = None,
 ) -> int:
     """Start etcd, the replicas of one shard and a gateway on loopback, for trying out and for tests; stop them together."""
-    from deploy.cluster.layout import Layout, claim_port
+    from deploy.cluster.layout import Layout
     from deploy.cluster.local_cluster import LocalCluster
+    from deploy.ports import claim_port
     from store.errors import StoreLockedError
     from store.files.locks import OwnerLock
 

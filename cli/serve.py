@@ -51,6 +51,19 @@ GatewayPort = Annotated[
 ConsolePort = Annotated[
     int | None, typer.Option("--console-port", min=0, max=65535, help="Default 8080; 0 takes a free port.")
 ]
+NameServerPort = Annotated[
+    int | None,
+    typer.Option("--nameserver-port", min=0, max=65535, help="Serve RocketMQ's name server here; 0 takes a free port."),
+]
+RemotingPort = Annotated[
+    int | None,
+    typer.Option(
+        "--remoting-port",
+        min=0,
+        max=65535,
+        help="Serve RocketMQ's remoting protocol here, not complete yet; 0 takes a free port.",
+    ),
+]
 PortFile = Annotated[
     pathlib.Path | None,
     typer.Option("--port-file", help="File for the addresses (JSON), written when all services are up."),
@@ -67,6 +80,8 @@ def serve(
     derived: Derived = None,
     gateway_port: GatewayPort = None,
     console_port: ConsolePort = None,
+    nameserver_port: NameServerPort = None,
+    remoting_port: RemotingPort = None,
     port_file: PortFile = None,
     replica: Annotated[
         str, typer.Option("--replica", metavar="NAME", help="Serve a replica of a shard, without a gateway.")
@@ -91,9 +106,15 @@ def serve(
         usage_error("--replica and --coordinator are given together or not at all")
     if replica and single_process:
         usage_error("--replica and --single-process are both set", "A replica's services are killed alone.")
-    if replica and (read_only or follow or mirror or gateway_port is not None or console_port is not None):
+    ports = (gateway_port, console_port, nameserver_port, remoting_port)
+    if replica and (read_only or follow or mirror or any(port is not None for port in ports)):
         usage_error(
             "a replica has no gateway and is not read-only", "Run a gateway beside the replicas: docs/replicas.md."
+        )
+    if (follow or mirror) and (nameserver_port is not None or remoting_port is not None):
+        usage_error(
+            "--nameserver-port and --remoting-port are not for --follow and --mirror",
+            "Clients reach the broker that has the log.",
         )
     become_supervisor(
         store,
@@ -103,6 +124,8 @@ def serve(
         derived=derived,
         gateway_port=gateway_port,
         console_port=console_port,
+        nameserver_port=nameserver_port,
+        remoting_port=remoting_port,
         port_file=port_file,
         replica=(replica, coordinator) if replica else None,
         single_process=single_process or None,

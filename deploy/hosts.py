@@ -13,30 +13,20 @@ stop.
 """
 
 import contextlib
-import importlib
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
+from deploy.modules import MODULES
 from deploy.processes import TERMINAL_SIGNALS, signals_as_bytes, signals_to, socket_pair
 
 if TYPE_CHECKING:
-    from services.serving.server import Service, ServiceServer
-
-MODULES = {
-    "commitlog": "commitlog_svc",
-    "consumequeue": "consumequeue_svc",
-    "index": "index_svc",
-    "consumer": "consumer_svc",
-    "schedule": "schedule_svc",
-    "nameserver": "nameserver_svc",
-    "gateway": "gateway",
-}
+    from services.serving.server import ServiceServer
 
 
 class ChildDiedError(Exception):
@@ -83,8 +73,8 @@ class ServiceHost(Protocol):
     def wakeups(self) -> contextlib.AbstractContextManager[socket.socket]:
         """In the block, the socket that the bytes come from."""
 
-    def start(self, name: str, environ: Mapping[str, str]) -> Child:
-        """Start a service with the settings of an environment.
+    def start(self, name: str, environ: Mapping[str, str], beside: Sequence[str] = ()) -> Child:
+        """Start a service with the settings of an environment, and others in its process (deploy/beside.py).
 
         Raises:
             InvalidSettingError: a setting is unknown or unusable.
@@ -99,10 +89,11 @@ class Processes:
         """See ServiceHost."""
         return signals_as_bytes()
 
-    def start(self, name: str, environ: Mapping[str, str]) -> Child:
+    def start(self, name: str, environ: Mapping[str, str], beside: Sequence[str] = ()) -> Child:
         """See ServiceHost. What it cannot do is seen at its end."""
         # -P: a module in the working directory must not take a service's place.
-        command = [sys.executable, "-P", "-m", MODULES[name]]
+        run = ["deploy.beside", name, *beside] if beside else [MODULES[name]]
+        command = [sys.executable, "-P", "-m", *run]
         environ = {**environ, "REPUT_PARENT_PID": str(os.getpid())}
         # Ctrl-C and a hang-up reach the whole process group. The children inherit them blocked, because this process
         # stops them in the right order.
@@ -111,12 +102,6 @@ class Processes:
             return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
-
-
-def load_service(name: str) -> "Service[Any]":
-    """Import a service, which takes most of the time of its start."""
-    service: Service[Any] = importlib.import_module(f"{MODULES[name]}.__main__").SERVICE
-    return service
 
 
 class ThisProcess:
@@ -152,12 +137,13 @@ class ThisProcess:
                 with self._lock:
                     self._writer = None
 
-    def start(self, name: str, environ: Mapping[str, str]) -> Child:
+    def start(self, name: str, environ: Mapping[str, str], beside: Sequence[str] = ()) -> Child:
         """See ServiceHost."""
+        from deploy.beside import service_with
         from services.serving.hosted import HostedService
         from store.errors import InvalidSettingError, StoreError
 
-        service = load_service(name)
+        service = service_with(name, beside, environ)
         try:
             hosted = HostedService(service, environ, lambda: self._wake(signal.SIGCHLD))
         except InvalidSettingError:

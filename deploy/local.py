@@ -6,8 +6,10 @@ this one, is the host's choice (deploy/hosts.py).
 Rules of this file:
 - Processes stay in the process group of this process. The kernel kills them when the thread that started them ends, also when
   this process is killed: each child asks for it at its start, given `REPUT_PARENT_PID`. So that thread must outlive them.
-- Only the gateway has a port of its own; in a private stack it has none. The others listen on sockets in a private
+- Only the gateway has ports of its own; in a private stack it has none. The others listen on sockets in a private
   directory, unless a setting (`REPUT_COMMITLOG_ADDRESS`, ...) names an address, so that two stacks never clash.
+- The gateway's process hosts the name server (deploy/beside.py). Its port and that of the remoting door are chosen before any
+  service starts, because the commit log registers the shard at the one with the other as its address.
 - A clean stop goes against the flow of a request: gateway first, then the consumer and schedule services, then the builders,
   then the commit log, so that no service calls one that has already stopped.
 - A child that ends unexpectedly ends the stack, with that child's exit code. One end is expected: the broker whose log is
@@ -28,7 +30,9 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from deploy.hosts import MODULES, Child, ChildDiedError, Processes, ServiceHost
+from deploy.hosts import Child, ChildDiedError, Processes, ServiceHost
+from deploy.modules import MODULES
+from deploy.ports import free_ports, is_free
 from deploy.processes import STOP_SIGNALS, environ_of_services, exit_code_of, say, short_directory, write_by_rename
 from deploy.progress import RecoveryDisplay
 from store.compiled import built, loading
@@ -43,8 +47,16 @@ CALLEES = {
     "gateway": ("commitlog", "consumequeue", "index", "consumer", "schedule"),
 }
 GATEWAY_PORT_DEFAULT = 8081
+# Until the remoting door answers all that its clients ask, it and the name server are there only when they are asked for.
+IS_REMOTING_ON = False
 EXIT_CODE_CHANGED = 4  # of the commit log: the log that it follows is another one; see commitlog_svc/__main__.py
 CONSOLE_ADDRESS_FILE = "console.address"
+# Ports for programs that speak RocketMQ's remoting protocol: key in the port file -> component and setting of its address.
+REMOTING_SETTINGS = {
+    "nameserver": ("nameserver", "remoting_address", 9876),
+    "remoting": ("gateway", "remoting_address", 10911),
+}
+REMOTING_WORDS = {"nameserver": "name server", "remoting": "remoting"}
 DRAIN_SECONDS_MAX = 15.0  # a service's own grace is 5 s; a builder may have to finish a flush
 POLL_SECONDS = 0.02
 MIRROR_NICENESS = 19  # the threads of a broker on the same machine come first
@@ -75,6 +87,40 @@ def line_on_kernels(environ: Mapping[str, str]) -> str | None:
     return f"kernels: plain Python, 10 to 100 times slower, does their work: {built.HOW_TO_BUILD}"
 
 
+def remoting_addresses(
+    ports: Mapping[str, int | None],
+    set_value: Callable[[str, str], str],
+    say: Callable[[str], None],
+    *,
+    is_on: bool,
+    is_free: Callable[[int], bool] = is_free,
+) -> dict[str, str]:
+    """Where the name server and the remoting door are to listen, by REMOTING_SETTINGS' keys; without what is left out.
+
+    Args:
+        ports: what was asked for on loopback; 0 is a free port; None: nothing was.
+        set_value: tells a setting by component and name; empty where it has its default.
+        say: told of a default port that is taken.
+        is_on: what is not asked for has its default port.
+        is_free: tells whether a port can be bound.
+    """
+    found = {}
+    for key, (component, setting, default_port) in REMOTING_SETTINGS.items():
+        port = ports[key]
+        address = set_value(component, setting) if port is None else f"127.0.0.1:{port}"
+        if not address and is_on:
+            if is_free(default_port):
+                address = f"127.0.0.1:{default_port}"
+            else:
+                say(f"no {REMOTING_WORDS[key]}: port {default_port} is taken, and --{key}-port takes another one")
+        host, _, number = address.rpartition(":")
+        # The commit log must know the port before the gateway starts.
+        address = f"{host}:{free_ports(1)[0]}" if number == "0" else address
+        if address:
+            found[key] = address
+    return found
+
+
 class LocalStack:
     """The six services on one store root.
 
@@ -86,6 +132,8 @@ class LocalStack:
         derived: follow the log of a broker that runs on the store root, with queues and index here; None: serve the store.
         gateway_port: where the gateway listens on loopback; 0 takes a free port; None: its setting, or 8081.
         console_port: the same for the console; None: its setting, or 8080 if that is free.
+        nameserver_port: the same for the name server; None: its setting, or 9876 if IS_REMOTING_ON and that is free.
+        remoting_port: the same for the gateway's remoting door; None: its setting, or 10911 if IS_REMOTING_ON and that is free.
         is_private: unless a setting names an address, the gateway has a socket beside those of the others, and no port.
         port_file: the file to write the addresses to, once every service answers and the log is recovered.
         replica: the services are a replica of a shard, without a gateway; the port file gets the pid of its commit log, too.
@@ -94,7 +142,7 @@ class LocalStack:
         say: prints a line about the stack.
 
     Attributes:
-        addresses: by service name, once `start` has returned; `console` too, if there is one.
+        addresses: by service name, once `start` has returned; `console`, `nameserver` and `remoting`, too, if there are such.
         death: the unexpected end of a service; None while there is none.
     """
 
@@ -108,6 +156,8 @@ class LocalStack:
         derived: pathlib.Path | None = None,
         gateway_port: int | None = None,
         console_port: int | None = None,
+        nameserver_port: int | None = None,
+        remoting_port: int | None = None,
         is_private: bool = False,
         port_file: pathlib.Path | None = None,
         replica: Replica | None = None,
@@ -122,6 +172,9 @@ class LocalStack:
         self._derived = derived.absolute() if derived else None
         self._gateway_port = gateway_port
         self._console_port = console_port
+        self._remoting_ports = {"nameserver": nameserver_port, "remoting": remoting_port}
+        self._set_values: Mapping[tuple[str, str], str] | None = None
+        self._remoting: dict[str, str] = {}  # the addresses that were chosen, by key in the port file
         self._is_private = is_private
         self._port_file = port_file.absolute() if port_file else None
         self._replica = replica
@@ -156,7 +209,10 @@ class LocalStack:
                 else ""
             )
             console = f", console http://{self.addresses['console']}/" if "console" in self.addresses else ""
-            self._say(f"serving {self._store}{how}, gateway {self.addresses['gateway']}{console}")
+            remoting = "".join(
+                f", {words} {self.addresses[key]}" for key, words in REMOTING_WORDS.items() if key in self.addresses
+            )
+            self._say(f"serving {self._store}{how}, gateway {self.addresses['gateway']}{remoting}{console}")
             if line := line_on_kernels(self._environ):
                 self._say(line)
             return self.wait()
@@ -203,6 +259,11 @@ class LocalStack:
         if self._port_file:
             self._port_file.unlink(missing_ok=True)
         listen = self._listen_addresses(scratch)
+        # The broker that is followed has those ports; a replica has no gateway.
+        if not self._follows_broker and self._replica is None:
+            # Nobody can sign in over the remoting protocol.
+            is_on = IS_REMOTING_ON and not self._is_private and self._set_value("gateway", "auth") != "on"
+            self._remoting = remoting_addresses(self._remoting_ports, self._set_value, self._say, is_on=is_on)
         address_files = {name: scratch / f"{name}.address" for name in self._modules}
         self._ready_files = ready_files = {name: scratch / f"{name}.ready" for name in self._modules}
         called = {callee for callees in CALLEES.values() for callee in callees}
@@ -217,23 +278,19 @@ class LocalStack:
             settings["REPUT_READY_FILE"] = str(ready_files[name])
             if name == "gateway":
                 settings |= self._console_settings(scratch)
+            settings |= self._remoting_settings(name, scratch)
             self._spawn(name, settings)
         self.addresses = {name: self._bound_address(name, path) for name, path in address_files.items()}
         with contextlib.suppress(FileNotFoundError):  # the gateway has written it before its own, if there is a console
             self.addresses["console"] = (scratch / CONSOLE_ADDRESS_FILE).read_text(encoding="utf-8").strip()
+        self.addresses |= {key: address.rpartition("=")[2] for key, address in self._remoting.items()}
         self._wait_until_ready(ready_files)
         if self._port_file:
             pid = {} if self._replica is None else {"pid": self._children["commitlog"].pid}
             write_by_rename(self._port_file, json.dumps(self.addresses | pid) + "\n")
 
     def _listen_addresses(self, scratch: pathlib.Path) -> dict[str, str]:
-        from services.settings.setting_sources import DEFAULT, config_rows
-
-        rows, _ = config_rows(environ=self._environ)
-        set_rows = {
-            row.setting.component: row for row in rows if row.setting.name == "address" and row.origin != DEFAULT
-        }
-        listen = {name: set_rows[name].value if name in set_rows else "" for name in self._modules}
+        listen = {name: self._set_value(name, "address") for name in self._modules}
         for name in self._modules:
             if not listen[name] and (name != "gateway" or self._is_private):
                 listen[name] = f"unix:{scratch / name}.sock" if self._replica is None else "127.0.0.1:0"
@@ -266,9 +323,40 @@ class LocalStack:
             settings["REPUT_GATEWAY_CONSOLE_ADDRESS"] = f"127.0.0.1:{self._console_port}"
         return settings
 
+    def _set_value(self, component: str, name: str) -> str:
+        """A setting of the environment or a file; empty where there is none but its default."""
+        if self._set_values is None:
+            from services.settings.setting_sources import DEFAULT, config_rows
+
+            rows, _ = config_rows(environ=self._environ)
+            self._set_values = {
+                (row.setting.component, row.setting.name): row.value for row in rows if row.origin != DEFAULT
+            }
+        return self._set_values.get((component, name), "")
+
+    def _remoting_settings(self, name: str, scratch: pathlib.Path) -> dict[str, str]:
+        """What the commit log and the gateway are told of both ports."""
+        nameserver, door = self._remoting.get("nameserver"), self._remoting.get("remoting")
+        settings = {}
+        if door is not None and not self._set_value("", "store_host"):
+            # An address for listening, such as that of all interfaces, may be none that can be dialled.
+            settings["REPUT_STORE_HOST"] = f"127.0.0.1:{door.rpartition(':')[2]}"
+        if name == "commitlog" and nameserver is not None and door is not None:
+            # Without a door the routes to this shard would lead nowhere.
+            settings["REPUT_NAMESERVERS"] = ";".join(filter(None, (nameserver, self._set_value("", "nameservers"))))
+        if name == "gateway":
+            if door is not None:
+                settings["REPUT_GATEWAY_REMOTING_ADDRESS"] = door
+            if nameserver is not None:
+                settings["REPUT_NAMESERVER_REMOTING_ADDRESS"] = nameserver
+                if not self._set_value("nameserver", "address"):
+                    settings["REPUT_NAMESERVER_ADDRESS"] = f"unix:{scratch / 'nameserver.sock'}"
+        return settings
+
     def _spawn(self, name: str, settings: Mapping[str, str]) -> None:
         self._spawned[name] = settings
-        self._children[name] = self._host.start(name, settings)
+        beside = ("nameserver",) if name == "gateway" and "nameserver" in self._remoting else ()
+        self._children[name] = self._host.start(name, settings, beside)
 
     def _bound_address(self, name: str, address_file: pathlib.Path) -> str:
         while True:

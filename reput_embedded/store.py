@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any
 
 from deploy.background import RUNNING, BackgroundStack
-from deploy.hosts import MODULES, ChildDiedError, load_service
+from deploy.hosts import ChildDiedError
 from deploy.local import DRAIN_SECONDS_MAX
+from deploy.modules import MODULES, load_service
 from reput_client.channel import open_channel
 from reput_client.commands import with_delay
 from reput_client.consuming.consumer import Consumer

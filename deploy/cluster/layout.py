@@ -1,83 +1,13 @@
-"""What lies where under the directory of a cluster, and the ports of its processes: kept in `cluster.json` between starts.
-
-claim_port: ports of loopback that stay free between two starts of a service.
-"""
+"""What lies where under the directory of a cluster, and the ports of its processes: kept in `cluster.json` between starts."""
 
 import dataclasses
 import json
 import pathlib
-import random
 import secrets
-import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from deploy.ports import free_ports, is_free
 from deploy.processes import write_by_rename
-
-RANGE_FILE = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range")
-RANGE_BEGIN_DEFAULT = 32_768
-PORT_MIN = 10_000
-
-
-def free_ports(count: int) -> list[int]:
-    """So many ports that nothing listens on, below those that the kernel gives to outgoing connections.
-
-    A port of that range could be taken by a connection while the service that has it is started again.
-
-    Raises:
-        OSError: there are not so many.
-    """
-    found: list[int] = []
-    for port in _candidates():
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise OSError(f"{count} free ports of loopback were not found")
-
-
-def is_free(port: int) -> bool:
-    """Whether a service could listen on a port of loopback; connections of one that has stopped may still linger."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
-def claim_port(port: int) -> socket.socket | None:
-    """Keep other clusters from a port until the socket is closed, or the process ends; None: it is taken.
-
-    The service that is to have it starts seconds later: without the claim two clusters could find it free.
-    """
-    claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        claim.bind(f"\0reput-cluster-port-{port}")
-    except OSError:
-        claim.close()
-        return None
-    if is_free(port):
-        return claim
-    claim.close()
-    return None
-
-
-def _candidates() -> Iterator[int]:
-    try:
-        end = int(RANGE_FILE.read_text(encoding="ascii").split()[0])
-    except (OSError, ValueError):
-        end = RANGE_BEGIN_DEFAULT
-    if end <= PORT_MIN:  # the kernel uses them all
-        end = RANGE_BEGIN_DEFAULT
-    begin = random.randrange(PORT_MIN, end)  # noqa: S311  # two clusters that start together shall not meet
-    yield from range(begin, end)
-    yield from range(PORT_MIN, begin)
-
 
 SERVICES = ("commitlog", "consumequeue", "index", "consumer", "schedule")
 ETCD_PORT_COUNT = 2

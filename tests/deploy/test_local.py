@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -14,9 +15,17 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from deploy.hosts import ChildDiedError
+from deploy.local import remoting_addresses
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from services.rocketmq.address import parse_address
+from services.rocketmq.codes import ResponseCode
+from services.rocketmq.command import Command
+from services.rocketmq.fastjson import loads
+from tests.nameserver_svc.scenario import route
 from tests.support.processes import wait_until_gone
+from tests.support.remoting import RemotingClient
 from tests.support.stack import HostedStack, Stack, hosted_stack, new_message
+from tests.support.waiting import wait_until
 
 END_SECONDS_MAX = 20
 SMALL_FILES = {
@@ -29,7 +38,8 @@ SMALL_FILES = {
 def assert_stopped_in_order(log: str) -> None:
     """By the lines in which the services say that they have stopped."""
     events = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
-    order = [event["service"] for event in events if event["event"] == "server.stopped"]
+    # The gateway's process has the name server, too.
+    order = list(dict.fromkeys(event["service"] for event in events if event["event"] == "server.stopped"))
     assert order[0] == "gateway"
     assert set(order[1:3]) == {"consumer", "schedule"}
     assert set(order[3:5]) == {"consumequeue", "index"}
@@ -47,11 +57,19 @@ def addressed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]
 def test_every_service_answers_at_its_address_and_sigterm_drains_against_the_flow_of_a_request(
     tmp_path: pathlib.Path,
 ) -> None:
-    stack = Stack(tmp_path / "store", settings=SMALL_FILES)
+    stack = Stack(tmp_path / "store", "--nameserver-port", "0", "--remoting-port", "0", settings=SMALL_FILES)
     children = stack.children()
-    assert {"gateway", "commitlog", "consumequeue", "index", "consumer", "schedule", "console"} == set(stack.addresses)
+    inner = {"gateway", "commitlog", "consumequeue", "index", "consumer", "schedule"}
+    assert inner | {"console", "nameserver", "remoting"} == set(stack.addresses)
     assert stack.addresses["gateway"].startswith("127.0.0.1:")
-    services = {name: address for name, address in stack.addresses.items() if name != "console"}
+    services = {name: address for name, address in stack.addresses.items() if name in inner}
+    with socket.create_connection(parse_address(stack.addresses["nameserver"]), 20) as connected:
+        client = RemotingClient(connected)
+        wait_until(lambda: client.ask(route("TBW102").command()).code == 0, "the shard is registered")
+        (broker,) = loads(client.ask(route("TBW102").command()).body)["brokerDatas"]
+        assert broker["brokerAddrs"] == {"0": stack.addresses["remoting"]}
+    with socket.create_connection(parse_address(stack.addresses["remoting"]), 20) as connected:
+        assert RemotingClient(connected).ask(Command(12_345, opaque=7)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     for name, address in services.items():
         with grpc.insecure_channel(address) as channel:
             answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
@@ -159,3 +177,46 @@ def test_one_process_serves_the_same_addresses_and_ends_in_the_same_order(tmp_pa
     assert stat.S_IMODE((tmp_path / "store" / "commitlog" / f"{0:020}").stat().st_mode) == 0o640
     assert stack.stop() == 0
     assert_stopped_in_order(stack.log())
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_set", "is_on", "taken", "expected", "said"),
+    [
+        ({}, {}, False, (), {}, 0),
+        ({}, {}, True, (), {"nameserver": "127.0.0.1:9876", "remoting": "127.0.0.1:10911"}, 0),
+        ({}, {}, True, (9876,), {"remoting": "127.0.0.1:10911"}, 1),
+        ({}, {}, True, (9876, 10911), {}, 2),
+        ({"remoting": 7}, {}, False, (7,), {"remoting": "127.0.0.1:7"}, 0),  # the gateway says that it is taken
+        ({}, {("gateway", "remoting_address"): "10.0.0.1:5"}, False, (), {"remoting": "10.0.0.1:5"}, 0),
+        (
+            {"nameserver": 7},
+            {("nameserver", "remoting_address"): "10.0.0.1:5"},
+            False,
+            (),
+            {"nameserver": "127.0.0.1:7"},
+            0,
+        ),
+    ],
+)
+def test_a_remoting_port_is_the_one_asked_for_or_set_or_a_default_one_that_is_free(
+    asked: dict[str, int],
+    is_set: dict[tuple[str, str], str],
+    is_on: bool,
+    taken: tuple[int, ...],
+    expected: dict[str, str],
+    said: int,
+) -> None:
+    lines: list[str] = []
+    found = remoting_addresses(
+        {"nameserver": None, "remoting": None, **asked},
+        lambda component, name: is_set.get((component, name), ""),
+        lines.append,
+        is_on=is_on,
+        is_free=lambda port: port not in taken,
+    )
+    assert (found, len(lines)) == (expected, said)
+
+
+def test_port_0_is_a_free_port_before_anything_starts() -> None:
+    found = remoting_addresses({"nameserver": 0, "remoting": 0}, lambda component, name: "", print, is_on=False)
+    assert all(int(address.rpartition(":")[2]) for address in found.values())

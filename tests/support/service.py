@@ -19,7 +19,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from deploy.hosts import load_service
+from deploy.modules import load_service
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as commitlog_grpc
 from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as consumequeue_grpc
 from reput.consumer.v1 import consumer_service_pb2_grpc as consumer_grpc

@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from deploy.cluster.layout import Layout, claim_port, free_ports
+from deploy.cluster.layout import Layout
+from deploy.ports import claim_port, free_ports
 from gateway.shards.targets import parse_shards
 
 
