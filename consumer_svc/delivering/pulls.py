@@ -126,8 +126,8 @@ class Pulls:
         Args:
             ask: what is wanted.
             shown_as: the shard's name in the messages, which then are an EncodedBatch.
-            as_records: with `shown_as`: it may be one of records. Without a filter that is so up to the first record that is
-                not ordinary, and some positions from there on come as messages, in an answer of their own.
+            as_records: with `shown_as`: it may be one of records, up to the first that is not ordinary; some positions from
+                there on come as messages, in an answer of their own.
 
         Raises:
             TopicNotReadableError: the topic is configured without the right to read.
@@ -136,7 +136,8 @@ class Pulls:
             StoreError: the queue or the log cannot be read.
         """
         batch: Batch = EncodedBatch(MessageForm(ask.topic, ask.queue_id, shown_as, as_records)) if shown_as else []
-        ends_with_form = isinstance(batch, EncodedBatch) and as_records
+        as_records = as_records and bool(shown_as)
+        has_messages_of_records = False  # messages, although records are asked for
         reader = self._life.reader
         if not ask.ignore_perm:
             self._life.topics.check_readable(ask.topic)
@@ -156,7 +157,11 @@ class Pulls:
         is_full, is_whole = False, True
         while not is_full and len(batch) < ask.message_count_max and scanned < SCANNED_UNIT_COUNT_MAX:
             count = ask.message_count_max - len(batch)
-            if isinstance(batch, EncodedBatch) and ask.filter is EVERYTHING and count >= ENCODED_COUNT_MIN:
+            if (
+                isinstance(batch, EncodedBatch)
+                and ask.filter is EVERYTHING
+                and (as_records or count >= ENCODED_COUNT_MIN)
+            ):
                 encoded = reader.encoded(
                     batch.form, at, count, body_bytes_left=body_bytes_left, is_first=not len(batch)
                 )
@@ -169,7 +174,7 @@ class Pulls:
                         continue
                     # What stands here is not ordinary, or not built yet.
                     count = PLAIN_COUNT
-            if ends_with_form and batch:
+            if as_records and batch and (ask.filter is EVERYTHING or has_messages_of_records):
                 break
             run = reader.units(ask.topic, ask.queue_id, at, count)
             if not run.units:
@@ -193,8 +198,20 @@ class Pulls:
                             is_full = True
                             break
                         if ask.filter.matches(outcome.tags, outcome.properties):
+                            record = (
+                                reader.encoded(batch.form, at, 1, body_bytes_left=BODY_BYTES_MAX, is_first=True)
+                                if isinstance(batch, EncodedBatch) and as_records and not has_messages_of_records
+                                else None
+                            )
+                            if isinstance(batch, EncodedBatch) and record is not None and record.count:
+                                batch.extend(record)
+                            elif as_records and batch and not has_messages_of_records:
+                                is_full = True  # an answer has either records or messages
+                                break
+                            else:
+                                has_messages_of_records = as_records
+                                batch.append(outcome)
                             body_bytes_left -= len(outcome.body)
-                            batch.append(outcome)
                     elif not is_removed(outcome):
                         if batch:
                             is_full = True
@@ -204,7 +221,7 @@ class Pulls:
                         is_whole = False
                 at += 1
                 scanned += 1
-            if ends_with_form and batch:
+            if as_records and batch and (ask.filter is EVERYTHING or has_messages_of_records):
                 break
         if at == ask.queue_offset:
             # Its units are not built yet: RocketMQ's OFFSET_FOUND_NULL, which clients see as this.

@@ -195,6 +195,10 @@ class Ask:
         """Have a thread of the door run something that blocks, and answer with what it returns; None: it answers itself."""
         self._door.work(self, work)
 
+    def beside(self, work: Callable[[], object]) -> None:
+        """Have a thread of the door run something that blocks, beside the answer; what it raises is logged."""
+        self._door.beside(self, work)
+
 
 Handler: TypeAlias = Callable[[Ask], object]
 
@@ -247,11 +251,7 @@ class Door:
 
     def work(self, ask: Ask, work: Callable[[], Answer | None]) -> None:
         """See Ask."""
-        with self._lock:
-            has_room = self._shares.has_room(ask.caller)
-            if has_room:
-                self._shares.take(ask.caller)
-        if not has_room:
+        if not self._has_room(ask):
             ask.answer(
                 code=ResponseCode.SYSTEM_BUSY,
                 remark=f"[REJECTREQUEST]this client has its share of the {self._shares.count_max} requests that may wait: "
@@ -263,6 +263,34 @@ class Door:
         except RuntimeError:  # the door is being closed
             self._give_back(ask)
             ask.answer(code=ResponseCode.SYSTEM_BUSY, remark="[REJECTREQUEST]this server stops")
+
+    def beside(self, ask: Ask, work: Callable[[], object]) -> None:
+        """See Ask; without room it is left out."""
+
+        def run() -> None:
+            try:
+                with working_for(ask.caller):
+                    work()
+            except StoreError as error:
+                _log.info("request.beside_failed", code=ask.command.code, error=error.message)
+            except Exception:  # a bug
+                _log.exception("request.failed", code=ask.command.code)
+            finally:
+                self._give_back(ask)
+
+        if self._has_room(ask):
+            try:
+                self._threads.submit(run)
+            except RuntimeError:  # the door is being closed
+                self._give_back(ask)
+
+    def _has_room(self, ask: Ask) -> bool:
+        """Take a place."""
+        with self._lock:
+            has_room = self._shares.has_room(ask.caller)
+            if has_room:
+                self._shares.take(ask.caller)
+        return has_room
 
     def _run(self, ask: Ask, work: Callable[[], Answer | None]) -> None:
         try:

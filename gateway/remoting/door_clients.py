@@ -78,6 +78,7 @@ class DoorClients:
 
     Attributes:
         on_end: called with each client whose connection has ended, in the thread of the server.
+        on_close: called with each connection that has ended, also without a client.
     """
 
     def __init__(self) -> None:
@@ -87,6 +88,7 @@ class DoorClients:
         self._by_producer_group: dict[str, dict[Connection, None]] = {}
         self._by_client_id: dict[str, dict[Connection, None]] = {}
         self.on_end: list[Callable[[DoorClient], object]] = []
+        self.on_close: list[Callable[[Connection], object]] = []
 
     def of(self, connection: Connection) -> DoorClient | None:
         """The client of a connection; None before its first heartbeat."""
@@ -125,6 +127,8 @@ class DoorClients:
         """A connection has ended."""
         with self._lock:
             client = self._remove(connection)
+        for closed in self.on_close:
+            closed(connection)
         if client is not None:
             for ended in self.on_end:
                 ended(client)

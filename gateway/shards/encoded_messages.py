@@ -47,6 +47,12 @@ class EncodedMessages(Sequence[StoredMessage]):
             return [self._decoded(span) for span in self._spans[index]]
         return self._decoded(self._spans[index])
 
+    def records_or_messages(self) -> Iterator[memoryview | StoredMessage]:
+        """Each record as it lies in the log, or the message where it did not come as a record."""
+        for span in self._spans:
+            tag_at, begin, end = span
+            yield self.data[begin:end] if self.data[tag_at] == RECORDS_TAG else self._decoded(span)
+
     def parts(self, size_bytes_max: int) -> Iterator[tuple[memoryview, int | None]]:
         """The bytes in parts of at most `size_bytes_max`, or of one message, each with the position of the message behind it.
 

@@ -7,8 +7,8 @@ import pytest
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.delivery import queue_end
+from gateway.rocketmq.pulling import OfficialPull
 from gateway.rocketmq.pulling import Pulling as OfficialPulling
-from gateway.rocketmq.pulling import PullPoll
 from reput.consumer.v1.consumer_service_pb2 import PullMessagesRequest, WatchArrivalsResponse
 from tests.gateway.reput.test_pulling import Pulling
 from tests.support.waiting import wait_until
@@ -52,7 +52,7 @@ def begun(pulling, queue_offset):
     official = OfficialPulling(pulling.source, pulling.room, pulling.shards)
     question = PullMessagesRequest(topic="T", queue_offset=queue_offset, max_messages=32, consumer_group="g")
     pulling.room.add(
-        PullPoll(official, pulling.delivering, question, call, "c", ends_at=now + 10, gives_up_at=now + 20)
+        OfficialPull(official, pulling.delivering, question, call, "c", ends_at=now + 10, gives_up_at=now + 20)
     )
     return call
 

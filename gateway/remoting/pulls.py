@@ -1,0 +1,312 @@
+"""Pulls: PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361); a pull at the end of its queue waits and takes no thread.
+
+    status of the consumer service     code                          the client goes on
+    FOUND                              SUCCESS, the log's records    at nextBeginOffset
+    NO_NEW_MSG                         PULL_NOT_FOUND                at the same, once its time is over
+    NO_MATCHED_MSG                     PULL_RETRY_IMMEDIATELY        at nextBeginOffset, at once
+    OFFSET_ILLEGAL                     PULL_OFFSET_MOVED             at nextBeginOffset
+
+Which messages are wanted stands in the pull when bit 4 of `sysFlag` is set, else it is what the heartbeat of the same
+connection said, or that of another member of the group. Sources: `PullMessageProcessor`, `DefaultPullMessageResultHandler`,
+`PullSysFlag`.
+"""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+
+from gateway.delivery.pulls import PullChecks, PullPoll
+from gateway.groups.positions import commit_positions
+from gateway.ports.deadline import Deadline
+from gateway.ports.delivery import ALL_MESSAGES, EXPRESSION_CHARACTERS_MAX, Delivering, Filter, FilterKind, Pulled
+from gateway.ports.groups import Position
+from gateway.remoting.door import Answer, Ask, Handler, RefusedError, code_of
+from gateway.remoting.door_clients import TAG, DoorClient, Subscription
+from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
+from gateway.remoting.records import records_of
+from gateway.remoting.topic_copy import Topic
+from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from services.rocketmq.codes import RequestCode, ResponseCode
+from services.rocketmq.remoting_server import Connection
+from services.status import MESSAGE_BYTES_MAX, clip
+from store.errors import GroupDisabledError, GroupNotFoundError, StoreError, TopicNotReadableError
+
+# Bits of `sysFlag`.
+COMMIT_OFFSET, MAY_WAIT, HAS_SUBSCRIPTION = 1, 2, 4
+# A client asks for 15 or 20 s, and gives up after 30.
+WAIT_SECONDS_MAX = 60.0
+# How much longer than its time a pull waits for a look that is under way.
+GIVE_UP_SECONDS = 5.0
+MESSAGE_COUNT_MAX = 1_024
+# A position that comes with a pull is passed on so often at most for each queue; clients store positions every 5 s besides.
+COMMIT_SECONDS = 1.0
+COMMIT_COUNT_MAX = 65_536
+# ForbiddenType of RocketMQ.
+GROUP_FORBIDDEN, TOPIC_FORBIDDEN = 2, 3
+CODES: Mapping[int, int] = {
+    gateway_pb.PULL_STATUS_FOUND: ResponseCode.SUCCESS,
+    gateway_pb.PULL_STATUS_NO_NEW_MSG: ResponseCode.PULL_NOT_FOUND,
+    gateway_pb.PULL_STATUS_NO_MATCHED_MSG: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    gateway_pb.PULL_STATUS_OFFSET_ILLEGAL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+def handlers(shard: DoorShard) -> Mapping[int, Handler]:
+    """The handlers of this file, by request code."""
+    pulls = Pulls(shard)
+    shard.clients.on_close.append(pulls.forget)
+    return {RequestCode.PULL_MESSAGE: pulls.pull, RequestCode.LITE_PULL_MESSAGE: pulls.pull}
+
+
+class Pulls:
+    """Serves pulls; thread-safe.
+
+    Args:
+        shard: the shard.
+        clock: that of the waiting room.
+    """
+
+    def __init__(self, shard: DoorShard, clock: Callable[[], float] = time.monotonic) -> None:
+        self._shard = shard
+        self._clock = clock
+        self._checks = PullChecks(shard.room, shard.source, clock)
+        self._lock = threading.Lock()
+        self._waiting: dict[Connection, dict[DoorPull, None]] = {}
+        self._committed: OrderedDict[tuple[str, str, int], tuple[int, float]] = OrderedDict()
+
+    def pull(self, ask: Ask) -> None:
+        """One pull; it is answered later, or at once when it is refused."""
+        topic = self._shard.topics.find(ask.text("topic"))
+        wanted = self._wanted(ask, ask.client)
+        if topic is None or wanted is None:
+            ask.work(lambda: self._pull_later(ask, wanted))
+        else:
+            self._begin(ask, topic, wanted)
+
+    def _pull_later(self, ask: Ask, wanted: Filter | None) -> Answer | None:
+        """What has to be asked for first, in a thread."""
+        name = ask.text("topic")
+        topic = self._shard.topics.find_now(name)
+        if topic is None:
+            raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
+        self._begin(ask, topic, self._wanted_by_group(ask, name) if wanted is None else wanted)
+        return None
+
+    def _begin(self, ask: Ask, topic: Topic, wanted: Filter) -> None:
+        queue_id, queue_offset = ask.number("queueId"), ask.number("queueOffset")
+        if not 0 <= queue_id < topic.read_queue_count:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{topic.topic}] topicConfig.readQueueNums:[{topic.read_queue_count}] "
+                f"consumer:[{ask.connection.peer}]",
+            )
+        group, sys_flag = ask.text("consumerGroup"), ask.number("sysFlag", 0)
+        count = ask.number("maxMsgNums", 32)
+        question = pb.PullMessagesRequest(
+            topic=topic.topic,
+            queue_id=queue_id,
+            queue_offset=max(queue_offset, 0),
+            max_messages=min(max(count, 1), MESSAGE_COUNT_MAX),
+            filter=wanted.message(),
+            consumer_group=group,
+            shown_as=self._shard.broker_name,
+            as_records=True,
+        )
+        if sys_flag & COMMIT_OFFSET:
+            self._commit(ask, group, topic.topic, queue_id)
+        wait_millis = ask.number("suspendTimeoutMillis", 0) if sys_flag & MAY_WAIT else 0
+        ends_at = self._clock() + min(max(wait_millis / 1000, 0.0), WAIT_SECONDS_MAX)
+        pull = DoorPull(self, self._checks, self._shard.delivering, question, ask, ends_at)
+        with self._lock:
+            self._waiting.setdefault(ask.connection, {})[pull] = None
+        try:
+            self._shard.room.add(pull)
+        except StoreError:
+            self.done(pull)
+            raise
+        if ask.connection.is_closed:
+            self.forget(ask.connection)
+
+    def done(self, pull: "DoorPull") -> None:
+        """A pull is answered."""
+        with self._lock:
+            waiting = self._waiting.get(pull.ask.connection, {})
+            waiting.pop(pull, None)
+            if not waiting:
+                self._waiting.pop(pull.ask.connection, None)
+
+    def forget(self, connection: Connection) -> None:
+        """A connection has ended: so do its pulls."""
+        with self._lock:
+            waiting = self._waiting.pop(connection, {})
+        for pull in waiting:
+            pull.leave()
+
+    # --- what is wanted
+
+    def _wanted(self, ask: Ask, client: DoorClient | None) -> Filter | None:
+        """What a pull wants; None when only the consumer service can tell."""
+        topic = ask.text("topic")
+        if ask.number("sysFlag", 0) & HAS_SUBSCRIPTION:
+            return filter_of(ask.text("expressionType", TAG), ask.text("subscription", "*"))
+        group = ask.text("consumerGroup")
+        membership = None if client is None else client.memberships.get(group)
+        found = None if membership is None else membership.subscriptions.get(topic)
+        version = ask.number("subVersion", 0)
+        for other in self._shard.clients.members(group) if found is None or found.version < version else ():
+            of_other = other.memberships[group].subscriptions.get(topic)
+            if of_other is not None and (found is None or of_other.version > found.version):
+                found = of_other
+        if found is None:
+            return None
+        if found.version < version:
+            raise RefusedError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return filter_of(found.expression_type, found.expression)
+
+    def _wanted_by_group(self, ask: Ask, topic: str) -> Filter:
+        """What the group wants of a topic, of which no connection of this door has said anything."""
+        group = ask.text("consumerGroup")
+        try:
+            members = self._shard.keeper.facts(group, Deadline.after(CALL_SECONDS)).members
+        except GroupNotFoundError:
+            members = ()
+        if not members:
+            raise RefusedError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
+        for member in members:
+            for name, wanted in member.subscriptions:
+                if name == topic:
+                    return wanted
+        raise RefusedError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
+
+    # --- positions that come with pulls
+
+    def _commit(self, ask: Ask, group: str, topic: str, queue_id: int) -> None:
+        """Pass the position of a group on, without waiting for it: it is stored by UPDATE_CONSUMER_OFFSET, too."""
+        offset = ask.number("commitOffset", -1)
+        key, now = (group, topic, queue_id), self._clock()
+        with self._lock:
+            before, at = self._committed.get(key, (-1, -COMMIT_SECONDS))
+            if offset < 0 or offset == before or now - at < COMMIT_SECONDS:
+                return
+            self._committed[key] = offset, now
+            self._committed.move_to_end(key)
+            if len(self._committed) > COMMIT_COUNT_MAX:
+                self._committed.popitem(last=False)
+        position = Position(topic, queue_id, offset)
+
+        def commit() -> None:
+            commit_positions(
+                self._shard.source.now(), group, [(self._shard.broker_name, position)], Deadline.after(CALL_SECONDS)
+            )
+
+        ask.beside(commit)
+
+
+class DoorPull(PullPoll):
+    """One pull of a client."""
+
+    __slots__ = ("_pulls", "ask")
+
+    def __init__(
+        self,
+        pulls: Pulls,
+        checks: PullChecks,
+        delivering: Delivering,
+        question: pb.PullMessagesRequest,
+        ask: Ask,
+        ends_at: float,
+    ) -> None:
+        client = ask.client
+        super().__init__(
+            checks,
+            delivering,
+            question,
+            "" if client is None else client.client_id,
+            ends_at=ends_at,
+            gives_up_at=ends_at + GIVE_UP_SECONDS,
+            owner=ask.caller,
+        )
+        self._pulls = pulls
+        self.ask = ask
+
+    def end(self) -> None:
+        """See Poll."""
+        if self.seen is not None:
+            self.answer(self.seen)
+        else:  # the gateway stops
+            offset = str(self.question.queue_offset)
+            fields = _fields(offset, "0", offset)
+            self._answer(Answer(fields, b"", ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE"))
+
+    def answer(self, pulled: Pulled) -> None:
+        """See PullPoll."""
+        found = pulled.answer
+        fields = _fields(str(found.next_offset), str(found.min_offset), str(found.max_offset))
+        code = CODES[found.status]
+        body = records_of(pulled) if code == ResponseCode.SUCCESS else b""
+        self._answer(Answer(fields, body, code, _remark(self.question, found)))
+
+    def refuse(self, error: StoreError) -> None:
+        """See PullPoll."""
+        fields: Mapping[str, str] = {}
+        if isinstance(error, GroupDisabledError):
+            fields = {"forbiddenType": str(GROUP_FORBIDDEN)}
+        elif isinstance(error, TopicNotReadableError):
+            fields = {"forbiddenType": str(TOPIC_FORBIDDEN)}
+        self._answer(Answer(fields, b"", code_of(error), clip(error.message, MESSAGE_BYTES_MAX)))
+
+    def leave(self) -> None:
+        """See PullPoll."""
+        super().leave()
+        self._pulls.done(self)
+
+    def _answer(self, answer: Answer) -> None:
+        self._pulls.done(self)
+        self.ask.answer(*answer)
+
+
+def filter_of(expression_type: str, expression: str) -> Filter:
+    """Which messages a subscription wants; what the text means is checked by the consumer service.
+
+    Raises:
+        RefusedError: it is too long.
+    """
+    if len(expression) > EXPRESSION_CHARACTERS_MAX:
+        raise RefusedError(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            f"the subscription has {len(expression)} characters: use at most {EXPRESSION_CHARACTERS_MAX}",
+        )
+    if expression_type not in ("", TAG):
+        return Filter(FilterKind.SQL, expression)
+    return ALL_MESSAGES if expression.strip() in ("", "*") else Filter(FilterKind.TAGS, expression)
+
+
+def wanted_by(subscription: Subscription) -> Filter:
+    """See `filter_of`."""
+    return filter_of(subscription.expression_type, subscription.expression)
+
+
+def _fields(next_offset: str, min_offset: str, max_offset: str) -> Mapping[str, str]:
+    return {
+        "nextBeginOffset": next_offset,
+        "minOffset": min_offset,
+        "maxOffset": max_offset,
+        "suggestWhichBrokerId": "0",
+        "topicSysFlag": "0",
+        "groupSysFlag": "0",
+    }
+
+
+def _remark(question: pb.PullMessagesRequest, found: pb.PullMessagesResponse) -> str:
+    """GetMessageStatus of RocketMQ's store, which clients do not read."""
+    if found.status == gateway_pb.PULL_STATUS_FOUND:
+        return "FOUND"
+    if found.status == gateway_pb.PULL_STATUS_NO_MATCHED_MSG:
+        return "NO_MATCHED_MESSAGE"
+    if not found.max_offset:
+        return "NO_MESSAGE_IN_QUEUE"
+    if found.status == gateway_pb.PULL_STATUS_NO_NEW_MSG:
+        return "OFFSET_OVERFLOW_ONE"
+    return "OFFSET_TOO_SMALL" if question.queue_offset < found.min_offset else "OFFSET_OVERFLOW_BADLY"
