@@ -28,6 +28,7 @@ from store.format.record_layout import (
     TOPIC_SIZE_BYTES_MAX_V1,
     encode_crc_property,
     masked_crc,
+    resembles_crc_property,
 )
 from store.format.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 
@@ -81,7 +82,9 @@ def prepare_record(message: PreparedMessage) -> bytearray:
     born_host_bytes, store_host_bytes, host_flags = _encode_hosts(born_host, store_host)
     topic_field, magic = _encode_topic(topic)
     sys_flag = sys_flag & ~_HOST_V6_MASK | host_flags
-    if properties_crc:
+    # Text of a client that resembles a damaged CRC would be taken for one: behind its own CRC it is only text.
+    tail = properties[-CRC_PROPERTY_SIZE_BYTES:]
+    if properties_crc or (len(tail) == CRC_PROPERTY_SIZE_BYTES and resembles_crc_property(tail)):
         # Without its separator the last property would run into the CRC's name.
         gap = b"\x02" if properties and properties[-1] != 2 else b""
         properties = b"%b%b%b" % (properties, gap, _CRC_SLOT)

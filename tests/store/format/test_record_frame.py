@@ -125,3 +125,15 @@ def test_any_message_decodes_to_what_was_prepared(
     assert zlib.crc32(body) & 0x7FFFFFFF == record.body_crc
     assert record.properties_bytes.startswith(properties)
     assert bytes(frame) == encode_record(record)
+
+
+@pytest.mark.parametrize("properties", [b"__CRC32!\x010123456789\x02", b"a\x01b__CRC32#\x010123456789\x02"])
+def test_properties_whose_end_resembles_a_crc_get_one_behind_it(properties: bytes) -> None:
+    """In a log without `__CRC32#` the first was taken for damage, and the store stopped there."""
+    frame = prepare_record(MESSAGE._replace(properties_bytes=properties, properties_crc=False))
+    patch_record(frame, 0, 0, 0)
+
+    record = decode_record(frame)
+
+    assert record.is_guarded
+    assert properties == record.properties_bytes[:-20]
