@@ -11,7 +11,8 @@
 batch.
 
 Not ordinary are: a topic that is not in the table; text beyond ASCII, control characters; a repeated or unknown field; a
-property that the store or the choice of a queue uses; anything beyond the limits.
+property that the store or the choice of a queue uses; anything beyond the limits. Of `wire_properties` only the unique key must
+be such text: all else is copied. A record without `__CRC32#` whose end resembles one is not ordinary either.
 
 The three others stop at a row that is not valid, and return a smaller count.
 
@@ -28,7 +29,9 @@ from store.compiled.bytes_part import (
     Bytes,
     copy,
     crc32,
+    find_byte,
     hex_digits,
+    is_bytes,
     is_text,
     load_i32,
     need,
@@ -41,7 +44,15 @@ from store.compiled.bytes_part import (
     writing,
 )
 from store.format.freshness_token import CHECK_DIGIT_COUNT, FRAME_CHARACTER_COUNT, VERSION
-from store.format.record_layout import CRC_MARKER, CRC_PROPERTY_SIZE_BYTES, HEADS, TOPIC_SIZE_BYTES_MAX_V1
+from store.format.host import IPV4_HOST_SIZE_BYTES, IPV6_HOST_SIZE_BYTES
+from store.format.record_layout import (
+    CRC_MARKER,
+    CRC_PROPERTY_SIZE_BYTES,
+    HEADS,
+    STORE_TIMES_AT,
+    TOPIC_SIZE_BYTES_MAX_V1,
+)
+from store.format.sys_flag import BORN_HOST_V6, COMPRESSION_TYPE_MASK, PRODUCER_MASK, CompressionType
 
 NOT_MINE = -1
 GIL_HELD_BYTES_MAX = 128 << 10
@@ -58,6 +69,15 @@ _PROPERTY_COUNT_MAX = cython.declare(cython.Py_ssize_t, wire.PROPERTY_COUNT_MAX)
 _TURN_COUNT_MAX = cython.declare(cython.Py_ssize_t, wire.TURN_COUNT_MAX)
 _FLUSH_MODE_MAX = cython.declare(cython.longlong, wire.FLUSH_MODE_MAX)
 _HEAD_SIZE_MIN = cython.declare(cython.Py_ssize_t, HEADS[0].size)
+_V6_EXTRA = cython.declare(cython.Py_ssize_t, HEADS[1].size - HEADS[0].size)
+_BORN_HOST_V6 = cython.declare(cython.int, BORN_HOST_V6)
+_STORE_TIME_AT = cython.declare(cython.Py_ssize_t, STORE_TIMES_AT[0])
+_V4_SIZE = cython.declare(cython.Py_ssize_t, IPV4_HOST_SIZE_BYTES)
+_V6_SIZE = cython.declare(cython.Py_ssize_t, IPV6_HOST_SIZE_BYTES)
+_PRODUCER_MASK = cython.declare(cython.longlong, PRODUCER_MASK)
+_COMPRESSION_TYPE_MASK = cython.declare(cython.longlong, COMPRESSION_TYPE_MASK)
+_COMPRESSION_TYPE_MAX = cython.declare(cython.longlong, CompressionType.ZLIB << 8)
+_WIRE_EXCLUDES = cython.declare(cython.int, 1 << (wire.TAGS_TAG >> 3) | 1 << (wire.UNIQUE_KEY_TAG >> 3))
 _GUARD_SIZE = cython.declare(cython.Py_ssize_t, CRC_PROPERTY_SIZE_BYTES)
 _TOPIC_SIZE_MAX = cython.declare(cython.Py_ssize_t, TOPIC_SIZE_BYTES_MAX_V1)
 _PROPERTIES_SIZE_MAX = cython.declare(cython.longlong, 32767)
@@ -87,6 +107,10 @@ _PROPERTIES = cython.declare(cython.int, wire.PROPERTIES_TAG)
 _FLAG = cython.declare(cython.int, wire.FLAG_TAG)
 _UNIQUE_KEY = cython.declare(cython.int, wire.UNIQUE_KEY_TAG)
 _BORN_TIME = cython.declare(cython.int, wire.BORN_TIME_TAG)
+_RECONSUME_TIMES = cython.declare(cython.int, wire.RECONSUME_TIMES_TAG)
+_SYS_FLAG = cython.declare(cython.int, wire.SYS_FLAG_TAG)
+_BORN_HOST = cython.declare(cython.int, wire.BORN_HOST_TAG)
+_WIRE_PROPERTIES = cython.declare(cython.int, wire.WIRE_PROPERTIES_TAG)
 _ENTRY_NAME = cython.declare(cython.int, wire.ENTRY_NAME_TAG)
 _ENTRY_VALUE = cython.declare(cython.int, wire.ENTRY_VALUE_TAG)
 _SECONDS = cython.declare(cython.int, wire.SECONDS_TAG)
@@ -121,6 +145,7 @@ _KEYS_NAME = cython.declare(Bytes, reading(b"KEYS\x01"))
 _TAGS_NAME = cython.declare(Bytes, reading(b"TAGS\x01"))
 _UNIQUE_KEY_NAME = cython.declare(Bytes, reading(b"UNIQ_KEY\x01"))
 _MARKER = cython.declare(Bytes, reading(CRC_MARKER))
+_UNIQUE_KEY_TEXT = cython.declare(Bytes, reading(b"UNIQ_KEY"))
 
 
 @cython.final
@@ -165,11 +190,25 @@ class Topics:
 
 @cython.final
 @cython.cclass
+class Names:
+    """A table of the hashes of names (`topic_columns.hash_table`)."""
+
+    slots = cython.declare(cython.const[cython.longlong][::1])
+
+    def __init__(self, slots: cython.const[cython.longlong][::1]) -> None:
+        if slots.shape[0] == 0 or slots.shape[0] & slots.shape[0] - 1:
+            raise ValueError("the slots of a table of names are not a power of two")
+        self.slots = slots if cython.compiled else memoryview(slots)
+
+
+@cython.final
+@cython.cclass
 class Rules:
-    """What is ordinary, and the head of records.
+    """What is ordinary.
 
     Args:
-        refused: table of the hashes of property names that are not ordinary (`topic_columns.hash_table`).
+        refused: property names that are not.
+        wire_refused: those that are not in `wire_properties`.
         message_count_max: of a request.
         body_bytes_max: of a message.
         request_body_bytes_max: of all messages of a request.
@@ -178,7 +217,8 @@ class Rules:
         is_guarded: whether records end with `__CRC32#`.
     """
 
-    refused = cython.declare(cython.const[cython.longlong][::1])
+    refused = cython.declare(Names)
+    wire_refused = cython.declare(Names)
     message_count_max = cython.declare(cython.longlong)
     body_bytes_max = cython.declare(cython.longlong)
     request_body_bytes_max = cython.declare(cython.longlong)
@@ -188,7 +228,8 @@ class Rules:
 
     def __init__(
         self,
-        refused: cython.const[cython.longlong][::1],
+        refused: Names,
+        wire_refused: Names,
         *,
         message_count_max: int,
         body_bytes_max: int,
@@ -197,7 +238,7 @@ class Rules:
         generated_key_size: int,
         is_guarded: bool,
     ) -> None:
-        self.refused = refused if cython.compiled else memoryview(refused)
+        self.refused, self.wire_refused = refused, wire_refused
         self.message_count_max, self.body_bytes_max = message_count_max, body_bytes_max
         self.request_body_bytes_max, self.record_bytes_max = request_body_bytes_max, record_bytes_max
         self.generated_key_size, self.is_guarded = generated_key_size, is_guarded
@@ -209,19 +250,18 @@ class Head:
     """The first bytes of every record of one sender, up to the body.
 
     Args:
-        data: with all fields that are equal for every message.
-        store_time_at: where in them the store time lies.
+        v4, v6: with all fields that are equal for every message, for a born host of IPv4 and one of IPv6.
+        is_v6: which of them has the sender's address.
     """
 
-    source = cython.declare(Bytes)
-    size = cython.declare(cython.Py_ssize_t)
-    store_time_at = cython.declare(cython.Py_ssize_t)
+    v4 = cython.declare(Bytes)
+    v6 = cython.declare(Bytes)
+    is_v6 = cython.declare(cython.bint)
 
-    def __init__(self, data: bytes, store_time_at: int) -> None:
-        if len(data) < _HEAD_SIZE_MIN or not 48 <= store_time_at <= len(data) - 8:
-            raise ValueError("the head of a record is too short")
-        self.source = reading(data)
-        self.size, self.store_time_at = len(data), store_time_at
+    def __init__(self, v4: bytes, v6: bytes, *, is_v6: bool) -> None:
+        if len(v4) < _HEAD_SIZE_MIN or len(v6) != len(v4) + _V6_EXTRA:
+            raise ValueError("the heads of a record have other sizes than those of a record")
+        self.v4, self.v6, self.is_v6 = reading(v4), reading(v6), is_v6
 
 
 @cython.final
@@ -242,6 +282,13 @@ class _Message:
     key_end = cython.declare(cython.Py_ssize_t)
     queue_id = cython.declare(cython.longlong)  # -1: none
     flag = cython.declare(cython.longlong)
+    sys_flag = cython.declare(cython.longlong)
+    reconsume_times = cython.declare(cython.longlong)
+    has_wire = cython.declare(cython.bint)
+    wire_begin = cython.declare(cython.Py_ssize_t)
+    wire_end = cython.declare(cython.Py_ssize_t)
+    host = cython.declare(Bytes)  # of the producer, as stored
+    host_size = cython.declare(cython.Py_ssize_t)  # 0: none is given
     born_millis = cython.declare(cython.longlong)
     key_count = cython.declare(cython.Py_ssize_t)
     keys_bytes = cython.declare(cython.Py_ssize_t)  # with a separator behind each
@@ -275,6 +322,7 @@ class Batch:
     flush = cython.declare(cython.longlong, visibility="readonly")
     is_deduplicated = cython.declare(cython.bint, visibility="readonly")
     generated_count = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    keyless_count = cython.declare(cython.Py_ssize_t)  # of those without one
     keys_bytes = cython.declare(cython.Py_ssize_t, visibility="readonly")
     turn_count = cython.declare(cython.Py_ssize_t, visibility="readonly")
     records = cython.declare(Bytes)
@@ -305,7 +353,8 @@ class Batch:
         self.rows, self.turns = rows, turns
         self.message = _Message()
         self.message.spans = spans
-        self.count = self.size_bytes = self.generated_count = self.keys_bytes = self.turn_count = 0
+        self.message.host = writing(bytearray(_V6_SIZE))
+        self.count = self.size_bytes = self.generated_count = self.keyless_count = self.keys_bytes = self.turn_count = 0
         self.flush, self.is_deduplicated, self.is_guarded = 0, False, False
 
 
@@ -371,15 +420,15 @@ def _find_topic(source: Bytes, begin: cython.Py_ssize_t, end: cython.Py_ssize_t,
 @cython.nogil
 @cython.exceptval(-1)
 @cython.locals(hash_=cython.longlong, slot=cython.longlong, mask=cython.longlong, _tried=cython.Py_ssize_t)
-def _is_refused(source: Bytes, begin: cython.Py_ssize_t, end: cython.Py_ssize_t, rules: Rules) -> cython.int:
-    """Whether the table has the hash of this property name, so that it may have the name."""
+def _is_among(source: Bytes, begin: cython.Py_ssize_t, end: cython.Py_ssize_t, names: Names) -> cython.int:
+    """Whether the table has the hash of this name, so that it may have the name."""
     hash_ = _hash_name(source, begin, end)
-    mask = rules.refused.shape[0] - 1
+    mask = names.slots.shape[0] - 1
     slot = hash_ & mask
-    for _tried in range(rules.refused.shape[0]):
-        if rules.refused[slot] < 0:
+    for _tried in range(names.slots.shape[0]):
+        if names.slots[slot] < 0:
             return 0
-        if rules.refused[slot] == hash_:
+        if names.slots[slot] == hash_:
             return 1
         slot = slot + 1 & mask
     return 1
@@ -432,7 +481,7 @@ def _read_property(
         return 0
     if not is_text(request, name_begin, name_end, 0x20) or not is_text(request, value_begin, value_end, 0x20):
         return 0
-    if _is_refused(request, name_begin, name_end, rules):
+    if _is_among(request, name_begin, name_end, rules.refused):
         return 0
     place = message.property_count
     while place > 0:
@@ -452,6 +501,139 @@ def _read_property(
     message.spans[index + 3] = value_end
     message.property_count += 1
     message.properties_bytes += name_end - name_begin + value_end - value_begin + 2
+    return 1
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(at=cython.Py_ssize_t, entry_end=cython.Py_ssize_t, name_end=cython.Py_ssize_t)
+def _read_wire(
+    request: Bytes, begin: cython.Py_ssize_t, end: cython.Py_ssize_t, rules: Rules, message: _Message
+) -> cython.int:
+    """Takes the range of a property string, and finds its unique key; 0 when it is not ordinary."""
+    message.has_wire = True
+    message.wire_begin = at = begin
+    message.wire_end = end
+    while at < end:
+        entry_end = find_byte(request, at, end, 2)
+        name_end = find_byte(request, at, entry_end, 1)
+        if at < name_end and name_end + 1 < entry_end:  # else no reader takes it for a property
+            if _is_among(request, at, name_end, rules.wire_refused):
+                return 0
+            if is_bytes(request, at, name_end - at, _UNIQUE_KEY_TEXT):  # of several the last one counts
+                message.key_begin = name_end + 1
+                message.key_end = entry_end
+        at = entry_end + 1
+    return 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-2)
+@cython.locals(byte=cython.int)
+def _digit(source: Bytes, at: cython.Py_ssize_t) -> cython.int:
+    """The value of a hexadecimal digit, or -1."""
+    byte = source.data[at]
+    if 0x30 <= byte <= 0x39:
+        return byte - 0x30
+    byte |= 0x20
+    return byte - 0x57 if 0x61 <= byte <= 0x66 else -1
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(
+    colon=cython.Py_ssize_t, port=cython.longlong, part=cython.longlong, digits=cython.int, digit=cython.int,
+    count=cython.Py_ssize_t, gap=cython.Py_ssize_t, byte=cython.int,
+)  # fmt: skip
+def _read_host(request: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, message: _Message) -> cython.int:
+    """Takes an address such as 1.2.3.4:10911 or [::1]:10911 as it is stored; 0 for any other text.
+
+    Not taken, though it is an address: IPv6 that ends as IPv4.
+    """
+    colon = end - 1
+    while colon > at and request.data[colon] != 0x3A:
+        colon -= 1
+    if colon <= at or end - colon < 2 or end - colon > 6:
+        return 0
+    port = 0
+    for count in range(colon + 1, end):
+        digit = _digit(request, count)
+        if digit < 0 or digit > 9:
+            return 0
+        port = port * 10 + digit
+    if port > 0xFFFF:
+        return 0
+    part = digits = 0
+    count = 0
+    if request.data[at] != 0x5B:
+        while at <= colon:
+            if at == colon or request.data[at] == 0x2E:
+                if digits == 0 or count > 3:
+                    return 0
+                message.host.room[count] = part
+                count += 1
+                part = digits = 0
+            else:
+                digit = _digit(request, at)
+                # No digit may stand behind a zero at the begin.
+                if digit < 0 or digit > 9 or (digits == 1 and part == 0):
+                    return 0
+                part = part * 10 + digit
+                digits += 1
+                if part > 0xFF:
+                    return 0
+            at += 1
+        if count != 4:
+            return 0
+        put(message.host, 4, port, 4)
+        message.host_size = _V4_SIZE
+        return 1
+    colon -= 1
+    at += 1
+    if colon <= at or request.data[colon] != 0x5D:
+        return 0
+    gap = -1
+    if request.data[at] == 0x3A:
+        at += 1
+        if at >= colon or request.data[at] != 0x3A:
+            return 0
+    while at < colon:
+        byte = request.data[at]
+        digit = _digit(request, at)
+        at += 1
+        if digit >= 0:
+            digits += 1
+            if digits > 4 or count > 7:
+                return 0
+            part = part << 4 | digit
+            message.host.room[2 * count] = part >> 8
+            message.host.room[2 * count + 1] = part & 0xFF
+        elif byte != 0x3A:
+            return 0
+        elif digits > 0:
+            if at >= colon:
+                return 0
+            count += 1
+            part = digits = 0
+        elif gap >= 0:
+            return 0
+        else:
+            gap = count
+    count += digits > 0
+    if gap >= 0:
+        if count > 7:
+            return 0
+        copy(message.host, 2 * gap, 2 * count, message.host, 16 - 2 * (count - gap))
+        for at in range(2 * gap, 16 - 2 * (count - gap)):
+            message.host.room[at] = 0
+    elif count != 8:
+        return 0
+    put(message.host, 16, port, 4)
+    message.host_size = _V6_SIZE
     return 1
 
 
@@ -492,8 +674,10 @@ def _read_message(
     message.topic_begin = message.topic_end = message.body_begin = message.body_end = 0
     message.tags_begin = message.tags_end = message.key_begin = message.key_end = 0
     message.key_count = message.keys_bytes = message.property_count = message.properties_bytes = 0
+    message.wire_begin = message.wire_end = message.host_size = 0
+    message.has_wire = False
     message.queue_id = -1
-    message.flag = 0
+    message.flag = message.sys_flag = message.reconsume_times = 0
     message.born_millis = now_millis
     seen = 0
     while at < end:
@@ -519,7 +703,7 @@ def _read_message(
         if tag >= 0x80 or seen >> field & 1:
             return 0
         seen |= 1 << field
-        if tag in (_QUEUE_ID_FIELD, _FLAG):
+        if tag in (_QUEUE_ID_FIELD, _FLAG, _RECONSUME_TIMES, _SYS_FLAG):
             at = read_varint(request, at, end)
             value = request.value
             if at < 0 or value < -SIGN_32 or value >= SIGN_32:
@@ -528,8 +712,14 @@ def _read_message(
                 message.flag = value
             elif value < 0:
                 return 0
-            else:
+            elif tag == _QUEUE_ID_FIELD:
                 message.queue_id = value
+            elif tag == _RECONSUME_TIMES:
+                message.reconsume_times = value
+            elif value & ~_PRODUCER_MASK or value & _COMPRESSION_TYPE_MASK > _COMPRESSION_TYPE_MAX:
+                return 0
+            else:
+                message.sys_flag = value
             continue
         at = read_span(request, at, end)
         begin = request.begin
@@ -553,8 +743,16 @@ def _read_message(
             message.born_millis = _read_time(request, begin, at)
             if message.born_millis < 0:
                 return 0
+        elif tag == _BORN_HOST:
+            if at > begin and not _read_host(request, begin, at, message):
+                return 0
+        elif tag == _WIRE_PROPERTIES:
+            if not _read_wire(request, begin, at, rules, message):
+                return 0
         else:
             return 0
+    if message.has_wire and (seen & _WIRE_EXCLUDES or message.key_count > 0 or message.property_count > 0):
+        return 0
     return (
         message.topic_end > message.topic_begin
         and message.body_end > message.body_begin
@@ -591,38 +789,98 @@ def _take_turn(batch: Batch, topic_number: cython.longlong) -> cython.Py_ssize_t
 @cython.locals(
     begin=cython.Py_ssize_t, to=cython.Py_ssize_t, key_size=cython.Py_ssize_t, size=cython.Py_ssize_t,
     body_size=cython.Py_ssize_t, topic_size=cython.Py_ssize_t, properties_bytes=cython.Py_ssize_t,
-    place=cython.Py_ssize_t, span=cython.Py_ssize_t,
+    is_open=cython.bint, is_v6=cython.bint, head_size=cython.Py_ssize_t, is_generated=cython.bint,
+    place=cython.Py_ssize_t, same=cython.int, last=cython.uchar,
 )  # fmt: skip
 def _write_record(
     request: Bytes, message: _Message, rules: Rules, head: Head, batch: Batch, records: Bytes
 ) -> cython.int:
-    """Writes a record behind the others, and its places into its row; 0 when it is too large."""
+    """Writes a record behind the others, and its places into its row; 0 when it is too large or not ordinary."""
     begin = batch.size_bytes
     body_size = message.body_end - message.body_begin
     topic_size = message.topic_end - message.topic_begin
     key_size = message.key_end - message.key_begin
-    if key_size == 0:
-        key_size = rules.generated_key_size
-    properties_bytes = message.properties_bytes + len(_UNIQUE_KEY_NAME.data) + key_size + 1
-    if message.key_count > 0:
-        properties_bytes += len(_KEYS_NAME.data) + message.keys_bytes
-    if message.tags_end > message.tags_begin:
-        properties_bytes += len(_TAGS_NAME.data) + message.tags_end - message.tags_begin + 1
+    is_generated = not message.has_wire and key_size == 0
+    is_open = False
+    if message.has_wire:
+        properties_bytes = message.wire_end - message.wire_begin
+        # As `prepare_record` and the plain path do: before `__CRC32#`, and behind a zero.
+        if properties_bytes > 0:
+            last = request.data[message.wire_end - 1]
+            is_open = last == 0 or (last != 2 and rules.is_guarded)
+        properties_bytes += is_open
+    else:
+        if is_generated:
+            key_size = rules.generated_key_size
+        properties_bytes = message.properties_bytes + len(_UNIQUE_KEY_NAME.data) + key_size + 1
+        if message.key_count > 0:
+            properties_bytes += len(_KEYS_NAME.data) + message.keys_bytes
+        if message.tags_end > message.tags_begin:
+            properties_bytes += len(_TAGS_NAME.data) + message.tags_end - message.tags_begin + 1
     if rules.is_guarded:
         properties_bytes += _GUARD_SIZE
-    size = head.size + body_size + 1 + topic_size + 2 + properties_bytes
+    is_v6 = message.host_size == _V6_SIZE or (message.host_size == 0 and head.is_v6)
+    head_size = len(head.v6.data) if is_v6 else len(head.v4.data)
+    size = head_size + body_size + 1 + topic_size + 2 + properties_bytes
     if properties_bytes > _PROPERTIES_SIZE_MAX or size > rules.record_bytes_max or size > records.data.shape[0] - begin:
         return 0
-    to = copy(head.source, 0, head.size, records, begin)
+    to = copy(head.v6, 0, head_size, records, begin) if is_v6 else copy(head.v4, 0, head_size, records, begin)
     put(records, begin, size, 4)
     put(records, begin + 16, message.flag, 4)
+    if message.sys_flag != 0:
+        put(records, begin + 36, message.sys_flag | records.data[begin + 39], 4)
     put(records, begin + 40, message.born_millis, 8)
+    if message.host_size > 0:
+        copy(message.host, 0, message.host_size, records, begin + 48)
+    put(records, to - 16, message.reconsume_times, 4)
     put(records, to - 4, body_size, 4)
     to = copy(request, message.body_begin, message.body_end, records, to)
     records.room[to] = topic_size
     to = copy(request, message.topic_begin, message.topic_end, records, to + 1)
     put(records, to, properties_bytes, 2)
     to += 2
+    batch.rows[batch.count, _UNIQUE_KEY_SIZE] = key_size
+    if message.has_wire:
+        batch.rows[batch.count, _UNIQUE_KEY_BEGIN] = to + message.key_begin - message.wire_begin if key_size > 0 else to
+        to = copy(request, message.wire_begin, message.wire_end, records, to)
+        if is_open:
+            records.room[to] = 0x02
+            to += 1
+    else:
+        to = _write_properties(request, message, batch, records, to, key_size)
+    if rules.is_guarded:
+        copy(_MARKER, 0, len(_MARKER.data), records, to)
+        records.room[begin + size - 1] = 0x02
+    elif properties_bytes >= _GUARD_SIZE:
+        same = 0
+        for place in range(len(_MARKER.data) - 1):
+            same += records.data[begin + size - _GUARD_SIZE + place] == _MARKER.data[place]
+        if same > 4:
+            return 0
+    batch.rows[batch.count, _RECORD_BEGIN] = begin
+    batch.rows[batch.count, _RECORD_SIZE] = size
+    batch.rows[batch.count, _IS_GENERATED] = is_generated
+    batch.generated_count += is_generated
+    batch.keyless_count += key_size == 0
+    batch.keys_bytes += key_size
+    batch.size_bytes += size
+    return 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(place=cython.Py_ssize_t, span=cython.Py_ssize_t)
+def _write_properties(
+    request: Bytes,
+    message: _Message,
+    batch: Batch,
+    records: Bytes,
+    to: cython.Py_ssize_t,
+    key_size: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Writes keys, tags, unique key and properties, and the place of the unique key into the row; returns where they end."""
     if message.key_count > 0:
         to = copy(_KEYS_NAME, 0, len(_KEYS_NAME.data), records, to)
         for place in range(message.key_count):
@@ -637,7 +895,6 @@ def _write_record(
         to += 1
     to = copy(_UNIQUE_KEY_NAME, 0, len(_UNIQUE_KEY_NAME.data), records, to)
     batch.rows[batch.count, _UNIQUE_KEY_BEGIN] = to
-    batch.rows[batch.count, _UNIQUE_KEY_SIZE] = key_size
     copy(request, message.key_begin, message.key_end, records, to)
     to += key_size
     records.room[to] = 0x02
@@ -649,16 +906,7 @@ def _write_record(
         to = copy(request, message.spans[span + 2], message.spans[span + 3], records, to + 1)
         records.room[to] = 0x02
         to += 1
-    if rules.is_guarded:
-        copy(_MARKER, 0, len(_MARKER.data), records, to)
-        records.room[begin + size - 1] = 0x02
-    batch.rows[batch.count, _RECORD_BEGIN] = begin
-    batch.rows[batch.count, _RECORD_SIZE] = size
-    batch.rows[batch.count, _IS_GENERATED] = message.key_end == message.key_begin
-    batch.generated_count += message.key_end == message.key_begin
-    batch.keys_bytes += key_size
-    batch.size_bytes += size
-    return 1
+    return to
 
 
 @cython.cfunc
@@ -679,7 +927,7 @@ def _scan(
     now_millis: cython.longlong,
 ) -> cython.Py_ssize_t:
     batch.count = batch.size_bytes = batch.generated_count = batch.keys_bytes = batch.turn_count = 0
-    batch.flush = 0
+    batch.flush = batch.keyless_count = 0
     batch.is_deduplicated = 0
     count_max = min(rules.message_count_max, batch.rows.shape[0])
     body_bytes = last_topic = at = 0
@@ -725,7 +973,7 @@ def _scan(
         batch.count += 1
     if batch.flush < 0 or batch.flush > _FLUSH_MODE_MAX or body_bytes > rules.request_body_bytes_max:
         return -1
-    if batch.count == 0 or (batch.is_deduplicated and batch.generated_count > 0):
+    if batch.count == 0 or (batch.is_deduplicated and batch.generated_count + batch.keyless_count > 0):
         return -1
     return batch.count
 
@@ -845,9 +1093,18 @@ def _is_row(batch: Batch, index: cython.Py_ssize_t) -> cython.int:
     key_size = batch.rows[index, _UNIQUE_KEY_SIZE]
     room = batch.records.data.shape[0]
     return (
-        begin >= 0 and begin <= room and size >= batch.head.size + _GUARD_SIZE and size <= room - begin
+        begin >= 0 and begin <= room and size >= batch.head.v4.data.shape[0] + 4 and size <= room - begin
         and key_begin >= begin and key_size >= 0 and key_size <= begin + size - key_begin
     )  # fmt: skip
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+def _v6_extra(records: Bytes, begin: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """How much longer the head of this record is than one with a born host of IPv4."""
+    return _V6_EXTRA if records.data[begin + 39] & _BORN_HOST_V6 else 0
 
 
 @cython.cfunc
@@ -881,7 +1138,7 @@ def _fill(
             batch.turns[turn, _TURN_BEGIN] += 1
             batch.rows[index, _QUEUE_ID] = queue_id
         put(records, begin + 12, queue_id, 4)
-        body_begin = begin + batch.head.size
+        body_begin = begin + batch.head.v4.data.shape[0] + _v6_extra(records, begin)
         body_size = load_i32(records, body_begin - 4)
         key_begin = batch.rows[index, _UNIQUE_KEY_BEGIN]
         key_size = batch.rows[index, _UNIQUE_KEY_SIZE]
@@ -967,7 +1224,7 @@ def _place(
         batch.rows[index, _COMMIT_LOG_OFFSET] = commit_log_offset
         put(records, begin + 20, queue_offset, 8)
         put(records, begin + 28, commit_log_offset, 8)
-        put(records, begin + batch.head.store_time_at, store_time_millis, 8)
+        put(records, begin + _STORE_TIME_AT + _v6_extra(records, begin), store_time_millis, 8)
         if batch.is_guarded:
             crc = crc32(records, begin, begin + size - _GUARD_SIZE) & _CRC_MASK
             for digit_at in range(begin + size - 11, begin + size - 1):
@@ -1055,7 +1312,7 @@ def _answer(
         if target.data.shape[0] - to < _RESULT_BYTES_MAX + key_size + 2 * name_size:
             return -1
         size = _number_size(len(id_prefix.data) + _OFFSET_DIGIT_COUNT) + len(id_prefix.data) + _OFFSET_DIGIT_COUNT
-        size += 1 + size_of_varint(key_size) + key_size + 2 + time_size
+        size += _number_size(key_size) + key_size + 2 + time_size
         size += _number_size(queue_id) + _number_size(offset) + _number_size(queue_offset)
         size += _number_size(name_size) + name_size + _number_size(token_size) + token_size
         to = put_number(target, to, _RESULTS, size)

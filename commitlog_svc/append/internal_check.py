@@ -10,7 +10,6 @@ Prepared and rolled-back messages stand in no queue, as in RocketMQ 5.3.3 (`Appe
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Protocol
 
 from commitlog_svc.append.message_check import (
@@ -18,11 +17,12 @@ from commitlog_svc.append.message_check import (
     Timestamp,
     check_body_bytes,
     check_count,
+    check_host,
     check_time,
 )
 from commitlog_svc.append.records import PreparedRecord
 from store.derive.queue_placement import NO_UNIT_BIT
-from store.errors import InvalidArgumentError, InvalidMessageError
+from store.errors import InvalidMessageError
 from store.format.host import Host
 from store.format.java_text import encode_java_utf8
 from store.format.properties import CRC32, KEYS, TAGS, UNIQ_KEY
@@ -37,7 +37,6 @@ SYS_FLAG_MAX = 0x7FF  # all bits that have a meaning
 STATE_BODY_BYTES_MAX = 64 << 10
 FIRST_PROPERTIES = (KEYS, TAGS, UNIQ_KEY)
 OWN_PROPERTIES = frozenset((CRC32, REQUEST_MARK))
-_parse_host = lru_cache(maxsize=4096)(Host.parse)
 _NO_MARK = encode_request_mark(RequestMark(0, 0))  # to be replaced when the sizes of all records are known
 
 
@@ -137,8 +136,8 @@ class InternalChecker:
             record.body,
             _encode_properties(properties) + (_NO_MARK if is_marked else b""),
             check_time(record.born_time, "born_time") if record.HasField("born_time") else now_millis,
-            _host("born_host", record.born_host) or born_host,
-            _host("store_host", record.store_host) or self._store_host,
+            check_host("born_host", record.born_host) or born_host,
+            check_host("store_host", record.store_host) or self._store_host,
             record.flag,
             record.sys_flag,
             record.reconsume_times,
@@ -164,15 +163,6 @@ def _mark(records: Sequence[PreparedRecord]) -> None:
 def _check_number(field: str, value: int, value_max: int) -> None:
     if not 0 <= value <= value_max:
         raise InvalidMessageError(f"{field} is {value}: 0 to {value_max} are allowed", field=field, value=value)
-
-
-def _host(field: str, text: str) -> Host | None:
-    if not text:
-        return None
-    try:
-        return _parse_host(text)
-    except InvalidArgumentError as error:
-        raise InvalidMessageError(f"{field}: {error.message}", field=field, value=text) from error
 
 
 def _encode_properties(properties: Mapping[str, str]) -> bytes:

@@ -7,27 +7,34 @@ Properties are stored in this order: KEYS, TAGS, UNIQ_KEY, then the user's by na
 same bytes. Names that the store or a broker owns are refused: a user property KEYS would make the message appear under keys
 that its field `keys` does not have.
 
+A message with `wire_properties` comes from a client of RocketMQ: its property string is stored as it is, with all names that
+RocketMQ's broker takes (`store/format/client_properties.py`).
+
 A message that asks for a delay, a time or a verdict becomes a record of a system topic (`waiting.py`). Its own topic and queue
 are checked as those of any message, and its receipt names that queue.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
 
 from commitlog_svc.append.records import PreparedRecord
 from commitlog_svc.append.topics.queue_offsets import QueueTurns
 from commitlog_svc.append.waiting import (
+    TIMERS,
     WaitingLimits,
     WaitingPlace,
     asked_properties,
     find_place,
 )
 from store.errors import InvalidArgumentError, InvalidMessageError, StoreError, TopicNotFoundError
+from store.format.client_properties import LEFT_OUT, encode_like_java, without_left_out
 from store.format.host import Host
 from store.format.java_text import java_string_hash
 from store.format.message_id import UniqueKeyGenerator
 from store.format.properties import (
     CORRELATION_ID,
+    INNER_NUM,
     KEYS,
     MOVED_FROM,
     MSG_TYPE,
@@ -37,13 +44,18 @@ from store.format.properties import (
     REPLY_TYPE,
     SHARDING_KEY,
     TAGS,
+    TIMER_DEL_UNIQKEY,
+    TIMER_OUT_MS,
     UNIQ_KEY,
     WAITING_PROPERTIES,
     WAITING_STATE_PROPERTIES,
     encode_properties,
+    parse_properties,
 )
 from store.format.record import PreparedMessage, prepare_record
+from store.format.record_layout import CRC_PROPERTY_SIZE_BYTES
 from store.format.request_mark import REQUEST_MARK
+from store.format.sys_flag import COMPRESSION_TYPE_MASK, PRODUCER_MASK, CompressionType
 from store.format.topic import NOT_ALLOWED_SEND_TOPICS, REPLY_TOPIC_SUFFIX, SYSTEM_TOPIC_PREFIX, validate_topic
 
 MESSAGE_COUNT_MAX = 1024
@@ -57,6 +69,10 @@ TIME_SECONDS_MAX = 253_402_300_799  # the end of the year 9999
 # RocketMQ's store does not read it: a message with it would be delivered at once.
 START_DELIVER_TIME = "__STARTDELIVERTIME"
 REFUSED_PROPERTIES = OWNED_PROPERTIES | WAITING_STATE_PROPERTIES | {START_DELIVER_TIME, REQUEST_MARK, MOVED_FROM}
+# Not left to the client in wire_properties: they are left out, refused, or make the message wait.
+WATCHED_WIRE_PROPERTIES = LEFT_OUT | WAITING_PROPERTIES | {INNER_NUM}
+_COMPRESSION_TYPE_MAX = CompressionType.ZLIB << 8
+_parse_host = lru_cache(maxsize=4096)(Host.parse)
 
 
 class Timestamp(Protocol):
@@ -81,6 +97,10 @@ class NewMessage(Protocol):
     flag: int
     unique_key: str
     delay_level: int
+    reconsume_times: int
+    sys_flag: int
+    born_host: str
+    wire_properties: bytes
 
     @property
     def keys(self) -> Collection[str]:
@@ -179,14 +199,14 @@ class MessageChecker:
         index = 0
         try:
             for index, message in enumerate(messages):  # noqa: B007  # the handler below names it
-                if deduplicate and not message.HasField("unique_key"):
-                    raise InvalidMessageError(
-                        "deduplicate needs a unique_key, and there is none: give each message its own",
-                        field="unique_key",
-                    )
+                if deduplicate and not message.HasField("unique_key") and not message.HasField("wire_properties"):
+                    raise _no_key()
                 body = message.body
                 body_bytes += len(body)
-                records.append(self._check_one(message, body, born_host, now_millis))
+                record = self._check_one(message, body, born_host, now_millis)
+                if deduplicate and not record.unique_key:
+                    raise _no_key()
+                records.append(record)
         except (InvalidMessageError, TopicNotFoundError) as error:
             error.metadata["index"] = str(index)
             raise
@@ -208,51 +228,30 @@ class MessageChecker:
                 sizeBytes=len(body),
                 sizeBytesMax=self._message_size_bytes_max,
             )
-        # Checked field by field, so that no dictionary is made for a common message.
-        keys, tags = message.keys, message.tags
-        own = f"KEYS\x01{_check_keys(keys)}\x02" if keys else ""
-        if tags:
-            own += f"TAGS\x01{tags if tags.isalnum() else _check_text('tags', tags)}\x02"
         has_field = message.HasField
-        if has_field("unique_key"):
-            unique_key = _check_text("unique_key", message.unique_key)
+        if has_field("wire_properties"):
+            text = self._wire_text(message)
         else:
-            unique_key = self._create_unique_key()
-        properties = f"{own}UNIQ_KEY\x01{unique_key}\x02".encode()
-        sharding_key = None
-        user_properties = message.properties
-        if user_properties:
-            if not REFUSED_PROPERTIES.isdisjoint(user_properties):
-                raise _refused_property(min(REFUSED_PROPERTIES.intersection(user_properties)))
-            sharding_key = user_properties.get(SHARDING_KEY)
-            if topic.endswith(REPLY_TOPIC_SUFFIX):  # the fast path takes no message of such a topic
-                # The first reply to a request counts, so all of them go to one queue.
-                sharding_key = _check_reply(user_properties) or sharding_key
-        if has_field("queue_id"):
-            queue_id = message.queue_id
-            if not 0 <= queue_id < queue_count:
-                raise InvalidMessageError(
-                    f"topic {topic} has the queues 0 to {queue_count - 1}, not {queue_id}: choose one of them",
-                    field="queue_id",
-                    queueId=queue_id,
-                    queueCount=queue_count,
-                )
-        elif sharding_key is not None:
-            queue_id = abs(java_string_hash(sharding_key)) % queue_count
-        else:
-            queue_id = self._take_turn(topic) % queue_count
+            text = self._text(message)
+        queue_id = self._queue_id(message, queue_count, text.sharding_key)
         born_time_millis = check_time(message.born_time, "born_time") if has_field("born_time") else now_millis
+        sys_flag, reconsume_times = message.sys_flag, message.reconsume_times
+        if sys_flag or reconsume_times:
+            _check_numbers(sys_flag, reconsume_times)
+        properties = text.stored
         place = None
-        if user_properties or message.delay_level or has_field("delivery_time"):
-            user_properties = self._asked_properties(message)
-            place = self._find_place(message, queue_id, unique_key, user_properties)
-            stored = user_properties if place is None else place.properties
-            properties += encode_properties({name: stored[name] for name in sorted(stored)})
+        if text.asked is not None:
+            place = self._find_place(message, queue_id, text)
+            stored = text.asked if place is None else place.properties
+            if text.is_wire:
+                properties = properties if place is None else encode_like_java(stored)
+            else:
+                properties += encode_properties({name: stored[name] for name in sorted(stored)})
             if place is not None and len(properties) > WAITING_PROPERTIES_BYTES_MAX:
                 raise InvalidMessageError(
                     f"the properties of this message take {len(properties)} bytes, and {WAITING_PROPERTIES_BYTES_MAX} are "
                     "allowed for one that waits: make them shorter",
-                    field="properties",
+                    field=text.field,
                     sizeBytes=len(properties),
                     sizeBytesMax=WAITING_PROPERTIES_BYTES_MAX,
                 )
@@ -263,36 +262,111 @@ class MessageChecker:
                 body,
                 properties,
                 born_time_millis,
-                born_host,
+                check_host("born_host", message.born_host) or born_host,
                 self._store_host,
                 message.flag,
-                0,
-                0,
+                sys_flag,
+                reconsume_times,
                 0,
                 self._properties_crc,
             )
         )
-        return PreparedRecord(queue_key, unique_key, data, waiting=None if place is None else place.waiting)
+        return PreparedRecord(queue_key, text.unique_key, data, waiting=None if place is None else place.waiting)
+
+    def _text(self, message: NewMessage) -> "_Text":
+        """The properties of a message with fields for them."""
+        # Checked field by field, so that no dictionary is made for a common message.
+        keys, tags = message.keys, message.tags
+        own = f"KEYS\x01{_check_keys(keys)}\x02" if keys else ""
+        if tags:
+            own += f"TAGS\x01{tags if tags.isalnum() else _check_text('tags', tags)}\x02"
+        if message.HasField("unique_key"):
+            unique_key = _check_text("unique_key", message.unique_key)
+        else:
+            unique_key = self._create_unique_key()
+        sharding_key = None
+        user_properties = message.properties
+        if user_properties:
+            if not REFUSED_PROPERTIES.isdisjoint(user_properties):
+                raise _refused_property(min(REFUSED_PROPERTIES.intersection(user_properties)))
+            sharding_key = user_properties.get(SHARDING_KEY)
+            if message.topic.endswith(REPLY_TOPIC_SUFFIX):  # the fast path takes no message of such a topic
+                # The first reply to a request counts, so all of them go to one queue.
+                sharding_key = _check_reply(user_properties) or sharding_key
+        asks = user_properties or message.delay_level or message.HasField("delivery_time")
+        asked = self._asked_properties(message) if asks else None
+        return _Text(f"{own}UNIQ_KEY\x01{unique_key}\x02".encode(), unique_key, sharding_key, asked)
+
+    def _wire_text(self, message: NewMessage) -> "_Text":
+        """The properties of a message with `wire_properties`."""
+        _check_wire_alone(message)
+        properties = message.wire_properties
+        parsed = parse_properties(properties)
+        if INNER_NUM in parsed:  # RocketMQ: `HookUtils.checkInnerBatch`
+            raise InvalidMessageError(
+                f"the property {INNER_NUM} marks an inner batch, and no body of one is taken: send its messages one by one",
+                field="wire_properties",
+                property=INNER_NUM,
+            )
+        if not LEFT_OUT.isdisjoint(parsed):
+            properties = without_left_out(properties)
+            parsed = parse_properties(properties)
+        if message.topic.endswith(REPLY_TOPIC_SUFFIX):
+            _check_reply(parsed)
+        asked = None
+        if not WAITING_PROPERTIES.isdisjoint(parsed):
+            asked = dict(parsed)
+        # Before `__CRC32#`, and because without it a zero at the end of a record is the sign of a torn one.
+        if properties.endswith(b"\0") or (self._properties_crc and properties and properties[-1] != 2):
+            properties += b"\x02"
+        size_bytes_max = PROPERTIES_SIZE_BYTES_MAX - self._properties_crc * CRC_PROPERTY_SIZE_BYTES
+        if len(properties) > size_bytes_max:
+            raise InvalidMessageError(
+                f"wire_properties takes {len(properties)} bytes, and {size_bytes_max} can be stored: make them shorter",
+                field="wire_properties",
+                sizeBytes=len(properties),
+                sizeBytesMax=size_bytes_max,
+            )
+        return _Text(properties, parsed.get(UNIQ_KEY, ""), None, asked, is_wire=True)
+
+    def _queue_id(self, message: NewMessage, queue_count: int, sharding_key: str | None) -> int:
+        if message.HasField("queue_id"):
+            queue_id = message.queue_id
+            if not 0 <= queue_id < queue_count:
+                raise InvalidMessageError(
+                    f"topic {message.topic} has the queues 0 to {queue_count - 1}, not {queue_id}: choose one of them",
+                    field="queue_id",
+                    queueId=queue_id,
+                    queueCount=queue_count,
+                )
+            return queue_id
+        if sharding_key is not None:
+            return abs(java_string_hash(sharding_key)) % queue_count
+        return self._take_turn(message.topic) % queue_count
 
     def _asked_properties(self, message: NewMessage) -> dict[str, str]:
         has_time = message.HasField("delivery_time")
         delivery_millis = check_time(message.delivery_time, "delivery_time") if has_time else None
         return asked_properties(message.properties, message.delay_level, delivery_millis)
 
-    def _find_place(
-        self, message: NewMessage, queue_id: int, unique_key: str, properties: Mapping[str, str]
-    ) -> WaitingPlace | None:
-        if WAITING_PROPERTIES.isdisjoint(properties):
+    def _find_place(self, message: NewMessage, queue_id: int, text: "_Text") -> WaitingPlace | None:
+        asked = text.asked
+        if asked is None or WAITING_PROPERTIES.isdisjoint(asked):
             return None
-        field = "delivery_time" if message.HasField("delivery_time") else "properties"
+        field = text.field
+        if message.delay_level:
+            field = "delay_level"
+        elif message.HasField("delivery_time"):
+            field = "delivery_time"
         return find_place(
             message.topic,
             queue_id,
-            unique_key,
-            properties,
+            text.unique_key,
+            _of_wire(asked) if text.is_wire else asked,
             self._store_time_millis(),
             self._waiting_limits,
-            field="delay_level" if message.delay_level else field,
+            field=field,
+            reconsume_times=message.reconsume_times,
         )
 
     def _check_topic(self, topic: str) -> None:
@@ -311,6 +385,76 @@ class MessageChecker:
             )
         if len(self._valid_topics) < VALID_TOPIC_COUNT_MAX:
             self._valid_topics.add(topic)
+
+
+class _Text(NamedTuple):
+    """The properties of a message.
+
+    Attributes:
+        stored: the bytes of its property string, without those of `asked` unless it `is_wire`.
+        unique_key: its UNIQ_KEY; empty when it has none.
+        sharding_key: chooses its queue; None: nothing does.
+        asked: properties by which a message may ask to wait; None: it does not.
+        is_wire: they came as `wire_properties`.
+    """
+
+    stored: bytes
+    unique_key: str
+    sharding_key: str | None
+    asked: dict[str, str] | None
+    is_wire: bool = False
+
+    @property
+    def field(self) -> str:
+        """Where they stand, for refusals."""
+        return "wire_properties" if self.is_wire else "properties"
+
+
+def _no_key() -> InvalidMessageError:
+    return InvalidMessageError(
+        "deduplicate needs a unique_key, and there is none: give each message its own", field="unique_key"
+    )
+
+
+def _check_wire_alone(message: NewMessage) -> None:
+    has_field = message.HasField
+    others = [
+        *(name for name in ("tags", "keys", "properties", "delay_level") if getattr(message, name)),
+        *(name for name in ("unique_key", "delivery_time") if has_field(name)),
+    ]
+    if others:
+        raise InvalidMessageError(
+            f"wire_properties is given, and so is {others[0]}: wire_properties holds all properties, give it alone",
+            field="wire_properties",
+        )
+
+
+def _of_wire(asked: Mapping[str, str]) -> dict[str, str]:
+    """What a message asks for, without the state of the waiting message of which it may be a copy."""
+    if TIMER_DEL_UNIQKEY in asked:
+        raise InvalidMessageError(
+            f"the property {TIMER_DEL_UNIQKEY} takes a timer back: call RecallMessage with its recall handle",
+            field="wire_properties",
+            property=TIMER_DEL_UNIQKEY,
+        )
+    # A message that has waited is none that asks for a time again (`HookUtils.checkIfTimerMessage`).
+    left_out = WAITING_STATE_PROPERTIES.union(TIMERS) if TIMER_OUT_MS in asked else WAITING_STATE_PROPERTIES
+    return {name: value for name, value in asked.items() if name not in left_out}
+
+
+def _check_numbers(sys_flag: int, reconsume_times: int) -> None:
+    if sys_flag & ~PRODUCER_MASK or sys_flag & COMPRESSION_TYPE_MASK > _COMPRESSION_TYPE_MAX:
+        raise InvalidMessageError(
+            f"sys_flag is {sys_flag:#x}: 0x1, 0x2 and one of 0x100, 0x200 and 0x300 are allowed",
+            field="sys_flag",
+            value=sys_flag,
+        )
+    if reconsume_times < 0:
+        raise InvalidMessageError(
+            f"reconsume_times is {reconsume_times}: 0 or more is allowed",
+            field="reconsume_times",
+            value=reconsume_times,
+        )
 
 
 def _check_reply(properties: Mapping[str, str]) -> str | None:
@@ -396,6 +540,16 @@ def check_time(time: Timestamp, field: str) -> int:
             field=field,
         )
     return seconds * 1000 + nanos // 1_000_000
+
+
+def check_host(field: str, text: str) -> Host | None:
+    """The host in a field, None when it is empty; InvalidMessageError for anything else."""
+    if not text:
+        return None
+    try:
+        return _parse_host(text)
+    except InvalidArgumentError as error:
+        raise InvalidMessageError(f"{field}: {error.message}", field=field, value=text) from error
 
 
 def _refused_property(name: str) -> StoreError:

@@ -18,6 +18,7 @@ from commitlog_svc.append.message_check import (
     MESSAGE_COUNT_MAX,
     REFUSED_PROPERTIES,
     REQUEST_BODY_BYTES_MAX,
+    WATCHED_WIRE_PROPERTIES,
 )
 from commitlog_svc.append.recent_keys import RecentKeys
 from commitlog_svc.append.records import PreparedRecord
@@ -27,11 +28,11 @@ from store.format.host import Host
 from store.format.message_id import UniqueKeyGenerator
 from store.format.properties import SHARDING_KEY, WAITING_PROPERTIES
 from store.format.record_frame import encode_head
-from store.format.record_layout import STORE_TIMES_AT, SYS_FLAG_LOW_BYTE_AT
 
 KERNEL = "commitlog_svc.append.batch_kernel"
 RECORDS_SIZE_BYTES = 512 << 10  # size of a buffer that is kept: enough for all requests but the largest
 BUFFERS_KEPT_MAX = 8  # so many threads can scan at the same time without a new buffer
+_ANY_V4, _ANY_V6 = Host("0.0.0.0", 0), Host("::", 0)  # noqa: S104  # replaced by the address that a message names
 _NO_HASHES = np.zeros(0, dtype=np.int64)
 
 
@@ -184,7 +185,8 @@ class RequestScanner:
         self._known = KnownTopics()
         self._topics = self._view()
         self._rules = kernel.Rules(
-            hash_table([*sorted(REFUSED_PROPERTIES | WAITING_PROPERTIES), SHARDING_KEY], 256),
+            kernel.Names(hash_table([*sorted(REFUSED_PROPERTIES | WAITING_PROPERTIES), SHARDING_KEY], 256)),
+            kernel.Names(hash_table(sorted(WATCHED_WIRE_PROPERTIES), 64)),
             message_count_max=MESSAGE_COUNT_MAX,
             body_bytes_max=message_size_bytes_max,
             request_body_bytes_max=max(REQUEST_BODY_BYTES_MAX, message_size_bytes_max),
@@ -253,8 +255,9 @@ class RequestScanner:
             self._kept.append(buffers)
 
     def _make_head(self, born_host: Host) -> Any:
-        data = encode_head(born_host, self._store_host)
-        return self._kernel.Head(data, STORE_TIMES_AT[data[SYS_FLAG_LOW_BYTE_AT] >> 4 & 3])
+        is_v6 = born_host.is_ipv6
+        v4 = encode_head(_ANY_V4 if is_v6 else born_host, self._store_host)
+        return self._kernel.Head(v4, encode_head(born_host if is_v6 else _ANY_V6, self._store_host), is_v6=is_v6)
 
     def _view(self) -> tuple[TopicColumns, Any]:
         columns = self._known.columns

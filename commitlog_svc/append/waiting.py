@@ -93,6 +93,7 @@ def find_place(
     limits: WaitingLimits,
     *,
     field: str = "properties",
+    reconsume_times: int = 0,
 ) -> WaitingPlace | None:
     """The place where a message waits; None for an ordinary one.
 
@@ -101,19 +102,23 @@ def find_place(
         properties: the user's, with those of `asked_properties`.
         now_millis: the store's time, since 1970.
         limits: see WaitingLimits.
-        field: where the wish to wait comes from, for refusals: `delivery_time`, `delay_level` or `properties`.
+        field: where the wish to wait comes from, for refusals: `delivery_time`, `delay_level`, `properties` or
+            `wire_properties`.
+        reconsume_times: a message of a transaction that was sent back and is delayed is none of a transaction any more, as for
+            RocketMQ's broker (`SendMessageProcessor.sendMessage`).
 
     Raises:
-        InvalidMessageError: with `field`, and the `property` when that is `properties`.
+        InvalidMessageError: with `field`, and the `property` when that is `properties` or `wire_properties`.
     """
-    level = _number(properties, DELAY) if DELAY in properties else 0
+    where = "wire_properties" if field == "wire_properties" else "properties"
+    level = _number(properties, DELAY, where) if DELAY in properties else 0
     real = {REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
-    if _is_half(properties):
+    if _is_half(properties, where) and not (reconsume_times > 0 and level > 0):
         delays = [name for name in TIMERS if name in properties] + ([DELAY] if level > 0 else [])
         if delays:
             raise _refusal(delays[0], "delays a message of a transaction: leave it or TRAN_MSG out", field)
         if CHECK_IMMUNITY_TIME_IN_SECONDS in properties:
-            _natural(properties, CHECK_IMMUNITY_TIME_IN_SECONDS)
+            _natural(properties, CHECK_IMMUNITY_TIME_IN_SECONDS, where)
         half = {**properties, TRANSACTION_ID: unique_key, **real}
         return WaitingPlace(HALF_TOPIC, 0, half, WaitingMessage(topic, queue_id, is_half=True))
     if level > 0:
@@ -150,7 +155,7 @@ def _timed(
     limits: WaitingLimits,
     field: str,
 ) -> WaitingPlace | None:
-    value = _natural(properties, name)
+    value = _natural(properties, name, "wire_properties" if field == "wire_properties" else "properties")
     deliver_millis = (
         value if name == TIMER_DELIVER_MS else now_millis + value * (1000 if name == TIMER_DELAY_SEC else 1)
     )
@@ -176,28 +181,28 @@ def _recall_millis(topic: str, out_millis: int) -> int:
     return 0 if topic.startswith(RETRY_PREFIX) else out_millis + 1
 
 
-def _is_half(properties: Mapping[str, str]) -> bool:
+def _is_half(properties: Mapping[str, str], field: str) -> bool:
     value = properties.get(TRAN_MSG, "false")
     if value.lower() not in ("true", "false"):
-        raise _refusal(TRAN_MSG, f"is {value[:32]!r}: true and false are allowed")
+        raise _refusal(TRAN_MSG, f"is {value[:32]!r}: true and false are allowed", field)
     return value.lower() == "true"
 
 
-def _number(properties: Mapping[str, str], name: str) -> int:
+def _number(properties: Mapping[str, str], name: str, field: str) -> int:
     text = properties[name]
     if not _NUMBER.fullmatch(text):
-        raise _refusal(name, f"is {text[:32]!r}: a number of at most 18 digits is needed")
+        raise _refusal(name, f"is {text[:32]!r}: a number of at most 18 digits is needed", field)
     return int(text)
 
 
-def _natural(properties: Mapping[str, str], name: str) -> int:
-    number = _number(properties, name)
+def _natural(properties: Mapping[str, str], name: str, field: str) -> int:
+    number = _number(properties, name, field)
     if number < 0:
-        raise _refusal(name, f"is {number}: 0 or more is allowed")
+        raise _refusal(name, f"is {number}: 0 or more is allowed", field)
     return number
 
 
-def _refusal(name: str, why: str, field: str = "properties", **metadata: object) -> InvalidMessageError:
-    if field == "properties":
+def _refusal(name: str, why: str, field: str, **metadata: object) -> InvalidMessageError:
+    if field in ("properties", "wire_properties"):
         return InvalidMessageError(f"the property {name} {why}", field=field, property=name, **metadata)
     return InvalidMessageError(f"{field} {why}", field=field, **metadata)

@@ -45,11 +45,11 @@ from store.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
-from store.format.properties import CORRELATION_ID, MSG_TYPE, REPLY_TO_CLIENT, REPLY_TYPE, WAITING_PROPERTIES
+from store.format.properties import CLUSTER, CORRELATION_ID, MSG_TYPE, REPLY_TO_CLIENT, REPLY_TYPE, WAITING_PROPERTIES
 from store.format.topic import reply_topic_of
 
 # RocketMQ's properties of requests, with those of replies (`MessageConst`).
-TTL, CLUSTER = "TTL", "CLUSTER"
+TTL = "TTL"
 OWN_PROPERTIES = (CORRELATION_ID, REPLY_TO_CLIENT, TTL, CLUSTER, MSG_TYPE)
 # RocketMQ's timeout of a request.
 TIMEOUT_MILLIS_DEFAULT = 3_000

@@ -59,6 +59,14 @@ REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 MSG_TYPE = "MSG_TYPE"  # REPLY_TYPE in a reply
 REPLY_TYPE = "reply"
 
+# What a broker puts into each message that it takes.
+CLUSTER = "CLUSTER"
+MSG_REGION = "MSG_REGION"
+TRACE_ON = "TRACE_ON"
+POP_CHECKPOINT = "POP_CK"  # a broker's own record of what a pop handed out; it drops that of a client
+# How many messages a body with the bit INNER_BATCH holds.
+INNER_NUM = "INNER_NUM"
+
 # Further queues that a broker with `enableMultiDispatch` gives a unit of the record, split by commas.
 MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 
@@ -83,16 +91,16 @@ OWNED_PROPERTIES = frozenset(
         "CORRECTION_FLAG",
         "MQ2_FLAG",
         "RECONSUME_TIME",
-        "MSG_REGION",
-        "TRACE_ON",
+        MSG_REGION,
+        TRACE_ON,
         "EXTEND_UNIQ_INFO",
         "MAX_RECONSUME_TIMES",
         "CONSUME_START_TIME",
         "DUP_INFO",
-        "POP_CK",
+        POP_CHECKPOINT,
         "POP_CK_OFFSET",
         "1ST_POP_TIME",
-        "INNER_NUM",
+        INNER_NUM,
         "INNER_BASE",
         MULTI_DISPATCH,
         "INNER_MULTI_QUEUE_OFFSET",

@@ -23,6 +23,8 @@ NEED_UNWRAP = 0x040
 INNER_BATCH = 0x080
 COMPRESSION_TYPE_MASK = 0x700
 _COMPRESSION_TYPE_SHIFT = 8
+# What a producer says of its message; all other bits follow from something else.
+PRODUCER_MASK = COMPRESSED | MULTI_TAGS | COMPRESSION_TYPE_MASK
 
 
 class TransactionType(IntEnum):

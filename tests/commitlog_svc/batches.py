@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from commitlog_svc.append import layout
-from commitlog_svc.append.message_check import REFUSED_PROPERTIES
+from commitlog_svc.append.message_check import REFUSED_PROPERTIES, WATCHED_WIRE_PROPERTIES
 from commitlog_svc.append.scanned_batch import KERNEL
 from commitlog_svc.append.topics.queue_offsets import QueueKey
 from commitlog_svc.append.topics.topic_columns import KnownTopics, TopicColumns, hash_table
@@ -16,7 +16,7 @@ from store.format.host import Host
 from store.format.record_frame import encode_head
 from tests.support.kernels import LoadKernel
 
-HOST = Host("10.1.2.3", 10911)
+HOST, HOST_V6 = Host("10.1.2.3", 10911), Host("fd00::7", 10911)
 TIME_MILLIS = 1_700_000_000_123
 KEY_TEXT = b"0A010203" * 3 + b"ABCD"
 
@@ -79,11 +79,12 @@ class BatchRun:
         self.turns = np.zeros((layout.TURN_COUNT_MAX, layout.TURN_COLUMN_COUNT), dtype=np.int64)
         self.batch = kernel.Batch(self.records, self.rows, self.turns, np.zeros(kernel.SPAN_COUNT, dtype=np.int64))
         self.queue_offsets = np.zeros(len(columns.queue_slots), dtype=np.int64)
-        self._head = kernel.Head(encode_head(HOST, HOST), 56)
+        self._head = kernel.Head(encode_head(HOST, HOST), encode_head(HOST_V6, HOST), is_v6=False)
         self._topics = kernel.Topics(*columns[1:])
         self._hashes = np.arange(5, 5 + len(columns.sizes), dtype=np.int64)
         self._rules = kernel.Rules(
-            hash_table(sorted(REFUSED_PROPERTIES), 256),
+            kernel.Names(hash_table(sorted(REFUSED_PROPERTIES), 256)),
+            kernel.Names(hash_table(sorted(WATCHED_WIRE_PROPERTIES), 64)),
             message_count_max=100,
             body_bytes_max=40_000,
             request_body_bytes_max=60_000,

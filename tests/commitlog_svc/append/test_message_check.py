@@ -60,6 +60,26 @@ BAD: list[tuple[str, str, dict[str, Any]]] = [
             {"MSG_TYPE": "reply"},
         )
     ],
+    *[
+        ("wire_properties", f"with {name}", {"wire_properties": b"a\x01b\x02", name: value})
+        for name, value in (
+            ("tags", "t"), ("keys", ["k"]), ("properties", {"a": "b"}), ("unique_key", "u"), ("delay_level", 1),
+            ("delivery_time", {}),
+        )
+    ],
+    ("wire_properties", "of an inner batch", {"wire_properties": b"INNER_NUM\x012\x02"}),
+    ("wire_properties", "taking a timer back", {"wire_properties": b"TIMER_DELAY_SEC\x019\x02TIMER_DEL_UNIQKEY\x01k\x02"}),
+    ("wire_properties", "a level that is no number", {"wire_properties": b"DELAY\x01soon\x02"}),
+    ("wire_properties", "too large", {"wire_properties": b"a\x01" + b"b" * 32_760}),
+    *[("sys_flag", f"{flag:#x}", {"sys_flag": flag}) for flag in (0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x401, 0x701, 0x800, -1)],
+    ("reconsume_times", "negative", {"reconsume_times": -1}),
+    *[
+        ("born_host", host, {"born_host": host})
+        for host in (
+            "1.2.3.4", "1.2.3.4:65536", "1.2.3:4", "01.2.3.4:5", "::1:5", "[::1]", "[1.2.3.4]:5", "[:::]:5", "host:80", ":5",
+            "1.2.3.4:", "1.2.3.256:5", "[1:2:3:4:5:6:7:8:9]:1", "[1:2:3:4:5:6:7]:1", "[12345::]:1", "[1:]:1",
+        )
+    ],
 ]  # fmt: skip
 
 

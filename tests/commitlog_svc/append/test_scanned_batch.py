@@ -15,10 +15,12 @@ from reput.message.v1.message_pb2 import NewMessage
 from store.errors import DiskFullError, InvalidArgumentError
 from store.files.mapped_files import MappedFile
 from store.format.host import Host
+from store.format.record import decode_record
 from tests.commitlog_svc.append.test_message_check import BAD
 from tests.commitlog_svc.batches import damaged
 from tests.commitlog_svc.support import new_message
 from tests.commitlog_svc.twins import Twins, open_twins, request_of
+from tests.support.fixture_stores import walk_frames
 from tests.support.kernels import FORMS
 
 SEED = 20_240_607
@@ -44,6 +46,26 @@ ORDINARY: list[dict[str, Any]] = [
     {"properties": {"a": "b" * 32_000}},
     {"keys": ["k"], "tags": "t", "properties": {"p": "q"}, "unique_key": "u", "queue_id": 3, "flag": 9},
 ]
+WIRE = b"UNIQ_KEY\x01wire\x02TAGS\x01T\x02__SHARDINGKEY\x01k\x02"
+ORDINARY_ON_THE_WIRE: list[dict[str, Any]] = [
+    {"wire_properties": b""},
+    {"wire_properties": WIRE},
+    {"wire_properties": WIRE[:-1]},
+    {"wire_properties": WIRE + b"a\x01\x00"},
+    {"wire_properties": WIRE + "KEYS\x01ключ\x02".encode() + b"\xff\x01\xff\x02", "queue_id": 2},
+    {"wire_properties": b"\x02\x02no\x02\x01v\x02n\x01\x02UNIQ_KEY\x01\x02v\x01a\x01b\x02"},
+    {
+        "wire_properties": WIRE
+        + b"UNIQ_KEY\x01the later one\x02RETRY_TOPIC\x01t\x02REAL_TOPIC\x01t\x02TIMER_OUT_MS\x015\x02"
+    },
+    {"wire_properties": b"".join(b"%d\x011\x02" % number for number in range(200)), "reconsume_times": 3},
+    {"wire_properties": b"a\x01" + b"b" * 32_700 + b"\x02", "sys_flag": 0x303, "born_host": "1.2.3.4:5"},
+    {"wire_properties": WIRE, "sys_flag": 0x102, "flag": -1, "born_host": "255.0.10.99:65535"},
+    {"sys_flag": 0x201, "reconsume_times": (1 << 31) - 1, "born_host": "[2001:db8::8:800:200c:417a]:10911"},
+    {"born_host": ""},
+]
+HOSTS = ["[::]:0", "[::1]:1", "[1::]:1", "[1::8]:1", "[1:2:3:4:5:6:7:8]:9", "[1:2:3:4:5:6:7::]:9", "[::2:3:4:5:6:7:8]:9",
+         "[FE80::ABCD:0:0:1]:00080", "[1:2::7:8]:65535", "0.0.0.0:0"]  # fmt: skip
 LEFT_ALONE: list[dict[str, Any]] = [
     {"topic": "another"},
     {"topic": "C_REPLY_TOPIC"},
@@ -56,6 +78,12 @@ LEFT_ALONE: list[dict[str, Any]] = [
     {"properties": {f"name-{n}": "1" for n in range(65)}},
     {"properties": {"__SHARDINGKEY": "k"}},
     {"body": b"x" * (2 << 20)},
+    {"born_host": "[::ffff:1.2.3.4]:5"},
+    {"wire_properties": "UNIQ_KEY\x01ключ\x02".encode()},
+    {"wire_properties": WIRE + b"DELAY\x010\x02"},
+    {"wire_properties": WIRE + b"__CRC32#\x010123456789\x02"},
+    {"wire_properties": WIRE + b"__REPUT_MOVED_FROM__\x011\x02"},
+    {"wire_properties": WIRE + b"__REPUT_REQUEST__\x01x"},
 ]
 
 
@@ -68,7 +96,8 @@ def test_ordinary_messages_are_taken_and_stored_as_the_plain_way_does(
 ) -> None:
     with open_twins(tmp_path, properties_crc=properties_crc, store_host=store_host) as twins:
         twins.append(request_of(new_message(), new_message(topic="t" * 127)), born_host)
-        messages = [new_message(**fields) for fields in ORDINARY]
+        messages = [new_message(**fields) for fields in (*ORDINARY, *ORDINARY_ON_THE_WIRE)]
+        messages += [new_message(born_host=host) for host in HOSTS]
         for time in (0, 1_700_000_000_999, 253_402_300_799_999):
             message = new_message()
             message.born_time.FromMilliseconds(time)
@@ -128,6 +157,24 @@ def test_requests_of_the_wrong_size_or_kind_are_refused(tmp_path: Path) -> None:
         error, message, metadata = twins.append(b"\xff" * 20)
         assert (InvalidArgumentError, "request") == (error, metadata["field"])
         assert "AppendMessagesRequest" in message
+
+
+@BOTH_FORMS
+def test_text_that_resembles_a_damaged_crc_gets_a_crc_behind_it(tmp_path: Path, kernel_form: str) -> None:
+    """In a log without `__CRC32#` such an end of a record was taken for damage, and the store stopped there."""
+    with open_twins(tmp_path, properties_crc=False) as twins:
+        twins.append(request_of(new_message()))
+        for message in (
+            new_message(properties={"__CRC32!": "0123456789"}),
+            new_message(wire_properties=b"a\x01b__CRC32#\x010123456789\x02"),
+            new_message(wire_properties=b"__CRD32#\x010123456789\x02"),
+        ):
+            assert not twins.is_taken(request_of(message))
+        for log in (twins.fast, twins.plain):
+            records = [
+                decode_record(frame, commit_log_offset=at) for at, frame in walk_frames(log._files.directory.parent)
+            ]
+            assert [True] * 3 == [record.is_guarded for record in records[1:]]
 
 
 def test_requests_joined_on_the_wire_are_one(tmp_path: Path) -> None:
@@ -192,6 +239,36 @@ _MESSAGES = st.builds(
     queue_id=st.none() | st.integers(-1, 9),
     unique_key=st.none() | _TEXT | st.just("ABC"),
 )
+_ON_THE_WIRE = st.builds(
+    NewMessage,
+    topic=st.just("orders"),
+    body=st.just(b"x"),
+    wire_properties=st.lists(
+        st.sampled_from(
+            [
+                b"UNIQ_KEY\x01",
+                b"\x01",
+                b"\x02",
+                b"a",
+                b"\x00",
+                b"__CRC32#\x01",
+                b"0123456789\x02",
+                b"DELAY\x01",
+                b"WAIT\x01",
+            ]
+        ),
+        max_size=8,
+    ).map(b"".join),
+    tags=st.just("") | st.just("t"),
+    sys_flag=st.sampled_from([0, 0, 1, 3, 4, 0x10, 0x103, 0x403, -1]),
+    reconsume_times=st.sampled_from([0, 0, 1, -1]),
+    born_host=st.just("")
+    | st.sampled_from(HOSTS)
+    | st.text(st.sampled_from("0123456789abf:.[]"), max_size=14)
+    | st.lists(st.sampled_from(["1", "ffff", "0", ":", "::", "1.2.3.4"]), max_size=12).map(
+        lambda parts: f"[{':'.join(parts)}]:1"
+    ),
+)
 
 
 @pytest.fixture
@@ -203,7 +280,7 @@ def twins(tmp_path: Path) -> Any:
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(messages=st.lists(_MESSAGES, max_size=5), flush=st.integers(0, 4), deduplicate=st.booleans())
+@given(messages=st.lists(_MESSAGES | _ON_THE_WIRE, max_size=5), flush=st.integers(0, 4), deduplicate=st.booleans())
 def test_any_request_has_one_outcome(twins: Twins, messages: list[NewMessage], flush: int, deduplicate: bool) -> None:
     twins.append(request_of(*messages, flush=flush, deduplicate=deduplicate))
     twins.compare_logs()
@@ -212,7 +289,8 @@ def test_any_request_has_one_outcome(twins: Twins, messages: list[NewMessage], f
 @BOTH_FORMS
 def test_mutated_requests_have_one_outcome(kernel_form: str, twins: Twins) -> None:
     rng = random.Random(SEED)
-    base = [new_message(**fields) for fields in ORDINARY if len(str(fields)) < 500]
+    base = [new_message(**fields) for fields in (*ORDINARY, *ORDINARY_ON_THE_WIRE) if len(str(fields)) < 500]
+    base += [new_message(born_host=host) for host in HOSTS]
     base[0].born_time.FromMilliseconds(1_600_000_000_777)
     taken = 0
     count = MUTATION_COUNTS[kernel_form]
@@ -265,6 +343,10 @@ def test_the_field_numbers_are_those_of_the_protos() -> None:
         "flag": layout.FLAG_TAG,
         "unique_key": layout.UNIQUE_KEY_TAG,
         "born_time": layout.BORN_TIME_TAG,
+        "reconsume_times": layout.RECONSUME_TIMES_TAG,
+        "sys_flag": layout.SYS_FLAG_TAG,
+        "born_host": layout.BORN_HOST_TAG,
+        "wire_properties": layout.WIRE_PROPERTIES_TAG,
     } == {name: tag for name, tag in tags(message).items() if name not in waiting}
     assert {"key": layout.ENTRY_NAME_TAG, "value": layout.ENTRY_VALUE_TAG} == tags(entry)
     assert {"seconds": layout.SECONDS_TAG, "nanos": layout.NANOS_TAG} == tags(timestamp)

@@ -57,7 +57,7 @@ MESSAGE_TYPE_TRANSACTION: MessageType
 MESSAGE_TYPE_MIXED: MessageType
 
 class NewMessage(_message.Message):
-    __slots__ = ("topic", "queue_id", "body", "tags", "keys", "properties", "flag", "unique_key", "born_time", "delivery_time", "delay_level")
+    __slots__ = ("topic", "queue_id", "body", "tags", "keys", "properties", "flag", "unique_key", "born_time", "delivery_time", "delay_level", "reconsume_times", "sys_flag", "born_host", "wire_properties")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +76,10 @@ class NewMessage(_message.Message):
     BORN_TIME_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_TIME_FIELD_NUMBER: _ClassVar[int]
     DELAY_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    RECONSUME_TIMES_FIELD_NUMBER: _ClassVar[int]
+    SYS_FLAG_FIELD_NUMBER: _ClassVar[int]
+    BORN_HOST_FIELD_NUMBER: _ClassVar[int]
+    WIRE_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     body: bytes
@@ -87,7 +91,11 @@ class NewMessage(_message.Message):
     born_time: _timestamp_pb2.Timestamp
     delivery_time: _timestamp_pb2.Timestamp
     delay_level: int
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., body: _Optional[bytes] = ..., tags: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., flag: _Optional[int] = ..., unique_key: _Optional[str] = ..., born_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delivery_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delay_level: _Optional[int] = ...) -> None: ...
+    reconsume_times: int
+    sys_flag: int
+    born_host: str
+    wire_properties: bytes
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., body: _Optional[bytes] = ..., tags: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., flag: _Optional[int] = ..., unique_key: _Optional[str] = ..., born_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delivery_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delay_level: _Optional[int] = ..., reconsume_times: _Optional[int] = ..., sys_flag: _Optional[int] = ..., born_host: _Optional[str] = ..., wire_properties: _Optional[bytes] = ...) -> None: ...
 
 class StoredMessage(_message.Message):
     __slots__ = ("topic", "queue_id", "queue_offset", "commit_log_offset", "store_size_bytes", "flag", "sys_flag", "born_time", "born_host", "store_time", "store_host", "reconsume_times", "prepared_transaction_offset", "body_crc", "body", "properties", "tags", "keys", "unique_key", "offset_msg_id", "broker_name", "body_omitted", "source", "deleted_with_topic")
