@@ -141,7 +141,7 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     clients.start()
     keeping.start()
     if settings.remoting_address:
-        _open_doors(server, settings, directory, delivering, room, forwarder, waiting)
+        _open_doors(server, settings, directory, delivering, room, forwarder, waiting, waits)
     if settings.console == "on":
         from console.opening import open_console
 
@@ -157,6 +157,7 @@ def _open_doors(
     room: WaitingRoom,
     forwarder: AppendForwarder,
     waiting: Waiting,
+    waits: FreshnessWaits,
 ) -> None:
     """Open the remoting doors; InvalidSettingError when a port cannot be bound."""
     # Loaded only by gateways that have some.
@@ -177,6 +178,7 @@ def _open_doors(
             room=room,
             clients=DoorClients(),
             topics=TopicCopy(lambda: shards.now().named(name)),
+            waits=waits,
         )
 
     def tls_context() -> "ssl.SSLContext | None":

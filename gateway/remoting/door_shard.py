@@ -9,6 +9,7 @@ from gateway.ports.delivery import Delivering, DeliveringSource
 from gateway.ports.groups import GroupKeeper
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards, ShardsSource
+from gateway.queries.freshness import FreshnessWaits
 from gateway.remoting.door_clients import DoorClients
 from gateway.remoting.topic_copy import TopicCopy
 from gateway.waiting.endings import Endings
@@ -33,6 +34,7 @@ class DoorShard:
         room: where pulls wait.
         clients: what the connections have said.
         topics: those of the shard.
+        waits: make queries wait for what they should find.
     """
 
     broker_name: str
@@ -45,6 +47,7 @@ class DoorShard:
     room: WaitingRoom
     clients: DoorClients
     topics: TopicCopy
+    waits: FreshnessWaits
 
     @property
     def shard(self) -> Shard:

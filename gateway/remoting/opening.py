@@ -6,7 +6,7 @@ from pathlib import Path
 
 import structlog
 
-from gateway.remoting import positions, pulls
+from gateway.remoting import positions, pulls, queries
 from gateway.remoting.door import Door, Handler
 from gateway.remoting.door_shard import DoorShard
 from services.rocketmq.address import Address
@@ -16,7 +16,11 @@ from store.errors import InvalidSettingError
 
 # RocketMQ's fast port, for clients with `vipChannelEnabled`.
 FAST_PORT_BELOW = 2
-ROOMS: Sequence[Callable[[DoorShard], Mapping[int, Handler]]] = (positions.handlers, pulls.handlers)
+ROOMS: Sequence[Callable[[DoorShard], Mapping[int, Handler]]] = (
+    positions.handlers,
+    pulls.handlers,
+    queries.handlers,
+)
 
 _log = structlog.get_logger("reput.remoting")
 

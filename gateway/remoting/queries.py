@@ -1,0 +1,99 @@
+"""Queries: messages by a key or unique key (12), and one message by its byte of the log (33).
+
+Sources: `QueryMessageProcessor`, `DefaultMessageStore.queryMessage` of RocketMQ 5.5.0. As there, the messages of a key come in
+the order of the log, and the newest are taken when there are more than asked for. They differ from a broker's:
+
+- A message comes only when it has the key itself; a broker sends what has the key's hash, and leaves the rest to its client.
+- An index that is behind or cannot be read is a failure when nothing was found, and not QUERY_NOT_FOUND.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import get_record
+from gateway.ports.shards import Shards
+from gateway.ports.time_window import TimeWindow
+from gateway.queries.arrival import Part
+from gateway.queries.completeness import Completeness, ShardOutcome
+from gateway.queries.limits import check_key, check_topic
+from gateway.queries.matches import KeyQuestion, MatchPage, merge_matches
+from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
+from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
+from gateway.remoting.positions import TIME_MILLIS_MAX
+from reput.message.v1.message_pb2 import StoredMessage
+from services.convert import record_of
+from services.rocketmq.codes import RequestCode, ResponseCode
+from store.errors import OffsetOutOfRangeError, RecordNotFoundError
+from store.format.record import encode_record
+
+# RocketMQ's maxMsgsNumBatch, and its defaultQueryMaxNum, which counts for unique keys.
+COUNT_MAX, UNIQUE_COUNT = 64, 32
+TAG_INDEX = "T"
+
+
+def handlers(shard: DoorShard) -> Mapping[int, Handler]:
+    """The handlers of this file, by request code."""
+    return {
+        RequestCode.QUERY_MESSAGE: in_thread(partial(query_message, shard)),
+        RequestCode.VIEW_MESSAGE_BY_ID: in_thread(partial(view_message, shard)),
+    }
+
+
+def query_message(shard: DoorShard, ask: Ask) -> Answer:
+    """12: the messages of a topic that have a key, or a unique key."""
+    topic, key = ask.text("topic"), ask.text("key")
+    check_topic(topic)
+    check_key(key, "key")
+    if ask.text("indexType", "") == TAG_INDEX:
+        raise RefusedError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "there is no index of tags: query by key")
+    is_unique = ask.flag("_UNIQUE_KEY_QUERY")
+    count = UNIQUE_COUNT if is_unique else min(max(ask.number("maxNum"), 1), COUNT_MAX)
+    window = TimeWindow(
+        *(min(max(ask.number(name), 0), TIME_MILLIS_MAX) for name in ("beginTimestamp", "endTimestamp"))
+    )
+    question = KeyQuestion(topic, key, window, lambda record: record.unique_key == key or key in record.keys)
+    deadline = Deadline.after(CALL_SECONDS)
+
+    def query(shards: Shards) -> tuple[MatchPage, Sequence[ShardOutcome], Completeness]:
+        found = merge_matches(shards, question, {}, count, deadline)
+        return found, found.outcomes, found.completeness
+
+    page, outcomes, completeness = shard.waits.ask(shard.shards, (), Part.INDEX, deadline, query)
+    if not page.entries:
+        if completeness is Completeness.PARTIAL:
+            why = next(
+                (each.error.message for each in outcomes if each.error is not None), "the index is behind the log"
+            )
+            raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, f"nothing is found yet: {why}")
+        fields = {"indexLastUpdatePhyoffset": "0", "indexLastUpdateTimestamp": "0"}
+        remark = "can not find message, maybe time range not correct"
+        return Answer(fields, code=ResponseCode.QUERY_NOT_FOUND, remark=remark)
+    records = sorted((entry.record for entry in page.entries), key=lambda record: record.commit_log_offset)
+    newest = records[-1]
+    progress = next((each.progress for each in outcomes if each.progress is not None), None)
+    built_offset = newest.commit_log_offset if progress is None else progress.next_offset
+    built_millis = None if progress is None else progress.built_up_to_millis
+    body = b"".join(_bytes_of(shard, record, deadline) for record in records)
+    return Answer(
+        {"indexLastUpdatePhyoffset": str(built_offset), "indexLastUpdateTimestamp": str(built_millis or 0)}, body
+    )
+
+
+def view_message(shard: DoorShard, ask: Ask) -> Answer:
+    """33: the message whose record starts at a byte of the log; a message's offset id names the byte."""
+    offset = ask.number("offset")
+    try:
+        record = get_record(shard.shard, offset, Deadline.after(CALL_SECONDS))
+    except (RecordNotFoundError, OffsetOutOfRangeError) as error:
+        raise RefusedError(
+            ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}: {error.message}"
+        ) from error
+    return Answer(body=encode_record(record_of(record)))
+
+
+def _bytes_of(shard: DoorShard, record: StoredMessage, deadline: Deadline) -> bytes:
+    """The record as the log has it, with its body."""
+    if record.body_omitted:
+        record = get_record(shard.shard, record.commit_log_offset, deadline)
+    return encode_record(record_of(record))
