@@ -240,5 +240,5 @@ def _print_text(
             if CODES[name].what_to_do and (verbose or CODES[name].severity is not Severity.INFO):
                 print(f"{name}: {CODES[name].what_to_do}")
     counts = ", ".join(f"{findings.severity_count(severity)} {severity}" for severity in Severity)
-    verdict = {EXIT_CLEAN: "clean", EXIT_FOUND: "not clean", EXIT_REPAIRED: "repaired, now clean"}[code]
-    print(f"{verdict} ({counts})")
+    conclusion = {EXIT_CLEAN: "clean", EXIT_FOUND: "not clean", EXIT_REPAIRED: "repaired, now clean"}[code]
+    print(f"{conclusion} ({counts})")

@@ -30,7 +30,7 @@ def make_key(
     """
     import secrets
 
-    from gateway.auth.access_file import parse_clients
+    from gateway.auth.access_file import parse_access_file
     from gateway.auth.api_keys import hash_key
     from gateway.auth.api_keys import make_key as new_key
 
@@ -55,7 +55,7 @@ def make_key(
         try:
             before = file.read_text("utf-8") if file.exists() else ""
             after = f"{before}\n{entry}" if before else entry
-            parse_clients(after.encode())
+            parse_access_file(after.encode())
             _replace(file, after)
         except (OSError, ValueError) as error:
             usage_error(f"{file} cannot be used: {error}")

@@ -58,7 +58,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
         self._table.is_ours = found.is_ours
         if found.next_offset > log_end_offset:
             self._table.note_own()
-            self._table.cut(log_end_offset, keep=UNCONFIRMED)  # the log was cut since
+            self._table.cut(log_end_offset, why_aside=UNCONFIRMED)  # the log was cut since
             self._table.forget_replay()
             found = Resume(-1, 0, is_replay=True)
         self._table.batches.restore(found.batch_queues)
@@ -74,7 +74,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
             self._table.begin_replay()
             self._table.drop_cache()
             return
-        self._table.cut(log_end_offset, keep=UNCONFIRMED)
+        self._table.cut(log_end_offset, why_aside=UNCONFIRMED)
         self._table.tell_left_alone()
         self.progress.advance(found.next_offset)
 

@@ -367,14 +367,14 @@ class ConsumeQueue:
         self.replayed = None
         if self.ext_files is None:
             self._remove_ext()
-        return self.cut(end, keep=UNCONFIRMED)
+        return self.cut(end, why_aside=UNCONFIRMED)
 
-    def cut(self, end: int, *, keep: str = "") -> bool:
+    def cut(self, end: int, *, why_aside: str = "") -> bool:
         """Makes `end` the queue's end; returns whether anything was cut off.
 
         Args:
             end: in units.
-            keep: why what is cut off is kept aside; empty: it is ours, and the log gives it again.
+            why_aside: why what is cut off is kept aside; empty: it is ours, and the log gives it again.
         """
         size = self.units.file_size_bytes
         end_byte = end * UNIT_SIZE_BYTES
@@ -386,14 +386,14 @@ class ConsumeQueue:
         for offset in sorted(self._file_offsets, reverse=True):
             path = self.units.path_of(offset)
             if offset >= end_byte:
-                self._remove(offset, keep)
+                self._remove(offset, why_aside)
             elif offset + size > end_byte:
                 self.sealed_crcs.pop(offset, None)
                 # Also behind the known end: after a power cut units may stand there behind an empty one.
                 if self._files.get(path).has_bytes(end_byte - offset):
                     begin = max(end_byte, self.own_end * UNIT_SIZE_BYTES) - offset
-                    if keep and begin < size and self._files.get(path).has_bytes(begin):
-                        self._keeper.copy(path, begin, keep)
+                    if why_aside and begin < size and self._files.get(path).has_bytes(begin):
+                        self._keeper.copy(path, begin, why_aside)
                     self._files.get(path, writing=True).zero_from(end_byte - offset, size)
                     self.dirty.add(path)
             else:
@@ -558,10 +558,10 @@ class ConsumeQueue:
         directory = self.units.directory
         self.dirty_directories.update((directory, *directory.parents[:3]))
 
-    def _remove(self, first_byte: int, keep: str = "") -> None:
+    def _remove(self, first_byte: int, why_aside: str = "") -> None:
         path = self.units.path_of(first_byte)
-        is_foreign = bool(keep) and self._files.get(path).has_bytes(0) and not self._is_own_file(first_byte)
-        is_kept = is_foreign and self._keeper.move(path, keep)
+        is_foreign = bool(why_aside) and self._files.get(path).has_bytes(0) and not self._is_own_file(first_byte)
+        is_kept = is_foreign and self._keeper.move(path, why_aside)
         self._file_offsets.discard(first_byte)
         self.doubtful_files.discard(first_byte)
         self.sealed_crcs.pop(first_byte, None)

@@ -266,12 +266,12 @@ class ConsumeQueueTable:
         units = queue.units.sampled_from(queue.units.end_before(log_first_offset))
         return bool(units) and all(self.keeper.is_dispatched(topic, unit) for unit in units)
 
-    def cut(self, log_end_offset: int, *, keep: str = "") -> None:
-        """Cuts off all units whose record ends behind this offset (bytes); `keep`: see ConsumeQueue.cut."""
+    def cut(self, log_end_offset: int, *, why_aside: str = "") -> None:
+        """Cuts off all units whose record ends behind this offset (bytes); `why_aside`: see ConsumeQueue.cut."""
         self.batches.cut(log_end_offset)
         for queue in self._all():
             if queue.units.next_log_offset() > log_end_offset:
-                queue.cut(queue.units.end_within(log_end_offset), keep=keep)
+                queue.cut(queue.units.end_within(log_end_offset), why_aside=why_aside)
         self.drop_empty()
 
     def hide_expired(self, log_first_offset: int, file_count_max: int) -> list[tuple[ConsumeQueue, list[Path]]]:

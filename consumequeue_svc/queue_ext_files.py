@@ -212,10 +212,10 @@ class QueueExtFiles:
                     self._files.get(path, writing=True).zero_from(last - first_byte, self.file_size_bytes)
                     self._dirty.add(path)
 
-    def clear(self, keep: str = "") -> None:
-        """Removes all files; `keep` says why they are kept aside."""
+    def clear(self, why_aside: str = "") -> None:
+        """Removes all files; `why_aside` says why they are kept aside."""
         for first_byte in sorted(self._firsts | self._misfits):
-            self._remove(first_byte, keep)
+            self._remove(first_byte, why_aside)
         self._misfits = set()
 
     def hide_before(self, position: int, file_count_max: int) -> list[Path]:
@@ -286,10 +286,10 @@ class QueueExtFiles:
         self._files.get(path, writing=True).write(within, data)
         self._dirty.add(path)
 
-    def _remove(self, first_byte: int, keep: str = "") -> None:
+    def _remove(self, first_byte: int, why_aside: str = "") -> None:
         path = self.path_of(first_byte)
-        has_bytes = bool(keep) and self._files.fs.is_file(path) and self._files.get(path).has_bytes(0)
-        is_kept = has_bytes and not self.is_ours(first_byte) and self._keeper.move(path, keep)
+        has_bytes = bool(why_aside) and self._files.fs.is_file(path) and self._files.get(path).has_bytes(0)
+        is_kept = has_bytes and not self.is_ours(first_byte) and self._keeper.move(path, why_aside)
         self._firsts.discard(first_byte)
         self.doubtful_files.discard(first_byte)
         self.sealed_crcs.pop(first_byte, None)

@@ -295,7 +295,7 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable, log_first_offse
         first, end, _ = saved.get(queue_id, (0, 0, 0))
         # What we wrote since the checkpoint is of records behind it, and is written again from there.
         is_older = end < queue.units.end and queue.units.unit(end).commit_log_offset < found.next_offset
-        queue.cut(end, keep=OLDER if is_older else "")
+        queue.cut(end, why_aside=OLDER if is_older else "")
         queue.drop_before(first, ext_firsts.get(queue_id, -1))
         if queue_id in written:
             first_byte, crc = written[queue_id]

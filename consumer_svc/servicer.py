@@ -7,7 +7,7 @@ from functools import partial
 import grpc
 
 from consumer_svc.arrivals import Arrivals
-from consumer_svc.delivering.acks import AckOutcome, Acks
+from consumer_svc.delivering.acks import Acks
 from consumer_svc.delivering.groups import GroupNames
 from consumer_svc.delivering.life import check_group_name
 from consumer_svc.delivering.life_parts import LifeParts
@@ -48,11 +48,6 @@ HEARTBEAT_SECONDS = 1.0
 BEHIND_SECONDS_MAX = 5.0
 CLIENT_COUNT_MAX = 1_024
 DELIVERED_COUNT_MAX = 8_192
-OUTCOMES = {
-    AckOutcome.OK: pb.AckMessagesResponse.OUTCOME_OK,
-    AckOutcome.TOO_LATE: pb.AckMessagesResponse.OUTCOME_TOO_LATE,
-    AckOutcome.INVALID: pb.AckMessagesResponse.OUTCOME_INVALID,
-}
 
 
 class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
@@ -148,7 +143,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
     def AckMessages(self, request: pb.AckMessagesRequest, context: grpc.ServicerContext) -> pb.AckMessagesResponse:
         """See the proto."""
         outcomes = self._delivery.acks.ack(request.consumer_group, request.receipt_handles)
-        return pb.AckMessagesResponse(outcomes=[OUTCOMES[outcome] for outcome in outcomes])
+        return pb.AckMessagesResponse(outcomes=outcomes)
 
     def ChangeInvisibleDuration(
         self, request: pb.ChangeInvisibleDurationRequest, context: grpc.ServicerContext
@@ -269,7 +264,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
     def GetOffsets(self, request: pb.GetOffsetsRequest, context: grpc.ServicerContext) -> pb.GetOffsetsResponse:
         """See the proto."""
         delivery = self._current
-        delivery.groups.known(request.consumer_group)
+        delivery.groups.named(request.consumer_group)
         return pb.GetOffsetsResponse(
             offsets=[
                 pb.QueueOffset(topic=ref.topic, queue_id=ref.queue_id, queue_offset=at)

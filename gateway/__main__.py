@@ -39,7 +39,7 @@ from gateway.reput.waiting import WaitingCalls
 from gateway.rocketmq.admin import AdminServicer
 from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.receiving import PollLimits
-from gateway.rocketmq.servicer import MessagingServicer, Waiting, add_messaging_to_server
+from gateway.rocketmq.servicer import MessagingServicer, WaitingMessages, add_messaging_to_server
 from gateway.rocketmq.topic_types import TopicTypes
 from gateway.search.cel_sandbox import CelSandbox
 from gateway.settings import GatewaySettings
@@ -123,7 +123,7 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     calls = WaitingCalls(endings, requests)
     server.add(SERVICE_NAME, partial(add_to_server, forwarder=forwarder, waiting=calls), servicer)
     server.add(ADMIN_NAME, v2_grpc.add_AdminServicer_to_server, AdminServicer(shards, tokens, waits))
-    waiting = Waiting(endings, producers, settings.delivery_delay_seconds_max)
+    waiting = WaitingMessages(endings, producers, settings.delivery_delay_seconds_max)
     limits = PollLimits(settings.receive_invisible_millis_min, settings.poll_millis_min / 1000)
     types = TopicTypes(directory)
     messaging = MessagingServicer(
@@ -156,7 +156,7 @@ def _open_doors(
     delivering: DeliveryShards,
     room: WaitingRoom,
     forwarder: AppendForwarder,
-    waiting: Waiting,
+    waiting: WaitingMessages,
     waits: FreshnessWaits,
 ) -> None:
     """Open the remoting doors; InvalidSettingError when a port cannot be bound."""
@@ -360,7 +360,7 @@ def _require_sign_in(
         InvalidSettingError: the access file or the file of JWT keys cannot be used.
     """
     # Loaded only by gateways that check callers.
-    from gateway.auth.access_file import WatchedFile, parse_clients
+    from gateway.auth.access_file import WatchedFile, parse_access_file
     from gateway.auth.audit import WINDOW_SECONDS, Audit
     from gateway.auth.caller_shards import CallerShards
     from gateway.auth.guard import GatewayGuard
@@ -377,7 +377,7 @@ def _require_sign_in(
             clock=time.monotonic,
             wall_clock=time.time,
         )
-    clients = WatchedFile("access_file", settings.access_file, parse_clients, time.monotonic)
+    clients = WatchedFile("access_file", settings.access_file, parse_access_file, time.monotonic)
     audit = Audit(get_audit_logger().info, time.monotonic)
     guard = GatewayGuard(SignIn(clients, jwts, asks_certificates=settings.client_ca is not None), audit)
     server.guard_calls(guard)

@@ -223,13 +223,13 @@ class IndexFileSet:
         self.applied_offset = applied_offset
         self.applied_key_count = applied_key_count
 
-    def remove(self, paths: Sequence[Path], keep: str = "") -> None:
+    def remove(self, paths: Sequence[Path], why_aside: str = "") -> None:
         """Removes files that are to be built again, or that expired.
 
         Args:
             paths: the files.
-            keep: why they leave their place, for those that the keeper keeps; empty: they are ours, and the log gives all of
-                their entries again.
+            why_aside: why they leave their place, for those that the keeper keeps; empty: they are ours, and the log gives
+                all of their entries again.
         """
         for path in paths:
             self.files.forget(path)
@@ -238,7 +238,7 @@ class IndexFileSet:
             if self.checksums is not None:
                 self.checksums.remove(path.name)
             with suppress(FileNotFoundError):
-                if not keep or not self.keeper.move(self.files, path, self.layout, keep):
+                if not why_aside or not self.keeper.move(self.files, path, self.layout, why_aside):
                     self.fs.unlink(path)
             self.files.forget(path)
             self.keeper.own_counts.pop(path.name, None)
@@ -288,14 +288,14 @@ class IndexFileSet:
         self._sealed = self._sealed[len(expired) :]
         return expired
 
-    def clear(self, keep: str = "") -> None:
-        """Removes all files; `keep`: see `remove`."""
+    def clear(self, why_aside: str = "") -> None:
+        """Removes all files; `why_aside`: see `remove`."""
         self.generation += 1
         self.live = None
         self._sealed = []
         self._sealed_key_count = 0
         self.applied_offset, self.applied_key_count = -1, 0
-        self.remove(self.paths(), keep)
+        self.remove(self.paths(), why_aside)
 
     def apply(self, columns: DispatchColumns) -> None:
         """Indexes records, given in log order; keys that were applied already are skipped."""

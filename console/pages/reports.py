@@ -195,7 +195,7 @@ def reports_page(reports: Reports, calls: Calls, question: Question) -> Page:
         "reports": found,
         "latest": set(latest.values()),
         # The newest report of each job, those with findings first.
-        "verdicts": sorted(
+        "jobs": sorted(
             (report for report in found if report.name in latest.values()), key=lambda report: not report.finding_count
         ),
         "pages": reports.pages(),

@@ -164,7 +164,7 @@ class ShardReplicas:
         leader: name of the leader; empty: not known.
         failover_count: how often the lead changed: each leader after the first has begun an epoch.
         in_sync_count: replicas that must have a record before it is confirmed; only these may lead.
-        verdict: `single` (one copy), `no-answer`, `no-leader`, `alone` (no other replica is in sync), `behind`, or `good`.
+        health: `single` (one copy), `no-answer`, `no-leader`, `alone` (no other replica is in sync), `behind`, or `good`.
     """
 
     broker_name: str
@@ -172,7 +172,7 @@ class ShardReplicas:
     leader: str
     failover_count: int
     in_sync_count: int
-    verdict: str
+    health: str
 
 
 def replicas_page(calls: Calls, question: Question) -> Page:
@@ -191,16 +191,16 @@ def _shard(row: Any) -> ShardReplicas:
     in_sync_count = sum(replica.in_sync for replica in row.replicas)
     leads = row.role == "leader"
     if row.HasField("error"):
-        verdict = "no-answer"
+        health = "no-answer"
     elif not row.role:
-        verdict = "single"
+        health = "single"
     elif not leads:
-        verdict = "no-leader"
+        health = "no-leader"
     elif in_sync_count < 2:
-        verdict = "alone"
+        health = "alone"
     else:
         all_there = all(replica.in_sync and replica.connected for replica in row.replicas)
-        verdict = "good" if all_there else "behind"
+        health = "good" if all_there else "behind"
     return ShardReplicas(
-        row.broker_name, row, row.replica if leads else "", max(0, row.epoch - 1), in_sync_count, verdict
+        row.broker_name, row, row.replica if leads else "", max(0, row.epoch - 1), in_sync_count, health
     )

@@ -8,13 +8,13 @@ was acknowledged (or given up) by this delivery; later, it was delivered again o
 import contextlib
 from collections.abc import Sequence
 from concurrent.futures import Future
-from enum import Enum
 
 from consumer_svc.delivering.life import INVISIBLE_MILLIS_MAX, Life
 from consumer_svc.delivering.moves import attempts_of, base_topic, dead_letter_of
 from consumer_svc.delivering.receipt_handle import ReceiptHandle
 from consumer_svc.state.group_states import Change
 from consumer_svc.state.queue_state import Delivered, Ended, Hidden, Lease, QueueRef, Returned
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from services.following.state_topic.state_writer import wait_for
 from services.reading.queue_reader import read_message
 from store.errors import InvalidArgumentError, InvalidReceiptHandleError, ReceiptHandleNotFoundError
@@ -22,12 +22,10 @@ from store.errors import InvalidArgumentError, InvalidReceiptHandleError, Receip
 ACK_COUNT_MAX = 1_024
 
 
-class AckOutcome(Enum):
-    """The outcome of an acknowledgement."""
-
-    OK = "consumed now, or before by this delivery"
-    TOO_LATE = "delivered again, or moved"
-    INVALID = "no handle, or one of another group"
+# The outcome of an acknowledgement: see AckMessagesResponse.Outcome.
+OK = pb.AckMessagesResponse.OUTCOME_OK
+TOO_LATE = pb.AckMessagesResponse.OUTCOME_TOO_LATE
+INVALID = pb.AckMessagesResponse.OUTCOME_INVALID
 
 
 class Acks:
@@ -40,7 +38,7 @@ class Acks:
     def __init__(self, life: Life) -> None:
         self._life = life
 
-    def ack(self, consumer_group: str, receipt_handles: Sequence[str]) -> Sequence[AckOutcome]:
+    def ack(self, consumer_group: str, receipt_handles: Sequence[str]) -> Sequence["pb.AckMessagesResponse.Outcome"]:
         """Acknowledge deliveries; the outcomes in order. In the log when this returns.
 
         Raises:
@@ -53,23 +51,23 @@ class Acks:
         life = self._life
         life.refuse_if_over()
         handles = [self._read(consumer_group, text) for text in receipt_handles]
-        outcomes: list[AckOutcome] = []
+        outcomes: list[pb.AckMessagesResponse.Outcome] = []
         acked: dict[QueueRef, list[int]] = {}
         with life.lock:
             for handle in handles:
                 if handle is None:
-                    outcomes.append(AckOutcome.INVALID)
+                    outcomes.append(INVALID)
                 elif self._lease(handle) is not None:
                     acked.setdefault(handle.queue, []).append(handle.queue_offset)
-                    outcomes.append(AckOutcome.OK)
+                    outcomes.append(OK)
                 else:
-                    outcomes.append(AckOutcome.OK if self._may_be_acked(handle) else AckOutcome.TOO_LATE)
+                    outcomes.append(OK if self._may_be_acked(handle) else TOO_LATE)
             if acked:
                 written = life.change([Ended(ref, offsets) for ref, offsets in acked.items()])
             else:
                 written = life.newest_write()  # of the acknowledgement before, which may still be under way
             self._note_freed(acked)
-        if AckOutcome.OK in outcomes:
+        if OK in outcomes:
             wait_for(written)
         return outcomes
 

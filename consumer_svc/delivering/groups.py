@@ -69,7 +69,7 @@ class Groups:
     def __init__(self, life: Life) -> None:
         self._life = life
 
-    def known(self, consumer_group: str) -> Group:
+    def named(self, consumer_group: str) -> Group:
         """The group; one that only has members has nothing but its name. GroupNotFoundError when there is neither."""
         group = self._life.states.groups.get(consumer_group)
         if group is None and self._life.clients.members(consumer_group):
@@ -170,7 +170,7 @@ class Groups:
         """A group with its members, queues and problems."""
         life = self._life
         with life.lock:
-            group = self.known(consumer_group)
+            group = self.named(consumer_group)
             rows = [_row(ref, state) for ref, state in group.queues()]
             settings = group.settings
         for row in rows:

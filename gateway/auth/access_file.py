@@ -64,7 +64,7 @@ class _File(pydantic.BaseModel):
     clients: list[_Client] = []
 
 
-class Clients:
+class AccessFile:
     """The clients of one version of the file.
 
     Attributes:
@@ -107,14 +107,14 @@ class Clients:
         return Access(f"{access.name} ({subject})", access.patterns, access.groups)
 
 
-def parse_clients(data: bytes) -> Clients:
+def parse_access_file(data: bytes) -> AccessFile:
     """The clients of an access file.
 
     Raises:
         ValueError: the file is not valid; the text contains no value of it.
     """
     table: Mapping[str, Any] = tomllib.loads(data.decode("utf-8"))
-    return Clients(_File.model_validate(table).clients)
+    return AccessFile(_File.model_validate(table).clients)
 
 
 class WatchedFile(Generic[Parsed]):

@@ -75,7 +75,7 @@ Listed = TypeVar("Listed", schedule_pb.ListPendingTransactionsRequest, schedule_
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Sight:
+class VisibleTopics:
     """The topics that a caller may see: those for which it has one of the roles.
 
     Attributes:
@@ -117,17 +117,17 @@ class Sight:
         )
 
 
-_sight: ContextVar[Sight | None] = ContextVar("reput_caller_sight", default=None)
+_visible: ContextVar[VisibleTopics | None] = ContextVar("reput_caller_visible", default=None)
 
 
 @contextlib.contextmanager
-def work_for(sight: Sight) -> Iterator[None]:
+def work_for(visible: VisibleTopics) -> Iterator[None]:
     """Sets the caller of this thread inside the block."""
-    token = _sight.set(sight)
+    token = _visible.set(visible)
     try:
         yield
     finally:
-        _sight.reset(token)
+        _visible.reset(token)
 
 
 def check_topic(topic: str) -> None:
@@ -137,16 +137,16 @@ def check_topic(topic: str) -> None:
 
 def check_group(consumer_group: str) -> None:
     """PermissionDeniedError when the caller of this thread may not consume for the group."""
-    sight = _caller()
-    if not sight.access.allows_group(consumer_group):
-        raise sight.refusal(f"for consumer group {consumer_group!r}", group=consumer_group)
+    visible = _caller()
+    if not visible.access.allows_group(consumer_group):
+        raise visible.refusal(f"for consumer group {consumer_group!r}", group=consumer_group)
 
 
-def _caller() -> Sight:
-    sight = _sight.get()
-    if sight is None:
+def _caller() -> VisibleTopics:
+    visible = _visible.get()
+    if visible is None:
         raise StoreError("the gateway acted without a caller; this is a bug of the gateway")
-    return sight
+    return visible
 
 
 class CallerShards:
@@ -162,18 +162,18 @@ class CallerShards:
 
     def now(self) -> Shards:
         """See ShardsSource."""
-        sight = _sight.get()
-        if sight is None:
+        visible = _visible.get()
+        if visible is None:
             raise StoreError("the gateway asked for shards without a caller; this is a bug of the gateway")
         shards = self._source.now()
-        if sight.is_whole and sight.access.groups is None:
+        if visible.is_whole and visible.access.groups is None:
             return shards
-        return Shards([self._seen(shard, sight) for shard in shards], shards.fan_out)
+        return Shards([self._visible_part(shard, visible) for shard in shards], shards.fan_out)
 
-    def _seen(self, shard: Shard, sight: Sight) -> Shard:
+    def _visible_part(self, shard: Shard, visible: VisibleTopics) -> Shard:
         return dataclasses.replace(
-            shard.with_link(Concern.SIGN_IN, SignIn(sight, shard.broker_name, self._decoys)),
-            groups=None if shard.groups is None else SeenGroups(shard.groups, sight),
+            shard.with_link(Concern.SIGN_IN, SignIn(visible, shard.broker_name, self._decoys)),
+            groups=None if shard.groups is None else VisibleGroups(shard.groups, visible),
         )
 
 
@@ -182,12 +182,12 @@ class SignIn:
     """The link of a caller's calls: what `DECIDED` says of each method; a method that is not there is refused.
 
     Attributes:
-        sight: what the caller may see.
+        visible: what the caller may see.
         broker_name: the shard's name.
         decoys: where a record starts, by shard: the last one that a caller might not see. It is read when none is found.
     """
 
-    sight: Sight
+    visible: VisibleTopics
     broker_name: str = ""
     decoys: dict[str, int] = dataclasses.field(default_factory=dict)
 
@@ -210,7 +210,7 @@ def _whole(link: SignIn, request: Any, ask: Callable[[Any], Any]) -> Any:
 
 def _of_topic(link: SignIn, request: Any, ask: Callable[[Any], Any]) -> Any:
     """The request names the topic."""
-    link.sight.check(request.topic)
+    link.visible.check(request.topic)
     return ask(request)
 
 
@@ -226,8 +226,8 @@ def _record(
     except RecordNotFoundError:
         _read_decoy(link, ask)
         raise
-    if not link.sight.holds(record.topic):
-        link.sight.note_hidden()
+    if not link.visible.holds(record.topic):
+        link.visible.note_hidden()
         link.decoys[link.broker_name] = request.commit_log_offset
         raise _absent(request.commit_log_offset, ask)
     return record
@@ -266,7 +266,7 @@ def _records(
     ask: Callable[[log_pb.BatchGetMessagesRequest], Sequence[StoredMessage | StoreError]],
 ) -> Sequence[StoredMessage | StoreError]:
     return [
-        outcome if isinstance(outcome, StoreError) or link.sight.holds(outcome.topic) else _blank_of(outcome)
+        outcome if isinstance(outcome, StoreError) or link.visible.holds(outcome.topic) else _blank_of(outcome)
         for outcome in ask(request)
     ]
 
@@ -284,7 +284,7 @@ def _listed_topics(
     ask: Callable[[log_pb.ListTopicsRequest], log_pb.ListTopicsResponse],
 ) -> log_pb.ListTopicsResponse:
     answer = ask(request)
-    topics = [topic for topic in answer.topics if link.sight.holds(topic.topic)]
+    topics = [topic for topic in answer.topics if link.visible.holds(topic.topic)]
     return log_pb.ListTopicsResponse(topics=topics, new_topic_queue_count=answer.new_topic_queue_count)
 
 
@@ -294,18 +294,18 @@ def _listed_queues(
     ask: Callable[[queue_pb.ListQueuesRequest], Sequence[queue_pb.Queue]],
 ) -> Sequence[queue_pb.Queue]:
     if request.topic:
-        link.sight.check(request.topic)
-    return [queue for queue in ask(request) if link.sight.holds(queue.topic)]
+        link.visible.check(request.topic)
+    return [queue for queue in ask(request) if link.visible.holds(queue.topic)]
 
 
 def _progress(link: SignIn, request: Any, ask: Callable[[Any], Built[Any]]) -> Built[Any]:
     found = ask(request)
-    found.progress = link.sight.shown(found.progress)
+    found.progress = link.visible.shown(found.progress)
     return found
 
 
 def _built_of_topic(link: SignIn, request: Any, ask: Callable[[Any], Built[Any]]) -> Built[Any]:
-    link.sight.check(request.topic)
+    link.visible.check(request.topic)
     return _progress(link, request, ask)
 
 
@@ -313,21 +313,21 @@ def _candidates(
     link: SignIn, request: index_pb.SearchKeyRequest, ask: Callable[[Any], Built[index_pb.SearchKeyResponse]]
 ) -> Built[index_pb.SearchKeyResponse]:
     found = _built_of_topic(link, request, ask)
-    if not link.sight.is_whole:
+    if not link.visible.is_whole:
         # Both tell of records of other topics.
         found.answer.ClearField("explanation")
         found.passed_over = gateway_pb.PASSED_OVER_UNSPECIFIED
     return found
 
 
-def _limited(sight: Sight, request: Listed) -> Listed:
+def _limited(visible: VisibleTopics, request: Listed) -> Listed:
     """The request as the shard gets it: a page that is filled with other messages would tell how many there are."""
     if request.topic:
-        sight.check(request.topic)
-    if sight.is_whole:
+        visible.check(request.topic)
+    if visible.is_whole:
         return request
     limited = type(request).FromString(request.SerializeToString())
-    limited.topic_patterns[:] = sight.access.patterns_of(sight.roles)
+    limited.topic_patterns[:] = visible.access.patterns_of(visible.roles)
     return limited
 
 
@@ -336,10 +336,10 @@ def _listed_transactions(
     request: schedule_pb.ListPendingTransactionsRequest,
     ask: Callable[[schedule_pb.ListPendingTransactionsRequest], schedule_pb.ListPendingTransactionsResponse],
 ) -> schedule_pb.ListPendingTransactionsResponse:
-    answer = ask(_limited(link.sight, request))
-    if link.sight.is_whole:
+    answer = ask(_limited(link.visible, request))
+    if link.visible.is_whole:
         return answer
-    seen = [each for each in answer.transactions if link.sight.holds(each.topic)]
+    seen = [each for each in answer.transactions if link.visible.holds(each.topic)]
     return schedule_pb.ListPendingTransactionsResponse(transactions=seen, next_page_token=answer.next_page_token)
 
 
@@ -348,10 +348,10 @@ def _listed_scheduled(
     request: schedule_pb.ListScheduledMessagesRequest,
     ask: Callable[[schedule_pb.ListScheduledMessagesRequest], schedule_pb.ListScheduledMessagesResponse],
 ) -> schedule_pb.ListScheduledMessagesResponse:
-    answer = ask(_limited(link.sight, request))
-    if link.sight.is_whole:
+    answer = ask(_limited(link.visible, request))
+    if link.visible.is_whole:
         return answer
-    seen = [each for each in answer.messages if link.sight.holds(each.topic)]
+    seen = [each for each in answer.messages if link.visible.holds(each.topic)]
     return schedule_pb.ListScheduledMessagesResponse(messages=seen, next_page_token=answer.next_page_token)
 
 
@@ -381,16 +381,16 @@ DECIDED: Mapping[ShardMethod[Any, Any], Decide] = {
 }
 
 
-class SeenGroups:
+class VisibleGroups:
     """A GroupKeeper."""
 
-    def __init__(self, groups: GroupKeeper, sight: Sight) -> None:
+    def __init__(self, groups: GroupKeeper, visible: VisibleTopics) -> None:
         self._groups = groups
-        self._sight = sight
+        self._visible = visible
 
     def settings(self, choice: GroupChoice, deadline: Deadline) -> GroupPage[GroupSettings]:
         """See the port; groups that the caller may not see are left out."""
-        return self._seen(choice, lambda part: self._groups.settings(part, deadline))
+        return self._visible_part(choice, lambda part: self._groups.settings(part, deadline))
 
     def facts(self, consumer_group: str, deadline: Deadline) -> GroupFacts:
         """See the port; without the topics that the caller may not see, and members that consume nothing else."""
@@ -399,22 +399,22 @@ class SeenGroups:
         members = [
             dataclasses.replace(member, subscriptions=subscriptions)
             for member in facts.members
-            if (subscriptions := tuple(each for each in member.subscriptions if self._sight.holds(each[0])))
+            if (subscriptions := tuple(each for each in member.subscriptions if self._visible.holds(each[0])))
         ]
         is_whole = [member.subscriptions for member in members] == [member.subscriptions for member in facts.members]
         return dataclasses.replace(
             facts,
-            members=members if not self._sight.is_whole else facts.members,
+            members=members if not self._visible.is_whole else facts.members,
             # They name members.
-            problems=facts.problems if is_whole or self._sight.is_whole else (),
-            queues=[queue for queue in facts.queues if self._sight.holds(queue.topic)],
+            problems=facts.problems if is_whole or self._visible.is_whole else (),
+            queues=[queue for queue in facts.queues if self._visible.holds(queue.topic)],
         )
 
     def positions(self, consumer_group: str, topic: str, deadline: Deadline) -> Sequence[Position]:
         """See the port."""
         self._check(consumer_group)
         positions = self._groups.positions(consumer_group, topic, deadline)
-        return [each for each in positions if self._sight.holds(each.topic)]
+        return [each for each in positions if self._visible.holds(each.topic)]
 
     def commit(
         self, consumer_group: str, positions: Sequence[Position], deadline: Deadline, *, begins: bool = False
@@ -422,7 +422,7 @@ class SeenGroups:
         """See the port."""
         self._check(consumer_group)
         for each in positions:
-            self._sight.check(each.topic)
+            self._visible.check(each.topic)
         self._groups.commit(consumer_group, positions, deadline, begins=begins)
 
     def see_topics(self, deadline: Deadline) -> None:
@@ -434,20 +434,20 @@ class SeenGroups:
     ) -> consumer_pb.SendBackMessagesResponse:
         """See the port."""
         self._check(request.consumer_group)
-        self._sight.check(request.topic)
+        self._visible.check(request.topic)
         return self._groups.send_back(request, deadline)
 
     def lock(self, request: consumer_pb.LockQueuesRequest, deadline: Deadline) -> consumer_pb.LockQueuesResponse:
         """See the port."""
         self._check(request.consumer_group)
         for queue in request.queues:
-            self._sight.check(queue.topic)
+            self._visible.check(queue.topic)
         return self._groups.lock(request, deadline)
 
     def reset(self, question: ResetQuestion, deadline: Deadline) -> Sequence[Reset]:
         """See the port."""
         self._check(question.consumer_group)
-        self._sight.check(question.topic)
+        self._visible.check(question.topic)
         return self._groups.reset(question, deadline)
 
     def update(self, settings: GroupSettings, deadline: Deadline) -> None:
@@ -467,11 +467,13 @@ class SeenGroups:
 
     def track(self, message: object, choice: GroupChoice, deadline: Deadline) -> GroupPage[Track]:
         """See the port; groups that the caller may not see are left out."""
-        return self._seen(choice, lambda part: self._groups.track(message, part, deadline))
+        return self._visible_part(choice, lambda part: self._groups.track(message, part, deadline))
 
-    def _seen(self, choice: GroupChoice, ask: Callable[[GroupChoice], GroupPage[OfGroup]]) -> GroupPage[OfGroup]:
+    def _visible_part(
+        self, choice: GroupChoice, ask: Callable[[GroupChoice], GroupPage[OfGroup]]
+    ) -> GroupPage[OfGroup]:
         """A page that is as full as one of a shard without other groups, and does not say that there are any."""
-        if self._sight.access.groups is None:
+        if self._visible.access.groups is None:
             return ask(choice)
         seen: list[OfGroup] = []
         part = dataclasses.replace(choice, count_max=PAGE_SIZE_MAX)
@@ -483,8 +485,8 @@ class SeenGroups:
             part = dataclasses.replace(part, after=page.items[-1].consumer_group)
 
     def _holds(self, consumer_group: str) -> bool:
-        return self._sight.access.allows_group(consumer_group)
+        return self._visible.access.allows_group(consumer_group)
 
     def _check(self, consumer_group: str) -> None:
         if not self._holds(consumer_group):
-            raise self._sight.refusal(f"for consumer group {consumer_group!r}", group=consumer_group)
+            raise self._visible.refusal(f"for consumer group {consumer_group!r}", group=consumer_group)

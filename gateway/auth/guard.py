@@ -28,7 +28,7 @@ from google.protobuf.message import DecodeError
 
 from gateway.auth.access import ADMIN, READ, WRITE, Access
 from gateway.auth.audit import Audit
-from gateway.auth.caller_shards import Sight, work_for
+from gateway.auth.caller_shards import VisibleTopics, work_for
 from gateway.auth.client_ids import ClientIds
 from gateway.auth.rules import Rule, rule_of
 from gateway.auth.sign_in import SignIn
@@ -123,14 +123,14 @@ class _MethodGuard:
         self._audit = audit
         self._client_ids = client_ids
 
-    def check(self, context: Any, request: Any) -> Sight:
+    def check(self, context: Any, request: Any) -> VisibleTopics:
         """What the caller may see.
 
         Raises:
             UnauthenticatedError, PermissionDeniedError: the call is refused; the audit log records it.
         """
-        sight: Sight = self.noting(context, lambda: self._enter(context, request))
-        return sight
+        visible: VisibleTopics = self.noting(context, lambda: self._enter(context, request))
+        return visible
 
     def check_bytes(self, context: Any, request: bytes) -> "_Append | None":
         """The same for a request of bytes; InvalidArgumentError when it cannot be read.
@@ -142,7 +142,7 @@ class _MethodGuard:
             assert self._rule is not None
             assert self._rule.topics is not None
             assert self._rule.parse is not None
-            sight = self._signed_in(context)
+            visible = self._signed_in(context)
             try:
                 check_field_count(request, self.method)
                 parsed = self._rule.parse(request)
@@ -158,13 +158,13 @@ class _MethodGuard:
                 except InvalidArgumentError as error:
                     error.metadata["index"] = str(topics.index(topic))
                     raise
-                if not sight.holds(topic):
-                    raise sight.refusal(f"topic {topic!r}", topic=topic, index=topics.index(topic))
-            self._check_groups(sight, parsed)
-            self._claim_client_id(sight, context)
+                if not visible.holds(topic):
+                    raise visible.refusal(f"topic {topic!r}", topic=topic, index=topics.index(topic))
+            self._check_groups(visible, parsed)
+            self._claim_client_id(visible, context)
             if self._rule.outcome is None:
                 return None
-            return _Append(self._audit, sight.access.name, self.method, counted, self._rule.outcome)
+            return _Append(self._audit, visible.access.name, self.method, counted, self._rule.outcome)
 
         append: _Append | None = self.noting(context, enter)
         return append
@@ -184,70 +184,72 @@ class _MethodGuard:
             )
             raise
 
-    def _enter(self, context: Any, request: Any) -> Sight:
-        sight = self._signed_in(context)
+    def _enter(self, context: Any, request: Any) -> VisibleTopics:
+        visible = self._signed_in(context)
         rule = self._rule
         if rule is not None and rule.topics is not None and request is not None:
             for topic in rule.topics(request):
                 check_topic_size(topic)
-                sight.check(topic)
+                visible.check(topic)
         if request is not None:
-            self._check_groups(sight, request)
-        self._claim_client_id(sight, context)
+            self._check_groups(visible, request)
+        self._claim_client_id(visible, context)
         if self._client_ids is not None and rule is not None and rule.client_ids is not None and request is not None:
             for client_id in rule.client_ids(request):
-                self._client_ids.claim(client_id, sight.access.name)
+                self._client_ids.claim(client_id, visible.access.name)
         if rule is not None and rule.roles == ADMIN:
             topics = rule.topics(request) if rule.topics is not None and request is not None else ()
             groups = rule.groups(request) if rule.groups is not None and request is not None else ()
             named = next(iter(topics), ""), next(iter(groups), "")
-            self._audit.admin(sight.access.name, context.peer(), self.method, *named)
-        return sight
+            self._audit.admin(visible.access.name, context.peer(), self.method, *named)
+        return visible
 
     def check_said(self, context: Any, request: Any) -> Any:
         """The request of a session, if its client may consume for the groups and write to the topics that it names."""
 
         def check() -> None:
-            sight = self._signed_in(context)
-            self._check_groups(sight, request)
+            visible = self._signed_in(context)
+            self._check_groups(visible, request)
             rule = self._rule
             for topics, roles in ((rule.written, WRITE), (rule.consumed, READ)) if rule is not None else ():
-                limited = replace(sight, roles=roles)
+                limited = replace(visible, roles=roles)
                 for topic in topics(request) if topics is not None else ():
                     check_topic_size(topic)
                     limited.check(topic)
-            self._claim_client_id(sight, context)
+            self._claim_client_id(visible, context)
 
         self.noting(context, check)
         return request
 
-    def _claim_client_id(self, sight: Sight, context: Any) -> None:
+    def _claim_client_id(self, visible: VisibleTopics, context: Any) -> None:
         """PermissionDeniedError when the client id of the call is another identity's."""
         if self._client_ids is None:
             return
         client_id = caller_of(context).client_id
         if client_id:
-            self._client_ids.claim(client_id, sight.access.name)
+            self._client_ids.claim(client_id, visible.access.name)
             if self.method == TERMINATION:
-                self._client_ids.release(client_id, sight.access.name)
+                self._client_ids.release(client_id, visible.access.name)
 
-    def _check_groups(self, sight: Sight, request: Any) -> None:
-        if self._rule is None or self._rule.groups is None or sight.access.groups is None:
+    def _check_groups(self, visible: VisibleTopics, request: Any) -> None:
+        if self._rule is None or self._rule.groups is None or visible.access.groups is None:
             return
         for group in self._rule.groups(request):
-            if not sight.access.allows_group(group):
-                raise sight.refusal(f"for consumer group {group[:GROUP_CHARACTERS_SHOWN]!r}", group=group)
+            if not visible.access.allows_group(group):
+                raise visible.refusal(f"for consumer group {group[:GROUP_CHARACTERS_SHOWN]!r}", group=group)
 
-    def _signed_in(self, context: Any) -> Sight:
+    def _signed_in(self, context: Any) -> VisibleTopics:
         access: Access = self._sign_in.access_of(context)
         if self._rule is None:
             raise PermissionDeniedError(
                 f"no client may call {self.method}: it has no roles in services/methods.py", client=access.name
             )
-        sight = Sight(access, self._rule.roles, lambda: self._audit.hidden(access.name, context.peer(), self.method))
+        visible = VisibleTopics(
+            access, self._rule.roles, lambda: self._audit.hidden(access.name, context.peer(), self.method)
+        )
         if not access.has(self._rule.roles):
-            raise sight.refusal("any topic")
-        return sight
+            raise visible.refusal("any topic")
+        return visible
 
 
 class _Append:

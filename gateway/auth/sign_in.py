@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway.auth.access import Access
-from gateway.auth.access_file import Clients, WatchedFile
+from gateway.auth.access_file import AccessFile, WatchedFile
 from gateway.auth.api_keys import KEY_PREFIX, hash_key
 from gateway.auth.jwt_tokens import JwtTokens
 from services.serving.identity import peer_identities
@@ -35,7 +35,7 @@ class SignIn:
         asks_certificates: whether clients send certificates.
     """
 
-    def __init__(self, clients: WatchedFile[Clients], tokens: JwtTokens | None, *, asks_certificates: bool) -> None:
+    def __init__(self, clients: WatchedFile[AccessFile], tokens: JwtTokens | None, *, asks_certificates: bool) -> None:
         self._clients = clients
         self._tokens = tokens
         self._asks_certificates = asks_certificates

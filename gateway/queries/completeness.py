@@ -1,4 +1,4 @@
-"""How complete an answer is: the outcome of each shard, and the verdict over all.
+"""How complete an answer is: the outcome of each shard, and what they mean for the whole.
 
 PARTIAL outweighs TRUNCATED: all pages of a partial answer together may still lack matches.
 """
@@ -41,7 +41,7 @@ def least_built(progresses: Iterable[BuildProgress | None]) -> BuildProgress | N
 
 
 def judge(outcomes: Iterable[ShardOutcome], *, more: bool) -> Completeness:
-    """The verdict; `more` when a next page has further matches."""
+    """The completeness of the whole; `more` when a next page has further matches."""
     if not all(outcome.complete for outcome in outcomes):
         return Completeness.PARTIAL
     return Completeness.TRUNCATED if more else Completeness.COMPLETE

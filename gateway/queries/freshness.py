@@ -80,7 +80,7 @@ class Freshness:
     def judge(
         self, outcomes: Sequence[ShardOutcome], completeness: Completeness
     ) -> tuple[tuple[ShardOutcome, ...], Completeness]:
-        """The outcomes and the verdict after the query: PARTIAL when a shard is late."""
+        """The outcomes and the completeness after the query: PARTIAL when a shard is late."""
         if self.ends:
             ended = tuple(map(self._judge_end, outcomes))
             is_unknown = any(outcome.broker_name in self.ends and not outcome.complete for outcome in ended)
@@ -186,7 +186,7 @@ class FreshnessWaits:
 
         Args:
             shards, tokens, part, deadline, broker_name, before: as `wait`.
-            query: asks shards; its answer, outcomes and verdict. Called twice when the first answer was behind.
+            query: asks shards; its answer, outcomes and completeness. Called twice when the first answer was behind.
 
         Raises:
             StoreError: as `wait` and the query.

@@ -445,12 +445,12 @@ class LetterAppends:
         for topic in {message.topic for message in messages}:
             self._check_topic(topic)
         request = pb.AppendMessagesRequest(messages=messages, broker_name=broker_name)
-        waiting = _Waiting(deadline)
+        waiting = _BlockedCaller(deadline)
         self._forwarder.append_messages(request.SerializeToString(), waiting)
         return [result.offset_msg_id for result in waiting.result().results]
 
 
-class _Waiting:
+class _BlockedCaller:
     """An Answerable whose caller waits in its own thread."""
 
     def __init__(self, deadline: Deadline) -> None:

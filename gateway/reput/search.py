@@ -187,7 +187,7 @@ def response_of(
     Args:
         answer: the page.
         outcomes: how the shards took part; a shard that is behind a freshness token is incomplete.
-        completeness: the verdict over them.
+        completeness: that of the whole answer.
         question: gives the time window.
     """
     return pb.SearchMessagesResponse(

@@ -115,7 +115,7 @@ class Clients:
         self._delivered: dict[str, OrderedDict[str, None]] = {}  # receipt handles by shard, the oldest first
         self._stopping = threading.Event()
 
-    def known(self, client_id: str) -> KnownClient | None:
+    def find(self, client_id: str) -> KnownClient | None:
         """The client; None when it is not known here."""
         return self._known.get(client_id)
 

@@ -46,7 +46,7 @@ Response = TypeVar("Response")
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingMessages:
     """What the methods need for messages that wait.
 
     Attributes:
@@ -60,7 +60,7 @@ class Waiting:
     delivery_ahead_seconds_max: int = DELIVERY_AHEAD_SECONDS_MAX
 
     @classmethod
-    def none(cls) -> "Waiting":
+    def none(cls) -> "WaitingMessages":
         """For a gateway whose shards have no schedule service."""
         producers = Producers()
         return cls(Endings(SchedulingShards(producers, "")), producers)
@@ -90,7 +90,7 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         clients: Clients,
         work: OpenWork | None = None,
         types: TopicTypes | None = None,
-        waiting: Waiting | None = None,
+        waiting: WaitingMessages | None = None,
         limits: PollLimits = DEFAULT_LIMITS,
         *,
         check_group: Callable[[str], object] | None = None,
@@ -107,7 +107,7 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
             delivering, room, clients, work, self.pulling.check_topic, limits=limits, joins=joins
         )
         self.acknowledging = Acknowledging(delivering, clients)
-        self.waiting = waiting or Waiting.none()
+        self.waiting = waiting or WaitingMessages.none()
         self.ending = Ending(self.waiting.endings)
         self._question_bytes = QuestionBytes()
 
@@ -137,7 +137,7 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
 
         def beat() -> v2.HeartbeatResponse:
             caller = caller_of(context)
-            known = self._clients.known(caller.client_id)
+            known = self._clients.find(caller.client_id)
             is_consumer = request.client_type in CONSUMER_TYPES or (known is not None and known.facts.consumer_group)
             if is_consumer:
                 caller = consumer_of(context)
@@ -189,7 +189,7 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         self, request: v2.NotifyClientTerminationRequest, context: grpc.ServicerContext
     ) -> v2.NotifyClientTerminationResponse:
         """A client has ended: its polls end, and what is renewed for it is delivered again."""
-        known = self._clients.known(caller_of(context).client_id)
+        known = self._clients.find(caller_of(context).client_id)
         known_group = known.facts.consumer_group if known is not None else ""
         if known_group and self._check_group is not None:
             self._check_group(known_group)  # a client says itself which one it is
@@ -209,7 +209,7 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         return _answered(end, v2.NotifyClientTerminationResponse)
 
     def _member(self, caller: Caller, group: str, kind: str = "") -> ClientFacts:
-        known = self._clients.known(caller.client_id)
+        known = self._clients.find(caller.client_id)
         if known is not None and known.facts.consumer_group == group:
             return known.facts
         return ClientFacts(

@@ -82,7 +82,7 @@ def telemetry(
         if producers is None or not client_id or not command.settings.publishing.topics:
             yield answered
             continue
-        session = ProducerSession(lambda: clients.known(client_id) is not None, question_bytes or QuestionBytes())
+        session = ProducerSession(lambda: clients.find(client_id) is not None, question_bytes or QuestionBytes())
         session.answer_first(answered)
         try:
             settle(command.settings)  # before the client reads the answer: from then on it expects to be asked

@@ -10,7 +10,7 @@ get another process for their next batch:
     SIGABRT, EXIT_NO_MEMORY                             needs more than MEMORY_BYTES_MAX
     anything else                                       broke the evaluator
     SIGXCPU                                             no error: the process was old, another one continues
-    killed here, call cancelled or time over            no error: the verdicts so far
+    killed here, call cancelled or time over            no error: the results so far
 """
 
 import math

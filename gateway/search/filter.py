@@ -27,7 +27,7 @@ _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class FilterResult:
     """Whether a message matches. `error`: why this is unknown; `cel_error`: why the expression has no value."""
 
     matches: bool
@@ -35,8 +35,8 @@ class Verdict:
     cel_error: str = ""
 
 
-_NO = Verdict(matches=False)
-_YES = Verdict(matches=True)
+_NO = FilterResult(matches=False)
+_YES = FilterResult(matches=True)
 
 
 class Evaluator(Protocol):
@@ -113,8 +113,8 @@ class MessageFilter:
             return False
         return tags_code not in self._tag_codes
 
-    def decide(self, views: Iterable[MessageView], gives_up: Callable[[], bool]) -> Iterator[Verdict]:
-        """A verdict for each message, in order; when the time is over, only those so far, at least one.
+    def decide(self, views: Iterable[MessageView], gives_up: Callable[[], bool]) -> Iterator[FilterResult]:
+        """The result of each message, in order; when the time is over, only those so far, at least one.
 
         Args:
             views: the messages.
@@ -126,13 +126,13 @@ class MessageFilter:
                     return
                 yield self._before_cel(view)[0]
             return
-        batch: list[tuple[Verdict, MessageView, bytes]] = []
+        batch: list[tuple[FilterResult, MessageView, bytes]] = []
         size_bytes = 0
         for number, view in enumerate(views):
             if number and gives_up():
                 break
-            verdict, body, inflated_bytes = self._before_cel(view)
-            batch.append((verdict, view, body))
+            result, body, inflated_bytes = self._before_cel(view)
+            batch.append((result, view, body))
             size_bytes += inflated_bytes
             if len(batch) >= CEL_BATCH_COUNT_MAX or size_bytes >= CEL_BATCH_BYTES:
                 decided = list(self._with_cel(self._evaluator, batch))
@@ -142,23 +142,25 @@ class MessageFilter:
                 batch, size_bytes = [], 0
         yield from self._with_cel(self._evaluator, batch)
 
-    def _with_cel(self, evaluator: Evaluator, batch: list[tuple[Verdict, MessageView, bytes]]) -> Iterator[Verdict]:
-        asked = [(view, body) for verdict, view, body in batch if verdict.matches]
+    def _with_cel(
+        self, evaluator: Evaluator, batch: list[tuple[FilterResult, MessageView, bytes]]
+    ) -> Iterator[FilterResult]:
+        asked = [(view, body) for result, view, body in batch if result.matches]
         values = iter(evaluator.evaluate(asked) if asked else ())
-        for verdict, _, _ in batch:
-            if not verdict.matches:
-                yield verdict
+        for result, _, _ in batch:
+            if not result.matches:
+                yield result
                 continue
             value = next(values, None)
             if value is None:
                 return
             if isinstance(value, str):
-                yield Verdict(matches=False, cel_error=value)
+                yield FilterResult(matches=False, cel_error=value)
             else:
                 yield _YES if value else _NO
 
-    def _before_cel(self, view: MessageView) -> tuple[Verdict, bytes, int]:
-        """The verdict without the expression, the body if the expression needs it, and the number of inflated bytes."""
+    def _before_cel(self, view: MessageView) -> tuple[FilterResult, bytes, int]:
+        """The result without the expression, the body if the expression needs it, and the number of inflated bytes."""
         conditions = self._conditions
         if conditions.tags and view.tags not in conditions.tags:
             return _NO, b"", 0
@@ -171,7 +173,7 @@ class MessageFilter:
         try:
             body = view.inflated_body()
         except StoreError as error:
-            return Verdict(matches=False, error=error), b"", 0
+            return FilterResult(matches=False, error=error), b"", 0
         if conditions.needle not in body:
             return _NO, b"", len(body)
         return _YES, body if needs_body else b"", len(body)

@@ -253,11 +253,11 @@ class Scan:
 
     def _matches(self, records: list[StoredMessage]) -> "Iterator[StoreError | bool]":
         """For each record, in order, whether it matches, or why this is unknown; fewer when the time was over."""
-        for verdict in self._filter.decide(map(self._view_of, records), self._gives_up):
-            if verdict.cel_error:
+        for result in self._filter.decide(map(self._view_of, records), self._gives_up):
+            if result.cel_error:
                 self.answer.cel_error_count += 1
-                self.answer.cel_error = self.answer.cel_error or verdict.cel_error
-            yield verdict.error or verdict.matches
+                self.answer.cel_error = self.answer.cel_error or result.cel_error
+            yield result.error or result.matches
 
     def _gives_up(self) -> bool:
         """Whether to leave the rest of a batch undecided."""

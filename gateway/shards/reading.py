@@ -2,7 +2,7 @@
 
     lists of queues and topics        the leader, then a replica
     units, keys, positions            as the caller chose
-    records                           likewise; cold ones a replica, then the leader
+    records                           likewise; old ones a replica, then the leader
     end of the log                    the leader only
 
 A record, a unit and a key have the same offsets on all replicas, and no replica shows anything behind the confirm offset. So
@@ -81,7 +81,7 @@ class ShardReading:
         replicas: those that may answer, the best first; at least one.
         choice: the caller's.
         is_led: whether there is a leader.
-        cold_end: records before it (bytes) are read from a replica.
+        old_end: records before it (bytes) are read from a replica.
         has_tokens: the query waits for freshness tokens, which says nothing about the end of the log.
         lists: the query only lists topics and queues: how far they are built is asked of whoever gives them.
         clock: that of the facts, seconds.
@@ -94,14 +94,14 @@ class ShardReading:
         choice: Choice,
         *,
         is_led: bool,
-        cold_end: int,
+        old_end: int,
         has_tokens: bool = False,
         lists: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._is_led = is_led
         self._has_tokens = has_tokens
-        self._cold_end = cold_end
+        self._old_end = old_end
         self._arrived_at = clock()
         self._away: set[str] = set()
         self._used: dict[str, ReplicaFacts] = {}
@@ -171,7 +171,7 @@ class ShardReading:
         return self.ask(sources, read, deadline, is_exact=True)
 
     def _sources(self, commit_log_offsets: Sequence[int]) -> Sequence[Source]:
-        return self.near if all(map(self.is_cold, commit_log_offsets)) else self.derived
+        return self.near if all(map(self.is_old, commit_log_offsets)) else self.derived
 
     @property
     def listed_offset(self) -> int:
@@ -190,7 +190,7 @@ class ShardReading:
 
     @property
     def is_unproven(self) -> bool:
-        """Whether a replica was searched and the leader's end of the log was not part of the verdict."""
+        """Whether a replica was searched and the leader's end of the log was not part of the answer."""
         return bool(self._used) and (self._has_tokens or self.has_no_leader)
 
     def staleness(self, built_offset: int) -> Staleness:
@@ -207,9 +207,9 @@ class ShardReading:
             brokerName=self._broker_name,
         )
 
-    def is_cold(self, commit_log_offset: int) -> bool:
+    def is_old(self, commit_log_offset: int) -> bool:
         """Whether a record is not expected in the leader's memory."""
-        return commit_log_offset < self._cold_end
+        return commit_log_offset < self._old_end
 
     def ask(
         self,

@@ -97,7 +97,7 @@ def _age(replica: ReplicaFacts, now: float) -> float:
     return float("inf") if replica.whole_at is None else max(0.0, now - replica.whole_at)
 
 
-def cold_end(leader: ReplicaFacts | None) -> int:
+def old_end(leader: ReplicaFacts | None) -> int:
     """Records before this offset (bytes) are not expected in the leader's memory; 0: all may be."""
     if leader is None or leader.in_memory_size_bytes is None:
         return 0

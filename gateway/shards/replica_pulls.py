@@ -34,7 +34,7 @@ class ReplicaPulls:
         leader: of the shard.
         replicas: those that may be read, by name, the best first; at least one.
         is_led: whether the shard has a leader.
-        cold_end: records before it (bytes) are not expected in the leader's memory.
+        old_end: records before it (bytes) are not expected in the leader's memory.
         prefers_replica: whether replicas are asked first for everything.
     """
 
@@ -44,15 +44,15 @@ class ReplicaPulls:
         replicas: Sequence[tuple[str, Puller]],
         *,
         is_led: bool,
-        cold_end: int,
+        old_end: int,
         prefers_replica: bool,
     ) -> None:
         self._leader = leader
         self._replicas = list(replicas)
         self._is_led = is_led
-        self._cold_end = cold_end
+        self._old_end = old_end
         self._prefers_replica = prefers_replica
-        self._is_cold = False
+        self._is_old = False
 
     @property
     def broker_name(self) -> str:
@@ -63,7 +63,7 @@ class ReplicaPulls:
         """See Puller; ServiceUnavailableError where only a leader could answer and there is none."""
         if not self._is_led:
             self._pull_without_leader(question, seconds, then, 0)
-        elif self._replicas and (self._prefers_replica or self._is_cold):
+        elif self._replicas and (self._prefers_replica or self._is_old):
             self._pull_from_replica(question, seconds, then)
         else:
             self._pull_from_leader(question, seconds, then)
@@ -125,4 +125,4 @@ class ReplicaPulls:
     def _note(self, batch: Pulled) -> None:
         """Where the stream is: behind what the leader has in memory, or in it."""
         if batch.messages:
-            self._is_cold = getattr(batch.messages[-1], "commit_log_offset", self._cold_end) < self._cold_end
+            self._is_old = getattr(batch.messages[-1], "commit_log_offset", self._old_end) < self._old_end

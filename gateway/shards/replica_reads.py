@@ -15,7 +15,7 @@ from gateway.ports.delivery import Delivering
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards, ShardsSource
 from gateway.shards.reading import NOT_FOUND, ShardReading, Source
-from gateway.shards.replica_choice import Choice, ReadFrom, ReplicaFacts, cold_end, fit, is_near
+from gateway.shards.replica_choice import Choice, ReadFrom, ReplicaFacts, fit, is_near, old_end
 from gateway.shards.replica_pulls import Puller, ReplicaPulls
 from gateway.shards.targets import ShardTargets
 from services.status import to_status
@@ -127,7 +127,7 @@ class ReplicaReads:
         """The consumer service of a shard, or of its replicas, as one stream of pulls is to ask them."""
         if choice.read_from is ReadFrom.LEADER:
             return leader
-        is_led, sources, cold = self._sources(leader.broker_name, choice)
+        is_led, sources, old_end = self._sources(leader.broker_name, choice)
         known = [
             (name, opened.delivering, facts) for name, opened, _, facts in sources if opened.delivering is not None
         ]
@@ -138,7 +138,7 @@ class ReplicaReads:
             leader,
             [(name, delivering) for name, delivering, _ in known],
             is_led=is_led,
-            cold_end=cold if may_be_first else 0,
+            old_end=old_end if may_be_first else 0,
             prefers_replica=may_be_first and choice.read_from is ReadFrom.REPLICA,
         )
 
@@ -154,7 +154,7 @@ class ReplicaReads:
         known = reading.shards.get(name)
         if known is not None:
             return known.shard
-        is_led, sources, cold = self._sources(name, reading.choice)
+        is_led, sources, old_end = self._sources(name, reading.choice)
         if not sources:
             return shard
         reading.shards[name] = ShardReading(
@@ -162,7 +162,7 @@ class ReplicaReads:
             [Source(replica, guarded, facts) for replica, _, guarded, facts in sources],
             reading.choice,
             is_led=is_led,
-            cold_end=cold,
+            old_end=old_end,
             has_tokens=reading.has_tokens,
             lists=reading.lists,
             clock=self._clock,
@@ -172,7 +172,7 @@ class ReplicaReads:
     def _sources(
         self, broker_name: str, choice: Choice
     ) -> tuple[bool, Sequence[tuple[str, Any, Shard, ReplicaFacts]], int]:
-        """Whether the shard is led, the replicas that may answer, and the end of what is cold."""
+        """Whether the shard is led, the replicas that may answer, and the end of what is old."""
         is_led, replicas = self._replicas(broker_name)
         if not replicas:
             return is_led, (), 0
@@ -184,7 +184,7 @@ class ReplicaReads:
             known = facts[name]
             assert known is not None, "what is not known is not fit"
             sources.append((name, *self._opened(by_name[name], replicas), known))
-        return is_led, sources, cold_end(self._facts(leader)) if is_led else 0
+        return is_led, sources, old_end(self._facts(leader)) if is_led else 0
 
     def _opened(self, targets: ShardTargets, replicas: Sequence[ShardTargets]) -> tuple[Any, Shard]:
         with self._lock:

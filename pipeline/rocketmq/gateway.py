@@ -33,7 +33,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRange:
+class HeldRange:
     """The queue offsets `[min_offset, max_offset)` that a queue holds, and the gateway that serves it."""
 
     endpoint: str
@@ -240,13 +240,13 @@ class Gateways:
     def __getitem__(self, endpoint: str) -> Gateway:
         return self._gateways[endpoint]
 
-    def queue_ranges(self) -> dict[QueueKey, QueueRange]:
+    def queue_ranges(self) -> dict[QueueKey, HeldRange]:
         """All queues of all shards, with the queue offsets that they hold now.
 
         Raises:
             ShardConflictError: two gateways have a shard of the same name.
         """
-        ranges: dict[QueueKey, QueueRange] = {}
+        ranges: dict[QueueKey, HeldRange] = {}
         endpoint_by_broker: dict[str, str] = {}
         for endpoint, gateway in self._gateways.items():
             for row in gateway.topics():
@@ -259,7 +259,7 @@ class Gateways:
                             [queue.broker_name],
                         )
                     key = QueueKey(row.topic, queue.broker_name, queue.queue_id)
-                    ranges[key] = QueueRange(endpoint, queue.min_offset, queue.max_offset)
+                    ranges[key] = HeldRange(endpoint, queue.min_offset, queue.max_offset)
         return ranges
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Which messages a query reads: chooses queues by the subscription, resolves positions, and cuts ranges into tasks.
 
-All decisions depend only on their arguments and on what the queues hold (`QueueRange`), so a restart from a checkpoint makes
+All decisions depend only on their arguments and on what the queues hold (`HeldRange`), so a restart from a checkpoint makes
 the same ones.
 
 How far one micro-batch reads when a limit is set.
@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.rocketmq.errors import DataLostError, OffsetError
-from pipeline.rocketmq.gateway import QueueRange
+from pipeline.rocketmq.gateway import HeldRange
 from pipeline.rocketmq.options import Subscription
 from pipeline.rocketmq.positions import ANY_BROKER, EARLIEST, LATEST, Bound, Positions, QueueKey
 from reput_client.errors import QueueNotFoundError, TopicNotFoundError
 
-Ranges = Mapping[QueueKey, QueueRange]
+Ranges = Mapping[QueueKey, HeldRange]
 _log = logging.getLogger("reput.pipeline")
 
 
@@ -40,7 +40,7 @@ class MessageRange:
         return self.end - self.begin
 
 
-def choose_queues(ranges: Ranges, subscription: Subscription) -> dict[QueueKey, QueueRange]:
+def choose_queues(ranges: Ranges, subscription: Subscription) -> dict[QueueKey, HeldRange]:
     """The queues of the subscription, sorted.
 
     Raises:
@@ -108,7 +108,7 @@ def resolve(bound: Bound, ranges: Ranges, search: Callable[[QueueKey, int], int]
     return {key: _named(given[key], ranges[key]) for key in ranges}
 
 
-def _named(position: int | None, held: QueueRange) -> int:
+def _named(position: int | None, held: HeldRange) -> int:
     if position == EARLIEST:
         return held.min_offset
     if position == LATEST:
@@ -135,7 +135,7 @@ def _with_brokers(positions: Mapping[QueueKey, int], ranges: Ranges, option: str
     return full
 
 
-def held_part(key: QueueKey, begin: int, end: int, held: QueueRange | None, *, fail_on_data_loss: bool) -> range:
+def held_part(key: QueueKey, begin: int, end: int, held: HeldRange | None, *, fail_on_data_loss: bool) -> range:
     """The part of `[begin, end)` that the queue still holds, or does not have yet.
 
     Raises:

@@ -52,7 +52,7 @@ from pipeline.refusals import refusals_first
 from pipeline.rocketmq.bodies.compression import decompressed_or_none
 from pipeline.rocketmq.bodies.formats import JSON, BodyFormat, format_of, json_format
 from pipeline.rocketmq.bodies.json_bodies import inferred
-from pipeline.rocketmq.gateway import Gateways, QueueRange
+from pipeline.rocketmq.gateway import Gateways, HeldRange
 from pipeline.rocketmq.options import BATCH, STREAM, ReadOptions, read_options
 from pipeline.rocketmq.positions import Bound, Positions, QueueKey, from_checkpoint, to_checkpoint
 from pipeline.rocketmq.ranges import (
@@ -154,7 +154,7 @@ class RangeReader:
         return iter(()) if partition.value is None else self._task.read(partition.value)
 
     def _positions(
-        self, gateways: Gateways, held: Mapping[QueueKey, QueueRange], bound: Bound, option: str
+        self, gateways: Gateways, held: Mapping[QueueKey, HeldRange], bound: Bound, option: str
     ) -> Positions:
         """The position of each queue at a bound; a bound by time is a call to the queue's gateway."""
 
@@ -163,7 +163,7 @@ class RangeReader:
 
         return resolve(bound, held, search, option)
 
-    def _check_filter(self, gateways: Gateways, held: Mapping[QueueKey, QueueRange]) -> None:
+    def _check_filter(self, gateways: Gateways, held: Mapping[QueueKey, HeldRange]) -> None:
         """OptionError for SQL that the gateways refuse, before a task begins; each gateway is asked once."""
         wanted = filter_of(self._options.tags, self._options.sql)
         if self._is_filter_checked or wanted is None:
@@ -224,7 +224,7 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
         self._gateways: Gateways | None = None
         self._target: Positions | None = None
         self._latest: Positions | None = None
-        self._held: dict[QueueKey, QueueRange] = {}  # as last read
+        self._held: dict[QueueKey, HeldRange] = {}  # as last read
         self._told: Positions = {}  # what the consumer group was set to
 
     def __getstate__(self) -> dict[str, Any]:
@@ -311,7 +311,7 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
             self._gateways = Gateways(self._options.endpoints, self._options.retry_seconds, self._options.security)
         return self._gateways
 
-    def _queues(self) -> dict[QueueKey, QueueRange]:
+    def _queues(self) -> dict[QueueKey, HeldRange]:
         self._held = choose_queues(self._open().queue_ranges(), self._options.subscription)
         return self._held
 
@@ -333,7 +333,7 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
                 by_endpoint.setdefault(self._held[key].endpoint, {})[key] = position
         return by_endpoint
 
-    def _reached(self, begin: Positions, held: dict[QueueKey, QueueRange]) -> Positions:
+    def _reached(self, begin: Positions, held: dict[QueueKey, HeldRange]) -> Positions:
         """The end of each queue, at or after the stream's position; a queue that is gone keeps its position."""
         end = dict(begin)
         for key, queue in held.items():
@@ -346,7 +346,7 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
             end[key] = reached
         return end
 
-    def _shrunk_to(self, key: QueueKey, position: int, queue: QueueRange) -> int:
+    def _shrunk_to(self, key: QueueKey, position: int, queue: HeldRange) -> int:
         """The next position in a queue that ends before the stream's position: that position, unless the log was cut."""
         if queue.max_offset >= position:
             return position
@@ -361,7 +361,7 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
     def _report_loss(self, key: QueueKey, begin: int, end: int, why: str) -> None:
         report_loss(key, begin, end, why, fail_on_data_loss=self._options.fail_on_data_loss)
 
-    def _record_sizes(self, held: dict[QueueKey, QueueRange], key: QueueKey, position: int, count: int) -> list[int]:
+    def _record_sizes(self, held: dict[QueueKey, HeldRange], key: QueueKey, position: int, count: int) -> list[int]:
         if key not in held:
             return []
         try:

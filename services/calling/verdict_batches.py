@@ -37,7 +37,7 @@ _log = structlog.get_logger("reput.rpc")
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _OpenVerdict:
     request: pb.EndTransactionRequest
     deadline: float  # on the clock
     done: Done[pb.EndTransactionResponse]
@@ -57,7 +57,7 @@ class VerdictBatches:
         self._send_one = send_one
         self._clock = clock
         self._lock = threading.Lock()
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_OpenVerdict] = deque()
         self._call_count = 0
 
     def end(
@@ -65,7 +65,7 @@ class VerdictBatches:
     ) -> None:
         """Send a verdict; `done` gets its outcome once, in any thread."""
         with self._lock:
-            self._waiting.append(_Waiting(request, self._clock() + timeout_seconds, done))
+            self._waiting.append(_OpenVerdict(request, self._clock() + timeout_seconds, done))
             begins = self._call_count < CALL_COUNT_MAX
             self._call_count += begins
         if begins:
@@ -89,7 +89,7 @@ class VerdictBatches:
                 self._send_all(request, seconds, partial(self._ended, batch))
                 return
 
-    def _ended(self, sent: Sequence[_Waiting], outcome: pb.EndTransactionsResponse | StoreError) -> None:
+    def _ended(self, sent: Sequence[_OpenVerdict], outcome: pb.EndTransactionsResponse | StoreError) -> None:
         self._send_next()  # first: the service works while answers are handed out
         if isinstance(outcome, StoreError):
             if outcome.metadata.get("code") != grpc.StatusCode.UNIMPLEMENTED.name:
@@ -119,7 +119,7 @@ def batches_over(client: ServiceClient) -> VerdictBatches:
     )
 
 
-def _tell(waiting: Sequence[_Waiting], outcome: pb.EndTransactionResponse | StoreError) -> None:
+def _tell(waiting: Sequence[_OpenVerdict], outcome: pb.EndTransactionResponse | StoreError) -> None:
     for one in waiting:
         try:
             one.done(outcome)

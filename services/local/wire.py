@@ -171,7 +171,7 @@ class FrameReader:
     def __init__(self, payload_bytes_max: int) -> None:
         self._payload_bytes_max = payload_bytes_max
         self._rest = b""
-        self._begun: _Begun | None = None
+        self._partial: _PartialFrame | None = None
 
     @property
     def has_rest(self) -> bool:
@@ -182,14 +182,14 @@ class FrameReader:
         """The next frame; None when the peer closed the connection between two frames.
 
         Args:
-            receive: returns at most so many bytes, b"" at the end; told whether a frame was begun.
+            receive: returns at most so many bytes, b"" at the end; told whether a frame has begun.
 
         Raises:
             WireError: the connection ended inside a frame, or the bytes are no frame.
             OSError: what `receive` raises.
         """
-        if self._begun is not None:
-            return self._finish(self._begun, receive)
+        if self._partial is not None:
+            return self._finish(self._partial, receive)
         data, self._rest = self._rest, b""
         try:
             if not data:
@@ -217,23 +217,23 @@ class FrameReader:
         payload = data[begin:end]
         missing = size_bytes - len(payload)
         if missing:
-            self._begun = _Begun(kind, traceparent, [payload], missing)
-            return self._finish(self._begun, receive)
+            self._partial = _PartialFrame(kind, traceparent, [payload], missing)
+            return self._finish(self._partial, receive)
         if len(data) > end:
             self._rest = data[end:]
         return kind, payload, traceparent
 
-    def _finish(self, begun: "_Begun", receive: Callable[[int, bool], bytes]) -> Frame:
-        while begun.missing_bytes:
-            data = _more(receive, begun.missing_bytes)
-            begun.pieces.append(data)
-            begun.missing_bytes -= len(data)
-        self._begun = None
-        return begun.kind, b"".join(begun.pieces), begun.traceparent
+    def _finish(self, partial: "_PartialFrame", receive: Callable[[int, bool], bytes]) -> Frame:
+        while partial.missing_bytes:
+            data = _more(receive, partial.missing_bytes)
+            partial.pieces.append(data)
+            partial.missing_bytes -= len(data)
+        self._partial = None
+        return partial.kind, b"".join(partial.pieces), partial.traceparent
 
 
 @dataclass(slots=True)
-class _Begun:
+class _PartialFrame:
     """A frame of which a part is still to come."""
 
     kind: int

@@ -9,7 +9,7 @@ from cli.main import VERBS, _build_app, main
 from cli.make_key import make_key
 from cli.security_flags import FLAGS, with_flags
 from gateway.auth.access import READ, WRITE
-from gateway.auth.access_file import parse_clients
+from gateway.auth.access_file import parse_access_file
 from gateway.auth.api_keys import hash_key
 
 
@@ -19,7 +19,7 @@ def test_a_key_is_printed_once_and_its_hash_and_rights_stand_in_the_file(tmp_pat
         make_key(name=name, read=["a-*"], write=None, admin=None, file=file)
     first, second = capsys.readouterr().out.split()
 
-    clients = parse_clients(file.read_bytes())
+    clients = parse_access_file(file.read_bytes())
     assert first not in file.read_text()
     assert clients.by_key_hash[hash_key(first)].name == "first"
     assert clients.by_key_hash[hash_key(second)].allows(READ, "a-1")

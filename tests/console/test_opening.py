@@ -21,7 +21,7 @@ import pytest
 from console.opening import LazyServer, open_console
 from console.web.app import ConsoleApp
 from console.web.web_server import ConsoleServer
-from gateway.auth.access_file import WatchedFile, parse_clients
+from gateway.auth.access_file import WatchedFile, parse_access_file
 from gateway.auth.audit import Audit
 from gateway.auth.guard import GatewayGuard
 from gateway.auth.sign_in import SignIn
@@ -100,7 +100,7 @@ def test_what_is_no_address_of_this_machine_is_refused(server: ServiceServer, ad
 def test_with_sign_in_its_refusals_stand_in_the_gateways_audit_log(server: ServiceServer, tmp_path: Path) -> None:
     access, address = tmp_path / "access.toml", tmp_path / "address"
     access.write_text(access_text({"reader": {"read": ["*"]}}))
-    sign_in = SignIn(WatchedFile("access_file", access, parse_clients, lambda: 0.0), None, asks_certificates=False)
+    sign_in = SignIn(WatchedFile("access_file", access, parse_access_file, lambda: 0.0), None, asks_certificates=False)
     lines: list[str] = []
     guard = GatewayGuard(sign_in, Audit(lambda event, **_fields: lines.append(event), lambda: 0.0))
     open_with(server, guard=guard, console_address="127.0.0.1:0", console_address_file=address)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from consumer_svc.delivering.acks import AckOutcome
+from consumer_svc.delivering.acks import INVALID, OK
 from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.delivering.pop import Delivery
 from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter, filter_of_tags
@@ -207,7 +207,7 @@ class Run:
         except StoreError:
             group.maybe_acked.update(bodies)
             raise
-        assert AckOutcome.INVALID not in outcomes
+        assert INVALID not in outcomes
         self.note_acked(group, chosen, outcomes)
         group.held = [one for one in group.held if one not in chosen]
 
@@ -217,10 +217,10 @@ class Run:
         chosen = self.random.choices(group.held, k=self.random.randint(0, 8)) if group.held else []
         self.life.acks.note_delivered(["x.y.z", *[one.receipt_handle for one in chosen]])
 
-    def note_acked(self, group: GroupModel, chosen: Sequence[Delivery], outcomes: Sequence[AckOutcome]) -> None:
+    def note_acked(self, group: GroupModel, chosen: Sequence[Delivery], outcomes: Sequence[int]) -> None:
         """What was answered with OK never comes again."""
         for one, outcome in zip(chosen, outcomes, strict=True):
-            if outcome is AckOutcome.OK:
+            if outcome == OK:
                 group.acked.add(body_of(one))
                 group.acked_places.add(place_of(one))
 
@@ -229,7 +229,7 @@ class Run:
         group, other = self.random.sample(self.groups, 2)
         bad = ["", "x.y.z", *[one.receipt_handle for one in other.held[:2]]]
         before = contents(self.life.states)
-        assert set(self.life.acks.ack(group.name, bad)) == {AckOutcome.INVALID}
+        assert set(self.life.acks.ack(group.name, bad)) == {INVALID}
         assert contents(self.life.states) == before
 
     def nack(self) -> None:

@@ -155,9 +155,9 @@ def test_the_newest_file_goes_only_when_the_index_says_that_it_is_catching_up(se
     said = []
     remove = service.set.remove
 
-    def removed(paths, keep=""):
+    def removed(paths, why_aside=""):
         said.append((service.builder.progress.catching_up, service.set.live.path not in paths))
-        remove(paths, keep)
+        remove(paths, why_aside)
 
     monkeypatch.setattr(service.set, "remove", removed)
     drop_live = service.set.drop_live

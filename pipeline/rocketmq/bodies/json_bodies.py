@@ -428,7 +428,7 @@ _TYPES: dict[str, DataType] = {
     "string": StringType(),
 }
 # A name of _TYPES, the one kind of the elements of an array, or the kinds of an object's fields.
-Kind = str | list[Any] | dict[str, Any]
+JsonType = str | list[Any] | dict[str, Any]
 
 
 def inferred(bodies: Iterable[bytes | None]) -> StructType | None:
@@ -437,11 +437,11 @@ def inferred(bodies: Iterable[bytes | None]) -> StructType | None:
     Raises:
         OptionError: they have more than FIELD_COUNT_MAX fields.
     """
-    whole: Kind = {}
+    whole: JsonType = {}
     for body in bodies:
         value = object_of(body)
         if value is not None:
-            whole = _merged(whole, _kind_of(value, 1))
+            whole = _merged(whole, _json_type_of(value, 1))
             if _field_count(whole) > FIELD_COUNT_MAX:
                 raise OptionError(
                     f"The sampled JSON bodies have more than {FIELD_COUNT_MAX} fields: give option bodySchema, with a map "
@@ -451,7 +451,7 @@ def inferred(bodies: Iterable[bytes | None]) -> StructType | None:
     return made if isinstance(made, StructType) else None
 
 
-def _kind_of(value: Any, depth: int) -> Kind:
+def _json_type_of(value: Any, depth: int) -> JsonType:
     if isinstance(value, dict | list) and depth > DEPTH_MAX:
         return "string"
     if isinstance(value, dict):
@@ -460,12 +460,12 @@ def _kind_of(value: Any, depth: int) -> Kind:
         for name, each in value.items():
             if name and name.lower() not in seen:
                 seen.add(name.lower())
-                fields[name] = _kind_of(each, depth + 1)
+                fields[name] = _json_type_of(each, depth + 1)
         return fields
     if isinstance(value, list):
-        element: Kind = _NULL
+        element: JsonType = _NULL
         for each in value:
-            element = _merged(element, _kind_of(each, depth + 1))
+            element = _merged(element, _json_type_of(each, depth + 1))
         return [element]
     if value is None:
         return _NULL
@@ -476,7 +476,7 @@ def _kind_of(value: Any, depth: int) -> Kind:
     return "double" if isinstance(value, float) else "string"
 
 
-def _merged(one: Kind, other: Kind) -> Kind:
+def _merged(one: JsonType, other: JsonType) -> JsonType:
     if other in (one, _NULL):
         return one
     if one == _NULL:
@@ -493,7 +493,7 @@ def _merged(one: Kind, other: Kind) -> Kind:
     return "double" if (one, other) in (("long", "double"), ("double", "long")) else "string"
 
 
-def _type_of(kind: Kind) -> DataType | None:
+def _type_of(kind: JsonType) -> DataType | None:
     """Spark's type; None for one without fields."""
     if isinstance(kind, str):
         return _TYPES[kind]
@@ -505,7 +505,7 @@ def _type_of(kind: Kind) -> DataType | None:
     return StructType(made) if made else None
 
 
-def _field_count(kind: Kind) -> int:
+def _field_count(kind: JsonType) -> int:
     if isinstance(kind, dict):
         return sum(1 + _field_count(each) for each in kind.values())
     return _field_count(kind[0]) if isinstance(kind, list) else 0

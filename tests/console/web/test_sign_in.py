@@ -9,7 +9,7 @@ from console.pages.reports import Reports
 from console.web.app import ConsoleApp, ConsoleSource
 from console.web.request_guard import RequestGuard
 from console.web.sign_in import GuardedGateway, GuardedSignIn
-from gateway.auth.access_file import WatchedFile, parse_clients
+from gateway.auth.access_file import WatchedFile, parse_access_file
 from gateway.auth.audit import Audit
 from gateway.auth.caller_shards import CallerShards
 from gateway.auth.guard import GatewayGuard
@@ -35,7 +35,7 @@ def guarded(tmp_path: Path, shard, fan_out, lines):
     (tmp_path / "analytics").mkdir()
     (tmp_path / "analytics" / "report.html").write_text("<p>the whole store</p>")
     sign_in = SignIn(
-        WatchedFile("access_file", access, parse_clients, lambda: 0.0), tokens=None, asks_certificates=False
+        WatchedFile("access_file", access, parse_access_file, lambda: 0.0), tokens=None, asks_certificates=False
     )
     guard = GatewayGuard(sign_in, Audit(lambda event, **fields: lines.append({"event": event, **fields}), lambda: 0.0))
     servicer = GatewayServicer(CallerShards(Shards([shard.shard("broker-a")], fan_out)), PageTokens("secret"))

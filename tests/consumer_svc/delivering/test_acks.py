@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from consumer_svc.delivering.acks import AckOutcome
+from consumer_svc.delivering.acks import INVALID, OK, TOO_LATE
 from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.delivering.pop import Delivery
 from consumer_svc.delivering.receipt_handle import ReceiptHandle, ReceiptHandles
@@ -26,7 +26,7 @@ def test_a_message_that_is_acknowledged_is_not_delivered_again(
 ) -> None:
     log.send("t")
     handle = pop_one(life).receipt_handle
-    assert life.acks.ack("g", [handle]) == [AckOutcome.OK]
+    assert life.acks.ack("g", [handle]) == [OK]
     clock.now += 20_000
     life.expire()
     assert life.pops.pop(ASK) == []
@@ -74,14 +74,14 @@ def test_an_acknowledgement_after_a_nack_that_moved_the_message_is_too_late(
     life.acks.change_invisible("g", handle, 0)
     life.expire()
     assert [message.body for message in log.messages("%RETRY%g_t")] == [b"x"]
-    assert life.acks.ack("g", [handle]) == [AckOutcome.TOO_LATE]  # its time is not over, but it comes again
+    assert life.acks.ack("g", [handle]) == [TOO_LATE]  # its time is not over, but it comes again
 
 
 def test_an_acknowledgement_that_is_repeated_within_its_time_is_ok(log: MemoryLog, life: LogLife) -> None:
     log.send("t")
     handle = pop_one(life).receipt_handle
-    assert life.acks.ack("g", [handle, handle]) == [AckOutcome.OK, AckOutcome.OK]
-    assert life.acks.ack("g", [handle]) == [AckOutcome.OK]
+    assert life.acks.ack("g", [handle, handle]) == [OK, OK]
+    assert life.acks.ack("g", [handle]) == [OK]
 
 
 def test_an_acknowledgement_after_the_time_is_too_late_and_changes_nothing(
@@ -91,7 +91,7 @@ def test_an_acknowledgement_after_the_time_is_too_late_and_changes_nothing(
     handle = pop_one(life).receipt_handle
     clock.now += 10_000
     life.expire()
-    assert life.acks.ack("g", [handle]) == [AckOutcome.TOO_LATE]
+    assert life.acks.ack("g", [handle]) == [TOO_LATE]
     again = pop_one(life)
     assert (again.message.topic, again.attempt) == ("%RETRY%g_t", 2)
 
@@ -103,13 +103,13 @@ def test_handles_of_others_change_nothing(log: MemoryLog, life: LogLife) -> None
     other_shard = ReceiptHandles("broker-b", SECRET).make(ReceiptHandle(QueueRef("g", "t", 0), 0, 1, 1 << 50))
     renamed = ".".join([handle.split(".")[0], *other_shard.split(".")[1:]])  # all shards may have one secret
     for bad in (forged, other_shard, renamed, "", "a.b.c", "é.é.é", handle[:-4], handle + "A", "x" * 5_000):
-        assert life.acks.ack("g", [bad]) == [AckOutcome.INVALID]
+        assert life.acks.ack("g", [bad]) == [INVALID]
         with pytest.raises(InvalidReceiptHandleError):
             life.acks.change_invisible("g", bad, 0)
         with pytest.raises(InvalidReceiptHandleError):
             life.acks.give_up("g", bad)
-    assert life.acks.ack("other", [handle]) == [AckOutcome.INVALID]
-    assert life.acks.ack("g", [handle]) == [AckOutcome.OK]
+    assert life.acks.ack("other", [handle]) == [INVALID]
+    assert life.acks.ack("g", [handle]) == [OK]
 
 
 def test_a_message_given_back_comes_at_once_and_the_attempt_does_not_count(log: MemoryLog, life: LogLife) -> None:
@@ -120,7 +120,7 @@ def test_a_message_given_back_comes_at_once_and_the_attempt_does_not_count(log: 
         life.acks.give_back("g", delivered.receipt_handle)
         with pytest.raises(ReceiptHandleNotFoundError):
             life.acks.change_invisible("g", delivered.receipt_handle, 0)
-        assert life.acks.ack("g", [delivered.receipt_handle]) == [AckOutcome.TOO_LATE]
+        assert life.acks.ack("g", [delivered.receipt_handle]) == [TOO_LATE]
 
 
 def test_a_message_given_up_becomes_a_dead_letter_once(log: MemoryLog, life: LogLife) -> None:
@@ -163,11 +163,11 @@ def test_a_renewed_handle_and_the_one_before_it_both_acknowledge(
     log.send("t", b"b")
     first, second = life.pops.pop(ASK)
     changed = life.acks.change_invisible("g", first.receipt_handle, 60_000)
-    assert life.acks.ack("g", [changed]) == [AckOutcome.OK]
+    assert life.acks.ack("g", [changed]) == [OK]
     life.acks.change_invisible("g", second.receipt_handle, 60_000)
     clock.now += 30_000
     life.expire()
-    assert life.acks.ack("g", [second.receipt_handle]) == [AckOutcome.OK]
+    assert life.acks.ack("g", [second.receipt_handle]) == [OK]
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])
@@ -184,7 +184,7 @@ def test_a_handle_from_before_a_reset_acknowledged_the_next_delivery(
     new = pop_one(life)  # at the same millisecond, and again the first delivery
     assert new.attempt == 1
 
-    assert life.acks.ack("g", [old]) == [AckOutcome.TOO_LATE]
+    assert life.acks.ack("g", [old]) == [TOO_LATE]
     for call in (life.acks.give_back, life.acks.give_up):
         with pytest.raises(ReceiptHandleNotFoundError):
             call("g", old)
@@ -192,9 +192,9 @@ def test_a_handle_from_before_a_reset_acknowledged_the_next_delivery(
         life.acks.change_invisible("g", old, 0)
     life.close()
     again = begin()  # what names the delivery is in the log
-    assert again.acks.ack("g", [old]) == [AckOutcome.TOO_LATE]
+    assert again.acks.ack("g", [old]) == [TOO_LATE]
     changed = again.acks.change_invisible("g", new.receipt_handle, 60_000)
-    assert again.acks.ack("g", [changed]) == [AckOutcome.OK]
+    assert again.acks.ack("g", [changed]) == [OK]
     clock.now += 120_000
     again.expire()
     assert again.pops.pop(PopAsk("g", "t")) == []
@@ -210,7 +210,7 @@ def test_a_handle_of_a_version_without_serials_is_taken_for_the_lease_that_it_ma
     until = lease.invisible_until_millis
     old = life.life.handles.make(ReceiptHandle(QueueRef("g", "t", 0), 0, 1, until))
 
-    assert life.acks.ack("g", [old]) == [AckOutcome.OK]
+    assert life.acks.ack("g", [old]) == [OK]
 
 
 def test_a_message_that_comes_again_cannot_be_given_up_by_the_delivery_before(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from consumer_svc.delivering.acks import AckOutcome
+from consumer_svc.delivering.acks import OK
 from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.delivering.pulls import PullAsk
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
@@ -44,7 +44,7 @@ def test_what_was_in_flight_when_its_topic_was_deleted_came_again(
     life.deletions.see_now()
     log.send("t", b"new")
 
-    assert AckOutcome.OK not in life.acks.ack("g", [*handles, again.receipt_handle])
+    assert OK not in life.acks.ack("g", [*handles, again.receipt_handle])
     log.clock.now += 60_000
     life.expire()
     assert popped(life) == [b"new"]
@@ -62,7 +62,7 @@ def test_a_message_behind_the_deletion_that_is_in_flight_stays_so(log: MemoryLog
     life.deletions.see_now()
 
     assert [one.message.body for one in got][-1] == b"new"
-    assert life.acks.ack("g", [got[-1].receipt_handle]) == [AckOutcome.OK]
+    assert life.acks.ack("g", [got[-1].receipt_handle]) == [OK]
     assert popped(life) == []
 
 

@@ -119,7 +119,7 @@ def test_a_broker_s_positions_count(log: MemoryLog, life: LogLife, courtesy: Cou
         (QueueRef("b_cg", "b_log", queue_id), at) for queue_id, at in enumerate((230, 230, 240, 241))
     ]
     assert [one.message.queue_offset for one in life.pops.pop(ASK)] == [241]
-    assert life.groups.known("b_cg").settings.delivery_attempts_max == 17
+    assert life.groups.named("b_cg").settings.delivery_attempts_max == 17
 
 
 def test_what_was_taken_over_is_not_taken_again_after_a_kill(

@@ -14,7 +14,7 @@ from gateway.auth.audit import (
     WINDOW_SECONDS,
     Audit,
 )
-from gateway.auth.caller_shards import CallerShards, Sight, work_for
+from gateway.auth.caller_shards import CallerShards, VisibleTopics, work_for
 from gateway.ports.chain import ShardMethod
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import get_record, get_records, get_units, list_queues, search_key, topics_of
@@ -109,7 +109,7 @@ def test_every_method_of_a_shard_is_decided_upon():
 
 def test_a_method_that_nobody_has_thought_about_is_refused(deadline):
     access = Access("reader", {Role.READ: ["b_order"]})
-    link = caller_shards.SignIn(Sight(access, frozenset({Role.READ})))
+    link = caller_shards.SignIn(VisibleTopics(access, frozenset({Role.READ})))
     with pytest.raises(StoreError, match=r"log\.new"):
         link(ShardMethod("log.new", "log"), None, deadline, lambda *_: pytest.fail("it was asked"))
 
@@ -120,7 +120,7 @@ def test_of_many_records_the_foreign_ones_are_blanks_and_one_alone_is_absent(rec
     source = CallerShards(Shards([MemoryShard(records).shard()], fan_out))
     offsets = [record.commit_log_offset for record in records]
     hidden = []
-    with work_for(Sight(access, READ, lambda: hidden.append(1))):
+    with work_for(VisibleTopics(access, READ, lambda: hidden.append(1))):
         (shard,) = source.now()
 
     outcomes = get_records(shard, offsets, 1 << 30, deadline)

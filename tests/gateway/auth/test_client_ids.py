@@ -5,7 +5,7 @@ import pytest
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.auth import client_ids
-from gateway.auth.access_file import WatchedFile, parse_clients
+from gateway.auth.access_file import WatchedFile, parse_access_file
 from gateway.auth.audit import Audit
 from gateway.auth.client_ids import EXPIRE_SECONDS, ClientIds
 from gateway.auth.guard import GatewayGuard
@@ -52,7 +52,7 @@ def is_refused(ids, client_id, identity):
 def test_a_signed_in_caller_could_speak_for_the_client_of_another(tmp_path, clock):
     path = tmp_path / "access.toml"
     path.write_text(access_text(CLIENTS))
-    sign_in = SignIn(WatchedFile("access_file", path, parse_clients, lambda: 0.0), None, asks_certificates=False)
+    sign_in = SignIn(WatchedFile("access_file", path, parse_access_file, lambda: 0.0), None, asks_certificates=False)
     lines = []
     audit = Audit(lambda event, **fields: lines.append((event, fields["method"])), lambda: 0.0)
     with serving(MemoryDelivering(), guard=GatewayGuard(sign_in, audit, ClientIds(clock))) as gateway:
@@ -61,7 +61,7 @@ def test_a_signed_in_caller_could_speak_for_the_client_of_another(tmp_path, cloc
         spy = gateway.consumer(client_id="victim", group="spies")
         spy.metadata += shown("spy")
         assert owner.tell(owner.settings())[0].status.code == v2.OK
-        facts = gateway.clients.known("victim").facts
+        facts = gateway.clients.find("victim").facts
         producer = v2.Settings(client_type=v2.PRODUCER)
         producer.publishing.topics.add(name="Orders")
         calls = {
@@ -84,7 +84,7 @@ def test_a_signed_in_caller_could_speak_for_the_client_of_another(tmp_path, cloc
                 assert "in use by another client" in refused.value.details()
                 assert lines == [("audit.denied", f"/apache.rocketmq.v2.MessagingService/{method}")]
 
-        known = gateway.clients.known("victim")
+        known = gateway.clients.find("victim")
         assert known.facts == facts
         assert not gateway.clients.has_ended("victim")
         heartbeat = v2.HeartbeatRequest(group=owner.group, client_type=v2.PUSH_CONSUMER)

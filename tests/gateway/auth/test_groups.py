@@ -5,7 +5,7 @@ import pytest
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.auth.access import Access, Role
-from gateway.auth.access_file import WatchedFile, parse_clients
+from gateway.auth.access_file import WatchedFile, parse_access_file
 from gateway.auth.audit import Audit
 from gateway.auth.guard import GatewayGuard
 from gateway.auth.sign_in import SignIn
@@ -54,12 +54,12 @@ def test_the_rights_of_several_jwt_groups_are_added():
 
 
 def test_a_file_tells_a_client_without_groups_from_one_that_says_nothing_of_them():
-    clients = parse_clients(access_text(CLIENTS).encode())
+    clients = parse_access_file(access_text(CLIENTS).encode())
     by_name = {access.name: access for access in clients.by_key_hash.values()}
     assert [by_name[name].allows_group(OWN) for name in CLIENTS] == [True, False, True]
     assert [by_name[name].allows_group(OTHER) for name in CLIENTS] == [False, False, True]
     with pytest.raises(ValueError, match="groups"):
-        parse_clients(access_text({"a": {"groups": ["a b"]}}).encode())
+        parse_access_file(access_text({"a": {"groups": ["a b"]}}).encode())
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def lines():
 def guarded(tmp_path, lines):
     path = tmp_path / "access.toml"
     path.write_text(access_text(CLIENTS))
-    sign_in = SignIn(WatchedFile("access_file", path, parse_clients, lambda: 0.0), None, asks_certificates=False)
+    sign_in = SignIn(WatchedFile("access_file", path, parse_access_file, lambda: 0.0), None, asks_certificates=False)
     guard = GatewayGuard(sign_in, Audit(lambda event, **fields: lines.append((event, fields)), lambda: 0.0))
     with serving(MemoryDelivering(), guard=guard) as gateway:
         yield gateway
@@ -140,10 +140,10 @@ def test_whoever_knew_the_id_of_a_client_could_end_it(guarded, lines):
         with pytest.raises(grpc.RpcError) as refused:
             own.call("NotifyClientTermination", request)
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
-    assert guarded.clients.known("client-1").facts.consumer_group == OTHER
+    assert guarded.clients.find("client-1").facts.consumer_group == OTHER
     assert [fields["client"] for event, fields in lines if event == "audit.denied"] == ["limited"] * 2
     assert other.call("NotifyClientTermination", v2.NotifyClientTerminationRequest()).status.code == v2.OK
-    assert guarded.clients.known("client-1") is None
+    assert guarded.clients.find("client-1") is None
 
 
 def test_a_handle_of_another_group_does_not_help(guarded):

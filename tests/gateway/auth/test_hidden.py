@@ -8,9 +8,9 @@ import grpc
 import pytest
 
 from gateway.auth.access import READ, Access, Role
-from gateway.auth.access_file import WatchedFile, parse_clients
+from gateway.auth.access_file import WatchedFile, parse_access_file
 from gateway.auth.audit import Audit
-from gateway.auth.caller_shards import CallerShards, Sight, work_for
+from gateway.auth.caller_shards import CallerShards, VisibleTopics, work_for
 from gateway.auth.guard import GatewayGuard
 from gateway.auth.sign_in import SignIn
 from gateway.ports.chain import Concern
@@ -33,7 +33,7 @@ from tests.gateway.reput.test_explain import CONTEXT, ExplainedShard
 def seen(shards, fan_out, patterns):
     """The shard as a reader of these topics has it."""
     source = shards if isinstance(shards, CallerShards) else CallerShards(Shards(shards, fan_out))
-    with work_for(Sight(Access("c", {Role.READ: patterns}), READ)):
+    with work_for(VisibleTopics(Access("c", {Role.READ: patterns}), READ)):
         (shard,) = source.now()
     return shard
 
@@ -130,7 +130,7 @@ def test_an_explanation_counted_hidden_messages_with_a_key_of_the_same_hash(reco
     source = CallerShards(Shards([memory.shard()], fan_out))
 
     def explained(key: str, patterns) -> pb.ExplainQueryResponse:
-        with work_for(Sight(Access("c", {Role.READ: patterns}), READ)):
+        with work_for(VisibleTopics(Access("c", {Role.READ: patterns}), READ)):
             request = pb.ExplainQueryRequest(by_key=pb.QueryMessageByKeyRequest(topic="b_order", key=key))
             answer = GatewayServicer(source, PageTokens("s")).ExplainQuery(request, CONTEXT)
         answer.elapsed_micros = 0
@@ -158,7 +158,7 @@ def test_why_an_index_was_not_asked_told_of_hidden_messages(records, fan_out, wh
     source = CallerShards(Shards([memory.shard().with_link(Concern.SUMMARIES, summarized)], fan_out))
 
     def told(patterns) -> int:
-        with work_for(Sight(Access("c", {Role.READ: patterns}), READ)):
+        with work_for(VisibleTopics(Access("c", {Role.READ: patterns}), READ)):
             request = pb.ExplainQueryRequest(by_key=pb.QueryMessageByKeyRequest(topic="b_order", key="AaAa"))
             answer = GatewayServicer(source, PageTokens("s")).ExplainQuery(request, CONTEXT)
         return answer.shards[0].lookups[0].passed_over
@@ -179,7 +179,7 @@ def test_the_end_of_the_log_and_its_newest_time_told_when_hidden_messages_came(r
     ]
 
     def rows(patterns) -> list[pb.ShardOutcome]:
-        with work_for(Sight(Access("c", {Role.READ: patterns}), READ)):
+        with work_for(VisibleTopics(Access("c", {Role.READ: patterns}), READ)):
             return [row for ask in asked for row in ask().shards]
 
     assert all(row.indexed_up_to_offset and row.log_end_offset for row in rows(["*"]))
@@ -191,7 +191,7 @@ def test_the_end_of_the_log_and_its_newest_time_told_when_hidden_messages_came(r
 def test_another_identity_freed_the_locks_of_a_member_by_its_client_id(tmp_path) -> None:
     path = tmp_path / "access.toml"
     path.write_text(access_text({name: {"read": ["*"]} for name in ("one", "other")}))
-    sign_in = SignIn(WatchedFile("access_file", path, parse_clients, lambda: 0.0), None, asks_certificates=False)
+    sign_in = SignIn(WatchedFile("access_file", path, parse_access_file, lambda: 0.0), None, asks_certificates=False)
     guard = GatewayGuard(sign_in, Audit(lambda event, **fields: None, lambda: 0.0))
     inner = grpc.unary_unary_rpc_method_handler(lambda request, context: "answered")
     handler = guard.guard(GATEWAY_SERVICE + "LockQueues", inner)

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from gateway.auth.access import READ, WRITE, Access, Role
-from gateway.auth.access_file import LOOK_SECONDS, WatchedFile, parse_clients
+from gateway.auth.access_file import LOOK_SECONDS, WatchedFile, parse_access_file
 from gateway.auth.api_keys import hash_key, make_key
 from gateway.auth.jwt_tokens import JwtTokens, parse_jwks
 from gateway.auth.sign_in import SignIn
@@ -93,7 +93,7 @@ def sign_in(tmp_path, access_path, clock):
     keys.write_text(json.dumps({"keys": [jwk(RSA_KEY, "rsa"), jwk(EC_KEY, "ec")]}))
     tokens = JwtTokens(keys, ISSUER, AUDIENCE, clock=lambda: clock[0], wall_clock=lambda: time.time() + clock[0])
     return SignIn(
-        WatchedFile("access_file", access_path, parse_clients, lambda: clock[0]), tokens, asks_certificates=True
+        WatchedFile("access_file", access_path, parse_access_file, lambda: clock[0]), tokens, asks_certificates=True
     )
 
 
@@ -241,7 +241,7 @@ def test_an_access_file_that_makes_no_sense_is_refused_without_its_values(tmp_pa
     path.write_text(text)
 
     with pytest.raises(InvalidSettingError) as refused:
-        WatchedFile("access_file", path, parse_clients, time.monotonic)
+        WatchedFile("access_file", path, parse_access_file, time.monotonic)
 
     assert "the-key-itself" not in refused.value.message
 
@@ -276,7 +276,7 @@ def test_a_file_that_could_not_be_read_once_is_read_again(tmp_path, clock, monke
     """A key that was taken out of it must not stay."""
     path = tmp_path / "access.toml"
     path.write_text(ACCESS)
-    watched = WatchedFile("access_file", path, parse_clients, lambda: clock[0])
+    watched = WatchedFile("access_file", path, parse_access_file, lambda: clock[0])
     before = watched.current()
     path.write_text(client_text("nobody"))
 
@@ -300,7 +300,7 @@ def test_a_file_that_makes_no_sense_is_told_once(tmp_path, clock):
 
     def parse(data):
         parsed.append(data)
-        return parse_clients(data)
+        return parse_access_file(data)
 
     watched = WatchedFile("access_file", path, parse, lambda: clock[0])
     path.write_text("clients = 5")
@@ -353,8 +353,8 @@ def test_rights_of_an_older_file_are_not_kept(sign_in, access_path, clock):
 @pytest.mark.parametrize(
     ("parse", "good", "garbage"),
     [
-        (parse_clients, ACCESS.encode(), b"clients = " + b"[" * 100_000),
-        (parse_clients, ACCESS.encode(), b"clients = " + b"{a=" * 100_000),
+        (parse_access_file, ACCESS.encode(), b"clients = " + b"[" * 100_000),
+        (parse_access_file, ACCESS.encode(), b"clients = " + b"{a=" * 100_000),
         (parse_jwks, json.dumps({"keys": [jwk(RSA_KEY, "rsa")]}).encode(), b'{"keys":' + b"[" * 100_000),
         (parse_jwks, json.dumps({"keys": [jwk(RSA_KEY, "rsa")]}).encode(), b'{"keys":[{"kty":["RSA"]}]}'),
         (parse_jwks, json.dumps({"keys": [jwk(RSA_KEY, "rsa")]}).encode(), b'{"keys":[{"kty":"RSA","kty":"EC"}]}'),

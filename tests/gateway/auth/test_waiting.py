@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from gateway.auth.access import READ, Access, Role
-from gateway.auth.caller_shards import CallerShards, Sight, work_for
+from gateway.auth.caller_shards import CallerShards, VisibleTopics, work_for
 from gateway.ports.deadline import Deadline
 from gateway.ports.shards import Shards
 from gateway.ports.waiting import LIST_SCHEDULED, LIST_TRANSACTIONS
@@ -32,7 +32,7 @@ def shards(fan_out):
 
 def seen(shards, patterns, topic=""):
     """Unique keys and counts of both lists, as a reader of these topics gets them."""
-    with work_for(Sight(Access("c", {Role.READ: patterns}), READ)):
+    with work_for(VisibleTopics(Access("c", {Role.READ: patterns}), READ)):
         (shard,) = shards.now()
     halves = shard.call(
         LIST_TRANSACTIONS, schedule_pb.ListPendingTransactionsRequest(topic=topic, page_size=64), Deadline.after(60)
@@ -66,7 +66,7 @@ def test_pages_did_not_count_the_messages_of_a_topic_that_the_caller_may_not_see
         source = CallerShards(Shards([service.in_shard(MemoryShard([]).shard())], fan_out))
         found, token = [], ""
         while not found or token:
-            with work_for(Sight(Access("c", {Role.READ: ["shop-*"]}), READ)):
+            with work_for(VisibleTopics(Access("c", {Role.READ: ["shop-*"]}), READ)):
                 page = listing.page(source.now(), PageTokens("s"), "", page_size, token, Deadline.after(60))
             found.append([item.unique_key for _, item in page.items])
             token = page.next_page_token

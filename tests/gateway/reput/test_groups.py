@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from gateway.auth.access import Access, Role
-from gateway.auth.caller_shards import SeenGroups, Sight
+from gateway.auth.caller_shards import VisibleGroups, VisibleTopics
 from gateway.groups.administration import list_groups
 from gateway.ports.delivery import GroupSettings
 from gateway.ports.groups import GroupChoice, GroupPage, Track, TrackState
@@ -70,8 +70,8 @@ def test_a_token_of_groups_continues_only_the_same_list(fan_out, deadline):
         list_groups(shards, TOKENS, GroupChoice(-1), "", deadline)
 
 
-def seen(groups, *patterns) -> SeenGroups:
-    return SeenGroups(groups, Sight(Access("a", {Role.READ: ["*"]}, patterns), frozenset({Role.READ})))
+def seen(groups, *patterns) -> VisibleGroups:
+    return VisibleGroups(groups, VisibleTopics(Access("a", {Role.READ: ["*"]}, patterns), frozenset({Role.READ})))
 
 
 def test_a_page_of_groups_is_full_and_says_nothing_of_groups_that_the_caller_may_not_see(deadline):

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.auth.access import Access, Role
-from gateway.auth.caller_shards import CallerShards, Sight, work_for
+from gateway.auth.caller_shards import CallerShards, VisibleTopics, work_for
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import CREATE_TOPIC, DELETE_TOPIC, LIST_TOPICS, UPDATE_TOPIC, Shard, topics_of
 from gateway.ports.shards import Shards
@@ -212,7 +212,7 @@ def test_the_ports_check_the_topic_once_more_below_the_commands(shards):
     """An admin of some topics; the guard has checked the request before."""
     access = Access("shop", {Role.ADMIN: ["Only*"]})
     source = CallerShards(shards)
-    with work_for(Sight(access, frozenset({Role.ADMIN}))):
+    with work_for(VisibleTopics(access, frozenset({Role.ADMIN}))):
         seen = Call(source.now(), PageTokens("a secret"), FreshnessWaits(), Deadline.after(60))
 
     for command, request in (

@@ -19,7 +19,7 @@ from gateway.ports.fan_out import FanOut
 from gateway.ports.shards import Shards
 from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.receiving import DEFAULT_LIMITS
-from gateway.rocketmq.servicer import MessagingServicer, Waiting, add_messaging_to_server
+from gateway.rocketmq.servicer import MessagingServicer, WaitingMessages, add_messaging_to_server
 from gateway.settings import GatewaySettings
 from gateway.waiting.endings import Endings
 from gateway.waiting.keeping import ProducerKeeping
@@ -142,7 +142,7 @@ def serving(*shards, records=(), guard=None, scheduling=(), limits=DEFAULT_LIMIT
         server.guard_calls(guard)
     with grpc.insecure_channel("127.0.0.1:1") as backend:
         forwarder = AppendForwarder([backend])
-        waiting = Waiting(Endings(scheduled), producers)
+        waiting = WaitingMessages(Endings(scheduled), producers)
         servicer = MessagingServicer(
             memories,
             delivering,

@@ -141,11 +141,11 @@ def test_subscriptions_of_large_clients_have_room_together(shards, clients, monk
     monkeypatch.setattr(clients_module, "LARGE_CLIENT_BYTES_MAX", 20_000)
     for name in ("a", "b", "c"):
         clients.settle(consumer(name, 8), 3.0)
-    assert [len(clients.known(name).facts.subscriptions) for name in "abc"] == [8, 8, 0]
+    assert [len(clients.find(name).facts.subscriptions) for name in "abc"] == [8, 8, 0]
     clients.settle(consumer("small"), 3.0)
     clients.end("a", "", 1.0)
     clients.settle(consumer("c", 8), 3.0)
-    assert [len(clients.known(name).facts.subscriptions) for name in "bc"] == [8, 8]
+    assert [len(clients.find(name).facts.subscriptions) for name in "bc"] == [8, 8]
 
 
 def test_clients_that_are_forgotten_do_not_collect_while_a_shard_is_away(shards, monkeypatch):
@@ -167,8 +167,8 @@ def test_a_caller_that_invents_clients_loses_its_own_and_the_others_stay_known(s
     clients.settle(replace(consumer("victim", 1), caller="identity:victim"), 3.0)
     for number in range(500):
         clients.beat(replace(consumer(f"c{number}"), caller="identity:attacker"))
-    assert clients.known("victim").facts.subscriptions
-    assert [clients.known(f"c{number}") is not None for number in (489, 490, 499)] == [False, True, True]
+    assert clients.find("victim").facts.subscriptions
+    assert [clients.find(f"c{number}") is not None for number in (489, 490, 499)] == [False, True, True]
 
 
 SET = GroupSettings("g", delivery_attempts_max=3, consume_enabled=False, is_set=True)

@@ -661,7 +661,7 @@ def test_client_ids_of_any_length_were_kept(gateway):
     publishing = v2.Settings(client_type=v2.PRODUCER, publishing=v2.Publishing(topics=[consumer.topic]))
     (answer,) = consumer.tell(publishing)
     assert answer.status.code == v2.OK
-    assert gateway.clients.known("c" * 256) is None
+    assert gateway.clients.find("c" * 256) is None
     assert not gateway.clients.has_ended("c" * 256)
 
 
@@ -672,7 +672,7 @@ def test_settings_of_megabytes_are_refused_and_not_kept(gateway):
     with pytest.raises(grpc.RpcError) as refused:
         consumer.tell(settings)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert gateway.clients.known("client-1") is None
+    assert gateway.clients.find("client-1") is None
 
 
 @pytest.mark.parametrize("method", ["QueryRoute", "QueryAssignment"])

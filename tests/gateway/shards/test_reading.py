@@ -365,7 +365,7 @@ def test_settings_of_topics_come_from_a_replica_and_commands_go_to_the_leader(in
         [Source("r2", replica.of(installation.replicas["r2"].shard(BROKER)), installation.facts["r2"])],
         Choice(ReadFrom.ANY),
         is_led=False,
-        cold_end=0,
+        old_end=0,
         clock=lambda: NOW,
     )
     deadline = Deadline.after(10)

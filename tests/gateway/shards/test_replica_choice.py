@@ -1,4 +1,4 @@
-"""Which replicas may answer, what is cold, and what an answer may lack: decisions alone."""
+"""Which replicas may answer, what is old, and what an answer may lack: decisions alone."""
 
 import pytest
 
@@ -8,9 +8,9 @@ from gateway.shards.replica_choice import (
     ReadFrom,
     ReplicaFacts,
     Staleness,
-    cold_end,
     fit,
     is_near,
+    old_end,
     staleness_of,
 )
 
@@ -67,7 +67,7 @@ def test_of_two_replicas_of_one_age_the_one_with_more_of_the_log_is_first() -> N
 def test_cold_is_what_lies_further_from_the_end_than_the_memory_holds(
     leader: ReplicaFacts | None, expected: int
 ) -> None:
-    assert cold_end(leader) == expected
+    assert old_end(leader) == expected
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.rocketmq.errors import DataLostError, OffsetError
-from pipeline.rocketmq.gateway import QueueRange
+from pipeline.rocketmq.gateway import HeldRange
 from pipeline.rocketmq.options import Subscription
 from pipeline.rocketmq.positions import Bound, QueueKey
 from pipeline.rocketmq.ranges import (
@@ -27,10 +27,10 @@ def queue(queue_id: int, topic: str = "T", broker_name: str = "a") -> QueueKey:
 
 
 HELD = {
-    queue(0): QueueRange("h:1", 10, 50),
-    queue(1): QueueRange("h:1", 0, 0),
-    queue(0, "TT"): QueueRange("h:1", 0, 5),
-    queue(0, "T", "b"): QueueRange("h:2", 3, 4),
+    queue(0): HeldRange("h:1", 10, 50),
+    queue(1): HeldRange("h:1", 0, 0),
+    queue(0, "TT"): HeldRange("h:1", 0, 5),
+    queue(0, "T", "b"): HeldRange("h:2", 3, 4),
 }
 
 
@@ -90,7 +90,7 @@ def test_positions_that_are_not_those_of_the_queues_are_refused(positions: dict[
 
 
 def test_what_retention_took_is_an_error_or_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    held = QueueRange("h:1", 10, 50)
+    held = HeldRange("h:1", 10, 50)
     with pytest.raises(DataLostError, match="Messages 4 to 9 of queue 0 of topic 'T' of a are lost") as failure:
         held_part(queue(0), 4, 20, held, fail_on_data_loss=True)
     assert (failure.value.begin, failure.value.end) == (4, 10)
