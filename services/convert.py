@@ -1,6 +1,6 @@
 """Store dataclass <-> proto message, one pair of functions per type; times in milliseconds <-> `Timestamp`.
 
-Record          <-> StoredMessage     `stored_message`, `record_of`
+Record           -> StoredMessage     `stored_message`
 DispatchRequest <-> DispatchRequest   `dispatch_to_proto`, `dispatch_from_proto`; whole batches: `reput_columns.py`
 milliseconds    <-> Timestamp         `millis_to_timestamp`, `timestamp_to_millis`
 GetStatusResponse -> confirm offset   `confirm_offset`
@@ -13,12 +13,8 @@ from reput.commitlog.v1 import commitlog_service_pb2
 from reput.message.v1 import message_pb2
 from store.derive.dispatch import DispatchRequest
 from store.errors import InvalidArgumentError
-from store.format.host import Host
-from store.format.java_text import encode_java_utf8
 from store.format.message_id import encode_offset_msg_id
-from store.format.properties import encode_properties
-from store.format.record import MAGIC_V1, MAGIC_V2, Record
-from store.format.record_layout import TOPIC_SIZE_BYTES_MAX_V1
+from store.format.record import Record
 
 # What a Timestamp may hold: 0001-01-01T00:00:00Z to 9999-12-31T23:59:59.999Z, in seconds since 1970.
 TIMESTAMP_SECONDS_MIN = -62_135_596_800
@@ -108,33 +104,6 @@ def stored_message(record: Record, broker_name: str, *, omit_body: bool = False)
     for name, value in record.properties.items():
         properties[_text(name)] = _text(value)
     return message
-
-
-def record_of(message: message_pb2.StoredMessage) -> Record:
-    """The record behind the public form: the inverse of `stored_message`, with its body.
-
-    Its properties have another order than in the log, and so a `__CRC32#` that need not be theirs.
-    """
-    properties = {name: value for name, value in message.properties.items() if name and value}
-    return Record(
-        topic=message.topic,
-        queue_id=message.queue_id,
-        queue_offset=message.queue_offset,
-        commit_log_offset=message.commit_log_offset,
-        store_size_bytes=message.store_size_bytes,
-        flag=message.flag,
-        sys_flag=message.sys_flag,
-        born_time_millis=timestamp_to_millis(message.born_time, "born_time"),
-        born_host=Host.parse(message.born_host),
-        store_time_millis=timestamp_to_millis(message.store_time, "store_time"),
-        store_host=Host.parse(message.store_host),
-        reconsume_times=message.reconsume_times,
-        prepared_transaction_offset=message.prepared_transaction_offset,
-        body_crc=message.body_crc - (message.body_crc >> 31 << 32),
-        body=message.body,
-        properties_bytes=encode_properties(properties),
-        magic=MAGIC_V1 if len(encode_java_utf8(message.topic)) <= TOPIC_SIZE_BYTES_MAX_V1 else MAGIC_V2,
-    )
 
 
 def dispatch_to_proto(request: DispatchRequest) -> commitlog_service_pb2.DispatchRequest:

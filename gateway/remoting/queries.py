@@ -21,11 +21,10 @@ from gateway.queries.matches import KeyQuestion, MatchPage, merge_matches
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
 from gateway.remoting.positions import TIME_MILLIS_MAX
+from gateway.remoting.records import record_of
 from reput.message.v1.message_pb2 import StoredMessage
-from services.convert import record_of
 from services.rocketmq.codes import RequestCode, ResponseCode
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError
-from store.format.record import encode_record
 
 # RocketMQ's maxMsgsNumBatch, and its defaultQueryMaxNum, which counts for unique keys.
 COUNT_MAX, UNIQUE_COUNT = 64, 32
@@ -89,11 +88,11 @@ def view_message(shard: DoorShard, ask: Ask) -> Answer:
         raise RefusedError(
             ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}: {error.message}"
         ) from error
-    return Answer(body=encode_record(record_of(record)))
+    return Answer(body=record_of(record))
 
 
 def _bytes_of(shard: DoorShard, record: StoredMessage, deadline: Deadline) -> bytes:
     """The record as the log has it, with its body."""
     if record.body_omitted:
         record = get_record(shard.shard, record.commit_log_offset, deadline)
-    return encode_record(record_of(record))
+    return record_of(record)

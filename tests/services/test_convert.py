@@ -11,7 +11,7 @@ from services import convert
 from store.derive.dispatch import DispatchRequest
 from store.errors import InvalidArgumentError
 from store.format.host import Host
-from store.format.record import MAGIC_V2, Record, encode_record
+from store.format.record import Record
 
 RECORD = Record(
     topic="订单",
@@ -59,25 +59,6 @@ def test_a_stored_message_shows_every_field_of_the_record():
         "offset_msg_id": "7F00000100002A9F0000000000001000",
         "broker_name": "broker-b",
     }
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        RECORD,
-        dataclasses.replace(RECORD, properties_bytes=b"", body=b""),
-        dataclasses.replace(RECORD, topic="t" * 200, magic=MAGIC_V2, body_crc=-5),
-        dataclasses.replace(
-            RECORD, topic="t", sys_flag=0x30, born_host=Host("::1", 5), store_host=Host("2001:db8::1", 6)
-        ),
-    ],
-)
-def test_the_record_behind_its_public_form_has_the_same_fields(record):
-    found = convert.record_of(convert.stored_message(record, "b"))
-
-    assert found.properties == record.properties
-    assert dataclasses.replace(found, properties_bytes=record.properties_bytes) == record
-    assert len(encode_record(found)) == len(encode_record(record))
 
 
 def test_an_omitted_body_is_said_to_be_omitted_and_an_empty_one_is_not():
