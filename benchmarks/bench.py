@@ -8,6 +8,7 @@ Writes results.json and RESULTS.md after each row; a run of some rows keeps the 
 
 import argparse
 import contextlib
+import dataclasses
 import datetime
 import os
 import pathlib
@@ -65,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the chosen rows; returns the exit code."""
     options = _options(arguments)
     sizes = FULL if options.full else BY_NAME[options.size]
+    sizes = dataclasses.replace(sizes, single_process=options.single_process)
     rounds = options.rounds or (ROUNDS_FULL if options.full else ROUNDS)
     rows = [registry.make(number, sizes) for number in options.rows]
     console = Console(stderr=True, soft_wrap=True)
@@ -87,6 +89,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help=f"{ROUNDS}; {ROUNDS_FULL} with --full")
     parser.add_argument("--full", action="store_true", help="longer, more rounds, larger stores")
     parser.add_argument("--size", choices=sorted(BY_NAME), default=SAMPLE.name, help="`tiny` only shows that it works")
+    parser.add_argument(
+        "--single-process", action="store_true", help="our services in one process, where a row allows it"
+    )
     parser.add_argument("--sides", type=_sides, default=(OURS, THEIRS, ECHO), help="ours,rocketmq,echo")
     parser.add_argument("--stores", type=pathlib.Path, default=ROOT / ".bench", help="where large stores are kept")
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "benchmarks", help="where the results go")

@@ -56,9 +56,16 @@ class Context:
             shutil.rmtree(path, ignore_errors=True)
 
     @contextlib.contextmanager
-    def ours(self, settings: Mapping[str, str] | None = None) -> Iterator[OurStack]:
-        """Our services on an empty store."""
-        with self.directory() as path, running_stack(path / "store", QUIET | dict(settings or {})) as stack:
+    def ours(self, settings: Mapping[str, str] | None = None, *, in_processes: bool = False) -> Iterator[OurStack]:
+        """Our services on an empty store.
+
+        Args:
+            settings: of the services.
+            in_processes: each in a process of its own, whatever the run says: its start or its memory is measured.
+        """
+        single = self.sizes.single_process and not in_processes
+        quiet = QUIET | dict(settings or {})
+        with self.directory() as path, running_stack(path / "store", quiet, single_process=single) as stack:
             yield stack
 
     @contextlib.contextmanager

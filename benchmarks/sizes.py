@@ -30,6 +30,7 @@ class Sizes:
         connection_counts: connections that do nothing, likewise for appends.
         index_slot_count: slots of index files in kept stores.
         index_entry_count: entries of index files in kept stores.
+        single_process: our services run in one process, but for the rows about processes.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Sizes:
     pipeline_log_bytes: tuple[int, ...] = (GIB // 2, GIB, 2 * GIB, 4 * GIB)
     index_slot_count: int = 5_000_000
     index_entry_count: int = 20_000_000
+    single_process: bool = False
 
 
 TINY = Sizes(

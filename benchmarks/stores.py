@@ -164,7 +164,7 @@ def _kept(
     try:
         count, end_offset = _append(fresh, file_bytes, body_bytes, is_done, say, timed=timed)
         say(f"building queues and index of {directory.name}")
-        with running_stack(fresh / "store", serving) as stack:
+        with running_stack(fresh / "store", serving, single_process=sizes.single_process) as stack:
             stack.wait_until_built(BUILT_SECONDS_MAX)
             if timed:
                 wait_until_timers_known(stack, count, TIMERS_KNOWN_SECONDS_MAX)

@@ -47,7 +47,7 @@ class ColdTier(Row):
 
     def measure(self, side: str, context: Context) -> Mapping[str, float]:
         """One round."""
-        count = MESSAGE_COUNT_TINY if self.sizes == TINY else MESSAGE_COUNT
+        count = MESSAGE_COUNT_TINY if self.sizes.name == TINY.name else MESSAGE_COUNT
         os.environ.update(CREDENTIALS)
         with context.directory() as directory, running_object_store() as server:
             messages = (message(n, keys=f"key{n}", body=b"x" * 400) for n in range(count))
@@ -67,7 +67,7 @@ class ColdTier(Row):
         requests: list[float] = []
         first: list[float] = []
         known: list[float] = []
-        for number in range(QUERY_COUNT_TINY if self.sizes == TINY else QUERY_COUNT):
+        for number in range(QUERY_COUNT_TINY if self.sizes.name == TINY.name else QUERY_COUNT):
             cache = PageCache(directory / f"cache{number}", CACHE_BYTES)
             reader = ColdReader("tier", BROKER, UriObjects(server.uri("cold/tier")), cache)
             reader.range()

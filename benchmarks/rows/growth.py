@@ -82,7 +82,9 @@ class Growth(Row):
         with context.directory() as path:
             root = stores.copy_of(kept, path / "store")
             start = time.perf_counter()
-            with running_stack(root, QUIET | stores.settings(sizes, kept.log_file_bytes)) as stack:
+            with running_stack(
+                root, QUIET | stores.settings(sizes, kept.log_file_bytes), single_process=sizes.single_process
+            ) as stack:
                 started = time.perf_counter() - start
                 stack.wait_until_built()
                 address = stack.addresses["gateway"]

@@ -41,7 +41,7 @@ class IdlePolls(Row):
 
     def measure(self, side: str, context: Context) -> Mapping[str, float]:
         """One round."""
-        poll_count = POLL_COUNT_TINY if self.sizes == TINY else POLL_COUNT
+        poll_count = POLL_COUNT_TINY if self.sizes.name == TINY.name else POLL_COUNT
         with context.ours() as stack:
             server = ReputServer(stack)
             server.create_topic(TOPIC, 8, "NORMAL")

@@ -41,7 +41,7 @@ class Memory(Row):
         """One round."""
         sizes = self.sizes
         if side == OURS:
-            with context.ours() as stack:
+            with context.ours(in_processes=True) as stack:
                 load = Load(stack.addresses["gateway"], "producer", warm_seconds=0, seconds=sizes.load_seconds)
                 values, self._curve = _watch(stack.pids, load.command())
             return values

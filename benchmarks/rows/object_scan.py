@@ -46,7 +46,7 @@ class ObjectScan(Row):
     def prepare(self, context: Context) -> None:
         """The object store and the log in it, in files that are full."""
         log_bytes, file_bytes = (LOG_BYTES, FILE_BYTES)
-        if self.sizes == TINY:
+        if self.sizes.name == TINY.name:
             log_bytes, file_bytes = (LOG_BYTES_TINY, FILE_BYTES_TINY)
         os.environ.update(CREDENTIALS)
         self._server = self._kept.enter_context(running_object_store())

@@ -71,7 +71,9 @@ class Queries(Row):
 
         with context.directory() as path:
             root = stores.copy_of(kept, path / "store")
-            with running_stack(root, QUIET | stores.settings(self.sizes, kept.log_file_bytes)) as stack:
+            with running_stack(
+                root, QUIET | stores.settings(self.sizes, kept.log_file_bytes), single_process=self.sizes.single_process
+            ) as stack:
                 stack.wait_until_built()
                 return self._query(stack.addresses["gateway"], kept)
 

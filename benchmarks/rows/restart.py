@@ -90,14 +90,14 @@ class Restart(Row):
             root = stores.log_only_root(kept, path / "store", is_ours=True)
             stores.warm(root)
             start = time.perf_counter()
-            with running_stack(root, self._settings(kept)) as stack:
+            with running_stack(root, self._settings(kept), single_process=self.sizes.single_process) as stack:
                 stack.wait_until_built(BUILT_SECONDS_MAX)
                 return time.perf_counter() - start
 
     def _ours_fresh(self, context: Context, kept: stores.KeptStore) -> float:
         with context.directory() as path:
             root = stores.copy_of(kept, path / "store")
-            with running_stack(root, self._settings(kept)) as stack:
+            with running_stack(root, self._settings(kept), single_process=self.sizes.single_process) as stack:
                 self._append(stack)
                 time.sleep(self.sizes.checkpoint_seconds)
                 self._append(stack)
@@ -105,7 +105,7 @@ class Restart(Row):
                 stack.kill()
                 processes.wait_for(lambda: not processes.living(pids), "the killed services", GONE_SECONDS_MAX)
             start = time.perf_counter()
-            with running_stack(root, self._settings(kept)):
+            with running_stack(root, self._settings(kept), single_process=self.sizes.single_process):
                 return time.perf_counter() - start
 
     @staticmethod

@@ -64,7 +64,9 @@ class TimerGrowth(Row):
                 root = stores.copy_of(kept, path / "store")
                 stores.warm(root)
                 start = time.perf_counter()
-                with running_stack(root, QUIET | stores.timer_settings(self.sizes)) as stack:
+                with running_stack(
+                    root, QUIET | stores.timer_settings(self.sizes), single_process=self.sizes.single_process
+                ) as stack:
                     stores.wait_until_timers_known(stack, kept.message_count, BUILT_SECONDS_MAX)
                     values[start_name(count)] = time.perf_counter() - start
                     time.sleep(SETTLE_SECONDS)  # memory after the start's work, not in it

@@ -74,7 +74,7 @@ class TwoWorkers(Row):
                 figures: dict[str, tuple[float, float]] = {}
                 for attempt in ("first", "second", "third", "measured"):
                     before = _executor_seconds(cluster)
-                    split_bytes = SPLIT_BYTES_TINY if self.sizes == TINY else SPLIT_BYTES
+                    split_bytes = SPLIT_BYTES_TINY if self.sizes.name == TINY.name else SPLIT_BYTES
                     options = {"splitBytes": str(split_bytes), "boundaryCache": str(work / "boundaries")}
                     scan = spark.ask("scan", store=root, columns="topic,queueId,queueOffset", options=options)
                     between = _executor_seconds(cluster)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from benchmarks import processes
+from deploy.hosts import MODULES
 from tests.support.stack import Stack
 
 STOP_SECONDS_MAX = 60
@@ -17,6 +18,10 @@ class OurStack(Stack):
     """`reput serve` with all its processes and the settings that a user has."""
 
     defaults = MappingProxyType({})
+
+    def children(self) -> dict[str, int]:
+        """The services' process ids, by the name of their module; of a single process, its own for each."""
+        return super().children() or dict.fromkeys(MODULES.values(), self.process.pid)
 
     def pids(self) -> list[int]:
         """The supervisor and the six services."""
@@ -29,9 +34,11 @@ class OurStack(Stack):
 
 
 @contextlib.contextmanager
-def running_stack(store: pathlib.Path, settings: Mapping[str, str] | None = None) -> Iterator[OurStack]:
+def running_stack(
+    store: pathlib.Path, settings: Mapping[str, str] | None = None, *, single_process: bool = False
+) -> Iterator[OurStack]:
     """The six services on free ports; they end with the block."""
-    stack = OurStack(store, settings=settings)
+    stack = OurStack(store, *(("--single-process",) if single_process else ()), settings=settings)
     try:
         yield stack
     finally:
