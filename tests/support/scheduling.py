@@ -6,6 +6,11 @@ As with `--dist loadfile` a file stays in one process, so that what its tests sh
                      process, and slow until it is warm; images take minutes to build
     long files       before short ones, the longest first, so that at the end no process is busy for minutes while others have
                      nothing to do
+    waiting files    those of `WAITS` beside others from the beginning, in a third of the processes: they use a quarter of a
+                     processor, and others need what they leave
+
+A process is given the next file when it begins the last test of its file, and no earlier: a test may take minutes, and what
+is given to a process cannot go to another.
 
 What is long is recorded in `SECONDS`, or guessed from what stands in a file: a wrong guess costs time, nothing else.
 """
@@ -17,17 +22,23 @@ from pathlib import Path
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 # Fixtures of a session that are made once, so the files that ask for them run in one process; by name among the arguments of a
 # test or of another fixture.
 SHARED = ("spark", "serve_image")
 ASKS_FOR = {name: re.compile(rf"^(?:async )?def \w+\([^)]*\b{name}\b", re.MULTILINE) for name in SHARED}
+# Folders whose tests mostly wait: for services that start again, for disks, for clocks.
+WAITS = ("tests/torture/",)
 # Services, the command, other programs: their tests wait, and the processors are free for others meanwhile.
 STARTS_PROCESSES = re.compile(r"\b(?:running_stack|Stack|Service|Lives|begun|Popen|subprocess|secured)\b")
 # Seconds of the longest files of `make ci` and `make torture` among others, from `--durations=0`; those that are missing take
 # less than all of the same run here.
 SECONDS = {
     "tests/benchmarks/test_smoke.py": 300,
+    "tests/console/browser/test_browser.py": 250,
+    "tests/newcomers/test_first_steps.py": 250,
+    "tests/commitlog_svc/replication/leading/test_leadership_rules.py": 150,
     "tests/clients/test_reput.py": 330,
     "tests/clients/test_documented_programs.py": 310,
     "tests/pipeline/test_docs.py": 275,
@@ -36,6 +47,7 @@ SECONDS = {
     "tests/rocketmq/test_waiting_both_ways.py": 204,
     "tests/rocketmq/test_interop.py": 147,
     "tests/rocketmq/test_queue_ext_written.py": 130,
+    "tests/rocketmq/test_nameserver.py": 110,
     "tests/rocketmq/test_waiting_handover.py": 105,
     "tests/rocketmq/test_topics.py": 94,
     "tests/pipeline/rocketmq/test_kills.py": 95,
@@ -68,6 +80,25 @@ class LongFilesFirst(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
         return shared_by(self.config.rootpath / file) or file
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        busy = sum(self._waits(other) for other in self.assigned_work if other is not node)
+        wanted = busy < max(len(self.assigned_work) // 3, 1)
+        unit = next((scope for scope in self.workqueue if scope.startswith(WAITS) is wanted), None)
+        if unit is not None:
+            self.workqueue.move_to_end(unit, last=False)
+        super()._assign_work_unit(node)
+
+    def _waits(self, node: WorkerController) -> bool:
+        """Whether the file that was given to a process last mostly waits, and has tests left."""
+        units = self.assigned_work[node]
+        last = next(reversed(units), "")
+        return last.startswith(WAITS) and not all(units[last].values())
+
+    def _reschedule(self, node: WorkerController) -> None:
+        # One that is left over begins when the process knows what comes after it.
+        if node.shutting_down or not self.workqueue or self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from tests.torture.drivers import CHECK_LAYOUT, Life, message_id
 from tests.torture.lives import SLOW_SECONDS, Lives, Told
 from tests.torture.store_check import HEAD, Place, check_store, read_frames
 
-TIME_LIMIT = pytest.mark.timeout(12 * 3600 if level() == "full" else 300)
+TIME_LIMIT = pytest.mark.timeout(12 * 3600 if level() == "full" else 600)
 LAST_LIFE = Life(first=900, count=2, turn_every=2)
 LOADED_SECONDS = 4 * SLOW_SECONDS  # what a machine with more work than cores may make of 5 s
 

@@ -38,7 +38,7 @@ from tests.torture.tools.tmpfs import Ballast, tmpfs
 REASON = why_missing()
 pytestmark = [
     pytest.mark.skipif(REASON is not None, reason=str(REASON)),
-    pytest.mark.timeout(3600 if level() == "full" else 280),
+    pytest.mark.timeout(3600 if level() == "full" else 600),
 ]
 
 LOG_FILE_BYTES = 65536

@@ -47,7 +47,7 @@ from tests.torture.tools.tmpfs import tmpfs
 REASON = why_missing("fuse", "loop", "ext4")
 pytestmark = [
     pytest.mark.skipif(REASON is not None, reason=str(REASON)),
-    pytest.mark.timeout(3600 if level() == "full" else 280),
+    pytest.mark.timeout(3600 if level() == "full" else 600),
 ]
 
 RAM_BYTES = 256 << 20

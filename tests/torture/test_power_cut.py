@@ -30,7 +30,7 @@ from tests.torture.tools.tmpfs import tmpfs
 REASON = why_missing("loop", "ext4", "xfs")
 pytestmark = [
     pytest.mark.skipif(REASON is not None, reason=str(REASON)),
-    pytest.mark.timeout(7200 if level() == "full" else 280),
+    pytest.mark.timeout(7200 if level() == "full" else 600),
 ]
 
 RAM_BYTES = 1 << 30  # at most; images are sparse

@@ -17,7 +17,7 @@ from tests.torture.amount import amount
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
-KILL_COUNT = amount(sample=1, change=8, full=20)
+KILL_COUNT = amount(sample=1, change=1, full=20)
 KILL_SECONDS_MAX = 5.0
 
 

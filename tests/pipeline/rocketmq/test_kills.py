@@ -31,7 +31,7 @@ WAIT_SECONDS_MAX = 150.0
 @pytest.mark.timeout(3600)
 def test_a_driver_killed_at_random_copies_every_message_once(tmp_path: Path) -> None:
     dice = random.Random(pick_seed("test_a_driver_killed_at_random_copies_every_message_once"))
-    kill_count = amount(sample=1, change=3, full=20)
+    kill_count = amount(sample=1, change=1, full=20)
     message_count = MESSAGES_PER_LIFE * (kill_count + 1)
     work = tmp_path / "work"
     work.mkdir()
