@@ -37,7 +37,8 @@ def serve(server: ServiceServer, settings: ConsumerSettings, origins: Origins) -
     """Puts the service onto a server."""
     commitlog = CommitLogClient(settings.commitlog_target, tls=server.tls)
     consumequeue = ServiceClient("consumequeue", settings.consumequeue_target, tls=server.tls)
-    progress, clients, arrivals = FollowerProgress(), LiveConsumers(time.monotonic), Arrivals()
+    progress, arrivals = FollowerProgress(), Arrivals()
+    clients = LiveConsumers(time.monotonic, changed=arrivals.note_members)
     servicer = ConsumerServicer(progress, clients, QueueLocks(time.monotonic), arrivals, server.stopping.is_set)
     server.add("reput.consumer.v1.ConsumerService", add_to_server, servicer)
     if settings.group_metrics:

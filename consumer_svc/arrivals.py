@@ -1,4 +1,7 @@
-"""Arrivals: tells every watcher which topics may have something to deliver. A slow watcher costs a bounded set of names."""
+"""Arrivals: tells every watcher which topics may have something to deliver, and which groups have other members.
+
+A slow watcher costs a bounded set of names.
+"""
 
 import threading
 from collections.abc import Iterable
@@ -10,14 +13,18 @@ NAME_COUNT_MAX = 10_000
 
 @dataclass(slots=True)
 class Arrived:
-    """The topics, and groups with a topic, in which something has arrived since the last look; possibly all."""
+    """The topics, and groups with a topic, in which something has arrived since the last look; possibly all.
+
+    `member_groups` are the groups whose members have changed.
+    """
 
     topics: set[str] = field(default_factory=set)
     group_topics: set[tuple[str, str]] = field(default_factory=set)
     all: bool = False
+    member_groups: set[str] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return self.all or bool(self.topics or self.group_topics)
+        return self.all or bool(self.topics or self.group_topics or self.member_groups)
 
 
 class Watcher:
@@ -35,13 +42,22 @@ class Watcher:
             arrived, self._arrived = self._arrived, Arrived()
         return arrived
 
-    def note(self, topics: Iterable[str], group_topics: Iterable[tuple[str, str]], *, everything: bool) -> None:
+    def note(
+        self,
+        topics: Iterable[str],
+        group_topics: Iterable[tuple[str, str]],
+        member_groups: Iterable[str] = (),
+        *,
+        everything: bool,
+    ) -> None:
         """Note what has arrived; returns at once."""
         with self._changed:
             arrived = self._arrived
             arrived.topics.update(topics)
             arrived.group_topics.update(group_topics)
-            if everything or len(arrived.topics) + len(arrived.group_topics) > NAME_COUNT_MAX:
+            arrived.member_groups.update(member_groups)
+            name_count = len(arrived.topics) + len(arrived.group_topics) + len(arrived.member_groups)
+            if everything or name_count > NAME_COUNT_MAX:
                 self._arrived = Arrived(all=True)
             self._changed.notify()
 
@@ -81,6 +97,11 @@ class Arrivals:
         """A group may have messages of a topic again, or only now; of any topic when it is empty."""
         for watcher in self._watchers:
             watcher.note((), ((consumer_group, topic),), everything=False)
+
+    def note_members(self, consumer_group: str) -> None:
+        """The members of a group have changed."""
+        for watcher in self._watchers:
+            watcher.note((), (), (consumer_group,), everything=False)
 
     def note_all(self) -> None:
         """Anything may have arrived."""

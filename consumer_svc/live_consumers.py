@@ -34,10 +34,17 @@ class LiveConsumers:
     Args:
         clock: seconds, rising.
         count_max: clients of all callers.
+        changed: called with a group when a member comes or goes, or subscribes to something else; must return at once.
     """
 
-    def __init__(self, clock: Callable[[], float], count_max: int = CLIENT_COUNT_MAX) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        count_max: int = CLIENT_COUNT_MAX,
+        changed: Callable[[str], object] = lambda consumer_group: None,
+    ) -> None:
         self._clock = clock
+        self._changed = changed
         self._started = clock()
         self._lock = threading.Lock()
         self._seen: dict[str, dict[str, _Member]] = {}  # by group and client id
@@ -53,7 +60,7 @@ class LiveConsumers:
         size_bytes = client.ByteSize()
         large_bytes = size_bytes if size_bytes > SMALL_CLIENT_BYTES else 0
         with self._lock:
-            self._remove(client.consumer_group, client.client_id)
+            before = self._take(client.consumer_group, client.client_id)
             self._expire()
             if self._large_bytes + large_bytes > LARGE_CLIENT_BYTES_MAX:
                 client.ClearField("subscriptions")
@@ -62,6 +69,8 @@ class LiveConsumers:
             members = self._seen.setdefault(client.consumer_group, {})
             members[client.client_id] = _Member(self._clock(), client, large_bytes)
             too_many = self._order.use((client.consumer_group, client.client_id), client_of_name(client.caller))
+            if before is None or list(before.subscriptions) != list(client.subscriptions):
+                self._changed(client.consumer_group)
             if too_many is not None:
                 self._remove(*too_many)
 
@@ -108,12 +117,18 @@ class LiveConsumers:
             self._remove(consumer_group, client_id)
 
     def _remove(self, consumer_group: str, client_id: str) -> None:
-        """With the lock held."""
+        """A member is gone; with the lock held."""
+        if self._take(consumer_group, client_id) is not None:
+            self._changed(consumer_group)
+
+    def _take(self, consumer_group: str, client_id: str) -> pb.Client | None:
+        """Forget a member, for now; with the lock held."""
         members = self._seen.get(consumer_group, {})
         member = members.pop(client_id, None)
         if member is None:
-            return
+            return None
         self._large_bytes -= member.large_bytes
         self._order.drop((consumer_group, client_id))
         if not members:
             del self._seen[consumer_group]
+        return member.client

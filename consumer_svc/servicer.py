@@ -316,7 +316,8 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
     def EndClient(self, request: pb.EndClientRequest, context: grpc.ServicerContext) -> pb.EndClientResponse:
         """See the proto."""
         self._clients.end(request.consumer_group, request.client_id)
-        self._locks.end_client(request.consumer_group, request.client_id)
+        if not request.keep_locks:
+            self._locks.end_client(request.consumer_group, request.client_id)
         self._delivery.groups.end_client(request.consumer_group, request.client_id)
         return pb.EndClientResponse()
 
@@ -335,6 +336,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
                         for group, topic in sorted(arrived.group_topics)
                     ],
                     all=arrived.all,
+                    member_groups=sorted(arrived.member_groups),
                 )
         finally:
             self._arrivals.forget(watcher)

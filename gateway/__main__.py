@@ -179,6 +179,7 @@ def _open_doors(
             clients=DoorClients(),
             topics=TopicCopy(lambda: shards.now().named(name)),
             waits=waits,
+            on_arrivals=delivering.on_arrivals,
         )
 
     def tls_context() -> "ssl.SSLContext | None":

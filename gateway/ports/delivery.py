@@ -213,8 +213,8 @@ class Delivering(Protocol):
     def make_group(self, settings: GroupSettings, caller: str, seconds: float) -> None:
         """As GroupKeeper.make, for a caller."""
 
-    def end_client(self, client_id: str, consumer_group: str, seconds: float) -> None:
-        """Say that a client has ended."""
+    def end_client(self, client_id: str, consumer_group: str, seconds: float, *, keep_locks: bool = False) -> None:
+        """Say that a client has ended; with `keep_locks` those that it has stay as long as they would have."""
 
     def arrivals(self) -> ArrivalStream:
         """A new stream; connects with its first answer."""

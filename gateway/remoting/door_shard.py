@@ -1,6 +1,7 @@
 """DoorShard: what the handlers of a door have of its shard, which is the same that the gRPC doors have of all shards."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from gateway.appends.forwarder import AppendForwarder
 from gateway.delivery.waiting_room import WaitingRoom
@@ -14,6 +15,7 @@ from gateway.remoting.door_clients import DoorClients
 from gateway.remoting.topic_copy import TopicCopy
 from gateway.waiting.endings import Endings
 from gateway.waiting.producers import Producers
+from reput.consumer.v1.consumer_service_pb2 import WatchArrivalsResponse
 
 # Of a call to a service of the shard; clients wait 3 to 15 s.
 CALL_SECONDS = 3.0
@@ -35,6 +37,8 @@ class DoorShard:
         clients: what the connections have said.
         topics: those of the shard.
         waits: make queries wait for what they should find.
+        on_arrivals: called with each shard's name and arrivals.
+        on_close: called when the door is closed.
     """
 
     broker_name: str
@@ -48,6 +52,8 @@ class DoorShard:
     clients: DoorClients
     topics: TopicCopy
     waits: FreshnessWaits
+    on_arrivals: list[Callable[[str, WatchArrivalsResponse], object]] = field(default_factory=list)
+    on_close: list[Callable[[], object]] = field(default_factory=list)
 
     @property
     def shard(self) -> Shard:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import structlog
 
-from gateway.remoting import positions, pulls, queries
+from gateway.remoting import members, positions, pulls, queries
 from gateway.remoting.door import Door, Handler
 from gateway.remoting.door_shard import DoorShard
 from services.rocketmq.address import Address
@@ -17,6 +17,7 @@ from store.errors import InvalidSettingError
 # RocketMQ's fast port, for clients with `vipChannelEnabled`.
 FAST_PORT_BELOW = 2
 ROOMS: Sequence[Callable[[DoorShard], Mapping[int, Handler]]] = (
+    members.handlers,
     positions.handlers,
     pulls.handlers,
     queries.handlers,
@@ -73,6 +74,8 @@ class OpenDoor:
         """End all connections."""
         self.server.close()
         self._shard.topics.close()
+        for close in self._shard.on_close:
+            close()
         self._door.close()
 
 

@@ -19,11 +19,12 @@ from collections.abc import Callable, Mapping
 from gateway.delivery.pulls import PullChecks, PullPoll
 from gateway.groups.positions import commit_positions
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import ALL_MESSAGES, EXPRESSION_CHARACTERS_MAX, Delivering, Filter, FilterKind, Pulled
+from gateway.ports.delivery import Delivering, Filter, Pulled
 from gateway.ports.groups import Position
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, code_of
-from gateway.remoting.door_clients import TAG, DoorClient, Subscription
+from gateway.remoting.door_clients import TAG, DoorClient
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
+from gateway.remoting.filters import filter_of, wanted_by
 from gateway.remoting.records import records_of
 from gateway.remoting.topic_copy import Topic
 from reput.consumer.v1 import consumer_service_pb2 as pb
@@ -163,7 +164,7 @@ class Pulls:
             return None
         if found.version < version:
             raise RefusedError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-        return filter_of(found.expression_type, found.expression)
+        return wanted_by(found)
 
     def _wanted_by_group(self, ask: Ask, topic: str) -> Filter:
         """What the group wants of a topic, of which no connection of this door has said anything."""
@@ -265,27 +266,6 @@ class DoorPull(PullPoll):
     def _answer(self, answer: Answer) -> None:
         self._pulls.done(self)
         self.ask.answer(*answer)
-
-
-def filter_of(expression_type: str, expression: str) -> Filter:
-    """Which messages a subscription wants; what the text means is checked by the consumer service.
-
-    Raises:
-        RefusedError: it is too long.
-    """
-    if len(expression) > EXPRESSION_CHARACTERS_MAX:
-        raise RefusedError(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-            f"the subscription has {len(expression)} characters: use at most {EXPRESSION_CHARACTERS_MAX}",
-        )
-    if expression_type not in ("", TAG):
-        return Filter(FilterKind.SQL, expression)
-    return ALL_MESSAGES if expression.strip() in ("", "*") else Filter(FilterKind.TAGS, expression)
-
-
-def wanted_by(subscription: Subscription) -> Filter:
-    """See `filter_of`."""
-    return filter_of(subscription.expression_type, subscription.expression)
 
 
 def _fields(next_offset: str, min_offset: str, max_offset: str) -> Mapping[str, str]:

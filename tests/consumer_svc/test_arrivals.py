@@ -18,7 +18,9 @@ def test_topics_and_groups_are_kept_until_they_are_taken() -> None:
     arrivals.note_topics(["a", "b"])
     arrivals.note_topics(["a"])
     arrivals.note_group("g", "c")
+    arrivals.note_members("h")
     arrived = watcher.take(0)
+    assert arrived.member_groups == {"h"}
     assert (arrived.topics, arrived.group_topics, arrived.all) == ({"a", "b"}, {("g", "c")}, False)
     assert other.take(0).all
 

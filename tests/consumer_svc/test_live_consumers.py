@@ -37,6 +37,25 @@ def test_a_member_that_is_silent_is_gone_after_two_minutes() -> None:
     assert (clients.members("g"), clients.count()) == ([], 0)
 
 
+def test_a_change_of_members_is_told_and_a_sign_of_life_is_not() -> None:
+    clock, changed = Seconds(), list[str]()
+    clients = LiveConsumers(clock, changed=changed.append)
+    subscribed = client("g", "a")
+    subscribed.subscriptions.add(topic="T")
+    for member, told in (("a", ["g"]), ("b", ["g", "g"]), ("a", ["g", "g"])):
+        clients.keep(client("g", member))
+        assert changed == told
+    clients.keep(subscribed)
+    clients.keep(subscribed)
+    assert changed == ["g"] * 3, "another subscription is a change"
+    clients.end("g", "b")
+    clients.end("g", "b")
+    assert changed == ["g"] * 4
+    clock.now += MEMBER_SECONDS
+    clients.members("other")
+    assert changed == ["g"] * 5, "so is a member that is silent for too long"
+
+
 def test_all_clients_are_renewed_until_they_had_time_to_be_heard_of() -> None:
     clock = Seconds()
     clients = LiveConsumers(clock)

@@ -45,6 +45,10 @@ class DoorClient(RemotingClient):
                 return command
             self.told.append(command)
 
+    def next_told(self):
+        """The next request of the server."""
+        return self.told.pop(0) if self.told else self.receive()
+
 
 class DoorStack:
     """A store with a door."""

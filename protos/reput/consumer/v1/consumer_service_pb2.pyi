@@ -329,12 +329,14 @@ class KeepClientsResponse(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[GroupSettings, _Mapping]]] = ...) -> None: ...
 
 class EndClientRequest(_message.Message):
-    __slots__ = ("client_id", "consumer_group")
+    __slots__ = ("client_id", "consumer_group", "keep_locks")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    KEEP_LOCKS_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     consumer_group: str
-    def __init__(self, client_id: _Optional[str] = ..., consumer_group: _Optional[str] = ...) -> None: ...
+    keep_locks: bool
+    def __init__(self, client_id: _Optional[str] = ..., consumer_group: _Optional[str] = ..., keep_locks: _Optional[bool] = ...) -> None: ...
 
 class EndClientResponse(_message.Message):
     __slots__ = ()
@@ -345,14 +347,16 @@ class WatchArrivalsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class WatchArrivalsResponse(_message.Message):
-    __slots__ = ("topics", "group_topics", "all")
+    __slots__ = ("topics", "group_topics", "all", "member_groups")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     GROUP_TOPICS_FIELD_NUMBER: _ClassVar[int]
     ALL_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_GROUPS_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     group_topics: _containers.RepeatedCompositeFieldContainer[GroupTopic]
     all: bool
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., group_topics: _Optional[_Iterable[_Union[GroupTopic, _Mapping]]] = ..., all: _Optional[bool] = ...) -> None: ...
+    member_groups: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., group_topics: _Optional[_Iterable[_Union[GroupTopic, _Mapping]]] = ..., all: _Optional[bool] = ..., member_groups: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GroupTopic(_message.Message):
     __slots__ = ("consumer_group", "topic")

@@ -1,0 +1,395 @@
+"""Members: heartbeats and their end (34, 35), who is a member (38, 40), locks of queues (41, 42), filters before a start (46).
+
+    client ══ HEART_BEAT ══▶ what this connection's client is (door_clients.py)
+                             └─▶ consumer service: members of the shard's groups, of all doors
+    consumer service ══ arrivals: members of a group changed ══▶ every door ══ NOTIFY_CONSUMER_IDS_CHANGED ══▶ its members
+
+The end of a connection takes its client out of its groups at once, as in RocketMQ, and leaves its locks until their time is
+over: its program may still work on what it pulled. A consumer service that begins anew hears of all members at once.
+
+Sources: `ClientManageProcessor`, `ConsumerManageProcessor`, `AdminBrokerProcessor`, `DefaultConsumerIdsChangeListener`.
+"""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import structlog
+
+from gateway.groups.pulling import LOCKED_COUNT_MAX, lock_queues
+from gateway.ports.deadline import Deadline
+from gateway.ports.delivery import ClientFacts, GroupSettings, pull_now
+from gateway.ports.shard import CREATE_TOPIC
+from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread, peer_of
+from gateway.remoting.door_clients import (
+    GROUP_COUNT_MAX,
+    SUBSCRIPTION_COUNT_MAX,
+    TAG,
+    DoorClient,
+    Membership,
+    Subscription,
+)
+from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
+from gateway.remoting.filters import filter_of, wanted_by
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
+from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from services.rocketmq.codes import RequestCode, ResponseCode
+from services.rocketmq.command import Command
+from services.rocketmq.fastjson import dump_bytes, loads
+from services.serving.admission.callers import caller_here, working_for
+from services.serving.admission.shares import client_of_peer
+from store.errors import GroupNotFoundError, IllegalFilterError, QueueNotFoundError, StoreError, TopicNotFoundError
+from store.format.topic import pull_retry_topic_of
+
+# RocketMQ's retryQueueNums.
+RETRY_QUEUE_COUNT = 1
+# Groups whose topics were made; one that is forgotten is made again, which changes nothing.
+KNOWN_GROUP_COUNT_MAX = 65_536
+# Members of one KeepClients.
+KEEP_COUNT_MAX = 1_024
+# A lock holds for 60 s; one that this door passed on within that time is renewed, also after a start of the consumer service.
+LOCK_SECONDS = 60.0
+LOCK_COUNT_MAX = 100_000
+CLIENT_ID_CHARACTERS_MAX = 255
+END_THREAD_COUNT = 2
+KINDS = {
+    "CONSUME_PASSIVELY": "push consumer",
+    "CONSUME_ACTIVELY": "pull consumer",
+    "CONSUME_POP": "pop consumer",
+}
+
+_log = structlog.get_logger("reput.remoting")
+
+
+def handlers(shard: DoorShard) -> Mapping[int, Handler]:
+    """The handlers of this file, by request code."""
+    members = Members(shard)
+    shard.clients.on_end.append(members.end_connection)
+    shard.on_arrivals.append(members.hear)
+    shard.on_close.append(members.close)
+    return {
+        RequestCode.HEART_BEAT: in_thread(members.beat),
+        RequestCode.UNREGISTER_CLIENT: in_thread(members.unregister),
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP: in_thread(members.list_members),
+        RequestCode.LOCK_BATCH_MQ: in_thread(partial(members.lock, unlock=False)),
+        RequestCode.UNLOCK_BATCH_MQ: in_thread(partial(members.lock, unlock=True)),
+        RequestCode.CHECK_CLIENT_CONFIG: in_thread(members.check_client_config),
+    }
+
+
+class Members:
+    """See the top of this file; thread-safe.
+
+    Args:
+        shard: the shard.
+        clock: seconds, rising.
+    """
+
+    def __init__(self, shard: DoorShard, clock: Callable[[], float] = time.monotonic) -> None:
+        self._shard = shard
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known_groups: OrderedDict[str, None] = OrderedDict()
+        self._locked: OrderedDict[tuple[str, str, str, int], float] = OrderedDict()
+        self._ends = ThreadPoolExecutor(END_THREAD_COUNT, thread_name_prefix="remoting-ends")
+
+    def beat(self, ask: Ask) -> Answer:
+        """34: a client lives, and says which groups it is a member of."""
+        said = _object_in(ask.command.body)
+        client, is_whole = client_of(ask, said, ask.client)
+        if not self._shard.clients.settle(client):
+            return Answer()
+        for group in client.memberships:
+            self._make_group(group)
+        if client.memberships:
+            self._shard.delivering.keep_clients(facts_of(client), CALL_SECONDS)
+        return Answer({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": str(is_whole).lower()})
+
+    def unregister(self, ask: Ask) -> Answer:
+        """35: a client leaves a group in order."""
+        client_id = ask.text("clientID")
+        producer_group, group = ask.text("producerGroup", ""), ask.text("consumerGroup", "")
+        client = ask.client
+        if client is not None and client.client_id == client_id:
+            self._shard.clients.settle(
+                DoorClient(
+                    client.connection,
+                    client_id,
+                    client.language,
+                    client.version,
+                    client.producer_groups - {producer_group},
+                    {name: each for name, each in client.memberships.items() if name != group},
+                )
+            )
+        if group:
+            self._shard.delivering.end_client(client_id, group, CALL_SECONDS, keep_locks=True)
+        return Answer()
+
+    def list_members(self, ask: Ask) -> Answer:
+        """38: the ids of a group's members, of all doors; none is an error, on which clients keep the queues that they have."""
+        group = ask.text("consumerGroup")
+        try:
+            members = self._shard.keeper.facts(group, Deadline.after(CALL_SECONDS)).members
+        except GroupNotFoundError:
+            members = ()
+        # A consumer service that has just begun may not have heard of all.
+        client_ids = {member.client_id for member in members}
+        client_ids.update(client.client_id for client in self._shard.clients.members(group))
+        if not client_ids:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        return Answer(body=dump_bytes({"consumerIdList": sorted(client_ids)}))
+
+    def lock(self, ask: Ask, *, unlock: bool) -> Answer:
+        """41, 42: lock queues for a member for 60 s, or unlock them; the answer names those that it has."""
+        said = _object_in(ask.command.body)
+        group, client_id = _text(said, "consumerGroup"), _text(said, "clientId")
+        queues = [_queue(each) for each in _list(said, "mqSet")]
+        if not queues:
+            return Answer(body=b"" if unlock else dump_bytes({"lockOKMQSet": []}))
+        now = self._clock()
+        renewed = [each for each in queues if self._locked_until(group, client_id, each) > now]
+        held: set[tuple[str, int]] = set()
+        for part, renew in ((renewed, True), ([each for each in queues if each not in renewed], False)):
+            for at in range(0, len(part), LOCKED_COUNT_MAX):
+                held |= self._lock_some(group, client_id, part[at : at + LOCKED_COUNT_MAX], unlock=unlock, renew=renew)
+        self._note_locked(group, client_id, queues, () if unlock else held, now)
+        if unlock:
+            return Answer()
+        found = [each for each in _list(said, "mqSet") if (_text(each, "topic"), _number(each, "queueId")) in held]
+        rows = [{name: each.get(name) for name in ("topic", "brokerName", "queueId")} for each in found]
+        return Answer(body=dump_bytes({"lockOKMQSet": rows}))
+
+    def check_client_config(self, ask: Ask) -> Answer:
+        """46: whether a filter can be used; SUBSCRIPTION_PARSE_FAILED says why not."""
+        said = _object_in(ask.command.body).get("subscriptionData")
+        if not isinstance(said, dict):
+            return Answer()
+        subscription = subscription_of(said)
+        if subscription.expression_type in ("", TAG):
+            return Answer()
+        wanted = wanted_by(subscription)
+        question = pb.PullMessagesRequest(topic=subscription.topic, max_messages=1, filter=wanted.message())
+        try:
+            pull_now(self._shard.deliverings, self._shard.broker_name, question, Deadline.after(CALL_SECONDS))
+        except IllegalFilterError:
+            raise
+        except StoreError as error:  # the filter was read before this
+            if not isinstance(error, TopicNotFoundError):
+                _log.info("filter.not_tried", error=error.message)
+        return Answer()
+
+    # --- called by others
+
+    def end_connection(self, client: DoorClient) -> None:
+        """A connection has ended: its client is no member any more, unless it has another connection."""
+        if client.memberships:
+            self._ends.submit(self._end_client, client)
+
+    def hear(self, broker_name: str, arrivals: pb.WatchArrivalsResponse) -> None:
+        """Members of groups have changed, as the shard's consumer service says."""
+        if broker_name != self._shard.broker_name:
+            return
+        if arrivals.all:
+            self._ends.submit(self._keep_all)
+        for group in arrivals.member_groups:
+            for client in self._shard.clients.members(group):
+                client.connection.tell(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}))
+
+    def close(self) -> None:
+        """Tell the consumer service nothing more."""
+        self._ends.shutdown(wait=False, cancel_futures=True)
+
+    def _end_client(self, client: DoorClient) -> None:
+        here = {name for each in self._shard.clients.named(client.client_id) for name in each.memberships}
+        for group in client.memberships.keys() - here:
+            try:
+                with working_for(client_of_peer(peer_of(client.connection))):
+                    self._shard.delivering.end_client(client.client_id, group, CALL_SECONDS, keep_locks=True)
+            except StoreError as error:  # its heartbeats are missed later
+                _log.info("member.not_ended", client_id=client.client_id, consumer_group=group, error=error.message)
+
+    def _keep_all(self) -> None:
+        facts = [each for client in self._shard.clients.all() for each in facts_of(client)]
+        for at in range(0, len(facts), KEEP_COUNT_MAX):
+            try:
+                self._shard.delivering.keep_clients(facts[at : at + KEEP_COUNT_MAX], CALL_SECONDS)
+            except StoreError as error:  # their next heartbeats follow
+                _log.info("members.not_kept", error=error.message)
+
+    def _make_group(self, group: str) -> None:
+        """A group, and the topic of what its members send back, exist from its first heartbeat on: clients ask for a route."""
+        with self._lock:
+            if group in self._known_groups:
+                self._known_groups.move_to_end(group)
+                return
+        self._shard.delivering.make_group(GroupSettings(group), caller_here(), CALL_SECONDS)
+        topic = pull_retry_topic_of(group)
+        if self._shard.topics.find_now(topic) is None:
+            request = log_pb.CreateTopicRequest(topic=topic, queue_count=RETRY_QUEUE_COUNT, perm=6)
+            self._shard.shard.call(CREATE_TOPIC, request, Deadline.after(CALL_SECONDS))
+            self._shard.topics.look()
+        with self._lock:
+            self._known_groups[group] = None
+            if len(self._known_groups) > KNOWN_GROUP_COUNT_MAX:
+                self._known_groups.popitem(last=False)
+
+    # --- locks
+
+    def _lock_some(
+        self, group: str, client_id: str, queues: Sequence[tuple[str, int]], *, unlock: bool, renew: bool
+    ) -> set[tuple[str, int]]:
+        if not queues:
+            return set()
+        question = pb.LockQueuesRequest(
+            consumer_group=group,
+            client_id=client_id,
+            queues=[gateway_pb.TopicQueue(topic=topic, queue_id=queue_id) for topic, queue_id in queues],
+            unlock=unlock,
+            renew=renew,
+        )
+        names = [self._shard.broker_name] * len(queues)
+        try:
+            locked = lock_queues(self._shard.shards, question, names, Deadline.after(CALL_SECONDS))
+        except QueueNotFoundError:
+            return set()
+        return {(topic, queue_id) for _, topic, queue_id in locked.held}
+
+    def _locked_until(self, group: str, client_id: str, queue: tuple[str, int]) -> float:
+        return self._locked.get((group, client_id, *queue), 0.0)
+
+    def _note_locked(
+        self,
+        group: str,
+        client_id: str,
+        queues: Sequence[tuple[str, int]],
+        held: "set[tuple[str, int]] | tuple[()]",
+        now: float,
+    ) -> None:
+        with self._lock:
+            for queue in queues:
+                key = (group, client_id, *queue)
+                self._locked.pop(key, None)
+                if queue in held:
+                    self._locked[key] = now + LOCK_SECONDS
+            while len(self._locked) > LOCK_COUNT_MAX:
+                self._locked.popitem(last=False)
+
+
+def client_of(ask: Ask, said: Mapping[str, Any], before: DoorClient | None) -> tuple[DoorClient, bool]:
+    """The client that a heartbeat speaks of, and whether its next heartbeat has to name its subscriptions.
+
+    A heartbeat of 5.x may leave subscriptions out that it named before.
+    """
+    client_id = _text(said, "clientID")
+    if not client_id or len(client_id) > CLIENT_ID_CHARACTERS_MAX:
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER,
+            f"clientID has {len(client_id)} characters: 1 to {CLIENT_ID_CHARACTERS_MAX} are possible",
+        )
+    known = before.memberships if before is not None and before.client_id == client_id else {}
+    is_short = said.get("withoutSub") is True
+    consumers, producers = _list(said, "consumerDataSet"), _list(said, "producerDataSet")
+    if len(consumers) + len(producers) > GROUP_COUNT_MAX:
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER,
+            f"a heartbeat names {len(consumers) + len(producers)} groups: at most {GROUP_COUNT_MAX} are possible",
+        )
+    memberships: dict[str, Membership] = {}
+    is_whole = True
+    for each in consumers:
+        group = _text(each, "groupName")
+        if is_short and group in known:
+            memberships[group] = known[group]
+            is_whole = False
+            continue
+        rows = _list(each, "subscriptionDataSet")
+        if len(rows) > SUBSCRIPTION_COUNT_MAX:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"group {group[:64]} subscribes to {len(rows)} topics: at most {SUBSCRIPTION_COUNT_MAX} are possible",
+            )
+        subscriptions = {one.topic: one for one in map(subscription_of, rows)}
+        memberships[group] = Membership(
+            group,
+            _text(each, "consumeType") or "CONSUME_PASSIVELY",
+            _text(each, "messageModel") or "CLUSTERING",
+            _text(each, "consumeFromWhere") or "CONSUME_FROM_LAST_OFFSET",
+            subscriptions,
+        )
+    client = DoorClient(
+        ask.connection,
+        client_id,
+        ask.command.language,
+        ask.command.version,
+        frozenset(_text(each, "groupName") for each in producers),
+        memberships,
+    )
+    return client, is_whole
+
+
+def subscription_of(said: Mapping[str, Any]) -> Subscription:
+    """What SubscriptionData says; RefusedError for a filter that is too long."""
+    version = said.get("subVersion")
+    one = Subscription(
+        _text(said, "topic"),
+        _text(said, "subString") or "*",
+        _text(said, "expressionType") or TAG,
+        version if isinstance(version, int) else 0,
+    )
+    filter_of(one.expression_type, one.expression)
+    return one
+
+
+def facts_of(client: DoorClient) -> list[ClientFacts]:
+    """The client as a member of each of its groups."""
+    peer = peer_of(client.connection)
+    return [
+        ClientFacts(
+            client.client_id,
+            each.group,
+            tuple((topic, wanted_by(one)) for topic, one in sorted(each.subscriptions.items())),
+            client.language,
+            str(client.version),
+            peer,
+            KINDS.get(each.consume_type, each.consume_type.lower()),
+            peer,
+        )
+        for each in client.memberships.values()
+    ]
+
+
+def _object_in(body: bytes) -> Mapping[str, Any]:
+    """The object of a body; RefusedError for another body."""
+    try:
+        value = loads(body)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the body is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, "the body is no JSON object")
+    return value
+
+
+def _text(said: Mapping[str, Any], name: str) -> str:
+    value = said.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _number(said: Mapping[str, Any], name: str) -> int:
+    value = said.get(name)
+    if type(value) is not int or not 0 <= value < 1 << 31:
+        raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{name} is no number from 0 on")
+    return value
+
+
+def _list(said: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    value = said.get(name)
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _queue(said: Mapping[str, Any]) -> tuple[str, int]:
+    return _text(said, "topic"), _number(said, "queueId")

@@ -1,0 +1,187 @@
+"""Heartbeats, members, locks and notices over the door, with the answers of RocketMQ 5.5.0."""
+
+import contextlib
+import itertools
+import json
+
+import pytest
+
+from services.rocketmq.codes import RequestCode, ResponseCode
+from tests.gateway.remoting.test_pulls import pull_fields, records
+from tests.support.waiting import wait_until
+
+_groups = itertools.count()
+
+
+@pytest.fixture
+def group():
+    """A new one for each test: they share a store."""
+    return f"members-{next(_groups)}"
+
+
+def heartbeat(client_id, *groups, topic="T", expression="*", version=1, producers=(), **more):
+    consumers = [
+        {
+            "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+            "consumeType": "CONSUME_PASSIVELY",
+            "groupName": group,
+            "messageModel": "CLUSTERING",
+            "subscriptionDataSet": [
+                {
+                    "classFilterMode": False,
+                    "codeSet": [],
+                    "expressionType": "TAG",
+                    "subString": expression,
+                    "subVersion": version,
+                    "tagsSet": [],
+                    "topic": topic,
+                },
+            ],
+            "unitMode": False,
+        }
+        for group in groups
+    ]
+    body = {
+        "clientID": client_id,
+        "consumerDataSet": consumers,
+        "heartbeatFingerprint": 0,
+        "producerDataSet": [{"groupName": name} for name in ("CLIENT_INNER_PRODUCER", *producers)],
+        "withoutSub": False,
+    }
+    return json.dumps(body | more).encode()
+
+
+def beat(client, *arguments, **fields):
+    return client.call(RequestCode.HEART_BEAT, heartbeat(*arguments, **fields))
+
+
+def members(client, group):
+    answer = client.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=group)
+    return json.loads(answer.body)["consumerIdList"] if answer.code == 0 else answer
+
+
+def test_a_heartbeat_makes_a_member_and_the_retry_topic(client, group):
+    nobody = members(client, group)
+    assert (nobody.code, nobody.remark) == (ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+    answer = beat(client, "c1", group)
+    assert (answer.code, answer.fields) == (0, {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
+    assert members(client, group) == ["c1"]
+    fields = pull_fields(f"%RETRY%{group}", consumerGroup=group)
+    assert client.call(RequestCode.PULL_MESSAGE, **fields).code == ResponseCode.PULL_NOT_FOUND
+
+
+def test_members_are_told_of_those_that_come_and_go(stack, client, group):
+    beat(client, "c1", group)
+    with contextlib.closing(stack.client()) as other:
+        beat(other, "c2", group)
+        assert members(client, group) == ["c1", "c2"]
+        client.told.clear()  # of itself
+        beat(other, "c2", group, expression="other")
+        told = client.next_told()
+        assert (told.code, told.fields, told.is_oneway) == (
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+            {"consumerGroup": group},
+            True,
+        )
+    wait_until(lambda: members(client, group) == ["c1"], "the end of a connection ends its member")
+
+
+def test_a_client_that_unregisters_is_no_member(stack, client, group):
+    with contextlib.closing(stack.client()) as other:
+        beat(client, "c1", group)
+        beat(other, "c2", group)
+        answer = client.call(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup=group)
+        assert answer.code == 0
+        assert members(client, group) == ["c2"]
+
+
+def test_a_client_with_another_connection_stays_a_member(stack, client, group):
+    beat(client, "c1", group)
+    with contextlib.closing(stack.client()) as again:
+        beat(again, "c1", group)
+    assert client.call(999).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert members(client, group) == ["c1"]
+
+
+def test_a_pull_takes_its_subscription_from_the_heartbeat(stack, client, group):
+    topic = f"of-{group}"
+    stack.append(topic, tags="A")
+    stack.append(topic, tags="B")
+    beat(client, "c1", group, topic=topic, expression="B", version=7)
+    fields = pull_fields(topic, consumerGroup=group, sysFlag=0, subVersion=7)
+    found = client.call(RequestCode.PULL_MESSAGE, **fields)
+    assert [record.tags for record in records(found.body)] == ["B"]
+    newer = client.call(RequestCode.PULL_MESSAGE, **fields | {"subVersion": "8"})
+    assert (newer.code, newer.remark) == (
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        "the consumer's subscription not latest",
+    )
+    with contextlib.closing(stack.client()) as silent:
+        assert [record.tags for record in records(silent.call(RequestCode.PULL_MESSAGE, **fields).body)] == ["B"]
+
+
+def test_a_short_heartbeat_keeps_the_subscriptions(stack, client, group):
+    topic = f"of-{group}"
+    stack.append(topic, tags="A")
+    beat(client, "c1", group, topic=topic, expression="B", version=7)
+    short = heartbeat("c1", group, heartbeatFingerprint=5, withoutSub=True)
+    answer = client.call(RequestCode.HEART_BEAT, short.replace(b'"topic": "T"', b'"topic": ""'))
+    assert answer.fields["IS_SUB_CHANGE"] == "false"
+    fields = pull_fields(topic, consumerGroup=group, sysFlag=0, subVersion=7)
+    assert client.call(RequestCode.PULL_MESSAGE, **fields).code == ResponseCode.PULL_RETRY_IMMEDIATELY
+
+
+def lock_body(client_id, group, topic, *queue_ids):
+    rows = [{"brokerName": "broker-a", "queueId": queue_id, "topic": topic} for queue_id in queue_ids]
+    return json.dumps({"clientId": client_id, "consumerGroup": group, "mqSet": rows, "onlyThisBroker": False}).encode()
+
+
+def locked(answer):
+    assert answer.code == 0
+    rows = json.loads(answer.body)["lockOKMQSet"]
+    assert all(set(row) == {"topic", "brokerName", "queueId"} for row in rows)
+    return sorted(row["queueId"] for row in rows)
+
+
+def test_a_queue_is_locked_by_one_member_at_a_time(stack, client, group):
+    topic = f"of-{group}"
+    stack.append(topic)
+    lock, unlock = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
+    assert locked(client.call(lock, lock_body("c1", group, topic, 0, 1))) == [0, 1]
+    assert locked(client.call(lock, lock_body("c2", group, topic, 0, 1, 2))) == [2]
+    assert locked(client.call(lock, lock_body("c1", group, topic, 0))) == [0]
+    assert client.call(unlock, lock_body("c1", group, topic, 0)).code == 0
+    assert locked(client.call(lock, lock_body("c2", group, topic, 0, 1))) == [0]
+    assert locked(client.call(lock, lock_body("c1", group, "nowhere", 0))) == []
+
+
+def test_the_end_of_a_connection_leaves_its_locks(stack, client, group):
+    topic = f"of-{group}"
+    stack.append(topic)
+    with contextlib.closing(stack.client()) as other:
+        beat(other, "c2", group)
+        assert locked(other.call(RequestCode.LOCK_BATCH_MQ, lock_body("c2", group, topic, 0))) == [0]
+    beat(client, "c1", group)
+    wait_until(lambda: members(client, group) == ["c1"])
+    assert locked(client.call(RequestCode.LOCK_BATCH_MQ, lock_body("c1", group, topic, 0, 1))) == [1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "code"),
+    [
+        ("TAG", "A || B", 0),
+        ("SQL92", "a > 5 AND TAGS IS NOT NULL", 0),
+        ("SQL92", "a > ", ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+    ],
+)
+def test_a_filter_is_checked_before_a_consumer_starts(client, kind, text, code):
+    subscription = {"topic": "T", "subString": text, "expressionType": kind, "subVersion": 1}
+    body = {"clientId": "c1", "group": "g", "subscriptionData": subscription}
+    assert client.call(RequestCode.CHECK_CLIENT_CONFIG, json.dumps(body).encode()).code == code
+
+
+def test_a_body_that_is_none_is_told(client):
+    answer = client.call(RequestCode.HEART_BEAT, b"")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "JSON" in answer.remark
+    assert beat(client, "").code == ResponseCode.INVALID_PARAMETER
