@@ -12,6 +12,7 @@ import pytest
 from commitlog_svc.commit_log import CommitLog
 from store.errors import DiskFullError, FlushFailedError, ResourceBusyError, StoreCorruptedError, StoreError
 from store.files.file_system import RealFileSystem
+from tests.commitlog_svc.internal import append_internal, internal_record
 from tests.commitlog_svc.support import append, make_log, new_message, open_log
 from tests.support.faulty_file_system import FaultyFileSystem
 from tests.support.waiting import wait_until
@@ -105,6 +106,23 @@ def test_a_full_disk_at_a_new_segment_refuses_goes_on_reading_and_resumes_alone(
         assert len(bodies(log)) == count + 2
     with open_log(tmp_path / "s") as log:
         assert len(bodies(log)) == count + 2
+
+
+def test_a_record_of_a_service_was_taken_where_a_message_found_no_room_and_is_there_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    """An acknowledgement on a full disk was answered with OK: the last file had room for it, and not for a message."""
+    fs = FaultyFileSystem()
+    with open_log(tmp_path / "s", fs) as log:
+        append(log, new_message(b"first"))
+        full = fs.fail("fallocate", errno.ENOSPC, lasting=True)
+        append_until_refused(log, DiskFullError)
+        taken = append_internal(log, internal_record(b"acknowledged"))
+        with pytest.raises(DiskFullError):
+            append(log, new_message(b"refused" + bytes(600)))
+        full.clear()
+    with open_log(tmp_path / "s") as log:
+        assert log.opened.reads.get(taken[0].commit_log_offset).body == b"acknowledged"
 
 
 @pytest.mark.parametrize("short_bytes", [0, 1, 100, 700, 1500])
