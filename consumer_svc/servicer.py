@@ -11,25 +11,15 @@ from consumer_svc.delivering.acks import Acks
 from consumer_svc.delivering.groups import GroupNames
 from consumer_svc.delivering.life import check_group_name
 from consumer_svc.delivering.life_parts import LifeParts
-from consumer_svc.delivering.picks import MESSAGE_COUNT_MAX, PopAsk
-from consumer_svc.delivering.pop import Delivery
-from consumer_svc.delivering.pulls import (
-    BODY_BYTES_DEFAULT,
-    BODY_BYTES_MAX,
-    MESSAGE_COUNT_DEFAULT,
-    EncodedBatch,
-    PullAsk,
-)
-from consumer_svc.delivering.pulls import MESSAGE_COUNT_MAX as PULL_COUNT_MAX
+from consumer_svc.delivering.pulls import EncodedBatch
 from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.queue_locks import QueueLocks, check
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import QueueRef
-from consumer_svc.wire import duration_millis, filter_of, settings_of
+from consumer_svc.wire import check_topic_named, duration_millis, settings_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.consumer.v1 import consumer_service_pb2_grpc as pb_grpc
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
-from services.convert import millis_to_timestamp
 from services.following.follower_process import FollowerState
 from services.following.follower_progress import FollowerProgress
 from services.local.server import Handler, RevocableAnswer, over_bytes
@@ -102,15 +92,18 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
 
     def PopMessages(self, request: pb.PopMessagesRequest, context: grpc.ServicerContext) -> pb.PopMessagesResponse:
         """See the proto."""
-        ask, delivered, acks = self._pop(request)
-        if delivered and not context.is_active():
-            _give_back(acks, ask, delivered)
-        return _popped(delivered)
+        delivery = self._delivery
+        popped = delivery.pops.pop(request)
+        if popped.deliveries and not context.is_active():
+            _give_back(delivery.acks, request.consumer_group, popped)
+        return popped
 
     def pop_locally(self, request: pb.PopMessagesRequest, _context: object) -> RevocableAnswer:
         """PopMessages over a local socket."""
-        ask, delivered, acks = self._pop(request)
-        return RevocableAnswer(_popped(delivered).SerializeToString(), partial(_give_back, acks, ask, delivered))
+        delivery = self._delivery
+        popped = delivery.pops.pop(request)
+        give_back = partial(_give_back, delivery.acks, request.consumer_group, popped)
+        return RevocableAnswer(popped.SerializeToString(), give_back)
 
     def local_calls(self) -> dict[LocalMethod, Handler]:
         """The calls that consumers make most, for gateways of this machine: services/local/server.py."""
@@ -122,23 +115,6 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             ),
             LocalMethod.PULL_MESSAGES: over_bytes(pb.PullMessagesRequest, self.pull_bytes),
         }
-
-    def _pop(self, request: pb.PopMessagesRequest) -> tuple[PopAsk, Sequence[Delivery], Acks]:
-        ask = PopAsk(
-            request.consumer_group,
-            _topic(request.topic),
-            request.queue_id if request.HasField("queue_id") else None,
-            _count(request.max_messages, "max_messages", MESSAGE_COUNT_MAX, MESSAGE_COUNT_MAX),
-            duration_millis(request.invisible_duration, "invisible_duration"),
-            request.client_id,
-            request.attempt_id,
-            filter_of(request.filter),
-            request.max_per_message_group,
-            request.caller,
-            request.known_only,
-        )
-        delivery = self._delivery
-        return ask, delivery.pops.pop(ask), delivery.acks
 
     def AckMessages(self, request: pb.AckMessagesRequest, context: grpc.ServicerContext) -> pb.AckMessagesResponse:
         """See the proto."""
@@ -172,42 +148,24 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
 
     def pull_bytes(self, request: pb.PullMessagesRequest, _context: object) -> bytes:
         """PullMessages, answered as bytes: the messages stand behind the other fields (services/calling/pulled_bytes.py)."""
-        ask = PullAsk(
-            _topic(request.topic),
-            request.queue_id,
-            request.queue_offset,
-            _count(request.max_messages, "max_messages", MESSAGE_COUNT_DEFAULT, PULL_COUNT_MAX),
-            _count(request.max_bytes, "max_bytes", BODY_BYTES_DEFAULT, BODY_BYTES_MAX),
-            filter_of(request.filter),
-            request.ignore_perm,
-            "" if request.ignore_perm else request.consumer_group,
-        )
         seen_offset = max(self._progress.next_offset, 0)  # before the pull: what comes meanwhile may be missing in it
         try:
-            pulled = self._delivery.pulls.pull(ask, request.shown_as, as_records=request.as_records)
+            pulled = self._delivery.pulls.pull(request, seen_offset)
         except TopicNotFoundError as error:
             error.metadata["seenOffset"] = str(seen_offset)
             raise
-        head = pb.PullMessagesResponse(
-            next_offset=pulled.next_offset,
-            min_offset=pulled.range.min_offset,
-            max_offset=pulled.range.max_offset,
-            status=f"PULL_STATUS_{pulled.status}",
-            shown_as=request.shown_as,
-            is_whole=pulled.is_whole,
-            seen_offset=seen_offset if pulled.is_built else 0,
-        )
-        batch = pulled.messages
+        answer, batch = pulled.answer, pulled.messages
         if isinstance(batch, EncodedBatch):
-            return b"".join([head.SerializeToString(), *batch.data])
-        head.messages.extend(batch)
-        return head.SerializeToString()
+            return b"".join([answer.SerializeToString(), *batch.data])
+        answer.messages.extend(batch)
+        return answer.SerializeToString()
 
     def SendBackMessages(
         self, request: pb.SendBackMessagesRequest, context: grpc.ServicerContext
     ) -> pb.SendBackMessagesResponse:
         """See the proto."""
-        ref = QueueRef(request.consumer_group, _topic(request.topic), request.queue_id)
+        check_topic_named(request.topic)
+        ref = QueueRef(request.consumer_group, request.topic, request.queue_id)
         outcomes = self._delivery.send_backs.send_back(
             ref, request.queue_offsets, request.delay_level, request.caller, known_only=request.known_only
         )
@@ -285,12 +243,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             caller=request.caller,
             known_only=request.known_only,
         )
-        return pb.ResetOffsetsResponse(
-            resets=[
-                pb.ResetOffsetsResponse.Reset(queue_id=one.queue_id, before=one.before, after=one.after)
-                for one in resets
-            ]
-        )
+        return pb.ResetOffsetsResponse(resets=resets)
 
     def KeepClients(self, request: pb.KeepClientsRequest, context: grpc.ServicerContext) -> pb.KeepClientsResponse:
         """See the proto."""
@@ -370,21 +323,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
 
     def TrackMessage(self, request: pb.TrackMessageRequest, context: grpc.ServicerContext) -> pb.TrackMessageResponse:
         """See the proto."""
-        tracks, has_more = self._current.tracks.page(request.message, _names(request))
-        response = pb.TrackMessageResponse(has_more=has_more)
-        for track in tracks:
-            row = response.tracks.add(
-                consumer_group=track.consumer_group,
-                state=f"TRACK_STATE_{track.state}",
-                delivery_attempts=track.attempts,
-                copy_offset_msg_id=track.copy_offset_msg_id,
-                is_online=track.is_online,
-                client_id=track.client_id,
-                reason=track.reason,
-            )
-            if track.visible_millis:
-                row.visible_time.CopyFrom(millis_to_timestamp(track.visible_millis))
-        return response
+        return self._current.tracks.page(request.message, _names(request))
 
     def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:
         """See the proto."""
@@ -452,36 +391,12 @@ def add_to_server(servicer: ConsumerServicer, server: grpc.Server) -> None:
     add_with_raw(pb_grpc.add_ConsumerServiceServicer_to_server, servicer, {"PullMessages": pull}, server)
 
 
-def _give_back(acks: Acks, ask: PopAsk, delivered: Sequence[Delivery]) -> None:
+def _give_back(acks: Acks, consumer_group: str, popped: pb.PopMessagesResponse) -> None:
     """Hand out again what was popped for a caller that has gone."""
-    for one in delivered:
+    for one in popped.deliveries:
         with contextlib.suppress(StoreError):
-            acks.give_back(ask.consumer_group, one.receipt_handle)
-
-
-def _popped(delivered: Sequence[Delivery]) -> pb.PopMessagesResponse:
-    response = pb.PopMessagesResponse()
-    for one in delivered:
-        response.deliveries.add(
-            message=one.message,
-            receipt_handle=one.receipt_handle,
-            delivery_attempt=one.attempt,
-            invisible_until=millis_to_timestamp(one.invisible_until_millis),
-        )
-    return response
+            acks.give_back(consumer_group, one.receipt_handle)
 
 
 def _names(request: pb.ListGroupsRequest | pb.TrackMessageRequest) -> GroupNames:
     return GroupNames(max(request.page_size, 0), request.after, request.name_contains, request.consumer_group)
-
-
-def _topic(topic: str) -> str:
-    if not topic:
-        raise InvalidArgumentError("topic is empty: name one", field="topic")
-    return topic
-
-
-def _count(value: int, field: str, default: int, largest: int) -> int:
-    if value < 0:
-        raise InvalidArgumentError(f"{field} {value} is negative: 0 to {largest} are possible", field=field)
-    return min(value or default, largest)

@@ -1,4 +1,4 @@
-"""Proto messages of reput.consumer.v1 and the domain's values: filters, durations, settings."""
+"""What the fields of reput.consumer.v1 mean: filters, durations, counts, settings."""
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -30,6 +30,19 @@ def duration_millis(duration: Duration, field: str) -> int:
     if millis < 0:
         raise InvalidArgumentError(f"{field} is {millis} ms: it must be 0 or more", field=field)
     return millis
+
+
+def count_of(value: int, field: str, default: int, largest: int) -> int:
+    """A number of a request, within its limits; InvalidArgumentError when it is negative."""
+    if value < 0:
+        raise InvalidArgumentError(f"{field} {value} is negative: 0 to {largest} are possible", field=field)
+    return min(value or default, largest)
+
+
+def check_topic_named(topic: str) -> None:
+    """InvalidArgumentError when a request names no topic."""
+    if not topic:
+        raise InvalidArgumentError("topic is empty: name one", field="topic")
 
 
 def settings_to_proto(settings: GroupSettings, attempts_max: int) -> pb.GroupSettings:

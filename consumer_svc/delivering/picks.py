@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 from consumer_svc.delivering.life import Life
 from consumer_svc.delivering.moves import attempts_of, dead_letter_of, is_foreign_retry
-from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter
+from consumer_svc.filters.message_filter import MessageFilter
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import Postponed, QueueRef, QueueState
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.reading.queue_reader import ANSWER_BODY_BYTES_MAX, checked, is_removed, too_large
 from store.errors import StoreError
@@ -21,23 +22,6 @@ MESSAGE_COUNT_MAX = 32
 MESSAGE_GROUP_LENGTH_MAX = 64
 # Dead letters of one pop: all are appended in one request.
 DEAD_BYTES_MAX = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class PopAsk:
-    """A pop; see the proto. `invisible_millis` 0: hidden for 60 s, and renewed while the client has them and lives."""
-
-    consumer_group: str
-    topic: str
-    queue_id: int | None = None
-    message_count_max: int = MESSAGE_COUNT_MAX
-    invisible_millis: int = 0
-    client_id: str = ""
-    attempt_id: str = ""
-    filter: MessageFilter = EVERYTHING
-    per_message_group_max: int = 0
-    caller: str = ""
-    known_only: bool = False
 
 
 @dataclass(slots=True)
@@ -54,6 +38,7 @@ class Pick:
     passed: list[Postponed] = field(default_factory=list)
     dead: list[InternalRecord] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
+    body_bytes: int = 0
     dead_bytes: int = 0
     removed_count: int = 0
     is_full: bool = False  # no room for another body
@@ -67,7 +52,8 @@ class Taking:
     def __init__(
         self,
         life: Life,
-        ask: PopAsk,
+        request: pb.PopMessagesRequest,
+        wanted: MessageFilter,
         settings: GroupSettings,
         pick: Pick,
         held: set[str],
@@ -76,7 +62,9 @@ class Taking:
         body_bytes: int,
     ) -> None:
         self._life = life
-        self._ask = ask
+        self._topic = request.topic
+        self._wanted = wanted
+        self._per_message_group_max = request.max_per_message_group
         self._settings = settings
         self._pick = pick
         self._held = held
@@ -93,8 +81,8 @@ class Taking:
 
     def take(self, units: Sequence[QueueUnit], waitings: Sequence[Postponed]) -> int:
         """Decide about units; returns how many of them were decided, from the first on."""
-        ask, pick = self._ask, self._pick
-        wanted = [at for at, unit in enumerate(units) if ask.filter.matches_unit(unit.tags_code)]
+        pick, matches_unit = self._pick, self._wanted.matches_unit
+        wanted = [at for at, unit in enumerate(units) if matches_unit(unit.tags_code)]
         outcomes = iter(self._life.reader.records([units[at] for at in wanted], max(1, self._body_bytes_left)))
         wanted_set = set(wanted)
         for at, waiting in enumerate(waitings):
@@ -126,8 +114,8 @@ class Taking:
 
     def _take_one(self, message: StoredMessage, waiting: Postponed, *, is_again: bool) -> bool:
         """Decide about one message; False when there is no room to pass it."""
-        ask, pick = self._ask, self._pick
-        if is_foreign_retry(message, ask.topic) or not ask.filter.matches(message.tags, message.properties):
+        pick = self._pick
+        if is_foreign_retry(message, self._topic) or not self._wanted.matches(message.tags, message.properties):
             pick.ended += [waiting.queue_offset] if is_again else []
             return True
         before = attempts_of(message, waiting.attempt_count)
@@ -135,7 +123,7 @@ class Taking:
         if len(name) > MESSAGE_GROUP_LENGTH_MAX:
             name = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
         if before >= self._attempts_max and name not in self._held:
-            dead = dead_letter_of(message, ask.consumer_group, before, self._life.clock.millis())
+            dead = dead_letter_of(message, pick.ref.consumer_group, before, self._life.clock.millis())
             if pick.dead and pick.dead_bytes + dead.ByteSize() > DEAD_BYTES_MAX:
                 pick.is_full = True
                 return False
@@ -153,9 +141,11 @@ class Taking:
                     pick.passed.append(waiting)
                 return True
             self._counts[name] = self._counts.get(name, 0) + 1
-            if ask.per_message_group_max and self._counts[name] >= ask.per_message_group_max:
+            if self._per_message_group_max and self._counts[name] >= self._per_message_group_max:
                 self._held.add(name)
         pick.picked.append((message, waiting))
         self.room -= 1
-        self._body_bytes_left -= len(message.body)
+        body_bytes = len(message.body)
+        pick.body_bytes += body_bytes
+        self._body_bytes_left -= body_bytes
         return True

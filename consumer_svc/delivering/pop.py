@@ -9,16 +9,19 @@ The next poll of the same attempt gets the messages of an answer that was lost a
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from consumer_svc.delivering.life import INVISIBLE_MILLIS_MAX, Life, check_consuming, group_not_known
 from consumer_svc.delivering.moves import next_retry_topic_of
-from consumer_svc.delivering.picks import Pick, PopAsk, Taking
+from consumer_svc.delivering.picks import MESSAGE_COUNT_MAX, Pick, Taking
 from consumer_svc.delivering.receipt_handle import ReceiptHandle
-from consumer_svc.filters.message_filter import EVERYTHING
+from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter
 from consumer_svc.state.group_states import Change, GroupSettings
 from consumer_svc.state.queue_state import Ended, HandedOut, Lease, Moved, Postponed, QueueRef, QueueState
+from consumer_svc.wire import check_topic_named, count_of, duration_millis, filter_of
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
+from services.convert import millis_to_timestamp
 from services.following.state_topic.state_writer import wait_for
 from services.reading.queue_reader import ANSWER_BODY_BYTES_MAX, read_message
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
@@ -37,16 +40,6 @@ ID_SIZE_BYTES_MAX = 1_024
 TURN_COUNT_MAX = 16_384
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """A message on its way to a consumer."""
-
-    message: StoredMessage
-    receipt_handle: str
-    attempt: int
-    invisible_until_millis: int
-
-
 class Pops:
     """Serves pops.
 
@@ -58,63 +51,72 @@ class Pops:
         self._life = life
         self._turns: dict[tuple[str, str], int] = {}
 
-    def pop(self, ask: PopAsk) -> Sequence[Delivery]:
+    def pop(self, request: pb.PopMessagesRequest) -> pb.PopMessagesResponse:
         """The messages that are handed out; they are in flight in the log when this returns.
 
         Raises:
+            InvalidArgumentError, IllegalFilterError: the request is wrong.
             GroupNotFoundError: `known_only`, and this shard does not know the group, or where it begins.
             TopicNotFoundError: there is no such topic, and no message makes it by itself, or it was deleted.
             StoreError: nothing was handed out, or it is not known and the leases end by themselves.
         """
-        _check(ask)
+        check_topic_named(request.topic)
+        invisible_millis = duration_millis(request.invisible_duration, "invisible_duration")
+        count_max = count_of(request.max_messages, "max_messages", MESSAGE_COUNT_MAX, MESSAGE_COUNT_MAX)
+        wanted = filter_of(request.filter)
+        _check(request, invisible_millis)
         life = self._life
+        consumer_group, topic = request.consumer_group, request.topic
         life.refuse_if_over()
-        life.topics.check_readable(ask.topic)
+        life.topics.check_readable(topic)
         with life.lock:
             # A group that only asks is not made: nothing is known of it but its name (ADR 0111).
-            settings = life.settings(ask.consumer_group)
+            settings = life.settings(consumer_group)
             if settings.broadcast:
                 raise InvalidArgumentError(
-                    f"group {ask.consumer_group[:64]} broadcasts: each member keeps its own positions, so it has to pull; a "
+                    f"group {consumer_group[:64]} broadcasts: each member keeps its own positions, so it has to pull; a "
                     "poll would give each message to one member only",
                     field="consumer_group",
                 )
             check_consuming(settings)
-            is_empty = not any(map(life.reader.recent.ends, _topics(ask)))
-            if not life.has_begun(ask.consumer_group, ask.topic):
-                if ask.known_only:
-                    raise group_not_known(ask.consumer_group, begins_at_end=True)
-                self._begin_topic(ask)
-            elif ask.known_only and not is_empty:
-                life.check_known(ask.consumer_group)
-            has_messages = bool(life.reader.recent.ends(ask.topic))
+            is_empty = not any(map(life.reader.recent.ends, _topics(consumer_group, topic)))
+            if not life.has_begun(consumer_group, topic):
+                if request.known_only:
+                    raise group_not_known(consumer_group, begins_at_end=True)
+                self._begin_topic(request)
+            elif request.known_only and not is_empty:
+                life.check_known(consumer_group)
+            has_messages = bool(life.reader.recent.ends(topic))
         # After its beginning: a group that asks for a topic before it is made gets its first message.
-        life.topics.check_exists(ask.topic, has_messages=has_messages, may_come=True)
+        life.topics.check_exists(topic, has_messages=has_messages, may_come=True)
         if is_empty:
-            return ()
-        delivered: list[Delivery] = []
+            return pb.PopMessagesResponse()
+        response = pb.PopMessagesResponse()
+        delivered = response.deliveries
         writes: list[Future[int]] = []
         unbuilt: QueueRef | None = None
         body_bytes_left = ANSWER_BODY_BYTES_MAX
-        with life.turn(ask.consumer_group, ask.topic):
-            queues = list(self._queues(ask))
-            if settings.ordered and ask.attempt_id and (again := self._again(ask, queues)):
-                return again
-            for topic, queue_id in queues:
-                room = ask.message_count_max - len(delivered)
+        with life.turn(consumer_group, topic):
+            queues = list(self._queues(request))
+            if settings.ordered and request.attempt_id:
+                self._again(request, queues, invisible_millis, response)
+                if delivered:
+                    del delivered[count_max:]
+                    return response
+            for ref in queues:
+                room = count_max - len(delivered)
                 if room <= 0 or body_bytes_left <= 0:
                     break
-                ref = QueueRef(ask.consumer_group, topic, queue_id)
                 try:
-                    pick = self._pick(ask, settings, ref, room, body_bytes_left)
+                    pick = self._pick(request, wanted, settings, ref, room, body_bytes_left)
                 except StoreError:
                     if not delivered:
                         raise
                     break  # what the other queues gave is delivered
-                handed_out, written = self._hand_out(ask, settings, pick)
-                delivered += handed_out
-                body_bytes_left -= sum(len(one.message.body) for one in handed_out)
-                writes += written
+                written = self._hand_out(request, settings, pick, invisible_millis, response)
+                if written is not None:
+                    writes.append(written)
+                    body_bytes_left -= pick.body_bytes
                 unbuilt = unbuilt or (ref if pick.is_unbuilt else None)
                 if pick.is_full:
                     break
@@ -126,43 +128,52 @@ class Pops:
                 f"queue {unbuilt.queue_id} of topic {unbuilt.topic} has messages and is being built: try again",
                 service="consumequeue",
             )
-        return delivered
+        return response
 
-    def _begin_topic(self, ask: PopAsk) -> None:
+    def _begin_topic(self, request: pb.PopMessagesRequest) -> None:
         """The first pop of a topic: the group begins at its end."""
-        self._life.group(ask.consumer_group, ask.caller)
-        self._life.check_room(ask.consumer_group)
-        self._life.change(self._life.ends(ask.consumer_group, ask.topic))
+        self._life.group(request.consumer_group, request.caller)
+        self._life.check_room(request.consumer_group)
+        self._life.change(self._life.ends(request.consumer_group, request.topic))
 
-    def _queues(self, ask: PopAsk) -> Iterator[tuple[str, int]]:
+    def _queues(self, request: pb.PopMessagesRequest) -> Iterator[QueueRef]:
         """The queues that have something, in the order in which this pop asks them; the next pop begins with another."""
         life = self._life
-        if ask.queue_id is not None:
-            yield ask.topic, ask.queue_id
+        consumer_group, asked_topic = key = request.consumer_group, request.topic
+        if request.HasField("queue_id"):
+            yield QueueRef(consumer_group, asked_topic, request.queue_id)
             return
-        queues: list[tuple[str, int]] = []
+        has_attempt = bool(request.attempt_id)
+        queues: list[QueueRef] = []
         with life.lock:
-            key = (ask.consumer_group, ask.topic)
             if len(self._turns) > TURN_COUNT_MAX:
                 self._turns.clear()
             turn = self._turns[key] = self._turns.get(key, -1) + 1
-            group = life.states.groups.get(ask.consumer_group)
-            for topic in _topics(ask):
+            group = life.states.groups.get(consumer_group)
+            for topic in _topics(consumer_group, asked_topic):
                 states = group.topics.get(topic, {}) if group is not None else {}
                 ends = sorted(life.reader.recent.ends(topic).items())
                 begin = turn % len(ends) if ends else 0
                 for queue_id, end in ends[begin:] + ends[:begin]:
                     state = states.get(queue_id)
-                    has_again = state is not None and (state.waiting or (ask.attempt_id and state.leases))
+                    has_again = state is not None and (state.waiting or (has_attempt and state.leases))
                     if state is None or state.next_offset != end or has_again:
-                        queues.append((topic, queue_id))
+                        queues.append(QueueRef(consumer_group, topic, queue_id))
         if turn % 2:  # neither the topic nor its retry topic is always the last
-            queues.sort(key=lambda queue: queue[0] == ask.topic)
+            queues.sort(key=lambda ref: ref.topic == asked_topic)
         yield from queues
 
     # -- picking: reads, and changes nothing
 
-    def _pick(self, ask: PopAsk, settings: GroupSettings, ref: QueueRef, room: int, body_bytes: int) -> Pick:
+    def _pick(
+        self,
+        request: pb.PopMessagesRequest,
+        wanted: MessageFilter,
+        settings: GroupSettings,
+        ref: QueueRef,
+        room: int,
+        body_bytes: int,
+    ) -> Pick:
         life = self._life
         with life.lock:
             found = life.states.find(ref)
@@ -183,7 +194,7 @@ class Pops:
                     continue
                 again.append(waiting)
             may_pass = PASSED_COUNT_MAX - len(state.waiting)
-        taking = Taking(self._life, ask, settings, pick, held, may_pass, room, body_bytes)
+        taking = Taking(self._life, request, wanted, settings, pick, held, may_pass, room, body_bytes)
         for waiting in again:
             if not taking.has_room:
                 return pick
@@ -199,7 +210,7 @@ class Pops:
                     held.add(waiting.message_group)  # what follows it waits for it
         scanned = 0
         while taking.has_room and scanned < SCANNED_UNIT_COUNT_MAX and len(pick.passed) < may_pass:
-            count = min(UNIT_PAGE_COUNT, SCANNED_UNIT_COUNT_MAX - scanned) if not _takes_all(ask) else taking.room
+            count = min(UNIT_PAGE_COUNT, SCANNED_UNIT_COUNT_MAX - scanned) if wanted is not EVERYTHING else taking.room
             run = life.reader.units(ref.topic, ref.queue_id, pick.next_offset, max(1, count))
             if run.queue_offset > pick.next_offset:
                 pick.removed_count += 0 if is_new else run.queue_offset - pick.next_offset
@@ -220,28 +231,37 @@ class Pops:
 
     # -- handing out: changes, reads nothing
 
-    def _hand_out(self, ask: PopAsk, settings: GroupSettings, pick: Pick) -> "tuple[list[Delivery], list[Future[int]]]":
+    def _hand_out(
+        self,
+        request: pb.PopMessagesRequest,
+        settings: GroupSettings,
+        pick: Pick,
+        invisible_millis: int,
+        response: pb.PopMessagesResponse,
+    ) -> "Future[int] | None":
+        """Put what was picked into the answer; what is done when it is in the log, None: there is nothing to wait for."""
         life = self._life
         if not (pick.picked or pick.passed or pick.dead or pick.ended or pick.next_offset != pick.first_offset):
-            return [], []
+            return None
         with life.lock:
             found = life.states.find(pick.ref)
             if found is not pick.state or (found is not None and found.version != pick.version):
-                return [], []  # a reset moved the group meanwhile, or it was deleted
-            life.group(ask.consumer_group, ask.caller)
+                return None  # a reset moved the group meanwhile, or it was deleted
+            life.group(request.consumer_group, request.caller)
             now = life.clock.millis()
-            hidden_millis = ask.invisible_millis or RENEWED_INVISIBLE_MILLIS
-            renew_until = 0 if ask.invisible_millis else now + RENEWED_MILLIS_MAX
+            invisible_until = now + (invisible_millis or RENEWED_INVISIBLE_MILLIS)
+            renew_until = 0 if invisible_millis else now + RENEWED_MILLIS_MAX
+            client_id, attempt_id = request.client_id, request.attempt_id if settings.ordered else ""
             serial = life.next_serial()
             leases = [
                 Lease(
                     waiting.queue_offset,
                     waiting.delivery_number + 1,
                     waiting.uncounted,
-                    now + hidden_millis,
+                    invisible_until,
                     renew_until,
-                    ask.client_id,
-                    ask.attempt_id if settings.ordered else "",
+                    client_id,
+                    attempt_id,
                     waiting.message_group,
                     serial=serial,
                 )
@@ -259,31 +279,39 @@ class Pops:
                 life.note_again(pick.ref)  # nothing else would make the pollers look at the rest
             for lease in leases:
                 life.expiry.note(lease.invisible_until_millis, pick.ref, lease.queue_offset, lease.delivery_number)
-        messages = [message for message, _ in pick.picked]
-        delivered = [self._delivered(pick.ref, message, lease) for message, lease in zip(messages, leases, strict=True)]
-        return delivered, [written] if delivered or pick.dead else []
+        for (message, _), lease in zip(pick.picked, leases, strict=True):
+            self._deliver(response, pick.ref, message, lease)
+        return written if leases or pick.dead else None
 
-    def _delivered(self, ref: QueueRef, message: StoredMessage, lease: Lease) -> Delivery:
+    def _deliver(self, response: pb.PopMessagesResponse, ref: QueueRef, message: StoredMessage, lease: Lease) -> None:
         until = lease.invisible_until_millis
         handle = ReceiptHandle(ref, lease.queue_offset, lease.delivery_number, until, lease.serial)
-        attempt = message.reconsume_times + lease.attempt_count
-        return Delivery(message, self._life.handles.make(handle), attempt, until)
+        response.deliveries.add(
+            message=message,
+            receipt_handle=self._life.handles.make(handle),
+            delivery_attempt=message.reconsume_times + lease.attempt_count,
+            invisible_until=millis_to_timestamp(until),
+        )
 
-    def _again(self, ask: PopAsk, queues: Sequence[tuple[str, int]]) -> Sequence[Delivery]:
-        """The messages that this attempt got before, in an answer that was lost."""
+    def _again(
+        self,
+        request: pb.PopMessagesRequest,
+        queues: Sequence[QueueRef],
+        invisible_millis: int,
+        response: pb.PopMessagesResponse,
+    ) -> None:
+        """Put the messages that this attempt got before, in an answer that was lost, into the answer."""
         life = self._life
-        delivered: list[Delivery] = []
+        names = (request.attempt_id, request.client_id)
         writes: list[Future[int]] = []
-        for topic, queue_id in queues:
-            ref = QueueRef(ask.consumer_group, topic, queue_id)
+        for ref in queues:
             with life.lock:
                 state = life.states.find(ref)
-                now = life.clock.millis()
-                hidden_millis = ask.invisible_millis or RENEWED_INVISIBLE_MILLIS
+                until = life.clock.millis() + (invisible_millis or RENEWED_INVISIBLE_MILLIS)
                 leases = [
-                    replace(lease, invisible_until_millis=now + hidden_millis, is_released=False)
+                    replace(lease, invisible_until_millis=until, is_released=False)
                     for _, lease in sorted(state.leases.items() if state is not None else ())
-                    if lease.attempt_id == ask.attempt_id and lease.client_id == ask.client_id and not lease.is_moving
+                    if (lease.attempt_id, lease.client_id) == names and not lease.is_moving
                 ]
                 if state is None or not leases:
                     continue
@@ -291,42 +319,37 @@ class Pops:
                 for lease in leases:
                     life.expiry.note(lease.invisible_until_millis, ref, lease.queue_offset, lease.delivery_number)
             for lease in leases:
-                message = read_message(life.reader, topic, queue_id, lease.queue_offset)
+                message = read_message(life.reader, ref.topic, ref.queue_id, lease.queue_offset)
                 if message is not None:
-                    delivered.append(self._delivered(ref, message, lease))
+                    self._deliver(response, ref, message, lease)
         for write in writes:
             wait_for(write)
-        return delivered[: ask.message_count_max]
 
 
-def _topics(ask: PopAsk) -> Sequence[str]:
+def _topics(consumer_group: str, topic: str) -> Sequence[str]:
     """The topics whose messages a pop gets."""
-    retry_topic = next_retry_topic_of(ask.consumer_group, ask.topic)
-    if retry_topic == ask.topic:
-        return (ask.topic,)
-    return ask.topic, retry_topic, retry_topic_v2_of(ask.consumer_group, ask.topic)
+    retry_topic = next_retry_topic_of(consumer_group, topic)
+    if retry_topic == topic:
+        return (topic,)
+    return topic, retry_topic, retry_topic_v2_of(consumer_group, topic)
 
 
-def _check(ask: PopAsk) -> None:
+def _check(request: pb.PopMessagesRequest, invisible_millis: int) -> None:
     """Raise InvalidArgumentError when what would be written of a pop cannot be."""
-    for field_name, text in (("client_id", ask.client_id), ("attempt_id", ask.attempt_id)):
+    for field_name, text in (("client_id", request.client_id), ("attempt_id", request.attempt_id)):
         if len(text.encode(errors="surrogatepass")) > ID_SIZE_BYTES_MAX:
             raise InvalidArgumentError(
                 f"{field_name} takes more than {ID_SIZE_BYTES_MAX} bytes: shorten it", field=field_name
             )
-    if ask.invisible_millis > INVISIBLE_MILLIS_MAX:
+    if invisible_millis > INVISIBLE_MILLIS_MAX:
         raise InvalidArgumentError(
-            f"invisible_duration is {ask.invisible_millis} ms: at most 12 h are possible", field="invisible_duration"
+            f"invisible_duration is {invisible_millis} ms: at most 12 h are possible", field="invisible_duration"
         )
     try:
-        validate_topic(next_retry_topic_of(ask.consumer_group, ask.topic))
+        validate_topic(next_retry_topic_of(request.consumer_group, request.topic))
     except StoreError as error:
         raise InvalidArgumentError(
-            f"the group {ask.consumer_group[:64]!r} cannot consume the topic {ask.topic[:64]!r}, because their retry topic "
-            f"could not be made: {error.message}",
+            f"the group {request.consumer_group[:64]!r} cannot consume the topic {request.topic[:64]!r}, because their retry "
+            f"topic could not be made: {error.message}",
             field="topic",
         ) from error
-
-
-def _takes_all(ask: PopAsk) -> bool:
-    return ask.filter is EVERYTHING

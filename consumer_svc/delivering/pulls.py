@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from consumer_svc.delivering.life import Life, check_consuming
-from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter
+from consumer_svc.filters.message_filter import EVERYTHING
 from consumer_svc.state.queue_state import Moved, QueueRef
+from consumer_svc.wire import check_topic_named, count_of, filter_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.following.state_topic.state_writer import wait_for
 from services.local.encoded_records import EncodedRun, MessageForm
@@ -37,20 +39,10 @@ OFFSET_COUNT_MAX = 1_024
 ENCODED_COUNT_MIN = 16
 # Messages that are read one by one where the kernel stopped, before it is asked again.
 PLAIN_COUNT = 16
-
-
-@dataclass(frozen=True, slots=True)
-class PullAsk:
-    """A pull; see the proto."""
-
-    topic: str
-    queue_id: int
-    queue_offset: int
-    message_count_max: int = MESSAGE_COUNT_DEFAULT
-    body_bytes_max: int = BODY_BYTES_DEFAULT
-    filter: MessageFilter = EVERYTHING
-    ignore_perm: bool = False
-    consumer_group: str = ""
+FOUND = gateway_pb.PULL_STATUS_FOUND
+NO_NEW_MSG = gateway_pb.PULL_STATUS_NO_NEW_MSG
+NO_MATCHED_MSG = gateway_pb.PULL_STATUS_NO_MATCHED_MSG
+OFFSET_ILLEGAL = gateway_pb.PULL_STATUS_OFFSET_ILLEGAL
 
 
 class EncodedBatch:
@@ -87,27 +79,15 @@ Batch: TypeAlias = list[StoredMessage] | EncodedBatch
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """Messages of a queue; `status` is the name of the proto's PullStatus.
+    """Messages of a queue.
 
-    `is_whole`: no position up to `next_offset` was passed over because its message is not in the log any more.
-    `is_built`: False when the queue's units at `next_offset` are not built yet.
+    Attributes:
+        answer: what is said beside the messages.
+        messages: in queue order.
     """
 
+    answer: pb.PullMessagesResponse
     messages: Batch
-    next_offset: int
-    range: QueueRange
-    status: str
-    is_whole: bool = False
-    is_built: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """A queue whose position is moved; `before` None: the group had none."""
-
-    queue_id: int
-    before: int | None
-    after: int
 
 
 class Pulls:
@@ -120,48 +100,66 @@ class Pulls:
     def __init__(self, life: Life) -> None:
         self._life = life
 
-    def pull(self, ask: PullAsk, shown_as: str = "", *, as_records: bool = False) -> Pulled:
+    def pull(self, request: pb.PullMessagesRequest, seen_offset: int = 0) -> Pulled:
         """Messages from a position on.
 
         Args:
-            ask: what is wanted.
-            shown_as: the shard's name in the messages, which then are an EncodedBatch.
-            as_records: with `shown_as`: it may be one of records, up to the first that is not ordinary; some positions from
-                there on come as messages, in an answer of their own.
+            request: what is wanted. With `shown_as` the messages are an EncodedBatch, with `as_records` perhaps one of records,
+                up to the first that is not ordinary; some positions from there on come as messages, in an answer of their own.
+            seen_offset: the service has seen the log up to there (bytes); what is read here may lie behind it.
 
         Raises:
+            InvalidArgumentError, IllegalFilterError: the request is wrong.
             TopicNotReadableError: the topic is configured without the right to read.
             TopicNotFoundError: it has no messages here; with `isAbsent` there is no such topic.
             GroupDisabledError: the group is configured not to consume.
             StoreError: the queue or the log cannot be read.
         """
-        batch: Batch = EncodedBatch(MessageForm(ask.topic, ask.queue_id, shown_as, as_records)) if shown_as else []
-        as_records = as_records and bool(shown_as)
+        topic, queue_id, begin, shown_as = request.topic, request.queue_id, request.queue_offset, request.shown_as
+        check_topic_named(topic)
+        count_max = count_of(request.max_messages, "max_messages", MESSAGE_COUNT_DEFAULT, MESSAGE_COUNT_MAX)
+        body_bytes_left = count_of(request.max_bytes, "max_bytes", BODY_BYTES_DEFAULT, BODY_BYTES_MAX)
+        taken = filter_of(request.filter)
+        batch: Batch = []
+        as_records = request.as_records and bool(shown_as)
+        if shown_as:
+            batch = EncodedBatch(MessageForm(topic, queue_id, shown_as, as_records))
         has_messages_of_records = False  # messages, although records are asked for
         reader = self._life.reader
-        if not ask.ignore_perm:
-            self._life.topics.check_readable(ask.topic)
-        group = self._life.states.groups.get(ask.consumer_group)
-        if group is not None:
-            check_consuming(group.settings)
-        has_messages = bool(reader.recent.ends(ask.topic))
-        if not ask.ignore_perm:
-            self._life.topics.check_exists(ask.topic, has_messages=has_messages)
+        if not request.ignore_perm:
+            self._life.topics.check_readable(topic)
+            group = self._life.states.groups.get(request.consumer_group)
+            if group is not None:
+                check_consuming(group.settings)
+        has_messages = bool(reader.recent.ends(topic))
+        if not request.ignore_perm:
+            self._life.topics.check_exists(topic, has_messages=has_messages)
         if not has_messages:
-            raise TopicNotFoundError(f"topic {ask.topic!r} has no messages in this shard", topic=ask.topic)
-        known = reader.range(ask.topic, ask.queue_id)
-        status, next_offset = _outside(ask.queue_offset, known)
+            raise TopicNotFoundError(f"topic {topic!r} has no messages in this shard", topic=topic)
+        known = reader.range(topic, queue_id)
+
+        def pulled(
+            next_offset: int, status: "gateway_pb.PullStatus", *, is_whole: bool = False, is_built: bool = True
+        ) -> Pulled:
+            answer = pb.PullMessagesResponse(
+                next_offset=next_offset,
+                min_offset=known.min_offset,
+                max_offset=known.max_offset,
+                status=status,
+                shown_as=shown_as,
+                is_whole=is_whole,
+                seen_offset=seen_offset if is_built else 0,
+            )
+            return Pulled(answer, batch)
+
+        status, next_offset = _outside(begin, known)
         if status:
-            return Pulled(batch, next_offset, known, status)
-        at, body_bytes_left, scanned = ask.queue_offset, ask.body_bytes_max, 0
+            return pulled(next_offset, status)
+        at, scanned = begin, 0
         is_full, is_whole = False, True
-        while not is_full and len(batch) < ask.message_count_max and scanned < SCANNED_UNIT_COUNT_MAX:
-            count = ask.message_count_max - len(batch)
-            if (
-                isinstance(batch, EncodedBatch)
-                and ask.filter is EVERYTHING
-                and (as_records or count >= ENCODED_COUNT_MIN)
-            ):
+        while not is_full and len(batch) < count_max and scanned < SCANNED_UNIT_COUNT_MAX:
+            count = count_max - len(batch)
+            if isinstance(batch, EncodedBatch) and taken is EVERYTHING and (as_records or count >= ENCODED_COUNT_MIN):
                 encoded = reader.encoded(
                     batch.form, at, count, body_bytes_left=body_bytes_left, is_first=not len(batch)
                 )
@@ -174,21 +172,24 @@ class Pulls:
                         continue
                     # What stands here is not ordinary, or not built yet.
                     count = PLAIN_COUNT
-            if as_records and batch and (ask.filter is EVERYTHING or has_messages_of_records):
+            if as_records and batch and (taken is EVERYTHING or has_messages_of_records):
                 break
-            run = reader.units(ask.topic, ask.queue_id, at, count)
+            run = reader.units(topic, queue_id, at, count)
             if not run.units:
                 break
             if run.queue_offset > at:
-                return Pulled(batch, run.queue_offset, known, "FOUND" if batch else "OFFSET_ILLEGAL")
-            wanted = [ask.filter.matches_unit(unit.tags_code) for unit in run.units]
+                return pulled(
+                    run.queue_offset,
+                    FOUND if batch else OFFSET_ILLEGAL,
+                )
+            wanted = [taken.matches_unit(unit.tags_code) for unit in run.units]
             units = [unit for unit, is_wanted in zip(run.units, wanted, strict=True) if is_wanted]
             # A first message is given whatever its size.
             limit = body_bytes_left if batch else BODY_BYTES_MAX
             outcomes = iter(reader.records(units, limit))
             for is_wanted in wanted:
                 if is_wanted:
-                    outcome = checked(next(outcomes), ask.topic, ask.queue_id, at)
+                    outcome = checked(next(outcomes), topic, queue_id, at)
                     if isinstance(outcome, StoredMessage):
                         if outcome.body_omitted and not batch:
                             if not any(wanted[: at - run.queue_offset]):
@@ -197,7 +198,7 @@ class Pulls:
                         if outcome.body_omitted or (batch and len(outcome.body) > body_bytes_left):
                             is_full = True
                             break
-                        if ask.filter.matches(outcome.tags, outcome.properties):
+                        if taken.matches(outcome.tags, outcome.properties):
                             record = (
                                 reader.encoded(batch.form, at, 1, body_bytes_left=BODY_BYTES_MAX, is_first=True)
                                 if isinstance(batch, EncodedBatch) and as_records and not has_messages_of_records
@@ -221,12 +222,12 @@ class Pulls:
                         is_whole = False
                 at += 1
                 scanned += 1
-            if as_records and batch and (ask.filter is EVERYTHING or has_messages_of_records):
+            if as_records and batch and (taken is EVERYTHING or has_messages_of_records):
                 break
-        if at == ask.queue_offset:
+        if at == begin:
             # Its units are not built yet: RocketMQ's OFFSET_FOUND_NULL, which clients see as this.
-            return Pulled(batch, at, known, "NO_NEW_MSG", is_built=False)
-        return Pulled(batch, at, known, "FOUND" if batch else "NO_MATCHED_MSG", is_whole)
+            return pulled(at, NO_NEW_MSG, is_built=False)
+        return pulled(at, FOUND if batch else NO_MATCHED_MSG, is_whole=is_whole)
 
     def commit(
         self,
@@ -292,7 +293,7 @@ class Pulls:
         dry_run: bool,
         caller: str = "",
         known_only: bool = False,
-    ) -> Sequence[Reset]:
+    ) -> Sequence[pb.ResetOffsetsResponse.Reset]:
         """Move a group to positions of a topic, given by queue; they are clamped to the queues' ranges.
 
         A group that never consumed is made, unless `known_only`: then GroupNotFoundError. Other errors as Life.group.
@@ -305,16 +306,17 @@ class Pulls:
             known = life.reader.range(topic, queue_id)
             clamped[queue_id] = max(known.min_offset, min(target, known.max_offset))
         with life.lock:
-            resets: list[Reset] = []
+            resets: list[pb.ResetOffsetsResponse.Reset] = []
             for queue_id, after in sorted(clamped.items()):
                 state = life.states.find(QueueRef(consumer_group, topic, queue_id))
-                resets.append(Reset(queue_id, None if state is None else state.consumer_offset, after))
+                before = None if state is None else state.consumer_offset
+                resets.append(pb.ResetOffsetsResponse.Reset(queue_id=queue_id, before=before, after=after))
             if dry_run or not resets:
                 return resets
             if known_only:
                 life.check_known(consumer_group)
             life.group(consumer_group, caller)
-            if any(one.before is None for one in resets):
+            if any(not one.HasField("before") for one in resets):
                 life.check_room(consumer_group)
             written = life.change(
                 [Moved(QueueRef(consumer_group, topic, one.queue_id), one.after, is_reset=True) for one in resets]
@@ -328,14 +330,14 @@ class Pulls:
         return state is None or state.consumer_offset != move.next_offset
 
 
-def _outside(queue_offset: int, known: QueueRange) -> tuple[str, int]:
-    """Status and next offset of a position that has no message; an empty status for one that has."""
+def _outside(queue_offset: int, known: QueueRange) -> "tuple[gateway_pb.PullStatus, int]":
+    """Status and next offset of a position that has no message; an unspecified status for one that has."""
     if known.max_offset == 0:
-        return ("NO_NEW_MSG", 0) if queue_offset == 0 else ("OFFSET_ILLEGAL", 0)
+        return (NO_NEW_MSG, 0) if queue_offset == 0 else (OFFSET_ILLEGAL, 0)
     if queue_offset < known.min_offset:
-        return "OFFSET_ILLEGAL", known.min_offset
+        return OFFSET_ILLEGAL, known.min_offset
     if queue_offset == known.max_offset:
-        return "NO_NEW_MSG", queue_offset
+        return NO_NEW_MSG, queue_offset
     if queue_offset > known.max_offset:
-        return "OFFSET_ILLEGAL", known.max_offset
-    return "", queue_offset
+        return OFFSET_ILLEGAL, known.max_offset
+    return gateway_pb.PULL_STATUS_UNSPECIFIED, queue_offset

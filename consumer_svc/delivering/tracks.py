@@ -1,7 +1,6 @@
 """Tracks: what has become of a message for each group that has a position in its topic."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from consumer_svc.delivering.groups import ALL_GROUPS, GroupNames
 from consumer_svc.delivering.life import Life
@@ -9,23 +8,14 @@ from consumer_svc.delivering.moves import next_retry_topic_of
 from consumer_svc.state.group_states import Group
 from consumer_svc.state.queue_state import QueueState
 from consumer_svc.wire import filter_of
+from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import StoredMessage
+from services.convert import millis_to_timestamp
 from store.errors import IllegalFilterError
 from store.format.topic import DLQ_PREFIX, dead_letter_topic_of
 
-
-@dataclass(slots=True)
-class Track:
-    """How a message stands with one group; `state` is the name of the proto's TrackState."""
-
-    consumer_group: str
-    state: str
-    attempts: int = 0
-    visible_millis: int = 0
-    client_id: str = ""
-    is_online: bool = False
-    copy_offset_msg_id: str = field(default="")
-    reason: str = ""
+Track: TypeAlias = pb.TrackMessageResponse.Track
 
 
 class Tracks:
@@ -38,11 +28,7 @@ class Tracks:
     def __init__(self, life: Life) -> None:
         self._life = life
 
-    def track(self, message: StoredMessage, names: GroupNames = ALL_GROUPS) -> Sequence[Track]:
-        """All of a page; see `page`."""
-        return self.page(message, names)[0]
-
-    def page(self, message: StoredMessage, names: GroupNames = ALL_GROUPS) -> tuple[Sequence[Track], bool]:
+    def page(self, message: StoredMessage, names: GroupNames = ALL_GROUPS) -> pb.TrackMessageResponse:
         """One row for each group that has a position in the message's topic, by name, and whether there are more of them.
 
         A copy in a retry topic belongs to one group, and a dead letter is one for the group that its topic names. Where the
@@ -50,7 +36,8 @@ class Tracks:
         """
         life = self._life
         if life.rules.why_groups_unknown:
-            return [Track("", "UNKNOWN", reason=life.rules.why_groups_unknown)], False
+            unknown = Track(state=gateway_pb.TRACK_STATE_UNKNOWN, reason=life.rules.why_groups_unknown)
+            return pb.TrackMessageResponse(tracks=[unknown])
         tracks: list[Track] = []
         topic = message.topic
         is_dead = topic.startswith(DLQ_PREFIX)
@@ -64,34 +51,48 @@ class Tracks:
             found, has_more = names.page(having)
             for name in found:
                 if is_dead and topic == dead_letter_topic_of(name):
-                    track = Track(name, "DEAD_LETTER", message.reconsume_times)
-                    track.copy_offset_msg_id = message.offset_msg_id
+                    track = Track(
+                        state=gateway_pb.TRACK_STATE_DEAD_LETTER,
+                        delivery_attempts=message.reconsume_times,
+                        copy_offset_msg_id=message.offset_msg_id,
+                    )
                 else:
                     queue = groups[name].topics[topic].get(message.queue_id)
                     track = self._of_queue(name, groups[name], queue or QueueState(), message)
+                track.consumer_group = name
                 track.is_online = bool(life.clients.members(name))
                 tracks.append(track)
-        return tracks, has_more
+        return pb.TrackMessageResponse(tracks=tracks, has_more=has_more)
 
     def _of_queue(self, name: str, group: Group, queue: QueueState, message: StoredMessage) -> Track:
         at = message.queue_offset
         lease, waiting = queue.leases.get(at), queue.waiting.get(at)
         if lease is not None:
-            attempts = message.reconsume_times + lease.attempt_count
-            return Track(name, "IN_FLIGHT", attempts, lease.invisible_until_millis, lease.client_id)
+            return Track(
+                state=gateway_pb.TRACK_STATE_IN_FLIGHT,
+                delivery_attempts=message.reconsume_times + lease.attempt_count,
+                visible_time=millis_to_timestamp(lease.invisible_until_millis),
+                client_id=lease.client_id,
+            )
         if waiting is not None:
             attempts = message.reconsume_times + waiting.attempt_count
-            return Track(name, "RETRYING" if attempts else "NOT_CONSUMED", attempts, waiting.visible_millis)
+            return Track(
+                state=gateway_pb.TRACK_STATE_RETRYING if attempts else gateway_pb.TRACK_STATE_NOT_CONSUMED,
+                delivery_attempts=attempts,
+                visible_time=millis_to_timestamp(waiting.visible_millis) if waiting.visible_millis else None,
+            )
         if at in queue.moved:  # also before the group's position has passed it: what counts is the copy
-            return Track(name, "CONSUMED")
+            return Track(state=gateway_pb.TRACK_STATE_CONSUMED)
         if at >= queue.next_offset:
             is_wanted = self._is_wanted(name, message)
-            return Track(name, "NOT_CONSUMED" if is_wanted else "FILTERED_OUT")
+            return Track(
+                state=gateway_pb.TRACK_STATE_NOT_CONSUMED if is_wanted else gateway_pb.TRACK_STATE_FILTERED_OUT
+            )
         if any(begin <= at < end for begin, end in queue.resets):
-            return Track(name, "SKIPPED")
+            return Track(state=gateway_pb.TRACK_STATE_SKIPPED)
         if not self._is_wanted(name, message):
-            return Track(name, "FILTERED_OUT")
-        return Track(name, "CONSUMED")
+            return Track(state=gateway_pb.TRACK_STATE_FILTERED_OUT)
+        return Track(state=gateway_pb.TRACK_STATE_CONSUMED)
 
     def _is_wanted(self, consumer_group: str, message: StoredMessage) -> bool:
         """By the current subscription of the group's members; without a member, everything is wanted."""

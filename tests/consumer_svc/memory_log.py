@@ -20,7 +20,8 @@ from consumer_svc.state_topic import STATE_TOPIC, LoadedState, StateWriter, load
 from consumer_svc.topic_view import TopicView
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
-from reput.message.v1.message_pb2 import AppendResult
+from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from services.reading.queue_reader import QueueReader
 from services.reading.recent_units import RecentUnits
 from tests.support import memory_log
@@ -141,6 +142,14 @@ class LogLife:
     def states(self) -> GroupStates:
         """The state in memory."""
         return self.life.states
+
+    def pop(self, request: pb.PopMessagesRequest) -> list[pb.Delivery]:
+        """What a pop hands out."""
+        return list(self.pops.pop(request).deliveries)
+
+    def track(self, message: StoredMessage) -> list[pb.TrackMessageResponse.Track]:
+        """How a message stands with every group."""
+        return list(self.tracks.page(message).tracks)
 
     def expire(self) -> int:
         """End everything that is due; how many leases were looked at."""

@@ -11,18 +11,19 @@ from dataclasses import dataclass, field
 import pytest
 
 from consumer_svc.delivering.acks import INVALID, OK
-from consumer_svc.delivering.picks import PopAsk
-from consumer_svc.delivering.pop import Delivery
-from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter, filter_of_tags
 from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.state.codec import change_from_proto
 from consumer_svc.state.group_states import GroupSettings, GroupStates
 from consumer_svc.state_topic import STATE_TOPIC
+from consumer_svc.wire import filter_of
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.consumer.v1.state_pb2 import StateRecord
+from reput.gateway.v1.gateway_service_pb2 import MessageFilter
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import StoreError
 from store.format.properties import MOVED_FROM, ORIGIN_MESSAGE_ID, SHARDING_KEY
 from store.format.topic import DLQ_PREFIX
+from tests.consumer_svc.asking import pop_of
 from tests.consumer_svc.memory_log import LogLife, ManualClock, MemoryLog, contents
 
 STEP_COUNT = 250
@@ -51,13 +52,13 @@ class GroupModel:
 
     name: str
     ordered: bool
-    filter: MessageFilter = EVERYTHING
+    filter: MessageFilter = field(default_factory=MessageFilter)
     acked: set[str] = field(default_factory=set)
     acked_places: set[tuple[str, int, int]] = field(default_factory=set)
     maybe_acked: set[str] = field(default_factory=set)
     attempts: dict[str, int | None] = field(default_factory=dict)
-    held: list[Delivery] = field(default_factory=list)
-    lost_attempts: list[PopAsk] = field(default_factory=list)
+    held: list[pb.Delivery] = field(default_factory=list)
+    lost_attempts: list[pb.PopMessagesRequest] = field(default_factory=list)
     skipped: set[str] = field(default_factory=set)
     repeated: set[str] = field(default_factory=set)
 
@@ -76,7 +77,7 @@ class Run:
         self.groups = [
             GroupModel("plain", False),
             GroupModel("fifo", True),
-            GroupModel("tagged", False, filter_of_tags("a")),
+            GroupModel("tagged", False, MessageFilter(tags="a")),
         ]
         self.sent: dict[str, StoredMessage] = {}
         self.removed: set[str] = set()
@@ -136,23 +137,23 @@ class Run:
             ask = group.lost_attempts.pop()
         else:
             self.attempt_count += 1
-            ask = PopAsk(
+            ask = pop_of(
                 group.name,
                 self.random.choice((TOPIC, TOPIC, TOPIC, f"%RETRY%{group.name}_{TOPIC}")),
-                self.random.choice((None, None, 0, 1)),
-                self.random.choice((1, 2, 32)),
-                self.random.choice((0, 1_000, 30_000)),
-                self.random.choice(("c1", "c2")),
-                f"attempt-{self.attempt_count}",
-                group.filter,
-                self.random.choice((0, 1)),
+                queue_id=self.random.choice((None, None, 0, 1)),
+                max_messages=self.random.choice((1, 2, 32)),
+                invisible_millis=self.random.choice((0, 1_000, 30_000)),
+                client_id=self.random.choice(("c1", "c2")),
+                attempt_id=f"attempt-{self.attempt_count}",
+                filter=group.filter,
+                max_per_message_group=self.random.choice((0, 1)),
             )
         self.take(group, ask)
 
-    def take(self, group: GroupModel, ask: PopAsk) -> int:
+    def take(self, group: GroupModel, ask: pb.PopMessagesRequest) -> int:
         """Poll, and check what comes."""
         try:
-            delivered = self.life.pops.pop(ask)
+            delivered = self.life.pop(ask)
         except StoreError:
             group.attempts = dict.fromkeys(group.attempts)  # what was handed out is not known
             group.attempts |= dict.fromkeys(self.sent)
@@ -170,19 +171,21 @@ class Run:
             group.held.append(one)
         return len(delivered)
 
-    def check(self, group: GroupModel, one: Delivery, batch: Iterable[str]) -> None:
+    def check(self, group: GroupModel, one: pb.Delivery, batch: Iterable[str]) -> None:
         """A delivery must be allowed."""
         body = body_of(one)
         assert place_of(one) not in group.acked_places, f"{body} was acknowledged, and comes again"
         # After a reset a message comes again, whatever became of its copies.
         assert body in group.repeated or body not in group.acked, f"{body} was acknowledged, and its copy comes"
-        assert group.filter.matches(one.message.tags, one.message.properties), f"{body} is not wanted"
-        assert 1 <= one.attempt <= ATTEMPTS_MAX, f"{body} comes for the {one.attempt}. time"
+        assert filter_of(group.filter).matches(one.message.tags, one.message.properties), f"{body} is not wanted"
+        assert 1 <= one.delivery_attempt <= ATTEMPTS_MAX, f"{body} comes for the {one.delivery_attempt}. time"
         known = group.attempts.get(body, 0)
         if known is not None:
-            is_next = one.attempt in (known, known + 1)
-            assert body in group.repeated or is_next, f"{body} had {known} attempts, and this is number {one.attempt}"
-            group.attempts[body] = one.attempt
+            is_next = one.delivery_attempt in (known, known + 1)
+            assert body in group.repeated or is_next, (
+                f"{body} had {known} attempts, and this is number {one.delivery_attempt}"
+            )
+            group.attempts[body] = one.delivery_attempt
         dead = {message.body.decode() for message in self.log.messages(DLQ_PREFIX + group.name)}
         assert body in group.repeated or body not in dead, f"{body} is a dead letter, and comes again"
         if group.ordered:
@@ -217,7 +220,7 @@ class Run:
         chosen = self.random.choices(group.held, k=self.random.randint(0, 8)) if group.held else []
         self.life.acks.note_delivered(["x.y.z", *[one.receipt_handle for one in chosen]])
 
-    def note_acked(self, group: GroupModel, chosen: Sequence[Delivery], outcomes: Sequence[int]) -> None:
+    def note_acked(self, group: GroupModel, chosen: Sequence[pb.Delivery], outcomes: Sequence[int]) -> None:
         """What was answered with OK never comes again."""
         for one, outcome in zip(chosen, outcomes, strict=True):
             if outcome == OK:
@@ -359,7 +362,7 @@ class Run:
             self.clock.now += 4 * 3_600_000  # longer than anything is renewed
             self.life.expire()
             for group in self.groups:
-                while self.take(group, PopAsk(group.name, TOPIC, invisible_millis=10_000, filter=group.filter)):
+                while self.take(group, pop_of(group.name, TOPIC, invisible_millis=10_000, filter=group.filter)):
                     handles = [one.receipt_handle for one in group.held]
                     outcomes = self.life.acks.ack(group.name, handles) if handles else ()
                     self.note_acked(group, group.held, outcomes)
@@ -377,7 +380,9 @@ class Run:
         assert group.repeated or len(set(dead)) == len(dead), "a message has two dead letters"
         for copy in copies:
             assert copy.properties[ORIGIN_MESSAGE_ID] == self.sent[copy.body.decode()].offset_msg_id
-        wanted = {body for body, sent in self.sent.items() if group.filter.matches(sent.tags, sent.properties)}
+        wanted = {
+            body for body, sent in self.sent.items() if filter_of(group.filter).matches(sent.tags, sent.properties)
+        }
         accounted = group.acked | group.maybe_acked | set(dead) | self.removed | group.skipped
         assert wanted - accounted == set(), "messages were skipped"
         assert not group.acked & set(dead) - group.repeated, "an acknowledged message became a dead letter"
@@ -385,12 +390,12 @@ class Run:
         assert all(not queue.leases and not queue.waiting for _, queue in states.queues()), "something is left over"
 
 
-def body_of(one: Delivery) -> str:
+def body_of(one: pb.Delivery) -> str:
     """The text that names a message in all its copies."""
     return one.message.body.decode()
 
 
-def place_of(one: Delivery) -> tuple[str, int, int]:
+def place_of(one: pb.Delivery) -> tuple[str, int, int]:
     """The place of the record that was delivered."""
     return one.message.topic, one.message.queue_id, one.message.queue_offset
 

@@ -8,7 +8,6 @@ import pytest
 
 from consumer_svc.arrivals import Arrivals
 from consumer_svc.delivering.life_parts import LifeParts
-from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.live_consumers import RENEWED_SECONDS, LiveConsumers
 from consumer_svc.queue_locks import LOCK_SECONDS, QueueLocks
 from consumer_svc.servicer import DELIVERED_COUNT_MAX, ConsumerServicer
@@ -23,6 +22,7 @@ from store.errors import (
     StoreRecoveringError,
     TopicNotFoundError,
 )
+from tests.consumer_svc.asking import pop_of
 from tests.consumer_svc.memory_log import LogLife, MemoryLog
 
 CONTEXT: Any = None
@@ -242,7 +242,7 @@ def test_a_position_at_the_end_of_the_queue_was_taken_back_by_a_pop(
     servicer = behind(log, life, monkeypatch)
     offsets = [pb.QueueOffset(topic="t", queue_id=0, queue_offset=5)]
     servicer.CommitOffsets(pb.CommitOffsetsRequest(consumer_group="g", offsets=offsets), CONTEXT)
-    assert life.pops.pop(PopAsk("g", "t", None, 10, 0, "c", "")) == []
+    assert life.pop(pop_of("g", "t", max_messages=10, client_id="c")) == []
     assert [offset for _, offset in life.pulls.offsets("g", "t")] == [5]
 
 
@@ -293,7 +293,7 @@ def test_a_group_that_never_consumed_could_not_be_reset(
     done = servicer.ResetOffsets(pb.ResetOffsetsRequest(consumer_group="new", topic="t", **to), CONTEXT)
     assert dry == done
     assert [(each.HasField("before"), each.after) for each in done.resets] == [(False, offset) for offset in after]
-    assert len(life.pops.pop(PopAsk("new", "t", None, 10))) == 3 - sum(after)
+    assert len(life.pop(pop_of("new", "t", max_messages=10))) == 3 - sum(after)
     kept = log.state().states.groups["new"]
     assert [queue.next_offset for _, queue in kept.queues()] == [2, 1, 0]
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.queue_locks import LOCK_SECONDS, QueueLocks
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import QueueRef
@@ -15,6 +14,7 @@ from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import FLUSH_MODE_UNSPECIFIED, AppendResult, FlushMode
 from services.serving.admission.shares import KEPT_ADDRESS_DIVISOR, KEPT_CLIENT_DIVISOR
 from store.errors import GroupNotFoundError, InvalidArgumentError, ResourceBusyError
+from tests.consumer_svc.asking import pop_of
 from tests.consumer_svc.memory_log import LogLife, MemoryLog
 
 GROUP_COUNT_MAX = 200
@@ -39,7 +39,7 @@ def groups_taken(life: LogLife, way: str, caller: str) -> Callable[[int], object
         name = f"{way}-{caller.rpartition(':')[2]}-{number}"
         match way:
             case "pop":
-                return life.pops.pop(PopAsk(name, "t", caller=caller))
+                return life.pop(pop_of(name, "t", caller=caller))
             case "commit":
                 return life.pulls.commit(name, [("t", 0, 0)], caller)
             case "send_back":
@@ -139,7 +139,7 @@ def test_a_group_that_only_asked_is_not_made_and_nothing_of_it_is_in_the_log(log
     log.configure("t")
     before = log.state().change_count
     for number in range(1_000):
-        assert not life.pops.pop(PopAsk(f"invented-{number}", "t"))
+        assert not life.pop(pop_of(f"invented-{number}", "t"))
     assert not life.states.groups
     assert log.state().change_count == before
     with pytest.raises(GroupNotFoundError):
@@ -151,7 +151,7 @@ def test_what_is_remembered_of_groups_that_only_ask_does_not_grow(log: MemoryLog
 
     def ask(numbers: Iterator[int] | range) -> None:
         for number in numbers:
-            life.pops.pop(PopAsk(f"invented-{number}", "t"))
+            life.pop(pop_of(f"invented-{number}", "t"))
 
     ask(range(500))
     tracemalloc.start()
@@ -167,7 +167,7 @@ def test_what_is_remembered_of_groups_that_only_ask_does_not_grow(log: MemoryLog
 def test_a_group_that_only_asks_is_shown_while_a_member_of_it_lives(log: MemoryLog, life: LogLife) -> None:
     log.configure("t")
     life.life.clients.keep(pb.Client(client_id="c", consumer_group="asks"))
-    life.pops.pop(PopAsk("asks", "t"))
+    life.pop(pop_of("asks", "t"))
     answer = life.groups.describe("asks")
     assert [client.client_id for client in answer.clients] == ["c"]
     assert answer.settings.consumer_group == "asks"
@@ -187,7 +187,7 @@ def test_a_position_that_was_committed_is_kept_also_at_the_begin_of_a_queue(log:
 def test_an_invented_name_that_is_none_is_still_refused_by_a_pop(log: MemoryLog, life: LogLife) -> None:
     log.configure("t")
     with pytest.raises(InvalidArgumentError):
-        life.pops.pop(PopAsk("no group!", "t"))
+        life.pop(pop_of("no group!", "t"))
 
 
 # -- locks

@@ -5,10 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from consumer_svc.arrivals import Arrivals
-from consumer_svc.delivering.picks import PopAsk
-from consumer_svc.delivering.pulls import PullAsk
 from consumer_svc.topic_view import FAILED_SECONDS, LOOK_SECONDS, TopicView
 from store.errors import ServiceUnavailableError, TopicNotFoundError, TopicNotReadableError, UnsupportedStoreError
+from tests.consumer_svc.asking import pop_of, pull_of
 from tests.consumer_svc.memory_log import LogLife, MemoryLog
 from tests.consumer_svc.test_queue_locks import Clock
 
@@ -20,14 +19,14 @@ def test_a_topic_without_the_right_to_read_looked_like_an_empty_one(log: MemoryL
     log.configure("t", WRITE)
 
     with pytest.raises(TopicNotReadableError) as refused:
-        life.pops.pop(PopAsk("g", "t"))
+        life.pop(pop_of("g", "t"))
     with pytest.raises(TopicNotReadableError):
-        life.pulls.pull(PullAsk("t", 0, 0))
+        life.pulls.pull(pull_of("t", 0, 0))
 
     assert refused.value.metadata == {"topic": "t", "perm": "read"}
     assert "g" not in life.states.groups
     log.configure("t", BOTH)
-    assert len(life.pops.pop(PopAsk("g", "t"))) == 1
+    assert len(life.pop(pop_of("g", "t"))) == 1
 
 
 def test_polls_that_wait_hear_of_a_topic_whose_right_to_read_has_changed(log: MemoryLog) -> None:
@@ -114,8 +113,8 @@ def test_a_topic_that_there_is_not_looked_like_an_empty_one(
     life.life.topics.load()
     log.delete("deleted")
 
-    assert outcome_of(lambda: life.pops.pop(PopAsk("g", topic))) == popped
-    assert outcome_of(lambda: life.pulls.pull(PullAsk(topic, 0, 0)).messages) == pulled
+    assert outcome_of(lambda: life.pop(pop_of("g", topic))) == popped
+    assert outcome_of(lambda: life.pulls.pull(pull_of(topic, 0, 0)).messages) == pulled
 
 
 def test_polls_that_wait_hear_of_a_topic_that_was_deleted(log: MemoryLog, life: LogLife) -> None:
@@ -136,7 +135,7 @@ def test_a_group_that_asked_before_its_topic_was_made_gets_the_first_message(
     log.new_topic_queue_count = 0
     log.topics_version += 1
     with pytest.raises(TopicNotFoundError):
-        life.pops.pop(PopAsk("g", "t"))
+        life.pop(pop_of("g", "t"))
     log.configure("t", queue_count=2)
     log.send("t", b"first")
-    assert [one.message.body for one in life.pops.pop(PopAsk("g", "t"))] == [b"first"]
+    assert [one.message.body for one in life.pop(pop_of("g", "t"))] == [b"first"]

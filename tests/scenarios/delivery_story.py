@@ -18,12 +18,13 @@ only when a command says so; what is due by then ends at once. A message is name
     log-of topic=                      the messages of a topic
 """
 
-from consumer_svc.delivering.picks import PopAsk
-from consumer_svc.filters.message_filter import EVERYTHING, filter_of_sql, filter_of_tags
 from consumer_svc.state.group_states import GroupSettings
+from reput.consumer.v1.consumer_service_pb2 import AckMessagesResponse
+from reput.gateway.v1.gateway_service_pb2 import MessageFilter
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import StoreError
 from store.format.properties import ORIGIN_MESSAGE_ID
+from tests.consumer_svc.asking import pop_of, state_of
 from tests.consumer_svc.memory_log import START_MILLIS, LogLife, ManualClock, MemoryLog
 from tests.scenarios.transcript import Command
 
@@ -71,12 +72,12 @@ class DeliveryStory:
         sql: str = "",
         attempt_id: str = "",
     ) -> str:
-        wanted = filter_of_sql(sql) if sql else filter_of_tags(tags) if tags else EVERYTHING
-        delivered = self._life.pops.pop(
-            PopAsk(
+        wanted = MessageFilter(sql=sql) if sql else MessageFilter(tags=tags)
+        delivered = self._life.pop(
+            pop_of(
                 group,
                 topic,
-                message_count_max=int(count),
+                max_messages=int(count),
                 invisible_millis=int(invisible_seconds) * 1_000,
                 client_id="c1",
                 attempt_id=attempt_id,
@@ -87,8 +88,8 @@ class DeliveryStory:
         for one in delivered:
             body = one.message.body.decode()
             self._handles.setdefault((group, body), []).append(one.receipt_handle)
-            hidden = self._seconds(one.invisible_until_millis)
-            lines.append(f"{_place(one.message)} {body}, attempt {one.attempt}, hidden until {hidden}")
+            hidden = self._seconds(one.invisible_until.ToMilliseconds())
+            lines.append(f"{_place(one.message)} {body}, attempt {one.delivery_attempt}, hidden until {hidden}")
         return "\n".join(lines) or "nothing"
 
     def _ack(self, group: str, body: str) -> str:
@@ -100,7 +101,10 @@ class DeliveryStory:
     def _acked(self, group: str, body: str, which: int) -> str:
         bodies = body.split()
         outcomes = self._life.acks.ack(group, [self._handles[group, each][which] for each in bodies])
-        return "\n".join(f"{each}: {outcome.name}" for each, outcome in zip(bodies, outcomes, strict=True))
+        return "\n".join(
+            f"{each}: {AckMessagesResponse.Outcome.Name(outcome).removeprefix('OUTCOME_')}"
+            for each, outcome in zip(bodies, outcomes, strict=True)
+        )
 
     def _hide(self, group: str, body: str, seconds: str) -> str:
         handles = self._handles[group, body]
@@ -140,8 +144,8 @@ class DeliveryStory:
 
     def _track(self, body: str) -> str:
         message = next(each for each in self._log.written if each.body.decode() == body)
-        tracks = self._life.tracks.track(message)
-        return "\n".join(f"{track.consumer_group}: {track.state}" for track in tracks)
+        tracks = self._life.track(message)
+        return "\n".join(f"{track.consumer_group}: {state_of(track)}" for track in tracks)
 
     def _log_of(self, topic: str) -> str:
         return "\n".join(f"{_place(each)} {each.body.decode()}" for each in self._log.messages(topic)) or "nothing"

@@ -6,18 +6,18 @@ from collections.abc import Callable
 import pytest
 
 from consumer_svc.delivering.acks import INVALID, OK, TOO_LATE
-from consumer_svc.delivering.picks import PopAsk
-from consumer_svc.delivering.pop import Delivery
 from consumer_svc.delivering.receipt_handle import ReceiptHandle, ReceiptHandles
 from consumer_svc.state.queue_state import QueueRef
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import InvalidReceiptHandleError, ReceiptHandleNotFoundError, ServiceUnavailableError, StoreError
+from tests.consumer_svc.asking import pop_of
 from tests.consumer_svc.memory_log import SECRET, LogLife, ManualClock, MemoryLog
 
-ASK = PopAsk("g", "t", invisible_millis=10_000)
+ASK = pop_of("g", "t", invisible_millis=10_000)
 
 
-def pop_one(life: LogLife, ask: PopAsk = ASK) -> Delivery:
-    (delivered,) = life.pops.pop(ask)
+def pop_one(life: LogLife, ask: pb.PopMessagesRequest = ASK) -> pb.Delivery:
+    (delivered,) = life.pop(ask)
     return delivered
 
 
@@ -29,7 +29,7 @@ def test_a_message_that_is_acknowledged_is_not_delivered_again(
     assert life.acks.ack("g", [handle]) == [OK]
     clock.now += 20_000
     life.expire()
-    assert life.pops.pop(ASK) == []
+    assert life.pop(ASK) == []
     assert life.pulls.offsets("g", "t") == [(QueueRef("g", "t", 0), 1)]
 
 
@@ -93,7 +93,7 @@ def test_an_acknowledgement_after_the_time_is_too_late_and_changes_nothing(
     life.expire()
     assert life.acks.ack("g", [handle]) == [TOO_LATE]
     again = pop_one(life)
-    assert (again.message.topic, again.attempt) == ("%RETRY%g_t", 2)
+    assert (again.message.topic, again.delivery_attempt) == ("%RETRY%g_t", 2)
 
 
 def test_handles_of_others_change_nothing(log: MemoryLog, life: LogLife) -> None:
@@ -116,7 +116,7 @@ def test_a_message_given_back_comes_at_once_and_the_attempt_does_not_count(log: 
     log.send("t")
     for _ in range(5):  # more than the maximum of three attempts
         delivered = pop_one(life)
-        assert delivered.attempt == 1
+        assert delivered.delivery_attempt == 1
         life.acks.give_back("g", delivered.receipt_handle)
         with pytest.raises(ReceiptHandleNotFoundError):
             life.acks.change_invisible("g", delivered.receipt_handle, 0)
@@ -130,7 +130,7 @@ def test_a_message_given_up_becomes_a_dead_letter_once(log: MemoryLog, life: Log
     life.acks.give_up("g", handle)  # its answer was lost: clients repeat the call until they are told OK
     (dead,) = log.messages("%DLQ%g")
     assert (dead.body, dead.reconsume_times, dead.properties["DLQ_ORIGIN_TOPIC"]) == (b"body", 1, "t")
-    assert life.pops.pop(ASK) == []
+    assert life.pop(ASK) == []
 
 
 def test_a_message_that_could_not_be_given_up_ends_at_its_time(
@@ -152,7 +152,7 @@ def test_a_message_that_could_not_be_given_up_ends_at_its_time(
         life.acks.give_up("g", handle)
     log.unreadable.clear()
     life.expire()
-    assert pop_one(life).attempt == 2
+    assert pop_one(life).delivery_attempt == 2
 
 
 def test_a_renewed_handle_and_the_one_before_it_both_acknowledge(
@@ -161,7 +161,7 @@ def test_a_renewed_handle_and_the_one_before_it_both_acknowledge(
     life = begin()
     log.send("t", b"a")
     log.send("t", b"b")
-    first, second = life.pops.pop(ASK)
+    first, second = life.pop(ASK)
     changed = life.acks.change_invisible("g", first.receipt_handle, 60_000)
     assert life.acks.ack("g", [changed]) == [OK]
     life.acks.change_invisible("g", second.receipt_handle, 60_000)
@@ -182,7 +182,7 @@ def test_a_handle_from_before_a_reset_acknowledged_the_next_delivery(
     else:
         life.pulls.reset("g", "t", {0: 0}, dry_run=False)
     new = pop_one(life)  # at the same millisecond, and again the first delivery
-    assert new.attempt == 1
+    assert new.delivery_attempt == 1
 
     assert life.acks.ack("g", [old]) == [TOO_LATE]
     for call in (life.acks.give_back, life.acks.give_up):
@@ -197,7 +197,7 @@ def test_a_handle_from_before_a_reset_acknowledged_the_next_delivery(
     assert again.acks.ack("g", [changed]) == [OK]
     clock.now += 120_000
     again.expire()
-    assert again.pops.pop(PopAsk("g", "t")) == []
+    assert again.pop(pop_of("g", "t")) == []
 
 
 def test_a_handle_of_a_version_without_serials_is_taken_for_the_lease_that_it_made(
@@ -223,4 +223,4 @@ def test_a_message_that_comes_again_cannot_be_given_up_by_the_delivery_before(
     with pytest.raises(ReceiptHandleNotFoundError):
         life.acks.give_up("g", handle)
     assert list(log.messages("%DLQ%g")) == []
-    assert pop_one(life).attempt == 2
+    assert pop_one(life).delivery_attempt == 2

@@ -5,23 +5,24 @@ from collections.abc import Callable
 import pytest
 
 from consumer_svc.delivering.life import RELEASED_COUNT_MAX
-from consumer_svc.delivering.picks import MESSAGE_GROUP_LENGTH_MAX, PopAsk
+from consumer_svc.delivering.picks import MESSAGE_GROUP_LENGTH_MAX
 from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import HandedOut, Lease, QueueRef
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import ReceiptHandleNotFoundError
+from tests.consumer_svc.asking import pop_of, state_of
 from tests.consumer_svc.memory_log import LogLife, ManualClock, MemoryLog, contents
 
-ASK = PopAsk("g", "t", invisible_millis=10_000)
-RENEWED = PopAsk("g", "t", client_id="c")
+ASK = pop_of("g", "t", invisible_millis=10_000)
+RENEWED = pop_of("g", "t", client_id="c")
 
 Begin = Callable[..., LogLife]
 
 
-def attempts(life: LogLife, ask: PopAsk = ASK) -> dict[bytes, int]:
+def attempts(life: LogLife, ask: pb.PopMessagesRequest = ASK) -> dict[bytes, int]:
     """Pop everything; the attempt of each message."""
-    return {one.message.body: one.attempt for one in life.pops.pop(ask)}
+    return {one.message.body: one.delivery_attempt for one in life.pop(ask)}
 
 
 def no_dead_letters(log: MemoryLog) -> bool:
@@ -35,8 +36,8 @@ def test_clients_that_ended_in_order_made_dead_letters_of_what_no_program_had_se
     for number in range(20):
         log.send("t", b"m%d" % number)
     for run in range(10):
-        delivered = life.pops.pop(RENEWED)
-        assert [one.attempt for one in delivered] == [1] * (20 - run)
+        delivered = life.pop(RENEWED)
+        assert [one.delivery_attempt for one in delivered] == [1] * (20 - run)
         life.acks.note_delivered([one.receipt_handle for one in delivered])
         life.acks.ack("g", [delivered[0].receipt_handle])
         life.groups.end_client("g", "c")
@@ -53,11 +54,11 @@ def test_the_end_of_a_client_leaves_alone_what_it_hid_itself_and_what_others_hav
 ) -> None:
     for body in (b"timed", b"nacked", b"other"):
         log.send("t", body)
-    timed = PopAsk("g", "t", message_count_max=1, invisible_millis=10_000, client_id="c")
-    assert len(life.pops.pop(timed)) == 1
-    (nacked,) = life.pops.pop(PopAsk("g", "t", message_count_max=1, client_id="c"))
+    timed = pop_of("g", "t", max_messages=1, invisible_millis=10_000, client_id="c")
+    assert len(life.pop(timed)) == 1
+    (nacked,) = life.pop(pop_of("g", "t", max_messages=1, client_id="c"))
     life.acks.change_invisible("g", nacked.receipt_handle, 10_000)
-    (other,) = life.pops.pop(PopAsk("g", "t", client_id="other"))
+    (other,) = life.pop(pop_of("g", "t", client_id="other"))
     life.groups.end_client("g", "c")
     assert attempts(life) == {}
     clock.now += 10_000
@@ -72,7 +73,7 @@ def test_a_message_that_ends_every_program_in_order_becomes_a_dead_letter_at_las
     life = begin(attempts_max=3)
     log.send("t", b"poison")
     ends = 0
-    while delivered := life.pops.pop(RENEWED):
+    while delivered := life.pop(RENEWED):
         life.acks.note_delivered([one.receipt_handle for one in delivered])
         life.groups.end_client("g", "c")
         life.expire()
@@ -89,7 +90,7 @@ def test_a_message_whose_answer_never_goes_out_becomes_a_dead_letter_at_last(
     life = begin(attempts_max=3)
     log.send("t", b"poison")
     deliveries = 0
-    while life.pops.pop(RENEWED):
+    while life.pop(RENEWED):
         clock.now += 60_000
         life.expire()
         deliveries += 1
@@ -126,7 +127,7 @@ def test_a_message_of_an_ordered_group_counts_from_when_those_before_it_are_cons
     life.groups.update(GroupSettings("g", ordered=True))
     for number in range(1, 4):
         log.send("t", b"A%d" % number, 0, "A")
-    first, _, _ = life.pops.pop(ASK)
+    first, _, _ = life.pop(ASK)
     life.acks.ack("g", [first.receipt_handle])
     clock.now += 10_000
     life.expire()
@@ -140,7 +141,7 @@ def test_what_lies_behind_a_failed_message_keeps_its_time_and_can_be_acknowledge
     life.groups.update(GroupSettings("g", ordered=True))
     for number in range(1, 4):
         log.send("t", b"A%d" % number, 0, "A")
-    first, second, _ = life.pops.pop(ASK)
+    first, second, _ = life.pop(ASK)
     life.acks.change_invisible("g", first.receipt_handle, 1_000)
     clock.now += 1_000
     life.expire()
@@ -161,7 +162,7 @@ def test_a_lost_answer_that_is_given_again_counts_when_its_program_has_it(
     life = begin(attempts_max=3)
     life.groups.update(GroupSettings("g", ordered=True))
     log.send("t", b"A1", 0, "A")
-    ask = PopAsk("g", "t", invisible_millis=10_000, client_id="c", attempt_id="one")
+    ask = pop_of("g", "t", invisible_millis=10_000, client_id="c", attempt_id="one")
     assert attempts(life, ask) == {b"A1": 1}
     assert attempts(life, ask) == {b"A1": 1}
     clock.now += 10_000
@@ -177,8 +178,8 @@ def test_a_released_message_comes_at_its_time_as_if_it_had_not_been_handed_out(
     life.groups.update(GroupSettings("g", ordered=ordered))
     log.send("t", b"m", 0, "A")
     for _ in range(5):
-        (one,) = life.pops.pop(ASK)
-        assert one.attempt == 1
+        (one,) = life.pop(ASK)
+        assert one.delivery_attempt == 1
         life.acks.change_invisible("g", one.receipt_handle, 60_000, is_released=True)
         life.close()
         life = begin(attempts_max=3)
@@ -198,7 +199,7 @@ def test_a_message_that_failed_after_a_release_has_one_attempt(
 ) -> None:
     life = begin(attempts_max=3)
     log.send("t", b"m")
-    (one,) = life.pops.pop(ASK)
+    (one,) = life.pop(ASK)
     handle = life.acks.change_invisible("g", one.receipt_handle, 60_000, is_released=True)
     life.acks.change_invisible("g", handle, 0)  # its program got it all the same
     life.expire()
@@ -215,7 +216,7 @@ def test_a_delivery_whose_gateway_died_with_it_was_no_attempt_and_one_that_arriv
     log.send("t", b"arrived")
     log.send("t", b"lost")
     clients.keep(pb.Client(client_id="c", consumer_group="g"))
-    arrived, _ = life.pops.pop(RENEWED)
+    arrived, _ = life.pop(RENEWED)
     life.acks.note_delivered([arrived.receipt_handle])
     clock.now += 60_000  # the client is killed, too
     life.expire()
@@ -224,10 +225,10 @@ def test_a_delivery_whose_gateway_died_with_it_was_no_attempt_and_one_that_arriv
 
 def test_a_track_of_a_message_that_no_program_got_says_that_it_was_not_consumed(log: MemoryLog, life: LogLife) -> None:
     sent = log.send("t", b"m")
-    life.pops.pop(RENEWED)
+    life.pop(RENEWED)
     life.groups.end_client("g", "c")
-    (track,) = life.tracks.track(sent)
-    assert (track.state, track.attempts) == ("NOT_CONSUMED", 0)
+    (track,) = life.track(sent)
+    assert (state_of(track), track.delivery_attempts) == ("NOT_CONSUMED", 0)
 
 
 def test_the_end_of_a_client_with_much_in_flight_was_one_record_that_the_log_refuses(

@@ -5,15 +5,14 @@ from collections.abc import Callable
 import pytest
 
 from consumer_svc.delivering.acks import OK
-from consumer_svc.delivering.picks import PopAsk
-from consumer_svc.delivering.pulls import PullAsk
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from store.errors import DeadlineExceededError, StoreError, TopicNotFoundError, UnsupportedStoreError
+from tests.consumer_svc.asking import pop_of, pull_of, state_of, status_of
 from tests.consumer_svc.memory_log import LogLife, MemoryLog, contents
 
 
 def popped(life: LogLife, group: str = "g") -> list[bytes]:
-    return [one.message.body for one in life.pops.pop(PopAsk(group, "t", invisible_millis=10_000))]
+    return [one.message.body for one in life.pop(pop_of(group, "t", invisible_millis=10_000))]
 
 
 def test_a_topic_that_was_made_again_gave_its_old_messages_to_new_groups(log: MemoryLog, life: LogLife) -> None:
@@ -26,9 +25,9 @@ def test_a_topic_that_was_made_again_gave_its_old_messages_to_new_groups(log: Me
     log.send("t", b"new", 1)
 
     assert popped(life) == popped(life, "between") == [b"new"]
-    assert life.pulls.pull(PullAsk("t", 1, 0)).status == "OFFSET_ILLEGAL"
-    pulled = life.pulls.pull(PullAsk("t", 1, 1))
-    assert ([one.body for one in pulled.messages], pulled.range.min_offset) == ([b"new"], 1)
+    assert status_of(life.pulls.pull(pull_of("t", 1, 0)).answer) == "OFFSET_ILLEGAL"
+    pulled = life.pulls.pull(pull_of("t", 1, 1))
+    assert ([one.body for one in pulled.messages], pulled.answer.min_offset) == ([b"new"], 1)
 
 
 def test_what_was_in_flight_when_its_topic_was_deleted_came_again(
@@ -36,10 +35,10 @@ def test_what_was_in_flight_when_its_topic_was_deleted_came_again(
 ) -> None:
     for body in (b"in flight", b"retried", b"waits"):
         log.send("t", body)
-    handles = [one.receipt_handle for one in life.pops.pop(PopAsk("g", "t", message_count_max=2, invisible_millis=10))]
+    handles = [one.receipt_handle for one in life.pop(pop_of("g", "t", max_messages=2, invisible_millis=10))]
     log.clock.now += 1_000
     life.expire()
-    (again, *_) = life.pops.pop(PopAsk("g", "t", message_count_max=1, invisible_millis=10_000))
+    (again, *_) = life.pop(pop_of("g", "t", max_messages=1, invisible_millis=10_000))
     log.delete("t")
     life.deletions.see_now()
     log.send("t", b"new")
@@ -57,7 +56,7 @@ def test_a_message_behind_the_deletion_that_is_in_flight_stays_so(log: MemoryLog
     log.send("t", b"old")
     log.delete("t")
     log.send("t", b"new")
-    got = life.pops.pop(PopAsk("g", "t", invisible_millis=10_000))  # both: this service has not heard of the deletion
+    got = life.pop(pop_of("g", "t", invisible_millis=10_000))  # both: this service has not heard of the deletion
 
     life.deletions.see_now()
 
@@ -68,13 +67,13 @@ def test_a_message_behind_the_deletion_that_is_in_flight_stays_so(log: MemoryLog
 
 def test_messages_that_were_deleted_before_the_group_began_were_called_consumed(log: MemoryLog, life: LogLife) -> None:
     log.send("t", b"old")
-    (old,) = life.pulls.pull(PullAsk("t", 0, 0)).messages
+    (old,) = life.pulls.pull(pull_of("t", 0, 0)).messages
     log.delete("t")
     life.deletions.see_now()
     log.send("t", b"new")
     assert popped(life) == [b"new"]
 
-    assert [track.state for track in life.tracks.track(old)] == ["SKIPPED"]
+    assert [state_of(track) for track in life.track(old)] == ["SKIPPED"]
 
 
 def ask_queues_with(log: MemoryLog, monkeypatch: pytest.MonkeyPatch, failures: list[StoreError]) -> list[str]:

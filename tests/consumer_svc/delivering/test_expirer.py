@@ -6,22 +6,22 @@ from typing import Any
 import pytest
 
 from consumer_svc.delivering.expirer import TRIM_COUNT_MIN
-from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import HandedOut, Lease, QueueRef
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import StoreError
+from tests.consumer_svc.asking import pop_of
 from tests.consumer_svc.memory_log import LogLife, ManualClock, MemoryLog
 
-ASK = PopAsk("g", "t", invisible_millis=10_000)
+ASK = pop_of("g", "t", invisible_millis=10_000)
 
 
 def test_attempts_are_counted_up_to_the_dead_letter(log: MemoryLog, clock: ManualClock, life: LogLife) -> None:
     log.send("t", b"body")
     attempts = []
-    while delivered := life.pops.pop(ASK):
-        attempts += [one.attempt for one in delivered]
+    while delivered := life.pop(ASK):
+        attempts += [one.delivery_attempt for one in delivered]
         clock.now += 10_000
         life.expire()
     assert attempts == [1, 2, 3]
@@ -34,7 +34,7 @@ def test_a_message_that_cannot_be_read_holds_none_of_the_others_for_ever(
     log: MemoryLog, clock: ManualClock, life: LogLife
 ) -> None:
     sent = [log.send("t", f"m{number}".encode()) for number in range(5)]
-    assert len(life.pops.pop(ASK)) == 5
+    assert len(life.pop(ASK)) == 5
     log.unreadable.add(sent[1].commit_log_offset)
     clock.now += 10_000
     with pytest.raises(StoreError):
@@ -51,7 +51,7 @@ def test_a_message_whose_queue_is_being_built_is_not_given_up_as_removed(
 ) -> None:
     life = begin(recent_count_max=1)
     log.send("t", b"m")
-    assert len(life.pops.pop(ASK)) == 1
+    assert len(life.pop(ASK)) == 1
     log.send("u")  # the unit of m is not in memory any more
     log.is_building = True
     clock.now += 10_000
@@ -60,7 +60,7 @@ def test_a_message_whose_queue_is_being_built_is_not_given_up_as_removed(
     log.is_building = False
     clock.now += 1_000
     life.expire()
-    assert [one.message.body for one in life.pops.pop(ASK)] == [b"m"]
+    assert [one.message.body for one in life.pop(ASK)] == [b"m"]
 
 
 def test_a_message_that_retention_removed_is_counted_for_its_group(
@@ -69,11 +69,11 @@ def test_a_message_that_retention_removed_is_counted_for_its_group(
     life = begin(recent_count_max=1)
     for number in range(3):
         log.send("t", f"m{number}".encode())
-    assert len(life.pops.pop(PopAsk("g", "t", message_count_max=1, invisible_millis=10_000))) == 1
+    assert len(life.pop(pop_of("g", "t", max_messages=1, invisible_millis=10_000))) == 1
     log.remove("t", 0, 2)
     clock.now += 10_000
     life.expire()
-    assert [one.message.body for one in life.pops.pop(ASK)] == [b"m2"]
+    assert [one.message.body for one in life.pop(ASK)] == [b"m2"]
     state = life.states.find(QueueRef("g", "t", 0))
     assert state is not None
     assert state.removed_count == 2  # m0 in flight, m1 before it was handed out
@@ -81,7 +81,7 @@ def test_a_message_that_retention_removed_is_counted_for_its_group(
 
 def test_the_heap_does_not_keep_the_ends_of_messages_that_were_acknowledged(log: MemoryLog, life: LogLife) -> None:
     log.send("t")
-    (one,) = life.pops.pop(ASK)
+    (one,) = life.pop(ASK)
     for number in range(TRIM_COUNT_MIN + 10):
         life.life.expiry.note(1 << 60, QueueRef("g", "t", 0), number, 1)
     life.expirer.start()
@@ -99,16 +99,16 @@ def test_a_message_is_renewed_while_its_client_lives(
     life = begin(clients=clients)
     log.send("t")
     clients.keep(pb.Client(client_id="c", consumer_group="g"))
-    (one,) = life.pops.pop(PopAsk("g", "t", client_id="c"))
+    (one,) = life.pop(pop_of("g", "t", client_id="c"))
     life.acks.note_delivered([one.receipt_handle])
     for _ in range(10):
         clock.now += 60_000
         clients.keep(pb.Client(client_id="c", consumer_group="g"))
         life.expire()
-        assert life.pops.pop(ASK) == []
+        assert life.pop(ASK) == []
     clock.now += 60_000  # without a sign of life
     life.expire()
-    assert [again.attempt for again in life.pops.pop(ASK)] == [2]
+    assert [again.delivery_attempt for again in life.pop(ASK)] == [2]
 
 
 def test_a_message_whose_answer_its_living_client_never_got_comes_again_after_its_minute(
@@ -119,18 +119,18 @@ def test_a_message_whose_answer_its_living_client_never_got_comes_again_after_it
     life = begin(clients=clients)
     log.send("t", b"lost")
     log.send("t", b"got")
-    lost, got = life.pops.pop(PopAsk("g", "t", client_id="c"))
+    lost, got = life.pop(pop_of("g", "t", client_id="c"))
     assert (lost.message.body, got.message.body) == (b"lost", b"got")
     life.acks.note_delivered(["", "x.y.z", got.receipt_handle])
     clock.now += 59_999
     clients.keep(pb.Client(client_id="c", consumer_group="g"))
     life.expire()
-    assert life.pops.pop(ASK) == []
+    assert life.pop(ASK) == []
     clock.now += 1
     life.expire()
     life.acks.note_delivered([lost.receipt_handle])  # too late, without effect
-    (again,) = life.pops.pop(ASK)
-    assert (again.message.body, again.attempt) == (b"lost", 1), "no program got it, so it was not attempted"
+    (again,) = life.pop(ASK)
+    assert (again.message.body, again.delivery_attempt) == (b"lost", 1), "no program got it, so it was not attempted"
 
 
 def test_a_delivery_that_its_client_has_stays_renewed_after_a_restart(
@@ -139,7 +139,7 @@ def test_a_delivery_that_its_client_has_stays_renewed_after_a_restart(
     life = begin()
     log.send("t", b"lost")
     log.send("t", b"got")
-    _, got = life.pops.pop(PopAsk("g", "t", client_id="c"))
+    _, got = life.pop(pop_of("g", "t", client_id="c"))
     life.acks.note_delivered([got.receipt_handle])
     for is_full, expected in ((False, [b"lost"]), (True, [])):  # from the change, and from the full state
         if is_full:
@@ -150,7 +150,7 @@ def test_a_delivery_that_its_client_has_stays_renewed_after_a_restart(
         clock.now += 60_000
         clients.keep(pb.Client(client_id="c", consumer_group="g"))
         life.expire()
-        again = life.pops.pop(ASK)
+        again = life.pop(ASK)
         assert [one.message.body for one in again] == expected
         if again:
             life.acks.ack("g", [one.receipt_handle for one in again])
@@ -163,21 +163,21 @@ def test_a_client_that_is_silent_loses_its_messages(
     life = begin(clients=clients)
     clock.now += 60_000  # it is known who lives
     log.send("t")
-    (one,) = life.pops.pop(PopAsk("g", "t", client_id="gone"))
+    (one,) = life.pop(pop_of("g", "t", client_id="gone"))
     life.acks.note_delivered([one.receipt_handle])
     clock.now += 60_000
     life.expire()
-    assert [again.attempt for again in life.pops.pop(ASK)] == [2]
+    assert [again.delivery_attempt for again in life.pop(ASK)] == [2]
 
 
 def test_dead_letters_can_be_consumed_with_as_many_attempts(log: MemoryLog, clock: ManualClock, life: LogLife) -> None:
     log.send("t")
-    (one,) = life.pops.pop(ASK)
+    (one,) = life.pop(ASK)
     life.acks.give_up("g", one.receipt_handle)
     for message in log.messages("%DLQ%g"):
         message.reconsume_times = 17
     count = 0
-    while life.pops.pop(PopAsk("other", "%DLQ%g", invisible_millis=1_000)):
+    while life.pop(pop_of("other", "%DLQ%g", invisible_millis=1_000)):
         count += 1
         clock.now += 1_000
         life.expire()
@@ -192,10 +192,10 @@ def test_attempts_of_an_ordered_group_count_when_it_is_not_ordered_any_more(
     log.send("t")
     for ordered in (True, False):
         life.groups.update(GroupSettings("g", ordered=ordered))
-        assert len(life.pops.pop(ASK)) == 1
+        assert len(life.pop(ASK)) == 1
         clock.now += 10_000
         life.expire()
-    assert [again.attempt for again in life.pops.pop(ASK)] == [3]
+    assert [again.delivery_attempt for again in life.pop(ASK)] == [3]
 
 
 class Counted(dict[int, Any]):

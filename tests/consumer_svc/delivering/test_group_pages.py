@@ -33,8 +33,8 @@ def test_pages_of_groups_and_of_tracks_hold_each_group_once(log: MemoryLog, life
         return [each.consumer_group for each in page], has_more
 
     def tracks(names: GroupNames) -> tuple[list[str], bool]:
-        page, has_more = life.tracks.page(message, names)
-        return [each.consumer_group for each in page], has_more
+        page = life.tracks.page(message, names)
+        return [each.consumer_group for each in page.tracks], page.has_more
 
     for ask in (groups, tracks):
         assert names_of(ask, 5) == wanted

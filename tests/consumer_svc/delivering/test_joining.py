@@ -4,25 +4,26 @@ from collections.abc import Callable
 
 import pytest
 
-from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import QueueRef
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import GroupDisabledError, GroupNotFoundError
+from tests.consumer_svc.asking import pop_of
 from tests.consumer_svc.memory_log import LogLife, MemoryLog
 
-ASK = PopAsk("g", "t", known_only=True)
+ASK = pop_of("g", "t", known_only=True)
 Begin = Callable[..., LogLife]
 
 
-def bodies(life: LogLife, wanted: PopAsk = ASK) -> list[bytes]:
+def bodies(life: LogLife, wanted: pb.PopMessagesRequest = ASK) -> list[bytes]:
     """What a pop hands out."""
-    return [one.message.body for one in life.pops.pop(wanted)]
+    return [one.message.body for one in life.pop(wanted)]
 
 
-def refused(life: LogLife, wanted: PopAsk = ASK) -> str:
+def refused(life: LogLife, wanted: pb.PopMessagesRequest = ASK) -> str:
     """What a refusal says of where groups begin."""
     with pytest.raises(GroupNotFoundError) as caught:
-        life.pops.pop(wanted)
+        life.pop(wanted)
     return str(caught.value.metadata["beginsAtEnd"])
 
 
@@ -48,7 +49,7 @@ def test_a_pop_where_groups_begin_at_the_end_is_refused_until_it_has_begun(log: 
     assert refused(life) == "true", "it is known, and has not begun in the topic"
     life.pulls.commit("g", [("t", 0, 0)], begins=True, known_only=True)
     assert bodies(life) == [b"before"]
-    assert refused(life, PopAsk("g", "u", known_only=True)) == "true"
+    assert refused(life, pop_of("g", "u", known_only=True)) == "true"
 
 
 def test_a_send_back_where_groups_begin_at_the_end_is_refused_until_it_has_begun(log: MemoryLog, begin: Begin) -> None:
@@ -79,7 +80,7 @@ def test_retry_topics_have_no_beginning_of_their_own(log: MemoryLog, begin: Begi
     life = begin(begins_at_end=True)
     log.send("%DLQ%g", b"dead")
     life.groups.update(GroupSettings("g"), if_unset=True)
-    assert bodies(life, PopAsk("g", "%DLQ%g", known_only=True)) == [b"dead"]
+    assert bodies(life, pop_of("g", "%DLQ%g", known_only=True)) == [b"dead"]
 
 
 CALLS: dict[str, Callable[[LogLife], object]] = {

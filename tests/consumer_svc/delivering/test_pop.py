@@ -5,33 +5,34 @@ from collections.abc import Callable
 
 import pytest
 
-from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.delivering.pop import PASSED_COUNT_MAX, SCANNED_UNIT_COUNT_MAX
-from consumer_svc.filters.message_filter import filter_of_tags
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import Moved, QueueRef
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
+from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1.gateway_service_pb2 import MessageFilter
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError, UnsupportedStoreError
 from store.format.properties import RETRY_TOPIC
 from store.format.request_mark import TAIL_SIZE_BYTES
+from tests.consumer_svc.asking import pop_of
 from tests.consumer_svc.memory_log import LogLife, ManualClock, MemoryLog
 
 REF = QueueRef("g", "t", 0)
 
 
-def ask(group: str = "g", topic: str = "t", **fields: object) -> PopAsk:
+def ask(group: str = "g", topic: str = "t", **fields: object) -> pb.PopMessagesRequest:
     """A pop that hides messages for ten seconds."""
-    return PopAsk(group, topic, **{"invisible_millis": 10_000, **fields})  # type: ignore[arg-type]
+    return pop_of(group, topic, **{"invisible_millis": 10_000, **fields})  # type: ignore[arg-type]
 
 
-def bodies(life: LogLife, wanted: PopAsk | None = None) -> list[str]:
+def bodies(life: LogLife, wanted: pb.PopMessagesRequest | None = None) -> list[str]:
     """What a pop hands out."""
-    return [one.message.body.decode() for one in life.pops.pop(wanted or ask())]
+    return [one.message.body.decode() for one in life.pop(wanted or ask())]
 
 
-def ack_all(life: LogLife, wanted: PopAsk | None = None) -> list[str]:
+def ack_all(life: LogLife, wanted: pb.PopMessagesRequest | None = None) -> list[str]:
     """Pop once and acknowledge everything."""
-    delivered = life.pops.pop(wanted or ask())
+    delivered = life.pop(wanted or ask())
     if delivered:
         life.acks.ack("g", [one.receipt_handle for one in delivered])
     return [one.message.body.decode() for one in delivered]
@@ -46,7 +47,7 @@ def test_two_groups_both_get_every_message(log: MemoryLog, life: LogLife) -> Non
 def test_queues_take_turns_so_that_none_starves(log: MemoryLog, life: LogLife) -> None:
     for number in range(40):
         log.send("t", f"{number % 4}".encode(), number % 4)
-    assert {one for _ in range(8) for one in bodies(life, ask(message_count_max=1))} == {"0", "1", "2", "3"}
+    assert {one for _ in range(8) for one in bodies(life, ask(max_messages=1))} == {"0", "1", "2", "3"}
 
 
 def test_a_queue_that_cannot_be_read_takes_no_messages_of_the_others_with_it(log: MemoryLog, life: LogLife) -> None:
@@ -57,7 +58,7 @@ def test_a_queue_that_cannot_be_read_takes_no_messages_of_the_others_with_it(log
     got: list[str] = []
     for _ in range(6):
         try:
-            got += ack_all(life, ask(message_count_max=32))
+            got += ack_all(life, ask(max_messages=32))
         except ServiceUnavailableError:
             continue
     assert got == ["m0", "m1", "m2", "m3"]  # each was delivered, none is in flight for nobody
@@ -94,7 +95,7 @@ def test_retries_of_a_group_whose_retry_topic_has_the_same_name_are_not_delivere
     log: MemoryLog, clock: ManualClock, life: LogLife
 ) -> None:
     log.send("c", b"of a_b")
-    life.pops.pop(ask("a_b", "c"))
+    life.pop(ask("a_b", "c"))
     clock.now += 10_000
     life.expire()
     (copy,) = log.messages("%RETRY%a_b_c")
@@ -110,7 +111,7 @@ def test_a_filter_that_takes_nothing_of_a_long_queue_wakes_its_pollers_to_go_on(
     log.send("t", b"yes", tags="mine")
     watcher = life.arrivals.watch()
     watcher.take(0)
-    wanted = ask(filter=filter_of_tags("mine"))
+    wanted = ask(filter=MessageFilter(tags="mine"))
     assert bodies(life, wanted) == []
     assert watcher.take(0).group_topics == {("g", "t")}
     assert bodies(life, wanted) == ["yes"]
@@ -165,14 +166,14 @@ def test_a_position_behind_the_end_of_its_queue_goes_back_to_the_end(log: Memory
 def test_a_message_that_no_answer_can_hold_is_an_error_and_not_an_empty_answer(log: MemoryLog, life: LogLife) -> None:
     log.send("t", b"x" * ((4 << 20) + 1))
     with pytest.raises(UnsupportedStoreError):
-        life.pops.pop(ask())
+        life.pop(ask())
 
 
 def test_a_record_of_another_place_is_not_delivered(log: MemoryLog, life: LogLife) -> None:
     damaged, other = log.send("t", b"a"), log.send("u", b"b")
     log.records[damaged.commit_log_offset] = other
     with pytest.raises(StoreError, match="leads to a record of"):
-        life.pops.pop(ask())
+        life.pop(ask())
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ def test_a_pop_with_names_that_cannot_be_stored_changes_nothing(
 ) -> None:
     log.send("t")
     with pytest.raises(InvalidArgumentError):
-        life.pops.pop(ask(**fields))  # type: ignore[arg-type]
+        life.pop(ask(**fields))  # type: ignore[arg-type]
     assert life.states.groups == {}
 
 
@@ -247,7 +248,7 @@ def fifo(life: LogLife) -> LogLife:
 def test_messages_wait_for_the_one_before_them_in_their_message_group_only(log: MemoryLog, fifo: LogLife) -> None:
     for body in ("a1", "a2", "b1"):
         log.send("t", body.encode(), message_group=body[0])
-    first = fifo.pops.pop(ask(message_count_max=1))
+    first = fifo.pop(ask(max_messages=1))
     assert bodies(fifo) == ["b1"]
     fifo.acks.ack("g", [one.receipt_handle for one in first])
     assert bodies(fifo) == ["a2"]
@@ -255,7 +256,7 @@ def test_messages_wait_for_the_one_before_them_in_their_message_group_only(log: 
 
 def test_a_full_waiting_room_does_not_deliver_a_message_twice(log: MemoryLog, fifo: LogLife) -> None:
     log.send("t", b"first", message_group="a")
-    first = fifo.pops.pop(ask())
+    first = fifo.pop(ask())
     sent = [log.send("t", f"m{number}".encode(), message_group="a") for number in range(PASSED_COUNT_MAX + 50)]
     for _ in range(3):
         assert bodies(fifo) == []
@@ -276,7 +277,7 @@ def test_nothing_overtakes_a_message_whose_queue_unit_is_missing_for_a_while(
     life = begin(recent_count_max=1)
     life.groups.update(GroupSettings("g", ordered=True))
     log.send("t", b"a1", message_group="a")
-    (first,) = life.pops.pop(ask())
+    (first,) = life.pop(ask())
     life.acks.give_back("g", first.receipt_handle)
     log.send("u")  # its unit is not in memory any more
     log.send("t", b"a2", message_group="a")
@@ -292,7 +293,7 @@ def test_the_messages_of_a_group_that_broadcasts_went_to_one_member_each(log: Me
     life.groups.update(GroupSettings("g", broadcast=True))
 
     with pytest.raises(InvalidArgumentError, match="has to pull") as refused:
-        life.pops.pop(ask())
+        life.pop(ask())
 
     assert refused.value.metadata["field"] == "consumer_group"
     assert life.pulls.offsets("g", "") == []
@@ -303,10 +304,10 @@ def test_an_answer_that_was_lost_is_given_again_and_hidden_anew(
 ) -> None:
     log.send("t", b"a1", message_group="a")
     wanted = ask(attempt_id="one", client_id="c")
-    (first,) = fifo.pops.pop(wanted)
+    (first,) = fifo.pop(wanted)
     clock.now += 9_000
-    (again,) = fifo.pops.pop(wanted)
-    assert (again.message, again.attempt) == (first.message, 1)
+    (again,) = fifo.pop(wanted)
+    assert (again.message, again.delivery_attempt) == (first.message, 1)
     clock.now += 9_000
     fifo.expire()
     assert bodies(fifo, ask(attempt_id="two", client_id="c")) == []
@@ -316,7 +317,7 @@ def test_an_answer_that_was_lost_is_given_again_and_hidden_anew(
 
 def test_long_message_groups_do_not_make_the_state_too_large_to_write(log: MemoryLog, fifo: LogLife) -> None:
     log.send("t", b"first", message_group="k" * 32_000)
-    assert len(fifo.pops.pop(ask())) == 1
+    assert len(fifo.pop(ask())) == 1
     for number in range(500):
         log.send("t", str(number).encode(), message_group="k" * 32_000)
     assert bodies(fifo) == []  # all wait for the first one
@@ -326,7 +327,7 @@ def test_long_message_groups_do_not_make_the_state_too_large_to_write(log: Memor
 def test_a_reset_forgets_what_waits_in_the_queue(log: MemoryLog, fifo: LogLife) -> None:
     for body in ("a1", "a2", "a3"):
         log.send("t", body.encode(), message_group="a")
-    fifo.pops.pop(ask(message_count_max=1))
+    fifo.pop(ask(max_messages=1))
     assert bodies(fifo) == []
     with fifo.life.lock:
         fifo.life.change([Moved(REF, 0)])
@@ -339,8 +340,8 @@ def test_an_ordered_message_that_had_all_its_attempts_makes_room_for_the_next(
     for body in ("a1", "a2"):
         log.send("t", body.encode(), message_group="a")
     for attempt in (1, 2, 3):
-        (one,) = fifo.pops.pop(ask(message_count_max=1))
-        assert (one.message.body, one.attempt) == (b"a1", attempt)
+        (one,) = fifo.pop(ask(max_messages=1))
+        assert (one.message.body, one.delivery_attempt) == (b"a1", attempt)
         clock.now += 10_000
         fifo.expire()
     assert [(dead.body, dead.reconsume_times) for dead in log.messages("%DLQ%g")] == [(b"a1", 3)]
@@ -353,7 +354,7 @@ def test_lowering_the_attempts_makes_dead_letters_in_requests_that_can_be_writte
     for number in range(8):
         log.send("t", bytes([number]) * 700_000, message_group=str(number))
     for _ in range(2):
-        while fifo.pops.pop(ask()):
+        while fifo.pop(ask()):
             pass
         clock.now += 10_000
         fifo.expire()

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from consumer_svc.delivering.moves import sent_back_of
-from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.delivering.send_back import SENT_BACK_COUNT_MAX
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import QueueRef
@@ -18,6 +17,7 @@ from store.format.message_id import decode_offset_msg_id
 from store.format.properties import MOVED_FROM
 from store.format.record import Record, decode_record
 from store.format.topic import SCHEDULE_TOPIC
+from tests.consumer_svc.asking import pop_of, state_of
 from tests.consumer_svc.memory_log import LogLife, MemoryLog, contents
 from tests.support.fixture_stores import unpack_store, walk_frames
 
@@ -227,12 +227,12 @@ def test_a_message_in_flight_that_is_sent_back_does_not_come_again_in_its_own_qu
     log: MemoryLog, clock, life: LogLife
 ) -> None:
     log.send("t", b"m")
-    ask = PopAsk("g", "t", invisible_millis=10_000)
-    assert len(life.pops.pop(ask)) == 1
+    ask = pop_of("g", "t", invisible_millis=10_000)
+    assert len(life.pop(ask)) == 1
     life.send_backs.send_back(REF, [0], 0)
     clock.now += 10_000
     life.expire()
-    assert life.pops.pop(ask) == []
+    assert life.pop(ask) == []
     assert len(list(log.messages(SCHEDULE_TOPIC))) == 1
 
 
@@ -241,10 +241,10 @@ def test_a_message_that_was_sent_back_is_done_with_in_its_queue_before_the_posit
 ) -> None:
     sent = log.send("t", b"m")
     life.pulls.commit("g", [("t", 0, 0)])
-    (before,) = life.tracks.track(sent)
+    (before,) = life.track(sent)
     life.send_backs.send_back(REF, [0], 0)
-    (after,) = life.tracks.track(sent)
-    assert (before.state, after.state) == ("NOT_CONSUMED", "CONSUMED")
+    (after,) = life.track(sent)
+    assert (state_of(before), state_of(after)) == ("NOT_CONSUMED", "CONSUMED")
 
 
 def test_a_message_that_is_sent_back_does_not_say_that_those_before_it_are_consumed(
@@ -255,7 +255,7 @@ def test_a_message_that_is_sent_back_does_not_say_that_those_before_it_are_consu
         log.send("t", f"m{number}".encode())
     life.send_backs.send_back(REF, [2], 0)
     assert dict(life.pulls.offsets("g", "t")) == {REF: 0}
-    assert [one.message.body for one in life.pops.pop(PopAsk("g", "t"))][:2] == [b"m0", b"m1"]
+    assert [one.message.body for one in life.pop(pop_of("g", "t"))][:2] == [b"m0", b"m1"]
 
 
 def test_what_retention_removed_before_a_first_send_back_is_not_lost_to_the_group(
@@ -284,7 +284,7 @@ def test_where_new_groups_begin_at_the_end_a_first_send_back_begins_no_other_que
     life.send_backs.send_back(REF, [0], 0)
     assert dict(life.pulls.offsets("g", "t")) == {REF: 0, QueueRef("g", "t", 1): 3, QueueRef("g", "t", 2): 3}
     log.send("t", b"new", queue_id=1)
-    popped = [one.message for one in life.pops.pop(PopAsk("g", "t"))]
+    popped = [one.message for one in life.pop(pop_of("g", "t"))]
     assert [message.body for message in popped if message.queue_id] == [b"new"]
 
 

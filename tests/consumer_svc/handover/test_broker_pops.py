@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from consumer_svc.delivering.life import INVISIBLE_MILLIS_MAX
-from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.handover import broker_pops
 from consumer_svc.handover.courtesy_files import OFFSETS, CourtesyFiles
 from consumer_svc.state.queue_state import QueueRef
@@ -16,6 +15,7 @@ from store.errors import StoreCorruptedError
 from store.format.delivery.consumer_files import decode_offsets
 from store.format.delivery.pop_records import REVIVE_GROUP, TIMER_TOPIC
 from store.format.properties import REAL_TOPIC, TAGS
+from tests.consumer_svc.asking import pop_of
 from tests.consumer_svc.memory_log import START_MILLIS, LogLife, MemoryLog
 
 REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
@@ -68,15 +68,15 @@ def test_unacknowledged_messages_of_a_broker_are_in_flight(
     assert (state.next_offset, sorted(state.leases)) == (6, [3, 5])
     assert {lease.invisible_until_millis for lease in state.leases.values()} == {START_MILLIS + 60_000}
     assert REVIVE_GROUP not in life.states.groups
-    fresh = life.pops.pop(PopAsk("g", "t"))
+    fresh = life.pop(pop_of("g", "t"))
     assert [one.message.queue_offset for one in fresh] == [6, 7]
     life.acks.ack("g", [one.receipt_handle for one in fresh])
     log.clock.now += 60_000
     life.expirer.note_all()  # as a life does when it begins
     life.expire()
-    again = life.pops.pop(PopAsk("g", "t"))
+    again = life.pop(pop_of("g", "t"))
     assert sorted(one.message.body for one in again) == [b"m3", b"m5"]
-    assert {one.attempt for one in again} == {2}
+    assert {one.delivery_attempt for one in again} == {2}
 
 
 def test_what_a_broker_delivered_to_no_program_is_not_counted(
@@ -92,7 +92,7 @@ def test_what_a_broker_delivered_to_no_program_is_not_counted(
     log.clock.now += 60_000
     life.expirer.note_all()
     life.expire()
-    assert {one.message.body: one.attempt for one in life.pops.pop(PopAsk("g", "t"))} == {b"m0": 1, b"m1": 2}
+    assert {one.message.body: one.delivery_attempt for one in life.pop(pop_of("g", "t"))} == {b"m0": 1, b"m1": 2}
 
 
 def test_a_checkpoint_that_the_timer_delivered_counts_once_and_later_ones_are_not_over(
@@ -139,7 +139,7 @@ def test_a_damaged_checkpoint_begins_no_life(log: MemoryLog, life: LogLife, cour
 def test_a_broker_begins_with_our_newest_checkpoints(log: MemoryLog, life: LogLife, courtesy: CourtesyFiles) -> None:
     for number in range(6):
         log.send("t", f"m{number}".encode())
-    handles = [one.receipt_handle for one in life.pops.pop(PopAsk("g", "t", invisible_millis=60_000))]
+    handles = [one.receipt_handle for one in life.pop(pop_of("g", "t", invisible_millis=60_000))]
     life.acks.ack("g", [handles[1], handles[4]])
     courtesy.write(life.life)
     offsets = decode_offsets(log.config[OFFSETS])
@@ -161,7 +161,7 @@ def test_a_broker_begins_with_our_newest_checkpoints(log: MemoryLog, life: LogLi
 def test_unchanged_checkpoints_are_not_written_again(log: MemoryLog, life: LogLife, courtesy: CourtesyFiles) -> None:
     for number in range(3):
         log.send("t", f"m{number}".encode())
-    handles = [one.receipt_handle for one in life.pops.pop(PopAsk("g", "t", invisible_millis=60_000))]
+    handles = [one.receipt_handle for one in life.pop(pop_of("g", "t", invisible_millis=60_000))]
     life.acks.ack("g", handles[1:])
     courtesy.write(life.life)
     life.pulls.commit("h", [("t", 0, 1)])
@@ -174,12 +174,12 @@ def test_unchanged_checkpoints_are_not_written_again(log: MemoryLog, life: LogLi
 def test_retries_of_a_broker_with_retry_topic_v2_are_delivered(log: MemoryLog, life: LogLife) -> None:
     """KeyBuilder.buildPopRetryTopicV2; no client can make such a topic."""
     log.write([InternalRecord(topic="%RETRY%g+t", body=b"again", reconsume_times=1, properties={"RETRY_TOPIC": "t"})])
-    (one,) = life.pops.pop(PopAsk("g", "t", invisible_millis=1_000))
-    assert (one.message.body, one.attempt) == (b"again", 2)
+    (one,) = life.pop(pop_of("g", "t", invisible_millis=1_000))
+    assert (one.message.body, one.delivery_attempt) == (b"again", 2)
     log.clock.now += 1_000
     life.expire()
-    (again,) = life.pops.pop(PopAsk("g", "t", invisible_millis=1_000))
-    assert (again.message.topic, again.attempt) == ("%RETRY%g_t", 3)
+    (again,) = life.pop(pop_of("g", "t", invisible_millis=1_000))
+    assert (again.message.topic, again.delivery_attempt) == ("%RETRY%g_t", 3)
 
 
 def test_many_open_messages_are_written_less_often_but_at_the_end(
@@ -187,7 +187,7 @@ def test_many_open_messages_are_written_less_often_but_at_the_end(
 ) -> None:
     for number in range(32):
         log.send("t", f"m{number}".encode())
-    handles = [one.receipt_handle for one in life.pops.pop(PopAsk("g", "t", invisible_millis=60_000))]
+    handles = [one.receipt_handle for one in life.pop(pop_of("g", "t", invisible_millis=60_000))]
     life.acks.ack("g", handles[31:])
     courtesy.write(life.life)
     life.acks.ack("g", handles[:1])

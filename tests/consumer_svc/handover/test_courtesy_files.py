@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.handover.courtesy_files import GROUPS, LIGHT_OFFSETS, OFFSETS, CourtesyFiles, check_points, plan_of
 from consumer_svc.state.group_states import GroupSet, GroupSettings, GroupStates
 from consumer_svc.state.queue_state import Ended, HandedOut, Lease, Postponed, QueueRef, Released, Returned
@@ -23,6 +22,7 @@ from store.format.delivery.delay_offset_file import TRANSACTION_GROUP, Transacti
 from store.format.delivery.pop_records import CHECK_POINT_COUNT_MAX, CHECK_POINT_TAG, decode_check_point
 from store.format.properties import TAGS
 from store.format.topic import HALF_TOPIC, OP_HALF_TOPIC
+from tests.consumer_svc.asking import pop_of
 from tests.consumer_svc.memory_log import START_MILLIS, LogLife, MemoryLog, contents
 
 REF = QueueRef("g", "t", 2)
@@ -92,7 +92,7 @@ def test_a_broker_counted_deliveries_that_no_program_got() -> None:
     assert len({point.key for point in points if point is not None}) == len(points), "a broker tells them by these"
 
 
-ASK = PopAsk("b_cg", "b_log", invisible_millis=10_000)
+ASK = pop_of("b_cg", "b_log", invisible_millis=10_000)
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_broker_s_positions_count(log: MemoryLog, life: LogLife, courtesy: Cou
     assert life.pulls.offsets("b_cg", "b_log") == [
         (QueueRef("b_cg", "b_log", queue_id), at) for queue_id, at in enumerate((230, 230, 240, 241))
     ]
-    assert [one.message.queue_offset for one in life.pops.pop(ASK)] == [241]
+    assert [one.message.queue_offset for one in life.pop(ASK)] == [241]
     assert life.groups.named("b_cg").settings.delivery_attempts_max == 17
 
 
@@ -130,12 +130,12 @@ def test_what_was_taken_over_is_not_taken_again_after_a_kill(
     put_brokers_files(log, broker_store)
     life = begin()
     courtesy.take_over(life.life, START_MILLIS)
-    (one,) = life.pops.pop(ASK)
+    (one,) = life.pop(ASK)
     life.acks.ack("b_cg", [one.receipt_handle])
     after = begin()  # before the files would be written by time
     courtesy.take_over(after.life, START_MILLIS)
     assert contents(after.states) == contents(life.states)
-    assert after.pops.pop(ASK) == []
+    assert after.pop(ASK) == []
 
 
 def test_files_that_cannot_be_written_begin_no_life(
@@ -162,7 +162,7 @@ def test_damaged_files_begin_no_life_and_change_nothing(log: MemoryLog, life: Lo
 def test_a_broker_goes_on_at_what_was_in_flight(log: MemoryLog, life: LogLife, courtesy: CourtesyFiles) -> None:
     for number in range(5):
         log.send("t", f"m{number}".encode())
-    delivered = life.pops.pop(PopAsk("g", "t", message_count_max=4, invisible_millis=10_000))
+    delivered = life.pop(pop_of("g", "t", max_messages=4, invisible_millis=10_000))
     life.acks.ack("g", [delivered[0].receipt_handle, delivered[2].receipt_handle])
     courtesy.write(life.life)
     assert decode_offsets(log.config[OFFSETS]) == {("g", "t"): {0: 3}}  # 1 is in a checkpoint
@@ -201,7 +201,7 @@ def test_positions_of_transactions_are_those_of_the_schedule_service(
     log: MemoryLog, life: LogLife, courtesy: CourtesyFiles
 ) -> None:
     log.send("t")
-    life.pops.pop(PopAsk("g", "t", invisible_millis=10_000))
+    life.pop(pop_of("g", "t", invisible_millis=10_000))
     courtesy.write(life.life)
     assert half_positions(log) == (None, None)
     say(log, 7, 0)
@@ -295,7 +295,7 @@ def test_a_group_of_a_broker_with_light_queues_goes_on_where_it_was(
         log.send("first")
     log.config |= {GROUPS: GROUP_G, LIGHT_OFFSETS: LIGHT_FILE}
     courtesy.take_over(life.life, START_MILLIS)
-    found = life.pops.pop(PopAsk("g", "first", invisible_millis=10_000, message_count_max=5))
+    found = life.pop(pop_of("g", "first", invisible_millis=10_000, max_messages=5))
     assert [one.message.queue_offset for one in found] == [2, 3, 4]
     assert set(life.states.groups["g"].topics) == {"first"}
 
