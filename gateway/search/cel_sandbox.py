@@ -6,11 +6,11 @@ get another process for their next batch:
 
     how the process ended                               answer to the caller
     SIGPROF                                             did not end within EVALUATION_CPU_SECONDS for one message
-    killed here, no value for EVALUATION_SECONDS_MAX    the same
     SIGABRT, EXIT_NO_MEMORY                             needs more than MEMORY_BYTES_MAX
     anything else                                       broke the evaluator
     SIGXCPU                                             no error: the process was old, another one continues
     killed here, call cancelled or time over            no error: the results so far
+    killed here, no value for EVALUATION_SECONDS_MAX    RESOURCE_BUSY: it got no processor time, else SIGPROF had come
 """
 
 import math
@@ -196,6 +196,12 @@ class CelEvaluator:
             if values and self._time_is_over():
                 return values
             code = process.close()
+            if process.was_killed:
+                raise ResourceBusyError(
+                    f"cel {self._quoted()} was not evaluated within {EVALUATION_SECONDS_MAX:g} s, because the process that "
+                    "evaluates it got too little processor time: try again.",
+                    field="cel",
+                )
             if code != -signal.SIGXCPU:
                 raise self._ended(code, messages[len(values)][0] if messages else None)
 

@@ -239,6 +239,20 @@ def test_whoever_finds_all_busy_is_told_so(monkeypatch):
         own.close()
 
 
+def test_an_expression_was_blamed_for_a_process_that_got_no_processor_time(monkeypatch):
+    own = CelSandbox(1)
+    try:
+        starved = evaluator(own, "true")
+        os.kill(own._idle[0].pid, signal.SIGSTOP)
+        monkeypatch.setattr("gateway.search.cel_sandbox.EVALUATION_SECONDS_MAX", 0.05)
+        with pytest.raises(ResourceBusyError, match="too little processor time: try again"):
+            starved.evaluate([(VIEW, b"")])
+        monkeypatch.undo()
+        assert starved.evaluate([(VIEW, b"")]) == [True]
+    finally:
+        own.close()
+
+
 def test_after_the_end_there_is_no_process(sandbox):
     own = CelSandbox(2)
     evaluator(own, "true")
