@@ -95,71 +95,16 @@ class Built(Generic[BuiltAnswer]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaStatus:
-    """A replica of a shard, as its leader knows it: what it lacks of the leader's log, and for how long already.
+class StatusRow:
+    """The state of one service of a shard, without the shard's name.
 
-    While it is far behind it has got `fetched_bytes` of the `fetch_total_bytes` that it lacked when its stream began.
+    Attributes:
+        status: a row of the answer to GetStatus; only `service` and `address` when it did not answer.
+        error: why it did not answer.
     """
 
-    replica: str
-    in_sync: bool
-    connected: bool
-    lag_bytes: int
-    lag_millis: int
-    fetched_bytes: int = 0
-    fetch_total_bytes: int = 0
-    fetched_bytes_per_second: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceStatus:
-    """The state of one service of a shard; the numbers are 0 when `error` says why it did not answer.
-
-    `problem` says what is wrong and what to do; empty: nothing. While a log is being recovered, everything from
-    `recovery_begin_offset` to `recovery_next_offset` is checked and `recovery_end_offset` is where its files end.
-    `newest_store_time_millis` is that of its newest record, None when unknown. A consumer service has `group_count` groups,
-    `in_flight_count` messages with clients and `client_count` clients that live. A schedule
-    service has `scheduled_count` messages that wait for a time and `transaction_count` half messages without a verdict;
-    the oldest message that is due and not delivered was due at `oldest_due_time_millis`. A commit log that follows a broker
-    has not shown `followed_lag_bytes` of what the broker wrote, and the newest record shown is `followed_lag_millis` old then.
-    The commitlog of a shard with replicas
-    is one of them, has a role and an epoch, and knows all replicas when it leads; its
-    `coordinator` keeps who leads. The store of a commitlog uses `features` that are not wholly supported, a sentence each.
-    """
-
-    service: str
-    address: str
+    status: gateway_pb.GetStatusResponse.ServiceStatus
     error: StoreError | None = None
-    log_first_offset: int = 0
-    log_end_offset: int = 0
-    next_offset: int = 0
-    catching_up: bool = False
-    state: str = ""
-    problem: str = ""
-    recovery_begin_offset: int = 0
-    recovery_next_offset: int = 0
-    recovery_end_offset: int = 0
-    file_count: int = 0
-    file_size_bytes: int = 0
-    key_count: int = 0
-    disk_total_bytes: int = 0
-    disk_free_bytes: int = 0
-    disk_level: str = ""
-    newest_store_time_millis: int | None = None
-    group_count: int = 0
-    in_flight_count: int = 0
-    client_count: int = 0
-    scheduled_count: int = 0
-    transaction_count: int = 0
-    oldest_due_time_millis: int | None = None
-    replica: str = ""
-    role: str = ""
-    epoch: int = 0
-    replicas: Sequence[ReplicaStatus] = ()
-    coordinator: str = ""
-    features: Sequence[str] = ()
-    followed_lag_bytes: int | None = None
-    followed_lag_millis: int | None = None
 
 
 # The record that starts at an offset, with its body. RecordNotFoundError when none does, OffsetOutOfRangeError outside the log,
@@ -171,7 +116,7 @@ GET_RECORDS: ShardMethod[log_pb.BatchGetMessagesRequest, Sequence[StoredMessage 
     "commitlog.get-many", "commitlog"
 )
 # One row for each service; a service that does not answer has its error in the row.
-STATUSES: ShardMethod[None, Sequence[ServiceStatus]] = ShardMethod("status", "", is_guarded=False)
+STATUSES: ShardMethod[None, Sequence[StatusRow]] = ShardMethod("status", "", is_guarded=False)
 # Why messages that the log has dropped may be missing, of a topic or, with an empty one, of any; None when none are. A shard
 # without archive does not serve it. Archived messages come through the other methods.
 ARCHIVE_PROBLEM: ShardMethod[str, StoreError | None] = ShardMethod("archive.problem", "archive", is_guarded=False)

@@ -52,9 +52,10 @@ def is_coming(shard: Shard, part: Part, offset: int, until: Deadline) -> bool:
     InvalidFreshnessTokenError when the shard's log ends before the offset.
     """
     is_off = False
-    for status in shard.call(STATUSES, None, until):
+    for row in shard.call(STATUSES, None, until):
+        status = row.status
         is_off = is_off or (status.service == part.value and status.state == BUILDER_OFF)
-        is_known = status.error is None and not status.catching_up
+        is_known = row.error is None and not status.catching_up
         if status.service == "commitlog" and is_known and status.log_end_offset <= offset:
             raise InvalidFreshnessTokenError(
                 f"A freshness token names byte {offset} of the log of shard {shard.broker_name}, which ends at byte "

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import ReplicaStatus, ServiceStatus
+from gateway.ports.shard import StatusRow
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
 from services.calling.client import ServiceClient
@@ -20,6 +20,7 @@ from services.convert import confirm_offset, timestamp_to_millis
 from services.rpcs import commitlog, consumequeue, consumer, index, schedule
 from store.errors import StoreError
 
+ServiceStatus: TypeAlias = gateway_pb.GetStatusResponse.ServiceStatus
 _BuilderAnswer = queue_pb.GetStatusResponse | index_pb.GetStatusResponse
 _FollowerAnswer = _BuilderAnswer | consumer_pb.GetStatusResponse | schedule_pb.GetStatusResponse
 
@@ -41,7 +42,7 @@ class RemoteServices:
         self._consumer = consumer
         self._schedule = schedule
 
-    def statuses(self, request: None, deadline: Deadline) -> Sequence[ServiceStatus]:
+    def statuses(self, request: None, deadline: Deadline) -> Sequence[StatusRow]:
         """STATUSES. All are asked at once, so one that hangs does not hide the others."""
         asks: list[tuple[str, str, Callable[[float], ServiceStatus]]] = [
             ("commitlog", self._commitlog.target, self._commitlog_status),
@@ -56,12 +57,12 @@ class RemoteServices:
         seconds = deadline.remaining_seconds() / 2
 
         @port_call("status")
-        def ask(row: tuple[str, str, Callable[[float], ServiceStatus]]) -> ServiceStatus:
+        def ask(row: tuple[str, str, Callable[[float], ServiceStatus]]) -> StatusRow:
             service, address, call = row
             try:
-                return call(seconds)
+                return StatusRow(call(seconds))
             except StoreError as error:
-                return ServiceStatus(service, address, error)
+                return StatusRow(ServiceStatus(service=service, address=address), error)
 
         with ThreadPoolExecutor(len(asks)) as pool:
             contexts = [copy_context() for _ in asks]
@@ -70,8 +71,8 @@ class RemoteServices:
     def _commitlog_status(self, seconds: float) -> ServiceStatus:
         answer = self._commitlog.call(commitlog.GET_STATUS, commitlog_pb.GetStatusRequest(), seconds)
         return ServiceStatus(
-            "commitlog",
-            self._commitlog.target,
+            service="commitlog",
+            address=self._commitlog.target,
             log_first_offset=answer.log_first_offset,
             log_end_offset=answer.log_end_offset,
             next_offset=confirm_offset(answer),
@@ -86,27 +87,27 @@ class RemoteServices:
             disk_total_bytes=answer.disk.total_bytes,
             disk_free_bytes=answer.disk.free_bytes,
             disk_level=answer.disk.level,
-            newest_store_time_millis=optional_millis(answer, "last_store_time"),
+            newest_store_time=answer.last_store_time if answer.HasField("last_store_time") else None,
             replica=answer.replica,
             coordinator=answer.coordinator,
             role=answer.role,
             epoch=answer.epoch,
-            features=tuple(feature.text for feature in answer.features if feature.verdict != "supported"),
-            replicas=tuple(
-                ReplicaStatus(
-                    one.name,
-                    one.in_sync,
-                    one.connected,
-                    one.lag_bytes,
-                    one.lag_millis,
-                    one.catch_up.fetched_bytes,
-                    one.catch_up.total_bytes,
-                    one.catch_up.bytes_per_second,
+            features=[feature.text for feature in answer.features if feature.verdict != "supported"],
+            replicas=[
+                gateway_pb.GetStatusResponse.ReplicaStatus(
+                    replica=one.name,
+                    in_sync=one.in_sync,
+                    connected=one.connected,
+                    lag_bytes=one.lag_bytes,
+                    lag_millis=one.lag_millis,
+                    fetched_bytes=one.catch_up.fetched_bytes,
+                    fetch_total_bytes=one.catch_up.total_bytes,
+                    fetched_bytes_per_second=one.catch_up.bytes_per_second,
                 )
                 for one in answer.replicas
-            ),
+            ],
             followed_lag_bytes=answer.followed.lag_bytes if answer.followed.HasField("lag_bytes") else None,
-            followed_lag_millis=answer.followed.lag_age.ToMilliseconds() if answer.HasField("followed") else None,
+            followed_lag_age=answer.followed.lag_age if answer.HasField("followed") else None,
         )
 
     def _consumequeue_status(self, seconds: float) -> ServiceStatus:
@@ -119,40 +120,38 @@ class RemoteServices:
 
 
 def _builder_status(service: str, address: str, answer: _BuilderAnswer) -> ServiceStatus:
-    return replace(
-        _follower_status(service, address, answer),
-        file_count=answer.file_count if isinstance(answer, index_pb.GetStatusResponse) else 0,
-        key_count=answer.key_count if isinstance(answer, index_pb.GetStatusResponse) else 0,
-        newest_store_time_millis=optional_millis(answer, "built_up_to_time"),
-        problem=answer.last_error or answer.problem,
-    )
+    status = _follower_status(service, address, answer)
+    status.problem = answer.last_error or answer.problem
+    if isinstance(answer, index_pb.GetStatusResponse):
+        status.file_count, status.key_count = answer.file_count, answer.key_count
+    if answer.HasField("built_up_to_time"):
+        status.newest_store_time.CopyFrom(answer.built_up_to_time)
+    return status
 
 
 def _consumer_status(client: ServiceClient, seconds: float) -> ServiceStatus:
     answer = client.call(consumer.GET_STATUS, consumer_pb.GetStatusRequest(), seconds)
-    return replace(
-        _follower_status("consumer", client.target, answer),
-        group_count=answer.group_count,
-        in_flight_count=answer.in_flight_count,
-        client_count=answer.client_count,
-    )
+    status = _follower_status("consumer", client.target, answer)
+    status.group_count, status.client_count = answer.group_count, answer.client_count
+    status.in_flight_count = answer.in_flight_count
+    return status
 
 
 def _schedule_status(client: ServiceClient, seconds: float) -> ServiceStatus:
     answer = client.call(schedule.GET_STATUS, schedule_pb.GetStatusRequest(), seconds)
-    return replace(
-        _follower_status("schedule", client.target, answer),
-        scheduled_count=answer.delayed_count + answer.timer_count,
-        transaction_count=answer.transaction_count,
-        oldest_due_time_millis=optional_millis(answer, "oldest_due_time"),
-    )
+    status = _follower_status("schedule", client.target, answer)
+    status.scheduled_count = answer.delayed_count + answer.timer_count
+    status.transaction_count = answer.transaction_count
+    if answer.HasField("oldest_due_time"):
+        status.oldest_due_time.CopyFrom(answer.oldest_due_time)
+    return status
 
 
 def _follower_status(service: str, address: str, answer: _FollowerAnswer) -> ServiceStatus:
     """What every follower of the log says."""
     return ServiceStatus(
-        service,
-        address,
+        service=service,
+        address=address,
         log_end_offset=answer.log_end_offset,
         next_offset=answer.next_offset,
         catching_up=answer.catching_up,

@@ -239,7 +239,7 @@ def test_the_catalog_has_the_configured_topics(shard: Shard, deadline: Deadline)
 
 
 def test_the_status_has_a_row_for_each_service(shard: Shard, deadline: Deadline) -> None:
-    rows = {row.service: row for row in shard.call(STATUSES, None, deadline)}
+    rows = {row.status.service: row for row in shard.call(STATUSES, None, deadline)}
 
     assert {"commitlog", "consumequeue", "index"} <= set(rows)
     assert [row.error for row in rows.values()] == [None] * len(rows)

@@ -29,8 +29,8 @@ from gateway.ports.shard import (
     TAGS_CODE_UNKNOWN,
     BuildProgress,
     Built,
-    ServiceStatus,
     Shard,
+    StatusRow,
     window_of,
 )
 from gateway.ports.time_window import TimeWindow, millis_in, set_millis
@@ -336,10 +336,14 @@ class MemoryShard:
             new_topic_queue_count=self.new_topic_queues,
         )
 
-    def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
+    def statuses(self, deadline: Deadline) -> Sequence[StatusRow]:
         self._called("statuses", deadline)
         names = ("commitlog", "consumequeue", "index")
         return [
-            ServiceStatus(name, "memory", log_end_offset=self._end, state=self.states.get(name, "serving"))
+            StatusRow(
+                gateway_pb.GetStatusResponse.ServiceStatus(
+                    service=name, address="memory", log_end_offset=self._end, state=self.states.get(name, "serving")
+                )
+            )
             for name in names
         ]

@@ -16,7 +16,7 @@ from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.recovery import saved_file_size_bytes
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import LIST_TOPICS, STATUSES, BuildProgress, Built, ServiceStatus, Shard
+from gateway.ports.shard import LIST_TOPICS, STATUSES, BuildProgress, Built, Shard, StatusRow
 from gateway.ports.time_window import TimeWindow
 from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
@@ -319,8 +319,11 @@ class LocalPorts:
             new_topic_queue_count=topics.new_topic_queue_count,
         )
 
-    def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
-        return [ServiceStatus(name, "local") for name in ("commitlog", "consumequeue", "index")]
+    def statuses(self, deadline: Deadline) -> Sequence[StatusRow]:
+        return [
+            StatusRow(gateway_pb.GetStatusResponse.ServiceStatus(service=name, address="local"))
+            for name in ("commitlog", "consumequeue", "index")
+        ]
 
 
 def _shown(record: Record, *, omit_body: bool = False) -> StoredMessage:

@@ -12,7 +12,6 @@ Records that are still in the log are read from the log. A part of the archive t
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,12 +26,13 @@ from gateway.ports.shard import (
     SEARCH_KEY,
     SEARCH_OFFSET,
     STATUSES,
-    ServiceStatus,
     Shard,
+    StatusRow,
 )
 from gateway.shards.archived.keys import search_both
 from gateway.shards.archived.queues import ArchivedQueues
 from gateway.shards.archived.records import ArchivedRecords, FoundOf
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.archive.lookups import Lookups
 from store.errors import StoreError
 
@@ -85,19 +85,15 @@ def _problem(
 
 def _statuses(
     archive: Lookups, service: str, request: None, deadline: Deadline, below: Answering
-) -> Sequence[ServiceStatus]:
+) -> Sequence[StatusRow]:
     """STATUSES, with a row for the archive."""
-    row = ServiceStatus(service, str(archive.root), state="serving")
+    status = gateway_pb.GetStatusResponse.ServiceStatus(service=service, address=str(archive.root), state="serving")
     try:
-        first, end = archive.range()
+        status.log_first_offset, status.log_end_offset = archive.range()
+        status.next_offset = status.log_end_offset
         problem = archive.problem()
-        row = replace(
-            row,
-            log_first_offset=first,
-            log_end_offset=end,
-            next_offset=end,
-            problem=problem.message if problem else "",
-        )
+        status.problem = problem.message if problem else ""
+        row = StatusRow(status)
     except StoreError as error:
-        row = replace(row, error=error)
+        row = StatusRow(status, error)
     return [*below(STATUSES, request, deadline), row]

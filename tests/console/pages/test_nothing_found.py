@@ -1,7 +1,5 @@
 """Nothing found is no success and no failure: the page says what the store holds, and what to try next."""
 
-from dataclasses import replace
-
 import pytest
 
 from console.parts.formats import time_text
@@ -16,7 +14,10 @@ class DatedShard(MemoryShard):
         newest = max(record.store_time_millis for record in self.records)
         first = min(record.commit_log_offset for record in self.records)
         rows = super().statuses(deadline)
-        return [replace(row, newest_store_time_millis=newest, log_first_offset=first) for row in rows]
+        for row in rows:
+            row.status.newest_store_time.FromMilliseconds(newest)
+            row.status.log_first_offset = first
+        return rows
 
 
 @pytest.fixture

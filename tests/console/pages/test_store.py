@@ -5,31 +5,32 @@ The page of replicas: role, epoch, in-sync set, lag in bytes and time, and how o
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
-from gateway.ports.shard import STATUSES, ReplicaStatus, ServiceStatus
-from store.errors import ServiceUnavailableError
+from gateway.ports.shard import STATUSES, StatusRow
+from reput.gateway.v1.gateway_service_pb2 import GetStatusResponse
+from store.errors import ServiceUnavailableError, StoreError
 from tests.console.asking import Browser, Tags, console_over
 from tests.gateway.memory_shard import MemoryShard
 
-OVERDUE_MILLIS = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
+ServiceStatus, ReplicaStatus = GetStatusResponse.ServiceStatus, GetStatusResponse.ReplicaStatus
+OVERDUE_SECONDS = 1_700_000_000  # 2023-11-14 22:13:20 UTC
 
 
 class WithServices(MemoryShard):
     """A shard whose services say what the test says."""
 
-    rows: Sequence[ServiceStatus] = ()
+    rows: Sequence[StatusRow] = ()
 
     def shard(self, broker_name="broker-a"):
         return super().shard(broker_name).serving(STATUSES, lambda request, deadline: self.rows)
 
 
-def live_part(records, fan_out, *rows: ServiceStatus) -> str:
+def live_part(records, fan_out, status: GetStatusResponse.ServiceStatus, error: StoreError | None = None) -> str:
     """The changing part of the page, its text only."""
     shard = WithServices(records)
-    shard.rows = rows
+    shard.rows = [StatusRow(status, error)]
     app = console_over([shard], fan_out)
     try:
         return re.sub(r"<[^>]+>|\s+", " ", Browser(app).get("/store?part=live").text)
@@ -38,18 +39,21 @@ def live_part(records, fan_out, *rows: ServiceStatus) -> str:
 
 
 def test_a_schedule_service_shows_what_waits_and_since_when_a_message_is_overdue(records, fan_out) -> None:
-    idle = ServiceStatus("schedule", "unix:/s", state="serving", scheduled_count=1_234, transaction_count=5)
+    idle = ServiceStatus(
+        service="schedule", address="unix:/s", state="serving", scheduled_count=1_234, transaction_count=5
+    )
     shown = live_part(records, fan_out, idle)
     assert "Messages that wait" in shown
     assert re.search(r"1\D?234 messages wait for a time, 5 for a verdict", shown)
     assert "the oldest was due" not in shown
 
-    late = live_part(records, fan_out, replace(idle, oldest_due_time_millis=OVERDUE_MILLIS))
+    idle.oldest_due_time.FromSeconds(OVERDUE_SECONDS)
+    late = live_part(records, fan_out, idle)
     assert re.search(r"the oldest was due\s+2023-11-1[45]", late), late
 
 
 def test_a_schedule_service_that_does_not_answer_shows_no_counts(records, fan_out) -> None:
-    shown = live_part(records, fan_out, ServiceStatus("schedule", "unix:/s", ServiceUnavailableError("gone")))
+    shown = live_part(records, fan_out, ServiceStatus(service="schedule"), ServiceUnavailableError("gone"))
 
     assert "no answer" in shown
     assert "wait for a time" not in shown
@@ -57,12 +61,12 @@ def test_a_schedule_service_that_does_not_answer_shows_no_counts(records, fan_ou
 
 def test_a_leader_shows_each_replica_with_what_it_lacks(records, fan_out) -> None:
     replicas = (
-        ReplicaStatus("r1", True, True, 0, 0),
-        ReplicaStatus("r2", True, True, 0, 0),
-        ReplicaStatus("r3", False, True, 2_048, 3_000),
-        ReplicaStatus("r4", False, False, 4_096, 60_000),
+        ReplicaStatus(replica="r1", in_sync=True, connected=True),
+        ReplicaStatus(replica="r2", in_sync=True, connected=True),
+        ReplicaStatus(replica="r3", connected=True, lag_bytes=2_048, lag_millis=3_000),
+        ReplicaStatus(replica="r4", lag_bytes=4_096, lag_millis=60_000),
     )
-    log = ServiceStatus("commitlog", "a:1", state="serving", replica="r1", role="leader", epoch=7, replicas=replicas)
+    log = ServiceStatus(service="commitlog", state="serving", replica="r1", role="leader", epoch=7, replicas=replicas)
 
     shown = live_part(records, fan_out, log)
 
@@ -73,13 +77,13 @@ def test_a_leader_shows_each_replica_with_what_it_lacks(records, fan_out) -> Non
 
 
 def test_a_shard_with_one_copy_shows_no_replicas(records, fan_out) -> None:
-    assert "Replicas" not in live_part(records, fan_out, ServiceStatus("commitlog", "a:1", state="serving"))
+    assert "Replicas" not in live_part(records, fan_out, ServiceStatus(service="commitlog", state="serving"))
 
 
-LEADER = ReplicaStatus("r1", in_sync=True, connected=True, lag_bytes=0, lag_millis=0)
-NEAR = ReplicaStatus("r2", in_sync=True, connected=True, lag_bytes=0, lag_millis=0)
-FAR = ReplicaStatus("r3", in_sync=False, connected=True, lag_bytes=3 << 20, lag_millis=2_500)
-AWAY = ReplicaStatus("r3", in_sync=False, connected=False, lag_bytes=5 << 20, lag_millis=90_000)
+LEADER = ReplicaStatus(replica="r1", in_sync=True, connected=True, lag_bytes=0, lag_millis=0)
+NEAR = ReplicaStatus(replica="r2", in_sync=True, connected=True, lag_bytes=0, lag_millis=0)
+FAR = ReplicaStatus(replica="r3", in_sync=False, connected=True, lag_bytes=3 << 20, lag_millis=2_500)
+AWAY = ReplicaStatus(replica="r3", in_sync=False, connected=False, lag_bytes=5 << 20, lag_millis=90_000)
 
 
 class ReplicatedShard(MemoryShard):
@@ -93,7 +97,8 @@ class ReplicatedShard(MemoryShard):
 
     def statuses(self, deadline):
         log, *others = super().statuses(deadline)
-        return [replace(log, **self.facts), *others]
+        log.status.MergeFrom(ServiceStatus(**self.facts))
+        return [log, *others]
 
 
 def page_of(records, fan_out, facts: dict[str, object]) -> tuple[str, dict]:
@@ -106,7 +111,7 @@ def page_of(records, fan_out, facts: dict[str, object]) -> tuple[str, dict]:
     return shown
 
 
-def led(*replicas: ReplicaStatus) -> dict[str, object]:
+def led(*replicas: GetStatusResponse.ReplicaStatus) -> dict[str, object]:
     return {"role": "leader", "replica": "r1", "epoch": 4, "replicas": replicas, "coordinator": "127.0.0.1:2379"}
 
 

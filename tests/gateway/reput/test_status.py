@@ -65,8 +65,8 @@ def test_problem_and_recovery_of_each_service_are_passed_on_and_who_is_silent_ha
     )
 
     rows = {
-        status.service: service_status_of("broker-a", status)
-        for status in opened.shard.call(STATUSES, None, Deadline.after(20.0))
+        row.status.service: service_status_of("broker-a", row)
+        for row in opened.shard.call(STATUSES, None, Deadline.after(20.0))
     }
 
     log = rows["commitlog"]
@@ -94,5 +94,5 @@ def test_a_shard_without_a_consumer_and_a_schedule_service_has_no_rows_of_them()
 
     rows = opened.shard.call(STATUSES, None, Deadline.after(10.0))
 
-    assert [row.service for row in rows] == ["commitlog", "consumequeue", "index"]
+    assert [row.status.service for row in rows] == ["commitlog", "consumequeue", "index"]
     opened.close()

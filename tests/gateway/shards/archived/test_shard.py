@@ -225,12 +225,12 @@ def test_an_archive_that_cannot_be_read_failed_whole_queries(
         query_by_offset_msg_id(
             shards, encode_offset_msg_id(oldest.store_host, oldest.commit_log_offset), "", "", deadline
         )
-    row = next(row for row in shards.named("").call(STATUSES, None, deadline) if row.service == "archive")
-    assert row.error is not None or row.problem or part.startswith("index")
+    row = next(row for row in shards.named("").call(STATUSES, None, deadline) if row.status.service == "archive")
+    assert row.error is not None or row.status.problem or part.startswith("index")
 
 
 def test_a_status_row_says_what_the_archive_holds(made: Archived, shards: Shards, deadline: Deadline):
-    rows = {row.service: row for row in shards.named("").call(STATUSES, None, deadline)}
+    rows = {row.status.service: row.status for row in shards.named("").call(STATUSES, None, deadline)}
 
     assert (0, made.records[-1].next_offset, "") == (
         rows["archive"].log_first_offset,
