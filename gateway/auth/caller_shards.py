@@ -25,16 +25,19 @@ from typing import Any, TypeAlias, TypeVar
 from gateway.auth.access import Access, Roles
 from gateway.ports.chain import Answering, Concern, ShardMethod
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import GroupSettings
 from gateway.ports.groups import (
-    GroupChoice,
-    GroupFacts,
-    GroupKeeper,
-    GroupPage,
-    Position,
-    Reset,
-    ResetQuestion,
-    Track,
+    COMMIT_OFFSETS,
+    DELETE_GROUP,
+    GET_GROUP,
+    GET_OFFSETS,
+    LIST_GROUPS,
+    LOCK_QUEUES,
+    MAKE_GROUP,
+    RESET_OFFSETS,
+    SEE_TOPICS,
+    SEND_BACK,
+    TRACK,
+    UPDATE_GROUP,
 )
 from gateway.ports.shard import (
     ARCHIVE_PROBLEM,
@@ -70,7 +73,6 @@ from reput.message.v1.message_pb2 import StoredMessage
 from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
 from store.errors import OffsetOutOfRangeError, PermissionDeniedError, RecordNotFoundError, StoreError
 
-OfGroup = TypeVar("OfGroup", GroupSettings, Track)
 Listed = TypeVar("Listed", schedule_pb.ListPendingTransactionsRequest, schedule_pb.ListScheduledMessagesRequest)
 
 
@@ -106,6 +108,11 @@ class VisibleTopics:
         if not self.holds(topic):
             raise self.refusal(f"topic {topic!r}", topic=topic)
 
+    def check_group(self, consumer_group: str) -> None:
+        """PermissionDeniedError when the caller may not consume for the group."""
+        if not self.access.allows_group(consumer_group):
+            raise self.refusal(f"for consumer group {consumer_group!r}", group=consumer_group)
+
     def refusal(self, what: str, **metadata: object) -> PermissionDeniedError:
         """The error for something that the caller may not see."""
         roles = " or ".join(sorted(role.value for role in self.roles))
@@ -137,9 +144,7 @@ def check_topic(topic: str) -> None:
 
 def check_group(consumer_group: str) -> None:
     """PermissionDeniedError when the caller of this thread may not consume for the group."""
-    visible = _caller()
-    if not visible.access.allows_group(consumer_group):
-        raise visible.refusal(f"for consumer group {consumer_group!r}", group=consumer_group)
+    _caller().check_group(consumer_group)
 
 
 def _caller() -> VisibleTopics:
@@ -171,10 +176,7 @@ class CallerShards:
         return Shards([self._visible_part(shard, visible) for shard in shards], shards.fan_out)
 
     def _visible_part(self, shard: Shard, visible: VisibleTopics) -> Shard:
-        return dataclasses.replace(
-            shard.with_link(Concern.SIGN_IN, SignIn(visible, shard.broker_name, self._decoys)),
-            groups=None if shard.groups is None else VisibleGroups(shard.groups, visible),
-        )
+        return shard.with_link(Concern.SIGN_IN, SignIn(visible, shard.broker_name, self._decoys))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -355,6 +357,101 @@ def _listed_scheduled(
     return schedule_pb.ListScheduledMessagesResponse(messages=seen, next_page_token=answer.next_page_token)
 
 
+def _of_group(link: SignIn, request: Any, ask: Callable[[Any], Any]) -> Any:
+    """The request names the group."""
+    link.visible.check_group(request.consumer_group)
+    return ask(request)
+
+
+def _of_settings(link: SignIn, request: consumer_pb.UpdateGroupRequest, ask: Callable[[Any], Any]) -> Any:
+    link.visible.check_group(request.settings.consumer_group)
+    return ask(request)
+
+
+def _of_group_and_topic(link: SignIn, request: Any, ask: Callable[[Any], Any]) -> Any:
+    link.visible.check_group(request.consumer_group)
+    link.visible.check(request.topic)
+    return ask(request)
+
+
+def _of_group_and(queues: str) -> Decide:
+    """The request names the group, and topics in the rows of this field."""
+
+    def decide(link: SignIn, request: Any, ask: Callable[[Any], Any]) -> Any:
+        link.visible.check_group(request.consumer_group)
+        for row in getattr(request, queues):
+            link.visible.check(row.topic)
+        return ask(request)
+
+    return decide
+
+
+def _page_of_groups(rows: str) -> Decide:
+    """Groups, or tracks, in this field: groups for which the caller may not consume are left out.
+
+    A page is as full as one of a shard without such groups, and does not say that there are any.
+    """
+
+    def decide(link: SignIn, request: Any, ask: Callable[[Any], Any]) -> Any:
+        allows = link.visible.access.allows_group
+        if link.visible.access.groups is None:
+            return ask(request)
+        asked = type(request)()
+        asked.CopyFrom(request)
+        asked.page_size = PAGE_SIZE_MAX
+        seen: list[Any] = []
+        while True:
+            page = ask(asked)
+            found = getattr(page, rows)
+            seen += [each for each in found if not each.consumer_group or allows(each.consumer_group)]
+            has_more = 0 < request.page_size < len(seen)
+            if has_more or not page.has_more:
+                return type(page)(**{rows: seen[: request.page_size] if has_more else seen}, has_more=has_more)
+            asked.after = found[-1].consumer_group
+
+    return decide
+
+
+def _group(
+    link: SignIn,
+    request: consumer_pb.GetGroupRequest,
+    ask: Callable[[consumer_pb.GetGroupRequest], consumer_pb.GetGroupResponse],
+) -> consumer_pb.GetGroupResponse:
+    """A group without the topics that the caller may not see, and without members that consume nothing else."""
+    visible = link.visible
+    visible.check_group(request.consumer_group)
+    answer = ask(request)
+    if visible.is_whole:
+        return answer
+    seen = consumer_pb.GetGroupResponse(
+        settings=answer.settings, queues=[queue for queue in answer.queues if visible.holds(queue.topic)]
+    )
+    is_whole = True
+    for client in answer.clients:
+        subscriptions = [each for each in client.subscriptions if visible.holds(each.topic)]
+        is_whole = is_whole and bool(subscriptions) and len(subscriptions) == len(client.subscriptions)
+        if subscriptions:
+            member = seen.clients.add()
+            member.CopyFrom(client)
+            member.ClearField("subscriptions")
+            member.subscriptions.extend(subscriptions)
+    if is_whole:  # else they may name other members
+        seen.problems.extend(answer.problems)
+    return seen
+
+
+def _positions(
+    link: SignIn,
+    request: consumer_pb.GetOffsetsRequest,
+    ask: Callable[[consumer_pb.GetOffsetsRequest], consumer_pb.GetOffsetsResponse],
+) -> consumer_pb.GetOffsetsResponse:
+    link.visible.check_group(request.consumer_group)
+    answer = ask(request)
+    if link.visible.is_whole:
+        return answer
+    return consumer_pb.GetOffsetsResponse(offsets=[each for each in answer.offsets if link.visible.holds(each.topic)])
+
+
 # By method: what its caller may see.
 DECIDED: Mapping[ShardMethod[Any, Any], Decide] = {
     GET_RECORD: _record,
@@ -378,115 +475,16 @@ DECIDED: Mapping[ShardMethod[Any, Any], Decide] = {
     LIST_SCHEDULED: _listed_scheduled,
     KNOWN_OFFSET: _whole,  # decides on a message that the caller sees
     DELAY_LEVELS: _whole,
+    LIST_GROUPS: _page_of_groups("groups"),
+    GET_GROUP: _group,
+    GET_OFFSETS: _positions,
+    COMMIT_OFFSETS: _of_group_and("offsets"),
+    SEE_TOPICS: _whole,  # answers nothing, and does what happens by itself within seconds
+    SEND_BACK: _of_group_and_topic,
+    LOCK_QUEUES: _of_group_and("queues"),
+    RESET_OFFSETS: _of_group_and_topic,
+    UPDATE_GROUP: _of_settings,
+    MAKE_GROUP: _of_settings,
+    DELETE_GROUP: _of_group,
+    TRACK: _page_of_groups("tracks"),
 }
-
-
-class VisibleGroups:
-    """A GroupKeeper."""
-
-    def __init__(self, groups: GroupKeeper, visible: VisibleTopics) -> None:
-        self._groups = groups
-        self._visible = visible
-
-    def settings(self, choice: GroupChoice, deadline: Deadline) -> GroupPage[GroupSettings]:
-        """See the port; groups that the caller may not see are left out."""
-        return self._visible_part(choice, lambda part: self._groups.settings(part, deadline))
-
-    def facts(self, consumer_group: str, deadline: Deadline) -> GroupFacts:
-        """See the port; without the topics that the caller may not see, and members that consume nothing else."""
-        self._check(consumer_group)
-        facts = self._groups.facts(consumer_group, deadline)
-        members = [
-            dataclasses.replace(member, subscriptions=subscriptions)
-            for member in facts.members
-            if (subscriptions := tuple(each for each in member.subscriptions if self._visible.holds(each[0])))
-        ]
-        is_whole = [member.subscriptions for member in members] == [member.subscriptions for member in facts.members]
-        return dataclasses.replace(
-            facts,
-            members=members if not self._visible.is_whole else facts.members,
-            # They name members.
-            problems=facts.problems if is_whole or self._visible.is_whole else (),
-            queues=[queue for queue in facts.queues if self._visible.holds(queue.topic)],
-        )
-
-    def positions(self, consumer_group: str, topic: str, deadline: Deadline) -> Sequence[Position]:
-        """See the port."""
-        self._check(consumer_group)
-        positions = self._groups.positions(consumer_group, topic, deadline)
-        return [each for each in positions if self._visible.holds(each.topic)]
-
-    def commit(
-        self, consumer_group: str, positions: Sequence[Position], deadline: Deadline, *, begins: bool = False
-    ) -> None:
-        """See the port."""
-        self._check(consumer_group)
-        for each in positions:
-            self._visible.check(each.topic)
-        self._groups.commit(consumer_group, positions, deadline, begins=begins)
-
-    def see_topics(self, deadline: Deadline) -> None:
-        """See the port."""
-        self._groups.see_topics(deadline)
-
-    def send_back(
-        self, request: consumer_pb.SendBackMessagesRequest, deadline: Deadline
-    ) -> consumer_pb.SendBackMessagesResponse:
-        """See the port."""
-        self._check(request.consumer_group)
-        self._visible.check(request.topic)
-        return self._groups.send_back(request, deadline)
-
-    def lock(self, request: consumer_pb.LockQueuesRequest, deadline: Deadline) -> consumer_pb.LockQueuesResponse:
-        """See the port."""
-        self._check(request.consumer_group)
-        for queue in request.queues:
-            self._visible.check(queue.topic)
-        return self._groups.lock(request, deadline)
-
-    def reset(self, question: ResetQuestion, deadline: Deadline) -> Sequence[Reset]:
-        """See the port."""
-        self._check(question.consumer_group)
-        self._visible.check(question.topic)
-        return self._groups.reset(question, deadline)
-
-    def update(self, settings: GroupSettings, deadline: Deadline) -> None:
-        """See the port."""
-        self._check(settings.consumer_group)
-        self._groups.update(settings, deadline)
-
-    def make(self, settings: GroupSettings, deadline: Deadline) -> None:
-        """See the port."""
-        self._check(settings.consumer_group)
-        self._groups.make(settings, deadline)
-
-    def delete(self, consumer_group: str, deadline: Deadline) -> None:
-        """See the port."""
-        self._check(consumer_group)
-        self._groups.delete(consumer_group, deadline)
-
-    def track(self, message: object, choice: GroupChoice, deadline: Deadline) -> GroupPage[Track]:
-        """See the port; groups that the caller may not see are left out."""
-        return self._visible_part(choice, lambda part: self._groups.track(message, part, deadline))
-
-    def _visible_part(
-        self, choice: GroupChoice, ask: Callable[[GroupChoice], GroupPage[OfGroup]]
-    ) -> GroupPage[OfGroup]:
-        """A page that is as full as one of a shard without other groups, and does not say that there are any."""
-        if self._visible.access.groups is None:
-            return ask(choice)
-        seen: list[OfGroup] = []
-        part = dataclasses.replace(choice, count_max=PAGE_SIZE_MAX)
-        while True:
-            page = ask(part)
-            seen += [each for each in page.items if not each.consumer_group or self._holds(each.consumer_group)]
-            if len(seen) > choice.count_max or not page.has_more:
-                return GroupPage(seen[: choice.count_max], len(seen) > choice.count_max)
-            part = dataclasses.replace(part, after=page.items[-1].consumer_group)
-
-    def _holds(self, consumer_group: str) -> bool:
-        return self._visible.access.allows_group(consumer_group)
-
-    def _check(self, consumer_group: str) -> None:
-        if not self._holds(consumer_group):
-            raise self._visible.refusal(f"for consumer group {consumer_group!r}", group=consumer_group)

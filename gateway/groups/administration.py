@@ -13,14 +13,24 @@ from gateway.groups.asking import (
     raise_failure,
 )
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import DELIVERY_ATTEMPTS_DEFAULT, ClientFacts, GroupSettings, settings_that_count
-from gateway.ports.groups import GroupChoice, GroupFacts, GroupQueue
+from gateway.ports.groups import (
+    DELETE_GROUP,
+    DELIVERY_ATTEMPTS_DEFAULT,
+    GET_GROUP,
+    LIST_GROUPS,
+    UPDATE_GROUP,
+    are_same,
+    attempts_max_of,
+    default_settings,
+    lag_count,
+    settings_that_count,
+)
 from gateway.ports.shard import Shard, search_offset
 from gateway.ports.shards import Shards, list_built_queues
-from gateway.ports.time_window import millis_in
 from gateway.queries.completeness import ShardOutcome, raise_first_error
 from gateway.queries.limits import check_topic, page_size
 from gateway.queries.page_token import PageTokens
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import GroupNotFoundError, InvalidArgumentError, PermissionDeniedError, StoreError
 from store.format.topic import RETRY_PREFIX, dead_letter_topic_of
@@ -45,9 +55,9 @@ class Group:
         outcomes: how the shards took part.
     """
 
-    settings: GroupSettings
-    members: Sequence[ClientFacts]
-    queues: Sequence[tuple[str, GroupQueue]]
+    settings: pb.GroupSettings
+    members: Sequence[pb.Client]
+    queues: Sequence[tuple[str, pb.GroupQueue]]
     retry_count: int
     dead_letter_count: int
     problems: Sequence[str]
@@ -68,7 +78,7 @@ class SettingsChange:
 class GroupList:
     """A page of groups by name; the token is empty at the end."""
 
-    groups: Sequence[GroupSettings]
+    groups: Sequence[pb.GroupSettings]
     next_page_token: str
     outcomes: Sequence[ShardOutcome]
 
@@ -76,7 +86,7 @@ class GroupList:
 def list_groups(
     shards: Shards,
     tokens: PageTokens,
-    choice: GroupChoice,
+    choice: pb.ListGroupsRequest,
     page_token: str,
     deadline: Deadline,
 ) -> GroupList:
@@ -85,7 +95,7 @@ def list_groups(
     Args:
         shards: all shards.
         tokens: seals and opens page tokens.
-        choice: which groups; `count_max` is as a request has it, and the token says behind which.
+        choice: which groups; `page_size` is as a caller has it, and the token says behind which.
         page_token: of the page before.
         deadline: the caller's.
 
@@ -95,24 +105,25 @@ def list_groups(
     """
     if choice.topic:
         check_topic(choice.topic)
-    sealed = {"topic": choice.topic, "name_contains": choice.contains}
-    choice = replace(
-        choice,
-        count_max=page_size(choice.count_max, "page_size"),
+    sealed = {"topic": choice.topic, "name_contains": choice.name_contains}
+    asked = pb.ListGroupsRequest(
+        topic=choice.topic,
+        name_contains=choice.name_contains,
+        page_size=page_size(choice.page_size, "page_size"),
         after=str(tokens.open(page_token, LIST_METHOD, sealed).get(_AFTER, "")),
     )
-    answers = ask_all(shards, "", deadline, lambda keeper, within: keeper.settings(choice, within))
+    answers = ask_all(shards, LIST_GROUPS, asked, deadline)
     outcomes = outcomes_of(answers)
     found = answered(answers)
     if not found:
         raise_first_error(outcomes)
-    by_name: dict[str, GroupSettings] = {}
+    by_name: dict[str, pb.GroupSettings] = {}
     for _, page in found:
-        for each in page.items:
+        for each in page.groups:
             by_name[each.consumer_group] = settings_that_count([by_name.get(each.consumer_group, each), each])
     # The first names of all are among the first ones of their shards.
     names = sorted(by_name)
-    shown = names[: choice.count_max]
+    shown = names[: asked.page_size]
     has_more = len(names) > len(shown) or any(page.has_more for _, page in found)
     token = tokens.seal(LIST_METHOD, sealed, {_AFTER: shown[-1]}) if shown and has_more else ""
     return GroupList([by_name[name] for name in shown], token, outcomes)
@@ -126,7 +137,7 @@ def describe_group(shards: Shards, consumer_group: str, deadline: Deadline) -> G
         StoreError: no shard that answered knows it, and another did not answer.
     """
     check_group(consumer_group)
-    answers = ask_all(shards, "", deadline, lambda keeper, within: keeper.facts(consumer_group, within))
+    answers = ask_all(shards, GET_GROUP, pb.GetGroupRequest(consumer_group=consumer_group), deadline)
     found = answered(answers)
     if not found:
         raise_failure(answers, (GroupNotFoundError,), "")
@@ -160,14 +171,14 @@ def describe_group(shards: Shards, consumer_group: str, deadline: Deadline) -> G
         settings_that_count([facts.settings for _, facts in found]),
         _members(found),
         queues,
-        sum(max(queue.lag_count, 0) for _, queue in queues if queue.topic.startswith(RETRY_PREFIX)),
+        sum(max(lag_count(queue), 0) for _, queue in queues if queue.topic.startswith(RETRY_PREFIX)),
         sum(size for size in sizes if isinstance(size, int)),
         [*_problems(found), *_positions_behind_ends(consumer_group, queues)],
         outcomes,
     )
 
 
-def update_group(shards: Shards, consumer_group: str, change: SettingsChange, deadline: Deadline) -> GroupSettings:
+def update_group(shards: Shards, consumer_group: str, change: SettingsChange, deadline: Deadline) -> pb.GroupSettings:
     """Set the settings of a group in every shard; the settings now.
 
     Raises:
@@ -181,20 +192,22 @@ def update_group(shards: Shards, consumer_group: str, change: SettingsChange, de
             f"{DELIVERY_ATTEMPTS_DEFAULT}.",
             field="delivery_attempts_max",
         )
-    only = GroupChoice(1, only=consumer_group)
-    answers = ask_all(shards, "", deadline, lambda keeper, within: keeper.settings(only, within))
-    before = [each for _, page in answered(answers) for each in page.items]
+    only = pb.ListGroupsRequest(consumer_group=consumer_group, page_size=1)
+    answers = ask_all(shards, LIST_GROUPS, only, deadline)
+    before = [each for _, page in answered(answers) for each in page.groups]
     if not before:  # a shard that did not answer may know it
         raise_failure(answers, (), "")
-    base = settings_that_count([*before, GroupSettings(consumer_group)])
-    settings = GroupSettings(
-        consumer_group,
-        base.ordered if change.ordered is None else change.ordered,
-        base.delivery_attempts_max if attempts_max is None else attempts_max or DELIVERY_ATTEMPTS_DEFAULT,
-        base.consume_enabled if change.consume_enabled is None else change.consume_enabled,
-        base.broadcast if change.broadcast is None else change.broadcast,
+    base = settings_that_count([*before, default_settings(consumer_group)])
+    settings = pb.GroupSettings(
+        consumer_group=consumer_group,
+        ordered=base.ordered if change.ordered is None else change.ordered,
+        delivery_attempts_max=attempts_max_of(base)
+        if attempts_max is None
+        else attempts_max or DELIVERY_ATTEMPTS_DEFAULT,
+        consume_enabled=base.consume_enabled if change.consume_enabled is None else change.consume_enabled,
+        broadcast=base.broadcast if change.broadcast is None else change.broadcast,
     )
-    written = ask_all(shards, "", deadline, lambda keeper, within: keeper.update(settings, within))
+    written = ask_all(shards, UPDATE_GROUP, pb.UpdateGroupRequest(settings=settings), deadline)
     raise_failure(written, (), "the settings are set")
     return settings
 
@@ -202,7 +215,7 @@ def update_group(shards: Shards, consumer_group: str, change: SettingsChange, de
 def delete_group(shards: Shards, consumer_group: str, deadline: Deadline) -> None:
     """Forget a group in every shard; StoreError when one failed, the call may be repeated."""
     check_users_group(consumer_group)
-    answers = ask_all(shards, "", deadline, lambda keeper, within: keeper.delete(consumer_group, within))
+    answers = ask_all(shards, DELETE_GROUP, pb.DeleteGroupRequest(consumer_group=consumer_group), deadline)
     raise_failure(answers, (GroupNotFoundError,), "the group is forgotten")
 
 
@@ -214,7 +227,7 @@ def _dead_letter_count(shard: Shard, consumer_group: str, deadline: Deadline) ->
     return sum(each.max_offset - each.min_offset for each in ranges)
 
 
-def _unread(shard: Shard, facts: GroupFacts, deadline: Deadline) -> list[GroupQueue]:
+def _unread(shard: Shard, facts: pb.GetGroupResponse, deadline: Deadline) -> list[pb.GroupQueue]:
     """The queues with messages of the group's topics in which it has no position yet: all of them are to be consumed."""
     known = {(queue.topic, queue.queue_id) for queue in facts.queues}
     queues = []
@@ -223,32 +236,27 @@ def _unread(shard: Shard, facts: GroupFacts, deadline: Deadline) -> list[GroupQu
             if (topic, each.queue_id) in known or each.max_offset == each.min_offset:
                 continue
             found = search_offset(shard, topic, each.queue_id, 0, gateway_pb.BOUNDARY_LOWER, deadline)
-            queues.append(
-                GroupQueue(
-                    topic,
-                    each.queue_id,
-                    consumer_offset=0,
-                    next_offset=0,
-                    min_offset=each.min_offset,
-                    max_offset=each.max_offset,
-                    oldest_store_time_millis=millis_in(found.answer, "first_store_time"),
-                )
+            queue = pb.GroupQueue(
+                topic=topic, queue_id=each.queue_id, min_offset=each.min_offset, max_offset=each.max_offset
             )
+            if found.answer.HasField("first_store_time"):
+                queue.oldest_store_time.CopyFrom(found.answer.first_store_time)
+            queues.append(queue)
     return queues
 
 
-def _members(found: Sequence[tuple[str, GroupFacts]]) -> list[ClientFacts]:
+def _members(found: Sequence[tuple[str, pb.GetGroupResponse]]) -> list[pb.Client]:
     """Each member once: a client tells every shard that it lives."""
-    by_id: dict[str, ClientFacts] = {}
+    by_id: dict[str, pb.Client] = {}
     for _, facts in found:
-        for member in facts.members:
+        for member in facts.clients:
             by_id.setdefault(member.client_id, member)
     return [by_id[client_id] for client_id in sorted(by_id)]
 
 
-def _positions_behind_ends(consumer_group: str, queues: Sequence[tuple[str, GroupQueue]]) -> Sequence[str]:
+def _positions_behind_ends(consumer_group: str, queues: Sequence[tuple[str, pb.GroupQueue]]) -> Sequence[str]:
     """Positions that a client set too far, or from before a log was cut."""
-    wrong = [(name, queue) for name, queue in queues if queue.lag_count < 0]
+    wrong = [(name, queue) for name, queue in queues if lag_count(queue) < 0]
     if not wrong:
         return ()
     name, queue = wrong[0]
@@ -260,12 +268,13 @@ def _positions_behind_ends(consumer_group: str, queues: Sequence[tuple[str, Grou
     ]
 
 
-def _problems(found: Sequence[tuple[str, GroupFacts]]) -> list[str]:
+def _problems(found: Sequence[tuple[str, pb.GetGroupResponse]]) -> list[str]:
     problems = list(dict.fromkeys(problem for _, facts in found for problem in facts.problems))
-    counted = settings_that_count([facts.settings for _, facts in found])
-    different = [name for name, facts in found if facts.settings != counted]
+    of_shards = [(name, facts.settings) for name, facts in found]
+    counted = settings_that_count([settings for _, settings in of_shards])
+    different = [name for name, settings in of_shards if not are_same(settings, counted)]
     if different:
-        same = next(name for name, facts in found if facts.settings is counted)
+        same = next(name for name, settings in of_shards if settings is counted)
         problems.append(
             f"its settings in {', '.join(different)} differ from those in {same}: set them with UpdateConsumerGroup"
         )

@@ -1,10 +1,9 @@
-"""Asks the group keepers of all shards. What a shard has to say is never left out in silence."""
+"""Asks the consumer services of all shards. What a shard has to say is never left out in silence."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
+from gateway.ports.chain import Answer, Request, ShardMethod
 from gateway.ports.deadline import Deadline
-from gateway.ports.groups import GroupKeeper
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards
 from gateway.queries.completeness import ShardOutcome
@@ -14,36 +13,25 @@ from store.format.topic import is_system_group, is_system_topic
 
 GROUP_CHARACTERS_MAX = 255
 
-Answer = TypeVar("Answer")
 
-
-def keeper_of(shard: Shard) -> GroupKeeper:
-    """The shard's group keeper; ServiceUnavailableError when it has none."""
-    if shard.groups is None:
+def ask_groups(shard: Shard, method: ShardMethod[Request, Answer], request: Request, deadline: Deadline) -> Answer:
+    """What the shard's consumer service answers; ServiceUnavailableError when it has none."""
+    if not shard.has(method):
         raise ServiceUnavailableError(
             f"shard {shard.broker_name} has no consumer service: name its address in the gateway's settings.",
             service="consumer",
             brokerName=shard.broker_name,
         )
-    return shard.groups
+    return shard.call(method, request, deadline)
 
 
 def ask_all(
-    shards: Shards,
-    broker_name: str,
-    deadline: Deadline,
-    call: Callable[[GroupKeeper, Deadline], Answer],
+    shards: Shards, method: ShardMethod[Request, Answer], request: Request, deadline: Deadline
 ) -> list[tuple[str, Answer | StoreError]]:
-    """What the keeper of each shard answers, or of one when it is named: with the shard's name, in order.
-
-    Raises:
-        BrokerNotFoundError: no shard has that name.
-    """
-    asked: Iterable[Shard] = [shards.named(broker_name)] if broker_name else list(shards)
-    named = list(asked)
-    shard_deadline = deadline.for_one_of(len(named))
-    answers = shards.fan_out.ask(named, lambda shard: call(keeper_of(shard), shard_deadline))
-    return [(shard.broker_name, answer) for shard, answer in zip(named, answers, strict=True)]
+    """What the consumer service of each shard answers: with the shard's name, in order."""
+    within = deadline.for_one_of(len(shards))
+    answers = shards.fan_out.ask(shards, lambda shard: ask_groups(shard, method, request, within))
+    return [(shard.broker_name, answer) for shard, answer in zip(shards, answers, strict=True)]
 
 
 def outcomes_of(answers: Sequence[tuple[str, object]]) -> list[ShardOutcome]:

@@ -20,6 +20,7 @@ from gateway.ports.delivery import (
     Pulled,
     pulled_from_no_message,
 )
+from gateway.ports.groups import GET_OFFSETS
 from gateway.ports.shard import Shard, search_offset
 from gateway.ports.shards import Shards, list_built_queues
 from gateway.ports.time_window import TimeWindow
@@ -239,9 +240,8 @@ class Resending:
 
     def _require_group(self, consumer_group: str, deadline: Deadline) -> None:
         """GroupNotFoundError when no shard knows the group."""
-        answers = ask_all(
-            self._shards, "", deadline, lambda keeper, within: keeper.positions(consumer_group, "", within)
-        )
+        request = consumer_pb.GetOffsetsRequest(consumer_group=consumer_group)
+        answers = ask_all(self._shards, GET_OFFSETS, request, deadline)
         if not answered(answers):
             raise_failure(answers, (GroupNotFoundError,), "")
             raise group_not_found(consumer_group)

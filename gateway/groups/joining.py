@@ -28,13 +28,20 @@ from typing import TypeVar
 
 import structlog
 
-from gateway.groups.asking import keeper_of
+from gateway.groups.asking import ask_groups
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import GroupSettings, settings_that_count
-from gateway.ports.groups import GroupChoice, Position
+from gateway.ports.groups import (
+    COMMIT_OFFSETS,
+    GET_OFFSETS,
+    LIST_GROUPS,
+    MAKE_GROUP,
+    default_settings,
+    settings_that_count,
+)
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards, list_built_queues
 from reput.consumequeue.v1.consumequeue_service_pb2 import Queue
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import GroupNotFoundError, ServiceUnavailableError, StoreError
 
 # Of the calls of a join to all shards at once.
@@ -165,7 +172,7 @@ def ask_joined(
     settings = settings_elsewhere(shards, consumer_group)
 
     def call_again(shard: Shard) -> Answer:
-        keeper_of(shard).make(settings, deadline)
+        _make(shard, settings, deadline)
         return call(shard)
 
     again = shards.fan_out.ask([asked[at] for at in unknown], call_again)
@@ -174,7 +181,7 @@ def ask_joined(
     return answers
 
 
-def settings_elsewhere(shards: Shards, consumer_group: str, silence: Silence | None = None) -> GroupSettings:
+def settings_elsewhere(shards: Shards, consumer_group: str, silence: Silence | None = None) -> pb.GroupSettings:
     """The settings that a group shall have in a shard that does not know it.
 
     A shard that does not answer within CALL_SECONDS is left out: consumers of the others go on, and the settings follow with
@@ -184,13 +191,13 @@ def settings_elsewhere(shards: Shards, consumer_group: str, silence: Silence | N
     Raises:
         ServiceUnavailableError: a shard that may know the settings does not answer.
     """
-    choice = GroupChoice(1, only=consumer_group)
+    only = pb.ListGroupsRequest(consumer_group=consumer_group, page_size=1)
     asked = _delivering(shards)
     answers = (silence or Silence()).ask(
-        shards, asked, CONSUMERS, lambda shard, within: keeper_of(shard).settings(choice, within)
+        shards, asked, CONSUMERS, lambda shard, within: ask_groups(shard, LIST_GROUPS, only, within)
     )
-    known = [each for page in answers if not isinstance(page, StoreError) for each in page.items]
-    settings = settings_that_count([*known, GroupSettings(consumer_group)])
+    known = [each for page in answers if not isinstance(page, StoreError) for each in page.groups]
+    settings = settings_that_count([*known, default_settings(consumer_group)])
     if settings.is_set or silence is None:
         return settings
     for shard, answer in zip(asked, answers, strict=True):
@@ -213,7 +220,7 @@ def join(shards: Shards, one: Join, silence: Silence | None = None) -> bool:
     if one.begins_at_end:
         ends = asking.ask(shards, asked, QUEUES, lambda each, within: list_built_queues(each, one.topic, within))
     settings = settings_elsewhere(shards, one.consumer_group, silence)
-    asking.ask_one(shards, shard, CONSUMERS, lambda each, within: keeper_of(each).make(settings, within))
+    asking.ask_one(shards, shard, CONSUMERS, lambda each, within: _make(each, settings, within))
     if not one.begins_at_end:
         return True
     begun = asking.ask(shards, asked, CONSUMERS, lambda each, within: _has_begun(each, one, within))
@@ -240,13 +247,13 @@ def join(shards: Shards, one: Join, silence: Silence | None = None) -> bool:
         queues = ends_by_name[each.broker_name]
         from_first = one.sent_back_queue_id if each.broker_name == one.broker_name else None
         positions = [
-            Position(one.topic, queue.queue_id, queue.min_offset if queue.queue_id == from_first else queue.max_offset)
+            _position(one.topic, queue.queue_id, queue.min_offset if queue.queue_id == from_first else queue.max_offset)
             for queue in queues
         ]
         if not positions and each.broker_name != one.broker_name:  # the topic comes later there, if it comes
             return
-        keeper_of(each).make(settings, within)
-        _begin(each, one.consumer_group, positions or [Position(one.topic, 0, 0)], within)
+        _make(each, settings, within)
+        _begin(each, one.consumer_group, positions or [_position(one.topic, 0, 0)], within)
 
     # All are asked, also one that was slow for another group: what is not begun now comes from its first message.
     for name, outcome in zip(names, shards.fan_out.ask(asked, begin), strict=True):
@@ -269,8 +276,8 @@ def begin_later(shards: Shards, one: Join, silence: Silence | None = None) -> No
         queues = list_built_queues(each, one.topic, within)
         # A position in one queue says that it has begun; the others then begin at their first messages.
         first = [queue for queue in queues if queue.queue_id == one.sent_back_queue_id] or queues[:1]
-        at = [Position(one.topic, queue.queue_id, queue.min_offset) for queue in first]
-        _begin(each, one.consumer_group, at or [Position(one.topic, 0, 0)], within)
+        at = [_position(one.topic, queue.queue_id, queue.min_offset) for queue in first]
+        _begin(each, one.consumer_group, at or [_position(one.topic, 0, 0)], within)
 
     for outcome in shards.fan_out.ask([shard], begin):
         if isinstance(outcome, StoreError):
@@ -279,7 +286,7 @@ def begin_later(shards: Shards, one: Join, silence: Silence | None = None) -> No
 
 def _delivering(shards: Shards) -> list[Shard]:
     """Those with a consumer service: the others know no group."""
-    return [each for each in shards if each.groups is not None]
+    return [each for each in shards if each.has(LIST_GROUPS)]
 
 
 def _not_known(what: str, broker_name: str, service: str, error: StoreError) -> ServiceUnavailableError:
@@ -294,11 +301,22 @@ def _not_known(what: str, broker_name: str, service: str, error: StoreError) -> 
 
 def _has_begun(shard: Shard, one: Join, within: Deadline) -> bool:
     try:
-        return bool(keeper_of(shard).positions(one.consumer_group, one.topic, within))
+        request = pb.GetOffsetsRequest(consumer_group=one.consumer_group, topic=one.topic)
+        return bool(ask_groups(shard, GET_OFFSETS, request, within).offsets)
     except GroupNotFoundError:
         return False
 
 
-def _begin(shard: Shard, consumer_group: str, positions: Sequence[Position], within: Deadline) -> None:
+def _make(shard: Shard, settings: pb.GroupSettings, within: Deadline) -> None:
+    ask_groups(shard, MAKE_GROUP, pb.UpdateGroupRequest(settings=settings, if_unset=True), within)
+
+
+def _begin(shard: Shard, consumer_group: str, positions: Sequence[pb.QueueOffset], within: Deadline) -> None:
     for at in range(0, len(positions), POSITION_COUNT_MAX):
-        keeper_of(shard).commit(consumer_group, positions[at : at + POSITION_COUNT_MAX], within, begins=True)
+        some = positions[at : at + POSITION_COUNT_MAX]
+        request = pb.CommitOffsetsRequest(consumer_group=consumer_group, offsets=some, begins=True, known_only=True)
+        ask_groups(shard, COMMIT_OFFSETS, request, within)
+
+
+def _position(topic: str, queue_id: int, queue_offset: int) -> pb.QueueOffset:
+    return pb.QueueOffset(topic=topic, queue_id=queue_id, queue_offset=queue_offset)

@@ -5,21 +5,22 @@ from collections.abc import Sequence
 from gateway.groups.asking import (
     answered,
     ask_all,
+    ask_groups,
     check_consumed_topic,
     check_group,
     check_users_group,
     group_not_found,
-    keeper_of,
     raise_failure,
 )
 from gateway.groups.joining import ask_joined
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import DeliveringSource
-from gateway.ports.groups import Position, Reset, ResetQuestion, ResetTo
+from gateway.ports.groups import COMMIT_OFFSETS, GET_OFFSETS, RESET_OFFSETS
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards, require_queue, require_queues
-from gateway.queries.limits import QUEUE_OFFSET_MAX, check_not_negative, check_topic
+from gateway.queries.limits import check_not_negative, check_topic
 from gateway.queries.search_offset import queue_place
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import (
     GroupNotFoundError,
     InvalidArgumentError,
@@ -31,7 +32,9 @@ from store.errors import (
 POSITION_COUNT_MAX = 1_024
 
 
-def get_positions(shards: Shards, consumer_group: str, topic: str, deadline: Deadline) -> list[tuple[str, Position]]:
+def get_positions(
+    shards: Shards, consumer_group: str, topic: str, deadline: Deadline
+) -> list[tuple[str, pb.QueueOffset]]:
     """The positions of a group with the shards' names, by topic, shard and queue.
 
     Raises:
@@ -41,12 +44,12 @@ def get_positions(shards: Shards, consumer_group: str, topic: str, deadline: Dea
     check_group(consumer_group)
     if topic:
         check_topic(topic)
-    answers = ask_all(shards, "", deadline, lambda keeper, within: keeper.positions(consumer_group, topic, within))
+    answers = ask_all(shards, GET_OFFSETS, pb.GetOffsetsRequest(consumer_group=consumer_group, topic=topic), deadline)
     raise_failure(answers, (GroupNotFoundError,), "")
     found = answered(answers)
     if not found:
         raise group_not_found(consumer_group)
-    rows = [(name, each) for name, positions in found for each in positions]
+    rows = [(name, each) for name, positions in found for each in positions.offsets]
     return sorted(rows, key=lambda row: (row[1].topic, row[0], row[1].queue_id))
 
 
@@ -77,7 +80,7 @@ def position_in_queue(
 def commit_positions(
     shards: Shards,
     consumer_group: str,
-    positions: Sequence[tuple[str, Position]],
+    positions: Sequence[tuple[str, pb.QueueOffset]],
     deadline: Deadline,
     *,
     begins: bool = False,
@@ -95,11 +98,11 @@ def commit_positions(
         raise InvalidArgumentError(
             f"there are {len(positions)} positions: 1 to {POSITION_COUNT_MAX} are possible.", field="positions"
         )
-    by_shard: dict[str, list[Position]] = {}
+    by_shard: dict[str, list[pb.QueueOffset]] = {}
     for broker_name, position in positions:
         check_consumed_topic(position.topic)
         check_not_negative(position.queue_id, "queue_id")
-        check_not_negative(position.consumer_offset, "consumer_offset")
+        check_not_negative(position.queue_offset, "consumer_offset")
         by_shard.setdefault(shards.named(broker_name).broker_name, []).append(position)
     named = [shards.named(name) for name in by_shard]
     shard_deadline = deadline.for_one_of(len(named))
@@ -115,16 +118,19 @@ def commit_positions(
         if isinstance(answer, StoreError):
             raise answer
 
-    def commit(shard: Shard) -> None:
-        keeper_of(shard).commit(consumer_group, by_shard[shard.broker_name], shard_deadline, begins=begins)
+    def commit(shard: Shard) -> pb.CommitOffsetsResponse:
+        request = pb.CommitOffsetsRequest(
+            consumer_group=consumer_group, offsets=by_shard[shard.broker_name], begins=begins, known_only=True
+        )
+        return ask_groups(shard, COMMIT_OFFSETS, request, shard_deadline)
 
     answers = ask_joined(shards, named, consumer_group, deadline, commit)
     raise_failure(list(zip(by_shard, answers, strict=True)), (), "the positions are set")
 
 
 def reset_positions(
-    shards: Shards, question: ResetQuestion, broker_name: str, deadline: Deadline
-) -> list[tuple[str, Reset]]:
+    shards: Shards, question: pb.ResetOffsetsRequest, broker_name: str, deadline: Deadline
+) -> list[tuple[str, pb.ResetOffsetsResponse.Reset]]:
     """Move a group, in all shards or one; the queues with the shards' names, by shard and queue. It need not exist yet.
 
     Raises:
@@ -135,16 +141,19 @@ def reset_positions(
     """
     check_users_group(question.consumer_group)
     check_topic(question.topic)
-    if question.queue_id is not None:
+    if question.HasField("queue_id"):
         check_not_negative(question.queue_id, "queue_id")
         _require_queue(shards, question.topic, question.queue_id, broker_name, deadline)
-    if question.to is ResetTo.OFFSET:
-        check_not_negative(question.value, "queue_offset")
-        assert question.value <= QUEUE_OFFSET_MAX
+    check_not_negative(question.queue_offset, "queue_offset")
+    question.known_only = True
     asked = [shards.named(broker_name)] if broker_name else list(shards)
     within = deadline.for_one_of(len(asked))
     moved = ask_joined(
-        shards, asked, question.consumer_group, deadline, lambda shard: keeper_of(shard).reset(question, within)
+        shards,
+        asked,
+        question.consumer_group,
+        deadline,
+        lambda shard: ask_groups(shard, RESET_OFFSETS, question, within),
     )
     answers = list(zip([shard.broker_name for shard in asked], moved, strict=True))
     raise_failure(answers, (GroupNotFoundError, TopicNotFoundError), "" if question.dry_run else "the group was moved")
@@ -157,7 +166,7 @@ def reset_positions(
                 topic=question.topic,
             )
         raise group_not_found(question.consumer_group)
-    return [(name, each) for name, resets in found for each in sorted(resets, key=lambda reset: reset.queue_id)]
+    return [(name, each) for name, moved in found for each in sorted(moved.resets, key=lambda reset: reset.queue_id)]
 
 
 def _require_queue(shards: Shards, topic: str, queue_id: int, broker_name: str, deadline: Deadline) -> None:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.groups.asking import check_consumed_topic, check_users_group, keeper_of, raise_failure
+from gateway.groups.asking import ask_groups, check_consumed_topic, check_users_group, raise_failure
 from gateway.groups.joining import Join, ask_joined, join
 from gateway.ports.deadline import Deadline
+from gateway.ports.groups import LOCK_QUEUES, SEND_BACK
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards
 from gateway.queries.limits import check_not_empty, check_not_negative
@@ -34,10 +35,11 @@ def send_back(
     for queue_offset in question.queue_offsets:
         check_not_negative(queue_offset, "queue_offsets")
     shard = shards.named(broker_name)
+    question.known_only = True
 
     def give(one: Shard) -> pb.SendBackMessagesResponse:
         try:
-            return keeper_of(one).send_back(question, deadline)
+            return ask_groups(one, SEND_BACK, question, deadline)
         except GroupNotFoundError as unknown:
             if unknown.metadata.get("beginsAtEnd") != "true":
                 raise
@@ -45,7 +47,7 @@ def send_back(
             shards,
             Join(one.broker_name, question.consumer_group, question.topic, True, sent_back_queue_id=question.queue_id),
         )
-        return keeper_of(one).send_back(question, deadline)
+        return ask_groups(one, SEND_BACK, question, deadline)
 
     (answer,) = ask_joined(shards, [shard], question.consumer_group, deadline, give)
     if isinstance(answer, StoreError):
@@ -96,7 +98,7 @@ def lock_queues(
             unlock=question.unlock,
             renew=question.renew,
         )
-        answer = keeper_of(shard).lock(asked, shard_deadline)
+        answer = ask_groups(shard, LOCK_QUEUES, asked, shard_deadline)
         return LockedQueues(
             [(shard.broker_name, each.topic, each.queue_id) for each in answer.queues],
             [(shard.broker_name, each.topic, each.queue_id) for each in answer.unknown_queues],

@@ -4,18 +4,29 @@ The consumer service of the message's shard tells how the record itself stands. 
 moved: then the state is that of its newest copy in the group's retry and dead-letter topics.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable
 
-from gateway.groups.asking import keeper_of
+from gateway.groups.asking import ask_groups
 from gateway.groups.copies import Original, copies_of, is_copy_of, only
 from gateway.groups.tracked import FactsOf
 from gateway.groups.waits import due_millis
 from gateway.ports.deadline import Deadline
-from gateway.ports.groups import GroupChoice, GroupPage, Track, TrackState
+from gateway.ports.groups import TRACK
 from gateway.ports.shard import topics_of
 from gateway.ports.shards import Shards
 from gateway.queries.completeness import Completeness, ShardOutcome, judge
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
+from reput.gateway.v1.gateway_service_pb2 import (
+    TRACK_STATE_CONSUMED,
+    TRACK_STATE_DEAD_LETTER,
+    TRACK_STATE_NOT_CONSUMED,
+    TRACK_STATE_RETRYING,
+    TRACK_STATE_UNKNOWN,
+    TRACK_STATE_UNSPECIFIED,
+    TrackMessageResponse,
+    TrackState,
+)
+from services.convert import millis_to_timestamp
 from store.errors import StoreError
 from store.format.topic import (
     DLQ_PREFIX,
@@ -26,28 +37,31 @@ from store.format.topic import (
     retry_topic_v2_of,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class MessageTrack:
-    """How a message stands with one group, and the ids of its copies, oldest first."""
-
-    track: Track
-    copy_offset_msg_ids: Sequence[str] = ()
+Track = TrackMessageResponse.Track
+_KNOWN_STATES = frozenset(TrackState.values()) - {TRACK_STATE_UNSPECIFIED}
 
 
-def tracks_of_record(shards: Shards, original: Original, choice: GroupChoice, deadline: Deadline) -> GroupPage[Track]:
-    """How the record itself stands with groups, by name."""
+def tracks_of_record(
+    shards: Shards, original: Original, choice: consumer_pb.TrackMessageRequest, deadline: Deadline
+) -> consumer_pb.TrackMessageResponse:
+    """How the record itself stands with groups, by name; the choice says with which, and gets the record."""
     shard = shards.named(original.broker_name)
-    return keeper_of(shard).track(original.record, choice, deadline)
+    return ask_groups(shard, TRACK, _of_record(choice, original), deadline)
+
+
+def _of_record(request: consumer_pb.TrackMessageRequest, asked: Original) -> consumer_pb.TrackMessageRequest:
+    request.message.CopyFrom(asked.record)
+    request.message.ClearField("body")  # filters read properties only
+    return request
 
 
 def follow(
     shards: Shards,
     facts_of: FactsOf,
     original: Original,
-    tracks: Iterable[Track],
+    tracks: Iterable[consumer_pb.TrackMessageResponse.Track],
     deadline: Deadline,
-) -> tuple[list[MessageTrack], list[ShardOutcome], Completeness]:
+) -> tuple[list[Track], list[ShardOutcome], Completeness]:
     """The tracks with what became of the copies.
 
     Args:
@@ -59,21 +73,34 @@ def follow(
     """
     within = only(shards, original.broker_name)
     (shard,) = within
-    moved = [track for track in tracks if track.state is TrackState.CONSUMED]
-    known: Collection[str] = topics_of(shard, deadline) if moved else ()
+    followed = [track_of(each) for each in tracks]
+    has_moved = any(track.state == TRACK_STATE_CONSUMED for track in followed)
+    known: Collection[str] = topics_of(shard, deadline) if has_moved else ()
     outcomes: list[ShardOutcome] = []
-    followed = []
-    for track in tracks:
-        if track.state is TrackState.CONSUMED:
-            followed.append(_followed(within, facts_of, original, track, known, outcomes, deadline))
-        elif track.state is TrackState.DEAD_LETTER:
-            followed.append(MessageTrack(track, [original.facts.offset_msg_id]))
-        else:
-            followed.append(MessageTrack(track))
+    for track in followed:
+        if track.state == TRACK_STATE_CONSUMED:
+            _follow(within, facts_of, original, track, known, outcomes, deadline)
+        elif track.state == TRACK_STATE_DEAD_LETTER:
+            track.copy_offset_msg_ids.append(original.facts.offset_msg_id)
     return followed, outcomes, judge(outcomes, more=False)
 
 
-def _followed(
+def track_of(asked: consumer_pb.TrackMessageResponse.Track) -> Track:
+    """What a consumer service says of a record, as an answer of the gateway; what a later release may say is UNKNOWN."""
+    track = Track(
+        consumer_group=asked.consumer_group,
+        state=asked.state if asked.state in _KNOWN_STATES else TRACK_STATE_UNKNOWN,
+        delivery_attempts=asked.delivery_attempts,
+        is_online=asked.is_online,
+        client_id=asked.client_id,
+        reason=asked.reason,
+    )
+    if asked.HasField("visible_time"):
+        track.next_time.CopyFrom(asked.visible_time)
+    return track
+
+
+def _follow(
     within: Shards,
     facts_of: FactsOf,
     original: Original,
@@ -81,15 +108,17 @@ def _followed(
     known: Collection[str],
     outcomes: list[ShardOutcome],
     deadline: Deadline,
-) -> MessageTrack:
+) -> None:
+    """Change the track of a record that its group is done with to what became of its copies."""
     facts = original.facts
     topics = moved_topics(track.consumer_group, facts.origin_topic)
     # Its first message makes a retry topic; before, it may wait for its delay level.
     asked = [topic for topic in (*topics, SCHEDULE_TOPIC) if topic in known]
     if not asked:
-        return MessageTrack(track)
+        return
     if not facts.unique_key:
-        return _unknown(track, "it has no unique key, by which copies in the group's retry topic are found")
+        _set_unknown(track, "it has no unique key, by which copies in the group's retry topic are found")
+        return
     own: list[ShardOutcome] = []
     copies: list[Original] = []
     try:
@@ -101,37 +130,48 @@ def _followed(
             ]
     except StoreError as error:
         outcomes.append(ShardOutcome(original.broker_name, error, complete=False))
-        return _unknown(track, f"its copies in the group's retry topic cannot be looked for now: {error.message}")
+        _set_unknown(track, f"its copies in the group's retry topic cannot be looked for now: {error.message}")
+        return
     outcomes += own
     if not copies:
-        if all(outcome.complete for outcome in own):
-            return MessageTrack(track)
-        return _unknown(track, "the index is behind the log, so that a copy may not be found yet: ask again")
+        if not all(outcome.complete for outcome in own):
+            _set_unknown(track, "the index is behind the log, so that a copy may not be found yet: ask again")
+        return
     copies.sort(key=lambda copy: copy.facts.commit_log_offset)
-    ids = [copy.facts.offset_msg_id for copy in copies]
-    return MessageTrack(_track_of_copy(within, copies[-1], track, deadline), ids)
+    _set_copy(within, copies[-1], track, deadline)
+    track.copy_offset_msg_ids[:] = [copy.facts.offset_msg_id for copy in copies]
 
 
-def _unknown(track: Track, reason: str) -> MessageTrack:
-    return MessageTrack(replace(track, state=TrackState.UNKNOWN, reason=reason))
+def _set_unknown(track: Track, reason: str) -> None:
+    track.state, track.reason = TRACK_STATE_UNKNOWN, reason
 
 
-def _track_of_copy(within: Shards, copy: Original, track: Track, deadline: Deadline) -> Track:
-    """How the newest copy stands with the group."""
+def _set_copy(within: Shards, copy: Original, track: Track, deadline: Deadline) -> None:
+    """Change the track to how the newest copy stands with the group."""
     facts = copy.facts
-    track = replace(track, delivery_attempts=facts.reconsume_times)
+    track.delivery_attempts = facts.reconsume_times
     if facts.topic.startswith(DLQ_PREFIX):
-        return replace(track, state=TrackState.DEAD_LETTER)
+        track.state = TRACK_STATE_DEAD_LETTER
+        return
     (shard,) = within
     if facts.topic == SCHEDULE_TOPIC:
-        return replace(track, state=TrackState.RETRYING, visible_millis=due_millis(shard, facts, deadline))
-    only = GroupChoice(1, only=track.consumer_group)
-    page = keeper_of(shard).track(copy.record, only, deadline)
-    of_copy = [each for each in page.items if each.consumer_group == track.consumer_group]
-    if not of_copy or of_copy[0].state is TrackState.NOT_CONSUMED:  # it waits in the retry topic
-        return replace(track, state=TrackState.RETRYING, visible_millis=facts.store_time_millis)
-    attempts = of_copy[0].delivery_attempts or facts.reconsume_times + (of_copy[0].state is TrackState.CONSUMED)
-    return replace(of_copy[0], delivery_attempts=attempts)
+        _set_retrying(track, due_millis(shard, facts, deadline))
+        return
+    request = consumer_pb.TrackMessageRequest(consumer_group=track.consumer_group, page_size=1)
+    page = ask_groups(shard, TRACK, _of_record(request, copy), deadline)
+    of_copy = [track_of(each) for each in page.tracks if each.consumer_group == track.consumer_group]
+    if not of_copy or of_copy[0].state == TRACK_STATE_NOT_CONSUMED:  # it waits in the retry topic
+        _set_retrying(track, facts.store_time_millis)
+        return
+    track.CopyFrom(of_copy[0])
+    track.delivery_attempts = track.delivery_attempts or facts.reconsume_times + (track.state == TRACK_STATE_CONSUMED)
+
+
+def _set_retrying(track: Track, next_millis: int | None) -> None:
+    track.state = TRACK_STATE_RETRYING
+    track.ClearField("next_time")
+    if next_millis is not None:
+        track.next_time.CopyFrom(millis_to_timestamp(next_millis))
 
 
 def moved_topics(consumer_group: str, topic: str) -> list[str]:

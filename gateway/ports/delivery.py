@@ -53,6 +53,15 @@ class Filter:
 
 
 ALL_MESSAGES = Filter(FilterKind.TAGS, "*")
+
+
+def filter_in(wanted: gateway_pb.MessageFilter) -> Filter:
+    """The filter of a message; one that says nothing wants all messages."""
+    if wanted.WhichOneof("expression") == "sql":
+        return Filter(FilterKind.SQL, wanted.sql)
+    return Filter(FilterKind.TAGS, wanted.tags) if wanted.tags else ALL_MESSAGES
+
+
 # RocketMQ has no limit of its own; its test suite subscribes to a tag of 10,240 characters.
 EXPRESSION_CHARACTERS_MAX = 16_384
 
@@ -211,7 +220,7 @@ class Delivering(Protocol):
         """Say that clients live, at most 1,024, and what they have, at most 8,192 handles; the settings of their groups."""
 
     def make_group(self, settings: GroupSettings, caller: str, seconds: float) -> None:
-        """As GroupKeeper.make, for a caller."""
+        """As MAKE_GROUP (groups.py), for a caller."""
 
     def end_client(self, client_id: str, consumer_group: str, seconds: float, *, keep_locks: bool = False) -> None:
         """Say that a client has ended; with `keep_locks` those that it has stay as long as they would have."""

@@ -11,7 +11,6 @@ from typing import Any, Generic, TypeVar
 
 from gateway.ports.chain import Answer, Answering, Concern, Link, Links, MethodTable, Request, ShardMethod, chained
 from gateway.ports.deadline import Deadline
-from gateway.ports.groups import GroupKeeper
 from gateway.ports.store_facts import StoreFacts
 from gateway.ports.time_window import TimeWindow, millis_in, set_millis
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
@@ -179,8 +178,6 @@ STORE_FACTS: ShardMethod[None, StoreFacts] = ShardMethod("commitlog.facts", "com
 class Shard:
     """One CommitLog with its queues and indexes, and with its archive if there is one.
 
-    A shard without consumer service has no `groups`.
-
     Attributes:
         table: the methods that it answers.
         links: what is done around its calls.
@@ -189,7 +186,6 @@ class Shard:
 
     broker_name: str
     table: MethodTable = field(default_factory=MethodTable)
-    groups: GroupKeeper | None = None
     links: Links = field(default_factory=dict)
     call: Answering = field(init=False, repr=False, compare=False)
 

@@ -1,13 +1,14 @@
 """DoorShard: what the handlers of a door have of its shard, which is the same that the gRPC doors have of all shards."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gateway.appends.forwarder import AppendForwarder
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.groups.asking import keeper_of
+from gateway.groups.asking import ask_groups
+from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import Delivering, DeliveringSource
-from gateway.ports.groups import GroupKeeper
+from gateway.ports.groups import GET_GROUP
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards, ShardsSource
 from gateway.queries.freshness import FreshnessWaits
@@ -15,7 +16,8 @@ from gateway.remoting.door_clients import DoorClients
 from gateway.remoting.topic_copy import TopicCopy
 from gateway.waiting.endings import Endings
 from gateway.waiting.producers import Producers
-from reput.consumer.v1.consumer_service_pb2 import WatchArrivalsResponse
+from reput.consumer.v1.consumer_service_pb2 import Client, GetGroupRequest, WatchArrivalsResponse
+from store.errors import GroupNotFoundError
 
 # Of a call to a service of the shard; clients wait 3 to 15 s.
 CALL_SECONDS = 3.0
@@ -70,7 +72,10 @@ class DoorShard:
         """Its consumer service, for the frequent calls; ServiceUnavailableError when it has none."""
         return self.deliverings.named(self.broker_name)
 
-    @property
-    def keeper(self) -> GroupKeeper:
-        """Its consumer service, for the administration of groups; likewise."""
-        return keeper_of(self.shard)
+    def members_of(self, consumer_group: str) -> Sequence[Client]:
+        """The members of a group, of all doors; none of a group that is not known. ServiceUnavailableError likewise."""
+        request = GetGroupRequest(consumer_group=consumer_group)
+        try:
+            return ask_groups(self.shard, GET_GROUP, request, Deadline.after(CALL_SECONDS)).clients
+        except GroupNotFoundError:
+            return ()

@@ -43,7 +43,7 @@ from services.rocketmq.command import Command
 from services.rocketmq.fastjson import dump_bytes, loads
 from services.serving.admission.callers import caller_here, working_for
 from services.serving.admission.shares import client_of_peer
-from store.errors import GroupNotFoundError, IllegalFilterError, QueueNotFoundError, StoreError, TopicNotFoundError
+from store.errors import IllegalFilterError, QueueNotFoundError, StoreError, TopicNotFoundError
 from store.format.topic import pull_retry_topic_of
 
 # RocketMQ's retryQueueNums.
@@ -133,12 +133,8 @@ class Members:
     def list_members(self, ask: Ask) -> Answer:
         """38: the ids of a group's members, of all doors; none is an error, on which clients keep the queues that they have."""
         group = ask.text("consumerGroup")
-        try:
-            members = self._shard.keeper.facts(group, Deadline.after(CALL_SECONDS)).members
-        except GroupNotFoundError:
-            members = ()
         # A consumer service that has just begun may not have heard of all.
-        client_ids = {member.client_id for member in members}
+        client_ids = {member.client_id for member in self._shard.members_of(group)}
         client_ids.update(client.client_id for client in self._shard.clients.members(group))
         if not client_ids:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")

@@ -10,15 +10,16 @@ from functools import partial
 
 from gateway.groups.positions import commit_positions, position_in_queue
 from gateway.ports.deadline import Deadline
-from gateway.ports.groups import Position
 from gateway.ports.shard import get_units
 from gateway.ports.time_window import millis_in
 from gateway.queries.search_offset import queue_place
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import RequestCode, ResponseCode
+from store.format.paths import QUEUE_ID_MAX
 
 # The end of the year 9999, the last time that a request to a service has; clients say Long.MAX_VALUE for the end.
 TIME_MILLIS_MAX = 253_402_300_799_999
@@ -72,7 +73,11 @@ def _is_young(shard: DoorShard, topic: str, queue_id: int, deadline: Deadline) -
 
 def update_consumer_offset(shard: DoorShard, ask: Ask) -> Answer:
     """15: the group's position is in the log when this is answered."""
-    position = Position(ask.text("topic"), ask.number("queueId"), ask.number("commitOffset"))
+    # A number that no queue can have is refused as one that no queue has.
+    queue_id = min(max(ask.number("queueId"), -1), QUEUE_ID_MAX)
+    position = consumer_pb.QueueOffset(
+        topic=ask.text("topic"), queue_id=queue_id, queue_offset=ask.number("commitOffset")
+    )
     commit_positions(
         shard.source.now(),
         ask.text("consumerGroup"),

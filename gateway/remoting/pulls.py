@@ -19,8 +19,7 @@ from collections.abc import Callable, Mapping
 from gateway.delivery.pulls import PullChecks, PullPoll
 from gateway.groups.positions import commit_positions
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import Delivering, Filter, Pulled
-from gateway.ports.groups import Position
+from gateway.ports.delivery import Delivering, Filter, Pulled, filter_in
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, code_of
 from gateway.remoting.door_clients import TAG, DoorClient
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
@@ -32,7 +31,7 @@ from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.remoting_server import Connection
 from services.status import MESSAGE_BYTES_MAX, clip
-from store.errors import GroupDisabledError, GroupNotFoundError, StoreError, TopicNotReadableError
+from store.errors import GroupDisabledError, StoreError, TopicNotReadableError
 
 # Bits of `sysFlag`.
 COMMIT_OFFSET, MAY_WAIT, HAS_SUBSCRIPTION = 1, 2, 4
@@ -169,16 +168,13 @@ class Pulls:
     def _wanted_by_group(self, ask: Ask, topic: str) -> Filter:
         """What the group wants of a topic, of which no connection of this door has said anything."""
         group = ask.text("consumerGroup")
-        try:
-            members = self._shard.keeper.facts(group, Deadline.after(CALL_SECONDS)).members
-        except GroupNotFoundError:
-            members = ()
+        members = self._shard.members_of(group)
         if not members:
             raise RefusedError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
         for member in members:
-            for name, wanted in member.subscriptions:
-                if name == topic:
-                    return wanted
+            for subscription in member.subscriptions:
+                if subscription.topic == topic:
+                    return filter_in(subscription.filter)
         raise RefusedError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
 
     # --- positions that come with pulls
@@ -195,7 +191,7 @@ class Pulls:
             self._committed.move_to_end(key)
             if len(self._committed) > COMMIT_COUNT_MAX:
                 self._committed.popitem(last=False)
-        position = Position(topic, queue_id, offset)
+        position = pb.QueueOffset(topic=topic, queue_id=queue_id, queue_offset=offset)
 
         def commit() -> None:
             commit_positions(

@@ -21,27 +21,21 @@ from gateway.groups.dead_letters import Letter, Resending, ResendQuestion
 from gateway.groups.positions import commit_positions, get_positions, reset_positions
 from gateway.groups.pulling import lock_queues, send_back
 from gateway.groups.tracked import MessageState, TrackedMessage
-from gateway.groups.tracks import MessageTrack, follow, tracks_of_record
+from gateway.groups.tracks import follow, tracks_of_record
 from gateway.groups.waits import due_millis, settled
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import (
-    ClientFacts,
-    DeliveringSource,
-    GroupSettings,
-    Pulled,
-    pull_now,
-)
-from gateway.ports.groups import GroupChoice, GroupPage, GroupQueue, Position, ResetQuestion, ResetTo, Track
+from gateway.ports.delivery import ALL_MESSAGES, DeliveringSource, Pulled, pull_now
+from gateway.ports.groups import attempts_max_of, lag_count
 from gateway.ports.shard import store_millis
 from gateway.ports.shards import Shards, ShardsSource, require_topic
-from gateway.ports.time_window import millis_at_or_after
+from gateway.ports.time_window import millis_at_or_after, millis_in
 from gateway.queries.arrival import Part
 from gateway.queries.completeness import Completeness, ShardOutcome
 from gateway.queries.limits import PAGE_BYTES_MAX, page_size
 from gateway.reput.pulling import PullStreams
 from gateway.reput.queries import Call
 from gateway.reput.query_methods import choice_of
-from gateway.reput.wire import duration_of, filter_of, filter_to, millis_of, shard_outcome_of, timestamp_of, window_of
+from gateway.reput.wire import duration_of, filter_of, millis_of, shard_outcome_of, timestamp_of, window_of
 from gateway.rocketmq.message_rules import BODY_ENCODING, SYSTEM_PROPERTIES, TRACE_CONTEXT
 from gateway.shards.replica_choice import ReadFrom
 from gateway.shards.replica_reads import ReplicaReads
@@ -49,7 +43,7 @@ from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import NewMessage, StoredMessage
-from services.convert import timestamp_to_millis
+from services.convert import millis_to_timestamp, timestamp_to_millis
 from services.methods import INNER_SECONDS
 from services.serving.calls.cancellation import Cancellation
 from services.serving.calls.raw_handlers import AnyHandler
@@ -76,7 +70,11 @@ FIELD_BYTES = 8
 def commit(call: Call, request: pb.CommitOffsetsRequest) -> pb.CommitOffsetsResponse:
     """CommitOffsets; errors as `commit_positions`."""
     positions = [
-        (each.broker_name, Position(each.topic, each.queue_id, each.consumer_offset)) for each in request.positions
+        (
+            each.broker_name,
+            consumer_pb.QueueOffset(topic=each.topic, queue_id=each.queue_id, queue_offset=each.consumer_offset),
+        )
+        for each in request.positions
     ]
     commit_positions(call.shards, request.consumer_group, positions, call.deadline, begins=request.begins)
     return pb.CommitOffsetsResponse()
@@ -125,7 +123,7 @@ def offsets(call: Call, request: pb.GetOffsetsRequest) -> pb.GetOffsetsResponse:
                 topic=each.topic,
                 queue_id=each.queue_id,
                 broker_name=broker_name,
-                consumer_offset=each.consumer_offset,
+                consumer_offset=each.queue_offset,
             )
             for broker_name, each in rows
         ]
@@ -138,7 +136,10 @@ def reset(call: Call, request: pb.ResetOffsetsRequest) -> pb.ResetOffsetsRespons
     return pb.ResetOffsetsResponse(
         resets=[
             pb.ResetOffsetsResponse.Reset(
-                broker_name=broker_name, queue_id=each.queue_id, before=each.before, after=each.after
+                broker_name=broker_name,
+                queue_id=each.queue_id,
+                before=each.before if each.HasField("before") else None,
+                after=each.after,
             )
             for broker_name, each in resets
         ]
@@ -147,7 +148,9 @@ def reset(call: Call, request: pb.ResetOffsetsRequest) -> pb.ResetOffsetsRespons
 
 def groups(call: Call, request: pb.ListConsumerGroupsRequest) -> pb.ListConsumerGroupsResponse:
     """ListConsumerGroups; errors as `list_groups`."""
-    choice = GroupChoice(request.page_size, request.topic, request.name_contains)
+    choice = consumer_pb.ListGroupsRequest(
+        page_size=request.page_size, topic=request.topic, name_contains=request.name_contains
+    )
     page = list_groups(call.shards, call.tokens, choice, request.page_token, call.deadline)
     return pb.ListConsumerGroupsResponse(
         groups=map(settings_to, page.groups),
@@ -196,19 +199,24 @@ def track(call: Call, request: pb.TrackMessageRequest) -> pb.TrackMessageRespons
         "consumer_group": request.consumer_group,
     }
     after = str(call.tokens.open(request.page_token, TRACK_METHOD, sealed).get("after", ""))
-    choice = GroupChoice(
-        page_size(request.page_size, "page_size"), "", request.group_contains, request.consumer_group, after
+    choice = consumer_pb.TrackMessageRequest(
+        page_size=page_size(request.page_size, "page_size"),
+        name_contains=request.group_contains,
+        consumer_group=request.consumer_group,
+        after=after,
     )
     original = _original(call, request)
     original, state = _settled(call, original)
-    page: GroupPage[Track] = GroupPage(())
-    followed: Sequence[MessageTrack] = ()
+    page = consumer_pb.TrackMessageResponse()
+    followed: Sequence[pb.TrackMessageResponse.Track] = ()
     if state is MessageState.STORED:
         page = tracks_of_record(call.shards, original, choice, call.deadline)
 
         # After the tracks: a copy that the consumer service knows of is in the log by now.
-        def query(shards: Shards) -> tuple[Sequence[MessageTrack], Sequence[ShardOutcome], Completeness]:
-            return follow(shards, facts_of, original, page.items, call.deadline)
+        def query(
+            shards: Shards,
+        ) -> tuple[Sequence[pb.TrackMessageResponse.Track], Sequence[ShardOutcome], Completeness]:
+            return follow(shards, facts_of, original, page.tracks, call.deadline)
 
         followed, _, _ = call.ask((), Part.INDEX, query)
     message = original.record
@@ -217,7 +225,7 @@ def track(call: Call, request: pb.TrackMessageRequest) -> pb.TrackMessageRespons
         message.source = message_pb2.MESSAGE_SOURCE_LIVE
     message.body_omitted = bool(message.body) or message.body_omitted
     message.ClearField("body")
-    tracks = _fitting(map(track_to, followed), PAGE_BYTES_MAX - message.ByteSize())
+    tracks = _fitting(followed, PAGE_BYTES_MAX - message.ByteSize())
     has_more = page.has_more or len(tracks) < len(followed)
     return pb.TrackMessageResponse(
         message=message,
@@ -301,39 +309,37 @@ def _original(call: Call, request: pb.TrackMessageRequest) -> Original:
     )
 
 
-def settings_to(settings: GroupSettings) -> pb.ConsumerGroupSettings:
+def settings_to(settings: consumer_pb.GroupSettings) -> pb.ConsumerGroupSettings:
     """The settings of a group."""
     return pb.ConsumerGroupSettings(
         consumer_group=settings.consumer_group,
         ordered=settings.ordered,
-        delivery_attempts_max=settings.delivery_attempts_max,
+        delivery_attempts_max=attempts_max_of(settings),
         consume_disabled=not settings.consume_enabled,
         broadcast=settings.broadcast,
     )
 
 
-def reset_question_of(request: pb.ResetOffsetsRequest) -> ResetQuestion:
+def reset_question_of(request: pb.ResetOffsetsRequest) -> consumer_pb.ResetOffsetsRequest:
     """Where a group shall go on; InvalidArgumentError when the request does not say where."""
     kind = request.WhichOneof("to")
-    value = 0
+    question = consumer_pb.ResetOffsetsRequest(
+        consumer_group=request.consumer_group,
+        topic=request.topic,
+        queue_id=request.queue_id if request.HasField("queue_id") else None,
+        dry_run=request.dry_run,
+    )
     if kind == "time":
-        value = millis_of(request, "time", millis_at_or_after) or 0
-        to = ResetTo.TIME
+        question.time.CopyFrom(millis_to_timestamp(millis_of(request, "time", millis_at_or_after) or 0))
     elif kind == "queue_offset":
-        value = request.queue_offset
-        to = ResetTo.OFFSET
-    elif kind is not None and getattr(request, kind):
-        to = ResetTo.EARLIEST if kind == "earliest" else ResetTo.LATEST
+        question.queue_offset = request.queue_offset
+    elif kind == "earliest" and request.earliest:
+        question.earliest = True
+    elif kind == "latest" and request.latest:
+        question.latest = True
     else:
         raise InvalidArgumentError("to is missing: set earliest, latest, time or queue_offset.", field="to")
-    return ResetQuestion(
-        request.consumer_group,
-        request.topic,
-        to,
-        value,
-        request.queue_id if request.HasField("queue_id") else None,
-        request.dry_run,
-    )
+    return question
 
 
 def group_to(group: Group, now_millis: int) -> pb.GetConsumerGroupResponse:
@@ -349,19 +355,23 @@ def group_to(group: Group, now_millis: int) -> pb.GetConsumerGroupResponse:
     )
 
 
-def _member_to(member: ClientFacts) -> pb.ConsumerGroupMember:
+def _member_to(member: consumer_pb.Client) -> pb.ConsumerGroupMember:
     return pb.ConsumerGroupMember(
         client_id=member.client_id,
         language=member.language,
         version=member.version,
         address=member.address,
         subscriptions=[
-            pb.TopicSubscription(topic=topic, filter=filter_to(asked)) for topic, asked in member.subscriptions
+            pb.TopicSubscription(topic=each.topic, filter=_filter_of(each.filter)) for each in member.subscriptions
         ],
     )
 
 
-def _queue_to(broker_name: str, queue: GroupQueue, now_millis: int) -> pb.ConsumerGroupQueue:
+def _filter_of(wanted: pb.MessageFilter) -> pb.MessageFilter:
+    return wanted if wanted.tags or wanted.HasField("sql") else pb.MessageFilter(tags=ALL_MESSAGES.expression)
+
+
+def _queue_to(broker_name: str, queue: consumer_pb.GroupQueue, now_millis: int) -> pb.ConsumerGroupQueue:
     row = pb.ConsumerGroupQueue(
         topic=queue.topic,
         queue_id=queue.queue_id,
@@ -369,28 +379,14 @@ def _queue_to(broker_name: str, queue: GroupQueue, now_millis: int) -> pb.Consum
         consumer_offset=queue.consumer_offset,
         min_offset=queue.min_offset,
         max_offset=queue.max_offset,
-        lag_count=queue.lag_count,
+        lag_count=lag_count(queue),
         in_flight_count=queue.in_flight_count,
         removed_count=queue.removed_count,
     )
-    if queue.lag_count and queue.oldest_store_time_millis is not None:
-        row.lag_age.CopyFrom(duration_of(max(now_millis - queue.oldest_store_time_millis, 0)))
+    oldest_millis = millis_in(queue, "oldest_store_time") if row.lag_count else None
+    if oldest_millis is not None:
+        row.lag_age.CopyFrom(duration_of(max(now_millis - oldest_millis, 0)))
     return row
-
-
-def track_to(followed: MessageTrack) -> pb.TrackMessageResponse.Track:
-    """How a message stands with a group."""
-    track = followed.track
-    return pb.TrackMessageResponse.Track(
-        consumer_group=track.consumer_group,
-        state=f"TRACK_STATE_{track.state.name}",
-        delivery_attempts=track.delivery_attempts,
-        next_time=timestamp_of(track.visible_millis),
-        copy_offset_msg_ids=followed.copy_offset_msg_ids,
-        is_online=track.is_online,
-        client_id=track.client_id,
-        reason=track.reason,
-    )
 
 
 def facts_of(record: StoredMessage) -> TrackedMessage:

@@ -7,11 +7,13 @@ repeated without harm.
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from gateway.ports.groups import SEE_TOPICS
 from gateway.ports.shard import CREATE_TOPIC, DELETE_TOPIC, UPDATE_TOPIC, Shard
 from gateway.ports.shards import topic_not_found
 from gateway.reput.queries import Call
 from gateway.reput.wire import settings_of
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError, TopicNotFoundError
 from store.format.topic import TOPIC_QUEUE_COUNT_MAX
@@ -64,8 +66,8 @@ def delete_topic(call: Call, request: pb.DeleteTopicRequest) -> pb.DeleteTopicRe
 
     def pass_deleted(shard: Shard) -> None:
         """Groups have nothing of the topic in flight any more when the call is answered."""
-        if shard.groups is not None:
-            shard.groups.see_topics(call.deadline)
+        if shard.has(SEE_TOPICS):
+            shard.call(SEE_TOPICS, consumer_pb.SeeTopicsRequest(), call.deadline)
 
     for answer in call.shards.fan_out.ask(shards, pass_deleted):
         if isinstance(answer, StoreError):

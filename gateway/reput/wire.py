@@ -9,10 +9,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import (
-    ALL_MESSAGES,
     EXPRESSION_CHARACTERS_MAX,
     Filter,
     FilterKind,
+    filter_in,
 )
 from gateway.ports.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
 from gateway.queries.completeness import Completeness, ShardOutcome
@@ -110,15 +110,13 @@ def settings_of(broker_name: str, settings: ListTopicsResponse.Topic) -> pb.Topi
 
 def filter_of(wanted: pb.MessageFilter) -> Filter:
     """Which messages are wanted; the consumer service checks what the text means. InvalidArgumentError when it is too long."""
-    kind = wanted.WhichOneof("expression")
-    text: str = getattr(wanted, kind) if kind is not None else ""
-    if len(text) > EXPRESSION_CHARACTERS_MAX:
+    asked = filter_in(wanted)
+    count = len(asked.expression)
+    if count > EXPRESSION_CHARACTERS_MAX:
         raise InvalidArgumentError(
-            f"the filter has {len(text)} characters: at most {EXPRESSION_CHARACTERS_MAX} are possible.", field="filter"
+            f"the filter has {count} characters: at most {EXPRESSION_CHARACTERS_MAX} are possible.", field="filter"
         )
-    if kind == "sql":
-        return Filter(FilterKind.SQL, text)
-    return ALL_MESSAGES if text in ("", "*") else Filter(FilterKind.TAGS, text)
+    return asked
 
 
 def filter_to(asked: Filter) -> pb.MessageFilter:

@@ -18,25 +18,12 @@ too little time. A service that waits in vain for another one answers so, and do
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from gateway.ports.chain import Answering, Concern, ShardMethod
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import GroupSettings
-from gateway.ports.groups import (
-    GroupChoice,
-    GroupFacts,
-    GroupKeeper,
-    GroupPage,
-    Position,
-    Reset,
-    ResetQuestion,
-    Track,
-)
 from gateway.ports.shard import ARCHIVE_PROBLEM, GET_RECORD, GET_RECORDS, KEYS_PROGRESS, QUEUES_PROGRESS, Shard
-from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from store.errors import DeadlineExceededError, ServiceUnavailableError, StoreError
 
 # A healthy shard answers in milliseconds; a cold disk may take a second.
@@ -144,66 +131,6 @@ class ShardGuard:
             self._lock.notify_all()
 
 
-class GuardedGroups:
-    """A GroupKeeper behind a guard."""
-
-    def __init__(self, groups: GroupKeeper, guard: ShardGuard) -> None:
-        self._groups = groups
-        self._guard = guard
-
-    def settings(self, choice: GroupChoice, deadline: Deadline) -> GroupPage[GroupSettings]:
-        """See the port."""
-        return self._guard.call(self._groups.settings, choice, deadline)
-
-    def facts(self, consumer_group: str, deadline: Deadline) -> GroupFacts:
-        """See the port."""
-        return self._guard.call(self._groups.facts, consumer_group, deadline)
-
-    def positions(self, consumer_group: str, topic: str, deadline: Deadline) -> Sequence[Position]:
-        """See the port."""
-        return self._guard.call(self._groups.positions, consumer_group, topic, deadline)
-
-    def commit(
-        self, consumer_group: str, positions: Sequence[Position], deadline: Deadline, *, begins: bool = False
-    ) -> None:
-        """See the port."""
-        self._guard.call(self._groups.commit, consumer_group, positions, deadline, begins=begins)
-
-    def see_topics(self, deadline: Deadline) -> None:
-        """See the port."""
-        self._guard.call(self._groups.see_topics, deadline)
-
-    def send_back(
-        self, request: consumer_pb.SendBackMessagesRequest, deadline: Deadline
-    ) -> consumer_pb.SendBackMessagesResponse:
-        """See the port."""
-        return self._guard.call(self._groups.send_back, request, deadline)
-
-    def lock(self, request: consumer_pb.LockQueuesRequest, deadline: Deadline) -> consumer_pb.LockQueuesResponse:
-        """See the port."""
-        return self._guard.call(self._groups.lock, request, deadline)
-
-    def reset(self, question: ResetQuestion, deadline: Deadline) -> Sequence[Reset]:
-        """See the port."""
-        return self._guard.call(self._groups.reset, question, deadline)
-
-    def update(self, settings: GroupSettings, deadline: Deadline) -> None:
-        """See the port."""
-        self._guard.call(self._groups.update, settings, deadline)
-
-    def make(self, settings: GroupSettings, deadline: Deadline) -> None:
-        """See the port."""
-        self._guard.call(self._groups.make, settings, deadline)
-
-    def delete(self, consumer_group: str, deadline: Deadline) -> None:
-        """See the port."""
-        self._guard.call(self._groups.delete, consumer_group, deadline)
-
-    def track(self, message: object, choice: GroupChoice, deadline: Deadline) -> GroupPage[Track]:
-        """See the port."""
-        return self._guard.call(self._groups.track, message, choice, deadline)
-
-
 def guarded(shard: Shard, thread_count: int, clock: Callable[[], float] = time.monotonic) -> Shard:
     """The shard with a guard for each of its services. Its status is asked without a guard.
 
@@ -216,7 +143,7 @@ def guarded(shard: Shard, thread_count: int, clock: Callable[[], float] = time.m
     def guard(service: str) -> ShardGuard:
         return ShardGuard(service, shard.broker_name, thread_count, clock)
 
-    guards = {service: guard(service) for service in ("commitlog", "consumequeue", "index", "schedule")}
+    guards = {service: guard(service) for service in ("commitlog", "consumequeue", "index", "consumer", "schedule")}
     # One service answers for all, unless slow reads of an archive are among the records.
     records = guard("commitlog") if shard.has(ARCHIVE_PROBLEM) else guards["commitlog"]
 
@@ -227,7 +154,4 @@ def guarded(shard: Shard, thread_count: int, clock: Callable[[], float] = time.m
         reads = method is GET_RECORD or method is GET_RECORDS
         return (records if reads else guards[method.service]).call(below, method, request, deadline)
 
-    return replace(
-        shard.with_link(Concern.GUARD, link),
-        groups=None if shard.groups is None else GuardedGroups(shard.groups, guard("consumer")),
-    )
+    return shard.with_link(Concern.GUARD, link)

@@ -9,6 +9,22 @@ import structlog
 
 from gateway.ports.chain import Concern, MethodTable, ShardMethod
 from gateway.ports.deadline import Deadline
+from gateway.ports.groups import (
+    COMMIT_OFFSETS,
+    DELETE_GROUP,
+    GET_GROUP,
+    GET_OFFSETS,
+    LIST_GROUPS,
+    LOCK_QUEUES,
+    MAKE_GROUP,
+    RESET_OFFSETS,
+    SEE_TOPICS,
+    SEND_BACK,
+    TRACK,
+    UPDATE_GROUP,
+    GroupsRequest,
+    is_asked_for,
+)
 from gateway.ports.shard import (
     CREATE_TOPIC,
     DELETE_TOPIC,
@@ -34,13 +50,13 @@ from gateway.ports.time_window import millis_in
 from gateway.ports.waiting import DELAY_LEVELS, KNOWN_OFFSET, LIST_SCHEDULED, LIST_TRANSACTIONS
 from gateway.shards.facts.remote_facts import RemoteStoreFacts
 from gateway.shards.remote_delivery import RemoteDelivering
-from gateway.shards.remote_groups import RemoteGroups
 from gateway.shards.remote_services import RemoteServices
 from gateway.shards.remote_waiting import RemoteScheduling
 from gateway.shards.summaries import FILTER_PAGES, FilterCache, Summaries
 from gateway.shards.targets import ShardTargets
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
@@ -55,8 +71,10 @@ from services.rpcs import Request as Message
 from services.rpcs import Rpc
 from services.rpcs import commitlog as log_rpc
 from services.rpcs import consumequeue as queue_rpc
+from services.rpcs import consumer as consumer_rpc
 from services.rpcs import index as index_rpc
 from services.rpcs import schedule as schedule_rpc
+from services.serving.admission.callers import caller_here
 from services.serving.tls import TlsIdentity
 from store.errors import ServiceUnavailableError, StoreCorruptedError, StoreError
 from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS
@@ -77,6 +95,16 @@ _log = structlog.get_logger("reput.gateway")
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
+GroupsPage = TypeVar("GroupsPage", consumer_pb.ListGroupsResponse, consumer_pb.TrackMessageResponse)
+# Requests of which the consumer service counts what it keeps, by who called the gateway.
+Called = TypeVar(
+    "Called",
+    consumer_pb.CommitOffsetsRequest,
+    consumer_pb.SendBackMessagesRequest,
+    consumer_pb.LockQueuesRequest,
+    consumer_pb.ResetOffsetsRequest,
+    consumer_pb.UpdateGroupRequest,
+)
 StatusAnswer = TypeVar("StatusAnswer", queue_pb.GetStatusResponse, index_pb.GetStatusResponse)
 
 
@@ -179,6 +207,54 @@ def serve_index(table: MethodTable, client: ServiceClient) -> None:
     table.serve(SEARCH_KEY, timed(SEARCH_KEY, search_key))
     table.serve(FILTER_PAGES, timed(FILTER_PAGES, filter_pages))
     _serve_progress(table, KEYS_PROGRESS, client, index_rpc.GET_STATUS)
+
+
+def serve_consumer(table: MethodTable, client: ServiceClient) -> None:
+    """What the consumer service answers of a shard."""
+
+    def list_groups(request: consumer_pb.ListGroupsRequest, deadline: Deadline) -> consumer_pb.ListGroupsResponse:
+        answer = client.call(consumer_rpc.LIST_GROUPS, request, deadline.remaining_seconds())
+        return _cut(answer, "groups", request)
+
+    def track(request: consumer_pb.TrackMessageRequest, deadline: Deadline) -> consumer_pb.TrackMessageResponse:
+        answer = client.call(consumer_rpc.TRACK_MESSAGE, request, deadline.remaining_seconds())
+        return _cut(answer, "tracks", request)
+
+    table.serve(LIST_GROUPS, timed(LIST_GROUPS, list_groups))
+    serve_rpc(table, GET_GROUP, client, consumer_rpc.GET_GROUP)
+    serve_rpc(table, GET_OFFSETS, client, consumer_rpc.GET_OFFSETS)
+    _serve_for_caller(table, COMMIT_OFFSETS, client, consumer_rpc.COMMIT_OFFSETS)
+    serve_rpc(table, SEE_TOPICS, client, consumer_rpc.SEE_TOPICS)
+    _serve_for_caller(table, SEND_BACK, client, consumer_rpc.SEND_BACK_MESSAGES)
+    _serve_for_caller(table, LOCK_QUEUES, client, consumer_rpc.LOCK_QUEUES)
+    _serve_for_caller(table, RESET_OFFSETS, client, consumer_rpc.RESET_OFFSETS)
+    _serve_for_caller(table, UPDATE_GROUP, client, consumer_rpc.UPDATE_GROUP)
+    _serve_for_caller(table, MAKE_GROUP, client, consumer_rpc.UPDATE_GROUP)
+    serve_rpc(table, DELETE_GROUP, client, consumer_rpc.DELETE_GROUP)
+    table.serve(TRACK, timed(TRACK, track))
+
+
+def _cut(answer: GroupsPage, rows: str, request: GroupsRequest) -> GroupsPage:
+    """The page that was asked for, of the rows in this field. A service of an older release answers all, whatever was asked."""
+    found = getattr(answer, rows)
+    kept = [each for each in found if not each.consumer_group or is_asked_for(request, each.consumer_group)]
+    is_longer = 0 < request.page_size < len(kept)
+    if not is_longer and len(kept) == len(found):
+        return answer
+    shown = kept[: request.page_size] if is_longer else kept
+    return type(answer)(**{rows: shown}, has_more=is_longer or answer.has_more)
+
+
+def _serve_for_caller(
+    table: MethodTable, method: ShardMethod[Called, Answered], client: ServiceClient, rpc: Rpc[Called, Answered]
+) -> None:
+    """As `serve_rpc`; the request names who called the gateway."""
+
+    def ask(request: Called, deadline: Deadline) -> Answered:
+        request.caller = caller_here()
+        return client.call(rpc, request, deadline.remaining_seconds())
+
+    table.serve(method, timed(method, ask))
 
 
 def serve_schedule(table: MethodTable, client: ServiceClient, clock: Callable[[], float] = time.monotonic) -> None:
@@ -298,14 +374,12 @@ def open_shard(
     serve_commitlog(table, commitlog)
     serve_consumequeue(table, consumequeue)
     serve_index(table, index)
+    if consumer is not None:
+        serve_consumer(table, consumer)
     if schedule is not None:
         serve_schedule(table, schedule)
     table.serve(STATUSES, RemoteServices(commitlog, consumequeue, index, consumer, schedule).statuses)
-    shard: Shard = Shard(
-        broker_name=targets.broker_name,
-        table=table,
-        groups=RemoteGroups(consumer) if consumer is not None else None,
-    )
+    shard = Shard(targets.broker_name, table)
     if filters is not None:
         shard = shard.with_link(Concern.SUMMARIES, Summaries(targets.broker_name, filters))
     delivering = RemoteDelivering(targets.broker_name, consumer) if consumer is not None else None

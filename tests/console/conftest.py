@@ -1,14 +1,13 @@
 """A console over the records of the broker fixture."""
 
-from dataclasses import replace
-
 import pytest
 
-from gateway.ports.delivery import ClientFacts, Filter, FilterKind, GroupSettings
-from gateway.ports.groups import Track, TrackState
+from gateway.ports.time_window import set_millis
+from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1.gateway_service_pb2 import MessageFilter, TrackState
 from tests.console.asking import Browser, console_over
 from tests.gateway import conftest as gateway_fixtures
-from tests.gateway.groups.memory_groups import MemoryGroups
+from tests.gateway.groups.memory_groups import MemoryGroups, settings
 from tests.gateway.memory_shard import MemoryShard
 from tests.gateway.waiting.memory_waiting import MemoryScheduling, delayed, half
 
@@ -17,32 +16,51 @@ records, fan_out = gateway_fixtures.records, gateway_fixtures.fan_out
 tokens, deadline = gateway_fixtures.tokens, gateway_fixtures.deadline
 
 
+def tracks_of_each_state() -> list[pb.TrackMessageResponse.Track]:
+    tracks = []
+    for name, state in list(TrackState.items())[1:]:
+        track = pb.TrackMessageResponse.Track(
+            consumer_group=f"g-{name.removeprefix('TRACK_STATE_')}",
+            state=state,
+            delivery_attempts=2,
+            client_id="a-client",
+        )
+        set_millis(track.visible_time, 1_700_000_000_000)
+        tracks.append(track)
+    return tracks
+
+
 class GroupedShard(MemoryShard):
     """A shard with a consumer group of each kind, which has a position in every topic, and with messages that wait."""
 
     def shard(self, broker_name="broker-a"):
         groups = MemoryGroups()
         groups.groups = {
-            "g": GroupSettings("g", delivery_attempts_max=3),
-            "in order": GroupSettings("in order", ordered=True, consume_enabled=False),
+            "g": settings("g", delivery_attempts_max=3),
+            "in order": settings("in order", ordered=True, consume_enabled=False),
         }
         groups.groups |= {
-            topic.removeprefix("%DLQ%"): GroupSettings(topic.removeprefix("%DLQ%"))
+            topic.removeprefix("%DLQ%"): settings(topic.removeprefix("%DLQ%"))
             for topic in {record.topic for record in self.records}
             if topic.startswith("%DLQ%")
         }
         groups.held = {("g", record.topic, record.queue_id): 1 for record in self.records}
-        wanted = (("orders", Filter(FilterKind.TAGS, "a || b")), ("sql", Filter(FilterKind.SQL, "a > 1")))
-        groups.members = {"g": [ClientFacts("a-client", "g", wanted, "PYTHON", "1.0")]}
-        states = [Track(f"g-{state.name}", state, 2, 1_700_000_000_000, client_id="a-client") for state in TrackState]
-        groups.tracks = {record.commit_log_offset: states for record in self.records}
+        wanted = [
+            pb.Subscription(topic="orders", filter=MessageFilter(tags="a || b")),
+            pb.Subscription(topic="sql", filter=MessageFilter(sql="a > 1")),
+        ]
+        member = pb.Client(
+            client_id="a-client", consumer_group="g", subscriptions=wanted, language="PYTHON", version="1.0"
+        )
+        groups.members = {"g": [member]}
+        groups.tracks = {record.commit_log_offset: tracks_of_each_state() for record in self.records}
         self.topics["waiting-topic"] = 1
         waiting = MemoryScheduling(
             broker_name,
             [half("K1", "waiting-topic"), half("K2 <b>", "waiting-topic")],
             [delayed(f"M{number}", 1_800_000_000_000, "waiting-topic") for number in range(150)],
         )
-        return waiting.in_shard(replace(super().shard(broker_name), groups=groups))
+        return waiting.in_shard(groups.in_shard(super().shard(broker_name)))
 
 
 @pytest.fixture

@@ -1,12 +1,9 @@
 """The page of dead letters without a service that sends them: what it shows, and what it refuses."""
 
-from dataclasses import replace
-
 import pytest
 
-from gateway.ports.delivery import GroupSettings
 from tests.console.asking import Browser, Tags, console_over
-from tests.gateway.groups.memory_groups import MemoryGroups
+from tests.gateway.groups.memory_groups import MemoryGroups, settings
 from tests.gateway.memory_shard import MemoryShard
 
 PATH = "/groups/b_cg/dead-letters"
@@ -57,8 +54,8 @@ def test_a_list_of_many_groups_with_long_names_is_small_and_says_that_there_are_
     class ManyGroups(MemoryShard):
         def shard(self, broker_name="broker-a"):
             groups = MemoryGroups()
-            groups.groups = {name: GroupSettings(name) for name in names}
-            return replace(super().shard(broker_name), groups=groups)
+            groups.groups = {name: settings(name) for name in names}
+            return groups.in_shard(super().shard(broker_name))
 
     app = console_over([ManyGroups(records[:1])], fan_out)
     page = Browser(app).get("/groups?whole=1")

@@ -1,7 +1,6 @@
 """What a caller may not see is neither shown nor counted, and costs the same work as what is not there."""
 
 from collections import Counter
-from dataclasses import replace
 from types import SimpleNamespace
 
 import grpc
@@ -14,18 +13,18 @@ from gateway.auth.caller_shards import CallerShards, VisibleTopics, work_for
 from gateway.auth.guard import GatewayGuard
 from gateway.auth.sign_in import SignIn
 from gateway.ports.chain import Concern
-from gateway.ports.delivery import ClientFacts, GroupSettings
-from gateway.ports.groups import GroupFacts
+from gateway.ports.groups import GET_GROUP
 from gateway.ports.shard import SEARCH_KEY, get_record
 from gateway.ports.shards import Shards
 from gateway.queries.page_token import PageTokens
 from gateway.reput.servicer import GatewayServicer
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.methods import GATEWAY_SERVICE
 from store.errors import PermissionDeniedError, RecordNotFoundError
 from store.format.derived.index_layout import index_key, key_hash
 from tests.gateway.auth.conftest import OTHER, OWN, access_text, shown
-from tests.gateway.groups.memory_groups import MemoryGroups
+from tests.gateway.groups.memory_groups import MemoryGroups, copy_of, settings
 from tests.gateway.memory_shard import MemoryShard, with_records
 from tests.gateway.reput.test_explain import CONTEXT, ExplainedShard
 
@@ -77,29 +76,38 @@ def test_a_foreign_record_took_more_reads_than_an_absent_one(records, fan_out, d
     assert len(set(words)) == 1
 
 
-def member(client_id: str, *topics: str) -> ClientFacts:
-    return ClientFacts(client_id, "group", tuple((topic, "*") for topic in topics), "JAVA", "5.2.0", "10.0.0.9:1", "")
+def member(client_id: str, *topics: str) -> consumer_pb.Client:
+    return consumer_pb.Client(
+        client_id=client_id,
+        consumer_group="group",
+        subscriptions=[consumer_pb.Subscription(topic=topic) for topic in topics],
+        language="JAVA",
+        version="5.2.0",
+        address="10.0.0.9:1",
+    )
 
 
 def test_members_that_consume_only_hidden_topics_are_no_members(fan_out, deadline) -> None:
     """Their ids, versions and addresses were shown, with an empty list of topics."""
     groups = MemoryGroups()
-    groups.groups["group"] = GroupSettings("group")
+    groups.groups["group"] = settings("group")
     groups.members["group"] = [member("own", OWN), member("both", OWN, OTHER), member("other", OTHER), member("silent")]
-    whole = groups.facts("group", deadline)
-    groups.facts = lambda *_: replace(whole, problems=("members differ: other",))
+    asked = consumer_pb.GetGroupRequest(consumer_group="group")
+    whole = groups.facts(asked, deadline)
+    whole.problems.append("members differ: other")
+    groups.facts = lambda *_: copy_of(whole)
 
-    def shown(patterns) -> GroupFacts:
-        return seen([groups.shard("broker-a")], fan_out, patterns).groups.facts("group", deadline)
+    def shown(patterns) -> consumer_pb.GetGroupResponse:
+        return seen([groups.shard("broker-a")], fan_out, patterns).call(GET_GROUP, asked, deadline)
 
-    assert [(each.client_id, each.subscriptions) for each in shown(["shop-*"]).members] == [
-        ("own", ((OWN, "*"),)),
-        ("both", ((OWN, "*"),)),
+    assert [(each.client_id, [of.topic for of in each.subscriptions]) for each in shown(["shop-*"]).clients] == [
+        ("own", [OWN]),
+        ("both", [OWN]),
     ]
     assert "other" not in str(shown(["shop-*"]))
     assert "10.0.0.9" not in str(shown(["nothing"]))
-    assert [each.client_id for each in shown(["*"]).members] == ["own", "both", "other", "silent"]
-    assert shown(["*"]).problems == ("members differ: other",)
+    assert [each.client_id for each in shown(["*"]).clients] == ["own", "both", "other", "silent"]
+    assert list(shown(["*"]).problems) == ["members differ: other"]
 
 
 def colliding(topic: str, wanted: int) -> str:

@@ -1,13 +1,29 @@
-"""A GroupKeeper in memory, and shards that have one."""
+"""The consumer groups of a shard in memory."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from gateway.ports.groups import GroupFacts, GroupPage, GroupQueue, Position, Reset
+from gateway.ports.groups import (
+    COMMIT_OFFSETS,
+    DELETE_GROUP,
+    GET_GROUP,
+    GET_OFFSETS,
+    LIST_GROUPS,
+    LOCK_QUEUES,
+    MAKE_GROUP,
+    RESET_OFFSETS,
+    SEE_TOPICS,
+    SEND_BACK,
+    TRACK,
+    UPDATE_GROUP,
+    default_settings,
+    is_asked_for,
+)
 from gateway.ports.shard import Shard
+from gateway.ports.time_window import set_millis
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import GroupNotFoundError, StoreError, TopicNotFoundError
-from tests.gateway.memory_shard import MemoryShard, queue_of
+from tests.gateway.memory_shard import MemoryShard, late, queue_of
 
 QUEUE_COUNT = 8
 
@@ -34,6 +50,47 @@ def back(group, topic, queue_id, queue_offsets, delay_level=0):
 def locking(group, client_id, queues, *, unlock=False):
     """Queues to lock or to unlock."""
     return pb.LockQueuesRequest(consumer_group=group, client_id=client_id, queues=rows(queues), unlock=unlock)
+
+
+def settings(group, **fields):
+    """Settings of a group; what is not said is as the defaults are."""
+    made = default_settings(group)
+    made.MergeFrom(pb.GroupSettings(consumer_group=group, **fields))
+    if "consume_enabled" in fields:
+        made.consume_enabled = fields["consume_enabled"]
+    return made
+
+
+def position(topic, queue_id, queue_offset):
+    """A position of a group."""
+    return pb.QueueOffset(topic=topic, queue_id=queue_id, queue_offset=queue_offset)
+
+
+def resetting(group, topic, **to):
+    """Where a group shall go on."""
+    return pb.ResetOffsetsRequest(consumer_group=group, topic=topic, **to)
+
+
+def copy_of(message):
+    """The message as it is now: a caller may change its own later."""
+    return type(message).FromString(message.SerializeToString())
+
+
+# The name of the double's method, by the method of a shard.
+ANSWERS = {
+    LIST_GROUPS: "settings",
+    GET_GROUP: "facts",
+    GET_OFFSETS: "positions",
+    COMMIT_OFFSETS: "commit",
+    SEE_TOPICS: "see_topics",
+    SEND_BACK: "send_back",
+    LOCK_QUEUES: "lock",
+    RESET_OFFSETS: "reset",
+    UPDATE_GROUP: "update",
+    MAKE_GROUP: "make",
+    DELETE_GROUP: "delete",
+    TRACK: "track",
+}
 
 
 class MemoryGroups:
@@ -64,7 +121,13 @@ class MemoryGroups:
         self.locks = {}
 
     def shard(self, broker_name) -> Shard:
-        return replace(self.memory.shard(broker_name), groups=self)
+        return self.in_shard(self.memory.shard(broker_name))
+
+    def in_shard(self, shard: Shard) -> Shard:
+        """The shard with these groups."""
+        for method, name in ANSWERS.items():
+            shard = shard.serving(method, late(self, name))
+        return shard
 
     def _known(self, consumer_group):
         self._check()
@@ -76,43 +139,50 @@ class MemoryGroups:
         if self.failure is not None:
             raise self.failure
 
-    def settings(self, choice, deadline):
+    def settings(self, request, deadline):
         self._check()
         topics = {key[:2] for key in self.held}
         found = [
             each
             for name, each in sorted(self.groups.items())
-            if choice.holds(name) and (not choice.topic or (name, choice.topic) in topics)
+            if is_asked_for(request, name) and (not request.topic or (name, request.topic) in topics)
         ]
-        return GroupPage(found[: choice.count_max], len(found) > choice.count_max)
+        return pb.ListGroupsResponse(groups=found[: request.page_size], has_more=len(found) > request.page_size)
 
-    def facts(self, consumer_group, deadline):
-        settings = self._known(consumer_group)
-        queues = [
-            GroupQueue(topic, queue_id, at, at, 0, 10, oldest_store_time_millis=1_000)
-            for (group, topic, queue_id), at in sorted(self.held.items())
-            if group == consumer_group
-        ]
-        return GroupFacts(settings, self.members.get(consumer_group, ()), queues)
+    def facts(self, request, deadline):
+        known = self._known(request.consumer_group)
+        answer = pb.GetGroupResponse(settings=known, clients=self.members.get(request.consumer_group, ()))
+        for (group, topic, queue_id), at in sorted(self.held.items()):
+            if group == request.consumer_group:
+                queue = answer.queues.add(
+                    topic=topic, queue_id=queue_id, consumer_offset=at, next_offset=at, max_offset=10
+                )
+                set_millis(queue.oldest_store_time, 1_000)
+        return answer
 
-    def positions(self, consumer_group, topic, deadline):
-        self._known(consumer_group)
-        return [
-            Position(of_topic, queue_id, at)
-            for (group, of_topic, queue_id), at in self.held.items()
-            if group == consumer_group and topic in ("", of_topic)
-        ]
+    def positions(self, request, deadline):
+        self._known(request.consumer_group)
+        return pb.GetOffsetsResponse(
+            offsets=[
+                position(topic, queue_id, at)
+                for (group, topic, queue_id), at in self.held.items()
+                if group == request.consumer_group and request.topic in ("", topic)
+            ]
+        )
 
-    def commit(self, consumer_group, positions, deadline, *, begins=False):
-        self._known(consumer_group)
-        for each in positions:
-            key = consumer_group, each.topic, each.queue_id
-            if not begins or key not in self.held:
-                self.held[key] = each.consumer_offset
+    def commit(self, request, deadline):
+        assert request.known_only, "the service would make the group, with its own defaults"
+        self._known(request.consumer_group)
+        for each in request.offsets:
+            key = request.consumer_group, each.topic, each.queue_id
+            if not request.begins or key not in self.held:
+                self.held[key] = each.queue_offset
+        return pb.CommitOffsetsResponse()
 
-    def see_topics(self, deadline):
+    def see_topics(self, request, deadline):
         self._check()
         self.topic_looks += 1
+        return pb.SeeTopicsResponse()
 
     def send_back(self, question, deadline):
         self._check()
@@ -123,7 +193,8 @@ class MemoryGroups:
             error = GroupNotFoundError(f"no group {question.consumer_group}")
             error.metadata["beginsAtEnd"] = "false" if has_begun else "true"
             raise error
-        self.sent_back.append(question)
+        assert question.known_only
+        self.sent_back.append(copy_of(question))
         return pb.SendBackMessagesResponse(
             outcomes=[SENT_BACK if at < 10 else REMOVED for at in question.queue_offsets]
         )
@@ -145,32 +216,39 @@ class MemoryGroups:
         key = (question.consumer_group, question.topic, 0)
         if question.topic not in {topic for _, topic, _ in self.held}:
             raise TopicNotFoundError("no topic")
-        before = self.held.get(key)
+        row = pb.ResetOffsetsResponse.Reset(queue_id=0, before=self.held.get(key), after=question.queue_offset)
         if not question.dry_run:
+            assert question.known_only
             self._known(question.consumer_group)
-            self.resets.append(question)
-            self.held[key] = question.value
-        return [Reset(0, before, question.value)]
+            self.resets.append(copy_of(question))
+            self.held[key] = question.queue_offset
+        return pb.ResetOffsetsResponse(resets=[row])
 
-    def update(self, settings, deadline):
+    def update(self, request, deadline):
         self._check()
-        self.groups[settings.consumer_group] = replace(settings, is_set=True)
+        changed = self.groups[request.settings.consumer_group] = copy_of(request.settings)
+        changed.is_set = True
+        return pb.UpdateGroupResponse()
 
-    def make(self, settings, deadline):
+    def make(self, request, deadline):
+        assert request.if_unset
         self._check()
-        known = self.groups.get(settings.consumer_group)
-        if known is None or (settings.is_set and not known.is_set):
-            self.groups[settings.consumer_group] = settings
+        wanted = request.settings
+        known = self.groups.get(wanted.consumer_group)
+        if known is None or (wanted.is_set and not known.is_set):
+            self.groups[wanted.consumer_group] = copy_of(wanted)
+        return pb.UpdateGroupResponse()
 
-    def delete(self, consumer_group, deadline):
+    def delete(self, request, deadline):
         self._check()
-        self.groups.pop(consumer_group, None)
+        self.groups.pop(request.consumer_group, None)
+        return pb.DeleteGroupResponse()
 
-    def track(self, message, choice, deadline):
+    def track(self, request, deadline):
         self._check()
-        tracks = self.tracks.get(message.commit_log_offset, [])
-        found = [each for each in tracks if not each.consumer_group or choice.holds(each.consumer_group)]
-        return GroupPage(found[: choice.count_max], len(found) > choice.count_max)
+        tracks = self.tracks.get(request.message.commit_log_offset, [])
+        found = [each for each in tracks if not each.consumer_group or is_asked_for(request, each.consumer_group)]
+        return pb.TrackMessageResponse(tracks=found[: request.page_size], has_more=len(found) > request.page_size)
 
 
 @dataclass

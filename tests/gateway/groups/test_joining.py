@@ -17,11 +17,11 @@ from gateway.groups.joining import (
 )
 from gateway.groups.positions import commit_positions, reset_positions
 from gateway.groups.pulling import send_back
-from gateway.ports.delivery import GroupSettings
-from gateway.ports.groups import Position, ResetQuestion, ResetTo
+from gateway.ports.groups import COMMIT_OFFSETS, GET_OFFSETS
 from gateway.ports.shards import Shards
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import GroupDisabledError, ServiceUnavailableError
-from tests.gateway.groups.memory_groups import InOrder, back, groups_with
+from tests.gateway.groups.memory_groups import InOrder, back, groups_with, position, resetting, settings
 
 AWAY = ServiceUnavailableError("it is away")
 
@@ -156,7 +156,7 @@ def test_a_shard_without_consumer_service_keeps_no_group_from_beginning(near, fa
 def test_a_shard_that_is_away_changes_nothing_where_another_one_says_that_the_group_has_begun(near, far):
     third = groups_with(q0=9)
     shards = Shards([near.shard("near"), far.shard("far"), third.shard("third")], InOrder())
-    near.groups["g"] = GroupSettings("g")
+    near.groups["g"] = settings("g")
     near.held["g", "T", 0] = 1
     third.failure = AWAY
     assert not join(shards, of("far"))
@@ -180,10 +180,11 @@ def test_two_gateways_that_begin_a_group_in_two_shards_at_once_set_its_ends(shar
     seen = []
     commit = near.commit
 
-    def commit_and_let_the_other_look(*arguments, **named):
-        commit(*arguments, **named)
+    def commit_and_let_the_other_look(*arguments):
         near.commit = commit
+        answer = commit(*arguments)
         seen.append(join(shards, of("far")))
+        return answer
 
     near.commit = commit_and_let_the_other_look
     assert join(shards, of("near"))
@@ -196,11 +197,12 @@ def test_two_gateways_that_both_saw_no_beginning_keep_the_first_ends(shards, nea
     make, seen = near.make, []
 
     def make_and_let_the_other_begin(*arguments):
-        make(*arguments)
+        answer = make(*arguments)
         if not seen:
             seen.append(None)
             seen.append(join(shards, of("far")))
             near.memory.ranges["T", 0] = (0, 99)
+        return answer
 
     near.make = make_and_let_the_other_begin
     assert join(shards, of("near"))
@@ -218,30 +220,30 @@ def test_a_topic_without_messages_is_begun_where_it_is_asked_for(near, far):
     assert (positions(near), positions(far)) == ({}, {("new", 0): 0})
 
 
-SET = GroupSettings("g", delivery_attempts_max=3, consume_enabled=False, is_set=True)
+SET = settings("g", delivery_attempts_max=3, consume_enabled=False, is_set=True)
 
 
 @pytest.mark.parametrize("begins_at_end", [False, True])
 def test_a_shard_gets_the_settings_that_somebody_has_set_in_another(shards, near, far, begins_at_end):
-    near.groups["g"] = GroupSettings("g")  # the first shard has only the defaults
+    near.groups["g"] = settings("g")  # the first shard has only the defaults
     far.groups["g"] = SET
     join(shards, of("near", begins_at_end=begins_at_end))
     assert near.groups["g"] == SET
 
 
 def test_a_shard_keeps_the_settings_that_somebody_has_set_in_it(shards, near, far):
-    near.groups["g"] = GroupSettings("g", delivery_attempts_max=9, is_set=True)
+    near.groups["g"] = settings("g", delivery_attempts_max=9, is_set=True)
     far.groups["g"] = SET
     join(shards, of("near", begins_at_end=False))
     assert near.groups["g"].delivery_attempts_max == 9
 
 
 def commit_there(shards, deadline):
-    commit_positions(shards, "g", [("far", Position("T", 0, 2))], deadline)
+    commit_positions(shards, "g", [("far", position("T", 0, 2))], deadline)
 
 
 def reset_there(shards, deadline):
-    reset_positions(shards, ResetQuestion("g", "T", ResetTo.OFFSET, 2), "far", deadline)
+    reset_positions(shards, resetting("g", "T", queue_offset=2), "far", deadline)
 
 
 def send_back_there(shards, deadline):
@@ -259,7 +261,7 @@ def test_every_call_that_makes_a_group_in_a_shard_brings_its_settings(shards, ne
 def test_a_poll_waits_for_the_settings_of_a_shard_that_is_away_unless_others_have_set_some(near, far):
     third = groups_with(q0=9)
     shards = Shards([near.shard("near"), far.shard("far"), third.shard("third")], InOrder())
-    near.groups["g"] = GroupSettings("g")
+    near.groups["g"] = settings("g")
     third.failure = AWAY
     poll = of("far", begins_at_end=False)
     with pytest.raises(
@@ -310,7 +312,8 @@ def test_a_call_for_several_shards_makes_the_group_where_it_is_unknown(shards, n
     both = list(shards)
 
     def call(shard):
-        shard.groups.commit("g", [Position("T", 0, 1)], deadline)
+        request = pb.CommitOffsetsRequest(consumer_group="g", offsets=[position("T", 0, 1)], known_only=True)
+        shard.call(COMMIT_OFFSETS, request, deadline)
         return shard.broker_name
 
     assert ask_joined(shards, both, "g", deadline, call) == ["near", "far"]
@@ -319,7 +322,7 @@ def test_a_call_for_several_shards_makes_the_group_where_it_is_unknown(shards, n
 
 def test_an_error_behind_the_join_is_the_answer(shards, near, deadline):
     def call(shard):
-        shard.groups.positions("g", "T", deadline)
+        shard.call(GET_OFFSETS, pb.GetOffsetsRequest(consumer_group="g", topic="T"), deadline)
         raise GroupDisabledError("no")
 
     (answer,) = ask_joined(shards, [shards.named("near")], "g", deadline, call)

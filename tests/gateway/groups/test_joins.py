@@ -8,10 +8,9 @@ from structlog.testing import capture_logs
 
 from gateway.groups.joining import CALL_SECONDS, LASTING_SECONDS, SETTLE_SECONDS, SILENT_SECONDS, Join
 from gateway.groups.joins import THREAD_COUNT, Joins
-from gateway.ports.delivery import GroupSettings
 from gateway.ports.shards import Shards
 from store.errors import ResourceBusyError, ServiceUnavailableError
-from tests.gateway.groups.memory_groups import InOrder, groups_with
+from tests.gateway.groups.memory_groups import InOrder, groups_with, settings
 
 WAIT_SECONDS = 20
 AWAY = ServiceUnavailableError("it is away")
@@ -115,7 +114,7 @@ def test_polls_of_many_groups_cost_a_shard_that_joined_later_few_pauses(begin, n
 
     joins = begin(pause=pause)
     for name, tolds in polls.items():
-        near.groups[name] = GroupSettings(name)
+        near.groups[name] = settings(name)
         near.held[name, "T", 0] = 1
         for told in tolds:
             joins.join(of(name, begins_at_end=True), told)
@@ -262,8 +261,8 @@ def test_a_shard_that_hangs_is_waited_for_once_and_not_for_each_group(begin, nea
 
 
 def test_a_shard_that_is_late_once_gives_no_other_group_default_settings(begin, near, far):
-    settings = GroupSettings("g", consume_enabled=False, is_set=True)
-    near.groups["g"] = settings
+    wanted = settings("g", consume_enabled=False, is_set=True)
+    near.groups["g"] = wanted
     now, ask = [0.0], near.settings
 
     def late(*_):
@@ -280,7 +279,7 @@ def test_a_shard_that_is_late_once_gives_no_other_group_default_settings(begin, 
     now[0] += SILENT_SECONDS
     joins.join(of("g"), told := Told())
     assert told.error() is None
-    assert far.groups == {"g": settings}
+    assert far.groups == {"g": wanted}
 
 
 def test_a_gateway_that_ends_tells_shards_of_no_more_groups(begin, far):
@@ -292,7 +291,7 @@ def test_a_gateway_that_ends_tells_shards_of_no_more_groups(begin, far):
 
 
 def test_a_gateway_that_ends_waits_for_no_pause_and_tells_all_polls(begin, near, far):
-    near.groups["g"], near.held["g", "T", 0] = GroupSettings("g"), 1
+    near.groups["g"], near.held["g", "T", 0] = settings("g"), 1
     before = set(threading.enumerate())
     joins, told, paused = begin(), Told(), threading.Event()
     wait = joins._pause

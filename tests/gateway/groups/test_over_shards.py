@@ -5,16 +5,11 @@ import pytest
 from gateway.groups.administration import SettingsChange, delete_group, describe_group, list_groups, update_group
 from gateway.groups.positions import commit_positions, get_positions, reset_positions
 from gateway.groups.pulling import LOCKED_COUNT_MAX, SENT_BACK_COUNT_MAX, LockedQueues, lock_queues, send_back
-from gateway.ports.delivery import ClientFacts, GroupSettings
-from gateway.ports.groups import (
-    GroupChoice,
-    Position,
-    ResetQuestion,
-    ResetTo,
-)
+from gateway.ports.groups import lag_count
 from gateway.ports.shards import Shards
 from gateway.queries.page_token import PageTokens
 from gateway.reput.pulling import question_of
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from store.errors import (
     BrokerNotFoundError,
@@ -24,27 +19,40 @@ from store.errors import (
     ServiceUnavailableError,
     TopicNotFoundError,
 )
-from tests.gateway.groups.memory_groups import REMOVED, SENT_BACK, MemoryGroups, back, locking
+from tests.gateway.groups.memory_groups import (
+    REMOVED,
+    SENT_BACK,
+    MemoryGroups,
+    back,
+    locking,
+    position,
+    resetting,
+    settings,
+)
 
 TOKENS = PageTokens("secret")
 AWAY = ServiceUnavailableError("it is away")
 
 
+def member(client_id: str) -> consumer_pb.Client:
+    return consumer_pb.Client(client_id=client_id, consumer_group="g")
+
+
 @pytest.fixture
 def near() -> MemoryGroups:
     groups = MemoryGroups()
-    groups.groups = {"g": GroupSettings("g"), "only-near": GroupSettings("only-near")}
+    groups.groups = {"g": settings("g"), "only-near": settings("only-near")}
     groups.held = {("g", "T", 0): 4}
-    groups.members = {"g": [ClientFacts("c-1", "g"), ClientFacts("c-2", "g")]}
+    groups.members = {"g": [member("c-1"), member("c-2")]}
     return groups
 
 
 @pytest.fixture
 def far() -> MemoryGroups:
     groups = MemoryGroups()
-    groups.groups = {"g": GroupSettings("g"), "a-far-one": GroupSettings("a-far-one")}
+    groups.groups = {"g": settings("g"), "a-far-one": settings("a-far-one")}
     groups.held = {("g", "T", 0): 7}
-    groups.members = {"g": [ClientFacts("c-2", "g")]}
+    groups.members = {"g": [member("c-2")]}
     return groups
 
 
@@ -54,7 +62,7 @@ def shards(near, far, fan_out) -> Shards:
 
 
 def test_the_groups_of_all_shards_are_listed_once_and_by_name(shards, deadline):
-    page = list_groups(shards, TOKENS, GroupChoice(0), "", deadline)
+    page = list_groups(shards, TOKENS, consumer_pb.ListGroupsRequest(), "", deadline)
     groups, outcomes = page.groups, page.outcomes
 
     assert [group.consumer_group for group in groups] == ["a-far-one", "g", "only-near"]
@@ -64,7 +72,7 @@ def test_the_groups_of_all_shards_are_listed_once_and_by_name(shards, deadline):
 def test_a_shard_that_does_not_answer_is_named_with_its_error_beside_what_the_others_say(shards, far, deadline):
     far.failure = AWAY
 
-    page = list_groups(shards, TOKENS, GroupChoice(0), "", deadline)
+    page = list_groups(shards, TOKENS, consumer_pb.ListGroupsRequest(), "", deadline)
     groups, outcomes = page.groups, page.outcomes
     group = describe_group(shards, "g", deadline)
 
@@ -76,7 +84,7 @@ def test_a_shard_that_does_not_answer_is_named_with_its_error_beside_what_the_ot
 def test_a_shard_without_consumer_service_is_named_like_one_that_is_away(near, fan_out, deadline):
     shards = Shards([near.shard("near"), near.memory.shard("bare")], fan_out)
 
-    outcomes = list_groups(shards, TOKENS, GroupChoice(0), "", deadline).outcomes
+    outcomes = list_groups(shards, TOKENS, consumer_pb.ListGroupsRequest(), "", deadline).outcomes
 
     assert isinstance(outcomes[1].error, ServiceUnavailableError)
     assert "bare" in outcomes[1].error.message
@@ -86,7 +94,7 @@ def test_when_no_shard_answers_the_error_is_raised_and_no_empty_list_is_shown(sh
     near.failure = far.failure = AWAY
 
     with pytest.raises(ServiceUnavailableError):
-        list_groups(shards, TOKENS, GroupChoice(0), "", deadline)
+        list_groups(shards, TOKENS, consumer_pb.ListGroupsRequest(), "", deadline)
     with pytest.raises(ServiceUnavailableError):
         describe_group(shards, "g", deadline)
 
@@ -107,7 +115,7 @@ def test_a_group_has_the_members_and_queues_of_all_shards(shards, deadline):
     group = describe_group(shards, "g", deadline)
 
     assert [member.client_id for member in group.members] == ["c-1", "c-2"]
-    assert [(name, queue.consumer_offset, queue.lag_count) for name, queue in group.queues] == [
+    assert [(name, queue.consumer_offset, lag_count(queue)) for name, queue in group.queues] == [
         ("far", 7, 3),
         ("near", 4, 6),
     ]
@@ -118,21 +126,21 @@ def test_a_position_behind_the_end_of_its_queue_had_no_lag(shards, far, deadline
 
     group = describe_group(shards, "g", deadline)
 
-    assert [(name, queue.lag_count) for name, queue in group.queues] == [("far", 10 - 999_999), ("near", 6)]
+    assert [(name, lag_count(queue)) for name, queue in group.queues] == [("far", 10 - 999_999), ("near", 6)]
     (problem,) = group.problems
     assert "999999 in queue 0 of topic T in far" in problem
     assert "reput reset-offset -g g -t T --latest" in problem
 
 
 def test_settings_that_differ_between_shards_are_a_problem_and_an_update_ends_it(shards, far, deadline):
-    far.groups["g"] = GroupSettings("g", delivery_attempts_max=3)
+    far.groups["g"] = settings("g", delivery_attempts_max=3)
     (problem,) = describe_group(shards, "g", deadline).problems
     assert "far" in problem
     assert "near" in problem
 
-    settings = update_group(shards, "g", SettingsChange(ordered=True), deadline)
+    changed = update_group(shards, "g", SettingsChange(ordered=True), deadline)
 
-    assert settings == GroupSettings("g", ordered=True)
+    assert changed == settings("g", ordered=True)
     assert describe_group(shards, "g", deadline).problems == []
 
 
@@ -170,21 +178,21 @@ def test_positions_are_set_in_the_shards_they_name_and_nothing_is_set_when_one_i
     for groups in (near, far):
         groups.memory.topics["T"] = 8
     with pytest.raises(BrokerNotFoundError):
-        commit_positions(shards, "g", [("near", Position("T", 0, 9)), ("no-such", Position("T", 0, 9))], deadline)
+        commit_positions(shards, "g", [("near", position("T", 0, 9)), ("no-such", position("T", 0, 9))], deadline)
     with pytest.raises(BrokerNotFoundError):  # several shards: one must be named
-        commit_positions(shards, "g", [("", Position("T", 0, 9))], deadline)
+        commit_positions(shards, "g", [("", position("T", 0, 9))], deadline)
     with pytest.raises(TopicNotFoundError):
-        commit_positions(shards, "g", [("near", Position("T", 0, 9)), ("far", Position("Typo", 0, 9))], deadline)
+        commit_positions(shards, "g", [("near", position("T", 0, 9)), ("far", position("Typo", 0, 9))], deadline)
     with pytest.raises(QueueNotFoundError):
-        commit_positions(shards, "g", [("near", Position("T", 0, 9)), ("near", Position("T", 99, 9))], deadline)
+        commit_positions(shards, "g", [("near", position("T", 0, 9)), ("near", position("T", 99, 9))], deadline)
     assert near.held["g", "T", 0] == 4
 
-    commit_positions(shards, "g", [("near", Position("T", 0, 9)), ("far", Position("T", 1, 2))], deadline)
+    commit_positions(shards, "g", [("near", position("T", 0, 9)), ("far", position("T", 1, 2))], deadline)
 
     assert get_positions(shards, "g", "T", deadline) == [
-        ("far", Position("T", 0, 7)),
-        ("far", Position("T", 1, 2)),
-        ("near", Position("T", 0, 9)),
+        ("far", position("T", 0, 7)),
+        ("far", position("T", 1, 2)),
+        ("near", position("T", 0, 9)),
     ]
 
 
@@ -196,7 +204,7 @@ def test_positions_listed_the_queues_of_their_topic_once_for_each_position(shard
         near.memory, "list_queues", lambda topic, within: listed.append(topic) or list_queues(topic, within)
     )
 
-    commit_positions(shards, "g", [("near", Position("T", number, 0)) for number in range(200)], deadline)
+    commit_positions(shards, "g", [("near", position("T", number, 0)) for number in range(200)], deadline)
 
     assert listed == ["T"]
     assert len([key for key in near.held if key[1] == "T"]) == 200
@@ -205,13 +213,13 @@ def test_positions_listed_the_queues_of_their_topic_once_for_each_position(shard
 def test_a_reset_goes_to_every_shard_that_has_the_topic(shards, near, far, deadline):
     del far.held["g", "T", 0]
 
-    resets = reset_positions(shards, ResetQuestion("g", "T", ResetTo.OFFSET, 2), "", deadline)
+    resets = reset_positions(shards, resetting("g", "T", queue_offset=2), "", deadline)
 
     assert [(name, reset.before, reset.after) for name, reset in resets] == [("near", 4, 2)]
     with pytest.raises(TopicNotFoundError):
-        reset_positions(shards, ResetQuestion("g", "Other", ResetTo.LATEST), "", deadline)
+        reset_positions(shards, resetting("g", "Other", latest=True), "", deadline)
     with pytest.raises(InvalidArgumentError):
-        reset_positions(shards, ResetQuestion("g", "T", ResetTo.OFFSET, -1), "", deadline)
+        reset_positions(shards, resetting("g", "T", queue_offset=-1), "", deadline)
     assert len(near.resets) == 1
 
 
@@ -219,16 +227,20 @@ def test_a_reset_left_out_the_shards_where_the_group_had_not_consumed(shards, ne
     del far.groups["g"], far.held["g", "T", 0]
     far.held["a-far-one", "T", 0] = 1
 
-    resets = reset_positions(shards, ResetQuestion("g", "T", ResetTo.OFFSET, 2), "", deadline)
-    new = reset_positions(shards, ResetQuestion("new", "T", ResetTo.OFFSET, 3), "", deadline)
+    resets = reset_positions(shards, resetting("g", "T", queue_offset=2), "", deadline)
+    new = reset_positions(shards, resetting("new", "T", queue_offset=3), "", deadline)
 
-    assert [(name, reset.before, reset.after) for name, reset in resets] == [("near", 4, 2), ("far", None, 2)]
-    assert [(name, reset.before, reset.after) for name, reset in new] == [("near", None, 3), ("far", None, 3)]
+    assert [(name, reset.before, reset.after) for name, reset in resets] == [("near", 4, 2), ("far", 0, 2)]
+    assert [(name, reset.HasField("before")) for name, reset in resets] == [("near", True), ("far", False)]
+    assert [(name, reset.HasField("before"), reset.after) for name, reset in new] == [
+        ("near", False, 3),
+        ("far", False, 3),
+    ]
     assert "g" in far.groups
 
 
 def test_a_dry_run_moves_nothing_in_any_shard(shards, near, far, deadline):
-    resets = reset_positions(shards, ResetQuestion("g", "T", ResetTo.OFFSET, 2, dry_run=True), "", deadline)
+    resets = reset_positions(shards, resetting("g", "T", queue_offset=2, dry_run=True), "", deadline)
 
     assert [(name, reset.before, reset.after) for name, reset in resets] == [("near", 4, 2), ("far", 7, 2)]
     assert near.resets == far.resets == []
@@ -240,6 +252,7 @@ def test_messages_are_sent_back_in_the_shard_that_is_named(shards, near, far, de
     outcomes = send_back(shards, question, "far", deadline)
 
     assert list(outcomes.outcomes) == [SENT_BACK, REMOVED]
+    question.known_only = True
     assert (near.sent_back, far.sent_back) == ([], [question])
 
 
@@ -316,7 +329,7 @@ def test_a_bad_lock_reaches_no_shard(shards, near, deadline, question):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda shards, topic, deadline: commit_positions(shards, "g", [("near", Position(topic, 0, 1))], deadline),
+        lambda shards, topic, deadline: commit_positions(shards, "g", [("near", position(topic, 0, 1))], deadline),
         lambda shards, topic, deadline: lock_queues(shards, locking("g", "c-1", [(topic, 0)]), ["near"], deadline),
         lambda shards, topic, deadline: send_back(shards, back("g", topic, 0, (1,)), "near", deadline),
         lambda shards, topic, deadline: question_of(pb.PullMessagesRequest(topic=topic, consumer_group="g")),
@@ -337,10 +350,8 @@ def test_groups_consumed_what_services_keep_in_topics_of_their_own(shards, near,
     [
         lambda shards, group, deadline: update_group(shards, group, SettingsChange(), deadline),
         delete_group,
-        lambda shards, group, deadline: commit_positions(shards, group, [("near", Position("T", 0, 1))], deadline),
-        lambda shards, group, deadline: reset_positions(
-            shards, ResetQuestion(group, "T", ResetTo.LATEST), "near", deadline
-        ),
+        lambda shards, group, deadline: commit_positions(shards, group, [("near", position("T", 0, 1))], deadline),
+        lambda shards, group, deadline: reset_positions(shards, resetting(group, "T", latest=True), "near", deadline),
         lambda shards, group, deadline: lock_queues(shards, locking(group, "c-1", [("T", 0)]), ["near"], deadline),
         lambda shards, group, deadline: send_back(shards, back(group, "T", 0, (1,)), "near", deadline),
         lambda shards, group, deadline: question_of(pb.PullMessagesRequest(topic="T", consumer_group=group)),
@@ -349,7 +360,7 @@ def test_groups_consumed_what_services_keep_in_topics_of_their_own(shards, near,
 def test_clients_consumed_for_a_group_of_the_brokers_own_and_changed_it(shards, near, deadline, call):
     """RocketMQ's proxy: "cannot use system consumer group"."""
     group = "CID_RMQ_SYS_TRANS"
-    near.groups[group] = GroupSettings(group)
+    near.groups[group] = settings(group)
     near.held[group, "T", 0] = 4
 
     with pytest.raises(InvalidArgumentError, match="belongs to the system") as refused:
@@ -357,7 +368,7 @@ def test_clients_consumed_for_a_group_of_the_brokers_own_and_changed_it(shards, 
 
     assert refused.value.metadata["field"] == "consumer_group"
     assert (near.groups[group], near.held[group, "T", 0], near.locks, near.sent_back) == (
-        GroupSettings(group),
+        settings(group),
         4,
         {},
         [],
@@ -366,12 +377,16 @@ def test_clients_consumed_for_a_group_of_the_brokers_own_and_changed_it(shards, 
 
 
 def test_settings_that_somebody_has_set_count_before_the_defaults_of_the_first_shard(shards, near, far, deadline):
-    far.groups["g"] = GroupSettings("g", delivery_attempts_max=3, consume_enabled=False, is_set=True)
+    far.groups["g"] = settings("g", delivery_attempts_max=3, consume_enabled=False, is_set=True)
 
-    listed = {each.consumer_group: each for each in list_groups(shards, TOKENS, GroupChoice(0), "", deadline).groups}
+    before = far.groups["g"]
+    listed = {
+        each.consumer_group: each
+        for each in list_groups(shards, TOKENS, consumer_pb.ListGroupsRequest(), "", deadline).groups
+    }
     group = describe_group(shards, "g", deadline)
     changed = update_group(shards, "g", SettingsChange(ordered=True), deadline)
 
-    assert listed["g"] == group.settings == GroupSettings("g", delivery_attempts_max=3, consume_enabled=False)
+    assert listed["g"] == group.settings == before
     assert group.problems == ["its settings in near differ from those in far: set them with UpdateConsumerGroup"]
-    assert changed == GroupSettings("g", True, 3, consume_enabled=False)
+    assert changed == settings("g", ordered=True, delivery_attempts_max=3, consume_enabled=False)

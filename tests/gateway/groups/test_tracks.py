@@ -8,9 +8,17 @@ from gateway.groups.copies import find_original
 from gateway.groups.tracked import MessageState, TrackedMessage
 from gateway.groups.tracks import follow, tracks_of_record
 from gateway.groups.waits import due_millis
-from gateway.ports.groups import GroupChoice, Track, TrackState
 from gateway.ports.shards import Shards
+from gateway.ports.time_window import millis_in, set_millis
 from gateway.reput import groups
+from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1.gateway_service_pb2 import (
+    TRACK_STATE_CONSUMED,
+    TRACK_STATE_DEAD_LETTER,
+    TRACK_STATE_IN_FLIGHT,
+    TRACK_STATE_RETRYING,
+    TRACK_STATE_UNKNOWN,
+)
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import InvalidArgumentError, ServiceUnavailableError
 from store.format.properties import encode_properties
@@ -59,12 +67,16 @@ def asked(made, fan_out, deadline, tracks, known=KNOWN, **which):
     original, _, _ = find_original(shards, facts_of, **asked_for, deadline=deadline)
     if original is None:
         return None, []
-    of_record = tracks_of_record(shards, original, GroupChoice(64), deadline).items
+    of_record = tracks_of_record(shards, original, pb.TrackMessageRequest(page_size=64), deadline).tracks
     followed, _, _ = follow(shards, facts_of, original, of_record, deadline)
     return original, followed
 
 
-CONSUMED = Track("g", TrackState.CONSUMED)
+def consumed(group: str = "g") -> pb.TrackMessageResponse.Track:
+    return pb.TrackMessageResponse.Track(consumer_group=group, state=TRACK_STATE_CONSUMED)
+
+
+CONSUMED = consumed()
 
 
 def test_the_oldest_record_with_the_key_is_the_message_and_not_a_resend_of_it(make, fan_out, deadline):
@@ -80,7 +92,7 @@ def test_a_consumed_record_without_copies_is_consumed(make, fan_out, deadline):
 
     _, (track,) = asked(make.made, fan_out, deadline, {first.commit_log_offset: [CONSUMED]}, topic="T", unique_key=KEY)
 
-    assert (track.track.state, track.copy_offset_msg_ids) == (TrackState.CONSUMED, ())
+    assert (track.state, list(track.copy_offset_msg_ids)) == (TRACK_STATE_CONSUMED, [])
 
 
 @pytest.mark.parametrize("retry_topic", ["%RETRY%g_T", "%RETRY%g"])
@@ -90,15 +102,18 @@ def test_a_retry_that_waits_is_followed_also_when_a_real_broker_wrote_it(make, f
 
     _, (track,) = asked(make.made, fan_out, deadline, {first.commit_log_offset: [CONSUMED]}, topic="T", unique_key=KEY)
 
-    assert track.track.state is TrackState.RETRYING
-    assert track.track.delivery_attempts == 1
+    assert track.state == TRACK_STATE_RETRYING
+    assert track.delivery_attempts == 1
     assert track.copy_offset_msg_ids == [f"id-{retry.commit_log_offset}"]
 
 
 def test_the_newest_copy_counts_and_its_own_state_is_asked_for(make, fan_out, deadline):
     first, second = make("T"), make("%RETRY%g_T", 1, RETRY_TOPIC="T")
     third = make("%RETRY%g_T", 2, RETRY_TOPIC="T")
-    with_client = Track("g", TrackState.IN_FLIGHT, 3, 77, client_id="c")
+    with_client = pb.TrackMessageResponse.Track(
+        consumer_group="g", state=TRACK_STATE_IN_FLIGHT, delivery_attempts=3, client_id="c"
+    )
+    set_millis(with_client.visible_time, 77)
     tracks = {
         first.commit_log_offset: [CONSUMED],
         second.commit_log_offset: [CONSUMED],
@@ -107,7 +122,8 @@ def test_the_newest_copy_counts_and_its_own_state_is_asked_for(make, fan_out, de
 
     _, (track,) = asked(make.made, fan_out, deadline, tracks, topic="T", unique_key=KEY)
 
-    assert track.track == with_client
+    assert (track.state, track.delivery_attempts, track.client_id) == (TRACK_STATE_IN_FLIGHT, 3, "c")
+    assert track.next_time == with_client.visible_time
     assert len(track.copy_offset_msg_ids) == 2
 
 
@@ -117,20 +133,20 @@ def test_a_retry_that_was_consumed_makes_the_message_consumed_with_one_attempt_m
 
     _, (track,) = asked(make.made, fan_out, deadline, tracks, topic="T", unique_key=KEY)
 
-    assert (track.track.state, track.track.delivery_attempts) == (TrackState.CONSUMED, 2)
+    assert (track.state, track.delivery_attempts) == (TRACK_STATE_CONSUMED, 2)
 
 
 def test_the_first_message_that_was_sent_back_is_a_retry_before_there_is_a_retry_topic(make, fan_out, deadline):
     first = make("T")
     waiting = make("SCHEDULE_TOPIC_XXXX", 1, queue_id="2", REAL_TOPIC="%RETRY%g", REAL_QID="0", RETRY_TOPIC="T")
     known = {"T": 1, "SCHEDULE_TOPIC_XXXX": 18}
-    tracks = {first.commit_log_offset: [CONSUMED, replace(CONSUMED, consumer_group="other")]}
+    tracks = {first.commit_log_offset: [CONSUMED, consumed("other")]}
 
     _, (track, other) = asked(make.made, fan_out, deadline, tracks, known, topic="T", unique_key=KEY)
 
-    assert track.track.state is TrackState.RETRYING
-    assert track.track.visible_millis == waiting.store_time_millis + 10_000
-    assert other.track.state is TrackState.CONSUMED
+    assert track.state == TRACK_STATE_RETRYING
+    assert millis_in(track, "next_time") == waiting.store_time_millis + 10_000
+    assert other.state == TRACK_STATE_CONSUMED
 
 
 def test_a_copy_that_waits_for_its_delay_level_is_a_retry_with_the_time_of_that_level(make, fan_out, deadline):
@@ -139,14 +155,14 @@ def test_a_copy_that_waits_for_its_delay_level_is_a_retry_with_the_time_of_that_
 
     _, (track,) = asked(make.made, fan_out, deadline, {first.commit_log_offset: [CONSUMED]}, topic="T", unique_key=KEY)
 
-    assert track.track.state is TrackState.RETRYING
-    assert track.track.visible_millis == waiting.store_time_millis + 10_000  # level 3 of messageDelayLevel: 10s
+    assert track.state == TRACK_STATE_RETRYING
+    assert millis_in(track, "next_time") == waiting.store_time_millis + 10_000  # level 3 of messageDelayLevel: 10s
 
 
 def test_another_groups_dead_letter_with_the_same_key_is_not_taken_for_this_groups(make, fan_out, deadline):
     first = make("T")
     make("%DLQ%h", 17, RETRY_TOPIC="T")
-    both = [CONSUMED, Track("h", TrackState.CONSUMED)]
+    both = [CONSUMED, consumed("h")]
 
     _, tracks = asked(
         make.made,
@@ -158,7 +174,7 @@ def test_another_groups_dead_letter_with_the_same_key_is_not_taken_for_this_grou
         unique_key=KEY,
     )
 
-    assert [each.track.state for each in tracks] == [TrackState.CONSUMED, TrackState.DEAD_LETTER]
+    assert [each.state for each in tracks] == [TRACK_STATE_CONSUMED, TRACK_STATE_DEAD_LETTER]
 
 
 def test_a_state_is_unknown_when_the_index_that_would_show_the_copies_is_away(make, fan_out, deadline):
@@ -169,11 +185,10 @@ def test_a_state_is_unknown_when_the_index_that_would_show_the_copies_is_away(ma
     original, _, _ = find_original(shards, facts_of, offset_msg_id="", topic="T", unique_key=KEY, deadline=deadline)
     groups.memory.failures["search"] = ServiceUnavailableError("away")
 
-    (track,), outcomes, _ = follow(
-        shards, facts_of, original, tracks_of_record(shards, original, GroupChoice(64), deadline).items, deadline
-    )
+    of_record = tracks_of_record(shards, original, pb.TrackMessageRequest(page_size=64), deadline).tracks
+    (track,), outcomes, _ = follow(shards, facts_of, original, of_record, deadline)
 
-    assert track.track.state is TrackState.UNKNOWN
+    assert track.state == TRACK_STATE_UNKNOWN
     assert outcomes[0].error is not None
 
 

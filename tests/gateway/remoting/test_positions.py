@@ -1,12 +1,14 @@
 """Positions of groups and queues over the door, with the answers of RocketMQ 5.5.0."""
 
+import pytest
+
 from services.rocketmq.codes import RequestCode, ResponseCode
 
 TOPIC = "positions"
 
 
 def ask(client, code, topic=TOPIC, **fields):
-    return client.call(code, topic=topic, queueId=0, **fields)
+    return client.call(code, topic=topic, **{"queueId": 0, **fields})
 
 
 def test_a_queue_tells_its_ends_and_the_position_of_a_time(stack, client):
@@ -47,3 +49,13 @@ def test_an_unknown_topic_is_refused_and_told(client):
     assert ask(client, RequestCode.GET_MAX_OFFSET, "nowhere").code == ResponseCode.TOPIC_NOT_EXIST
     commit = {"consumerGroup": "g", "commitOffset": 1}
     assert ask(client, RequestCode.UPDATE_CONSUMER_OFFSET, "nowhere", **commit).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@pytest.mark.parametrize("queue_id", [1 << 40, -(1 << 40)])
+def test_a_position_of_a_queue_that_cannot_be_is_refused_as_one_of_a_queue_that_is_not(stack, client, queue_id):
+    stack.append(TOPIC)
+    commit = {"consumerGroup": "g", "commitOffset": 1}
+    is_none = ask(client, RequestCode.UPDATE_CONSUMER_OFFSET, queueId=99 if queue_id > 0 else -1, **commit)
+    answer = ask(client, RequestCode.UPDATE_CONSUMER_OFFSET, queueId=queue_id, **commit)
+    assert answer.code == is_none.code != 0
+    assert answer.remark.replace(str((1 << 31) - 1), "99") == is_none.remark

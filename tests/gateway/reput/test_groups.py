@@ -2,25 +2,24 @@
 
 import random
 from itertools import chain
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from gateway.auth.access import Access, Role
-from gateway.auth.caller_shards import VisibleGroups, VisibleTopics
+from gateway.auth.caller_shards import SignIn, VisibleTopics
 from gateway.groups.administration import list_groups
-from gateway.ports.delivery import GroupSettings
-from gateway.ports.groups import GroupChoice, GroupPage, Track, TrackState
+from gateway.ports.chain import Concern, MethodTable
+from gateway.ports.groups import LIST_GROUPS, TRACK
 from gateway.ports.shards import Shards
 from gateway.queries.limits import PAGE_BYTES_MAX
 from gateway.queries.page_token import PageTokens
 from gateway.reput.groups import _fitting
-from gateway.shards.remote_groups import RemoteGroups
+from gateway.shards.remote import serve_consumer
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import InvalidArgumentError, InvalidPageTokenError
-from tests.gateway.groups.memory_groups import MemoryGroups
+from tests.gateway.groups.memory_groups import MemoryGroups, settings
 from tests.support.calls import Answers
 
 TOKENS = PageTokens("secret")
@@ -28,8 +27,12 @@ TOKENS = PageTokens("secret")
 
 def keeper(names) -> MemoryGroups:
     groups = MemoryGroups()
-    groups.groups = {name: GroupSettings(name) for name in names}
+    groups.groups = {name: settings(name) for name in names}
     return groups
+
+
+def asking(page_size: int, **choice: str) -> consumer_pb.ListGroupsRequest:
+    return consumer_pb.ListGroupsRequest(page_size=page_size, **choice)
 
 
 def pages(shards, choice, deadline) -> list[list[str]]:
@@ -51,47 +54,53 @@ def test_pages_over_random_shards_hold_each_group_once_and_in_order(fan_out, dea
         shards = Shards([keeper(each).shard(f"s{at}") for at, each in enumerate(held)], fan_out)
         size, contains = chance.randrange(1, 9), chance.choice(["", "a", "b1"])
         wanted = sorted(name for name in set().union(*held) if contains in name.lower())
-        found = pages(shards, GroupChoice(size, contains=contains), deadline)
+        found = pages(shards, asking(size, name_contains=contains), deadline)
         assert list(chain.from_iterable(found)) == wanted, f"seed {seed}"
         assert all(len(page) == size for page in found[:-1]), f"seed {seed}"
 
 
 def test_a_request_without_page_size_gets_64_groups_and_where_to_go_on(fan_out, deadline):
     shards = Shards([keeper(f"g{number:03}" for number in range(100)).shard("s")], fan_out)
-    assert [len(page) for page in pages(shards, GroupChoice(0), deadline)] == [64, 36]
+    assert [len(page) for page in pages(shards, asking(0), deadline)] == [64, 36]
 
 
 def test_a_token_of_groups_continues_only_the_same_list(fan_out, deadline):
     shards = Shards([keeper("abc").shard("s")], fan_out)
-    token = list_groups(shards, TOKENS, GroupChoice(1), "", deadline).next_page_token
+    token = list_groups(shards, TOKENS, asking(1), "", deadline).next_page_token
     with pytest.raises(InvalidPageTokenError):
-        list_groups(shards, TOKENS, GroupChoice(1, contains="b"), token, deadline)
+        list_groups(shards, TOKENS, asking(1, name_contains="b"), token, deadline)
     with pytest.raises(InvalidArgumentError):
-        list_groups(shards, TOKENS, GroupChoice(-1), "", deadline)
+        list_groups(shards, TOKENS, asking(-1), "", deadline)
 
 
-def seen(groups, *patterns) -> VisibleGroups:
-    return VisibleGroups(groups, VisibleTopics(Access("a", {Role.READ: ["*"]}, patterns), frozenset({Role.READ})))
+def seen(groups, *patterns):
+    visible = VisibleTopics(Access("a", {Role.READ: ["*"]}, patterns), frozenset({Role.READ}))
+    return groups.shard("s").with_link(Concern.SIGN_IN, SignIn(visible)).call
 
 
 def test_a_page_of_groups_is_full_and_says_nothing_of_groups_that_the_caller_may_not_see(deadline):
     names = [f"hidden-{number:04}" for number in range(3_000)] + ["own-1", "own-2"]
     groups = keeper(sorted([*names, "zz-hidden"]))
-    assert [each.consumer_group for each in seen(groups, "own-*").settings(GroupChoice(1), deadline).items] == ["own-1"]
-    assert seen(groups, "own-*").settings(GroupChoice(1), deadline).has_more
-    last = seen(groups, "own-*").settings(GroupChoice(1, after="own-1"), deadline)
-    assert [each.consumer_group for each in last.items] == ["own-2"]
+    first = seen(groups, "own-*")(LIST_GROUPS, asking(1), deadline)
+    assert ([each.consumer_group for each in first.groups], first.has_more) == (["own-1"], True)
+    last = seen(groups, "own-*")(LIST_GROUPS, asking(1, after="own-1"), deadline)
+    assert [each.consumer_group for each in last.groups] == ["own-2"]
     assert not last.has_more, "only a hidden group follows"
-    assert seen(groups, "none").settings(GroupChoice(1), deadline) == GroupPage([])
+    assert seen(groups, "none")(LIST_GROUPS, asking(1), deadline) == consumer_pb.ListGroupsResponse()
+
+
+def consumed(group: str) -> consumer_pb.TrackMessageResponse.Track:
+    return consumer_pb.TrackMessageResponse.Track(consumer_group=group, state=pb.TRACK_STATE_CONSUMED)
 
 
 def test_tracks_of_groups_that_the_caller_may_not_see_make_no_page_shorter(deadline):
     groups = MemoryGroups()
-    groups.tracks = {5: [Track(f"{name}-{n}", TrackState.CONSUMED) for name in ("a", "own") for n in range(1_500)]}
-    message = SimpleNamespace(commit_log_offset=5)
-    page = seen(groups, "own-*").track(message, GroupChoice(100), deadline)
-    assert (len(page.items), page.has_more) == (100, True)
-    assert all(each.consumer_group.startswith("own-") for each in page.items)
+    groups.tracks = {5: [consumed(f"{name}-{n}") for name in ("a", "own") for n in range(1_500)]}
+    asked = consumer_pb.TrackMessageRequest(page_size=100)
+    asked.message.commit_log_offset = 5
+    page = seen(groups, "own-*")(TRACK, asked, deadline)
+    assert (len(page.tracks), page.has_more) == (100, True)
+    assert all(each.consumer_group.startswith("own-") for each in page.tracks)
 
 
 def test_a_page_of_tracks_fits_into_an_answer_that_every_client_takes():
@@ -116,9 +125,10 @@ class OlderService(Answers):
 
 
 def test_pages_of_a_service_that_knows_none_are_cut_by_the_gateway(deadline):
-    groups = RemoteGroups(OlderService())
-    choice = GroupChoice(2, after="a")
-    assert [each.consumer_group for each in groups.settings(choice, deadline).items] == ["b", "c"]
-    assert groups.settings(choice, deadline).has_more
-    page = groups.track(StoredMessage(), choice, deadline)
-    assert ([each.consumer_group for each in page.items], page.has_more) == (["b", "c"], True)
+    client: Any = OlderService()
+    table = MethodTable()
+    serve_consumer(table, client)
+    groups = table(LIST_GROUPS, asking(2, after="a"), deadline)
+    assert ([each.consumer_group for each in groups.groups], groups.has_more) == (["b", "c"], True)
+    tracks = table(TRACK, consumer_pb.TrackMessageRequest(page_size=2, after="a"), deadline)
+    assert ([each.consumer_group for each in tracks.tracks], tracks.has_more) == (["b", "c"], True)

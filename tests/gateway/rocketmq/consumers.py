@@ -1,7 +1,6 @@
 """A gateway whose shards deliver from memory, and the calls of a consumer."""
 
 import contextlib
-import dataclasses
 import threading
 from functools import partial
 
@@ -130,12 +129,10 @@ def serving(*shards, records=(), guard=None, scheduling=(), limits=DEFAULT_LIMIT
     producers = Producers()
     scheduled = SchedulingShards(producers, "gateway-1")
     keeping = ProducerKeeping(producers, scheduled, "gateway-1")
+    bare = [memory(records).shard(shard.broker_name) for shard in shards]
+    kept = keepers or {}
     memories = Shards(
-        [
-            dataclasses.replace(memory(records).shard(shard.broker_name), groups=(keepers or {}).get(shard.broker_name))
-            for shard in shards
-        ],
-        fan_out,
+        [kept[one.broker_name].in_shard(one) if one.broker_name in kept else one for one in bare], fan_out
     )
     server = ServiceServer("gateway", GatewaySettings(address="127.0.0.1:0", worker_count=WORKER_COUNT))
     if guard is not None:

@@ -29,9 +29,9 @@ class Keeper(MemoryGroups):
         super().__init__()
         self._delivering = delivering
 
-    def commit(self, consumer_group, positions, deadline, *, begins=False):
-        super().commit(consumer_group, positions, deadline, begins=begins)
-        self._delivering.begun.add(consumer_group)
+    def commit(self, request, deadline):
+        self._delivering.begun.add(request.consumer_group)
+        return super().commit(request, deadline)
 
 
 def test_a_poll_of_a_group_that_has_not_begun_in_a_shard_begins_there_and_goes_on(near, far):
