@@ -9,7 +9,7 @@ from reput.schedule.v1 import schedule_service_pb2_grpc as pb_grpc
 from schedule_svc.kinds import Kinds
 from schedule_svc.listing import ScheduledOne, topics_asked
 from schedule_svc.transactions.checker import CheckGateways
-from schedule_svc.transactions.verdicts import Ended, Verdict, verdict_of
+from schedule_svc.transactions.verdicts import Verdict, verdict_of
 from services.convert import millis_to_timestamp, timestamp_to_millis
 from services.following.follower_process import FollowerState
 from services.following.follower_progress import FollowerProgress
@@ -70,7 +70,7 @@ class ScheduleServicer(pb_grpc.ScheduleServiceServicer):
                 field="verdicts",
             )
         kinds = self._kinds
-        outcomes: list[Ended | StoreError | None] = []
+        outcomes: list[pb.EndTransactionResponse | StoreError | None] = []
         verdicts: list[Verdict] = []
         for one in request.verdicts:
             try:
@@ -190,12 +190,10 @@ def _is_current(kinds: Kinds) -> bool:
     return kinds.life.refusal is not not_leading
 
 
-def _outcome(outcome: Ended | StoreError | None) -> pb.EndTransactionsResponse.Outcome:
+def _outcome(outcome: pb.EndTransactionResponse | StoreError | None) -> pb.EndTransactionsResponse.Outcome:
     if isinstance(outcome, StoreError):
         return pb.EndTransactionsResponse.Outcome(error=to_status(outcome))
-    if outcome is None:
-        return pb.EndTransactionsResponse.Outcome()
-    return pb.EndTransactionsResponse.Outcome(ended=pb.EndTransactionResponse(result=outcome.result))
+    return pb.EndTransactionsResponse.Outcome(ended=outcome)
 
 
 def _scheduled(one: ScheduledOne, broker_name: str) -> pb.ScheduledMessage:

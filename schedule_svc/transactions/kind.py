@@ -12,7 +12,7 @@ from schedule_svc.transactions.checker import Checker, CheckGateways
 from schedule_svc.transactions.half_messages import CheckRules
 from schedule_svc.transactions.pending_list import PendingList
 from schedule_svc.transactions.transactions import TransactionCounts, Transactions
-from schedule_svc.transactions.verdicts import Ended, Verdict, Verdicts
+from schedule_svc.transactions.verdicts import Verdict, Verdicts
 from store.errors import StoreError
 from store.format.topic import HALF_TOPIC
 
@@ -134,7 +134,7 @@ class TransactionsKind:
         """See Verdicts.end."""
         return self._verdicts.end(verdict)
 
-    def end_all(self, verdicts: Sequence[Verdict]) -> "Sequence[Ended | StoreError | None]":
+    def end_all(self, verdicts: Sequence[Verdict]) -> "Sequence[pb.EndTransactionResponse | StoreError | None]":
         """See Verdicts.end_all."""
         return self._verdicts.end_all(verdicts)
 

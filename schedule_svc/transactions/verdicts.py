@@ -38,12 +38,6 @@ SAME_KEY_COUNT_MAX = 64
 Result = TypeVar("Result")
 
 
-class Ended(NamedTuple):
-    """A verdict counts. `result`: the receipt of a committed message."""
-
-    result: AppendResult | None
-
-
 class Verdict(NamedTuple):
     """A verdict. `commit_log_offset`: of the half message that was sent or asked for (bytes); -1 when it is not known."""
 
@@ -134,7 +128,7 @@ class Verdicts:
                 return self._wait(self._end_claimed(verdict, record, half), deadline)
             self._wait(other, deadline)
 
-    def end_all(self, verdicts: Sequence[Verdict]) -> "list[Ended | StoreError | None]":
+    def end_all(self, verdicts: Sequence[Verdict]) -> "list[pb.EndTransactionResponse | StoreError | None]":
         """End transactions by one read and one append; returns when they are in the log.
 
         Returns:
@@ -147,7 +141,7 @@ class Verdicts:
         transactions = self._transactions
         if transactions.is_read_only:
             raise transactions.refusal()
-        outcomes: list[Ended | StoreError | None] = [None] * len(verdicts)
+        outcomes: list[pb.EndTransactionResponse | StoreError | None] = [None] * len(verdicts)
         named = [number for number, verdict in enumerate(verdicts) if verdict.commit_log_offset >= 0]
         found = transactions.read([verdicts[number].commit_log_offset for number in named])
         claimed: list[tuple[int, StoredMessage]] = []
@@ -308,12 +302,12 @@ class _Settling:
         self._is_over.wait(seconds)
 
 
-def _outcome_of(done: "Future[AppendResult | None]") -> Ended | StoreError:
+def _outcome_of(done: "Future[AppendResult | None]") -> pb.EndTransactionResponse | StoreError:
     if not done.done():
         return _unanswered()
     error = done.exception()
     if error is None:
-        return Ended(done.result())
+        return pb.EndTransactionResponse(result=done.result())
     if isinstance(error, StoreError):
         return error
     raise error

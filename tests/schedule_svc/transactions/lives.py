@@ -155,7 +155,7 @@ class LogLife:
             if isinstance(outcome, StoreError):
                 raise outcome
             if outcome is not None:
-                return outcome.result
+                return outcome.result if outcome.HasField("result") else None
         return self.kind.end(verdict)
 
     def pending(self, topic: str = "", page_size: int = 0) -> list[pb.PendingTransaction]:

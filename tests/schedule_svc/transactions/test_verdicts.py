@@ -10,7 +10,7 @@ from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from reput.schedule.v1 import schedule_service_pb2 as pb
-from schedule_svc.transactions.verdicts import Ended, Verdict, verdict_of
+from schedule_svc.transactions.verdicts import Verdict, verdict_of
 from store.errors import (
     InvalidArgumentError,
     InvalidMessageError,
@@ -235,10 +235,10 @@ def test_verdicts_of_one_call_share_a_read_and_a_request(log: MemoryLog, begin: 
     get_many = log.get_many
     log.get_many = lambda offsets, **options: reads.append(len(offsets)) or get_many(offsets, **options)  # type: ignore[method-assign]
     outcomes = life.kind.end_all([verdict(half, commit=number != 2) for number, half in enumerate(halves)])
-    receipts = [outcome.result for outcome in outcomes if isinstance(outcome, Ended)]
+    receipts = [outcome for outcome in outcomes if isinstance(outcome, pb.EndTransactionResponse)]
     places = [message.commit_log_offset for message in log.messages(TOPIC_NAME)]
     places.insert(2, -1)
-    assert [receipt.commit_log_offset if receipt else -1 for receipt in receipts] == places
+    assert [receipt.result.commit_log_offset if receipt.HasField("result") else -1 for receipt in receipts] == places
     assert committed_bodies(log) == ["m0", "m1", "m3", "m4"]
     assert reads == [5]
     assert [len(request) for request in log.requests if request[-1].topic == OP_HALF_TOPIC] == [5]
@@ -270,7 +270,7 @@ def test_a_verdict_that_needs_more_than_the_log_has_to_be_given_alone(log: Memor
     asked = [verdict(half) for half in (ended, renewed, late, twice, twice, large)]
     outcomes = life.kind.end_all([*asked, unknown, nowhere])
     assert [None if outcome is None else type(outcome) for outcome in outcomes] == [
-        *(None, None, None, Ended, None, None),
+        *(None, None, None, pb.EndTransactionResponse, None, None),
         *(None, None),
     ]
     assert committed_bodies(log) == ["ended", "twice"]
@@ -290,9 +290,9 @@ def test_one_refused_message_of_a_call_fails_alone(log: MemoryLog, begin: Begin)
 
     log.write = refusing  # type: ignore[method-assign]
     first, second, third = life.kind.end_all([verdict(half) for half in halves])
-    assert isinstance(first, Ended)
+    assert isinstance(first, pb.EndTransactionResponse)
     assert isinstance(second, InvalidMessageError)
-    assert isinstance(third, Ended)
+    assert isinstance(third, pb.EndTransactionResponse)
     assert committed_bodies(log) == ["a", "c"]
     assert life.kind.end(verdict(halves[1], commit=False)) is None
 
