@@ -9,7 +9,7 @@ from gateway.ports.waiting import LIST_SCHEDULED, LIST_TRANSACTIONS
 from gateway.reput.queries import Call
 from gateway.reput.requests import Requests
 from gateway.reput.wire import completeness_of, shard_outcome_of
-from gateway.waiting.endings import Endings, Recalled
+from gateway.waiting.endings import Endings
 from gateway.waiting.listing import Listing
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
@@ -112,12 +112,11 @@ class WaitingCalls:
     def recall_message(self, request: bytes, caller: Answerable) -> None:
         """RecallMessage. The caller is answered later, or at once when the request is refused."""
 
-        def recalled(outcome: Recalled | StoreError) -> None:
+        def recalled(outcome: pb.RecallMessageResponse | StoreError) -> None:
             if isinstance(outcome, StoreError):
                 caller.fail(to_status(outcome))
                 return
-            response = pb.RecallMessageResponse(offset_msg_id=outcome.offset_msg_id, unique_key=outcome.unique_key)
-            caller.answer(response.SerializeToString())
+            caller.answer(outcome.SerializeToString())
 
         try:
             parsed = _parse(pb.RecallMessageRequest, request)

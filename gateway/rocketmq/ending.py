@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.rocketmq.names import topic_of
 from gateway.rocketmq.status import RefusedError, ok, status_of
-from gateway.waiting.endings import Endings, Recalled
+from gateway.waiting.endings import Endings
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from services.methods import QUERY_SECONDS
@@ -69,7 +69,7 @@ class Ending:
     def recall_message(self, request: bytes, caller: Answerable) -> None:
         """RecallMessage, likewise."""
 
-        def recalled(outcome: Recalled | StoreError) -> None:
+        def recalled(outcome: gateway_pb.RecallMessageResponse | StoreError) -> None:
             if isinstance(outcome, StoreError):
                 response = v2.RecallMessageResponse(status=status_of(outcome))
             else:

@@ -1,7 +1,5 @@
 """Verdicts and recalls on their way to the shards that have the messages: a handle names its shard."""
 
-from dataclasses import dataclass
-
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from gateway.ports.delivery import Then
@@ -13,14 +11,6 @@ from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHa
 
 # The last time that a Timestamp has: the end of the year 9999.
 DUE_MILLIS_MAX = 253_402_300_799_999
-
-
-@dataclass(frozen=True, slots=True)
-class Recalled:
-    """A message that was taken back: the record that waited, and the message's unique key."""
-
-    offset_msg_id: str
-    unique_key: str
 
 
 class Endings:
@@ -59,12 +49,18 @@ class Endings:
         )
         self._source.named(handle.broker_name).end_transaction(request, seconds, then)
 
-    def recall(self, topic: str, recall_handle: str, seconds: float, then: Then[Recalled]) -> None:
+    def recall(
+        self, topic: str, recall_handle: str, seconds: float, then: Then[gateway_pb.RecallMessageResponse]
+    ) -> None:
         """Take a message back. Errors as `end_transaction`."""
         handle = _handle_of(RECALL, recall_handle, "recall_handle", topic)
 
         def recalled(outcome: pb.RecallMessageResponse | StoreError) -> None:
-            then(outcome if isinstance(outcome, StoreError) else Recalled(outcome.offset_msg_id, handle.unique_key))
+            if isinstance(outcome, StoreError):
+                then(outcome)
+            else:
+                offset_msg_id, unique_key = outcome.offset_msg_id, handle.unique_key
+                then(gateway_pb.RecallMessageResponse(offset_msg_id=offset_msg_id, unique_key=unique_key))
 
         due_millis = min(handle.number, DUE_MILLIS_MAX)  # a forged handle may hold any number of 18 digits
         due_time = Timestamp(seconds=due_millis // 1000, nanos=due_millis % 1000 * 1_000_000)

@@ -2,11 +2,12 @@
 
 import pytest
 
-from gateway.waiting.endings import Endings, Recalled
+from gateway.waiting.endings import Endings
 from gateway.waiting.producers import Producers
 from gateway.waiting.shards import SchedulingShards
 from reput.gateway.v1.gateway_service_pb2 import TRANSACTION_RESOLUTION_COMMIT as COMMIT
 from reput.gateway.v1.gateway_service_pb2 import TRANSACTION_RESOLUTION_ROLLBACK as ROLLBACK
+from reput.gateway.v1.gateway_service_pb2 import RecallMessageResponse
 from reput.schedule.v1.schedule_service_pb2 import EndTransactionRequest, EndTransactionResponse
 from store.errors import (
     BrokerNotFoundError,
@@ -69,7 +70,7 @@ def test_a_recall_reaches_its_shard_and_a_second_one_finds_nothing(services, end
     outcomes: list = []
     for _ in range(2):
         endings.recall("Orders", recall_handle(), 5, outcomes.append)
-    assert outcomes[0] == Recalled("1" * 32, "K")
+    assert outcomes[0] == RecallMessageResponse(offset_msg_id="1" * 32, unique_key="K")
     assert isinstance(outcomes[1], ScheduledMessageNotFoundError)
     assert services[1].messages == []
 
