@@ -433,6 +433,14 @@ def put_number(target: Bytes, at: cython.Py_ssize_t, tag: cython.uchar, value: c
 
 
 @cython.cfunc
+@cython.with_gil
+@cython.exceptval(-1)
+def _crc32_of_python(bytes_: Bytes, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
+    """A function of its own: a slice is 208 bytes that its function clears at each call."""
+    return zlib.crc32(bytes_.data[begin:end])
+
+
+@cython.cfunc
 @cython.inline
 @cython.nogil
 @cython.exceptval(-1)
@@ -444,8 +452,7 @@ def crc32(bytes_: Bytes, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cy
     if cython.compiled and _CRC32_AT != 0:
         with cython.boundscheck(False):
             return cython.cast(Crc32, _CRC32_AT)(0, cython.address(bytes_.data[begin]), end - begin)
-    with cython.gil:
-        return zlib.crc32(bytes_.data[begin:end])
+    return _crc32_of_python(bytes_, begin, end)
 
 
 @cython.cfunc
