@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 from gateway.ports.chain import Answering, Concern, ShardMethod
 from gateway.ports.deadline import Deadline
@@ -37,44 +36,12 @@ from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import StoreError
 
+# Characters of what a candidate is instead of a match.
+DETAIL_CHARACTERS_MAX = 200
 # Whether a record has the key that was searched for.
 HasKey = Callable[[StoredMessage, str], bool]
-
-
-class Rejection(Enum):
-    """Why a candidate is no match."""
-
-    OTHER_TOPIC = "other topic"
-    OTHER_KEY = "other key"
-    OUT_OF_WINDOW = "out of window"
-    DROPPED = "dropped"
-    UNREADABLE = "unreadable"
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """A candidate that is no match: where it starts in the log (bytes), why, and what it is instead."""
-
-    commit_log_offset: int
-    reason: Rejection
-    detail: str
-
-
-@dataclass(slots=True)
-class Step:
-    """Calls of one kind: how many, what they brought, and how long they took.
-
-    Attributes:
-        call_count: calls.
-        item_count: candidates, records, units or names that came.
-        message_bytes: of the messages that came.
-        elapsed_micros: of all calls together.
-    """
-
-    call_count: int = 0
-    item_count: int = 0
-    message_bytes: int = 0
-    elapsed_micros: int = 0
+Rejected: TypeAlias = gateway_pb.ShardExplanation.Rejected
+Step: TypeAlias = gateway_pb.ShardExplanation.Step
 
 
 @dataclass(slots=True)
@@ -121,18 +88,22 @@ class Lookup:
     def note(self, offset: int, outcome: StoredMessage | StoreError, has_key: HasKey) -> None:
         """Records the outcome of reading a candidate."""
         if isinstance(outcome, StoreError):
-            reason = Rejection.DROPPED if was_dropped(outcome, offset) else Rejection.UNREADABLE
-            self.rejected[offset] = Rejected(offset, reason, outcome.message)
+            is_dropped = was_dropped(outcome, offset)
+            reason = gateway_pb.REJECTION_DROPPED if is_dropped else gateway_pb.REJECTION_UNREADABLE
+            self._reject(offset, reason, outcome.message)
         elif outcome.topic != self.topic:
-            self.rejected[offset] = Rejected(offset, Rejection.OTHER_TOPIC, f"topic {outcome.topic}")
+            self._reject(offset, gateway_pb.REJECTION_OTHER_TOPIC, f"topic {outcome.topic}")
         elif not has_key(outcome, self.key):
             keys = " ".join((*outcome.keys, outcome.unique_key)).strip()
-            self.rejected[offset] = Rejected(offset, Rejection.OTHER_KEY, f"keys {keys}")
+            self._reject(offset, gateway_pb.REJECTION_OTHER_KEY, f"keys {keys}")
         elif not self.window.holds(store_millis(outcome)):
-            detail = f"stored at {store_millis(outcome)} ms"
-            self.rejected[offset] = Rejected(offset, Rejection.OUT_OF_WINDOW, detail)
+            self._reject(offset, gateway_pb.REJECTION_OUT_OF_WINDOW, f"stored at {store_millis(outcome)} ms")
         else:
             self.matches.add(offset)
+
+    def _reject(self, offset: int, reason: gateway_pb.Rejection, detail: str) -> None:
+        detail = detail[:DETAIL_CHARACTERS_MAX]
+        self.rejected[offset] = Rejected(commit_log_offset=offset, reason=reason, detail=detail)
 
 
 class ShardRecord:
@@ -169,7 +140,7 @@ class ShardRecord:
     @contextmanager
     def step(self, name: str) -> Iterator[Step]:
         """Records a call made in the block."""
-        step = self.steps.setdefault(name, Step())
+        step = self.steps.setdefault(name, Step(name=name))
         step.call_count += 1
         began = self._clock()
         try:

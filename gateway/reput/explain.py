@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from gateway.queries.recorded_shards import HasKey, Lookup, Rejection, ShardRecord, recorded
+from gateway.queries.recorded_shards import HasKey, Lookup, ShardRecord, recorded
 from gateway.reput.queries import Call, by_id, by_key, by_offset, by_unique_key, find
 from gateway.shards.replica_reads import Reading
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -27,19 +27,11 @@ from store.errors import (
 VISIT_COUNT_MAX = 1_000
 LOOKUP_COUNT_MAX = 200
 REJECTED_COUNT_MAX = 100
-DETAIL_CHARACTERS_MAX = 200
 # All visits of an answer together, some 60 bytes each.
 ALL_VISIT_COUNT_MAX = 20_000
 
-REJECTIONS = {
-    Rejection.OTHER_TOPIC: pb.REJECTION_OTHER_TOPIC,
-    Rejection.OTHER_KEY: pb.REJECTION_OTHER_KEY,
-    Rejection.OUT_OF_WINDOW: pb.REJECTION_OUT_OF_WINDOW,
-    Rejection.DROPPED: pb.REJECTION_DROPPED,
-    Rejection.UNREADABLE: pb.REJECTION_UNREADABLE,
-}
 # Rejections that may be faults come first.
-TOLD_FIRST = {Rejection.UNREADABLE: 0, Rejection.DROPPED: 1}
+TOLD_FIRST = {pb.REJECTION_UNREADABLE: 0, pb.REJECTION_DROPPED: 1}
 
 
 def _has_key(record: StoredMessage, key: str) -> bool:
@@ -140,13 +132,9 @@ def _tell_shard(row: pb.ShardExplanation, record: ShardRecord, room: int) -> int
     for name, step in record.steps.items():
         if record.is_limited and name == "log.read" and not step.item_count:
             continue  # it was of records that the caller may not see
-        row.steps.add(
-            name=name,
-            call_count=1 if record.is_limited else step.call_count,
-            item_count=step.item_count,
-            message_bytes=step.message_bytes,
-            elapsed_micros=step.elapsed_micros,
-        )
+        row.steps.append(step)
+        if record.is_limited:
+            row.steps[-1].call_count = 1
     shown = record.lookups
     if len(shown) > LOOKUP_COUNT_MAX:  # lookups that found something come first
         shown = sorted(shown, key=lambda lookup: not lookup.candidate_count)[:LOOKUP_COUNT_MAX]
@@ -174,9 +162,4 @@ def _tell_lookup(row: pb.ShardExplanation.Lookup, lookup: Lookup, room: int) -> 
     row.read_bytes = sum(visit.read_bytes for visit in visits)
     row.visits.extend(visits[: min(VISIT_COUNT_MAX, room)])
     told = sorted(lookup.rejected.values(), key=lambda rejected: TOLD_FIRST.get(rejected.reason, len(TOLD_FIRST)))
-    for rejected in told[:REJECTED_COUNT_MAX]:
-        row.rejected.add(
-            commit_log_offset=rejected.commit_log_offset,
-            reason=REJECTIONS[rejected.reason],
-            detail=rejected.detail[:DETAIL_CHARACTERS_MAX],
-        )
+    row.rejected.extend(told[:REJECTED_COUNT_MAX])

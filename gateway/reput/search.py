@@ -195,15 +195,7 @@ def response_of(
         next_page_token=answer.next_page_token,
         completeness=completeness_of(completeness),
         shards=map(shard_outcome_of, outcomes),
-        scanned_ranges=[
-            pb.SearchMessagesResponse.ScannedRange(
-                broker_name=scanned.broker_name,
-                queue_id=scanned.queue_id,
-                begin_offset=scanned.begin_offset,
-                end_offset=scanned.end_offset,
-            )
-            for scanned in answer.scanned_ranges
-        ],
+        scanned_ranges=answer.scanned_ranges,
         stop=pb.SearchStop.Name(answer.stop.value),
         scanned_record_count=answer.scanned_record_count,
         scanned_bytes=answer.scanned_bytes,

@@ -9,6 +9,7 @@ from gateway.queries.limits import check_not_negative, check_topic
 from gateway.queries.page import PageEntry
 from gateway.search.budgets import StopReason
 from gateway.search.filter import Conditions
+from reput.gateway.v1 import gateway_service_pb2 as pb
 from store.errors import InvalidArgumentError
 
 
@@ -81,16 +82,6 @@ class SearchQuestion:
 
 
 @dataclass(slots=True)
-class ScannedRange:
-    """Positions `[begin_offset, end_offset)` of a queue that were searched."""
-
-    broker_name: str
-    queue_id: int
-    begin_offset: int
-    end_offset: int
-
-
-@dataclass(slots=True)
 class SearchAnswer:
     """A page.
 
@@ -111,7 +102,7 @@ class SearchAnswer:
     """
 
     entries: list[PageEntry] = field(default_factory=list)
-    scanned_ranges: list[ScannedRange] = field(default_factory=list)
+    scanned_ranges: list[pb.SearchMessagesResponse.ScannedRange] = field(default_factory=list)
     next_page_token: str = ""
     completeness: Completeness = Completeness.COMPLETE
     outcomes: tuple[ShardOutcome, ...] = ()

@@ -16,9 +16,10 @@ from gateway.search.budgets import Meter, StopReason
 from gateway.search.cursor import Cursor
 from gateway.search.filter import MessageFilter
 from gateway.search.message_view import MessageView
-from gateway.search.question import ScannedRange, SearchAnswer, SearchQuestion
+from gateway.search.question import SearchAnswer, SearchQuestion
 from gateway.search.shard_scan import ShardFailedError, ShardScan
 from reput.consumequeue.v1.consumequeue_service_pb2 import QueueUnit
+from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import (
     BrokerNotFoundError,
@@ -150,7 +151,11 @@ class Scan:
             raise _StopError(StopReason.PAGE)
         cursor = self._cursor
         first = cursor.end_offset if self._question.newest_first else cursor.begin_offset
-        self.answer.scanned_ranges.append(ScannedRange(cursor.broker_name, queue_id, first, first))
+        self.answer.scanned_ranges.append(
+            pb.SearchMessagesResponse.ScannedRange(
+                broker_name=cursor.broker_name, queue_id=queue_id, begin_offset=first, end_offset=first
+            )
+        )
         try:
             while self._cursor.begin_offset < self._cursor.end_offset:
                 self._check_budgets()

@@ -18,7 +18,7 @@ from gateway.ports.shard import (
 )
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow, set_millis
-from gateway.queries.recorded_shards import Rejection, recorded
+from gateway.queries.recorded_shards import recorded
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1.message_pb2 import StoredMessage
@@ -73,7 +73,7 @@ def test_a_candidate_of_two_lookups_is_told_of_to_both(memory, fan_out, deadline
 
     assert [bool(lookup.matches) for lookup in record.lookups] == [True, False, False]
     reasons = [rejected.reason for lookup in record.lookups for rejected in lookup.rejected.values()]
-    assert reasons == [Rejection.OTHER_TOPIC, Rejection.OTHER_KEY]
+    assert reasons == [gateway_pb.REJECTION_OTHER_TOPIC, gateway_pb.REJECTION_OTHER_KEY]
     assert [lookup.unread_count for lookup in record.lookups] == [0, 0, 0]
 
 
@@ -173,9 +173,9 @@ def test_candidates_that_cannot_be_read_or_lie_outside_the_window_are_told_apart
     (lookup,) = record.lookups
     reasons = {offset: rejected.reason for offset, rejected in lookup.rejected.items()}
     assert reasons == {
-        dropped: Rejection.DROPPED,
-        damaged: Rejection.UNREADABLE,
-        early: Rejection.OUT_OF_WINDOW,
+        dropped: gateway_pb.REJECTION_DROPPED,
+        damaged: gateway_pb.REJECTION_UNREADABLE,
+        early: gateway_pb.REJECTION_OUT_OF_WINDOW,
     }
     assert lookup.matches == {match}
     assert record.steps["log.read"].item_count == 2, "what could not be read did not come"
