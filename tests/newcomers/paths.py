@@ -13,6 +13,8 @@ from pathlib import Path
 
 import grpc
 
+from deploy import build_kernels
+from store.compiled import built
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,7 +67,8 @@ def normal(output: str) -> str:
 class Newcomer:
     """Somebody with a checkout, an empty home directory and nothing else of ours.
 
-    The environment that `make setup` makes is this one's: CI has made it in a fresh checkout just before.
+    What `make setup` makes, the environment and the compiled kernels, is this checkout's: CI has made it in a fresh one just
+    before.
 
     Args:
         root: an empty directory.
@@ -83,6 +86,9 @@ class Newcomer:
             target = self._checkout / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target)
+        for kernel in map(built.binary_of, build_kernels.kernel_names()):
+            if kernel.exists():
+                shutil.copy2(kernel, self._checkout / kernel.relative_to(ROOT))
         environment = self._checkout / ".venv"
         environment.mkdir()
         for name in ("bin", "lib", "pyvenv.cfg"):
