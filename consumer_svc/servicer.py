@@ -167,7 +167,12 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         check_topic_named(request.topic)
         ref = QueueRef(request.consumer_group, request.topic, request.queue_id)
         outcomes = self._delivery.send_backs.send_back(
-            ref, request.queue_offsets, request.delay_level, request.caller, known_only=request.known_only
+            ref,
+            request.queue_offsets,
+            request.delay_level,
+            request.caller,
+            known_only=request.known_only,
+            attempts_max=max(request.delivery_attempts_max, 0),
         )
         return pb.SendBackMessagesResponse(outcomes=outcomes)
 

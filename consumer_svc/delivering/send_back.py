@@ -51,8 +51,11 @@ class SendBacks:
         caller: str = "",
         *,
         known_only: bool = False,
+        attempts_max: int = 0,
     ) -> "Sequence[gateway_pb.SendBackOutcome]":
         """Send messages back for a caller; the outcomes in order. In the log when this returns.
+
+        `attempts_max` counts instead of that of the group, unless it is 0.
 
         Raises:
             GroupNotFoundError: `known_only`, and the group is not known, or has not begun; nothing was sent back.
@@ -78,7 +81,9 @@ class SendBacks:
         for queue_offset in queue_offsets:  # one after the other: a body may have 4 MiB
             message = read_message(life.reader, ref.topic, ref.queue_id, queue_offset)
             with life.lock:
-                outcome, written = self._send_back(ref, queue_offset, first_offset, message, delay_level, written)
+                outcome, written = self._send_back(
+                    ref, queue_offset, first_offset, message, delay_level, attempts_max, written
+                )
             outcomes.append(outcome)
         wait_for(written)
         return outcomes
@@ -90,6 +95,7 @@ class SendBacks:
         first_offset: int,
         message: StoredMessage | None,
         delay_level: int,
+        attempts_max: int,
         written: "Future[int]",
     ) -> "tuple[gateway_pb.SendBackOutcome, Future[int]]":
         """One message; its outcome, and what is done when it is in the log. The lock is held."""
@@ -102,7 +108,7 @@ class SendBacks:
                 state.removed_count += 1
             return gateway_pb.SEND_BACK_OUTCOME_REMOVED, written
         attempts = attempts_of(message, 1)
-        if delay_level < 0 or attempts >= life.attempts_max(life.settings(ref.consumer_group)):
+        if delay_level < 0 or attempts >= (attempts_max or life.attempts_max(life.settings(ref.consumer_group))):
             record = dead_letter_of(message, ref.consumer_group, attempts, None)
             record.properties[DELAY] = "0"
             outcome = gateway_pb.SEND_BACK_OUTCOME_DEAD_LETTER

@@ -11,9 +11,8 @@ Sources: `ClientManageProcessor`, `ConsumerManageProcessor`, `AdminBrokerProcess
 """
 
 import threading
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -52,9 +51,6 @@ RETRY_QUEUE_COUNT = 1
 KNOWN_GROUP_COUNT_MAX = 65_536
 # Members of one KeepClients.
 KEEP_COUNT_MAX = 1_024
-# A lock holds for 60 s; one that this door passed on within that time is renewed, also after a start of the consumer service.
-LOCK_SECONDS = 60.0
-LOCK_COUNT_MAX = 100_000
 CLIENT_ID_CHARACTERS_MAX = 255
 END_THREAD_COUNT = 2
 KINDS = {
@@ -87,15 +83,12 @@ class Members:
 
     Args:
         shard: the shard.
-        clock: seconds, rising.
     """
 
-    def __init__(self, shard: DoorShard, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, shard: DoorShard) -> None:
         self._shard = shard
-        self._clock = clock
         self._lock = threading.Lock()
         self._known_groups: OrderedDict[str, None] = OrderedDict()
-        self._locked: OrderedDict[tuple[str, str, str, int], float] = OrderedDict()
         self._ends = ThreadPoolExecutor(END_THREAD_COUNT, thread_name_prefix="remoting-ends")
 
     def beat(self, ask: Ask) -> Answer:
@@ -147,13 +140,12 @@ class Members:
         queues = [_queue(each) for each in _list(said, "mqSet")]
         if not queues:
             return Answer(body=b"" if unlock else dump_bytes({"lockOKMQSet": []}))
-        now = self._clock()
-        renewed = [each for each in queues if self._locked_until(group, client_id, each) > now]
+        renewed = self._shard.locks.held(group, client_id, queues)
         held: set[tuple[str, int]] = set()
         for part, renew in ((renewed, True), ([each for each in queues if each not in renewed], False)):
             for at in range(0, len(part), LOCKED_COUNT_MAX):
                 held |= self._lock_some(group, client_id, part[at : at + LOCKED_COUNT_MAX], unlock=unlock, renew=renew)
-        self._note_locked(group, client_id, queues, () if unlock else held, now)
+        self._shard.locks.note(group, client_id, queues, () if unlock else held)
         if unlock:
             return Answer()
         found = [each for each in _list(said, "mqSet") if (_text(each, "topic"), _number(each, "queueId")) in held]
@@ -254,26 +246,6 @@ class Members:
         except QueueNotFoundError:
             return set()
         return {(topic, queue_id) for _, topic, queue_id in locked.held}
-
-    def _locked_until(self, group: str, client_id: str, queue: tuple[str, int]) -> float:
-        return self._locked.get((group, client_id, *queue), 0.0)
-
-    def _note_locked(
-        self,
-        group: str,
-        client_id: str,
-        queues: Sequence[tuple[str, int]],
-        held: "set[tuple[str, int]] | tuple[()]",
-        now: float,
-    ) -> None:
-        with self._lock:
-            for queue in queues:
-                key = (group, client_id, *queue)
-                self._locked.pop(key, None)
-                if queue in held:
-                    self._locked[key] = now + LOCK_SECONDS
-            while len(self._locked) > LOCK_COUNT_MAX:
-                self._locked.popitem(last=False)
 
 
 def client_of(ask: Ask, said: Mapping[str, Any], before: DoorClient | None) -> tuple[DoorClient, bool]:

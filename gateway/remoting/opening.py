@@ -6,7 +6,7 @@ from pathlib import Path
 
 import structlog
 
-from gateway.remoting import members, positions, pulls, queries
+from gateway.remoting import members, positions, pulls, queries, sends
 from gateway.remoting.door import Door, Handler
 from gateway.remoting.door_shard import DoorShard
 from services.rocketmq.address import Address
@@ -21,6 +21,7 @@ ROOMS: Sequence[Callable[[DoorShard], Mapping[int, Handler]]] = (
     positions.handlers,
     pulls.handlers,
     queries.handlers,
+    sends.handlers,
 )
 
 _log = structlog.get_logger("reput.remoting")

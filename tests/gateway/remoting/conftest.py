@@ -29,10 +29,10 @@ class DoorClient(RemotingClient):
     def close(self):
         self.socket.close()
 
-    def request(self, code, body=b"", flag=0, **fields):
+    def request(self, code, body=b"", command_flag=0, **fields):
         self._opaque += 1
         texts = {name: str(value) for name, value in fields.items()}
-        return Command(code, texts, body, self._opaque, flag, "", self.language, self.version)
+        return Command(code, texts, body, self._opaque, command_flag, "", self.language, self.version)
 
     def call(self, code, body=b"", **fields):
         """The answer to a request; what the server asks meanwhile is kept in `told`."""

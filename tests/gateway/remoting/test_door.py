@@ -23,5 +23,5 @@ def test_a_field_that_is_no_number_is_refused(client):
 
 
 def test_a_oneway_request_is_not_answered(client):
-    client.send(client.request(RequestCode.GET_MAX_OFFSET, flag=ONEWAY))
+    client.send(client.request(RequestCode.GET_MAX_OFFSET, command_flag=ONEWAY))
     assert client.call(999).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED

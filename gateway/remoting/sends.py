@@ -1,0 +1,346 @@
+"""Sends: single messages (10, 310) and batches (320), and messages that consumers send back (36).
+
+    frame ──▶ NewMessage with the property string as a broker stores it ──▶ AppendForwarder ──▶ commit log ──▶ Ask.answer
+
+A send takes no thread, unless something has to be asked for first: a topic that the door does not know, or the settings of the
+group whose retry topic is sent to. An unknown topic is made as by a broker: with the queues that the request asks for, but not
+more than the topic has whose place it takes (TBW102), where messages may make topics. A topic without the right to write is
+refused here; a broker takes the message.
+
+A message that is sent again after a lost answer is stored twice, as with RocketMQ.
+
+Sources: `SendMessageProcessor`, `AbstractSendMessageProcessor`, `SendMessageRequestHeaderV2`.
+"""
+
+import os
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from google.rpc import status_pb2
+
+from gateway.groups.asking import ask_groups
+from gateway.groups.pulling import send_back
+from gateway.ports.deadline import Deadline
+from gateway.ports.groups import LIST_GROUPS, attempts_max_of, default_settings
+from gateway.ports.shard import CREATE_TOPIC, get_record
+from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
+from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
+from gateway.remoting.topic_copy import Topic
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from reput.message.v1 import message_pb2
+from services.convert import millis_to_timestamp
+from services.rocketmq.codes import RequestCode, ResponseCode
+from services.status import from_status
+from store.errors import InvalidMessageError, OffsetOutOfRangeError, RecordNotFoundError
+from store.format.client_batch import decode_client_batch
+from store.format.client_properties import BrokerProperties
+from store.format.host import Host
+from store.format.message_id import UniqueKeyGenerator
+from store.format.properties import DELAY, TRAN_MSG
+from store.format.topic import (
+    NOT_ALLOWED_SEND_TOPICS,
+    RETRY_PREFIX,
+    dead_letter_topic_of,
+    is_system_topic,
+    validate_topic,
+)
+
+# The letters of a send's fields in the newer form (`SendMessageRequestHeaderV2`).
+LETTERS: Mapping[str, str] = {
+    "producerGroup": "a",
+    "topic": "b",
+    "defaultTopic": "c",
+    "defaultTopicQueueNums": "d",
+    "queueId": "e",
+    "sysFlag": "f",
+    "bornTimestamp": "g",
+    "flag": "h",
+    "properties": "i",
+    "reconsumeTimes": "j",
+    "unitMode": "k",
+    "maxReconsumeTimes": "l",
+    "batch": "m",
+}
+IN_LETTERS = frozenset((RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2))
+# The topic whose place a new one takes, and how many queues it has where the table does not say.
+DEFAULT_TOPIC, DEFAULT_QUEUE_COUNT = "TBW102", 8
+PERM_INHERIT = 1
+# The system flag bits that a producer sets: compression, several tags.
+PRODUCER_FLAGS = 0x703
+OWNED_QUEUE_COUNT = 1  # of retry and dead-letter topics
+TIME_MILLIS_MAX = 253_402_300_799_999
+_NO_WAIT = re.compile("(?:^|\x02)WAIT\x01false(?:\x02|$)")
+_HALF = re.compile(f"(?:^|\x02){TRAN_MSG}\x01(?i:true)(?:\x02|$)")
+
+
+def handlers(shard: DoorShard) -> Mapping[int, Handler]:
+    """The handlers of this file, by request code."""
+    sends = Sends(shard)
+    return {
+        RequestCode.SEND_MESSAGE: sends.send,
+        RequestCode.SEND_MESSAGE_V2: sends.send,
+        RequestCode.SEND_BATCH_MESSAGE: sends.send,
+        RequestCode.CONSUMER_SEND_MSG_BACK: in_thread(partial(consumer_send_msg_back, shard)),
+    }
+
+
+class SendHeader(NamedTuple):
+    """The fields of a send."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_queue_count: int
+    queue_id: int
+    sys_flag: int
+    born_millis: int
+    flag: int
+    properties: str
+    reconsume_times: int
+    reconsume_times_max: int | None
+    is_batch: bool
+
+    @classmethod
+    def of(cls, ask: Ask) -> "SendHeader":
+        """The fields of a request; RefusedError for one that is missing or is no number."""
+        letters = LETTERS if ask.command.code in IN_LETTERS else {}
+
+        def name(field: str) -> str:
+            return letters.get(field, field)
+
+        maximum = name("maxReconsumeTimes")
+        return cls(
+            ask.text(name("producerGroup")),
+            ask.text(name("topic")),
+            ask.text(name("defaultTopic")),
+            ask.number(name("defaultTopicQueueNums")),
+            ask.number(name("queueId")),
+            ask.number(name("sysFlag")),
+            ask.number(name("bornTimestamp")),
+            ask.number(name("flag")),
+            ask.text(name("properties"), ""),
+            ask.number(name("reconsumeTimes"), 0),
+            ask.number(maximum) if maximum in ask.command.fields else None,
+            ask.flag(name("batch")) or ask.command.code == RequestCode.SEND_BATCH_MESSAGE,
+        )
+
+
+class Sends:
+    """Serves sends; thread-safe.
+
+    Args:
+        shard: the shard.
+    """
+
+    def __init__(self, shard: DoorShard) -> None:
+        self._shard = shard
+        self._properties = BrokerProperties(shard.cluster_name)
+        self._unique_keys = UniqueKeyGenerator(
+            "127.0.0.1", os.getpid(), class_loader_hash=zlib.crc32(os.urandom(16)) - (1 << 31)
+        )
+
+    def send(self, ask: Ask) -> None:
+        """One send; it is answered later, or at once when it is refused."""
+        header = SendHeader.of(ask)
+        _check_topic(header)
+        topic = self._shard.topics.find(header.topic)
+        if topic is None or header.topic.startswith(RETRY_PREFIX):
+            ask.work(lambda: self._send_later(ask, header))
+        else:
+            self._append(ask, header, topic)
+
+    def _send_later(self, ask: Ask, header: SendHeader) -> None:
+        """What has to be asked for first, in a thread."""
+        topic = self._shard.topics.find_now(header.topic)
+        if topic is None:
+            topic = self._make(header)
+        if header.topic.startswith(RETRY_PREFIX) and not header.is_batch:
+            header, topic = self._not_too_often(header, topic)
+        self._append(ask, header, topic)
+
+    def _append(self, ask: Ask, header: SendHeader, topic: Topic | None) -> None:
+        if topic is not None and header.queue_id >= max(topic.write_queue_count, topic.read_queue_count):
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{header.queue_id}] is illegal, topic {topic.topic} has {topic.write_queue_count} queues to "
+                f"write and {topic.read_queue_count} to read. Producer: {ask.connection.peer}",
+            )
+        messages = self._batch(ask, header) if header.is_batch else [self._message(ask, header)]
+        is_half = not header.is_batch and TRAN_MSG in header.properties and _HALF.search(header.properties) is not None
+        if is_half:
+            for hear in self._shard.on_half:
+                hear(header.producer_group, header.topic)
+        flush = message_pb2.FLUSH_MODE_UNSPECIFIED
+        if "WAIT\x01false" in header.properties and _NO_WAIT.search(header.properties):
+            flush = message_pb2.FLUSH_MODE_ASYNC
+        request = gateway_pb.AppendMessagesRequest(messages=messages, flush=flush)
+        self._shard.forwarder.append_to(
+            self._shard.broker_name, request.SerializeToString(), _Sender(ask, header, self._properties)
+        )
+
+    def _message(self, ask: Ask, header: SendHeader) -> message_pb2.NewMessage:
+        properties = header.properties.encode("utf-8", "replace")
+        return _new_message(
+            ask, header, ask.command.body, header.flag, self._properties.of_send(properties, self._unique_keys.create)
+        )
+
+    def _batch(self, ask: Ask, header: SendHeader) -> Sequence[message_pb2.NewMessage]:
+        if header.topic.startswith(RETRY_PREFIX):
+            raise RefusedError(
+                ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}"
+            )
+        entries = decode_client_batch(ask.command.body)
+        return [_new_message(ask, header, entry.body, entry.flag, entry.properties) for entry in entries]
+
+    def _make(self, header: SendHeader) -> Topic | None:
+        """The topic of a send, which was not there; None: the append makes it (a topic of the broker's own).
+
+        Raises:
+            RefusedError: messages make no topics here.
+        """
+        if is_system_topic(header.topic):
+            return None
+        count = self._inherited_queue_count(header)
+        if count is None and header.topic.startswith(RETRY_PREFIX):
+            count = OWNED_QUEUE_COUNT
+        if count is None:
+            raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
+        return self._create(header.topic, count)
+
+    def _inherited_queue_count(self, header: SendHeader) -> int | None:
+        """Queues of a topic that a message makes; None: it makes none."""
+        model = self._shard.topics.find(header.default_topic)
+        if header.default_topic == DEFAULT_TOPIC:
+            if not self._shard.topics.new_topic_queue_count:
+                return None
+            count_max = DEFAULT_QUEUE_COUNT if model is None else model.write_queue_count
+        elif model is None or not model.perm & PERM_INHERIT:
+            return None
+        else:
+            count_max = model.write_queue_count
+        return max(min(header.default_queue_count, count_max), 1)
+
+    def _create(self, name: str, queue_count: int) -> Topic:
+        request = log_pb.CreateTopicRequest(topic=name, queue_count=queue_count, perm=6)
+        made = self._shard.shard.call(CREATE_TOPIC, request, Deadline.after(CALL_SECONDS)).topic
+        self._shard.topics.look()
+        return made
+
+    def _not_too_often(self, header: SendHeader, topic: Topic | None) -> tuple[SendHeader, Topic | None]:
+        """A message that a consumer sends to its retry topic by itself: a dead letter after its attempts.
+
+        So is one of a group that has locked queues: its client has tried as often as it should.
+        """
+        group = header.topic.removeprefix(RETRY_PREFIX)
+        count_max = header.reconsume_times_max
+        if count_max is None:
+            question = consumer_pb.ListGroupsRequest(page_size=1, consumer_group=group)
+            page = ask_groups(self._shard.shard, LIST_GROUPS, question, Deadline.after(CALL_SECONDS)).groups
+            count_max = attempts_max_of(page[0] if page else default_settings(group)) - 1
+        if header.reconsume_times <= count_max and not self._shard.locks.has_some(group):
+            return header, topic
+        name = dead_letter_topic_of(group)
+        found = self._shard.topics.find_now(name) or self._create(name, OWNED_QUEUE_COUNT)
+        end = "" if not header.properties or header.properties.endswith("\x02") else "\x02"
+        properties = f"{header.properties}{end}{DELAY}\x010\x02"
+        return header._replace(topic=name, queue_id=0, properties=properties), found
+
+
+class _Sender:
+    """The caller of an append: answers a send. An Answerable."""
+
+    __slots__ = ("_ask", "_header", "_properties")
+
+    def __init__(self, ask: Ask, header: SendHeader, properties: BrokerProperties) -> None:
+        self._ask = ask
+        self._header = header
+        self._properties = properties
+
+    def answer(self, response: bytes) -> None:
+        """See Answerable."""
+        results = gateway_pb.AppendMessagesResponse.FromString(response).results
+        first = results[0]
+        fields = {
+            "MSG_REGION": self._properties.region,
+            "TRACE_ON": str(self._properties.trace_on).lower(),
+            "msgId": ",".join([result.offset_msg_id for result in results]),
+            "queueId": str(first.queue_id),
+            "queueOffset": str(first.queue_offset),
+        }
+        if not self._header.is_batch:
+            fields["transactionId"] = first.unique_key
+            if first.recall_handle and not self._header.topic.startswith(RETRY_PREFIX):
+                fields["recallHandle"] = first.recall_handle
+        self._ask.answer(fields)
+
+    def fail(self, status: status_pb2.Status) -> None:
+        """See Answerable."""
+        self._ask.refuse(from_status(status))
+
+    def is_active(self) -> bool:
+        """See Answerable."""
+        return not self._ask.connection.is_closed
+
+    def time_remaining(self) -> float | None:
+        """See Answerable."""
+        return None
+
+
+def _check_topic(header: SendHeader) -> None:
+    try:
+        validate_topic(header.topic)
+    except InvalidMessageError as error:
+        raise RefusedError(ResponseCode.INVALID_PARAMETER, error.message) from error
+    if header.topic in NOT_ALLOWED_SEND_TOPICS:
+        raise RefusedError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden.")
+
+
+def _new_message(ask: Ask, header: SendHeader, body: bytes, flag: int, properties: bytes) -> message_pb2.NewMessage:
+    made = message_pb2.NewMessage(
+        topic=header.topic,
+        body=body,
+        flag=_i32(flag),
+        born_time=millis_to_timestamp(min(max(header.born_millis, 0), TIME_MILLIS_MAX)),
+        born_host=str(Host(*ask.connection.peer)),
+        sys_flag=header.sys_flag & PRODUCER_FLAGS,
+        wire_properties=properties,
+        reconsume_times=min(max(header.reconsume_times, 0), (1 << 31) - 1),
+    )
+    if header.queue_id >= 0:
+        made.queue_id = _i32(header.queue_id)
+    return made
+
+
+def _i32(number: int) -> int:
+    if not -(1 << 31) <= number < 1 << 31:
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, f"{number} is no number of 32 bits")
+    return number
+
+
+def consumer_send_msg_back(shard: DoorShard, ask: Ask) -> Answer:
+    """36: a message that was pulled and not consumed comes again later, or becomes a dead letter."""
+    group, offset = ask.text("group"), ask.number("offset")
+    level, maximum = ask.number("delayLevel"), ask.number("maxReconsumeTimes", -2)
+    deadline = Deadline.after(CALL_SECONDS)
+    try:
+        record = get_record(shard.shard, offset, deadline)
+    except (RecordNotFoundError, OffsetOutOfRangeError) as error:
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}") from error
+    question = consumer_pb.SendBackMessagesRequest(
+        consumer_group=group,
+        topic=record.topic,
+        queue_id=record.queue_id,
+        queue_offsets=[record.queue_offset],
+        delay_level=_i32(level),
+        # -1 of a client: none of its deliveries comes again.
+        delivery_attempts_max=0 if maximum < -1 else min(max(maximum + 1, 1), (1 << 31) - 1),
+    )
+    (outcome,) = send_back(shard.source.now(), question, shard.broker_name, deadline).outcomes
+    if outcome == gateway_pb.SEND_BACK_OUTCOME_REMOVED:
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+    return Answer()

@@ -1,0 +1,228 @@
+"""Sends over the door: answers, stored records and refusals as those of RocketMQ 5.5.0."""
+
+import contextlib
+import itertools
+import zlib
+
+import pytest
+
+from services.rocketmq.codes import RequestCode, ResponseCode
+from services.rocketmq.command import ONEWAY
+from store.format.client_batch import BatchEntry, encode_client_batch
+from store.format.message_id import decode_offset_msg_id, encode_offset_msg_id
+from tests.gateway.remoting.test_members import beat
+from tests.gateway.remoting.test_pulls import pull_fields, records
+from tests.support.waiting import wait_for
+
+V1, V2, BATCH = RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
+LETTERS = dict(
+    zip(
+        (
+            *("producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp"),
+            *("flag", "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes", "batch"),
+        ),
+        "abcdefghijklm",
+        strict=True,
+    )
+)
+UNIQUE = "7F0000010001AAAABBBBCCCC00000001"
+
+_topics = itertools.count()
+
+
+@pytest.fixture
+def topic():
+    """A new one for each test: they share a store."""
+    return f"sent-{next(_topics)}"
+
+
+def properties(**named):
+    return "".join(f"{name}\x01{value}\x02" for name, value in named.items())
+
+
+def send_fields(topic, code=V2, **more):
+    fields = {
+        "producerGroup": "pg",
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": 4,
+        "queueId": 1,
+        "sysFlag": 0,
+        "bornTimestamp": 1_700_000_000_123,
+        "flag": 7,
+        "properties": properties(UNIQ_KEY=UNIQUE, TAGS="A", KEYS="k1 k2", WAIT="true"),
+        "reconsumeTimes": 0,
+        "unitMode": "false",
+        "maxReconsumeTimes": 0,
+        "batch": "false",
+    } | more
+    return fields if code == V1 else {LETTERS[name]: value for name, value in fields.items()}
+
+
+def send(client, topic, body=b"hello", code=V2, **more):
+    return client.call(code, body, **send_fields(topic, code, **more))
+
+
+def pulled(stack, topic, queue_id=1, count=1):
+    """The first records of a queue."""
+
+    def look():
+        with contextlib.closing(stack.client()) as client:
+            found = records(client.call(RequestCode.PULL_MESSAGE, **pull_fields(topic, queueId=queue_id)).body)
+        return found[:count] if len(found) >= count else None
+
+    return wait_for(look, "messages of the queue")
+
+
+@pytest.mark.parametrize("code", [V1, V2])
+def test_a_message_is_stored_as_its_client_sent_it(stack, client, topic, code):
+    answer = send(client, topic, code=code)
+    assert (answer.code, answer.remark) == (0, "")
+    assert answer.fields["queueId"] == "1"
+    assert answer.fields["queueOffset"] == "0"
+    assert answer.fields["transactionId"] == UNIQUE
+    assert answer.fields["MSG_REGION"] == "DefaultRegion"
+    assert answer.fields["TRACE_ON"] == "true"
+    (record,) = pulled(stack, topic)
+    assert decode_offset_msg_id(answer.fields["msgId"])[1] == record.commit_log_offset
+    assert (record.body, record.flag, record.born_time_millis) == (b"hello", 7, 1_700_000_000_123)
+    assert record.born_host.ip == "127.0.0.1"
+    assert record.born_host.port == client.socket.getsockname()[1]
+    stored = dict(record.properties)
+    del stored["__CRC32#"]
+    assert stored == {
+        "UNIQ_KEY": UNIQUE,
+        "TAGS": "A",
+        "KEYS": "k1 k2",
+        "WAIT": "true",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+        "CLUSTER": "DefaultCluster",
+    }
+
+
+def test_the_first_message_of_a_topic_makes_it_with_the_queues_of_its_request(client, topic):
+    assert send(client, topic, queueId=3).code == 0
+    refused = send(client, topic, queueId=4)
+    assert refused.code == ResponseCode.INVALID_PARAMETER
+    assert "queueId[4] is illegal" in refused.remark
+    assert send(client, topic + "-2", defaultTopicQueueNums=16, queueId=7).code == 0
+    assert send(client, topic + "-2", queueId=8).code == ResponseCode.INVALID_PARAMETER
+    absent = send(client, topic + "-3", defaultTopic="nowhere")
+    assert (absent.code, absent.remark) == (
+        ResponseCode.TOPIC_NOT_EXIST,
+        f"topic[{topic}-3] not exist, apply first please!",
+    )
+
+
+def test_the_broker_picks_a_queue_where_the_client_does_not(client, topic):
+    answers = [send(client, topic, queueId=-1) for _ in range(8)]
+    assert {answer.fields["queueId"] for answer in answers} == {"0", "1", "2", "3"}
+
+
+def test_a_compressed_body_is_stored_as_it_came(stack, client, topic):
+    packed = zlib.compress(b"x" * 5_000)
+    assert send(client, topic, packed, sysFlag=0x301).code == 0
+    (record,) = pulled(stack, topic)
+    assert (record.body, record.sys_flag) == (packed, 0x301)
+
+
+def test_a_batch_is_stored_message_by_message(stack, client, topic):
+    entries = [BatchEntry(n, b"body-%d" % n, properties(UNIQ_KEY=f"{UNIQUE}-{n}", TAGS="T").encode()) for n in range(3)]
+    answer = send(client, topic, encode_client_batch(entries), code=BATCH, batch="true")
+    assert answer.code == 0
+    assert answer.fields["queueOffset"] == "0"
+    ids = [decode_offset_msg_id(each) for each in answer.fields["msgId"].split(",")]
+    found = pulled(stack, topic, count=3)
+    assert [record.commit_log_offset for record in found] == [offset for _, offset in ids]
+    assert [(record.body, record.flag, record.unique_key) for record in found] == [
+        (b"body-%d" % n, n, f"{UNIQUE}-{n}") for n in range(3)
+    ]
+
+
+def test_a_damaged_batch_is_refused(client, topic):
+    assert send(client, topic, b"\0\0\0\7abc", code=BATCH, batch="true").code == ResponseCode.MESSAGE_ILLEGAL
+
+
+def test_a_oneway_message_is_stored_and_not_answered(stack, client, topic):
+    client.send(client.request(V2, b"quiet", ONEWAY, **send_fields(topic)))
+    assert client.call(999).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    (record,) = pulled(stack, topic)
+    assert record.body == b"quiet"
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        ("SCHEDULE_TOPIC_XXXX", ResponseCode.NO_PERMISSION),
+        ("SELF_TEST_TOPIC", ResponseCode.NO_PERMISSION),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", ResponseCode.NO_PERMISSION),
+        ("no/topic", ResponseCode.INVALID_PARAMETER),
+        ("t" * 128, ResponseCode.INVALID_PARAMETER),
+        ("RMQ_SYS_TRACE_TOPIC", 0),
+        ("TBW102", 0),
+    ],
+)
+def test_system_topics_take_what_those_of_a_broker_take(client, topic, code):
+    assert send(client, topic, queueId=0).code == code
+
+
+def test_a_body_that_is_too_large_is_illegal(client, topic):
+    refused = send(client, topic, b"x" * ((4 << 20) + 1))
+    assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+
+
+def send_back(client, offset, group, **more):
+    fields = {"offset": offset, "group": group, "delayLevel": 0, "originTopic": "t", "unitMode": "false"} | more
+    return client.call(RequestCode.CONSUMER_SEND_MSG_BACK, **fields)
+
+
+def test_a_message_that_is_sent_back_comes_in_the_retry_topic(stack, client, topic):
+    group = f"back-{topic}"
+    beat(client, "c1", group, topic=topic)
+    send(client, topic)
+    (record,) = pulled(stack, topic)
+    assert send_back(client, record.commit_log_offset, group, delayLevel=1).code == 0
+    (again,) = pulled(stack, f"%RETRY%{group}", queue_id=0)
+    assert (again.body, again.reconsume_times) == (b"hello", 1)
+    assert again.properties["RETRY_TOPIC"] == topic
+    assert again.properties["ORIGIN_MESSAGE_ID"] == encode_offset_msg_id(record.store_host, record.commit_log_offset)
+
+
+@pytest.mark.parametrize("how", [{"delayLevel": -1}, {"maxReconsumeTimes": 0}])
+def test_a_message_after_its_last_attempt_is_a_dead_letter(stack, client, topic, how):
+    group = f"dead-{topic}"
+    beat(client, "c1", group, topic=topic)
+    send(client, topic)
+    (record,) = pulled(stack, topic)
+    assert send_back(client, record.commit_log_offset, group, **how).code == 0
+    (letter,) = pulled(stack, f"%DLQ%{group}", queue_id=0)
+    assert letter.body == b"hello"
+
+
+def test_what_is_not_in_the_log_cannot_be_sent_back(client):
+    answer = send_back(client, 1 << 40, "g")
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {1 << 40}")
+
+
+def test_a_consumer_may_send_to_its_retry_topic_by_itself(stack, client, topic):
+    group = f"self-{topic}"
+    beat(client, "c1", group, topic=topic)
+    retry = f"%RETRY%{group}"
+    delayed = properties(UNIQ_KEY=UNIQUE, RETRY_TOPIC=topic, DELAY="1")
+    assert send(client, retry, queueId=0, reconsumeTimes=2, maxReconsumeTimes=16, properties=delayed).code == 0
+    (again,) = pulled(stack, retry, queue_id=0)
+    assert again.reconsume_times == 2
+    over = properties(UNIQ_KEY=UNIQUE, RETRY_TOPIC=topic, DELAY="3")
+    assert send(client, retry, queueId=0, reconsumeTimes=17, maxReconsumeTimes=16, properties=over).code == 0
+    (letter,) = pulled(stack, f"%DLQ%{group}", queue_id=0)
+    assert letter.reconsume_times == 17
+
+
+def test_a_delayed_message_comes_when_it_is_due(stack, client, topic):
+    waiting = properties(UNIQ_KEY=UNIQUE, DELAY="1")
+    answer = send(client, topic, properties=waiting)
+    assert (answer.code, answer.fields["queueId"]) == (0, "1")
+    (record,) = pulled(stack, topic)
+    assert record.unique_key == UNIQUE
+    assert "DELAY" not in record.properties
