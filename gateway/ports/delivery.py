@@ -7,7 +7,7 @@ outcome is the answer or the StoreError of the failure. The other calls wait, an
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -20,8 +20,6 @@ from store.errors import DeadlineExceededError, StoreError, TopicNotFoundError
 Answer = TypeVar("Answer")
 
 Then: TypeAlias = Callable[[Answer | StoreError], object]
-# Deliveries of a message that is not renewed, when the group has no setting of its own: RocketMQ's 16 retries and the first.
-DELIVERY_ATTEMPTS_DEFAULT = 17
 
 
 class FilterKind(Enum):
@@ -119,55 +117,6 @@ def expression_of(wanted: gateway_pb.MessageFilter) -> str:
     return wanted.sql or wanted.tags
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
-    """How a group consumes.
-
-    Attributes:
-        consumer_group: its name.
-        ordered: messages of one message group are delivered one after the other.
-        delivery_attempts_max: the first delivery included.
-        consume_enabled: False: the group gets nothing.
-        broadcast: each member consumes every message, and keeps its positions itself.
-        is_set: somebody has set them in the shard that says so; else they are its defaults.
-    """
-
-    consumer_group: str
-    ordered: bool = False
-    delivery_attempts_max: int = DELIVERY_ATTEMPTS_DEFAULT
-    consume_enabled: bool = True
-    broadcast: bool = False
-    is_set: bool = field(default=False, compare=False)
-
-
-def settings_that_count(of_shards: Sequence[GroupSettings]) -> GroupSettings:
-    """Of what shards say of one group, that of the first one in which somebody has set some; else of the first one."""
-    return next((each for each in of_shards if each.is_set), of_shards[0])
-
-
-@dataclass(frozen=True, slots=True)
-class ClientFacts:
-    """A consumer that lives.
-
-    Attributes:
-        client_id: its id.
-        consumer_group: its group.
-        subscriptions: topic and filter.
-        language, version, address: may be empty.
-        kind: in words.
-        caller: in whose share it counts.
-    """
-
-    client_id: str
-    consumer_group: str
-    subscriptions: tuple[tuple[str, Filter], ...] = ()
-    language: str = ""
-    version: str = ""
-    address: str = ""
-    kind: str = ""
-    caller: str = ""
-
-
 class ArrivalStream(Protocol):
     """An open stream of arrivals; iteration raises a StoreError when it ends, for whatever reason."""
 
@@ -215,11 +164,11 @@ class Delivering(Protocol):
         """A group's positions in a topic, by queue."""
 
     def keep_clients(
-        self, clients: Sequence[ClientFacts], seconds: float, delivered: Sequence[str] = ()
-    ) -> Sequence[GroupSettings]:
+        self, clients: Sequence[pb.Client], seconds: float, delivered: Sequence[str] = ()
+    ) -> Sequence[pb.GroupSettings]:
         """Say that clients live, at most 1,024, and what they have, at most 8,192 handles; the settings of their groups."""
 
-    def make_group(self, settings: GroupSettings, caller: str, seconds: float) -> None:
+    def make_group(self, settings: pb.GroupSettings, caller: str, seconds: float) -> None:
         """As MAKE_GROUP (groups.py), for a caller."""
 
     def end_client(self, client_id: str, consumer_group: str, seconds: float, *, keep_locks: bool = False) -> None:

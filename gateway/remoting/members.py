@@ -21,7 +21,8 @@ import structlog
 
 from gateway.groups.pulling import LOCKED_COUNT_MAX, lock_queues
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import ClientFacts, GroupSettings, pull_now
+from gateway.ports.delivery import pull_now
+from gateway.ports.groups import default_settings
 from gateway.ports.shard import CREATE_TOPIC
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread, peer_of
 from gateway.remoting.door_clients import (
@@ -215,7 +216,7 @@ class Members:
             if group in self._known_groups:
                 self._known_groups.move_to_end(group)
                 return
-        self._shard.delivering.make_group(GroupSettings(group), caller_here(), CALL_SECONDS)
+        self._shard.delivering.make_group(default_settings(group), caller_here(), CALL_SECONDS)
         topic = pull_retry_topic_of(group)
         if self._shard.topics.find_now(topic) is None:
             request = log_pb.CreateTopicRequest(topic=topic, queue_count=RETRY_QUEUE_COUNT, perm=6)
@@ -313,19 +314,22 @@ def subscription_of(said: Mapping[str, Any]) -> Subscription:
     return one
 
 
-def facts_of(client: DoorClient) -> list[ClientFacts]:
+def facts_of(client: DoorClient) -> list[pb.Client]:
     """The client as a member of each of its groups."""
     peer = peer_of(client.connection)
     return [
-        ClientFacts(
-            client.client_id,
-            each.group,
-            tuple((topic, wanted_by(one)) for topic, one in sorted(each.subscriptions.items())),
-            client.language,
-            str(client.version),
-            peer,
-            KINDS.get(each.consume_type, each.consume_type.lower()),
-            peer,
+        pb.Client(
+            client_id=client.client_id,
+            consumer_group=each.group,
+            subscriptions=[
+                pb.Subscription(topic=topic, filter=wanted_by(one).message())
+                for topic, one in sorted(each.subscriptions.items())
+            ],
+            language=client.language,
+            version=str(client.version),
+            address=peer,
+            kind=KINDS.get(each.consume_type, each.consume_type.lower()),
+            caller=peer,
         )
         for each in client.memberships.values()
     ]

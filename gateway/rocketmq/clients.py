@@ -9,17 +9,12 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import structlog
 
-from gateway.ports.delivery import (
-    ClientFacts,
-    Delivering,
-    DeliveringSource,
-    GroupSettings,
-    settings_that_count,
-)
+from gateway.ports.delivery import Delivering, DeliveringSource
+from gateway.ports.groups import default_settings, settings_that_count
+from reput.consumer.v1.consumer_service_pb2 import Client, GroupSettings
 from services.serving.admission.shares import KeptKeys, client_of_name
 from store.errors import (
     DeadlineExceededError,
@@ -41,7 +36,7 @@ DELIVERED_COUNT_MAX = 2_048
 SET_COUNT_MAX = 64
 # Deliveries that wait for it, of one shard; beyond this the oldest are forgotten, and come again after their 60 s.
 DELIVERED_WAITING_COUNT_MAX = 100_000
-# Clients that are remembered, 1 KiB each. Above it, and above its share (shares.py), a caller loses the one that was silent
+# Clients that are remembered, 2 KiB each. Above it, and above its share (shares.py), a caller loses the one that was silent
 # for longest for a new one.
 CLIENT_COUNT_MAX = 65_536
 # A client decides how many subscriptions it names. Those of the larger clients have room together; what finds none is not kept.
@@ -81,7 +76,7 @@ class KnownClient:
 
     __slots__ = ("facts", "large_bytes", "request_seconds", "seen_at")
 
-    def __init__(self, facts: ClientFacts, request_seconds: float, seen_at: float, large_bytes: int = 0) -> None:
+    def __init__(self, facts: Client, request_seconds: float, seen_at: float, large_bytes: int = 0) -> None:
         self.facts = facts
         self.request_seconds = request_seconds
         self.seen_at = seen_at
@@ -111,7 +106,7 @@ class Clients:
         self._large_bytes = 0
         self._ended: dict[str, float] = {}
         self._groups: dict[str, tuple[GroupSettings, float]] = {}
-        self._to_keep: dict[str, ClientFacts] = {}
+        self._to_keep: dict[str, Client] = {}
         self._delivered: dict[str, OrderedDict[str, None]] = {}  # receipt handles by shard, the oldest first
         self._stopping = threading.Event()
 
@@ -128,7 +123,7 @@ class Clients:
         known = self._known.get(client_id)
         return REQUEST_SECONDS_DEFAULT if known is None else known.request_seconds
 
-    def settle(self, facts: ClientFacts, request_seconds: float) -> None:
+    def settle(self, facts: Client, request_seconds: float) -> None:
         """A client has told its settings: it lives, also when it had ended."""
         size_bytes = _size_bytes(facts)
         large_bytes = size_bytes if size_bytes > SMALL_CLIENT_BYTES else 0
@@ -136,10 +131,10 @@ class Clients:
             self._ended.pop(facts.client_id, None)
             self._forget(facts.client_id)
             if self._large_bytes + large_bytes > LARGE_CLIENT_BYTES_MAX:
-                facts, large_bytes = replace(facts, subscriptions=()), 0
+                facts, large_bytes = _without_subscriptions(facts), 0
             self._note(KnownClient(facts, request_seconds, self._clock(), large_bytes))
 
-    def beat(self, facts: ClientFacts) -> None:
+    def beat(self, facts: Client) -> None:
         """A sign of life. What is known of the client's settings stays."""
         with self._lock:
             known = self._forget(facts.client_id)
@@ -147,7 +142,7 @@ class Clients:
                 known.seen_at = self._clock()
                 self._note(known)
             else:
-                self._note(KnownClient(replace(facts, subscriptions=()), REQUEST_SECONDS_DEFAULT, self._clock()))
+                self._note(KnownClient(_without_subscriptions(facts), REQUEST_SECONDS_DEFAULT, self._clock()))
 
     def end(self, client_id: str, consumer_group: str, seconds: float) -> None:
         """A client has ended: forget it, and tell every shard.
@@ -186,7 +181,7 @@ class Clients:
             for handle in receipt_handles:
                 waiting.pop(handle, None)
 
-    def group(self, member: ClientFacts) -> GroupSettings:
+    def group(self, member: Client) -> GroupSettings:
         """The settings of a member's group; the shards are told that the member lives.
 
         Raises:
@@ -206,7 +201,7 @@ class Clients:
                 failure = error if failure is not None else None
         if failure is not None:
             raise failure
-        settings = settings_that_count([*answers, GroupSettings(name)])
+        settings = settings_that_count([*answers, default_settings(name)])
         self._note_groups([settings])
         return settings
 
@@ -272,7 +267,7 @@ class Clients:
     def _keep_in(
         self,
         shard: Delivering,
-        clients: Sequence[ClientFacts],
+        clients: Sequence[Client],
         delivered: Sequence[str],
         said: dict[str, list[tuple[Delivering, GroupSettings]]],
     ) -> bool:
@@ -307,8 +302,11 @@ class Clients:
         now = self._clock()
         with self._lock:
             for group in groups:
+                # A copy: a message of an answer keeps the whole answer in memory.
+                settings = GroupSettings()
+                settings.CopyFrom(group)
                 self._groups.pop(group.consumer_group, None)
-                self._groups[group.consumer_group] = group, now
+                self._groups[group.consumer_group] = settings, now
             while len(self._groups) > GROUP_COUNT_MAX:
                 del self._groups[next(iter(self._groups))]
 
@@ -340,20 +338,25 @@ class Clients:
             del self._ended[client_id]
 
 
-def _size_bytes(facts: ClientFacts) -> int:
-    """What the facts take in a KeepClients, nearly."""
-    texts = (facts.client_id, facts.consumer_group, facts.language, facts.version, facts.address, facts.kind)
-    return (
-        OVERHEAD_BYTES
-        + sum(len(text.encode()) for text in texts)
-        + sum(
-            OVERHEAD_BYTES + len(topic.encode()) + len(wanted.expression.encode())
-            for topic, wanted in facts.subscriptions
-        )
+def _without_subscriptions(facts: Client) -> Client:
+    # Not a copy that is cleared: a message keeps the memory of fields that it had.
+    return Client(
+        client_id=facts.client_id,
+        consumer_group=facts.consumer_group,
+        language=facts.language,
+        version=facts.version,
+        address=facts.address,
+        kind=facts.kind,
+        caller=facts.caller,
     )
 
 
-def _count_in_one_call(clients: Sequence[ClientFacts]) -> int:
+def _size_bytes(facts: Client) -> int:
+    """What the facts take in a KeepClients, nearly."""
+    return facts.ByteSize() + OVERHEAD_BYTES * (1 + len(facts.subscriptions))
+
+
+def _count_in_one_call(clients: Sequence[Client]) -> int:
     """How many of the first clients one KeepClients may name; 1 at least, unless there is none."""
     size_bytes = 0
     for count, facts in enumerate(clients[:KEEP_COUNT_MAX]):

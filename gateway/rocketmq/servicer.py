@@ -12,7 +12,7 @@ from gateway.appends.forwarder import AppendForwarder
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.groups.joins import Joins
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import ClientFacts, DeliveringSource
+from gateway.ports.delivery import DeliveringSource
 from gateway.ports.shards import Shards, ShardsSource
 from gateway.rocketmq import offsets, pulling, receiving, routes
 from gateway.rocketmq.acknowledging import Acknowledging
@@ -31,6 +31,7 @@ from gateway.rocketmq.topic_types import TopicTypes
 from gateway.waiting.endings import Endings
 from gateway.waiting.producers import Producers
 from gateway.waiting.shards import SchedulingShards
+from reput.consumer.v1.consumer_service_pb2 import Client
 from services.methods import QUERY_SECONDS
 from services.serving.admission.callers import caller_here
 from services.serving.calls.open_work import OpenWork
@@ -208,12 +209,18 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
 
         return _answered(end, v2.NotifyClientTerminationResponse)
 
-    def _member(self, caller: Caller, group: str, kind: str = "") -> ClientFacts:
+    def _member(self, caller: Caller, group: str, kind: str = "") -> Client:
         known = self._clients.find(caller.client_id)
         if known is not None and known.facts.consumer_group == group:
             return known.facts
-        return ClientFacts(
-            caller.client_id, group, (), caller.language, caller.version, caller.address, kind, caller_here()
+        return Client(
+            client_id=caller.client_id,
+            consumer_group=group,
+            language=caller.language,
+            version=caller.version,
+            address=caller.address,
+            kind=kind,
+            caller=caller_here(),
         )
 
 

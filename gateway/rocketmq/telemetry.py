@@ -9,7 +9,7 @@ import grpc
 from google.protobuf.duration_pb2 import Duration
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.ports.delivery import ClientFacts, GroupSettings
+from gateway.ports.groups import attempts_max_of
 from gateway.rocketmq.caller import Caller, caller_of, consumer_of
 from gateway.rocketmq.clients import REQUEST_SECONDS_DEFAULT, Clients
 from gateway.rocketmq.filters import filter_of
@@ -18,6 +18,7 @@ from gateway.rocketmq.names import full_name, group_of, topic_of
 from gateway.rocketmq.sessions import ProducerSession, QuestionBytes
 from gateway.rocketmq.status import RefusedError, ok
 from gateway.waiting.producers import Producers
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from services.serving.admission.callers import caller_here
 from store.errors import InvalidArgumentError
 
@@ -134,8 +135,8 @@ def _set_producer(settings: v2.Settings) -> None:
     settings.publishing.validate_message_type = True
 
 
-def _set_consumer(settings: v2.Settings, group: GroupSettings) -> None:
-    settings.backoff_policy.max_attempts = group.delivery_attempts_max
+def _set_consumer(settings: v2.Settings, group: pb.GroupSettings) -> None:
+    settings.backoff_policy.max_attempts = attempts_max_of(group)
     # Not exponential: Python's push consumer knows only this form.
     waits = v2.CustomizedBackoff(next=[Duration(seconds=seconds) for seconds in RETRY_SECONDS])
     settings.backoff_policy.customized_backoff.CopyFrom(waits)
@@ -144,17 +145,20 @@ def _set_consumer(settings: v2.Settings, group: GroupSettings) -> None:
     settings.subscription.long_polling_timeout.CopyFrom(LONG_POLLING_TIMEOUT)
 
 
-def _facts(settings: v2.Settings, caller: Caller, group: str) -> ClientFacts:
+def _facts(settings: v2.Settings, caller: Caller, group: str) -> pb.Client:
     subscriptions = settings.subscription.subscriptions[:SUBSCRIPTION_COUNT_MAX]
-    return ClientFacts(
-        caller.client_id,
-        group,
-        tuple((full_name(each.topic), filter_of(each.expression)) for each in subscriptions),
-        caller.language,
-        caller.version,
-        caller.address,
-        kind_of(settings.client_type),
-        caller_here(),
+    return pb.Client(
+        client_id=caller.client_id,
+        consumer_group=group,
+        subscriptions=[
+            pb.Subscription(topic=full_name(each.topic), filter=filter_of(each.expression).message())
+            for each in subscriptions
+        ],
+        language=caller.language,
+        version=caller.version,
+        address=caller.address,
+        kind=kind_of(settings.client_type),
+        caller=caller_here(),
     )
 
 

@@ -3,13 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from gateway.ports.delivery import (
-    DELIVERY_ATTEMPTS_DEFAULT,
-    ClientFacts,
-    GroupSettings,
-    Pulled,
-    Then,
-)
+from gateway.ports.delivery import Pulled, Then
 from gateway.shards.ack_batches import AckBatches
 from gateway.shards.encoded_messages import EncodedMessages
 from reput.consumer.v1 import consumer_service_pb2 as pb
@@ -87,16 +81,15 @@ class RemoteDelivering:
         return {each.queue_id: each.queue_offset for each in offsets if each.topic == topic}
 
     def keep_clients(
-        self, clients: Sequence[ClientFacts], seconds: float, delivered: Sequence[str] = ()
-    ) -> Sequence[GroupSettings]:
+        self, clients: Sequence[pb.Client], seconds: float, delivered: Sequence[str] = ()
+    ) -> Sequence[pb.GroupSettings]:
         """See the port."""
-        request = pb.KeepClientsRequest(clients=map(_client, clients), delivered_receipt_handles=delivered)
-        answer = self._client.call(rpc.KEEP_CLIENTS, request, seconds)
-        return [settings_of(group) for group in answer.groups]
+        request = pb.KeepClientsRequest(clients=clients, delivered_receipt_handles=delivered)
+        return self._client.call(rpc.KEEP_CLIENTS, request, seconds).groups
 
-    def make_group(self, settings: GroupSettings, caller: str, seconds: float) -> None:
+    def make_group(self, settings: pb.GroupSettings, caller: str, seconds: float) -> None:
         """See the port."""
-        request = pb.UpdateGroupRequest(settings=settings_to(settings), if_unset=True, caller=caller)
+        request = pb.UpdateGroupRequest(settings=settings, if_unset=True, caller=caller)
         self._client.call(rpc.UPDATE_GROUP, request, seconds)
 
     def end_client(self, client_id: str, consumer_group: str, seconds: float, *, keep_locks: bool = False) -> None:
@@ -119,40 +112,3 @@ def _then(then: Then[Answer], convert: Callable[[Any], Answer]) -> Callable[[Any
 def _pulled_bytes(answer: PulledBytes) -> Pulled:
     head = answer.head
     return Pulled(head, EncodedMessages(answer.messages, head.shown_as) if head.shown_as else head.messages)
-
-
-def settings_of(group: pb.GroupSettings) -> GroupSettings:
-    """The settings of a group."""
-    return GroupSettings(
-        group.consumer_group,
-        group.ordered,
-        group.delivery_attempts_max or DELIVERY_ATTEMPTS_DEFAULT,
-        group.consume_enabled,
-        group.broadcast,
-        group.is_set,
-    )
-
-
-def settings_to(settings: GroupSettings) -> pb.GroupSettings:
-    """The settings of a group, for a request."""
-    return pb.GroupSettings(
-        consumer_group=settings.consumer_group,
-        ordered=settings.ordered,
-        delivery_attempts_max=settings.delivery_attempts_max,
-        consume_enabled=settings.consume_enabled,
-        broadcast=settings.broadcast,
-        is_set=settings.is_set,
-    )
-
-
-def _client(client: ClientFacts) -> pb.Client:
-    return pb.Client(
-        client_id=client.client_id,
-        consumer_group=client.consumer_group,
-        subscriptions=[pb.Subscription(topic=topic, filter=asked.message()) for topic, asked in client.subscriptions],
-        language=client.language,
-        address=client.address,
-        version=client.version,
-        kind=client.kind,
-        caller=client.caller,
-    )

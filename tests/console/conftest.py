@@ -7,7 +7,7 @@ from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1.gateway_service_pb2 import MessageFilter, TrackState
 from tests.console.asking import Browser, console_over
 from tests.gateway import conftest as gateway_fixtures
-from tests.gateway.groups.memory_groups import MemoryGroups, settings
+from tests.gateway.groups.memory_groups import MemoryGroups, group_settings
 from tests.gateway.memory_shard import MemoryShard
 from tests.gateway.waiting.memory_waiting import MemoryScheduling, delayed, half
 
@@ -36,11 +36,11 @@ class GroupedShard(MemoryShard):
     def shard(self, broker_name="broker-a"):
         groups = MemoryGroups()
         groups.groups = {
-            "g": settings("g", delivery_attempts_max=3),
-            "in order": settings("in order", ordered=True, consume_enabled=False),
+            "g": group_settings("g", delivery_attempts_max=3),
+            "in order": group_settings("in order", ordered=True, consume_enabled=False),
         }
         groups.groups |= {
-            topic.removeprefix("%DLQ%"): settings(topic.removeprefix("%DLQ%"))
+            topic.removeprefix("%DLQ%"): group_settings(topic.removeprefix("%DLQ%"))
             for topic in {record.topic for record in self.records}
             if topic.startswith("%DLQ%")
         }

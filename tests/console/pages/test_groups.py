@@ -3,7 +3,7 @@
 import pytest
 
 from tests.console.asking import Browser, Tags, console_over
-from tests.gateway.groups.memory_groups import MemoryGroups, settings
+from tests.gateway.groups.memory_groups import MemoryGroups, group_settings
 from tests.gateway.memory_shard import MemoryShard
 
 PATH = "/groups/b_cg/dead-letters"
@@ -54,7 +54,7 @@ def test_a_list_of_many_groups_with_long_names_is_small_and_says_that_there_are_
     class ManyGroups(MemoryShard):
         def shard(self, broker_name="broker-a"):
             groups = MemoryGroups()
-            groups.groups = {name: settings(name) for name in names}
+            groups.groups = {name: group_settings(name) for name in names}
             return groups.in_shard(super().shard(broker_name))
 
     app = console_over([ManyGroups(records[:1])], fan_out)

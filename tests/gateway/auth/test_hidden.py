@@ -24,7 +24,7 @@ from services.methods import GATEWAY_SERVICE
 from store.errors import PermissionDeniedError, RecordNotFoundError
 from store.format.derived.index_layout import index_key, key_hash
 from tests.gateway.auth.conftest import OTHER, OWN, access_text, shown
-from tests.gateway.groups.memory_groups import MemoryGroups, copy_of, settings
+from tests.gateway.groups.memory_groups import MemoryGroups, copy_of, group_settings
 from tests.gateway.memory_shard import MemoryShard, with_records
 from tests.gateway.reput.test_explain import CONTEXT, ExplainedShard
 
@@ -90,7 +90,7 @@ def member(client_id: str, *topics: str) -> consumer_pb.Client:
 def test_members_that_consume_only_hidden_topics_are_no_members(fan_out, deadline) -> None:
     """Their ids, versions and addresses were shown, with an empty list of topics."""
     groups = MemoryGroups()
-    groups.groups["group"] = settings("group")
+    groups.groups["group"] = group_settings("group")
     groups.members["group"] = [member("own", OWN), member("both", OWN, OTHER), member("other", OTHER), member("silent")]
     asked = consumer_pb.GetGroupRequest(consumer_group="group")
     whole = groups.facts(asked, deadline)

@@ -6,9 +6,9 @@ import time
 from collections import defaultdict
 
 from gateway.ports.delivery import (
-    GroupSettings,
     Pulled,
 )
+from gateway.ports.groups import default_settings
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import StoredMessage
@@ -204,7 +204,7 @@ class MemoryDelivering:
         self.kept.append([(client.client_id, client.consumer_group) for client in clients])
         self.confirmed += delivered
         names = dict.fromkeys(client.consumer_group for client in clients)
-        return [self.groups.get(name, GroupSettings(name)) for name in names]
+        return [self.groups.get(name, default_settings(name)) for name in names]
 
     def make_group(self, settings, caller, seconds):
         if self.is_down:

@@ -52,7 +52,7 @@ def locking(group, client_id, queues, *, unlock=False):
     return pb.LockQueuesRequest(consumer_group=group, client_id=client_id, queues=rows(queues), unlock=unlock)
 
 
-def settings(group, **fields):
+def group_settings(group, **fields):
     """Settings of a group; what is not said is as the defaults are."""
     made = default_settings(group)
     made.MergeFrom(pb.GroupSettings(consumer_group=group, **fields))

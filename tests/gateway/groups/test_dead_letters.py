@@ -19,7 +19,7 @@ from store.errors import (
     TopicNotFoundError,
 )
 from tests.gateway.delivery.memory_delivery import pulled_of
-from tests.gateway.groups.memory_groups import MemoryGroups, settings
+from tests.gateway.groups.memory_groups import MemoryGroups, group_settings
 from tests.gateway.memory_shard import MemoryShard, with_log_end
 
 QUESTION = ResendQuestion("g", ALL_MESSAGES, TimeWindow())
@@ -63,7 +63,7 @@ class Letters:
             for number in range(10)
         ]
         self.groups = MemoryGroups(MemoryShard(self.records))
-        self.groups.groups["g"] = settings("g")
+        self.groups.groups["g"] = group_settings("g")
         self.sends = Sends()
         self.fan_out = fan_out
         self.resending = Resending(
@@ -164,7 +164,7 @@ def test_a_shard_that_is_away_is_an_error_and_its_letters_are_not_passed_over(le
 
 def test_a_group_without_dead_letters_has_none_and_an_unknown_one_is_not_found(letters, fan_out, tokens, deadline):
     groups = MemoryGroups()
-    groups.groups["g"] = settings("g")
+    groups.groups["g"] = group_settings("g")
     resending = Resending(Shards([groups.shard("broker-a")], fan_out), tokens, letters.pull, letter_of, letters.sends)
 
     assert resending.resend(QUESTION, "", deadline) == ([], "")
@@ -174,7 +174,7 @@ def test_a_group_without_dead_letters_has_none_and_an_unknown_one_is_not_found(l
 
 def test_a_bad_expression_was_taken_where_there_is_no_dead_letter_to_try_it_on(letters, fan_out, tokens, deadline):
     groups = MemoryGroups(MemoryShard([]))
-    groups.groups["g"] = settings("g")
+    groups.groups["g"] = group_settings("g")
     asked = []
 
     def pull(broker_name, ask, deadline):

@@ -21,7 +21,7 @@ from gateway.ports.groups import COMMIT_OFFSETS, GET_OFFSETS
 from gateway.ports.shards import Shards
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import GroupDisabledError, ServiceUnavailableError
-from tests.gateway.groups.memory_groups import InOrder, back, groups_with, position, resetting, settings
+from tests.gateway.groups.memory_groups import InOrder, back, group_settings, groups_with, position, resetting
 
 AWAY = ServiceUnavailableError("it is away")
 
@@ -156,7 +156,7 @@ def test_a_shard_without_consumer_service_keeps_no_group_from_beginning(near, fa
 def test_a_shard_that_is_away_changes_nothing_where_another_one_says_that_the_group_has_begun(near, far):
     third = groups_with(q0=9)
     shards = Shards([near.shard("near"), far.shard("far"), third.shard("third")], InOrder())
-    near.groups["g"] = settings("g")
+    near.groups["g"] = group_settings("g")
     near.held["g", "T", 0] = 1
     third.failure = AWAY
     assert not join(shards, of("far"))
@@ -220,19 +220,19 @@ def test_a_topic_without_messages_is_begun_where_it_is_asked_for(near, far):
     assert (positions(near), positions(far)) == ({}, {("new", 0): 0})
 
 
-SET = settings("g", delivery_attempts_max=3, consume_enabled=False, is_set=True)
+SET = group_settings("g", delivery_attempts_max=3, consume_enabled=False, is_set=True)
 
 
 @pytest.mark.parametrize("begins_at_end", [False, True])
 def test_a_shard_gets_the_settings_that_somebody_has_set_in_another(shards, near, far, begins_at_end):
-    near.groups["g"] = settings("g")  # the first shard has only the defaults
+    near.groups["g"] = group_settings("g")  # the first shard has only the defaults
     far.groups["g"] = SET
     join(shards, of("near", begins_at_end=begins_at_end))
     assert near.groups["g"] == SET
 
 
 def test_a_shard_keeps_the_settings_that_somebody_has_set_in_it(shards, near, far):
-    near.groups["g"] = settings("g", delivery_attempts_max=9, is_set=True)
+    near.groups["g"] = group_settings("g", delivery_attempts_max=9, is_set=True)
     far.groups["g"] = SET
     join(shards, of("near", begins_at_end=False))
     assert near.groups["g"].delivery_attempts_max == 9
@@ -261,7 +261,7 @@ def test_every_call_that_makes_a_group_in_a_shard_brings_its_settings(shards, ne
 def test_a_poll_waits_for_the_settings_of_a_shard_that_is_away_unless_others_have_set_some(near, far):
     third = groups_with(q0=9)
     shards = Shards([near.shard("near"), far.shard("far"), third.shard("third")], InOrder())
-    near.groups["g"] = settings("g")
+    near.groups["g"] = group_settings("g")
     third.failure = AWAY
     poll = of("far", begins_at_end=False)
     with pytest.raises(

@@ -10,7 +10,7 @@ from gateway.groups.joining import CALL_SECONDS, LASTING_SECONDS, SETTLE_SECONDS
 from gateway.groups.joins import THREAD_COUNT, Joins
 from gateway.ports.shards import Shards
 from store.errors import ResourceBusyError, ServiceUnavailableError
-from tests.gateway.groups.memory_groups import InOrder, groups_with, settings
+from tests.gateway.groups.memory_groups import InOrder, group_settings, groups_with
 
 WAIT_SECONDS = 20
 AWAY = ServiceUnavailableError("it is away")
@@ -114,7 +114,7 @@ def test_polls_of_many_groups_cost_a_shard_that_joined_later_few_pauses(begin, n
 
     joins = begin(pause=pause)
     for name, tolds in polls.items():
-        near.groups[name] = settings(name)
+        near.groups[name] = group_settings(name)
         near.held[name, "T", 0] = 1
         for told in tolds:
             joins.join(of(name, begins_at_end=True), told)
@@ -261,7 +261,7 @@ def test_a_shard_that_hangs_is_waited_for_once_and_not_for_each_group(begin, nea
 
 
 def test_a_shard_that_is_late_once_gives_no_other_group_default_settings(begin, near, far):
-    wanted = settings("g", consume_enabled=False, is_set=True)
+    wanted = group_settings("g", consume_enabled=False, is_set=True)
     near.groups["g"] = wanted
     now, ask = [0.0], near.settings
 
@@ -291,7 +291,7 @@ def test_a_gateway_that_ends_tells_shards_of_no_more_groups(begin, far):
 
 
 def test_a_gateway_that_ends_waits_for_no_pause_and_tells_all_polls(begin, near, far):
-    near.groups["g"], near.held["g", "T", 0] = settings("g"), 1
+    near.groups["g"], near.held["g", "T", 0] = group_settings("g"), 1
     before = set(threading.enumerate())
     joins, told, paused = begin(), Told(), threading.Event()
     wait = joins._pause

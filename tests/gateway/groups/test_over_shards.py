@@ -24,10 +24,10 @@ from tests.gateway.groups.memory_groups import (
     SENT_BACK,
     MemoryGroups,
     back,
+    group_settings,
     locking,
     position,
     resetting,
-    settings,
 )
 
 TOKENS = PageTokens("secret")
@@ -41,7 +41,7 @@ def member(client_id: str) -> consumer_pb.Client:
 @pytest.fixture
 def near() -> MemoryGroups:
     groups = MemoryGroups()
-    groups.groups = {"g": settings("g"), "only-near": settings("only-near")}
+    groups.groups = {"g": group_settings("g"), "only-near": group_settings("only-near")}
     groups.held = {("g", "T", 0): 4}
     groups.members = {"g": [member("c-1"), member("c-2")]}
     return groups
@@ -50,7 +50,7 @@ def near() -> MemoryGroups:
 @pytest.fixture
 def far() -> MemoryGroups:
     groups = MemoryGroups()
-    groups.groups = {"g": settings("g"), "a-far-one": settings("a-far-one")}
+    groups.groups = {"g": group_settings("g"), "a-far-one": group_settings("a-far-one")}
     groups.held = {("g", "T", 0): 7}
     groups.members = {"g": [member("c-2")]}
     return groups
@@ -133,14 +133,14 @@ def test_a_position_behind_the_end_of_its_queue_had_no_lag(shards, far, deadline
 
 
 def test_settings_that_differ_between_shards_are_a_problem_and_an_update_ends_it(shards, far, deadline):
-    far.groups["g"] = settings("g", delivery_attempts_max=3)
+    far.groups["g"] = group_settings("g", delivery_attempts_max=3)
     (problem,) = describe_group(shards, "g", deadline).problems
     assert "far" in problem
     assert "near" in problem
 
     changed = update_group(shards, "g", SettingsChange(ordered=True), deadline)
 
-    assert changed == settings("g", ordered=True)
+    assert changed == group_settings("g", ordered=True)
     assert describe_group(shards, "g", deadline).problems == []
 
 
@@ -360,7 +360,7 @@ def test_groups_consumed_what_services_keep_in_topics_of_their_own(shards, near,
 def test_clients_consumed_for_a_group_of_the_brokers_own_and_changed_it(shards, near, deadline, call):
     """RocketMQ's proxy: "cannot use system consumer group"."""
     group = "CID_RMQ_SYS_TRANS"
-    near.groups[group] = settings(group)
+    near.groups[group] = group_settings(group)
     near.held[group, "T", 0] = 4
 
     with pytest.raises(InvalidArgumentError, match="belongs to the system") as refused:
@@ -368,7 +368,7 @@ def test_clients_consumed_for_a_group_of_the_brokers_own_and_changed_it(shards, 
 
     assert refused.value.metadata["field"] == "consumer_group"
     assert (near.groups[group], near.held[group, "T", 0], near.locks, near.sent_back) == (
-        settings(group),
+        group_settings(group),
         4,
         {},
         [],
@@ -377,7 +377,7 @@ def test_clients_consumed_for_a_group_of_the_brokers_own_and_changed_it(shards, 
 
 
 def test_settings_that_somebody_has_set_count_before_the_defaults_of_the_first_shard(shards, near, far, deadline):
-    far.groups["g"] = settings("g", delivery_attempts_max=3, consume_enabled=False, is_set=True)
+    far.groups["g"] = group_settings("g", delivery_attempts_max=3, consume_enabled=False, is_set=True)
 
     before = far.groups["g"]
     listed = {
@@ -389,4 +389,4 @@ def test_settings_that_somebody_has_set_count_before_the_defaults_of_the_first_s
 
     assert listed["g"] == group.settings == before
     assert group.problems == ["its settings in near differ from those in far: set them with UpdateConsumerGroup"]
-    assert changed == settings("g", ordered=True, delivery_attempts_max=3, consume_enabled=False)
+    assert changed == group_settings("g", ordered=True, delivery_attempts_max=3, consume_enabled=False)

@@ -19,7 +19,7 @@ from gateway.shards.remote import serve_consumer
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from store.errors import InvalidArgumentError, InvalidPageTokenError
-from tests.gateway.groups.memory_groups import MemoryGroups, settings
+from tests.gateway.groups.memory_groups import MemoryGroups, group_settings
 from tests.support.calls import Answers
 
 TOKENS = PageTokens("secret")
@@ -27,7 +27,7 @@ TOKENS = PageTokens("secret")
 
 def keeper(names) -> MemoryGroups:
     groups = MemoryGroups()
-    groups.groups = {name: settings(name) for name in names}
+    groups.groups = {name: group_settings(name) for name in names}
     return groups
 
 

@@ -1,17 +1,20 @@
 """What a gateway tells the shards of its clients, without a socket: who lives, and the deliveries that they have."""
 
-from dataclasses import replace
+import os
+from pathlib import Path
 
 import pytest
 
 from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.ports.delivery import ClientFacts, Filter, FilterKind, GroupSettings
 from gateway.rocketmq import clients as clients_module
 from gateway.rocketmq.clients import DELIVERED_COUNT_MAX, DELIVERED_WAITING_COUNT_MAX, KEEP_BYTES_MAX, Clients
+from reput.consumer.v1.consumer_service_pb2 import Client, Subscription
+from reput.gateway.v1.gateway_service_pb2 import MessageFilter
 from store.errors import NotLeaderError, ResourceBusyError, StoreReadOnlyError, StoreRecoveringError
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
+from tests.gateway.groups.memory_groups import group_settings
 
 
 @pytest.fixture
@@ -106,9 +109,10 @@ def test_a_clean_stop_tells_what_is_left(shards, clients):
     assert shards[0].confirmed == ["1"]
 
 
-def consumer(client_id, subscription_count=0):
-    wanted = Filter(FilterKind.TAGS, "a" * 1_000)
-    return ClientFacts(client_id, "group", tuple((f"T{number}", wanted) for number in range(subscription_count)))
+def consumer(client_id, subscription_count=0, group="group", caller=""):
+    wanted = MessageFilter(tags="a" * 1_000)
+    subscriptions = [Subscription(topic=f"T{number}", filter=wanted) for number in range(subscription_count)]
+    return Client(client_id=client_id, consumer_group=group, subscriptions=subscriptions, caller=caller)
 
 
 def told(shards, monkeypatch):
@@ -134,7 +138,7 @@ def test_large_settings_of_one_client_silenced_all_clients(shards, clients, monk
     named = [member.client_id for members in calls for member in members]
     assert named == [*(f"large-{number}" for number in range(100)), "honest"]
     for members in calls:
-        assert sum(len(wanted.expression) for member in members for _, wanted in member.subscriptions) <= KEEP_BYTES_MAX
+        assert sum(len(each.filter.tags) for member in members for each in member.subscriptions) <= KEEP_BYTES_MAX
 
 
 def test_subscriptions_of_large_clients_have_room_together(shards, clients, monkeypatch):
@@ -146,6 +150,21 @@ def test_subscriptions_of_large_clients_have_room_together(shards, clients, monk
     clients.end("a", "", 1.0)
     clients.settle(consumer("c", 8), 3.0)
     assert [len(clients.find(name).facts.subscriptions) for name in "bc"] == [8, 8]
+
+
+def memory_bytes():
+    """What this process takes of the machine's memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_subscriptions_that_found_no_room_take_no_memory(clients, monkeypatch):
+    """A message that is cleared keeps what its fields took: 80 MB of these here."""
+    monkeypatch.setattr(clients_module, "LARGE_CLIENT_BYTES_MAX", 1)
+    before = memory_bytes()
+    for number in range(400):
+        clients.settle(consumer(f"c{number}", 200), 3.0)
+        clients.beat(consumer(f"d{number}", 200))
+    assert memory_bytes() - before < 40 << 20
 
 
 def test_clients_that_are_forgotten_do_not_collect_while_a_shard_is_away(shards, monkeypatch):
@@ -164,45 +183,45 @@ def test_clients_that_are_forgotten_do_not_collect_while_a_shard_is_away(shards,
 
 def test_a_caller_that_invents_clients_loses_its_own_and_the_others_stay_known(shards):
     clients = Clients(delivering_of(shards), count_max=100)
-    clients.settle(replace(consumer("victim", 1), caller="identity:victim"), 3.0)
+    clients.settle(consumer("victim", 1, caller="identity:victim"), 3.0)
     for number in range(500):
-        clients.beat(replace(consumer(f"c{number}"), caller="identity:attacker"))
+        clients.beat(consumer(f"c{number}", caller="identity:attacker"))
     assert clients.find("victim").facts.subscriptions
     assert [clients.find(f"c{number}") is not None for number in (489, 490, 499)] == [False, True, True]
 
 
-SET = GroupSettings("g", delivery_attempts_max=3, consume_enabled=False, is_set=True)
+SET = group_settings("g", delivery_attempts_max=3, consume_enabled=False, is_set=True)
 
 
 @pytest.mark.parametrize("at", [0, 1])
 def test_a_heartbeat_brings_a_group_its_settings_in_a_shard_where_nobody_has_set_them(shards, clients, at):
     shards[at].groups["g"] = SET
-    clients.settle(ClientFacts("c", "g"), 3.0)
+    clients.settle(consumer("c", group="g"), 3.0)
     clients.keep()
     assert [shard.groups["g"] for shard in shards] == [SET, SET]
-    assert clients.group(ClientFacts("c", "g")) == SET
+    assert clients.group(consumer("c", group="g")) == SET
 
 
 def test_settings_that_two_shards_have_are_left_as_they_are(shards, clients):
-    others = GroupSettings("g", delivery_attempts_max=5, is_set=True)
+    others = group_settings("g", delivery_attempts_max=5, is_set=True)
     shards[0].groups["g"], shards[1].groups["g"] = SET, others
-    clients.settle(ClientFacts("c", "g"), 3.0)
+    clients.settle(consumer("c", group="g"), 3.0)
     clients.keep()
     assert [shard.groups["g"] for shard in shards] == [SET, others]
 
 
 def test_the_settings_that_somebody_has_set_count_in_whatever_shard(shards, clients):
     shards[0].groups["g"] = SET
-    assert clients.group(ClientFacts("c", "g")) == SET
+    assert clients.group(consumer("c", group="g")) == SET
 
 
 def test_a_shard_that_takes_no_settings_gets_them_with_a_later_heartbeat(shards, clients):
     shards[0].groups["g"] = SET
     make, shards[1].make_group = shards[1].make_group, lambda *_: (_ for _ in ()).throw(ResourceBusyError("full"))
-    clients.settle(ClientFacts("c", "g"), 3.0)
+    clients.settle(consumer("c", group="g"), 3.0)
     clients.keep()
     assert "g" not in shards[1].groups
     shards[1].make_group = make
-    clients.beat(ClientFacts("c", "g"))
+    clients.beat(consumer("c", group="g"))
     clients.keep()
     assert shards[1].groups["g"] == SET

@@ -8,13 +8,13 @@ import grpc
 import pytest
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.ports.delivery import GroupSettings
 from gateway.rocketmq.receiving import PollLimits
 from gateway.rocketmq.telemetry import SETTINGS_BYTES_MAX
 from gateway.settings import CONNECTION_POLL_COUNT
 from reput.consumer.v1.consumer_service_pb2 import WatchArrivalsResponse
 from services.serving.server_options import CONNECTION_CALL_COUNT_FACTOR
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
+from tests.gateway.groups.memory_groups import group_settings
 from tests.gateway.rocketmq.consumers import ENDPOINTS, GROUP, TOPIC, WORKER_COUNT, serving
 from tests.support.waiting import wait_until
 
@@ -412,7 +412,7 @@ def test_a_message_that_is_given_up_goes_to_the_dead_letters(shard, gateway):
 
 
 def test_settings_of_a_consumer_are_answered_with_those_of_its_group(shard, gateway):
-    shard.groups[GROUP] = GroupSettings(GROUP, ordered=True, delivery_attempts_max=4)
+    shard.groups[GROUP] = group_settings(GROUP, ordered=True, delivery_attempts_max=4)
     consumer = gateway.consumer()
     for kind in (v2.PUSH_CONSUMER, v2.SIMPLE_CONSUMER):
         first, second = consumer.tell(consumer.settings(kind), consumer.settings(kind))
@@ -471,7 +471,7 @@ def test_settings_that_cannot_be_had_end_the_stream(shard, gateway):
 def test_assignments_are_one_for_a_shard_or_one_for_each_queue(ordered, ids):
     shards = MemoryDelivering("broker-a"), MemoryDelivering("broker-b")
     for shard in shards:
-        shard.groups[GROUP] = GroupSettings(GROUP, ordered=ordered)
+        shard.groups[GROUP] = group_settings(GROUP, ordered=ordered)
     with serving(*shards) as gateway:
         consumer = gateway.consumer()
         request = v2.QueryAssignmentRequest(topic=consumer.topic, group=consumer.group, endpoints=ENDPOINTS)

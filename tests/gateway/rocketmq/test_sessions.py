@@ -81,7 +81,7 @@ def test_a_producer_that_read_the_answer_to_its_settings_could_not_be_asked_yet(
     """The check of a hanging transaction that came at this moment was put off to the next one."""
     monkeypatch.setattr(telemetry_module, "agreed", lambda settings, *_: v2.TelemetryCommand(settings=settings))
     clients, producers = Mock(spec_set=Clients), Producers()
-    clients.known.return_value = object()
+    clients.find.return_value = object()
     context = Mock(spec_set=grpc.ServicerContext)
     context.invocation_metadata.return_value = [("x-mq-client-id", "p1")]
     settings = v2.Settings(publishing=v2.Publishing(topics=[v2.Resource(name="Orders")]))
