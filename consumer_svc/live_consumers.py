@@ -4,7 +4,7 @@ They are kept in memory only: after a restart the service learns them within sec
 """
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from reput.consumer.v1 import consumer_service_pb2 as pb
@@ -56,15 +56,29 @@ class LiveConsumers:
         self._started = self._clock()
 
     def keep(self, client: pb.Client) -> None:
-        """Note that a client lives."""
+        """Note that a client lives.
+
+        What is remembered is made anew: a part of a request keeps the whole request in memory, and a message that is cleared
+        keeps what its fields took.
+        """
         size_bytes = client.ByteSize()
         large_bytes = size_bytes if size_bytes > SMALL_CLIENT_BYTES else 0
         with self._lock:
             before = self._take(client.consumer_group, client.client_id)
             self._expire()
+            subscriptions: Iterable[pb.Subscription] = client.subscriptions
             if self._large_bytes + large_bytes > LARGE_CLIENT_BYTES_MAX:
-                client.ClearField("subscriptions")
-                large_bytes = 0
+                subscriptions, large_bytes = (), 0
+            client = pb.Client(
+                client_id=client.client_id,
+                consumer_group=client.consumer_group,
+                subscriptions=subscriptions,
+                language=client.language,
+                address=client.address,
+                version=client.version,
+                kind=client.kind,
+                caller=client.caller,
+            )
             self._large_bytes += large_bytes
             members = self._seen.setdefault(client.consumer_group, {})
             members[client.client_id] = _Member(self._clock(), client, large_bytes)

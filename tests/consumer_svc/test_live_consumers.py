@@ -1,10 +1,14 @@
 """Who lives, who is gone, and how many are remembered."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from consumer_svc import live_consumers as clients_module
 from consumer_svc.live_consumers import MEMBER_SECONDS, RENEWED_SECONDS, LiveConsumers
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1.gateway_service_pb2 import MessageFilter
 
 
 class Seconds:
@@ -125,3 +129,27 @@ def test_a_caller_that_invents_members_pushes_out_none_of_another_caller() -> No
         clients.keep(invented)
     assert clients.count() == 11
     assert [one.client_id for one in clients.members("good")] == ["a"]
+
+
+def memory_bytes() -> int:
+    """What this process takes of the machine's memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize("room_bytes", [1, 64 << 20], ids=["no-room", "room"])
+def test_a_member_kept_the_request_that_named_it_in_memory(monkeypatch, room_bytes: int) -> None:
+    """A part of a message keeps the whole: 150 MB of handles, and of subscriptions that had found no room."""
+    monkeypatch.setattr(clients_module, "LARGE_CLIENT_BYTES_MAX", room_bytes)
+    clients = LiveConsumers(Seconds())
+    before = memory_bytes()
+    for number in range(150):
+        request = pb.KeepClientsRequest(
+            clients=[client("g", f"c{number}")], delivered_receipt_handles=["h" * 500_000, "i" * 250_000]
+        )
+        if room_bytes == 1:
+            for at in range(100):
+                request.clients[0].subscriptions.add(topic=f"T{at}", filter=MessageFilter(tags="a" * 2_500))
+        for named in pb.KeepClientsRequest.FromString(request.SerializeToString()).clients:
+            clients.keep(named)
+    assert clients.count() == 150
+    assert memory_bytes() - before < 50 << 20
