@@ -434,6 +434,7 @@ def _group(
             member = seen.clients.add()
             member.CopyFrom(client)
             member.ClearField("subscriptions")
+            member.ClearField("caller")  # an identity of somebody else
             member.subscriptions.extend(subscriptions)
     if is_whole:  # else they may name other members
         seen.problems.extend(answer.problems)

@@ -84,7 +84,8 @@ NAMES_A_TOPIC = {COMMIT_OFFSETS, SEND_BACK, LOCK_QUEUES, RESET_OFFSETS, LIST_TRA
 
 
 def client(name: str, topics) -> pb.Client:
-    return pb.Client(client_id=name, subscriptions=[pb.Subscription(topic=topic) for topic in topics])
+    subscriptions = [pb.Subscription(topic=topic) for topic in topics]
+    return pb.Client(client_id=name, subscriptions=subscriptions, caller="identity:hidden")
 
 
 @pytest.fixture
