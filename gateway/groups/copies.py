@@ -9,9 +9,10 @@ from gateway.ports.shard import Shard, get_record
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_offset_msg_id import find_record
-from gateway.queries.completeness import Completeness, ShardOutcome, judge
+from gateway.queries.completeness import ShardOutcome, judge
 from gateway.queries.limits import PAGE_SIZE_MAX, check_key, check_topic
 from gateway.queries.matches import KeyQuestion, merge_matches
+from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import (
     InvalidArgumentError,
@@ -48,7 +49,7 @@ def find_original(
     topic: str,
     unique_key: str,
     deadline: Deadline,
-) -> tuple[Original | None, list[ShardOutcome], Completeness]:
+) -> tuple[Original | None, list[ShardOutcome], message_pb2.Completeness]:
     """The message by its offsetMsgId, or by topic and unique key; of a copy, the record that it was made of, if that is there.
 
     None: no message of the topic has that key.

@@ -14,7 +14,7 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.groups import TRACK
 from gateway.ports.shard import topics_of
 from gateway.ports.shards import Shards
-from gateway.queries.completeness import Completeness, ShardOutcome, judge
+from gateway.queries.completeness import ShardOutcome, judge
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1.gateway_service_pb2 import (
     TRACK_STATE_CONSUMED,
@@ -26,6 +26,7 @@ from reput.gateway.v1.gateway_service_pb2 import (
     TrackMessageResponse,
     TrackState,
 )
+from reput.message.v1 import message_pb2
 from services.convert import millis_to_timestamp
 from store.errors import StoreError
 from store.format.topic import (
@@ -61,7 +62,7 @@ def follow(
     original: Original,
     tracks: Iterable[consumer_pb.TrackMessageResponse.Track],
     deadline: Deadline,
-) -> tuple[list[Track], list[ShardOutcome], Completeness]:
+) -> tuple[list[Track], list[ShardOutcome], message_pb2.Completeness]:
     """The tracks with what became of the copies.
 
     Args:

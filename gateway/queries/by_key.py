@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from gateway.ports.deadline import Deadline
 from gateway.ports.shards import Shards, require_topic
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.completeness import Completeness, ShardOutcome
+from gateway.queries.completeness import ShardOutcome
 from gateway.queries.limits import check_key, check_topic, page_size
 from gateway.queries.matches import KeyQuestion, merge_matches
 from gateway.queries.page import PageEntry
 from gateway.queries.page_token import PageTokens, shard_cursors
+from reput.message.v1 import message_pb2
 
 METHOD = "QueryMessageByKey"
 
@@ -25,7 +26,7 @@ class MatchAnswer:
 
     entries: tuple[PageEntry, ...]
     next_page_token: str
-    completeness: Completeness
+    completeness: message_pb2.Completeness
     outcomes: tuple[ShardOutcome, ...]
 
 

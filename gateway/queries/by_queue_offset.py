@@ -6,12 +6,13 @@ from functools import partial
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import BuildProgress, Shard, get_records, get_units, held_elsewhere
 from gateway.ports.shards import Shards, has_unwritten_queue
-from gateway.queries.completeness import Completeness, ShardOutcome, judge
+from gateway.queries.completeness import ShardOutcome, judge
 from gateway.queries.dropped import was_dropped
 from gateway.queries.limits import PAGE_BYTES_MAX, check_not_negative, check_topic, page_size
 from gateway.queries.page import Page, PageEntry
 from gateway.queries.unbuilt_queues import ask_once_more
 from reput.consumequeue.v1.consumequeue_service_pb2 import GetQueueUnitsResponse, QueueUnit
+from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import (
     OffsetOutOfRangeError,
@@ -33,7 +34,7 @@ class QueueAnswer:
     min_offset: int
     max_offset: int
     next_queue_offset: int
-    completeness: Completeness
+    completeness: message_pb2.Completeness
     outcome: ShardOutcome
 
     @property

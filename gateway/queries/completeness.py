@@ -5,19 +5,11 @@ PARTIAL outweighs TRUNCATED: all pages of a partial answer together may still la
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 from typing import NoReturn
 
 from gateway.ports.shard import BuildProgress
+from reput.message.v1 import message_pb2
 from store.errors import StoreError
-
-
-class Completeness(Enum):
-    """Values are the numbers of `reput.message.v1.Completeness`."""
-
-    COMPLETE = 1
-    TRUNCATED = 2
-    PARTIAL = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +32,11 @@ def least_built(progresses: Iterable[BuildProgress | None]) -> BuildProgress | N
     return min(known, key=lambda one: (not one.is_behind, one.is_final, one.next_offset), default=None)
 
 
-def judge(outcomes: Iterable[ShardOutcome], *, more: bool) -> Completeness:
+def judge(outcomes: Iterable[ShardOutcome], *, more: bool) -> message_pb2.Completeness:
     """The completeness of the whole; `more` when a next page has further matches."""
     if not all(outcome.complete for outcome in outcomes):
-        return Completeness.PARTIAL
-    return Completeness.TRUNCATED if more else Completeness.COMPLETE
+        return message_pb2.COMPLETENESS_PARTIAL
+    return message_pb2.COMPLETENESS_TRUNCATED if more else message_pb2.COMPLETENESS_COMPLETE
 
 
 def raise_first_error(outcomes: Iterable[ShardOutcome]) -> NoReturn:

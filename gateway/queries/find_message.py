@@ -9,30 +9,23 @@ go down the logs, so appends during a find do not disturb it. Many topics are se
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import store_millis
 from gateway.ports.shards import Shards, require_topic
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.completeness import Completeness, ShardOutcome, judge, raise_first_error
+from gateway.queries.completeness import ShardOutcome, judge, raise_first_error
 from gateway.queries.find_in_shard import FindQuestion, ShardFind
 from gateway.queries.find_places import Place, from_fields, to_fields
 from gateway.queries.limits import check_key, check_not_negative, check_topic, page_size
 from gateway.queries.matches import MatchStream, unknown_shard
 from gateway.queries.page import Page, PageEntry
 from gateway.queries.page_token import PageTokens
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from reput.message.v1 import message_pb2
 from store.errors import StoreError
 
 METHOD = "FindMessage"
-
-
-class MatchedBy(Enum):
-    """Values are the numbers of `reput.gateway.v1.MatchedBy`."""
-
-    OFFSET_MSG_ID = 1
-    UNIQUE_KEY = 2
-    KEY = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +40,9 @@ class FindAnswer:
         topic_count: topics looked through for this page.
     """
 
-    entries: tuple[tuple[PageEntry, MatchedBy], ...]
+    entries: tuple[tuple[PageEntry, gateway_pb.MatchedBy], ...]
     next_page_token: str
-    completeness: Completeness
+    completeness: message_pb2.Completeness
     outcomes: tuple[ShardOutcome, ...]
     topic_count: int
 
@@ -138,15 +131,17 @@ def _begin(
     return finds
 
 
-def _merge(finds: Sequence[ShardFind], page: Page, text: str) -> tuple[list[tuple[PageEntry, MatchedBy]], set[str]]:
+def _merge(
+    finds: Sequence[ShardFind], page: Page, text: str
+) -> tuple[list[tuple[PageEntry, gateway_pb.MatchedBy]], set[str]]:
     """Fill the page; the shards of which a message by its id had no room, which begin on the next page."""
-    matched: list[MatchedBy] = []
+    matched: list[gateway_pb.MatchedBy] = []
     later: set[str] = set()
     for find in finds:
         if find.by_id is None:
             continue
         if not later and page.add(find.shard.broker_name, find.by_id):
-            matched.append(MatchedBy.OFFSET_MSG_ID)
+            matched.append(gateway_pb.MATCHED_BY_OFFSET_MSG_ID)
         else:
             later.add(find.shard.broker_name)
     while page.missing_count > 0 and not later:
@@ -158,7 +153,9 @@ def _merge(finds: Sequence[ShardFind], page: Page, text: str) -> tuple[list[tupl
         if not find.is_by_id(newest.head):
             if not page.add(find.shard.broker_name, newest.head):
                 break
-            matched.append(MatchedBy.UNIQUE_KEY if newest.head.unique_key == text else MatchedBy.KEY)
+            matched.append(
+                gateway_pb.MATCHED_BY_UNIQUE_KEY if newest.head.unique_key == text else gateway_pb.MATCHED_BY_KEY
+            )
         newest.take()
         if page.missing_count > 0:
             newest.advance()

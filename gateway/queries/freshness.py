@@ -28,9 +28,10 @@ from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import IS_WRITTEN_AT, LOG_END, BuildProgress, Shard, keys_progress, queues_progress
 from gateway.ports.shards import Shards
 from gateway.queries.arrival import EndAtArrival, Part, at_arrival
-from gateway.queries.completeness import Completeness, ShardOutcome
+from gateway.queries.completeness import ShardOutcome
 from gateway.queries.freshness_tokens import is_coming, wanted_offsets
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
+from reput.message.v1 import message_pb2
 from store.errors import DeadlineExceededError, InvalidFreshnessTokenError, ResourceBusyError, StoreError
 
 Answer = TypeVar("Answer")
@@ -78,18 +79,18 @@ class Freshness:
     waited: set[str] = field(default_factory=set)
 
     def judge(
-        self, outcomes: Sequence[ShardOutcome], completeness: Completeness
-    ) -> tuple[tuple[ShardOutcome, ...], Completeness]:
+        self, outcomes: Sequence[ShardOutcome], completeness: message_pb2.Completeness
+    ) -> tuple[tuple[ShardOutcome, ...], message_pb2.Completeness]:
         """The outcomes and the completeness after the query: PARTIAL when a shard is late."""
         if self.ends:
             ended = tuple(map(self._judge_end, outcomes))
             is_unknown = any(outcome.broker_name in self.ends and not outcome.complete for outcome in ended)
-            return ended, Completeness.PARTIAL if is_unknown else completeness
+            return ended, message_pb2.COMPLETENESS_PARTIAL if is_unknown else completeness
         if not self.wanted:
             return tuple(outcomes), completeness
         judged = tuple(map(self._judge_one, outcomes))
         is_late = any(self._is_late(outcome) for outcome in outcomes)
-        return judged, Completeness.PARTIAL if is_late else completeness
+        return judged, message_pb2.COMPLETENESS_PARTIAL if is_late else completeness
 
     def is_behind_end(self, outcome: ShardOutcome) -> bool:
         """Whether the answer lacks what the log had when the query arrived, and a wait can change that."""
@@ -177,11 +178,11 @@ class FreshnessWaits:
         tokens: Sequence[str],
         part: Part,
         deadline: Deadline,
-        query: Callable[[Shards], tuple[Answer, Sequence[ShardOutcome], Completeness]],
+        query: Callable[[Shards], tuple[Answer, Sequence[ShardOutcome], message_pb2.Completeness]],
         broker_name: str = "",
         *,
         before: bool | None = None,
-    ) -> tuple[Answer, Sequence[ShardOutcome], Completeness]:
+    ) -> tuple[Answer, Sequence[ShardOutcome], message_pb2.Completeness]:
         """The answer of a query that finds what its caller may expect.
 
         Args:

@@ -16,11 +16,12 @@ from gateway.ports.shard import (
     topics_of,
 )
 from gateway.ports.shards import Shards
-from gateway.queries.completeness import Completeness, ShardOutcome, judge, raise_first_error
+from gateway.queries.completeness import ShardOutcome, judge, raise_first_error
 from gateway.queries.limits import PAGE_BYTES_MAX, check_topic, page_size
 from gateway.queries.page_token import PageTokens
 from reput.commitlog.v1.commitlog_service_pb2 import ListTopicsResponse
 from reput.consumequeue.v1.consumequeue_service_pb2 import Queue
+from reput.message.v1 import message_pb2
 from store.errors import PermissionDeniedError, StoreError, UnsupportedStoreError
 
 Topic = ListTopicsResponse.Topic
@@ -66,7 +67,7 @@ class TopicAnswer:
 
     topics: tuple[TopicRow, ...]
     next_page_token: str
-    completeness: Completeness
+    completeness: message_pb2.Completeness
     outcomes: tuple[ShardOutcome, ...]
 
 

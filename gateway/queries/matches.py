@@ -13,10 +13,11 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.shard import BuildProgress, Shard, get_records, search_key, store_millis
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.completeness import Completeness, ShardOutcome, judge, least_built, raise_first_error
+from gateway.queries.completeness import ShardOutcome, judge, least_built, raise_first_error
 from gateway.queries.dropped import was_dropped
 from gateway.queries.limits import CANDIDATE_ROUND_COUNT, CANDIDATE_ROUNDS_MAX, PAGE_SIZE_MAX
 from gateway.queries.page import Page, PageEntry
+from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import BrokerNotFoundError, StoreError
 
@@ -204,7 +205,7 @@ class MatchPage:
 
     entries: tuple[PageEntry, ...]
     cursors: Mapping[str, int]
-    completeness: Completeness
+    completeness: message_pb2.Completeness
     outcomes: tuple[ShardOutcome, ...]
 
 

@@ -15,13 +15,14 @@ from gateway.ports.shard import get_record
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.arrival import Part
-from gateway.queries.completeness import Completeness, ShardOutcome
+from gateway.queries.completeness import ShardOutcome
 from gateway.queries.limits import check_key, check_topic
 from gateway.queries.matches import KeyQuestion, MatchPage, merge_matches
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
 from gateway.remoting.positions import TIME_MILLIS_MAX
 from gateway.remoting.records import record_of
+from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
 from services.rocketmq.codes import RequestCode, ResponseCode
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError
@@ -54,13 +55,13 @@ def query_message(shard: DoorShard, ask: Ask) -> Answer:
     question = KeyQuestion(topic, key, window, lambda record: record.unique_key == key or key in record.keys)
     deadline = Deadline.after(CALL_SECONDS)
 
-    def query(shards: Shards) -> tuple[MatchPage, Sequence[ShardOutcome], Completeness]:
+    def query(shards: Shards) -> tuple[MatchPage, Sequence[ShardOutcome], message_pb2.Completeness]:
         found = merge_matches(shards, question, {}, count, deadline)
         return found, found.outcomes, found.completeness
 
     page, outcomes, completeness = shard.waits.ask(shard.shards, (), Part.INDEX, deadline, query)
     if not page.entries:
-        if completeness is Completeness.PARTIAL:
+        if completeness == message_pb2.COMPLETENESS_PARTIAL:
             why = next(
                 (each.error.message for each in outcomes if each.error is not None), "the index is behind the log"
             )

@@ -30,7 +30,7 @@ from gateway.ports.shard import store_millis
 from gateway.ports.shards import Shards, ShardsSource, require_topic
 from gateway.ports.time_window import millis_at_or_after, millis_in
 from gateway.queries.arrival import Part
-from gateway.queries.completeness import Completeness, ShardOutcome
+from gateway.queries.completeness import ShardOutcome
 from gateway.queries.limits import PAGE_BYTES_MAX, page_size
 from gateway.reput.pulling import PullStreams
 from gateway.reput.queries import Call
@@ -215,7 +215,7 @@ def track(call: Call, request: pb.TrackMessageRequest) -> pb.TrackMessageRespons
         # After the tracks: a copy that the consumer service knows of is in the log by now.
         def query(
             shards: Shards,
-        ) -> tuple[Sequence[pb.TrackMessageResponse.Track], Sequence[ShardOutcome], Completeness]:
+        ) -> tuple[Sequence[pb.TrackMessageResponse.Track], Sequence[ShardOutcome], message_pb2.Completeness]:
             return follow(shards, facts_of, original, page.tracks, call.deadline)
 
         followed, _, _ = call.ask((), Part.INDEX, query)
@@ -273,8 +273,8 @@ def _settled(call: Call, found: Original) -> tuple[Original, MessageState]:
 
     def query(
         shards: Shards,
-    ) -> tuple[tuple[Original, MessageState], Sequence[ShardOutcome], Completeness]:
-        return settled(shards, facts_of, found, call.deadline), (), Completeness.COMPLETE
+    ) -> tuple[tuple[Original, MessageState], Sequence[ShardOutcome], message_pb2.Completeness]:
+        return settled(shards, facts_of, found, call.deadline), (), message_pb2.COMPLETENESS_COMPLETE
 
     answer, _, _ = call.ask((), Part.INDEX, query)
     return answer
@@ -285,7 +285,7 @@ def _original(call: Call, request: pb.TrackMessageRequest) -> Original:
 
     def query(
         shards: Shards,
-    ) -> tuple[Original | None, Sequence[ShardOutcome], Completeness]:
+    ) -> tuple[Original | None, Sequence[ShardOutcome], message_pb2.Completeness]:
         return find_original(
             shards,
             facts_of,

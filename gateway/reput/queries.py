@@ -17,7 +17,7 @@ from gateway.queries.by_key import MatchAnswer, query_by_key
 from gateway.queries.by_offset_msg_id import find_record, query_by_offset_msg_id
 from gateway.queries.by_queue_offset import METHOD, QueueAnswer, query_by_queue_offset
 from gateway.queries.by_unique_key import query_by_unique_key
-from gateway.queries.completeness import Completeness, ShardOutcome, judge
+from gateway.queries.completeness import ShardOutcome, judge
 from gateway.queries.find_message import FindAnswer, find_message
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.limits import BODY_CHUNK_BYTES, check_not_negative
@@ -25,7 +25,6 @@ from gateway.queries.list_topics import TopicChoice, list_topics
 from gateway.queries.page_token import PageTokens
 from gateway.queries.search_offset import outcome_of, search_offset
 from gateway.reput.wire import (
-    completeness_of,
     message_of,
     millis_of,
     settings_of,
@@ -35,6 +34,7 @@ from gateway.reput.wire import (
 )
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import InvalidArgumentError
 from store.format.properties import REAL_TOPIC, TIMER_DEL_UNIQKEY
@@ -62,11 +62,11 @@ class Call:
         self,
         freshness_tokens: Sequence[str],
         part: Part,
-        query: Callable[[Shards], tuple[Answer, Sequence[ShardOutcome], Completeness]],
+        query: Callable[[Shards], tuple[Answer, Sequence[ShardOutcome], message_pb2.Completeness]],
         broker_name: str = "",
         *,
         before: bool | None = None,
-    ) -> tuple[Answer, Sequence[ShardOutcome], Completeness]:
+    ) -> tuple[Answer, Sequence[ShardOutcome], message_pb2.Completeness]:
         """See `FreshnessWaits.ask`."""
         return self.waits.ask(self.shards, freshness_tokens, part, self.deadline, query, broker_name, before=before)
 
@@ -75,7 +75,7 @@ def by_key(call: Call, request: pb.QueryMessageByKeyRequest) -> pb.QueryMessageB
     """QueryMessageByKey; errors as `query_by_key` and `window_of`."""
     window = window_of(request)
 
-    def query(shards: Shards) -> tuple[MatchAnswer, Sequence[ShardOutcome], Completeness]:
+    def query(shards: Shards) -> tuple[MatchAnswer, Sequence[ShardOutcome], message_pb2.Completeness]:
         found = query_by_key(
             shards,
             call.tokens,
@@ -92,7 +92,7 @@ def by_key(call: Call, request: pb.QueryMessageByKeyRequest) -> pb.QueryMessageB
     return pb.QueryMessageByKeyResponse(
         messages=map(message_of, answer.entries),
         next_page_token=answer.next_page_token,
-        completeness=completeness_of(completeness),
+        completeness=completeness,
         shards=map(shard_outcome_of, outcomes),
         begin_time=timestamp_of(window.begin_millis),
         end_time=timestamp_of(window.end_millis),
@@ -107,7 +107,7 @@ def waits_for(record: StoredMessage) -> str:
 def by_unique_key(call: Call, request: pb.QueryMessageByUniqueKeyRequest) -> pb.QueryMessageByUniqueKeyResponse:
     """QueryMessageByUniqueKey; errors as `query_by_unique_key`."""
 
-    def query(shards: Shards) -> tuple[MatchAnswer, Sequence[ShardOutcome], Completeness]:
+    def query(shards: Shards) -> tuple[MatchAnswer, Sequence[ShardOutcome], message_pb2.Completeness]:
         found = query_by_unique_key(
             shards,
             call.tokens,
@@ -124,7 +124,7 @@ def by_unique_key(call: Call, request: pb.QueryMessageByUniqueKeyRequest) -> pb.
     return pb.QueryMessageByUniqueKeyResponse(
         messages=map(message_of, answer.entries),
         next_page_token=answer.next_page_token,
-        completeness=completeness_of(completeness),
+        completeness=completeness,
         shards=map(shard_outcome_of, outcomes),
     )
 
@@ -149,7 +149,7 @@ def by_offset(call: Call, request: pb.QueryMessageByOffsetRequest) -> pb.QueryMe
     # With a token its position counts. Clients move `queue_offset` along, for gateways that know no tokens.
     begin = int(call.tokens.open(request.page_token, METHOD, sealed).get("next", request.queue_offset))
 
-    def query(shards: Shards) -> tuple[QueueAnswer, Sequence[ShardOutcome], Completeness]:
+    def query(shards: Shards) -> tuple[QueueAnswer, Sequence[ShardOutcome], message_pb2.Completeness]:
         found = query_by_queue_offset(
             shards,
             request.topic,
@@ -170,7 +170,7 @@ def by_offset(call: Call, request: pb.QueryMessageByOffsetRequest) -> pb.QueryMe
         max_offset=answer.max_offset,
         next_queue_offset=answer.next_queue_offset,
         next_page_token=call.tokens.seal(METHOD, sealed, {"next": answer.next_queue_offset}) if answer.has_more else "",
-        completeness=completeness_of(completeness),
+        completeness=completeness,
         shards=map(shard_outcome_of, outcomes),
     )
 
@@ -179,7 +179,7 @@ def find(call: Call, request: pb.FindMessageRequest) -> pb.FindMessageResponse:
     """FindMessage; errors as `find_message` and `window_of`."""
     window = window_of(request)
 
-    def query(shards: Shards) -> tuple[FindAnswer, Sequence[ShardOutcome], Completeness]:
+    def query(shards: Shards) -> tuple[FindAnswer, Sequence[ShardOutcome], message_pb2.Completeness]:
         found = find_message(
             shards,
             call.tokens,
@@ -196,10 +196,10 @@ def find(call: Call, request: pb.FindMessageRequest) -> pb.FindMessageResponse:
     answer, outcomes, completeness = call.ask(request.freshness_tokens, Part.INDEX, query)
     return pb.FindMessageResponse(
         matches=[
-            pb.FindMessageResponse.Match(message=message_of(entry), matched_by=pb.MatchedBy.Name(matched_by.value))
+            pb.FindMessageResponse.Match(message=message_of(entry), matched_by=matched_by)
             for entry, matched_by in answer.entries
         ],
-        completeness=completeness_of(completeness),
+        completeness=completeness,
         shards=map(shard_outcome_of, outcomes),
         topic_count=answer.topic_count,
         begin_time=timestamp_of(window.begin_millis),
@@ -233,7 +233,7 @@ def offset_at_time(call: Call, request: pb.SearchOffsetRequest) -> pb.SearchOffs
 
     def query(
         shards: Shards,
-    ) -> tuple[Built[queue_pb.SearchOffsetResponse], Sequence[ShardOutcome], Completeness]:
+    ) -> tuple[Built[queue_pb.SearchOffsetResponse], Sequence[ShardOutcome], message_pb2.Completeness]:
         position = search_offset(
             shards,
             request.topic,
@@ -254,7 +254,7 @@ def offset_at_time(call: Call, request: pb.SearchOffsetRequest) -> pb.SearchOffs
         queue_offset=place.queue_offset,
         min_offset=place.min_offset,
         max_offset=place.max_offset,
-        completeness=completeness_of(completeness),
+        completeness=completeness,
         shards=map(shard_outcome_of, outcomes),
         first_store_time=place.first_store_time if place.HasField("first_store_time") else None,
         last_store_time=place.last_store_time if place.HasField("last_store_time") else None,
@@ -267,7 +267,7 @@ def topics(call: Call, request: pb.ListTopicsRequest) -> pb.ListTopicsResponse:
     answer = list_topics(call.shards, call.tokens, request.page_size, request.page_token, call.deadline, choice)
     response = pb.ListTopicsResponse(
         next_page_token=answer.next_page_token,
-        completeness=completeness_of(answer.completeness),
+        completeness=answer.completeness,
         shards=map(shard_outcome_of, answer.outcomes),
     )
     for row in answer.topics:

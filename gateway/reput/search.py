@@ -10,9 +10,9 @@ import grpc
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import store_millis
 from gateway.queries.arrival import Part
-from gateway.queries.completeness import Completeness, ShardOutcome
+from gateway.queries.completeness import ShardOutcome
 from gateway.reput.queries import Call
-from gateway.reput.wire import completeness_of, message_of, shard_outcome_of, timestamp_of, window_of
+from gateway.reput.wire import message_of, shard_outcome_of, timestamp_of, window_of
 from gateway.search.asking import CallerGoneError
 from gateway.search.budgets import Budgets
 from gateway.search.cel_sandbox import CelSandbox
@@ -21,6 +21,7 @@ from gateway.search.message_view import MessageView
 from gateway.search.question import OffsetWindow, SearchAnswer, SearchQuestion
 from gateway.search.search_messages import search_messages
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import timestamp_to_millis
 from services.serving.admission.callers import client_here
@@ -179,7 +180,7 @@ def view_of(message: StoredMessage) -> MessageView:
 def response_of(
     answer: SearchAnswer,
     outcomes: Sequence[ShardOutcome],
-    completeness: Completeness,
+    completeness: message_pb2.Completeness,
     question: SearchQuestion,
 ) -> pb.SearchMessagesResponse:
     """The response.
@@ -193,10 +194,10 @@ def response_of(
     return pb.SearchMessagesResponse(
         messages=map(message_of, answer.entries),
         next_page_token=answer.next_page_token,
-        completeness=completeness_of(completeness),
+        completeness=completeness,
         shards=map(shard_outcome_of, outcomes),
         scanned_ranges=answer.scanned_ranges,
-        stop=pb.SearchStop.Name(answer.stop.value),
+        stop=answer.stop,
         scanned_record_count=answer.scanned_record_count,
         scanned_bytes=answer.scanned_bytes,
         unreadable_count=answer.unreadable_count,

@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 from gateway.ports.waiting import LIST_SCHEDULED, LIST_TRANSACTIONS
 from gateway.reput.queries import Call
 from gateway.reput.requests import Requests
-from gateway.reput.wire import completeness_of, shard_outcome_of
+from gateway.reput.wire import shard_outcome_of
 from gateway.waiting.endings import Endings
 from gateway.waiting.listing import Listing
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -67,7 +67,7 @@ class WaitingMethods:
         return pb.ListPendingTransactionsResponse(
             transactions=[_transaction(broker_name, each) for broker_name, each in page.items],
             next_page_token=page.next_page_token,
-            completeness=completeness_of(page.completeness),
+            completeness=page.completeness,
             shards=map(shard_outcome_of, page.outcomes),
             pending_count=page.pending_count,
         )
@@ -83,7 +83,7 @@ class WaitingMethods:
         return pb.ListScheduledMessagesResponse(
             messages=[_scheduled(broker_name, each) for broker_name, each in page.items],
             next_page_token=page.next_page_token,
-            completeness=completeness_of(page.completeness),
+            completeness=page.completeness,
             shards=map(shard_outcome_of, page.outcomes),
             pending_count=page.pending_count,
         )

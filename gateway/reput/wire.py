@@ -15,7 +15,7 @@ from gateway.ports.delivery import (
     filter_in,
 )
 from gateway.ports.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
-from gateway.queries.completeness import Completeness, ShardOutcome
+from gateway.queries.completeness import ShardOutcome
 from gateway.queries.page import PageEntry
 from reput.commitlog.v1.commitlog_service_pb2 import ListTopicsResponse
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -72,11 +72,6 @@ def message_of(entry: PageEntry) -> message_pb2.StoredMessage:
         message.ClearField("body")
         message.body_omitted = True
     return message
-
-
-def completeness_of(completeness: Completeness) -> str:
-    """The enum value's name in the contract."""
-    return message_pb2.Completeness.Name(completeness.value)
 
 
 def shard_outcome_of(outcome: ShardOutcome) -> pb.ShardOutcome:

@@ -14,7 +14,7 @@ from gateway.queries.arrival import Part
 from gateway.queries.by_key import MatchAnswer, answer_matches
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
 from gateway.queries.by_queue_offset import query_by_queue_offset
-from gateway.queries.completeness import Completeness, ShardOutcome
+from gateway.queries.completeness import ShardOutcome
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.limits import check_topic
 from gateway.queries.matches import KeyQuestion
@@ -24,6 +24,7 @@ from gateway.rocketmq.messages import resource_of, to_message
 from gateway.rocketmq.names import full_name
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from reput.consumequeue.v1.consumequeue_service_pb2 import Queue
+from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import QUERY_SECONDS
 from services.serving.deadline import answer_seconds
@@ -83,7 +84,7 @@ class AdminServicer(v2_grpc.AdminServicer):
         if request.broker_name:
             shards = Shards([shards.named(request.broker_name)], shards.fan_out)
 
-        def query(asked: Shards) -> tuple[MatchAnswer, Sequence[ShardOutcome], Completeness]:
+        def query(asked: Shards) -> tuple[MatchAnswer, Sequence[ShardOutcome], message_pb2.Completeness]:
             found = self._ask(asked, request, topic, _page_size(request), deadline)
             if len(found.entries) > 1 and any(entry.body_omitted for entry in found.entries):
                 # The contract has no way to leave out a body: such pages have one message each.
@@ -101,7 +102,7 @@ class AdminServicer(v2_grpc.AdminServicer):
                 # more, every list is incomplete: what there is is given then, and the status says so.
                 if outcome.error is not None and not (entries and isinstance(outcome.error, UnsupportedStoreError)):
                     raise outcome.error
-        if may_be_id and not entries and completeness is not Completeness.PARTIAL:
+        if may_be_id and not entries and completeness != message_pb2.COMPLETENESS_PARTIAL:
             raise RefusedError(v2.MESSAGE_NOT_FOUND, f"topic {topic!r} has no message {request.message_id!r}")
         return v2.ListMessageResponse(
             status=ok(_lag(outcomes)),

@@ -12,10 +12,10 @@ passes an empty queue, whatever its budgets. So a caller that follows the page t
 """
 
 from dataclasses import dataclass
-from enum import Enum
 
 from gateway.ports.deadline import Deadline
 from gateway.queries.limits import check_not_negative
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 
 RECORDS_DEFAULT = 100_000
 RECORDS_MAX = 1_000_000
@@ -26,16 +26,6 @@ MILLIS_MAX = 20_000
 # The time to decide the records of a batch, also when reading them took all the time. Without it, a slow read would be
 # repeated for each message.
 DECIDING_SECONDS = 0.05
-
-
-class StopReason(Enum):
-    """Why an answer ends where it does; values are the numbers of `reput.gateway.v1.SearchStop`."""
-
-    END = 1
-    PAGE = 2
-    RECORDS = 3
-    BYTES = 4
-    TIME = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +93,10 @@ class Meter:
         """Whether to leave the rest of the batch to the next page; False in the first DECIDING_SECONDS of the batch."""
         return self._deadline.clock() >= self._decide_until_seconds and self.time_is_over
 
-    def stop(self) -> StopReason | None:
+    def stop(self) -> "gateway_pb.SearchStop | None":
         """The budget that is used up; None before the scan has moved."""
         if not self.has_moved:
             return None
         if self.free_records <= 0:
-            return StopReason.RECORDS
-        return StopReason.TIME if self.time_is_over else None
+            return gateway_pb.SEARCH_STOP_RECORDS
+        return gateway_pb.SEARCH_STOP_TIME if self.time_is_over else None

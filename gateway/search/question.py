@@ -4,12 +4,12 @@ import json
 from dataclasses import dataclass, field
 
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.completeness import Completeness, ShardOutcome
+from gateway.queries.completeness import ShardOutcome
 from gateway.queries.limits import check_not_negative, check_topic
 from gateway.queries.page import PageEntry
-from gateway.search.budgets import StopReason
 from gateway.search.filter import Conditions
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1 import message_pb2
 from store.errors import InvalidArgumentError
 
 
@@ -104,9 +104,9 @@ class SearchAnswer:
     entries: list[PageEntry] = field(default_factory=list)
     scanned_ranges: list[pb.SearchMessagesResponse.ScannedRange] = field(default_factory=list)
     next_page_token: str = ""
-    completeness: Completeness = Completeness.COMPLETE
+    completeness: message_pb2.Completeness = message_pb2.COMPLETENESS_COMPLETE
     outcomes: tuple[ShardOutcome, ...] = ()
-    stop: StopReason = StopReason.END
+    stop: pb.SearchStop = pb.SEARCH_STOP_END
     scanned_record_count: int = 0
     scanned_bytes: int = 0
     passed_count: int = 0

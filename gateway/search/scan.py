@@ -12,7 +12,7 @@ from gateway.queries.completeness import ShardOutcome, judge, raise_first_error
 from gateway.queries.dropped import was_dropped
 from gateway.queries.page import Page
 from gateway.search.asking import CallerGoneError
-from gateway.search.budgets import Meter, StopReason
+from gateway.search.budgets import Meter
 from gateway.search.cursor import Cursor
 from gateway.search.filter import MessageFilter
 from gateway.search.message_view import MessageView
@@ -45,8 +45,8 @@ ViewOf = Callable[[StoredMessage], MessageView]
 class _StopError(Exception):
     """The page ends at the cursor."""
 
-    def __init__(self, reason: StopReason) -> None:
-        super().__init__(reason.name)
+    def __init__(self, reason: pb.SearchStop) -> None:
+        super().__init__(pb.SearchStop.Name(reason))
         self.reason = reason
 
 
@@ -100,7 +100,7 @@ class Scan:
             except ShardFailedError as failure:
                 # The shard may only be slow: the next page asks it first, and leaves it out if it hangs.
                 if ran_out_of_time(failure.error) and self._meter.has_moved:
-                    end, self.answer.stop = self._cursor, StopReason.TIME
+                    end, self.answer.stop = self._cursor, pb.SEARCH_STOP_TIME
                     break
                 scan.note(failure.error)
                 failed.append(scan.outcome)
@@ -108,7 +108,7 @@ class Scan:
             except DeadlineExceededError:
                 if not self._meter.has_moved:
                     raise
-                end, self.answer.stop = self._cursor, StopReason.TIME
+                end, self.answer.stop = self._cursor, pb.SEARCH_STOP_TIME
                 break
             except _StopError as stop:
                 end, self.answer.stop = self._cursor, stop.reason
@@ -148,7 +148,7 @@ class Scan:
     def _scan_queue(self, scan: ShardScan, queue_id: int) -> None:
         """Scans what the cursor has left of its queue."""
         if len(self.answer.scanned_ranges) >= RANGE_COUNT_MAX:
-            raise _StopError(StopReason.PAGE)
+            raise _StopError(pb.SEARCH_STOP_PAGE)
         cursor = self._cursor
         first = cursor.end_offset if self._question.newest_first else cursor.begin_offset
         self.answer.scanned_ranges.append(
@@ -193,7 +193,7 @@ class Scan:
                 size_bytes += unit.record_size_bytes
             over_budget = size_bytes > self._meter.free_bytes
             if over_budget and not batch and self._meter.size_bytes:
-                raise _StopError(StopReason.BYTES)
+                raise _StopError(pb.SEARCH_STOP_BYTES)
             if batch and (over_budget or read_count > READ_COUNT or size_bytes > READ_BYTES):
                 break
             batch.append(unit)
@@ -217,7 +217,7 @@ class Scan:
             if self._cancellation.is_set:
                 raise CallerGoneError
             if self._page.missing_count <= 0:
-                raise _StopError(StopReason.PAGE)
+                raise _StopError(pb.SEARCH_STOP_PAGE)
             if (found := outcomes.get(unit.queue_offset)) is not None:
                 self._decide(scan, unit, found, chosen)
                 self._meter.size_bytes += unit.record_size_bytes
@@ -248,9 +248,9 @@ class Scan:
             if match is None:
                 if self._cancellation.is_set:
                     raise CallerGoneError
-                raise _StopError(StopReason.TIME)
+                raise _StopError(pb.SEARCH_STOP_TIME)
             if match is True and not self._page.add(scan.shard.broker_name, outcome):
-                raise _StopError(StopReason.PAGE)
+                raise _StopError(pb.SEARCH_STOP_PAGE)
             error = match if isinstance(match, StoreError) else None
         if error is not None:
             self.answer.unreadable_count += 1
@@ -284,7 +284,7 @@ class Scan:
         if self._cancellation.is_set:
             raise CallerGoneError
         if self._page.missing_count <= 0:
-            raise _StopError(StopReason.PAGE)
+            raise _StopError(pb.SEARCH_STOP_PAGE)
         stop = self._meter.stop()
         if stop is not None:
             raise _StopError(stop)

@@ -11,9 +11,9 @@ from gateway.queries.by_key import query_by_key
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
 from gateway.queries.by_queue_offset import query_by_queue_offset
 from gateway.queries.by_unique_key import query_by_unique_key
-from gateway.queries.completeness import Completeness
 from gateway.queries.page import PageEntry
 from gateway.queries.page_token import PageTokens
+from reput.message.v1 import message_pb2
 from store.errors import StoreError
 from store.format.host import Host
 from store.format.message_id import encode_offset_msg_id
@@ -89,7 +89,7 @@ def _ask_queue(shards: Shards, topic: str, queue_id: int, page_size: int, deadli
             shards, topic, queue_id, position, broker_name="", page_size_asked=page_size, deadline=deadline
         )
         found += _records(page.entries)
-        complete = complete and page.completeness is not Completeness.PARTIAL
+        complete = complete and page.completeness != message_pb2.COMPLETENESS_PARTIAL
         if page.next_queue_offset <= position or page.next_queue_offset >= page.max_offset:
             return Answer(tuple(found), is_complete=complete)
         position = page.next_queue_offset
@@ -110,7 +110,7 @@ def _ask_key(
                 shards, TOKENS, topic, key, page_size_asked=page_size, page_token=token, deadline=deadline
             )
         found += _records(page.entries)
-        complete = complete and page.completeness is not Completeness.PARTIAL
+        complete = complete and page.completeness != message_pb2.COMPLETENESS_PARTIAL
         token = page.next_page_token
         if not token:
             return Answer(tuple(found), is_complete=complete)

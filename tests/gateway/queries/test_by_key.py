@@ -10,8 +10,8 @@ from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import query_by_key
 from gateway.queries.by_unique_key import query_by_unique_key
-from gateway.queries.completeness import Completeness
 from gateway.queries.limits import CANDIDATE_ROUNDS_MAX, PAGE_BYTES_MAX
+from reput.message.v1 import message_pb2
 from store.errors import (
     DeadlineExceededError,
     InvalidArgumentError,
@@ -87,8 +87,8 @@ def test_pages_together_hold_every_match_once_newest_first(ask, records, key, pa
 
     assert [offset for answer in answers for offset in offsets(answer)] == matches(records, key)
     assert all(len(answer.entries) <= page_size for answer in answers)
-    assert [answer.completeness for answer in answers[:-1]] == [Completeness.TRUNCATED] * (len(answers) - 1)
-    assert answers[-1].completeness is Completeness.COMPLETE
+    assert [answer.completeness for answer in answers[:-1]] == [message_pb2.COMPLETENESS_TRUNCATED] * (len(answers) - 1)
+    assert answers[-1].completeness == message_pb2.COMPLETENESS_COMPLETE
 
 
 def test_page_sizes_default_to_64_are_clamped_at_1000_and_refused_below_0(ask, records):
@@ -127,7 +127,7 @@ def test_a_flood_of_collisions_ends_the_call_with_a_token_and_paging_still_arriv
 
     assert [offset for answer in answers for offset in offsets(answer)] == [0]
     assert answers[0].entries == ()
-    assert answers[0].completeness is Completeness.TRUNCATED
+    assert answers[0].completeness == message_pb2.COMPLETENESS_TRUNCATED
     assert memory.calls.count("search") <= CANDIDATE_ROUNDS_MAX * len(answers)
 
 
@@ -146,7 +146,7 @@ def test_a_body_that_fits_no_page_is_omitted(ask, records):
     answer = ask(MemoryShard(large))
 
     assert [entry.body_omitted for entry in answer.entries] == [True] * 3
-    assert answer.completeness is Completeness.COMPLETE
+    assert answer.completeness == message_pb2.COMPLETENESS_COMPLETE
 
 
 def test_bodies_of_collisions_take_no_room_from_matches(ask, records):
@@ -166,7 +166,7 @@ def test_an_unknown_topic_is_not_found_and_a_known_one_without_a_match_is_empty(
 
     with pytest.raises(TopicNotFoundError):
         ask(memory, topic="nosuch")
-    assert ask(memory, topic="b_order", key="nosuch").completeness is Completeness.COMPLETE
+    assert ask(memory, topic="b_order", key="nosuch").completeness == message_pb2.COMPLETENESS_COMPLETE
     assert ask(memory, topic="configured", key="nosuch").entries == ()
 
 
@@ -216,14 +216,17 @@ def test_a_damaged_candidate_makes_the_answer_partial(ask, records):
     answer = ask(MemoryShard(records, damaged={expected[1]: damage}), page_size=1000)
 
     assert offsets(answer) == [expected[0], *expected[2:]]
-    assert answer.completeness is Completeness.PARTIAL
+    assert answer.completeness == message_pb2.COMPLETENESS_PARTIAL
     assert answer.outcomes[0].error is damage
 
 
 def test_candidates_that_expired_are_no_loss_and_those_behind_the_log_are(ask, records):
     found = matches(records, "AaAa")
     gone = found[-1]
-    for first_offset, completeness in ((gone + 1, Completeness.COMPLETE), (gone, Completeness.PARTIAL)):
+    for first_offset, completeness in (
+        (gone + 1, message_pb2.COMPLETENESS_COMPLETE),
+        (gone, message_pb2.COMPLETENESS_PARTIAL),
+    ):
         error = OffsetOutOfRangeError("outside", offset=gone, firstOffset=first_offset, lastOffset=1 << 50)
         answers = all_pages(ask, MemoryShard(records, damaged={gone: error}))
 
@@ -234,7 +237,7 @@ def test_candidates_that_expired_are_no_loss_and_those_behind_the_log_are(ask, r
 def test_an_index_that_is_still_being_built_makes_the_answer_partial(ask, records):
     answer = ask(MemoryShard(records, catching_up=True), key="nosuch")
 
-    assert (answer.entries, answer.completeness) == ((), Completeness.PARTIAL)
+    assert (answer.entries, answer.completeness) == ((), message_pb2.COMPLETENESS_PARTIAL)
 
 
 def test_a_passed_deadline_is_an_error(fan_out, tokens, records):
@@ -274,7 +277,7 @@ def test_a_shard_that_fails_leaves_a_partial_answer_that_names_it(ask, records):
     answers = all_pages(ask, shards, page_size=50)
 
     assert [offset for answer in answers for offset in offsets(answer)] == matches(records, "AaAa")
-    assert {answer.completeness for answer in answers} == {Completeness.PARTIAL}
+    assert {answer.completeness for answer in answers} == {message_pb2.COMPLETENESS_PARTIAL}
     assert [outcome.error for outcome in answers[0].outcomes] == [None, gone]
 
 
@@ -304,6 +307,6 @@ def test_a_shard_of_an_earlier_page_that_is_not_known_any_more_is_named_on_every
 
     assert len(pages) > 1
     for page in pages:
-        assert page.completeness is Completeness.PARTIAL
+        assert page.completeness == message_pb2.COMPLETENESS_PARTIAL
         (outcome,) = [outcome for outcome in page.outcomes if outcome.broker_name == "broker-b"]
         assert "broker-b" in outcome.error.message

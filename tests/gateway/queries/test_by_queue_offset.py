@@ -7,10 +7,11 @@ import pytest
 from gateway.ports.shard import BuildProgress
 from gateway.ports.shards import Shards
 from gateway.queries.by_queue_offset import query_by_queue_offset
-from gateway.queries.completeness import Completeness, ShardOutcome
+from gateway.queries.completeness import ShardOutcome
 from gateway.queries.list_topics import list_topics
 from gateway.queries.search_offset import outcome_of, search_offset
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from reput.message.v1 import message_pb2
 from store.errors import (
     BrokerNotFoundError,
     InvalidArgumentError,
@@ -53,7 +54,7 @@ def test_pages_follow_one_another_through_the_queue(ask, records):
             break
 
     assert found == list(map(shown, queue(records)))
-    assert answer.completeness is Completeness.COMPLETE
+    assert answer.completeness == message_pb2.COMPLETENESS_COMPLETE
 
 
 def test_a_page_that_leaves_messages_of_its_queue_is_truncated_until_the_last(ask, records):
@@ -65,14 +66,16 @@ def test_a_page_that_leaves_messages_of_its_queue_is_truncated_until_the_last(as
         assert (answer.has_more, answer.next_queue_offset) == (begin + 50 < end, min(begin + 50, end))
 
     assert len(completeness) > 1
-    assert completeness == [Completeness.TRUNCATED] * (len(completeness) - 1) + [Completeness.COMPLETE]
+    assert completeness == [message_pb2.COMPLETENESS_TRUNCATED] * (len(completeness) - 1) + [
+        message_pb2.COMPLETENESS_COMPLETE
+    ]
 
 
 def test_an_offset_out_of_range_is_empty_and_says_the_range(ask, records):
     kept = [record for record in records if record not in queue(records)[:10]]
     end = len(queue(records))
-    behind = ((end, end, Completeness.COMPLETE), ((1 << 63) - 1, end, Completeness.COMPLETE))
-    for queue_offset, goes_on_at, completeness in ((0, 10, Completeness.TRUNCATED), *behind):
+    behind = ((end, end, message_pb2.COMPLETENESS_COMPLETE), ((1 << 63) - 1, end, message_pb2.COMPLETENESS_COMPLETE))
+    for queue_offset, goes_on_at, completeness in ((0, 10, message_pb2.COMPLETENESS_TRUNCATED), *behind):
         answer = ask(MemoryShard(kept), queue_offset=queue_offset)
 
         assert (answer.entries, answer.min_offset, answer.max_offset) == ((), 10, end)
@@ -115,17 +118,20 @@ def test_a_page_full_by_bytes_says_where_to_go_on(ask, records):
     rest = ask(memory, queue_offset=first.next_queue_offset)
 
     assert ([e.record.queue_offset for e in first.entries], first.next_queue_offset) == ([0, 1, 2], 3)
-    assert first.completeness is Completeness.TRUNCATED
-    assert ([e.record.queue_offset for e in rest.entries], rest.completeness) == ([3, 4], Completeness.COMPLETE)
+    assert first.completeness == message_pb2.COMPLETENESS_TRUNCATED
+    assert ([e.record.queue_offset for e in rest.entries], rest.completeness) == (
+        [3, 4],
+        message_pb2.COMPLETENESS_COMPLETE,
+    )
     assert not any(entry.body_omitted for entry in (*first.entries, *rest.entries))
 
 
 def test_a_queue_still_being_built_is_partial_only_at_its_end(ask, records):
     memory = MemoryShard(records, catching_up=True)
 
-    assert ask(memory, page_size=5).completeness is Completeness.TRUNCATED
-    assert ask(memory, page_size=1000).completeness is Completeness.PARTIAL
-    assert ask(memory, queue_offset=1 << 40).completeness is Completeness.PARTIAL
+    assert ask(memory, page_size=5).completeness == message_pb2.COMPLETENESS_TRUNCATED
+    assert ask(memory, page_size=1000).completeness == message_pb2.COMPLETENESS_PARTIAL
+    assert ask(memory, queue_offset=1 << 40).completeness == message_pb2.COMPLETENESS_PARTIAL
 
 
 def test_a_unit_that_points_to_another_message_is_damage(ask, records):
@@ -153,7 +159,7 @@ def test_records_that_retention_took_since_are_passed_over_in_silence(ask, recor
     answer = ask(MemoryShard(records, damaged=gone), page_size=10)
 
     assert records_in(answer.entries) == list(map(shown, rows[7:10]))
-    assert (answer.next_queue_offset, answer.completeness) == (10, Completeness.TRUNCATED)
+    assert (answer.next_queue_offset, answer.completeness) == (10, message_pb2.COMPLETENESS_TRUNCATED)
 
 
 def test_records_behind_the_end_of_the_log_are_damage_and_never_silence(ask, records):
@@ -218,7 +224,7 @@ def test_topics_come_by_name_with_every_shards_queues(fan_out, tokens, deadline,
     queues = {row.topic: [(name, q.queue_id, q.min_offset, q.max_offset) for name, q in row.queues] for row in topics}
     assert queues["configured"] == [("a", 0, 0, 0), ("a", 1, 0, 0)]
     assert ("a", 1, 0, len(queue(records))) in queues["b_order"]
-    assert answer.completeness is Completeness.COMPLETE
+    assert answer.completeness == message_pb2.COMPLETENESS_COMPLETE
 
 
 def test_a_damaged_record_of_the_queue_is_the_answer(ask, records):

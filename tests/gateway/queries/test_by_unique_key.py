@@ -6,7 +6,7 @@ import pytest
 
 from gateway.ports.shards import Shards
 from gateway.queries.by_unique_key import query_by_unique_key
-from gateway.queries.completeness import Completeness
+from reput.message.v1 import message_pb2
 from store.errors import PermissionDeniedError, TopicNotFoundError
 from store.format.properties import REAL_TOPIC, UNIQ_KEY, encode_properties
 from store.format.topic import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -54,7 +54,7 @@ def test_a_message_is_found_where_it_waits(waiting, ask, waiting_topic, is_known
     """Also when it is the first message of its topic, which nobody knows yet."""
     answer = ask(MemoryShard([waiting(waiting_topic)], topics={TOPIC: 4} if is_known else {}))
     assert topics(answer) == [waiting_topic]
-    assert answer.completeness is Completeness.COMPLETE
+    assert answer.completeness == message_pb2.COMPLETENESS_COMPLETE
 
 
 def test_a_copy_in_its_topic_is_the_answer_and_not_the_record_that_waited(waiting, ask):

@@ -5,8 +5,9 @@ from collections import Counter
 import pytest
 
 from gateway.ports.shards import Shards
-from gateway.queries.completeness import Completeness
-from gateway.queries.find_message import FindAnswer, MatchedBy
+from gateway.queries.find_message import FindAnswer
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from reput.message.v1 import message_pb2
 from store.errors import ServiceUnavailableError
 from tests.gateway.memory_shard import MemoryShard
 from tests.gateway.queries.test_find_message import all_pages, find, offset_msg_id, with_properties
@@ -77,7 +78,7 @@ def test_what_a_shard_had_found_before_it_failed_was_shown_on_two_pages(
     pages = all_pages(Shards([MemoryShard(log).shard("a"), shard.shard("b")], fan_out), COMMON, deadline, 9)
 
     assert shown_counts(pages) == Counter((name, record.commit_log_offset) for name in "ab" for record in log)
-    assert pages[0].completeness is Completeness.PARTIAL
+    assert pages[0].completeness == message_pb2.COMPLETENESS_PARTIAL
     assert pages[0].topic_count == len({record.topic for record in log})
     assert {entry.broker_name for entry, _ in pages[0].entries} == {"a"}
 
@@ -94,7 +95,7 @@ def test_a_topic_that_failed_once_in_the_middle_of_a_page_brought_back_all_other
         shards = Shards([flaky(log, method, range(failing_call, failing_call + 1)).shard("a")], fan_out)
         pages = patient_pages(shards, COMMON, deadline, 25)
         assert shown_counts(pages) == want, failing_call
-        partial = [page for page in pages if page.completeness is Completeness.PARTIAL]
+        partial = [page for page in pages if page.completeness == message_pb2.COMPLETENESS_PARTIAL]
         assert all(page.next_page_token and page.outcomes[0].error for page in partial), failing_call
         early_count += bool(partial)
     assert early_count, "none failed in the middle"
@@ -108,7 +109,7 @@ def test_the_message_by_its_id_was_shown_again_when_its_shard_failed_behind_it(r
     pages = all_pages(Shards([shard.shard("a"), MemoryShard(log).shard("b")], fan_out), text, deadline, 7)
 
     assert shown_counts(pages) == Counter((name, record.commit_log_offset) for name in "ab" for record in log)
-    assert [how for _, how in pages[0].entries].count(MatchedBy.OFFSET_MSG_ID) == 2
+    assert [how for _, how in pages[0].entries].count(gateway_pb.MATCHED_BY_OFFSET_MSG_ID) == 2
 
 
 def test_a_shard_without_room_for_its_message_by_id_that_fails_too_shows_it_later(records, fan_out, deadline) -> None:
@@ -132,7 +133,7 @@ def test_a_topic_that_fails_for_ever_does_not_keep_the_pages_from_ending(
 
     assert max(shown.values()) == 1
     assert all(("b", record.commit_log_offset) in shown for record in log)
-    assert pages[-1].completeness is Completeness.PARTIAL
+    assert pages[-1].completeness == message_pb2.COMPLETENESS_PARTIAL
     assert [outcome.broker_name for outcome in pages[-1].outcomes if outcome.error] == ["a"]
 
 

@@ -8,9 +8,10 @@ from gateway.ports.shard import store_millis
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries import find_in_shard
-from gateway.queries.completeness import Completeness
-from gateway.queries.find_message import FindAnswer, MatchedBy, find_message
+from gateway.queries.find_message import FindAnswer, find_message
 from gateway.queries.page_token import PageTokens
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from reput.message.v1 import message_pb2
 from store.errors import InvalidArgumentError, ServiceUnavailableError, TopicNotFoundError
 from store.format.message_id import encode_offset_msg_id
 from store.format.properties import encode_properties
@@ -26,7 +27,9 @@ def with_properties(record: Record, **properties: str) -> Record:
     return replace(record, properties_bytes=encode_properties({**record.properties, **properties}))
 
 
-def scan(records, text: str, topic: str = "", window: TimeWindow | None = None) -> list[tuple[int, MatchedBy]]:
+def scan(
+    records, text: str, topic: str = "", window: TimeWindow | None = None
+) -> list[tuple[int, gateway_pb.MatchedBy]]:
     """(offset, what matched): the id's record first, then newest first."""
     window = window or TimeWindow()
     by_id, others = [], []
@@ -34,11 +37,11 @@ def scan(records, text: str, topic: str = "", window: TimeWindow | None = None) 
         if topic not in ("", record.topic) or not window.holds(record.store_time_millis):
             continue
         if offset_msg_id(record) == text:
-            by_id.append((record.commit_log_offset, MatchedBy.OFFSET_MSG_ID))
+            by_id.append((record.commit_log_offset, gateway_pb.MATCHED_BY_OFFSET_MSG_ID))
         elif record.unique_key == text:
-            others.append((record, MatchedBy.UNIQUE_KEY))
+            others.append((record, gateway_pb.MATCHED_BY_UNIQUE_KEY))
         elif text in record.keys:
-            others.append((record, MatchedBy.KEY))
+            others.append((record, gateway_pb.MATCHED_BY_KEY))
     others.sort(key=lambda item: (item[0].store_time_millis, item[0].commit_log_offset), reverse=True)
     return by_id + [(record.commit_log_offset, how) for record, how in others]
 
@@ -68,7 +71,7 @@ def all_pages(shards, text, deadline, page_size=1000, between=lambda: None, **ar
     return pages
 
 
-def found(answer: FindAnswer) -> list[tuple[int, MatchedBy]]:
+def found(answer: FindAnswer) -> list[tuple[int, gateway_pb.MatchedBy]]:
     return [(entry.record.commit_log_offset, how) for entry, how in answer.entries]
 
 
@@ -84,7 +87,7 @@ def test_every_id_and_key_of_the_store_is_found_without_its_topic(shards, record
     for text in sorted(texts):
         answer = find(shards, text, deadline)
         assert found(answer) == scan(records, text), text
-        assert answer.completeness is Completeness.COMPLETE
+        assert answer.completeness == message_pb2.COMPLETENESS_COMPLETE
     assert answer.topic_count == len({record.topic for record in records})
 
 
@@ -104,8 +107,8 @@ def test_a_32_hex_id_that_is_valid_both_ways_finds_both(records, fan_out, deadli
     log = [twin if record is second else record for record in records]
     answer = find(Shards([MemoryShard(log).shard()], fan_out), text, deadline)
     assert found(answer) == [
-        (first.commit_log_offset, MatchedBy.OFFSET_MSG_ID),
-        (second.commit_log_offset, MatchedBy.UNIQUE_KEY),
+        (first.commit_log_offset, gateway_pb.MATCHED_BY_OFFSET_MSG_ID),
+        (second.commit_log_offset, gateway_pb.MATCHED_BY_UNIQUE_KEY),
     ]
 
 
@@ -115,7 +118,7 @@ def test_a_message_that_has_the_text_twice_is_there_once(records, fan_out, deadl
     both = with_properties(record, UNIQ_KEY=text, KEYS=text)
     log = [both if each is record else each for each in records]
     answer = find(Shards([MemoryShard(log).shard()], fan_out), text, deadline)
-    assert found(answer) == [(record.commit_log_offset, MatchedBy.OFFSET_MSG_ID)]
+    assert found(answer) == [(record.commit_log_offset, gateway_pb.MATCHED_BY_OFFSET_MSG_ID)]
 
 
 def test_an_id_of_another_host_is_not_this_record(shards, records, deadline) -> None:
@@ -132,7 +135,7 @@ def test_what_does_not_fit_is_said(shards, records, deadline) -> None:
     key = max(by_key, key=by_key.__getitem__)
     answer = find(shards, key, deadline, page_size=2)
     assert found(answer) == scan(records, key)[:2]
-    assert answer.completeness is Completeness.TRUNCATED
+    assert answer.completeness == message_pb2.COMPLETENESS_TRUNCATED
 
 
 def test_a_match_by_id_that_had_no_room_was_dropped_in_silence(records, fan_out, deadline) -> None:
@@ -142,23 +145,23 @@ def test_a_match_by_id_that_had_no_room_was_dropped_in_silence(records, fan_out,
     one = find(shards, offset_msg_id(record), deadline, page_size=1)
     both = find(shards, offset_msg_id(record), deadline, page_size=2)
     assert (found(one), one.completeness) == (
-        [(record.commit_log_offset, MatchedBy.OFFSET_MSG_ID)],
-        Completeness.TRUNCATED,
+        [(record.commit_log_offset, gateway_pb.MATCHED_BY_OFFSET_MSG_ID)],
+        message_pb2.COMPLETENESS_TRUNCATED,
     )
-    assert (len(both.entries), both.completeness) == (2, Completeness.COMPLETE)
+    assert (len(both.entries), both.completeness) == (2, message_pb2.COMPLETENESS_COMPLETE)
 
 
 def test_more_topics_than_are_looked_through_is_said(shards, deadline, monkeypatch) -> None:
     monkeypatch.setattr(find_in_shard, "TOPIC_COUNT_MAX", 1)
     answer = find(shards, "no such key", deadline)
-    assert (answer.completeness, answer.topic_count) == (Completeness.TRUNCATED, 1)
+    assert (answer.completeness, answer.topic_count) == (message_pb2.COMPLETENESS_TRUNCATED, 1)
 
 
 def test_a_dead_shard_is_partial_and_two_are_an_error(records, fan_out, deadline) -> None:
     record = next(record for record in records if record.keys)
     dead = MemoryShard(records, failures={"search": ServiceUnavailableError("down")})
     answer = find(Shards([MemoryShard(records).shard("a"), dead.shard("b")], fan_out), record.keys[0], deadline)
-    assert answer.completeness is Completeness.PARTIAL
+    assert answer.completeness == message_pb2.COMPLETENESS_PARTIAL
     assert found(answer) == scan(records, record.keys[0])
     assert [outcome.error is not None for outcome in answer.outcomes] == [False, True]
     with pytest.raises(ServiceUnavailableError):

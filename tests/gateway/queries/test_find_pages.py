@@ -8,11 +8,12 @@ import pytest
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries import find_in_shard
-from gateway.queries.completeness import Completeness
-from gateway.queries.find_message import MatchedBy, find_message
+from gateway.queries.find_message import find_message
 from gateway.queries.find_places import Place, from_fields, to_fields
 from gateway.queries.limits import PAGE_BYTES_MAX
 from gateway.queries.page_token import PageTokens
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from reput.message.v1 import message_pb2
 from store.errors import InvalidArgumentError, InvalidPageTokenError, ServiceUnavailableError
 from store.format.record import Record
 from tests.gateway.memory_shard import MemoryShard
@@ -31,7 +32,7 @@ def common_log(records, topic_count: int, each: int) -> list[Record]:
     return log
 
 
-def shown(pages) -> list[tuple[int, MatchedBy]]:
+def shown(pages) -> list[tuple[int, gateway_pb.MatchedBy]]:
     return [match for page in pages for match in found(page)]
 
 
@@ -41,9 +42,9 @@ def test_the_pages_are_the_matches_in_the_order_of_the_log(records, fan_out, dea
     log = common_log(records, topic_count, 80 // topic_count + 1)
     pages = all_pages(Shards([MemoryShard(log).shard()], fan_out), COMMON, deadline, page_size)
 
-    assert shown(pages) == [(record.commit_log_offset, MatchedBy.KEY) for record in reversed(log)]
-    assert [page.completeness for page in pages[:-1]] == [Completeness.TRUNCATED] * (len(pages) - 1)
-    assert pages[-1].completeness is Completeness.COMPLETE
+    assert shown(pages) == [(record.commit_log_offset, gateway_pb.MATCHED_BY_KEY) for record in reversed(log)]
+    assert [page.completeness for page in pages[:-1]] == [message_pb2.COMPLETENESS_TRUNCATED] * (len(pages) - 1)
+    assert pages[-1].completeness == message_pb2.COMPLETENESS_COMPLETE
 
 
 def test_every_key_of_the_store_has_all_its_pages(records, fan_out, deadline) -> None:
@@ -80,7 +81,7 @@ def test_a_writer_between_two_pages_changes_nothing(records, fan_out, deadline, 
         def now(self):
             return Shards([memory[0].shard()], fan_out)
 
-    wanted = [(record.commit_log_offset, MatchedBy.KEY) for record in reversed(growing)]
+    wanted = [(record.commit_log_offset, gateway_pb.MATCHED_BY_KEY) for record in reversed(growing)]
     pages = [find(Now().now(), COMMON, deadline, page_size=4)]
     while pages[-1].next_page_token:
         append()
@@ -102,7 +103,7 @@ def test_two_shards_and_one_that_fails_on_the_first_page(records, fan_out, deadl
         seen.update((entry.broker_name, entry.record.commit_log_offset) for entry, _ in page.entries)
 
     assert seen == wanted
-    assert pages[0].completeness is Completeness.PARTIAL
+    assert pages[0].completeness == message_pb2.COMPLETENESS_PARTIAL
 
 
 def test_the_message_by_its_id_is_there_once_on_all_pages(records, fan_out, deadline) -> None:
@@ -112,7 +113,7 @@ def test_the_message_by_its_id_is_there_once_on_all_pages(records, fan_out, dead
     pages = all_pages(Shards([MemoryShard(log).shard()], fan_out), text, deadline, 5)
 
     assert shown(pages) == scan(log, text)
-    assert shown(pages)[0] == (log[30].commit_log_offset, MatchedBy.OFFSET_MSG_ID)
+    assert shown(pages)[0] == (log[30].commit_log_offset, gateway_pb.MATCHED_BY_OFFSET_MSG_ID)
 
 
 @pytest.mark.parametrize("page_size", [1, 2])
@@ -124,7 +125,7 @@ def test_one_id_in_several_shards_has_a_page_for_each(records, fan_out, deadline
     shards = Shards([MemoryShard(log).shard(name) for name in "abc"], fan_out)
     pages = all_pages(shards, offset_msg_id(log[7]), deadline, page_size)
 
-    by_id = [how for _, how in shown(pages)].count(MatchedBy.OFFSET_MSG_ID)
+    by_id = [how for _, how in shown(pages)].count(gateway_pb.MATCHED_BY_OFFSET_MSG_ID)
     assert (by_id, len(shown(pages))) == (3, 15)
     assert (
         len({(entry.broker_name, entry.record.commit_log_offset) for page in pages for entry, _ in page.entries}) == 15
@@ -137,7 +138,7 @@ def test_groups_of_topics_follow_one_another(records, fan_out, deadline, monkeyp
     log = common_log(records, 30, 4)
     pages = all_pages(Shards([MemoryShard(log).shard()], fan_out), COMMON, deadline, 3)
 
-    assert sorted(shown(pages)) == sorted((record.commit_log_offset, MatchedBy.KEY) for record in log)
+    assert sorted(shown(pages)) == sorted((record.commit_log_offset, gateway_pb.MATCHED_BY_KEY) for record in log)
     assert max(page.topic_count for page in pages) == 7
 
 
@@ -148,7 +149,7 @@ def test_time_that_is_over_ends_a_page_and_not_the_find(records, fan_out, deadli
     slow = replace(slow, allowed_seconds=1_000.0)
     pages = all_pages(Shards([memory.shard()], fan_out), COMMON, slow, 50, max_millis=100)
 
-    assert sorted(shown(pages)) == sorted((record.commit_log_offset, MatchedBy.KEY) for record in log)
+    assert sorted(shown(pages)) == sorted((record.commit_log_offset, gateway_pb.MATCHED_BY_KEY) for record in log)
     assert len(pages) > 3
     assert pages[0].topic_count < 10
 
@@ -197,7 +198,7 @@ def test_a_shard_that_a_token_knows_and_the_gateway_does_not_is_partial(records,
     token = find(both, COMMON, deadline, page_size=5).next_page_token
     answer = find(Shards([MemoryShard(log).shard("a")], fan_out), COMMON, deadline, page_token=token)
 
-    assert answer.completeness is Completeness.PARTIAL
+    assert answer.completeness == message_pb2.COMPLETENESS_PARTIAL
     assert [outcome.broker_name for outcome in answer.outcomes if outcome.error] == ["b"]
 
 

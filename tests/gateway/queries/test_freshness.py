@@ -10,9 +10,10 @@ from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import BuildProgress
 from gateway.ports.shards import Shards
 from gateway.queries.arrival import Part
-from gateway.queries.completeness import Completeness, ShardOutcome
+from gateway.queries.completeness import ShardOutcome
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.freshness_tokens import TOKEN_COUNT_MAX, wanted_offsets
+from reput.message.v1 import message_pb2
 from store.errors import InvalidFreshnessTokenError, ResourceBusyError, ServiceUnavailableError
 from store.format.freshness_token import encode_freshness_token
 from tests.gateway.memory_shard import MemoryShard
@@ -63,7 +64,10 @@ def test_without_a_token_nobody_is_asked(wait, memory):
     freshness = wait()
     assert memory.calls == []
     outcome = ShardOutcome(BROKER, None, BuildProgress(0, 100, catching_up=True), complete=True)
-    assert freshness.judge([outcome], Completeness.COMPLETE) == ((outcome,), Completeness.COMPLETE)
+    assert freshness.judge([outcome], message_pb2.COMPLETENESS_COMPLETE) == (
+        (outcome,),
+        message_pb2.COMPLETENESS_COMPLETE,
+    )
 
 
 @pytest.mark.parametrize("part", Part)
@@ -105,8 +109,8 @@ def test_a_builder_that_is_late_costs_four_fifths_of_the_time_and_is_named(wait,
     assert clock.seconds - begin > seconds * 0.8 - 0.01
     progress = BuildProgress(memory.built_offset, 10**9, catching_up=False)
     for seen in (None, progress):
-        outcomes, completeness = freshness.judge([ShardOutcome(BROKER, None, seen)], Completeness.COMPLETE)
-        assert completeness is Completeness.PARTIAL
+        outcomes, completeness = freshness.judge([ShardOutcome(BROKER, None, seen)], message_pb2.COMPLETENESS_COMPLETE)
+        assert completeness == message_pb2.COMPLETENESS_PARTIAL
         (outcome,) = outcomes
         assert not outcome.complete
         assert outcome.error.metadata == {
@@ -119,15 +123,18 @@ def test_a_builder_that_is_late_costs_four_fifths_of_the_time_and_is_named(wait,
 def test_a_builder_that_arrives_between_wait_and_query_makes_the_answer_whole(wait, memory, records):
     freshness = wait(token_of(records[5]), seconds=1.0)
     arrived = ShardOutcome(BROKER, None, BuildProgress(records[6].commit_log_offset, 10**9, catching_up=False))
-    assert freshness.judge([arrived], Completeness.TRUNCATED) == ((arrived,), Completeness.TRUNCATED)
+    assert freshness.judge([arrived], message_pb2.COMPLETENESS_TRUNCATED) == (
+        (arrived,),
+        message_pb2.COMPLETENESS_TRUNCATED,
+    )
 
 
 def test_a_builder_that_begins_anew_between_wait_and_query_is_late(wait, memory, records):
     memory.built_offset = records[6].commit_log_offset
     freshness = wait(token_of(records[5]), seconds=1.0)
     again = ShardOutcome(BROKER, None, BuildProgress(records[2].commit_log_offset, 10**9, catching_up=True))
-    outcomes, completeness = freshness.judge([again], Completeness.COMPLETE)
-    assert (outcomes[0].complete, completeness) == (False, Completeness.PARTIAL)
+    outcomes, completeness = freshness.judge([again], message_pb2.COMPLETENESS_COMPLETE)
+    assert (outcomes[0].complete, completeness) == (False, message_pb2.COMPLETENESS_PARTIAL)
 
 
 def test_a_builder_that_is_asked_while_too_many_wait_is_not_asked_without_pause(wait, memory, records, clock):
@@ -142,8 +149,8 @@ def test_a_shard_that_does_not_answer_is_left_to_the_query(wait, memory, records
     freshness = wait(token_of(records[5]))
     assert freshness.late == {BROKER: None}
     dead = ShardOutcome(BROKER, memory.failures["progress"], complete=False)
-    outcomes, completeness = freshness.judge([dead], Completeness.PARTIAL)
-    assert (outcomes[0].error, completeness) == (memory.failures["progress"], Completeness.PARTIAL)
+    outcomes, completeness = freshness.judge([dead], message_pb2.COMPLETENESS_PARTIAL)
+    assert (outcomes[0].error, completeness) == (memory.failures["progress"], message_pb2.COMPLETENESS_PARTIAL)
 
 
 def test_only_the_shards_of_tokens_are_waited_for(records, clock, fan_out):
@@ -154,7 +161,7 @@ def test_only_the_shards_of_tokens_are_waited_for(records, clock, fan_out):
     freshness = waits.wait(shards, [token_of(records[5], "broker-a")], Part.INDEX, Deadline.after(1.0, clock))
     assert other.calls == []
     outcome = ShardOutcome("broker-b", None, other.progress_now, complete=False)
-    assert freshness.judge([outcome], Completeness.PARTIAL)[0] == (outcome,)
+    assert freshness.judge([outcome], message_pb2.COMPLETENESS_PARTIAL)[0] == (outcome,)
 
 
 def test_one_shard_of_two_that_is_late_is_the_one_named(records, clock, fan_out):

@@ -5,10 +5,10 @@ import tracemalloc
 import pytest
 
 from gateway.ports.shards import Shards
-from gateway.queries.completeness import Completeness
 from gateway.queries.limits import PAGE_BYTES_MAX
 from gateway.queries.list_topics import TopicChoice, list_topics
 from gateway.queries.page_token import PageTokens
+from reput.message.v1 import message_pb2
 from store.errors import (
     InvalidArgumentError,
     InvalidPageTokenError,
@@ -87,7 +87,7 @@ def test_a_shard_that_does_not_answer_makes_the_list_partial_and_all_of_them_an_
         Shards([sound.shard("broker-a"), down.shard("broker-b")], fan_out), PageTokens("s"), 0, "", deadline
     )
 
-    assert answer.completeness is Completeness.PARTIAL
+    assert answer.completeness == message_pb2.COMPLETENESS_PARTIAL
     assert [outcome.error is None for outcome in answer.outcomes] == [True, False]
     assert set(NAMES) <= {row.topic for row in answer.topics}
     with pytest.raises(ServiceUnavailableError):
@@ -195,13 +195,13 @@ def test_queues_that_were_being_built_made_a_list_that_called_itself_complete(re
     """A Spark batch up to `latest` ended where they were, and reported success."""
     memory = MemoryShard(records, {"Orders": 4}, catching_up=True, built_offset=0)
     answer = list_topics(Shards([memory.shard()], fan_out), PageTokens("s"), 100, "", deadline)
-    assert answer.completeness is Completeness.PARTIAL
+    assert answer.completeness == message_pb2.COMPLETENESS_PARTIAL
     (outcome,) = answer.outcomes
     assert outcome.progress is not None
     assert (outcome.complete, outcome.progress.catching_up) == (False, True)
     memory.catching_up = False
     answer = list_topics(Shards([memory.shard()], fan_out), PageTokens("s"), 100, "", deadline)
-    assert answer.completeness is Completeness.COMPLETE
+    assert answer.completeness == message_pb2.COMPLETENESS_COMPLETE
 
 
 def test_queues_that_are_not_served_were_listed_with_wrong_ends_and_complete(records, fan_out, deadline) -> None:
@@ -213,7 +213,7 @@ def test_queues_that_are_not_served_were_listed_with_wrong_ends_and_complete(rec
 
     shards = Shards([Hiding(records, topics={"batch": 4, "plain": 2}).shard()], fan_out)
     answer = list_topics(shards, PageTokens("s"), 0, "", deadline)
-    assert answer.completeness is Completeness.PARTIAL
+    assert answer.completeness == message_pb2.COMPLETENESS_PARTIAL
     (outcome,) = answer.outcomes
     assert isinstance(outcome.error, UnsupportedStoreError)
     assert "batch queues" in outcome.error.message
@@ -222,10 +222,10 @@ def test_queues_that_are_not_served_were_listed_with_wrong_ends_and_complete(rec
     assert len(queues["plain"]) == 2
     alone = list_topics(shards, PageTokens("s"), 0, "", deadline, TopicChoice(topic="batch"))
     assert alone.topics == tuple(row for row in answer.topics if row.topic == "batch")
-    assert alone.completeness is Completeness.PARTIAL
+    assert alone.completeness == message_pb2.COMPLETENESS_PARTIAL
     assert [str(each.error) for each in alone.outcomes] == [str(outcome.error)]
     narrow = list_topics(shards, PageTokens("s"), 0, "", deadline, TopicChoice(name_contains="plain"))
-    assert narrow.completeness is Completeness.COMPLETE
+    assert narrow.completeness == message_pb2.COMPLETENESS_COMPLETE
 
 
 def test_a_topic_whose_shard_serves_no_queues_and_gives_no_ranges_says_why(records, deadline, fan_out) -> None:

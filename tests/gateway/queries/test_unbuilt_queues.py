@@ -8,12 +8,12 @@ import pytest
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_queue_offset import query_by_queue_offset
-from gateway.queries.completeness import Completeness
 from gateway.queries.find_message import find_message
 from gateway.queries.page_token import PageTokens
 from gateway.queries.search_offset import outcome_of, search_offset
 from gateway.search.question import OffsetWindow, SearchQuestion
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from reput.message.v1 import message_pb2
 from store.errors import TopicNotFoundError
 from tests.gateway.memory_shard import MemoryShard, records_in, shown, with_keys, with_queues
 from tests.gateway.search.searching import Searcher
@@ -87,10 +87,10 @@ def test_a_query_by_offset_of_a_queue_that_is_not_built_was_complete_and_empty(b
     answer = by_offset()
 
     assert (answer.entries, answer.min_offset, answer.max_offset) == ((), 0, 0)
-    assert answer.completeness is Completeness.PARTIAL
+    assert answer.completeness == message_pb2.COMPLETENESS_PARTIAL
     assert (answer.outcome.complete, answer.outcome.progress) == (False, memory.progress_now)
     memory.catching_up, memory.built_offset = False, None
-    assert by_offset().completeness is Completeness.COMPLETE
+    assert by_offset().completeness == message_pb2.COMPLETENESS_COMPLETE
 
 
 def test_a_queue_built_between_two_questions_is_not_taken_for_an_empty_one(by_offset, at_time, memory, records):
@@ -99,7 +99,7 @@ def test_a_queue_built_between_two_questions_is_not_taken_for_an_empty_one(by_of
 
     expected = [r for r in records if (r.topic, r.queue_id) == (TOPIC, QUEUE_ID)]
     assert records_in(answer.entries) == list(map(shown, expected))
-    assert answer.completeness is Completeness.COMPLETE
+    assert answer.completeness == message_pb2.COMPLETENESS_COMPLETE
     memory.has_files = False
     found, outcome = at_time(gateway_pb.BOUNDARY_LOWER)
     assert (found.answer.queue_offset, found.answer.max_offset, outcome.complete) == (0, len(expected), True)
@@ -128,11 +128,12 @@ def test_a_search_of_queues_that_are_not_built_was_complete_and_empty(memory, fa
             replace(one, offsets=OffsetWindow(0, 5)),
         )
     }
-    assert verdicts == {Completeness.PARTIAL}
+    assert verdicts == {message_pb2.COMPLETENESS_PARTIAL}
     memory.has_files = True
-    assert searcher.search(replace(one, offsets=OffsetWindow(0, 5))).completeness is Completeness.COMPLETE
+    assert searcher.search(replace(one, offsets=OffsetWindow(0, 5))).completeness == message_pb2.COMPLETENESS_COMPLETE
     assert (
-        searcher.search(replace(one, queue_id=0, offsets=OffsetWindow(0, 1 << 40))).completeness is Completeness.PARTIAL
+        searcher.search(replace(one, queue_id=0, offsets=OffsetWindow(0, 1 << 40))).completeness
+        == message_pb2.COMPLETENESS_PARTIAL
     )
 
 
@@ -157,7 +158,7 @@ def test_a_find_before_any_topic_is_known_was_complete_and_empty(records, fan_ou
         page_size_asked=0,
         deadline=deadline,
     )
-    assert (answer.completeness, answer.topic_count) == (Completeness.PARTIAL, 0)
+    assert (answer.completeness, answer.topic_count) == (message_pb2.COMPLETENESS_PARTIAL, 0)
     assert answer.outcomes[0].progress == memory.progress_now
     memory.catching_up = False
     answer = find_message(
@@ -169,7 +170,7 @@ def test_a_find_before_any_topic_is_known_was_complete_and_empty(records, fan_ou
         page_size_asked=0,
         deadline=deadline,
     )
-    assert answer.completeness is Completeness.COMPLETE
+    assert answer.completeness == message_pb2.COMPLETENESS_COMPLETE
 
 
 def test_an_archived_queue_whose_rest_is_not_built_was_complete(fan_out, deadline, tmp_path: Path):
@@ -194,7 +195,7 @@ def test_an_archived_queue_whose_rest_is_not_built_was_complete(fan_out, deadlin
             shards, OLD_TOPIC, queue_id, late, boundary=gateway_pb.BOUNDARY_LOWER, broker_name="", deadline=deadline
         )
         assert found.answer.queue_offset == 2
-        return by_place.completeness is Completeness.COMPLETE, outcome_of(
+        return by_place.completeness == message_pb2.COMPLETENESS_COMPLETE, outcome_of(
             "broker-a", found, gateway_pb.BOUNDARY_LOWER
         ).complete
 

@@ -10,8 +10,8 @@ from gateway.search.budgets import (
     RECORDS_MAX,
     Budgets,
     Meter,
-    StopReason,
 )
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 
 HUGE = 1 << 40
 
@@ -48,6 +48,6 @@ def test_nothing_stops_a_scan_that_has_not_moved():
     now[0], counted.record_count = 10.0, 1
     assert counted.stop() is None
     counted.has_moved = True
-    assert counted.stop() is StopReason.RECORDS
+    assert counted.stop() == gateway_pb.SEARCH_STOP_RECORDS
     counted.record_count = 0
-    assert counted.stop() is StopReason.TIME
+    assert counted.stop() == gateway_pb.SEARCH_STOP_TIME

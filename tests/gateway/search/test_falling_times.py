@@ -11,11 +11,11 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import BuildProgress
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.completeness import Completeness
 from gateway.queries.search_offset import outcome_of, search_offset
 from gateway.search.budgets import Budgets
 from gateway.search.question import OffsetWindow, SearchQuestion
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from reput.message.v1 import message_pb2
 from tests.gateway.memory_shard import MemoryShard
 from tests.gateway.search.searching import Searcher, brute_force, found_offsets
 from tests.support.falling_times import falling_times, moments_of
@@ -112,9 +112,9 @@ def test_a_window_before_the_newest_built_time_was_complete_while_the_builder_wa
 
     pages, verdicts = search(BuildingShard.of(log, 2), question)
     assert len(found_offsets(pages)) == 1
-    assert verdicts == {Completeness.PARTIAL}
+    assert verdicts == {message_pb2.COMPLETENESS_PARTIAL}
     pages, verdicts = search(BuildingShard.of(log, 4), question)
-    assert (len(found_offsets(pages)), verdicts) == (3, {Completeness.COMPLETE})
+    assert (len(found_offsets(pages)), verdicts) == (3, {message_pb2.COMPLETENESS_COMPLETE})
 
 
 def test_the_last_position_at_a_time_was_final_while_the_builder_was_behind_a_fall(records, fan_out, sandbox, deadline):
@@ -163,11 +163,14 @@ def test_pages_that_say_complete_have_all_records_of_the_window_wherever_store_t
     found = found_offsets(pages)
 
     assert found == brute_force({"a": log[:built_count]}, question, lambda record: True)
-    if all(page.completeness is not Completeness.PARTIAL for page in pages):
+    if all(page.completeness != message_pb2.COMPLETENESS_PARTIAL for page in pages):
         assert found == brute_force({"a": log}, question, lambda record: True)
-        assert pages[-1].completeness is Completeness.COMPLETE
+        assert pages[-1].completeness == message_pb2.COMPLETENESS_COMPLETE
     if built_count == RECORD_COUNT:
-        assert {page.completeness for page in pages} <= {Completeness.TRUNCATED, Completeness.COMPLETE}
+        assert {page.completeness for page in pages} <= {
+            message_pb2.COMPLETENESS_TRUNCATED,
+            message_pb2.COMPLETENESS_COMPLETE,
+        }
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])

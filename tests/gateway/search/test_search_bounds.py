@@ -8,11 +8,12 @@ import pytest
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
 from gateway.search.asking import CallerGoneError
-from gateway.search.budgets import DECIDING_SECONDS, Budgets, StopReason
+from gateway.search.budgets import DECIDING_SECONDS, Budgets
 from gateway.search.filter import Conditions
 from gateway.search.message_view import MessageView
 from gateway.search.question import SearchQuestion
 from gateway.search.search_messages import COUNT_SECONDS_MAX
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.serving.calls.cancellation import Cancellation
 from store.errors import DeadlineExceededError, ServiceUnavailableError
 from tests.gateway.search.searching import Searcher, TaggedShard, scanned_positions
@@ -153,7 +154,7 @@ def test_bodies_were_inflated_for_long_after_the_time_was_over(records, fan_out,
         seconds.append(clock.seconds - begun)
 
     assert max(seconds) < 0.140 + 0.028 + 0.001
-    assert {page.stop for page in pages[:-1]} == {StopReason.TIME}
+    assert {page.stop for page in pages[:-1]} == {gateway_pb.SEARCH_STOP_TIME}
     positions = scanned_positions(pages)
     assert len(positions) == len(set(positions)) == len(log)
     matching = [] if conditions.needle == b"none" else [record.commit_log_offset for record in log]

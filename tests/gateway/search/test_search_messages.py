@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.completeness import Completeness
 from gateway.search.asking import CallerGoneError
-from gateway.search.budgets import Budgets, StopReason
+from gateway.search.budgets import Budgets
 from gateway.search.filter import Conditions, hex_needle
 from gateway.search.question import OffsetWindow, SearchQuestion
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from reput.message.v1 import message_pb2
 from services.serving.calls.cancellation import Cancellation
 from store.errors import (
     BrokerNotFoundError,
@@ -163,10 +164,10 @@ def assert_pages_are_what_brute_force_finds(searcher, logs, records, asked, page
     if question.times == TimeWindow():
         assert wanted == set(positions)
     assert sum(page.scanned_record_count for page in pages) == len(positions)
-    assert [page.completeness for page in pages] == [Completeness.TRUNCATED] * (len(pages) - 1) + [
-        Completeness.COMPLETE
+    assert [page.completeness for page in pages] == [message_pb2.COMPLETENESS_TRUNCATED] * (len(pages) - 1) + [
+        message_pb2.COMPLETENESS_COMPLETE
     ]
-    assert pages[-1].stop is StopReason.END
+    assert pages[-1].stop == gateway_pb.SEARCH_STOP_END
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
@@ -175,7 +176,7 @@ def test_a_budget_of_records_ends_the_page_exactly_there(searcher, newest_first)
     pages = list(searcher.pages(question, [Budgets(max_records=7)], page_size=1000))
 
     assert {page.scanned_record_count for page in pages[:-1]} == {7}
-    assert {page.stop for page in pages[:-1]} == {StopReason.RECORDS}
+    assert {page.stop for page in pages[:-1]} == {gateway_pb.SEARCH_STOP_RECORDS}
     assert len(found_offsets(pages)) == len({*found_offsets(pages)}) == 4 * 226
 
 
@@ -185,7 +186,7 @@ def test_a_budget_of_bytes_is_kept_but_for_a_record_that_is_larger(searcher, log
         read = [sizes[offset] for _, offset in found_offsets([page])]
         assert page.scanned_bytes == sum(read)
         assert page.scanned_bytes <= 2_000 or len(read) == 1
-        assert not page.next_page_token or page.stop is StopReason.BYTES
+        assert not page.next_page_token or page.stop == gateway_pb.SEARCH_STOP_BYTES
 
 
 def test_a_tag_code_spares_reading(searcher, logs):
@@ -234,7 +235,7 @@ def test_what_does_not_inflate_is_counted_and_the_answer_partial(records, fan_ou
     answer = searcher.search(replace(ALL, conditions=Conditions(cel="size(message.body) >= 0")))
 
     assert [entry.record.queue_offset for entry in answer.entries] == [n for n in range(20) if n not in (3, 5)]
-    assert (answer.unreadable_count, answer.completeness) == (2, Completeness.PARTIAL)
+    assert (answer.unreadable_count, answer.completeness) == (2, message_pb2.COMPLETENESS_PARTIAL)
     assert isinstance(answer.outcomes[0].error, RecordCorruptedError)
     assert answer.outcomes[0].error.metadata["commitLogOffset"] == str(log[3].commit_log_offset)
     # Whoever does not look into bodies gets them all.
@@ -248,14 +249,14 @@ def test_a_damaged_record_is_counted_and_the_scan_goes_on(records, fan_out, sand
     answer = searcher.search(ALL)
 
     assert [entry.record.queue_offset for entry in answer.entries] == [n for n in range(20) if n != 4]
-    assert (answer.unreadable_count, answer.completeness) == (1, Completeness.PARTIAL)
+    assert (answer.unreadable_count, answer.completeness) == (1, message_pb2.COMPLETENESS_PARTIAL)
     assert answer.outcomes[0].error is damage
 
 
 def test_an_answer_while_the_queues_are_built_is_partial(records, fan_out, sandbox):
     searcher, _ = one_shard(records, fan_out, sandbox, catching_up=True)
 
-    assert list(searcher.pages(ALL, page_size=1000))[-1].completeness is Completeness.PARTIAL
+    assert list(searcher.pages(ALL, page_size=1000))[-1].completeness == message_pb2.COMPLETENESS_PARTIAL
 
 
 def test_an_answer_was_partial_without_the_progress_that_tells_why(records, fan_out, sandbox):
@@ -281,7 +282,7 @@ def test_a_dead_shard_makes_every_later_page_partial(logs, fan_out, sandbox):
     pages = list(searcher.pages(ALL, page_size=100))
 
     assert len(pages) > 3
-    assert {page.completeness for page in pages} == {Completeness.PARTIAL}
+    assert {page.completeness for page in pages} == {message_pb2.COMPLETENESS_PARTIAL}
     for page in pages:
         failed = [outcome for outcome in page.outcomes if outcome.error is not None]
         assert [outcome.broker_name for outcome in failed] == ["broker-a"]
@@ -308,7 +309,7 @@ def test_a_token_of_a_shard_that_this_gateway_does_not_know_was_complete(logs, f
 
     assert len(pages) > 1 or missing == "broker-b"
     for page in pages:
-        assert page.completeness is Completeness.PARTIAL
+        assert page.completeness == message_pb2.COMPLETENESS_PARTIAL
         (unknown,) = [outcome for outcome in page.outcomes if outcome.error is not None]
         assert (unknown.broker_name, unknown.complete) == (missing, False)
     assert isinstance(pages[0].outcomes[0].error, BrokerNotFoundError)
@@ -323,7 +324,10 @@ def test_a_shard_that_dies_in_the_middle_says_how_far_it_was_read(logs, fan_out,
     shards["broker-a"].failures["get_many"] = ServiceUnavailableError("dead", service="commitlog")
     rest = searcher.search(ALL, page_size=1000, page_token=first.next_page_token)
 
-    assert (first.completeness, rest.completeness) == (Completeness.TRUNCATED, Completeness.PARTIAL)
+    assert (first.completeness, rest.completeness) == (
+        message_pb2.COMPLETENESS_TRUNCATED,
+        message_pb2.COMPLETENESS_PARTIAL,
+    )
     assert [scanned.broker_name for scanned in rest.scanned_ranges] == ["broker-b", "broker-b"]
     assert len(scanned_positions([first, rest])) == 50 + 2 * 226
 
@@ -335,7 +339,7 @@ def test_a_record_of_another_place_is_damage_of_the_queue(records, fan_out, sand
     answer = searcher.search(ALL)
 
     assert [entry.record.queue_offset for entry in answer.entries] == [0, 2]
-    assert answer.completeness is Completeness.PARTIAL
+    assert answer.completeness == message_pb2.COMPLETENESS_PARTIAL
     assert "rebuild the queues" in answer.outcomes[0].error.message
 
 
@@ -391,7 +395,7 @@ def test_places_that_are_not_there(searcher, logs, fan_out, sandbox):
     with pytest.raises(BrokerNotFoundError):
         searcher.search(replace(ALL, broker_name="broker-z"))
     configured = Searcher({"broker-a": TaggedShard(logs["broker-a"], topics={TOPIC: 8})}, fan_out, sandbox)
-    assert configured.search(replace(ALL, queue_id=7)).completeness is Completeness.COMPLETE
+    assert configured.search(replace(ALL, queue_id=7)).completeness == message_pb2.COMPLETENESS_COMPLETE
     with pytest.raises(QueueNotFoundError):
         configured.search(replace(ALL, queue_id=8))
 
@@ -464,7 +468,7 @@ def test_a_budget_of_time_ends_the_page_and_every_page_moves_on(records, fan_out
         deadline = Deadline.after(100, clock)
         pages.append(searcher.search(ALL, Budgets(max_millis=1), page_size=1000, page_token=token, deadline=deadline))
         token = pages[-1].next_page_token
-    assert {page.stop for page in pages[:-1]} == {StopReason.TIME}
+    assert {page.stop for page in pages[:-1]} == {gateway_pb.SEARCH_STOP_TIME}
     assert all(page.entries for page in pages)
     assert len(pages) >= 8, "128 records at a time"
     assert len(found_offsets(pages)) == 4 * 226
@@ -503,7 +507,7 @@ def test_the_page_comes_before_the_deadline_with_what_there_is(records, fan_out,
     searcher = Searcher({"broker-a": SlowShard(records, clock)}, fan_out, sandbox)
     answer = searcher.search(ALL, page_size=1000, deadline=Deadline.after(4, clock))
 
-    assert answer.stop is StopReason.TIME
+    assert answer.stop == gateway_pb.SEARCH_STOP_TIME
     assert 0 < len(answer.entries) < 4 * 226
     assert clock.seconds <= 4
 
@@ -518,12 +522,12 @@ def test_a_shard_that_hangs_costs_a_page_half_its_time_and_is_left_out(logs, fan
     rest = searcher.search(ALL, page_size=1000, page_token=first.next_page_token, deadline=Deadline.after(100, clock))
     assert [outcome.broker_name for outcome in rest.outcomes if outcome.error] == ["broker-a"]
     assert isinstance(rest.outcomes[0].error, DeadlineExceededError)
-    assert rest.completeness is Completeness.PARTIAL
+    assert rest.completeness == message_pb2.COMPLETENESS_PARTIAL
     assert scanned_positions([first])[-1] == ("broker-a", 0, 9)
-    assert (scanned_positions([rest]), rest.stop) == ([], StopReason.TIME)
+    assert (scanned_positions([rest]), rest.stop) == ([], gateway_pb.SEARCH_STOP_TIME)
     last = searcher.search(ALL, page_size=1000, page_token=rest.next_page_token)
     assert scanned_positions([last])[0] == ("broker-b", 1, 0)
-    assert last.completeness is Completeness.PARTIAL
+    assert last.completeness == message_pb2.COMPLETENESS_PARTIAL
 
 
 def test_a_cancelled_search_reads_nothing_more(records, fan_out, sandbox):

@@ -14,11 +14,11 @@ from gateway.ports.shard import BuildProgress, search_key
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import query_by_key
-from gateway.queries.completeness import Completeness
 from gateway.queries.page_token import PageTokens
 from gateway.shards.summaries import FILTER_PAGES, HELD_SECONDS_MAX, FilterCache, Summaries
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.index.v1 import index_service_pb2 as index_pb
+from reput.message.v1 import message_pb2
 from store.errors import RecordNotFoundError
 from store.format.derived.index_layout import index_key, key_hash
 from store.format.derived.index_summary import (
@@ -349,7 +349,7 @@ def test_a_query_asks_only_the_shards_whose_time_it_is(records, filters, count):
                 page_token="",
                 deadline=Deadline.after(SECONDS_MAX),
             )
-            assert answer.completeness is Completeness.COMPLETE
+            assert answer.completeness == message_pb2.COMPLETENESS_COMPLETE
             expected = [r for r in records if r.topic == record.topic and key in r.keys and r.store_time_millis == time]
             assert sorted(entry.record.commit_log_offset for entry in answer.entries) == sorted(
                 r.commit_log_offset for r in expected

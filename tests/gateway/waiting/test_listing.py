@@ -7,9 +7,9 @@ from gateway.ports.fan_out import FanOut
 from gateway.ports.shards import Shards
 from gateway.ports.waiting import LIST_TRANSACTIONS
 from gateway.queries import limits
-from gateway.queries.completeness import Completeness
 from gateway.queries.page_token import PageTokens
 from gateway.waiting.listing import Listing
+from reput.message.v1 import message_pb2
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from store.errors import (
     BrokerNotFoundError,
@@ -71,7 +71,7 @@ def test_all_pages_together_have_every_item_once_in_the_order_of_the_shards(inst
     pages = run(shards, count)
     assert [key for page in keys(pages) for key in page] == ["a0", "a1", "a2", "a3", "a4", "c0", "c1"]
     assert all(len(page.items) <= count for page in pages)
-    assert pages[-1].completeness is Completeness.COMPLETE
+    assert pages[-1].completeness == message_pb2.COMPLETENESS_COMPLETE
     assert {name for page in pages for name, _ in page.items} == {"broker-a", "broker-c"}
 
 
@@ -87,7 +87,7 @@ def test_a_shard_that_is_down_makes_the_list_partial_and_all_of_them_an_error(in
     services[0].is_down = True
     (page,) = run(shards, 64)
     assert keys([page]) == [["c0", "c1"]]
-    assert page.completeness is Completeness.PARTIAL
+    assert page.completeness == message_pb2.COMPLETENESS_PARTIAL
     assert [outcome.error is not None for outcome in page.outcomes] == [True, False, False]
     services[1].is_down = services[2].is_down = True
     with pytest.raises(ServiceUnavailableError):
@@ -123,7 +123,7 @@ def test_a_token_of_a_shard_that_is_not_known_makes_the_list_partial(installatio
     left = Shards([shard for shard in shards if shard.broker_name != gone], shards.fan_out)
     page = listing().page(left, TOKENS, "", 64, token, Deadline.after(60))
     assert [item.unique_key for _, item in page.items] == rest
-    assert page.completeness is Completeness.PARTIAL
+    assert page.completeness == message_pb2.COMPLETENESS_PARTIAL
     assert [outcome.broker_name for outcome in page.outcomes if outcome.error is not None] == [gone]
     assert isinstance(page.outcomes[-1].error, BrokerNotFoundError)
 
@@ -157,7 +157,7 @@ def test_a_shard_without_a_schedule_service_is_named_as_missing(installation) ->
     _, *others = list(shards)
     bare = MemoryShard([]).shard("broker-a")
     page = run(Shards([bare, *others], shards.fan_out), 64)[0]
-    assert page.completeness is Completeness.PARTIAL
+    assert page.completeness == message_pb2.COMPLETENESS_PARTIAL
     assert "schedule service" in str(page.outcomes[0].error)
 
 

@@ -10,12 +10,12 @@ from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.completeness import Completeness
 from gateway.queries.page_token import PageTokens
 from gateway.search.budgets import Budgets
 from gateway.search.cel_sandbox import CelSandbox
 from gateway.search.filter import Conditions
 from gateway.search.question import EVERYWHERE, OffsetWindow, SearchAnswer, SearchQuestion
+from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import MESSAGE_SOURCE_ARCHIVE
 from store.format.record import Record
 from tests.gateway.memory_shard import records_in, shown
@@ -108,8 +108,8 @@ def test_a_scan_over_archive_and_log_is_one_over_the_whole_log(made: Archived, s
     assert found_offsets(pages) == brute_force({BROKER: made.records}, question, matches)
     places = scanned_positions(pages)
     assert len(places) == len(set(places))
-    assert {page.completeness for page in pages[:-1]} <= {Completeness.TRUNCATED}
-    assert pages[-1].completeness is Completeness.COMPLETE
+    assert {page.completeness for page in pages[:-1]} <= {message_pb2.COMPLETENESS_TRUNCATED}
+    assert pages[-1].completeness == message_pb2.COMPLETENESS_COMPLETE
     assert sum(page.unreadable_count for page in pages) == 0
     for page in pages:
         for entry in page.entries:
@@ -137,7 +137,7 @@ def test_a_topic_that_only_the_archive_has_is_searched_by_time_too(made: Archive
     ):
         answer = searcher.search(SearchQuestion(OLD_TOPIC, times=times))
         assert records_in(answer.entries) == list(map(shown, wanted))
-        assert answer.completeness is Completeness.COMPLETE
+        assert answer.completeness == message_pb2.COMPLETENESS_COMPLETE
 
 
 def test_a_window_of_the_past_reads_little_of_the_rest(made: Archived, searcher: OneShard) -> None:
@@ -173,8 +173,8 @@ def test_a_broken_archive_makes_a_search_partial_and_never_shorter_than_the_log(
     live = {offset for offset in wanted if offset >= front_of(made)}
     assert live <= found <= wanted
     assert found != wanted
-    assert Completeness.PARTIAL in {page.completeness for page in pages}
-    assert Completeness.COMPLETE is not pages[-1].completeness or len(pages) > 1
+    assert message_pb2.COMPLETENESS_PARTIAL in {page.completeness for page in pages}
+    assert message_pb2.COMPLETENESS_COMPLETE is not pages[-1].completeness or len(pages) > 1
     errors = [outcome.error.message for page in pages for outcome in page.outcomes if outcome.error is not None]
     assert any(str(root) in message or "not in the archive" in message for message in errors), errors
 
@@ -193,5 +193,5 @@ def test_what_neither_archive_nor_log_has_makes_a_search_partial(
     kept = [r for r in made.records if not archived_end <= r.commit_log_offset < front_of(made)]
     assert 0 < len(kept) < len(made.records)
     assert found_offsets([answer]) == brute_force({BROKER: kept}, question, lambda record: True)
-    assert answer.completeness is Completeness.PARTIAL
+    assert answer.completeness == message_pb2.COMPLETENESS_PARTIAL
     assert answer.outcomes[0].error is not None

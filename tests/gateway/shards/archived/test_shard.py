@@ -16,10 +16,10 @@ from gateway.queries.by_key import MatchAnswer, query_by_key
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
 from gateway.queries.by_queue_offset import query_by_queue_offset
 from gateway.queries.by_unique_key import query_by_unique_key
-from gateway.queries.completeness import Completeness
 from gateway.queries.list_topics import list_topics
 from gateway.queries.page_token import PageTokens
 from pipeline.archive import archive as archive_job
+from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import MESSAGE_SOURCE_ARCHIVE
 from store.errors import RecordNotFoundError, ServiceUnavailableError, StoreCorruptedError, UnsupportedStoreError
 from store.format.message_id import encode_offset_msg_id
@@ -83,8 +83,8 @@ def test_pages_go_on_from_log_to_archive_without_loss_or_doubles(
     assert archived == [entry.record.commit_log_offset < first_offset for entry in entries]
     by_offset = {record.commit_log_offset: record for record in made.records}
     assert records_in(entries) == [shown(by_offset[entry.record.commit_log_offset]) for entry in entries]
-    assert {Completeness.TRUNCATED} >= {answer.completeness for answer in answers[:-1]}
-    assert Completeness.COMPLETE is answers[-1].completeness
+    assert {message_pb2.COMPLETENESS_TRUNCATED} >= {answer.completeness for answer in answers[:-1]}
+    assert message_pb2.COMPLETENESS_COMPLETE is answers[-1].completeness
 
 
 def test_an_index_that_answers_in_small_pieces_loses_nothing_to_an_archive_that_is_behind(
@@ -107,7 +107,7 @@ def test_a_message_whose_file_is_gone_is_found_by_unique_key_and_by_id(
             shards, tokens, record.topic, record.unique_key, page_size_asked=0, page_token="", deadline=deadline
         )
         assert [shown(record)] == records_in(answer.entries)
-        assert Completeness.COMPLETE is answer.completeness
+        assert message_pb2.COMPLETENESS_COMPLETE is answer.completeness
         offset_msg_id = encode_offset_msg_id(record.store_host, record.commit_log_offset)
         entry = query_by_offset_msg_id(shards, offset_msg_id, record.topic, "", deadline)
         assert [shown(record)] == records_in([entry])
@@ -131,7 +131,9 @@ def test_a_queue_reads_as_one_over_archive_and_log(made: Archived, shards: Shard
             assert list(map(shown, expected)) == records_in(answer.entries)
             assert (0, len(rows)) == (answer.min_offset, answer.max_offset)
             is_end = begin + count >= len(rows)
-            assert (Completeness.COMPLETE if is_end else Completeness.TRUNCATED) is answer.completeness
+            assert (
+                message_pb2.COMPLETENESS_COMPLETE if is_end else message_pb2.COMPLETENESS_TRUNCATED
+            ) is answer.completeness
             assert begin + len(expected) == answer.next_queue_offset
 
 
@@ -140,7 +142,7 @@ def test_topics_show_the_range_of_both(made: Archived, shards: Shards, tokens: P
 
     ranges = {(row.topic, q.queue_id): (q.min_offset, q.max_offset) for row in answer.topics for _, q in row.queues}
     assert {name: (0, len(rows)) for name, rows in made.queues().items()} == ranges
-    assert Completeness.COMPLETE is answer.completeness
+    assert message_pb2.COMPLETENESS_COMPLETE is answer.completeness
 
 
 def test_an_archive_without_the_files_that_are_gone_makes_answers_partial(
@@ -156,12 +158,12 @@ def test_an_archive_without_the_files_that_are_gone_makes_answers_partial(
 
     expected = set(made.keyed(TOPIC, "all")) - {record.commit_log_offset for record in gone}
     assert expected == {entry.record.commit_log_offset for entry in answer.entries}
-    assert Completeness.PARTIAL is answer.completeness
+    assert message_pb2.COMPLETENESS_PARTIAL is answer.completeness
     error = answer.outcomes[0].error
     assert isinstance(error, StoreCorruptedError)
     assert str(gone[0].commit_log_offset) in error.message
     by_place = query_by_queue_offset(shards, TOPIC, 0, 0, broker_name="", page_size_asked=100, deadline=deadline)
-    assert Completeness.PARTIAL is by_place.completeness
+    assert message_pb2.COMPLETENESS_PARTIAL is by_place.completeness
     assert {r.commit_log_offset for r in made.queues()[TOPIC, 0].values()} - {r.commit_log_offset for r in gone} == {
         entry.record.commit_log_offset for entry in by_place.entries
     }
@@ -181,7 +183,7 @@ def test_a_broken_archive_is_told_and_never_an_empty_answer(
         shards, tokens, TOPIC, oldest.unique_key, page_size_asked=0, page_token="", deadline=deadline
     )
     for answer in (*answers, unique):
-        assert Completeness.PARTIAL is answer.completeness
+        assert message_pb2.COMPLETENESS_PARTIAL is answer.completeness
         assert answer.outcomes[0].error is not None
         assert str(root) in answer.outcomes[0].error.message or "not in the archive" in answer.outcomes[0].error.message
     live = front_of(made)
@@ -192,10 +194,10 @@ def test_a_broken_archive_is_told_and_never_an_empty_answer(
             shards, encode_offset_msg_id(oldest.store_host, oldest.commit_log_offset), "", "", deadline
         )
     by_place = query_by_queue_offset(shards, TOPIC, 0, 0, broker_name="", page_size_asked=1, deadline=deadline)
-    assert Completeness.PARTIAL is by_place.completeness
+    assert message_pb2.COMPLETENESS_PARTIAL is by_place.completeness
     assert by_place.outcome.error is not None
     if damage in ("no archive", "bad manifest"):
-        assert Completeness.PARTIAL is list_topics(shards, tokens, 0, "", deadline).completeness
+        assert message_pb2.COMPLETENESS_PARTIAL is list_topics(shards, tokens, 0, "", deadline).completeness
 
 
 @pytest.mark.parametrize("part", BARRED)
@@ -220,7 +222,7 @@ def test_an_archive_that_cannot_be_read_failed_whole_queries(
         assert isinstance(outcome.error, ServiceUnavailableError)
         assert outcome.error.metadata["service"] == "archive"
         assert str(root) in outcome.error.message
-    assert {Completeness.PARTIAL} == {answer.completeness, by_place.completeness, listed.completeness}
+    assert {message_pb2.COMPLETENESS_PARTIAL} == {answer.completeness, by_place.completeness, listed.completeness}
     with pytest.raises(ServiceUnavailableError):
         query_by_offset_msg_id(
             shards, encode_offset_msg_id(oldest.store_host, oldest.commit_log_offset), "", "", deadline

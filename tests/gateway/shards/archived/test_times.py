@@ -9,9 +9,10 @@ from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import Built
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import millis_in
-from gateway.queries.completeness import Completeness, judge
+from gateway.queries.completeness import judge
 from gateway.queries.search_offset import outcome_of, search_offset
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from reput.message.v1 import message_pb2
 from store.errors import QueueNotFoundError, StoreCorruptedError, StoreError, TopicNotFoundError
 from store.format.record import Record
 from tests.gateway.shards.archived.archived_shard import (
@@ -54,7 +55,7 @@ def rows_of(made: Archived, queue: tuple[str, int]) -> list[Record]:
     return [made.queues()[queue][offset] for offset in sorted(made.queues()[queue])]
 
 
-def completeness(found: Built, boundary: int) -> Completeness:
+def completeness(found: Built, boundary: int) -> message_pb2.Completeness:
     return judge([outcome_of(BROKER, found, boundary)], more=False)
 
 
@@ -71,7 +72,7 @@ def test_each_time_has_its_position_in_the_whole_queue(
         assert (found.answer.min_offset, found.answer.max_offset) == (rows[0].queue_offset, rows[-1].queue_offset + 1)
         assert millis_in(found.answer, "first_store_time") == rows[0].store_time_millis
         assert millis_in(found.answer, "last_store_time") == rows[-1].store_time_millis
-        assert completeness(found, boundary) is Completeness.COMPLETE
+        assert completeness(found, boundary) == message_pb2.COMPLETENESS_COMPLETE
 
 
 @pytest.mark.parametrize("boundary", [gateway_pb.BOUNDARY_LOWER, gateway_pb.BOUNDARY_UPPER])
@@ -90,10 +91,10 @@ def test_a_broken_archive_is_told_where_the_position_may_lie_in_it(
         is_in_log = row.store_time_millis > first_live.store_time_millis
         if is_in_log:
             assert found.answer.queue_offset == row.queue_offset
-            assert completeness(found, boundary) is Completeness.COMPLETE
+            assert completeness(found, boundary) == message_pb2.COMPLETENESS_COMPLETE
         elif row.store_time_millis < first_live.store_time_millis:
             assert isinstance(found.problem, StoreError)
-            assert completeness(found, boundary) is Completeness.PARTIAL
+            assert completeness(found, boundary) == message_pb2.COMPLETENESS_PARTIAL
 
 
 def test_what_neither_archive_nor_log_has_is_told(

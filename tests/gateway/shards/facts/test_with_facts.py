@@ -10,12 +10,13 @@ from gateway.queries.by_key import query_by_key
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
 from gateway.queries.by_queue_offset import query_by_queue_offset
 from gateway.queries.by_unique_key import query_by_unique_key
-from gateway.queries.completeness import Completeness, judge
+from gateway.queries.completeness import judge
 from gateway.queries.find_message import find_message
 from gateway.queries.search_offset import outcome_of, search_offset
 from gateway.search.question import OffsetWindow, SearchQuestion
 from gateway.shards.facts.with_facts import with_facts
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from reput.message.v1 import message_pb2
 from store.errors import RecordNotFoundError, ServiceUnavailableError, StoreRecoveringError, UnsupportedStoreError
 from store.format.message_id import encode_offset_msg_id
 from tests.gateway.search.searching import Searcher
@@ -98,7 +99,10 @@ def verdicts(log, tokens, deadline, sandbox):
         said["queue offset"] = (by_offset.completeness, by_offset.outcome.error)
         said["offset at a time"] = (judge([at_time], more=False), at_time.error)
         return {
-            name: (completeness is Completeness.PARTIAL, error.metadata["feature"] if error is not None else "")
+            name: (
+                completeness == message_pb2.COMPLETENESS_PARTIAL,
+                error.metadata["feature"] if error is not None else "",
+            )
             for name, (completeness, error) in said.items()
         }
 
@@ -129,7 +133,11 @@ def test_a_find_in_all_topics_was_complete_though_one_of_them_is_compacted(shard
         )
         return answer.completeness
 
-    assert [find(COMPACTED), find(""), find()] == [Completeness.PARTIAL, Completeness.PARTIAL, Completeness.COMPLETE]
+    assert [find(COMPACTED), find(""), find()] == [
+        message_pb2.COMPLETENESS_PARTIAL,
+        message_pb2.COMPLETENESS_PARTIAL,
+        message_pb2.COMPLETENESS_COMPLETE,
+    ]
 
 
 def test_what_the_log_has_of_a_queue_is_complete_whatever_lies_elsewhere(shards, deadline, log, sandbox):
@@ -143,10 +151,10 @@ def test_what_the_log_has_of_a_queue_is_complete_whatever_lies_elsewhere(shards,
         answer = query_by_queue_offset(
             asked, COMPACTED, 0, begin, broker_name="", page_size_asked=1000, deadline=deadline
         )
-        assert (answer.completeness is Completeness.PARTIAL) == is_partial
+        assert (answer.completeness == message_pb2.COMPLETENESS_PARTIAL) == is_partial
         question = SearchQuestion(COMPACTED, queue_id=0, offsets=OffsetWindow(begin, None))
         pages = list(Searcher.over(asked, sandbox).pages(question, page_size=1000))
-        assert ({page.completeness for page in pages} == {Completeness.PARTIAL}) == is_partial
+        assert ({page.completeness for page in pages} == {message_pb2.COMPLETENESS_PARTIAL}) == is_partial
     for record, boundary in ((queue[0], gateway_pb.BOUNDARY_UPPER), (queue[-1], gateway_pb.BOUNDARY_LOWER)):
         millis = record.store_time_millis
         found = search_offset(asked, COMPACTED, 0, millis, boundary=boundary, broker_name="", deadline=deadline)
@@ -193,7 +201,7 @@ def test_an_answer_was_complete_and_unmarked_while_nothing_was_known_of_the_stor
         return list(Searcher.over(asked, sandbox).pages(question, page_size=1000))
 
     nowhere = by_key("nowhere")
-    assert (nowhere.completeness, nowhere.outcomes[0].error) == (Completeness.PARTIAL, failure)
+    assert (nowhere.completeness, nowhere.outcomes[0].error) == (message_pb2.COMPLETENESS_PARTIAL, failure)
     calls = {
         "id": lambda: query_by_offset_msg_id(
             asked, encode_offset_msg_id(record.store_host, record.commit_log_offset), "", "", deadline
@@ -209,7 +217,7 @@ def test_an_answer_was_complete_and_unmarked_while_nothing_was_known_of_the_stor
         with pytest.raises(type(failure)):
             ask()
     facts.failure = None
-    assert by_key("nowhere").completeness is Completeness.COMPLETE
+    assert by_key("nowhere").completeness == message_pb2.COMPLETENESS_COMPLETE
     assert calls["id"]().record.commit_log_offset == record.commit_log_offset
 
 
