@@ -30,9 +30,8 @@ def make_key(
     """
     import secrets
 
-    from gateway.auth.access_file import parse_access_file
-    from gateway.auth.api_keys import hash_key
-    from gateway.auth.api_keys import make_key as new_key
+    from gateway.auth.access_file import hash_key, parse_access_file
+    from gateway.auth.access_file import make_key as new_key
 
     if not 0 < len(name) <= NAME_CHARACTERS_MAX or not name.isprintable() or '"' in name or "\\" in name:
         usage_error(f"the name {name!r} cannot be used: 1 to {NAME_CHARACTERS_MAX} characters, no quotes")

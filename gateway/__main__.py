@@ -21,13 +21,11 @@ import structlog
 
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
 from gateway.appends.forwarder import AppendForwarder, AppendTarget
-from gateway.appends.route_watch import RouteWatch
-from gateway.appends.routes import AppendRoutes
+from gateway.appends.routes import AppendRoutes, RouteWatch
 from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import ALL_FILTERS_CHARACTERS_MAX, WaitingRoom
-from gateway.ports.fan_out import FanOut
-from gateway.ports.shards import ShardsSource
+from gateway.ports.shards import FanOut, ShardsSource
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.page_token import KNOWN_TO_ALL, PageTokens
 from gateway.reput.groups import GroupDelivery, LetterAppends
@@ -45,13 +43,12 @@ from gateway.search.cel_sandbox import CelSandbox
 from gateway.settings import GatewaySettings
 from gateway.shards.directory import ShardDirectory
 from gateway.shards.discovery import Discovery, ShardFile, ShardOrdinals, ShardSource
-from gateway.shards.facts.with_facts import with_facts
 from gateway.shards.guard import guarded
 from gateway.shards.leaders import Leaders, RoleClients
-from gateway.shards.reading import REPLICA_READS
 from gateway.shards.remote import RemoteShard, commitlog_answers, found_stored, open_shard
 from gateway.shards.replica_choice import ReadFrom
-from gateway.shards.replica_reads import ReplicaReads
+from gateway.shards.replica_reads import REPLICA_READS, ReplicaReads
+from gateway.shards.store_facts import with_facts
 from gateway.shards.summaries import FilterCache
 from gateway.shards.targets import ShardTargets, parse_template
 from gateway.waiting.endings import Endings
@@ -310,7 +307,7 @@ def _opener(
     if root is None:
         return _cold_opener(settings, tls, filters)
     # numpy and pyarrow are loaded only by gateways with an archive.
-    from gateway.shards.archived.shard import with_archive
+    from gateway.shards.archived_shard import with_archive
     from store.archive.archive_reader import ArchiveReader
     from store.archive.parquet_files import ParquetFiles
 
@@ -329,7 +326,7 @@ def _cold_opener(
     settings: GatewaySettings, tls: TlsIdentity | None, filters: FilterCache
 ) -> Callable[[ShardTargets], RemoteShard]:
     """Opens a shard with its cold tier; InvalidSettingError when the place is no URI that pyarrow knows."""
-    from gateway.shards.archived.shard import with_archive
+    from gateway.shards.archived_shard import with_archive
     from gateway.shards.cold_objects import UriObjects
     from store.cold.objects import PageCache
     from store.cold.reader import ColdReader

@@ -21,11 +21,10 @@ from dataclasses import dataclass, replace
 from benchmarks import machine
 from benchmarks.sides.our_side import running_stack
 from gateway.ports.deadline import Deadline
-from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import Shard, get_record, get_records, get_units, list_queues, search_key, topics_of
-from gateway.ports.shards import Shards
+from gateway.ports.shards import FanOut, Shards
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.by_unique_key import query_by_unique_key
+from gateway.queries.by_key import query_by_unique_key
 from gateway.queries.page_token import PageTokens
 from gateway.shards.remote import open_shard
 from gateway.shards.targets import ShardTargets

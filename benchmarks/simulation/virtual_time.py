@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
-from gateway.ports.fan_out import FanOut
+from gateway.ports.shards import FanOut
 from store.errors import StoreError
 
 Item = TypeVar("Item")

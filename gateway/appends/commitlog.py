@@ -18,8 +18,16 @@ import structlog
 from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2
 
-from gateway.appends.coalescer import SENDER_COUNT, AppendCoalescer, AppendFailedError, Outcome, PendingAppend
-from gateway.appends.request_bytes import FLUSH_MODE_COUNT, read_small_append, split_results
+from gateway.appends.coalescer import (
+    FLUSH_MODE_COUNT,
+    SENDER_COUNT,
+    AppendCoalescer,
+    AppendFailedError,
+    Outcome,
+    PendingAppend,
+    read_small_append,
+    split_results,
+)
 from services.local.appends import AppendClient
 from services.serving.calls.unary_call import Answerable
 from services.status import StatusError, error_info, from_rpc_error, status_of, to_status

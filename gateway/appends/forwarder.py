@@ -24,8 +24,7 @@ from gateway.appends.commitlog import (
     with_retry_info,
 )
 from gateway.appends.routes import AppendRoutes
-from gateway.appends.spread import AppendSpread
-from gateway.appends.spread_stream import SpreadStream, time_left_until
+from gateway.appends.spread import AppendSpread, SpreadStream, time_left_until
 from services.methods import APPEND_SECONDS
 from services.serving.calls.append_pump import Pumped, StreamPump
 from services.serving.calls.unary_call import Answerable, AnsweredLater

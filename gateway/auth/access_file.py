@@ -14,8 +14,12 @@
 A key has 256 random bits, so its plain SHA-256 does not reveal it, and neither a salt nor a slow hash is needed; a stolen
 file gives no access. The file is checked for changes regularly and read as a whole: when a new version is not valid, the log
 says why and the previous version stays in force.
+
+An API key is `reput_` and 256 random bits in base64url; services keep the SHA-256.
 """
 
+import base64
+import hashlib
 import threading
 import tomllib
 from collections.abc import Callable, Mapping
@@ -187,3 +191,17 @@ class WatchedFile(Generic[Parsed]):
             raise
         except Exception as error:  # a million brackets, a list where a text belongs: whatever a parser says
             raise ValueError(f"it cannot be parsed ({type(error).__name__})") from error
+
+
+KEY_PREFIX = "reput_"
+KEY_RANDOM_BYTES = 32
+
+
+def make_key(random_bytes: Callable[[int], bytes]) -> str:
+    """A new key, from a source of randomness for secrets (`secrets.token_bytes`)."""
+    return KEY_PREFIX + base64.urlsafe_b64encode(random_bytes(KEY_RANDOM_BYTES)).rstrip(b"=").decode()
+
+
+def hash_key(key: str) -> str:
+    """What the access file has of a key: 64 hex digits."""
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()

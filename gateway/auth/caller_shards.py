@@ -63,7 +63,7 @@ from gateway.ports.shard import (
 )
 from gateway.ports.shards import Shards, ShardsSource
 from gateway.ports.waiting import DELAY_LEVELS, KNOWN_OFFSET, LIST_SCHEDULED, LIST_TRANSACTIONS
-from gateway.queries.limits import PAGE_SIZE_MAX
+from gateway.queries.page import PAGE_SIZE_MAX
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb

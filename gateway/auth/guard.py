@@ -32,7 +32,7 @@ from gateway.auth.caller_shards import VisibleTopics, work_for
 from gateway.auth.client_ids import ClientIds
 from gateway.auth.rules import Rule, rule_of
 from gateway.auth.sign_in import SignIn
-from gateway.queries.limits import check_topic_size
+from gateway.queries.page import check_topic_size
 from gateway.rocketmq.caller import caller_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.methods import MESSAGING_SERVICE, METHODS

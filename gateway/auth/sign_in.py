@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway.auth.access import Access
-from gateway.auth.access_file import AccessFile, WatchedFile
-from gateway.auth.api_keys import KEY_PREFIX, hash_key
+from gateway.auth.access_file import KEY_PREFIX, AccessFile, WatchedFile, hash_key
 from gateway.auth.jwt_tokens import JwtTokens
 from services.serving.identity import peer_identities
 from store.errors import UnauthenticatedError

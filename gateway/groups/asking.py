@@ -7,7 +7,7 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards
 from gateway.queries.completeness import ShardOutcome
-from gateway.queries.limits import check_topic
+from gateway.queries.page import check_topic
 from store.errors import GroupNotFoundError, InvalidArgumentError, ServiceUnavailableError, StoreError
 from store.format.topic import is_system_group, is_system_topic
 

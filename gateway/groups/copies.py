@@ -8,10 +8,10 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.shard import Shard, get_record
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
+from gateway.queries.by_key import KeyQuestion, merge_matches
 from gateway.queries.by_offset_msg_id import find_record
 from gateway.queries.completeness import ShardOutcome, judge
-from gateway.queries.limits import PAGE_SIZE_MAX, check_key, check_topic
-from gateway.queries.matches import KeyQuestion, merge_matches
+from gateway.queries.page import PAGE_SIZE_MAX, check_key, check_topic
 from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import (

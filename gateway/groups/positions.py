@@ -18,8 +18,8 @@ from gateway.ports.delivery import DeliveringSource
 from gateway.ports.groups import COMMIT_OFFSETS, GET_OFFSETS, RESET_OFFSETS
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards, require_queue, require_queues
-from gateway.queries.limits import check_not_negative, check_topic
-from gateway.queries.search_offset import queue_place
+from gateway.queries.by_queue_offset import queue_place
+from gateway.queries.page import check_not_negative, check_topic
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import (
     GroupNotFoundError,

@@ -9,7 +9,7 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.groups import LOCK_QUEUES, SEND_BACK
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards
-from gateway.queries.limits import check_not_empty, check_not_negative
+from gateway.queries.page import check_not_empty, check_not_negative
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import GroupNotFoundError, InvalidArgumentError, QueueNotFoundError, StoreError

@@ -50,13 +50,13 @@ class Answering(Protocol):
 class Concern(Enum):
     """What is done around the calls of a shard, from the caller down to the services."""
 
-    ARRIVAL = "judges each answer by the end that the log had when the query arrived (queries/arrival.py)"
+    ARRIVAL = "judges each answer by the end that the log had when the query arrived (queries/freshness.py)"
     RECORDING = "records calls and their time, for ExplainQuery (queries/recorded_shards.py)"
     SIGN_IN = "leaves out topics and groups that the caller may not see (auth/caller_shards.py)"
-    FACTS = "marks what the store holds elsewhere or deleted with its topic (shards/facts/with_facts.py)"
-    REPLICAS = "asks a replica where the caller allows it or the leader is gone (shards/reading.py)"
+    FACTS = "marks what the store holds elsewhere or deleted with its topic (shards/store_facts.py)"
+    REPLICAS = "asks a replica where the caller allows it or the leader is gone (shards/replica_reads.py)"
     GUARD = "refuses calls to a service that hangs (shards/guard.py)"
-    ARCHIVE = "goes on in the archive or cold tier where the log was removed (shards/archived/)"
+    ARCHIVE = "goes on in the archive or cold tier where the log was removed (shards/archived_shard.py)"
     SUMMARIES = "skips the index where its summary says that it holds no match (shards/summaries.py)"
 
 

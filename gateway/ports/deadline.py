@@ -1,8 +1,11 @@
-"""Deadline: the caller's deadline, passed to every call of a port."""
+"""What ends a call: its deadline, which is passed to every call of a port, and a caller that cancels it."""
 
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from store.errors import DeadlineExceededError, StoreError
 
@@ -56,3 +59,18 @@ class Deadline:
 def ran_out_of_time(error: StoreError) -> bool:
     """Whether a call failed because its time was over, also when the error names the service that did not answer."""
     return isinstance(error, DeadlineExceededError) or isinstance(error.__cause__, DeadlineExceededError)
+
+
+class Cancellation(Protocol):
+    """The cancellation of one call; services/serving/calls/cancellation.py makes one from a gRPC context."""
+
+    @property
+    def happened(self) -> "Future[None]":
+        """Done once the call is cancelled, for `concurrent.futures.wait`."""
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the call is cancelled."""
+
+    def ending(self, end: Callable[[], None]) -> AbstractContextManager[None]:
+        """Calls `end` once, on any thread, if the call is cancelled before the block ends."""

@@ -56,7 +56,7 @@ class BuildProgress:
     Attributes:
         next_offset: in bytes.
         log_end_offset: the flushed end that the builder knows; in a query the end of the log when the query arrived
-            (queries/arrival.py).
+            (queries/freshness.py).
         catching_up: the builder has not reached the end of the log since its start.
         built_up_to_millis: store time of the newest record built.
         is_final: no later record can be part of the answer.

@@ -14,9 +14,8 @@ from ipaddress import ip_address
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import Shard, get_record, held_elsewhere
 from gateway.ports.shards import Shards, require_topic
-from gateway.queries.dropped import was_dropped
-from gateway.queries.limits import check_not_empty, check_topic
-from gateway.queries.page import Page, PageEntry
+from gateway.queries.completeness import was_dropped
+from gateway.queries.page import Page, PageEntry, check_not_empty, check_topic
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import BrokerNotFoundError, OffsetOutOfRangeError, RecordNotFoundError, StoreError
 from store.format.host import Host

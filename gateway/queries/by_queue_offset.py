@@ -1,27 +1,60 @@
-"""Query by queue offset: messages of one queue in order, from a position on."""
+"""Queries of one queue: its messages in order, from a position on, and its position at a store time.
 
+They tell a queue without messages from a queue whose messages are not built yet; neither has a file.
+
+    unknown ──▶ how far are the queues? ──▶ ask once more ──▶ known: the answer
+                                              │ unknown still
+                                              ▼
+                                            behind: messages may be missing      at the log's end: there is none
+
+The progress is asked first. Otherwise a queue that is built meanwhile would look like one without messages.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
+from gateway.ports.chain import Answering
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import BuildProgress, Shard, get_records, get_units, held_elsewhere
+from gateway.ports.shard import QUEUES_PROGRESS, BuildProgress, Built, Shard, get_records, get_units, held_elsewhere
+from gateway.ports.shard import search_offset as ask_for_offset
 from gateway.ports.shards import Shards, has_unwritten_queue
-from gateway.queries.completeness import ShardOutcome, judge
-from gateway.queries.dropped import was_dropped
-from gateway.queries.limits import PAGE_BYTES_MAX, check_not_negative, check_topic, page_size
-from gateway.queries.page import Page, PageEntry
-from gateway.queries.unbuilt_queues import ask_once_more
+from gateway.queries.completeness import ShardOutcome, judge, was_dropped
+from gateway.queries.page import PAGE_BYTES_MAX, Page, PageEntry, check_not_negative, check_topic, page_size
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.consumequeue.v1.consumequeue_service_pb2 import GetQueueUnitsResponse, QueueUnit
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import (
     OffsetOutOfRangeError,
     QueueNotFoundError,
     RecordNotFoundError,
+    ServiceUnavailableError,
     StoreCorruptedError,
     StoreError,
     TopicNotFoundError,
+    UnsupportedStoreError,
 )
+
+Answer = TypeVar("Answer")
+
+
+def ask_once_more(call: Answering, ask: Callable[[], Answer], deadline: Deadline) -> Answer | BuildProgress:
+    """Asks again about a queue without a file; the builder's progress when it still has none.
+
+    Args:
+        call: asks the shard.
+        ask: asks them; TopicNotFoundError or QueueNotFoundError without a file.
+        deadline: the caller's.
+    """
+    progress = call(QUEUES_PROGRESS, queue_pb.GetStatusRequest(past_offset=0), deadline).progress
+    try:
+        return ask()
+    except (TopicNotFoundError, QueueNotFoundError):
+        return progress
+
 
 METHOD = "QueryMessageByOffset"
 
@@ -163,3 +196,82 @@ def _points_astray(topic: str, queue_id: int, unit: QueueUnit, what: str) -> Sto
         offset=unit.queue_offset,
         commitLogOffset=unit.commit_log_offset,
     )
+
+
+def search_offset(
+    shards: Shards,
+    topic: str,
+    queue_id: int,
+    time_millis: int,
+    *,
+    boundary: gateway_pb.Boundary,
+    broker_name: str,
+    deadline: Deadline,
+) -> Built[queue_pb.SearchOffsetResponse]:
+    """LOWER: the first message stored at or after the time, else max. UPPER: the last at or before it, else min.
+
+    Raises:
+        InvalidArgumentError: by field.
+        BrokerNotFoundError, TopicNotFoundError, QueueNotFoundError: there is no such queue.
+    """
+    check_topic(topic)
+    check_not_negative(queue_id, "queue_id")
+    shard = shards.named(broker_name)
+    search = partial(ask_for_offset, shard, topic, queue_id, time_millis, boundary, deadline)
+    try:
+        return search()
+    except (TopicNotFoundError, QueueNotFoundError):
+        found = ask_once_more(shard.call, search, deadline)
+        if isinstance(found, BuildProgress):
+            has_unwritten_queue(shard, topic, queue_id, deadline)
+            return Built(queue_pb.SearchOffsetResponse(), found, held_elsewhere(shard, topic, deadline))
+        return found
+
+
+def queue_place(
+    shards: Shards,
+    topic: str,
+    queue_id: int,
+    time_millis: int,
+    *,
+    broker_name: str,
+    deadline: Deadline,
+    boundary: gateway_pb.Boundary = gateway_pb.BOUNDARY_LOWER,
+    needs_end: bool = False,
+    needs_place: bool = True,
+) -> queue_pb.SearchOffsetResponse:
+    """As `search_offset`, for a consumer that goes on there: what may be wrong is an error.
+
+    Args:
+        needs_end: the end is asked for, or a place that may be there: the queues must have what the log had at their start.
+        needs_place: a first position, or one by time, is asked for.
+
+    Raises:
+        ServiceUnavailableError: the queues are being built.
+        StoreError: the position may be that of another message.
+    """
+    found = search_offset(
+        shards, topic, queue_id, time_millis, boundary=boundary, broker_name=broker_name, deadline=deadline
+    )
+    if needs_end and found.progress.catching_up:
+        raise ServiceUnavailableError("the queues are still being built: ask again", service="consumequeue")
+    # What the store has elsewhere is in no queue that is delivered.
+    if needs_place and found.problem is not None and not isinstance(found.problem, UnsupportedStoreError):
+        raise found.problem
+    return found.answer
+
+
+def outcome_of(
+    broker_name: str, found: Built[queue_pb.SearchOffsetResponse], boundary: gateway_pb.Boundary
+) -> ShardOutcome:
+    """How the shard took part: incomplete when a message that is not built yet could be the one looked for.
+
+    The first message at or after a time stays the first. A later message may be the last one at or before a time, wherever
+    that is now: store times fall where the clock of a broker was set back. Also incomplete with a problem: of an archive, or
+    because messages may be elsewhere.
+    """
+    progress = found.progress
+    if boundary == gateway_pb.BOUNDARY_LOWER and found.answer.queue_offset < found.answer.max_offset:
+        progress = replace(progress, is_final=True)
+    may_move = progress.is_behind and not progress.is_final
+    return ShardOutcome(broker_name, found.problem, progress, complete=not may_move and found.problem is None)

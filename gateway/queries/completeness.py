@@ -1,6 +1,12 @@
 """How complete an answer is: the outcome of each shard, and what they mean for the whole.
 
 PARTIAL outweighs TRUNCATED: all pages of a partial answer together may still lack matches.
+
+`was_dropped` tells records that retention has dropped from missing ones.
+
+Retention shortens queues and index files later than the log, so they may point at expired records. Queries skip these. An
+offset behind the log's end, or one where no record starts, is damage: the queue or index belongs to another log, or its
+bytes have changed.
 """
 
 from collections.abc import Iterable
@@ -9,7 +15,7 @@ from typing import NoReturn
 
 from gateway.ports.shard import BuildProgress
 from reput.message.v1 import message_pb2
-from store.errors import StoreError
+from store.errors import OffsetOutOfRangeError, StoreError
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +48,13 @@ def judge(outcomes: Iterable[ShardOutcome], *, more: bool) -> message_pb2.Comple
 def raise_first_error(outcomes: Iterable[ShardOutcome]) -> NoReturn:
     """Raise the first shard's error: when every shard failed, an empty list would hide it."""
     raise next(outcome.error for outcome in outcomes if outcome.error is not None)
+
+
+def was_dropped(error: StoreError, commit_log_offset: int) -> bool:
+    """Whether `error`, the outcome of reading the record at that offset (bytes), says that it expired."""
+    if not isinstance(error, OffsetOutOfRangeError):
+        return False
+    try:
+        return 0 <= commit_log_offset < int(error.metadata["firstOffset"])
+    except (KeyError, ValueError):
+        return False

@@ -1,7 +1,7 @@
 """Read your write: a query waits until the shards have built what its caller may expect to find.
 
-    with tokens      the records that the tokens name                       four fifths of the caller's time at most
-    without tokens   what the log had when the query arrived (arrival.py)   the setting builder_wait_millis at most
+    with tokens      the records that the tokens name                         four fifths of the caller's time at most
+    without tokens   what the log had when the query arrived (`at_arrival`)   the setting builder_wait_millis at most
 
     shard, byte of its log ──▶ its builder's progress ──▶ past it: ask
                                 │ not yet: the builder's service answers when it is, or after a second
@@ -14,25 +14,231 @@ there. The number of waits is limited, and they have their own threads, so queri
 Without tokens a query waits first only where the log's files show that there is something to wait for. Where only the
 commitlog can tell, it is asked beside the query; an answer that turns out to be behind is waited for and asked again, once.
 A builder that is catching up after a start is not waited for: it takes longer.
+
+The freshness tokens of a request name the newest record of each shard (`wanted_offsets`). A token with an offset behind the
+end of the shard's log is not of this log: it is of another store, or a power cut took the record before it was flushed. The
+log's end is asked once, after a first wait without success.
+
+Without tokens, a query sees its shards through `at_arrival`: an answer lacks what the log had when the query arrived, or it is
+complete.
+
+    log       |=====================|======|        the builders follow it some 15 ms behind
+    builder   |==================|                  an answer from here may lack what was just acknowledged
+                                    └ end at arrival: built up to there, the answer is complete, whatever is appended since
+
+A builder itself knows an older end of the log. So the progress in each answer gets the end at arrival before a query judges
+it. The end is known without a call where the log's files show that nothing lies behind what the builder had in an earlier
+answer. Otherwise the commitlog is asked, beside the query's own calls.
 """
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from gateway.ports.chain import Answering, Concern, ShardMethod
 from gateway.ports.deadline import Deadline
-from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import IS_WRITTEN_AT, LOG_END, BuildProgress, Shard, keys_progress, queues_progress
-from gateway.ports.shards import Shards
-from gateway.queries.arrival import EndAtArrival, Part, at_arrival
+from gateway.ports.shard import (
+    IS_WRITTEN_AT,
+    LOG_END,
+    STATUSES,
+    BuildProgress,
+    Built,
+    Shard,
+    keys_progress,
+    queues_progress,
+)
+from gateway.ports.shards import FanOut, Shards
 from gateway.queries.completeness import ShardOutcome
-from gateway.queries.freshness_tokens import is_coming, wanted_offsets
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.message.v1 import message_pb2
-from store.errors import DeadlineExceededError, InvalidFreshnessTokenError, ResourceBusyError, StoreError
+from store.errors import (
+    DeadlineExceededError,
+    InvalidFreshnessTokenError,
+    ResourceBusyError,
+    ServiceUnavailableError,
+    StoreError,
+)
+from store.format.freshness_token import decode_freshness_token
+
+
+class Part(Enum):
+    """The derived files that a query reads; the value is the service that builds them."""
+
+    INDEX = "index"
+    QUEUES = "consumequeue"
+
+
+class EndAtArrival:
+    """The end of one shard's log when a query arrived.
+
+    Args:
+        broker_name: the shard's name.
+        known_offset: the end (bytes); None: it is asked for.
+        asked: the call that asks for it; None as its result while the log is being recovered.
+        deadline: of that call.
+
+    Attributes:
+        error: why the end is not known; None when it is, or while the log is being recovered.
+    """
+
+    def __init__(
+        self,
+        broker_name: str,
+        known_offset: int | None = None,
+        asked: "Future[int | None] | None" = None,
+        deadline: Deadline | None = None,
+    ) -> None:
+        self.error: StoreError | None = None
+        self._broker_name = broker_name
+        self._offset = known_offset
+        self._asked = asked
+        self._deadline = deadline
+
+    def offset_until(self, seconds: float) -> int | None:
+        """The end (bytes); waits so many seconds at most for the call that asks for it. None: not known, or not yet."""
+        if self._asked is not None:
+            wait((self._asked,), max(0.0, seconds))
+            if not self._asked.done():
+                return None
+        return self.offset()
+
+    def offset(self) -> int | None:
+        """The end (bytes); waits for the call that asks for it. None: only the builder's word is left."""
+        asked, deadline = self._asked, self._deadline
+        if asked is not None and deadline is not None:
+            try:
+                self._offset = asked.result(max(0.0, deadline.at_seconds - deadline.clock()))
+            except StoreError as error:
+                self.error = error
+            except TimeoutError:
+                self.error = ServiceUnavailableError(
+                    f"The commitlog of shard {self._broker_name} did not say how far its log is: the newest messages may be "
+                    "missing. Ask again; reput status shows the service.",
+                    service="commitlog",
+                    brokerName=self._broker_name,
+                )
+            self._asked = None
+        return self._offset
+
+    def seen_in(self, progress: BuildProgress) -> BuildProgress:
+        """The progress with this end; unchanged where the end is not known or does not matter."""
+        if progress.is_final:
+            return progress
+        offset = self.offset()
+        if offset is None:
+            return progress
+        # A builder may be beyond it: records that were appended since.
+        offset = max(offset, progress.next_offset)
+        return progress if offset == progress.log_end_offset else replace(progress, log_end_offset=offset)
+
+
+@dataclass(frozen=True, slots=True)
+class AtArrival:
+    """The link of a query's calls.
+
+    Attributes:
+        end: of the log.
+        note: gets a builder's own progress from each answer.
+    """
+
+    end: EndAtArrival
+    note: Callable[[Part, BuildProgress], None]
+
+    def __call__(self, method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
+        """See Link."""
+        answer = below(method, request, deadline)
+        if isinstance(answer, Built):
+            if not answer.progress.is_final:
+                self.note(Part(method.service), answer.progress)
+            answer.progress = self.end.seen_in(answer.progress)
+        return answer
+
+
+def at_arrival(
+    shards: Shards,
+    ends: Mapping[str, EndAtArrival],
+    note: Callable[[str, Part, BuildProgress], None],
+) -> Shards:
+    """The shards for one query.
+
+    Args:
+        shards: all of them.
+        ends: of their logs, by name; a shard without one stays as it is.
+        note: gets the progress in each answer, with the shard's name and the part.
+    """
+    if not ends:
+        return shards
+    seen = []
+    for shard in shards:
+        name = shard.broker_name
+        end = ends.get(name)
+        if end is None:
+            seen.append(shard)
+            continue
+        seen.append(shard.with_link(Concern.ARRIVAL, AtArrival(end, partial(note, name))))
+    return Shards(seen, shards.fan_out)
+
+
+# As many as a request can have appended.
+TOKEN_COUNT_MAX = 1_024
+# The state of a builder that is switched off (services/following/follower_process.py).
+BUILDER_OFF = "off"
+
+
+def wanted_offsets(shards: Shards, tokens: Iterable[str]) -> dict[str, int]:
+    """Where the newest record of the tokens starts (bytes of the log), by shard.
+
+    Raises:
+        InvalidFreshnessTokenError: a token is none, or of no shard here; or they are too many.
+    """
+    names = {shard.broker_name for shard in shards}
+    wanted: dict[str, int] = {}
+    for count, text in enumerate(tokens, 1):
+        if count > TOKEN_COUNT_MAX:
+            raise InvalidFreshnessTokenError(
+                f"freshness_tokens has more than {TOKEN_COUNT_MAX} tokens: the newest of each shard is enough.",
+                field="freshness_tokens",
+                countMax=TOKEN_COUNT_MAX,
+            )
+        token = decode_freshness_token(text)
+        if token.broker_name not in names:
+            raise InvalidFreshnessTokenError(
+                f"A freshness token is of shard {token.broker_name!r}, which this gateway does not serve; it serves "
+                f"{', '.join(sorted(names))}.",
+                field="freshness_tokens",
+                brokerName=token.broker_name,
+            )
+        wanted[token.broker_name] = max(wanted.get(token.broker_name, 0), token.commit_log_offset)
+    return wanted
+
+
+def is_coming(shard: Shard, part: Part, offset: int, until: Deadline) -> bool:
+    """Whether a wait can succeed: not for a builder that is switched off.
+
+    InvalidFreshnessTokenError when the shard's log ends before the offset.
+    """
+    is_off = False
+    for row in shard.call(STATUSES, None, until):
+        status = row.status
+        is_off = is_off or (status.service == part.value and status.state == BUILDER_OFF)
+        is_known = row.error is None and not status.catching_up
+        if status.service == "commitlog" and is_known and status.log_end_offset <= offset:
+            raise InvalidFreshnessTokenError(
+                f"A freshness token names byte {offset} of the log of shard {shard.broker_name}, which ends at byte "
+                f"{status.log_end_offset}: the token is of another store, or a crash took the message before it was on "
+                "the disk.",
+                field="freshness_tokens",
+                brokerName=shard.broker_name,
+                commitLogOffset=offset,
+                logEndOffset=status.log_end_offset,
+            )
+    return not is_off
+
 
 Answer = TypeVar("Answer")
 

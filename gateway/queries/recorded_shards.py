@@ -30,7 +30,7 @@ from gateway.ports.shard import (
 )
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.dropped import was_dropped
+from gateway.queries.completeness import was_dropped
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1.message_pb2 import StoredMessage

@@ -12,7 +12,7 @@ from gateway.groups.positions import commit_positions, position_in_queue
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import get_units
 from gateway.ports.time_window import millis_in
-from gateway.queries.search_offset import queue_place
+from gateway.queries.by_queue_offset import queue_place
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb

@@ -14,10 +14,10 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.shard import get_record
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.arrival import Part
+from gateway.queries.by_key import KeyQuestion, MatchPage, merge_matches
 from gateway.queries.completeness import ShardOutcome
-from gateway.queries.limits import check_key, check_topic
-from gateway.queries.matches import KeyQuestion, MatchPage, merge_matches
+from gateway.queries.freshness import Part
+from gateway.queries.page import check_key, check_topic
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
 from gateway.remoting.positions import TIME_MILLIS_MAX

@@ -29,9 +29,9 @@ from gateway.ports.groups import attempts_max_of, lag_count
 from gateway.ports.shard import store_millis
 from gateway.ports.shards import Shards, ShardsSource, require_topic
 from gateway.ports.time_window import millis_at_or_after, millis_in
-from gateway.queries.arrival import Part
 from gateway.queries.completeness import ShardOutcome
-from gateway.queries.limits import PAGE_BYTES_MAX, page_size
+from gateway.queries.freshness import Part
+from gateway.queries.page import PAGE_BYTES_MAX, page_size
 from gateway.reput.pulling import PullStreams
 from gateway.reput.queries import Call
 from gateway.reput.query_methods import choice_of

@@ -20,8 +20,7 @@ from gateway.delivery.polls import Poll, QueueName, not_answered
 from gateway.delivery.queue_end import QueueEnd, is_at_end
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.groups.asking import check_consumed_topic, check_users_group
-from gateway.ports.cancellation import Cancellation
-from gateway.ports.deadline import Deadline
+from gateway.ports.deadline import Cancellation, Deadline
 from gateway.ports.delivery import (
     DeliveringSource,
     Pulled,
@@ -31,10 +30,10 @@ from gateway.ports.delivery import (
     pulled_from_no_message,
 )
 from gateway.ports.shards import Shards, has_unwritten_queue
-from gateway.queries.limits import PAGE_BYTES_MAX, check_not_negative, check_topic
+from gateway.queries.page import PAGE_BYTES_MAX, check_not_negative, check_topic
 from gateway.reput.wire import filter_of, millis_of_duration
 from gateway.shards.encoded_messages import EncodedMessages
-from gateway.shards.replica_pulls import Puller
+from gateway.shards.replica_reads import Puller
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2

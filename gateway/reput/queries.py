@@ -12,18 +12,15 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.shard import Built
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import millis_at_or_after, millis_at_or_before
-from gateway.queries.arrival import Part
-from gateway.queries.by_key import MatchAnswer, query_by_key
+from gateway.queries.by_key import MatchAnswer, query_by_key, query_by_unique_key
 from gateway.queries.by_offset_msg_id import find_record, query_by_offset_msg_id
-from gateway.queries.by_queue_offset import METHOD, QueueAnswer, query_by_queue_offset
-from gateway.queries.by_unique_key import query_by_unique_key
+from gateway.queries.by_queue_offset import METHOD, QueueAnswer, outcome_of, query_by_queue_offset, search_offset
 from gateway.queries.completeness import ShardOutcome, judge
 from gateway.queries.find_message import FindAnswer, find_message
-from gateway.queries.freshness import FreshnessWaits
-from gateway.queries.limits import BODY_CHUNK_BYTES, check_not_negative
+from gateway.queries.freshness import FreshnessWaits, Part
 from gateway.queries.list_topics import TopicChoice, list_topics
+from gateway.queries.page import BODY_CHUNK_BYTES, check_not_negative
 from gateway.queries.page_token import PageTokens
-from gateway.queries.search_offset import outcome_of, search_offset
 from gateway.reput.wire import (
     message_of,
     millis_of,

@@ -7,18 +7,17 @@ from typing import Any
 
 import grpc
 
-from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import store_millis
-from gateway.queries.arrival import Part
+from gateway.ports.shards import FanOut
 from gateway.queries.completeness import ShardOutcome
+from gateway.queries.freshness import Part
 from gateway.reput.queries import Call
 from gateway.reput.wire import message_of, shard_outcome_of, timestamp_of, window_of
-from gateway.search.asking import CallerGoneError
-from gateway.search.budgets import Budgets
 from gateway.search.cel_sandbox import CelSandbox
 from gateway.search.filter import Conditions, hex_needle
 from gateway.search.message_view import MessageView
-from gateway.search.question import OffsetWindow, SearchAnswer, SearchQuestion
+from gateway.search.question import Budgets, OffsetWindow, SearchAnswer, SearchQuestion
+from gateway.search.scan import CallerGoneError
 from gateway.search.search_messages import search_messages
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2

@@ -10,15 +10,12 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.shard import Shard, get_record, list_queues, store_millis
 from gateway.ports.shards import Shards, ShardsSource, require_topic
 from gateway.ports.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
-from gateway.queries.arrival import Part
-from gateway.queries.by_key import MatchAnswer, answer_matches
+from gateway.queries.by_key import KeyQuestion, MatchAnswer, answer_matches
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
 from gateway.queries.by_queue_offset import query_by_queue_offset
 from gateway.queries.completeness import ShardOutcome
-from gateway.queries.freshness import FreshnessWaits
-from gateway.queries.limits import check_topic
-from gateway.queries.matches import KeyQuestion
-from gateway.queries.page import PageEntry
+from gateway.queries.freshness import FreshnessWaits, Part
+from gateway.queries.page import PageEntry, check_topic
 from gateway.queries.page_token import PageTokens
 from gateway.rocketmq.messages import resource_of, to_message
 from gateway.rocketmq.names import full_name

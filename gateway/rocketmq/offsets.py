@@ -9,7 +9,7 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import DeliveringSource
 from gateway.ports.shards import Shards, require_queue
 from gateway.ports.time_window import millis_at_or_after
-from gateway.queries.search_offset import queue_place
+from gateway.queries.by_queue_offset import queue_place
 from gateway.rocketmq.names import full_name, group_of, topic_of
 from gateway.rocketmq.status import RefusedError, ok
 from services.methods import QUERY_SECONDS

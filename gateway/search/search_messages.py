@@ -15,21 +15,15 @@ A message that cannot be read or searched does not end a scan: it is counted, an
 from dataclasses import replace
 from functools import partial
 
-from gateway.ports.cancellation import Cancellation
-from gateway.ports.deadline import Deadline, ran_out_of_time
-from gateway.ports.fan_out import FanOut
+from gateway.ports.deadline import Cancellation, Deadline, ran_out_of_time
 from gateway.ports.shard import Shard, list_queues
-from gateway.ports.shards import Shards, has_unwritten_queue, require_topic
-from gateway.queries.limits import page_size
-from gateway.queries.page import Page
+from gateway.ports.shards import FanOut, Shards, has_unwritten_queue, require_topic
+from gateway.queries.page import Page, page_size
 from gateway.queries.page_token import PageTokens
-from gateway.search.asking import ask_until_gone
-from gateway.search.budgets import Budgets, Meter
 from gateway.search.cel_sandbox import CelEvaluator, CelSandbox
-from gateway.search.cursor import Cursor
 from gateway.search.filter import MessageFilter
-from gateway.search.question import SearchAnswer, SearchQuestion
-from gateway.search.scan import Scan, ViewOf
+from gateway.search.question import Budgets, Cursor, Meter, SearchAnswer, SearchQuestion
+from gateway.search.scan import Scan, ViewOf, ask_until_gone
 from store.errors import QueueNotFoundError, StoreError
 
 METHOD = "SearchMessages"

@@ -13,9 +13,8 @@ from typing import Generic, Protocol, TypeVar
 
 import structlog
 
-from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import Shard
-from gateway.ports.shards import Shards
+from gateway.ports.shards import FanOut, Shards
 from gateway.shards.targets import ShardTargets
 
 _log = structlog.get_logger("reput.gateway")

@@ -48,10 +48,10 @@ from gateway.ports.shard import (
 )
 from gateway.ports.time_window import millis_in
 from gateway.ports.waiting import DELAY_LEVELS, KNOWN_OFFSET, LIST_SCHEDULED, LIST_TRANSACTIONS
-from gateway.shards.facts.remote_facts import RemoteStoreFacts
 from gateway.shards.remote_delivery import RemoteDelivering
 from gateway.shards.remote_services import RemoteServices
 from gateway.shards.remote_waiting import RemoteScheduling
+from gateway.shards.store_facts import RemoteStoreFacts
 from gateway.shards.summaries import FILTER_PAGES, FilterCache, Summaries
 from gateway.shards.targets import ShardTargets
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb

@@ -9,8 +9,7 @@ from cli.main import VERBS, _build_app, main
 from cli.make_key import make_key
 from cli.security_flags import FLAGS, with_flags
 from gateway.auth.access import READ, WRITE
-from gateway.auth.access_file import parse_access_file
-from gateway.auth.api_keys import hash_key
+from gateway.auth.access_file import hash_key, parse_access_file
 
 
 def test_a_key_is_printed_once_and_its_hash_and_rights_stand_in_the_file(tmp_path, capsys):

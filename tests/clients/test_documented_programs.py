@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.auth.api_keys import hash_key, make_key
+from gateway.auth.access_file import hash_key, make_key
 from tests.clients.documented import TOOLS, answer_of_the_page, built, run_program, why_unavailable
 from tests.support.certificates import LOOPBACK, Authority
 from tests.support.stack import Stack, running_stack

@@ -11,8 +11,7 @@ from console.pages.reports import Reports
 from console.web.app import ConsoleApp, ConsoleSource
 from console.web.request_guard import RequestGuard
 from console.web.sign_in import NoSignIn, SignIn
-from gateway.ports.fan_out import FanOut
-from gateway.ports.shards import Shards
+from gateway.ports.shards import FanOut, Shards
 from gateway.queries.page_token import PageTokens
 from gateway.reput.servicer import GatewayServicer
 

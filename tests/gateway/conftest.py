@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.fan_out import FanOut
+from gateway.ports.shards import FanOut
 from gateway.queries.page_token import PageTokens
 from store.format.record import Record, decode_record
 from tests.support.fixture_stores import walk_frames

@@ -4,13 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.fan_out import FanOut
-from gateway.ports.shards import Shards
+from gateway.ports.shards import FanOut, Shards
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.by_key import query_by_key
+from gateway.queries.by_key import query_by_key, query_by_unique_key
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
 from gateway.queries.by_queue_offset import query_by_queue_offset
-from gateway.queries.by_unique_key import query_by_unique_key
 from gateway.queries.page import PageEntry
 from gateway.queries.page_token import PageTokens
 from reput.message.v1 import message_pb2

@@ -11,7 +11,7 @@ from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import query_by_key
 from gateway.queries.by_queue_offset import query_by_queue_offset
-from gateway.queries.limits import PAGE_BYTES_MAX, PAGE_SIZE_MAX
+from gateway.queries.page import PAGE_BYTES_MAX, PAGE_SIZE_MAX
 from store.errors import InvalidArgumentError
 from store.format.derived.index_layout import key_hash
 from store.readers.index_reader import IndexLayout

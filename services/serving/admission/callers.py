@@ -10,7 +10,7 @@ from services.serving.admission.shares import Client, client_of_identity, client
 from services.serving.call_guard import CallGuard
 
 _here = threading.local()
-# gRPC runs a handler in a context of its own, which goes with its work to other threads (gateway/ports/fan_out.py).
+# gRPC runs a handler in a context of its own, which goes with its work to other threads (gateway/ports/shards.py).
 _in_context: ContextVar[Client | None] = ContextVar("reput_client", default=None)
 # Of the name of a client that is told to another service. The subject of a token may be as long as its issuer likes.
 NAME_CHARACTERS_MAX = 256

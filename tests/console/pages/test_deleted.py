@@ -4,7 +4,7 @@ import pytest
 
 from gateway.ports.shard import STORE_FACTS
 from gateway.ports.store_facts import StoreFacts
-from gateway.shards.facts.with_facts import with_facts
+from gateway.shards.store_facts import with_facts
 from store.format.message_id import encode_offset_msg_id
 from tests.console.asking import Browser, console_over
 from tests.gateway.memory_shard import MemoryShard

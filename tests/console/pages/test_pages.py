@@ -13,7 +13,7 @@ import pytest
 
 from console.pages.topics import SORTS
 from console.web.openapi import openapi
-from gateway.queries.limits import PAGE_BYTES_MAX as PAGE_BODY_BYTES_MAX
+from gateway.queries.page import PAGE_BYTES_MAX as PAGE_BODY_BYTES_MAX
 from store.errors import RecordCorruptedError, ServiceUnavailableError
 from store.format.message_id import encode_offset_msg_id
 from tests.console.asking import Browser, Tags, console_over

@@ -10,7 +10,7 @@ import pytest
 
 from console.pages import find as find_page
 from console.pages.topics import PAGE_SIZE
-from gateway.queries import find_in_shard
+from gateway.queries import find_message as finding
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from store.format.message_id import encode_offset_msg_id
@@ -46,7 +46,7 @@ def hurried(monkeypatch) -> None:
     """A search that stops after every batch."""
     monkeypatch.setattr(find_page, "SEARCH_MILLIS_MAX", 1)
     monkeypatch.setattr("gateway.search.scan.READ_COUNT", 16)
-    monkeypatch.setattr("gateway.search.budgets.Meter.time_is_over", property(lambda _: True))
+    monkeypatch.setattr("gateway.search.question.Meter.time_is_over", property(lambda _: True))
 
 
 def steps_of(browser: Browser, url: str) -> list[tuple[str, dict]]:
@@ -300,7 +300,7 @@ def test_no_form_carries_the_topics(fan_out) -> None:
 
 
 def test_find_in_thousands_of_topics_goes_on_where_its_time_was_over(fan_out, records, monkeypatch) -> None:
-    monkeypatch.setattr(find_in_shard, "TOPIC_COUNT_MAX", 700)
+    monkeypatch.setattr(finding, "TOPIC_COUNT_MAX", 700)
     last = replace(next(record for record in records if record.keys), topic="zzz-last")
     app = console_over([MemoryShard([last], topics=many_topics(3_000))], fan_out)
     steps = steps_of(Browser(app), f"/?q={quote(last.keys[0])}")

@@ -10,7 +10,7 @@ from console.pages.reports import Reports
 from console.web.app import ConsoleApp, ConsoleSource
 from console.web.request_guard import RequestGuard
 from console.web.sign_in import NoSignIn
-from gateway.queries.limits import check_topic
+from gateway.queries.page import check_topic
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from store.errors import PermissionDeniedError, TopicNotFoundError

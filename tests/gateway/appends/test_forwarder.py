@@ -10,9 +10,8 @@ import grpc
 import pytest
 from google.protobuf.message import DecodeError
 
-from gateway.appends.coalescer import SENDER_COUNT
+from gateway.appends.coalescer import SENDER_COUNT, SMALL_REQUEST_BYTES_MAX
 from gateway.appends.forwarder import AppendForwarder
-from gateway.appends.request_bytes import SMALL_REQUEST_BYTES_MAX
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc

@@ -16,9 +16,8 @@ from gateway.auth.audit import (
 )
 from gateway.auth.caller_shards import CallerShards, VisibleTopics, work_for
 from gateway.ports.chain import ShardMethod
-from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import get_record, get_records, get_units, list_queues, search_key, topics_of
-from gateway.ports.shards import Shards
+from gateway.ports.shards import FanOut, Shards
 from gateway.ports.time_window import TimeWindow
 from store.errors import PermissionDeniedError, RecordNotFoundError, StoreError
 from tests.gateway.memory_shard import MemoryShard, methods_of_ports

@@ -18,8 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from gateway.auth.access import READ, WRITE, Access, Role
-from gateway.auth.access_file import LOOK_SECONDS, WatchedFile, parse_access_file
-from gateway.auth.api_keys import hash_key, make_key
+from gateway.auth.access_file import LOOK_SECONDS, WatchedFile, hash_key, make_key, parse_access_file
 from gateway.auth.jwt_tokens import JwtTokens, parse_jwks
 from gateway.auth.sign_in import SignIn
 from services.serving.identity import CERTIFICATE_FACT

@@ -10,9 +10,8 @@ from gateway.ports.chain import Concern
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import QUEUES_PROGRESS, BuildProgress, Built, queues_progress
 from gateway.ports.shards import Shards
-from gateway.queries.arrival import AtArrival, EndAtArrival, Part, at_arrival
 from gateway.queries.completeness import ShardOutcome
-from gateway.queries.freshness import Freshness, FreshnessWaits
+from gateway.queries.freshness import AtArrival, EndAtArrival, Freshness, FreshnessWaits, Part, at_arrival
 from gateway.reput import queries
 from gateway.reput.queries import Call
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb

@@ -1,27 +1,41 @@
-"""Queries by key and by unique key, against brute force over the broker fixture's log."""
+"""Queries by key and by unique key, against brute force over the broker fixture's log.
+
+A message that waits is found by its unique key in the system topic where it waits, while its own topic has no copy.
+
+Matches of one shard, and of several in one page, at the limits of a call.
+"""
 
 from dataclasses import replace
 
 import pytest
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import store_millis
+from gateway.ports.shard import BuildProgress, store_millis
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.by_key import query_by_key
-from gateway.queries.by_unique_key import query_by_unique_key
-from gateway.queries.limits import CANDIDATE_ROUNDS_MAX, PAGE_BYTES_MAX
+from gateway.queries.by_key import (
+    EXHAUSTED_CURSOR,
+    KeyQuestion,
+    MatchStream,
+    merge_matches,
+    query_by_key,
+    query_by_unique_key,
+)
+from gateway.queries.page import CANDIDATE_ROUNDS_MAX, PAGE_BYTES_MAX, Page
 from reput.message.v1 import message_pb2
 from store.errors import (
     DeadlineExceededError,
     InvalidArgumentError,
     InvalidPageTokenError,
     OffsetOutOfRangeError,
+    PermissionDeniedError,
     RecordCorruptedError,
     ServiceUnavailableError,
     TopicNotFoundError,
 )
-from tests.gateway.memory_shard import MemoryShard
+from store.format.properties import REAL_TOPIC, UNIQ_KEY, encode_properties
+from store.format.topic import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from tests.gateway.memory_shard import MemoryShard, candidates
 
 COLLIDING_KEYS = ("AaAa", "AaBB", "BBAa", "BBBB")
 
@@ -310,3 +324,173 @@ def test_a_shard_of_an_earlier_page_that_is_not_known_any_more_is_named_on_every
         assert page.completeness == message_pb2.COMPLETENESS_PARTIAL
         (outcome,) = [outcome for outcome in page.outcomes if outcome.broker_name == "broker-b"]
         assert "broker-b" in outcome.error.message
+
+
+KEY = "0102FC0000000126AB0B15C0DB00000001"
+TOPIC = "Later"
+
+
+@pytest.fixture
+def waiting(records):
+    """Makes a record of a system topic that waits for a topic; each lies behind the one before."""
+
+    def make(waiting_topic, topic=TOPIC, number=0):
+        properties = encode_properties({UNIQ_KEY: KEY, REAL_TOPIC: topic})
+        return replace(records[number], topic=waiting_topic, properties_bytes=properties)
+
+    return make
+
+
+@pytest.fixture
+def ask_unique(fan_out, tokens, deadline):
+    def ask_unique(shard, *, looks=True, page_token=""):
+        return query_by_unique_key(
+            Shards([shard.shard()], fan_out),
+            tokens,
+            TOPIC,
+            KEY,
+            page_size_asked=0,
+            page_token=page_token,
+            deadline=deadline,
+            waits_for=(lambda found: found.properties.get(REAL_TOPIC, "")) if looks else None,
+        )
+
+    return ask_unique
+
+
+def topics(answer):
+    return [entry.record.topic for entry in answer.entries]
+
+
+@pytest.mark.parametrize("waiting_topic", [SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_message_is_found_where_it_waits(waiting, ask_unique, waiting_topic, is_known):
+    """Also when it is the first message of its topic, which nobody knows yet."""
+    answer = ask_unique(MemoryShard([waiting(waiting_topic)], topics={TOPIC: 4} if is_known else {}))
+    assert topics(answer) == [waiting_topic]
+    assert answer.completeness == message_pb2.COMPLETENESS_COMPLETE
+
+
+def test_a_copy_in_its_topic_is_the_answer_and_not_the_record_that_waited(waiting, ask_unique):
+    shard = MemoryShard([waiting(SCHEDULE_TOPIC), waiting(TOPIC, number=1)], topics={TOPIC: 4})
+    assert topics(ask_unique(shard)) == [TOPIC]
+
+
+def test_a_message_of_another_topic_with_the_same_key_is_not_found(waiting, ask_unique):
+    shard = MemoryShard([waiting(SCHEDULE_TOPIC, topic="Other")], topics={TOPIC: 4})
+    assert topics(ask_unique(shard)) == []
+    shard.topics = {}
+    with pytest.raises(TopicNotFoundError):
+        ask_unique(shard)
+
+
+def test_only_the_topic_is_looked_at_when_nobody_says_what_a_record_waits_for(waiting, ask_unique):
+    shard = MemoryShard([waiting(SCHEDULE_TOPIC)], topics={TOPIC: 4})
+    assert topics(ask_unique(shard, looks=False)) == []
+    shard.topics = {}
+    with pytest.raises(TopicNotFoundError):
+        ask_unique(shard, looks=False)
+
+
+def test_a_system_topic_that_the_caller_may_not_read_hides_only_itself(waiting, ask_unique):
+    class Guarded(MemoryShard):
+        def search(self, topic, *arguments, **named):
+            if topic == HALF_TOPIC:
+                raise PermissionDeniedError("not for this caller")
+            return super().search(topic, *arguments, **named)
+
+    half = waiting(HALF_TOPIC)
+    assert topics(ask_unique(Guarded([half, waiting(TIMER_TOPIC, number=1)], topics={TOPIC: 4}))) == [TIMER_TOPIC]
+    assert topics(ask_unique(Guarded([half], topics={TOPIC: 4}))) == []
+
+
+def matches_below(record, topic: str, offset: int) -> bool:
+    return record.topic == topic and "AaAa" in record.keys and record.commit_log_offset < offset
+
+
+class Colliding(MemoryShard):
+    """Its index gives one candidate a call, never a match, and each call takes 3 seconds."""
+
+    now = 0.0
+
+    def search(self, topic, key, window, *, below_offset, count_max, deadline, explain=False):
+        type(self).now += 3.0
+        self.calls.append("search")
+        offset = self.records[-len(self.calls)].commit_log_offset
+        return candidates((offset,), True, self.progress_now)
+
+
+def test_a_stream_begins_no_round_when_the_deadline_is_near(records) -> None:
+    Colliding.now = 0.0
+    shard = Colliding(records).shard()
+    question = KeyQuestion("no-such-topic", "k", TimeWindow(), lambda record: True)
+    stream = MatchStream(shard, question, Page(5), None, Deadline.after(10.0, lambda: Colliding.now))
+
+    stream.advance()
+
+    assert (stream.head, stream.failed, stream.has_more) == (None, False, True)
+    assert Colliding.now == 9.0, "8 of 10 seconds were over after the third round"
+
+
+def test_a_shard_at_its_end_stays_there_while_another_goes_on(records, fan_out, deadline) -> None:
+    keyed = [record for record in records if record.keys and record.topic == "b_log"]
+    key = next(iter(keyed[-1].keys))
+    shards = Shards([MemoryShard(keyed[-1:]).shard("short"), MemoryShard(records).shard("long")], fan_out)
+    question = KeyQuestion("b_log", key, TimeWindow(), lambda record: key in record.keys)
+
+    page = merge_matches(shards, question, {"short": EXHAUSTED_CURSOR}, 1, deadline)
+    count = sum(key in record.keys for record in records if record.topic == "b_log")
+
+    assert [entry.broker_name for entry in page.entries] == ["long"]
+    assert (page.cursors.get("short") == EXHAUSTED_CURSOR) == (count > 1)
+
+
+def test_cursors_are_those_of_each_shard(records, fan_out, deadline) -> None:
+    shards = Shards([MemoryShard(records).shard("a"), MemoryShard([]).shard("b")], fan_out)
+    topic = max({r.topic for r in records}, key=lambda name: sum(r.topic == name and "AaAa" in r.keys for r in records))
+    question = KeyQuestion(topic, "AaAa", TimeWindow(), lambda record: "AaAa" in record.keys)
+
+    page = merge_matches(shards, question, {}, 1, deadline)
+
+    match = page.entries[0].record.commit_log_offset
+    following = max(r.commit_log_offset for r in records if matches_below(r, topic, match))
+    assert following < page.cursors["a"] <= match, "candidates of other keys behind the match are used up"
+    assert page.cursors["b"] == EXHAUSTED_CURSOR
+
+
+def test_a_problem_of_the_index_makes_the_shard_incomplete_and_is_its_error(records, deadline) -> None:
+    problem = ServiceUnavailableError("a part cannot be read")
+
+    class Lacking(MemoryShard):
+        def search(self, *arguments, **named):
+            return replace(super().search(*arguments, **named), problem=problem)
+
+    question = KeyQuestion("b_order", "AaAa", TimeWindow(), lambda record: "AaAa" in record.keys)
+    stream = MatchStream(Lacking(records).shard(), question, Page(5), None, deadline)
+
+    stream.advance()
+
+    assert stream.head is not None
+    assert (stream.outcome().complete, stream.outcome().error) == (False, problem)
+
+
+def test_a_later_round_for_older_candidates_made_an_answer_complete_that_lacked_the_newest(records, deadline) -> None:
+    """Only the first round looks at the newest records. The index had reached them when the second one asked for older ones."""
+    behind, reached = BuildProgress(10, 20, catching_up=False), BuildProgress(20, 20, catching_up=False)
+
+    class Reaching(MemoryShard):
+        def search(self, *arguments, below_offset, **named):
+            found = super().search(*arguments, below_offset=below_offset, **named)
+            offsets = found.answer.commit_log_offsets[:1]
+            progress = behind if below_offset is None else reached
+            return candidates(offsets, bool(offsets), progress)
+
+    record = next(record for record in records if record.keys)
+    shard = Reaching(records)
+    question = KeyQuestion(record.topic, record.keys[0], TimeWindow(), lambda record: False)
+    stream = MatchStream(shard.shard(), question, Page(5), None, deadline)
+
+    stream.advance()
+
+    assert shard.calls.count("search") > 1
+    assert (stream.outcome().complete, stream.outcome().progress) == (False, behind)

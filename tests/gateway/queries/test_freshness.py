@@ -6,13 +6,10 @@ from dataclasses import dataclass
 import pytest
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import BuildProgress
-from gateway.ports.shards import Shards
-from gateway.queries.arrival import Part
+from gateway.ports.shards import FanOut, Shards
 from gateway.queries.completeness import ShardOutcome
-from gateway.queries.freshness import FreshnessWaits
-from gateway.queries.freshness_tokens import TOKEN_COUNT_MAX, wanted_offsets
+from gateway.queries.freshness import TOKEN_COUNT_MAX, FreshnessWaits, Part, wanted_offsets
 from reput.message.v1 import message_pb2
 from store.errors import InvalidFreshnessTokenError, ResourceBusyError, ServiceUnavailableError
 from store.format.freshness_token import encode_freshness_token

@@ -12,7 +12,7 @@ from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.ports.shards import Shards
-from gateway.queries.limits import PAGE_BYTES_MAX
+from gateway.queries.page import PAGE_BYTES_MAX
 from gateway.reput.pulling import (
     ALL_BODY_BYTES_MAX,
     BODY_BYTES_DEFAULT,

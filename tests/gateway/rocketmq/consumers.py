@@ -14,8 +14,7 @@ from gateway.auth.caller_shards import check_group
 from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.ports.fan_out import FanOut
-from gateway.ports.shards import Shards
+from gateway.ports.shards import FanOut, Shards
 from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.receiving import DEFAULT_LIMITS
 from gateway.rocketmq.servicer import MessagingServicer, WaitingMessages, add_messaging_to_server

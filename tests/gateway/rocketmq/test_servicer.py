@@ -15,15 +15,14 @@ from gateway.appends.forwarder import AppendForwarder
 from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import STORE_FACTS, BuildProgress, Built, Shard
-from gateway.ports.shards import Shards
+from gateway.ports.shards import FanOut, Shards
 from gateway.ports.store_facts import StoreFacts
 from gateway.queries.page_token import PageTokens
 from gateway.rocketmq.admin import AdminServicer
 from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.servicer import MessagingServicer, add_messaging_to_server
-from gateway.shards.facts.with_facts import with_facts
+from gateway.shards.store_facts import with_facts
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.message.v1 import message_pb2
 from services.convert import millis_to_timestamp

@@ -6,9 +6,8 @@ import pytest
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.ports.deadline import Deadline
-from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import Shard
-from gateway.ports.shards import Shards
+from gateway.ports.shards import FanOut, Shards
 from gateway.rocketmq.routes import query_assignment
 from gateway.rocketmq.status import RefusedError
 from gateway.rocketmq.topic_types import LOOK_SECONDS, TopicTypes

@@ -5,14 +5,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import Built
-from gateway.ports.shards import Shards
+from gateway.ports.shards import FanOut, Shards
 from gateway.queries.page_token import PageTokens
 from gateway.reput.search import view_of
-from gateway.search.budgets import Budgets
 from gateway.search.cel_sandbox import CelSandbox
-from gateway.search.question import SearchAnswer, SearchQuestion
+from gateway.search.question import Budgets, SearchAnswer, SearchQuestion
 from gateway.search.search_messages import search_messages
 from services.serving.calls.cancellation import Cancellation
 from store.format.derived.queue_unit import tags_code

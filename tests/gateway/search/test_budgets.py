@@ -1,7 +1,7 @@
 """Budgets are clamped, and never keep a scan from moving on."""
 
 from gateway.ports.deadline import Deadline
-from gateway.search.budgets import (
+from gateway.search.question import (
     BYTES_DEFAULT,
     BYTES_MAX,
     MILLIS_DEFAULT,

@@ -10,8 +10,7 @@ import threading
 import pytest
 
 from gateway.ports.deadline import Deadline
-from gateway.search.cel_process import CelProcess
-from gateway.search.cel_sandbox import EXPRESSION_CHARACTERS_MAX, CelEvaluator, CelSandbox
+from gateway.search.cel_sandbox import EXPRESSION_CHARACTERS_MAX, CelEvaluator, CelProcess, CelSandbox
 from gateway.search.message_view import MessageView
 from services.serving.calls.cancellation import Cancellation
 from store.errors import DeadlineExceededError, InvalidArgumentError, ResourceBusyError, ServiceUnavailableError
@@ -264,7 +263,7 @@ def test_after_the_end_there_is_no_process(sandbox):
 
 
 def test_one_that_does_not_start_is_told_apart_from_a_bad_expression(monkeypatch):
-    monkeypatch.setattr("gateway.search.cel_process.MODULE", "gateway.search.no_such_module")
+    monkeypatch.setattr("gateway.search.cel_sandbox.MODULE", "gateway.search.no_such_module")
     with pytest.raises(ServiceUnavailableError, match="did not start"):
         evaluator(CelSandbox(1), "true")
 

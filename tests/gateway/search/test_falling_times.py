@@ -8,12 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import BuildProgress
+from gateway.ports.shards import FanOut
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.search_offset import outcome_of, search_offset
-from gateway.search.budgets import Budgets
-from gateway.search.question import OffsetWindow, SearchQuestion
+from gateway.queries.by_queue_offset import outcome_of, search_offset
+from gateway.search.question import Budgets, OffsetWindow, SearchQuestion
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1 import message_pb2
 from tests.gateway.memory_shard import MemoryShard

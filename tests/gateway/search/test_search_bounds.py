@@ -6,12 +6,11 @@ from dataclasses import replace
 import pytest
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.fan_out import FanOut
-from gateway.search.asking import CallerGoneError
-from gateway.search.budgets import DECIDING_SECONDS, Budgets
+from gateway.ports.shards import FanOut
 from gateway.search.filter import Conditions
 from gateway.search.message_view import MessageView
-from gateway.search.question import SearchQuestion
+from gateway.search.question import DECIDING_SECONDS, Budgets, SearchQuestion
+from gateway.search.scan import CallerGoneError
 from gateway.search.search_messages import COUNT_SECONDS_MAX
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.serving.calls.cancellation import Cancellation

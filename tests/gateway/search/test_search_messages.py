@@ -8,12 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.fan_out import FanOut
+from gateway.ports.shards import FanOut
 from gateway.ports.time_window import TimeWindow
-from gateway.search.asking import CallerGoneError
-from gateway.search.budgets import Budgets
 from gateway.search.filter import Conditions, hex_needle
-from gateway.search.question import OffsetWindow, SearchQuestion
+from gateway.search.question import Budgets, OffsetWindow, SearchQuestion
+from gateway.search.scan import CallerGoneError
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1 import message_pb2
 from services.serving.calls.cancellation import Cancellation

@@ -7,7 +7,7 @@ import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from gateway.queries.limits import PAGE_BYTES_MAX
+from gateway.queries.page import PAGE_BYTES_MAX
 from gateway.reput.search import SEARCH_COUNT_MAX
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2

@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from gateway.__main__ import find_shards
-from gateway.appends.route_watch import RouteWatch
+from gateway.appends.routes import RouteWatch
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import Shard, topics_of
 from gateway.settings import GatewaySettings

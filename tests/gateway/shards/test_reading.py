@@ -6,15 +6,13 @@ from contextlib import contextmanager
 import pytest
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import CREATE_TOPIC, topics_of
-from gateway.ports.shards import Shards
+from gateway.ports.shards import FanOut, Shards
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.page_token import PageTokens
 from gateway.reput.servicer import GatewayServicer
-from gateway.shards.reading import ShardReading, Source
 from gateway.shards.replica_choice import Choice, ReadFrom, ReplicaFacts
-from gateway.shards.replica_reads import ReplicaReads
+from gateway.shards.replica_reads import ReplicaReads, ShardReading, Source
 from gateway.shards.targets import ShardTargets
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from gateway.ports.chain import Concern
 from gateway.ports.deadline import Deadline
-from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import BuildProgress, search_key
-from gateway.ports.shards import Shards
+from gateway.ports.shards import FanOut, Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import query_by_key
 from gateway.queries.page_token import PageTokens

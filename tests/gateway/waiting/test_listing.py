@@ -3,10 +3,9 @@
 import pytest
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.fan_out import FanOut
-from gateway.ports.shards import Shards
+from gateway.ports.shards import FanOut, Shards
 from gateway.ports.waiting import LIST_TRANSACTIONS
-from gateway.queries import limits
+from gateway.queries.page import PAGE_BYTES_MAX
 from gateway.queries.page_token import PageTokens
 from gateway.waiting.listing import Listing
 from reput.message.v1 import message_pb2
@@ -96,8 +95,8 @@ def test_a_shard_that_is_down_makes_the_list_partial_and_all_of_them_an_error(in
 
 def test_a_page_ends_where_the_bytes_of_an_answer_end_but_has_one_item_at_least(installation) -> None:
     shards, _ = installation
-    assert [len(page.items) for page in run(shards, 64, size_bytes=limits.PAGE_BYTES_MAX // 2)] == [2, 2, 2, 1]
-    assert [len(page.items) for page in run(shards, 64, size_bytes=limits.PAGE_BYTES_MAX * 2)] == [1] * 7
+    assert [len(page.items) for page in run(shards, 64, size_bytes=PAGE_BYTES_MAX // 2)] == [2, 2, 2, 1]
+    assert [len(page.items) for page in run(shards, 64, size_bytes=PAGE_BYTES_MAX * 2)] == [1] * 7
 
 
 def test_the_number_of_all_that_waits_comes_with_the_page(installation) -> None:

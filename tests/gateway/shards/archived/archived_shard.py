@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gateway.ports.shard import Shard
-from gateway.shards.archived.shard import with_archive
+from gateway.shards.archived_shard import with_archive
 from store.archive.archive_reader import ArchiveReader
 from store.archive.lookups import Lookups
 from store.errors import OffsetOutOfRangeError, StoreError

@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import Shard
-from gateway.ports.shards import Shards
+from gateway.ports.shards import FanOut, Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.page_token import PageTokens
-from gateway.search.budgets import Budgets
 from gateway.search.cel_sandbox import CelSandbox
 from gateway.search.filter import Conditions
-from gateway.search.question import EVERYWHERE, OffsetWindow, SearchAnswer, SearchQuestion
+from gateway.search.question import EVERYWHERE, Budgets, OffsetWindow, SearchAnswer, SearchQuestion
 from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import MESSAGE_SOURCE_ARCHIVE
 from store.format.record import Record

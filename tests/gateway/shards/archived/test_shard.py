@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import STATUSES, Built, body_size_bytes, get_records
-from gateway.ports.shards import Shards
+from gateway.ports.shards import FanOut, Shards
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.by_key import MatchAnswer, query_by_key
+from gateway.queries.by_key import MatchAnswer, query_by_key, query_by_unique_key
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
 from gateway.queries.by_queue_offset import query_by_queue_offset
-from gateway.queries.by_unique_key import query_by_unique_key
 from gateway.queries.list_topics import list_topics
 from gateway.queries.page_token import PageTokens
 from pipeline.archive import archive as archive_job

@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import Built
-from gateway.ports.shards import Shards
+from gateway.ports.shards import FanOut, Shards
 from gateway.ports.time_window import millis_in
+from gateway.queries.by_queue_offset import outcome_of, search_offset
 from gateway.queries.completeness import judge
-from gateway.queries.search_offset import outcome_of, search_offset
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1 import message_pb2
 from store.errors import QueueNotFoundError, StoreCorruptedError, StoreError, TopicNotFoundError

@@ -5,8 +5,8 @@ from types import FrameType
 from typing import Any
 
 from gateway.ports.deadline import Deadline
-from gateway.shards.facts import remote_facts
-from gateway.shards.facts.remote_facts import RemoteStoreFacts
+from gateway.shards import store_facts
+from gateway.shards.store_facts import RemoteStoreFacts
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 
 
@@ -28,7 +28,7 @@ def test_a_caller_with_the_table_before_a_deletion_gave_its_facts_to_another_one
 
     def other(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal other_count
-        if frame.f_code.co_filename != remote_facts.__file__ or frame.f_code.co_name != "facts":
+        if frame.f_code.co_filename != store_facts.__file__ or frame.f_code.co_name != "facts":
             return None
         if event == "line":
             other_count += 1

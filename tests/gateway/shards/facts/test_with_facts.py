@@ -6,15 +6,13 @@ from gateway.ports.shard import STORE_FACTS
 from gateway.ports.shards import Shards
 from gateway.ports.store_facts import StoreFacts
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.by_key import query_by_key
+from gateway.queries.by_key import query_by_key, query_by_unique_key
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
-from gateway.queries.by_queue_offset import query_by_queue_offset
-from gateway.queries.by_unique_key import query_by_unique_key
+from gateway.queries.by_queue_offset import outcome_of, query_by_queue_offset, search_offset
 from gateway.queries.completeness import judge
 from gateway.queries.find_message import find_message
-from gateway.queries.search_offset import outcome_of, search_offset
 from gateway.search.question import OffsetWindow, SearchQuestion
-from gateway.shards.facts.with_facts import with_facts
+from gateway.shards.store_facts import with_facts
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1 import message_pb2
 from store.errors import RecordNotFoundError, ServiceUnavailableError, StoreRecoveringError, UnsupportedStoreError

@@ -6,6 +6,8 @@ feature.
 
 A topic was deleted at a byte of the log (ADR 0105). Its records before that byte are marked, wherever they were read. While
 nothing says what was deleted, no record is given: the call fails with the reason.
+
+`RemoteStoreFacts` asks the commitlog service of a shard.
 """
 
 from collections.abc import Mapping
@@ -25,10 +27,13 @@ from gateway.ports.shard import (
     elsewhere,
     is_at_front,
 )
+from gateway.ports.store_facts import ANY_TOPIC, StoreFacts
 from gateway.ports.time_window import millis_in
+from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.message.v1.message_pb2 import StoredMessage
-from store.errors import StoreError
+from services.reading.deleted_topics import DeletedTopics
+from store.errors import StoreError, UnsupportedStoreError
 
 
 def with_facts(shard: Shard) -> Shard:
@@ -69,3 +74,36 @@ def _may_lack(request: Any, found: Built[Any]) -> bool:
         front = is_at_front(found.answer, millis_in(request, "time") or 0, request.boundary)
         return bool(found.answer.min_offset) and front
     return True
+
+
+class RemoteStoreFacts:
+    """One call each LOOK_SECONDS at most, whose answer is small while nothing changes.
+
+    Args:
+        topics: asks the commit log.
+    """
+
+    def __init__(self, topics: DeletedTopics) -> None:
+        self._topics = topics
+        self._known: tuple[pb.ListTopicsResponse | None, StoreFacts] = None, StoreFacts()
+
+    def facts(self, request: None, deadline: Deadline) -> StoreFacts:
+        """STORE_FACTS."""
+        table = self._topics.table(deadline.remaining_seconds())
+        seen, facts = self._known  # one field: another caller may have an older table, and put its facts here meanwhile
+        if table is not seen:
+            facts = _facts(table)
+            self._known = table, facts
+        return facts
+
+
+def _facts(table: pb.ListTopicsResponse) -> StoreFacts:
+    held = {topic: _not_read(topic, held) for topic, held in table.held_elsewhere.items()}
+    return StoreFacts(held, dict(table.deleted_before))
+
+
+def _not_read(topic: str, held: pb.ListTopicsResponse.HeldElsewhere) -> UnsupportedStoreError:
+    error = UnsupportedStoreError(f"Messages may be missing: {held.text}.", feature=held.feature)
+    if topic != ANY_TOPIC:
+        error.metadata["topic"] = topic
+    return error

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.queries.dropped import was_dropped
+from gateway.queries.completeness import was_dropped
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError
 
 OUT_OF_RANGE = OffsetOutOfRangeError("outside", offset=5, firstOffset=1000, lastOffset=2000)

@@ -1,1 +1,0 @@
-"""A shard whose dropped records are read from an archive."""
