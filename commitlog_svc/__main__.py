@@ -35,7 +35,7 @@ from services.local.wire import APPENDS, LOOKUPS, LocalMethod
 from services.observing.meters import APPEND_REFUSED, ROCKETMQ_LABELS, Meters, rocketmq_labels, show_moved_aside
 from services.rocketmq.address import parse_address, parse_addresses, parse_mirror
 from services.rocketmq.remoting import Broker
-from services.rocketmq.system_topics import system_topics
+from services.rocketmq.system_topics import system_topics, with_rows
 from services.serving.process import main
 from services.serving.server import Service, ServiceServer
 from services.settings.service_settings import DEFAULT, Origins
@@ -215,7 +215,7 @@ def begin_registration(
 
     def topics() -> Topics:
         version = log.topics.data_version()  # before the topics: what is newer than its version is told again
-        rows = always | {row.topic: row for row in log.topics.all()}
+        rows = with_rows(always, log.topics.all())
         if settings.read_only:
             rows = {name: replace(row, perm=row.perm & ~PERM_WRITE) for name, row in rows.items()}
         return Topics(version, rows)

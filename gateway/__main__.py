@@ -163,10 +163,13 @@ def _open_doors(
     from gateway.remoting.opening import open_doors
     from gateway.remoting.topic_copy import TopicCopy
 
+    doors = settings.doors()
+
     def shard_of(name: str) -> DoorShard:
         return DoorShard(
             broker_name=name,
             cluster_name=settings.cluster_name,
+            address=str(doors[name]),
             source=shards,
             deliverings=delivering,
             endings=waiting.endings,
@@ -184,7 +187,7 @@ def _open_doors(
         # RocketMQ's clients show no certificate.
         return None if files is None else server.identity_of(TlsFiles(files.certificate, files.key)).current().context
 
-    open_doors(server, settings.doors(), shard_of, settings.remoting_address_file, tls_context)
+    open_doors(server, doors, shard_of, settings.remoting_address_file, tls_context)
 
 
 def _token_secret(settings: GatewaySettings) -> str:

@@ -31,6 +31,7 @@ class DoorShard:
     Attributes:
         broker_name: the shard.
         cluster_name: the installation.
+        address: where clients find the door, as settings say it.
         source: the shards, whoever asks.
         deliverings: their consumer services.
         endings: passes verdicts to their schedule services.
@@ -48,6 +49,7 @@ class DoorShard:
 
     broker_name: str
     cluster_name: str
+    address: str
     source: ShardsSource
     deliverings: DeliveringSource
     endings: Endings

@@ -6,7 +6,16 @@ from pathlib import Path
 
 import structlog
 
-from gateway.remoting import members, positions, pulls, queries, sends
+from gateway.remoting import (
+    broker,
+    groups,
+    members,
+    positions,
+    pulls,
+    queries,
+    sends,
+    topics,
+)
 from gateway.remoting.door import Door, Handler
 from gateway.remoting.door_shard import DoorShard
 from services.rocketmq.address import Address
@@ -17,11 +26,14 @@ from store.errors import InvalidSettingError
 # RocketMQ's fast port, for clients with `vipChannelEnabled`.
 FAST_PORT_BELOW = 2
 ROOMS: Sequence[Callable[[DoorShard], Mapping[int, Handler]]] = (
+    broker.handlers,
+    groups.handlers,
     members.handlers,
     positions.handlers,
     pulls.handlers,
     queries.handlers,
     sends.handlers,
+    topics.handlers,
 )
 
 _log = structlog.get_logger("reput.remoting")

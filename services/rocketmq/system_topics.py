@@ -1,5 +1,8 @@
 """The topics that a broker of RocketMQ has from its start (`TopicConfigManager.init`, 5.5.0)."""
 
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
 from store.format.topic import (
     HALF_TOPIC,
     OP_HALF_TOPIC,
@@ -43,6 +46,18 @@ def system_topics(cluster_name: str, broker_name: str, auto_create_queue_count: 
     if auto_create_queue_count:
         rows.append(_topic(AUTO_CREATE_TOPIC, auto_create_queue_count, open_to_all))
     return {row.topic: row for row in rows}
+
+
+def with_rows(own: Mapping[str, TopicConfig], rows: Iterable[TopicConfig]) -> dict[str, TopicConfig]:
+    """All topics of a broker by name: its own, and those of its table, which may have rows of its own ones.
+
+    A row that a message made of one of its own lacks the right to be inherited from, which a broker gives at each start.
+    """
+    topics = dict(own)
+    for row in rows:
+        inherit = own[row.topic].perm & PERM_INHERIT if row.topic in own else 0
+        topics[row.topic] = replace(row, perm=row.perm | inherit) if inherit & ~row.perm else row
+    return topics
 
 
 def _topic(name: str, queue_count: int, perm: int = PERM_READ | PERM_WRITE) -> TopicConfig:

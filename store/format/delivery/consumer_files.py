@@ -162,7 +162,7 @@ def encode_groups(groups: Mapping[str, GroupConfig], previous: bytes | None, *, 
     table: dict[str, Any] = {name: row for name, row in rows if problem_of_group(name, row)}
     for name, config in sorted(groups.items()):
         known = before.get(name) if isinstance(before, dict) else None
-        table[name] = (dict(known) if isinstance(known, dict) else _new_group(name)) | {
+        table[name] = (dict(known) if isinstance(known, dict) else new_group_row(name)) | {
             "consumeMessageOrderly": config.ordered,
             "retryMaxTimes": config.retry_count_max,
             "consumeEnable": config.consume_enabled,
@@ -171,8 +171,8 @@ def encode_groups(groups: Mapping[str, GroupConfig], previous: bytes | None, *, 
     return dump_document(document)
 
 
-def _new_group(name: str) -> dict[str, Any]:
-    """A group with the defaults of RocketMQ 5.3.3."""
+def new_group_row(name: str) -> dict[str, Any]:
+    """The row of a group with the defaults of RocketMQ 5.3.3."""
     return {
         "attributes": {},
         "brokerId": 0,

@@ -1,0 +1,448 @@
+"""The administration of consumer groups: settings (200, 225, 201, 352, 207), members (203), progress (208, 303, 317), groups of
+topics and topics of groups (300, 343, 345), resets (222), and what is passed on to a member (307, 309).
+
+Sources: `AdminBrokerProcessor`, `Broker2Client` of RocketMQ 5.5.0; the bodies are those that it was recorded with. It differs
+from a broker:
+
+- Looking at the settings of a group that does not exist does not make it; the answer has the defaults, as a broker's.
+- Of a group's settings `consumeEnable`, `consumeMessageOrderly` and `retryMaxTimes` are kept.
+- A reset moves the group at once, and tells members with a connection (RESET_CONSUMER_CLIENT_OFFSET), as brokers of 4.9 do.
+"""
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from gateway.groups.administration import SettingsChange, delete_group, update_group
+from gateway.groups.asking import ask_groups
+from gateway.groups.positions import reset_positions
+from gateway.ports.deadline import Deadline
+from gateway.ports.groups import GET_GROUP, LIST_GROUPS, attempts_max_of, default_settings
+from gateway.ports.shard import get_record
+from gateway.ports.shards import list_built_queues
+from gateway.ports.time_window import set_millis
+from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
+from gateway.remoting.door_clients import TAG, DoorClient, Subscription
+from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
+from gateway.remoting.positions import TIME_MILLIS_MAX
+from gateway.remoting.records import record_of
+from gateway.remoting.topics import Queue, config_of, document_of, queue_key, store_times
+from reput.consumer.v1 import consumer_service_pb2 as pb
+from services.rocketmq.codes import RequestCode, ResponseCode
+from services.rocketmq.command import VERSION, Command
+from services.rocketmq.fastjson import dump_bytes
+from store.errors import GroupNotFoundError
+from store.format.delivery.consumer_files import new_group_row
+from store.format.message_id import decode_offset_msg_id
+from store.format.topic import TopicConfig
+
+# Groups of one page of the consumer service, and of one answer.
+PAGE_COUNT, GROUP_COUNT_MAX = 1_000, 100_000
+LIST_COUNT_MAX = 1_000
+# A client that is asked answers at once, or consumes a message first.
+RUNNING_INFO_SECONDS, CONSUME_SECONDS = 10.0, 60.0
+NOT_NOW = -1  # of a timestamp that asks for the end of a queue, and of a queue or offset that is not said
+
+
+def handlers(shard: DoorShard) -> Mapping[int, Handler]:
+    """The handlers of this file, by request code."""
+    return {
+        code: in_thread(partial(answer, shard))
+        for code, answer in (
+            (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, update_and_create_group),
+            (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, update_and_create_group_list),
+            (RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, get_group_config),
+            (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, get_all_group_config),
+            (RequestCode.DELETE_SUBSCRIPTIONGROUP, forget_group),
+            (RequestCode.GET_CONSUMER_CONNECTION_LIST, get_consumer_connections),
+            (RequestCode.GET_CONSUME_STATS, get_consume_stats),
+            (RequestCode.QUERY_CONSUME_TIME_SPAN, query_consume_time_span),
+            (RequestCode.GET_BROKER_CONSUME_STATS, get_broker_consume_stats),
+            (RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, query_topic_consume_by_who),
+            (RequestCode.QUERY_TOPICS_BY_CONSUMER, query_topics_by_consumer),
+            (RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, query_subscription_by_consumer),
+            (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset_offset),
+            (RequestCode.GET_CONSUMER_RUNNING_INFO, get_consumer_running_info),
+            (RequestCode.CONSUME_MESSAGE_DIRECTLY, consume_message_directly),
+        )
+    }
+
+
+# --- settings
+
+
+def update_and_create_group(shard: DoorShard, ask: Ask) -> Answer:
+    """200: makes a group, or changes the one that there is."""
+    _set_group(shard, document_of(ask.command.body))
+    return Answer()
+
+
+def update_and_create_group_list(shard: DoorShard, ask: Ask) -> Answer:
+    """225: the same for the groups of a list; the first failure ends it."""
+    rows = document_of(ask.command.body).get("groupConfigList")
+    if not isinstance(rows, list) or len(rows) > LIST_COUNT_MAX:
+        raise RefusedError(ResponseCode.INVALID_PARAMETER, f"groupConfigList has no list of at most {LIST_COUNT_MAX}")
+    for row in rows:
+        if not isinstance(row, dict):
+            raise RefusedError(ResponseCode.INVALID_PARAMETER, "a group is no JSON object")
+        _set_group(shard, row)
+    return Answer()
+
+
+def _set_group(shard: DoorShard, row: Mapping[str, Any]) -> None:
+    name, retries = row.get("groupName"), row.get("retryMaxTimes", 16)
+    flags = [row.get(field, default) for field, default in (("consumeMessageOrderly", False), ("consumeEnable", True))]
+    if not isinstance(name, str) or type(retries) is not int or not all(type(flag) is bool for flag in flags):
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER, "groupName, retryMaxTimes or a flag has no value of its kind"
+        )
+    # RocketMQ's default stands for a negative number.
+    change = SettingsChange(flags[0], (retries if retries >= 0 else 16) + 1, flags[1])
+    update_group(shard.shards, name, change, Deadline.after(CALL_SECONDS))
+
+
+def get_group_config(shard: DoorShard, ask: Ask) -> Answer:
+    """352: the settings of a group."""
+    name = ask.text("group")
+    request = pb.ListGroupsRequest(consumer_group=name, page_size=1)
+    found = ask_groups(shard.shard, LIST_GROUPS, request, Deadline.after(CALL_SECONDS)).groups
+    return Answer(body=dump_bytes(_row(found[0] if found else default_settings(name))))
+
+
+def get_all_group_config(shard: DoorShard, ask: Ask) -> Answer:
+    """201: the settings of all groups."""
+    table = {each.consumer_group: _row(each) for each in _groups(shard, Deadline.after(CALL_SECONDS))}
+    version = {"counter": len(table), "stateVersion": 0, "timestamp": _now_millis()}
+    document = {"dataVersion": version, "forbiddenTable": {}, "subscriptionGroupTable": table}
+    return Answer({"totalGroupNum": str(len(table))}, dump_bytes(document))
+
+
+def forget_group(shard: DoorShard, ask: Ask) -> Answer:
+    """207: forgets a group with its positions, whatever `cleanOffset` says; one that is absent is no failure."""
+    delete_group(shard.shards, ask.text("groupName"), Deadline.after(CALL_SECONDS))
+    return Answer()
+
+
+def _groups(shard: DoorShard, deadline: Deadline, topic: str = "") -> Iterable[pb.GroupSettings]:
+    after, count = "", 0
+    while count < GROUP_COUNT_MAX:
+        request = pb.ListGroupsRequest(topic=topic, page_size=PAGE_COUNT, after=after)
+        page = ask_groups(shard.shard, LIST_GROUPS, request, deadline)
+        yield from page.groups
+        if not page.has_more or not page.groups:
+            return
+        count += len(page.groups)
+        after = page.groups[-1].consumer_group
+
+
+def _row(settings: pb.GroupSettings) -> dict[str, object]:
+    return new_group_row(settings.consumer_group) | {
+        "consumeEnable": settings.consume_enabled,
+        "consumeMessageOrderly": settings.ordered,
+        "retryMaxTimes": attempts_max_of(settings) - 1,
+    }
+
+
+# --- members
+
+
+def get_consumer_connections(shard: DoorShard, ask: Ask) -> Answer:
+    """203: the members of a group, over all doors."""
+    group = ask.text("consumerGroup")
+    here = {client.client_id: client for client in shard.clients.members(group)}
+    facts = _facts(shard, group, Deadline.after(CALL_SECONDS))
+    connections = [connection_row(client) for client in here.values()]
+    subscriptions = {
+        topic: _subscription(wanted)
+        for client in here.values()
+        for topic, wanted in client.memberships[group].subscriptions.items()
+    }
+    for member in facts.clients if facts is not None else ():
+        if member.client_id not in here:
+            connections.append(
+                {
+                    "clientAddr": member.address,
+                    "clientId": member.client_id,
+                    "language": member.language or "OTHER",
+                    "version": int(member.version) if member.version.isdecimal() else VERSION,
+                }
+            )
+            for its in member.subscriptions:
+                subscriptions.setdefault(its.topic, _subscription(_as_subscription(its)))
+    if not connections:
+        raise RefusedError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
+    one = next((client.memberships[group] for client in here.values()), None)
+    document = {
+        "connectionSet": sorted(connections, key=lambda connection: str(connection["clientId"])),
+        "consumeFromWhere": one.from_where if one else "CONSUME_FROM_LAST_OFFSET",
+        "consumeType": one.consume_type if one else "CONSUME_PASSIVELY",
+        "messageModel": one.message_model if one else "CLUSTERING",
+        "subscriptionTable": dict(sorted(subscriptions.items())),
+    }
+    return Answer(body=dump_bytes(document))
+
+
+def query_subscription_by_consumer(shard: DoorShard, ask: Ask) -> Answer:
+    """345: what a group wants of a topic."""
+    group, topic = ask.text("group"), ask.text("topic")
+    document: dict[str, object] = {"group": group}
+    wanted = _wanted(shard, group, topic)
+    if wanted is not None:
+        document["subscriptionData"] = _subscription(wanted)
+    return Answer(body=dump_bytes(document | {"topic": topic}))
+
+
+def _wanted(shard: DoorShard, group: str, topic: str) -> Subscription | None:
+    for client in shard.clients.members(group):
+        if topic in client.memberships[group].subscriptions:
+            return client.memberships[group].subscriptions[topic]
+    facts = _facts(shard, group, Deadline.after(CALL_SECONDS))
+    for member in facts.clients if facts is not None else ():
+        for its in member.subscriptions:
+            if its.topic == topic:
+                return _as_subscription(its)
+    return None
+
+
+def _as_subscription(its: pb.Subscription) -> Subscription:
+    """What a member over another door wants."""
+    wanted = its.filter
+    return Subscription(its.topic, wanted.sql or wanted.tags or "*", "SQL92" if wanted.sql else TAG)
+
+
+def connection_row(client: DoorClient) -> dict[str, object]:
+    """A client as RocketMQ's Connection is written."""
+    return {
+        "clientAddr": str(client.connection.peer),
+        "clientId": client.client_id,
+        "language": client.language,
+        "version": client.version,
+    }
+
+
+def _subscription(wanted: Subscription) -> dict[str, object]:
+    is_tags = wanted.expression_type == TAG
+    tags = [tag.strip() for tag in wanted.expression.split("||")] if is_tags and wanted.expression != "*" else []
+    return {
+        "classFilterMode": False,
+        "codeSet": [],
+        "expressionType": wanted.expression_type,
+        "subString": wanted.expression,
+        "subVersion": wanted.version,
+        "tagsSet": [tag for tag in tags if tag],
+        "topic": wanted.topic,
+    }
+
+
+# --- progress
+
+
+def get_consume_stats(shard: DoorShard, ask: Ask) -> Answer:
+    """208: where a group is in each queue, and when the last message was stored that it has consumed (ms since 1970)."""
+    group, topic = ask.text("consumerGroup"), ask.text("topic", "")
+    listed = [each for each in ask.text("topicList", "").split(";") if each]
+    deadline = Deadline.after(CALL_SECONDS)
+    facts = _facts(shard, group, deadline)
+    if facts is None:
+        return Answer(body=dump_bytes({"consumeTps": 0.0, "offsetTable": {}}))
+    return Answer(
+        body=dump_bytes({"consumeTps": 0.0, "offsetTable": _progress(shard, facts, listed or [topic], deadline)})
+    )
+
+
+def get_broker_consume_stats(shard: DoorShard, ask: Ask) -> Answer:
+    """317: the same of all groups."""
+    is_order = ask.flag("isOrder")
+    deadline = Deadline.after(CALL_SECONDS)
+    rows: list[dict[str, object]] = []
+    behind = in_flight = 0
+    for settings in _groups(shard, deadline):
+        if settings.ordered != is_order:
+            continue
+        facts = _facts(shard, settings.consumer_group, deadline)
+        queues = facts.queues if facts is not None else ()
+        by_topic: dict[str, list[object]] = {}
+        for each in queues:
+            by_topic.setdefault(each.topic, [])
+            behind += max(each.max_offset - each.consumer_offset, 0)
+            in_flight += max(each.next_offset - each.consumer_offset, 0)
+        stats = [
+            {"consumeTps": 0.0, "offsetTable": _progress(shard, facts, [topic], deadline)}
+            for topic in by_topic
+            if facts is not None
+        ]
+        rows.append({settings.consumer_group: stats})
+    document = {
+        "brokerAddr": shard.address,
+        "consumeStatsList": rows,
+        "totalDiff": behind,
+        "totalInflightDiff": in_flight,
+    }
+    return Answer(body=dump_bytes(document))
+
+
+def _progress(
+    shard: DoorShard, facts: pb.GetGroupResponse, topics: Collection[str], deadline: Deadline
+) -> dict[object, object]:
+    """The rows of a group by queue: every queue that is read of the topics that it has positions in, or of these."""
+    known = {(each.topic, each.queue_id): each for each in facts.queues}
+    wanted = [topic for topic in topics if topic] or sorted({each.topic for each in facts.queues})
+    configs = {topic: config for topic in wanted if (config := config_of(shard, topic)) is not None}
+    numbers = [(topic, number) for topic, config in configs.items() for number in range(config.read_queue_count)]
+    ends = {
+        (each.topic, each.queue_id): each.max_offset
+        for topic in configs
+        for each in list_built_queues(shard.shard, topic, deadline)
+    }
+    last = {queue: known[queue].consumer_offset - 1 for queue in numbers if queue in known}
+    times = store_times(shard, {queue: at for queue, at in last.items() if at >= 0}, deadline)
+    rows: dict[object, object] = {}
+    for queue in numbers:
+        at = known.get(queue)
+        rows[queue_key(shard, *queue)] = {
+            "brokerOffset": ends.get(queue, 0),
+            "consumerOffset": at.consumer_offset if at else 0,
+            "lastTimestamp": times.get(queue, 0),
+            "pullOffset": max(at.next_offset, at.consumer_offset) if at else 0,
+        }
+    return rows
+
+
+def query_consume_time_span(shard: DoorShard, ask: Ask) -> Answer:
+    """303: of each queue the store times of the first, last and last consumed message, and how late the group is (ms)."""
+    topic, group = ask.text("topic"), ask.text("group")
+    config = _topic(shard, topic)
+    deadline = Deadline.after(CALL_SECONDS)
+    facts = _facts(shard, group, deadline)
+    at = (
+        {each.queue_id: each.consumer_offset for each in facts.queues if each.topic == topic}
+        if facts is not None
+        else {}
+    )
+    ranges = {each.queue_id: each for each in list_built_queues(shard.shard, topic, deadline)}
+    filled = {number: each for number, each in ranges.items() if each.max_offset > each.min_offset}
+
+    def times(offsets: Mapping[int, int]) -> dict[int, int]:
+        places: dict[Queue, int] = {(topic, number): offset for number, offset in offsets.items()}
+        return {number: millis for (_, number), millis in store_times(shard, places, deadline).items()}
+
+    first = times({number: each.min_offset for number, each in filled.items()})
+    last = times({number: each.max_offset - 1 for number, each in filled.items()})
+    done = times({number: at[number] - 1 for number, each in filled.items() if at.get(number, 0) > each.min_offset})
+    coming = times(
+        {number: at.get(number, 0) for number, each in filled.items() if at.get(number, 0) < each.max_offset}
+    )
+    spans = []
+    for number in range(config.write_queue_count):
+        known = {
+            "consumeTimeStamp": done.get(number, first.get(number, -1)),
+            "delayTime": _now_millis() - coming[number] if number in coming else 0,
+            "maxTimeStamp": last.get(number, -1),
+            "messageQueue": {"brokerName": shard.broker_name, "queueId": number, "topic": topic},
+            "minTimeStamp": first.get(number, -1),
+        }
+        spans.append(known)
+    return Answer(body=dump_bytes({"consumeTimeSpanSet": spans}))
+
+
+def query_topic_consume_by_who(shard: DoorShard, ask: Ask) -> Answer:
+    """300: the groups that have positions in a topic, or members with a connection here that want it."""
+    topic = ask.text("topic")
+    names = {settings.consumer_group for settings in _groups(shard, Deadline.after(CALL_SECONDS), topic)}
+    for client in shard.clients.all():
+        names |= {group for group, membership in client.memberships.items() if topic in membership.subscriptions}
+    return Answer(body=dump_bytes({"groupList": sorted(names)}))
+
+
+def query_topics_by_consumer(shard: DoorShard, ask: Ask) -> Answer:
+    """343: the topics that a group has positions in."""
+    facts = _facts(shard, ask.text("group"), Deadline.after(CALL_SECONDS))
+    topics = sorted({each.topic for each in facts.queues}) if facts is not None else []
+    return Answer(body=dump_bytes({"brokerAddr": shard.address, "topicList": topics}))
+
+
+# --- resets, and what members are asked
+
+
+def reset_offset(shard: DoorShard, ask: Ask) -> Answer:
+    """222: moves a group to a time, to a position, or to the end of the queues; members with a connection are told."""
+    group, topic = ask.text("group"), ask.text("topic")
+    if config_of(shard, topic) is None:
+        raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
+    queue_id, offset = ask.number("queueId", NOT_NOW), ask.number("offset", NOT_NOW)
+    millis = ask.number("timestamp", NOT_NOW)
+    question = pb.ResetOffsetsRequest(consumer_group=group, topic=topic)
+    if queue_id >= 0:
+        question.queue_id = queue_id
+    if queue_id >= 0 and offset >= 0:
+        question.queue_offset = offset
+    elif millis == NOT_NOW:
+        question.latest = True
+    else:
+        set_millis(question.time, min(max(millis, 0), TIME_MILLIS_MAX))
+    moved = reset_positions(shard.shards, question, shard.broker_name, Deadline.after(CALL_SECONDS))
+    table = {queue_key(shard, topic, each.queue_id): each.after for _, each in moved}
+    body = dump_bytes({"offsetTable": table})
+    fields = {"topic": topic, "group": group, "timestamp": str(millis), "isForce": ask.text("isForce", "true")}
+    for client in shard.clients.members(group):
+        if topic in client.memberships[group].subscriptions:
+            client.connection.tell(Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body))
+    return Answer(body=body)
+
+
+def get_consumer_running_info(shard: DoorShard, ask: Ask) -> None:
+    """307: what a member tells about itself."""
+    group, client_id = ask.text("consumerGroup"), ask.text("clientId")
+    _pass_on(ask, _member(shard, group, client_id), ask.command.body, RUNNING_INFO_SECONDS)
+
+
+def consume_message_directly(shard: DoorShard, ask: Ask) -> None:
+    """309: has a member consume one message now; its answer says how it went."""
+    group, client_id = ask.text("consumerGroup"), ask.text("clientId")
+    member = _member(shard, group, client_id)
+    _, offset = decode_offset_msg_id(ask.text("msgId"))
+    record = get_record(shard.shard, offset, Deadline.after(CALL_SECONDS))
+    _pass_on(ask, member, record_of(record), CONSUME_SECONDS)
+
+
+def _member(shard: DoorShard, group: str, client_id: str) -> DoorClient:
+    for client in shard.clients.members(group):
+        if client.client_id == client_id:
+            return client
+    raise RefusedError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+
+
+def _pass_on(ask: Ask, member: DoorClient, body: bytes, seconds: float) -> None:
+    """Ask a member the same, and answer with what it answers."""
+
+    def answered(answer: Command | None) -> None:
+        if answer is None:
+            remark = f"the client {member.client_id} did not answer within {seconds:.0f} s"
+            ask.answer(code=ResponseCode.CONSUME_MSG_TIMEOUT, remark=remark)
+        else:
+            ask.answer(answer.fields, answer.body, answer.code, answer.remark)
+
+    member.connection.ask(Command(ask.command.code, ask.command.fields, body), seconds, answered)
+
+
+# --- inside
+
+
+def _topic(shard: DoorShard, topic: str) -> TopicConfig:
+    found = config_of(shard, topic)
+    if found is None:
+        raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+    return found
+
+
+def _facts(shard: DoorShard, group: str, deadline: Deadline) -> pb.GetGroupResponse | None:
+    """The group as the consumer service has it; None when there is none."""
+    try:
+        return ask_groups(shard.shard, GET_GROUP, pb.GetGroupRequest(consumer_group=group), deadline)
+    except GroupNotFoundError:
+        return None
+
+
+def _now_millis() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,162 @@
+"""The administration of groups over the door; the answers are those that RocketMQ 5.5.0 was recorded with."""
+
+import json
+
+import pytest
+
+from services.rocketmq.codes import RequestCode, ResponseCode
+from services.rocketmq.fastjson import loads
+
+SETTINGS = {
+    "attributes": {},
+    "brokerId": 0,
+    "consumeBroadcastEnable": True,
+    "consumeEnable": True,
+    "consumeFromMinEnable": True,
+    "consumeMessageOrderly": False,
+    "consumeTimeoutMinute": 15,
+    "groupName": "g",
+    "groupRetryPolicy": {"type": "CUSTOMIZED"},
+    "groupSysFlag": 0,
+    "notifyConsumerIdsChangedEnable": True,
+    "retryMaxTimes": 5,
+    "retryQueueNums": 1,
+    "whichBrokerWhenConsumeSlowly": 1,
+}
+
+
+def update(client, **values):
+    return client.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, json.dumps({**SETTINGS, **values}).encode())
+
+
+def config(client, group):
+    return loads(client.call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group=group).body)
+
+
+def table_of(answer):
+    assert answer.code == 0, answer.remark
+    table = loads(answer.body)["offsetTable"]
+    return {(key.members()["topic"], key.members()["queueId"]): row for key, row in table.items()}
+
+
+@pytest.fixture(scope="module")
+def moved(stack):
+    """A group that has consumed the first of two messages: its name and topic, and the receipts."""
+    receipts = stack.append("progress", 2, queue_id=1)
+    client = stack.client()
+    commit = {"consumerGroup": "behind", "topic": "progress", "queueId": 1, "commitOffset": 1}
+    assert client.call(RequestCode.UPDATE_CONSUMER_OFFSET, **commit).code == 0
+    client.close()
+    return "behind", "progress", receipts
+
+
+def test_a_group_is_made_changed_listed_and_forgotten(client):
+    assert update(client, groupName="set").code == 0
+    assert config(client, "set") == {**SETTINGS, "groupName": "set"}
+    assert update(client, groupName="set", consumeEnable=False, consumeMessageOrderly=True, retryMaxTimes=0).code == 0
+    row = {**SETTINGS, "groupName": "set", "consumeEnable": False, "consumeMessageOrderly": True, "retryMaxTimes": 0}
+    assert config(client, "set") == row
+    listed = client.call(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    document = loads(listed.body)
+    assert document["subscriptionGroupTable"]["set"] == row
+    assert (document["forbiddenTable"], listed.fields["totalGroupNum"]) == (
+        {},
+        str(len(document["subscriptionGroupTable"])),
+    )
+    forget = {"groupName": "set", "cleanOffset": "true"}
+    assert client.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, **forget).code == 0
+    assert "set" not in loads(client.call(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)["subscriptionGroupTable"]
+    assert client.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, **forget).code == 0
+
+
+def test_groups_of_a_list_are_made_together(client):
+    rows = [{**SETTINGS, "groupName": f"one-{number}"} for number in range(3)]
+    body = json.dumps({"groupConfigList": rows}).encode()
+    assert client.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body).code == 0
+    assert [config(client, f"one-{number}")["retryMaxTimes"] for number in range(3)] == [5, 5, 5]
+
+
+def test_looking_at_a_group_that_is_absent_tells_the_defaults_and_does_not_make_it(client):
+    assert config(client, "absent") == {**SETTINGS, "groupName": "absent", "retryMaxTimes": 16}
+    groups = loads(client.call(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)["subscriptionGroupTable"]
+    assert "absent" not in groups
+
+
+def test_a_group_that_cannot_be_is_refused(client):
+    assert update(client, groupName="a b").code == ResponseCode.INVALID_PARAMETER
+    assert update(client, groupName=None).code == ResponseCode.INVALID_PARAMETER
+    bad = client.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, b"no json")
+    assert bad.code == ResponseCode.SYSTEM_ERROR
+
+
+def test_the_progress_of_a_group_tells_every_queue_that_is_read(client, moved):
+    group, topic, receipts = moved
+    asked = {"consumerGroup": group}
+    for more in ({"topic": ""}, {"topic": topic}, {"topicList": f"{topic};"}):
+        table = table_of(client.call(RequestCode.GET_CONSUME_STATS, **asked, **more))
+        assert len(table) == 8
+        assert table[topic, 0] == {"brokerOffset": 0, "consumerOffset": 0, "lastTimestamp": 0, "pullOffset": 0}
+        millis = int(receipts[0].store_time.timestamp() * 1000)
+        row = {"brokerOffset": 2, "consumerOffset": 1, "lastTimestamp": millis, "pullOffset": 1}
+        assert table[topic, 1] == row
+    assert table_of(client.call(RequestCode.GET_CONSUME_STATS, consumerGroup="nope", topic="")) == {}
+
+
+def test_the_progress_of_all_groups_is_told(client, moved):
+    group, _, _ = moved
+    document = loads(client.call(RequestCode.GET_BROKER_CONSUME_STATS, isOrder="false").body)
+    (stats,) = next(row[group] for row in document["consumeStatsList"] if group in row)
+    assert len(stats["offsetTable"]) == 8
+    assert document["totalDiff"] >= 1
+
+
+def test_the_time_span_of_a_group_tells_how_late_it_is(client, moved):
+    group, topic, receipts = moved
+    first, last = (int(each.store_time.timestamp() * 1000) for each in receipts)
+    spans = loads(client.call(RequestCode.QUERY_CONSUME_TIME_SPAN, group=group, topic=topic).body)["consumeTimeSpanSet"]
+    span = next(each for each in spans if each["messageQueue"]["queueId"] == 1)
+    assert (span["minTimeStamp"], span["maxTimeStamp"], span["consumeTimeStamp"]) == (first, last, first)
+    assert span["delayTime"] > 0
+    empty = next(each for each in spans if each["messageQueue"]["queueId"] == 0)
+    assert (empty["minTimeStamp"], empty["maxTimeStamp"]) == (-1, -1)
+
+
+def test_groups_of_a_topic_and_topics_of_a_group_are_told(client, moved):
+    group, topic, _ = moved
+    assert loads(client.call(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic=topic).body) == {"groupList": [group]}
+    assert loads(client.call(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="nowhere").body) == {"groupList": []}
+    assert loads(client.call(RequestCode.QUERY_TOPICS_BY_CONSUMER, group=group).body)["topicList"] == [topic]
+    assert loads(client.call(RequestCode.QUERY_TOPICS_BY_CONSUMER, group="nope").body)["topicList"] == []
+
+
+def test_a_group_without_members_is_not_online(client, moved):
+    group, topic, _ = moved
+    offline = client.call(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=group)
+    assert (offline.code, offline.remark) == (206, f"the consumer group[{group}] not online")
+    wanted = client.call(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, group=group, topic=topic)
+    assert loads(wanted.body) == {"group": group, "topic": topic}
+    info = client.call(
+        RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup=group, clientId="nope", jstackEnable="false"
+    )
+    assert (info.code, info.remark) == (1, f"The Consumer <{group}> <nope> not online")
+
+
+def test_a_group_is_moved_to_a_time_a_position_and_the_end(stack, client):
+    stack.append("reset", 2, queue_id=1)
+
+    def reset(**fields):
+        asked = {"topic": "reset", "group": "jumping", "isForce": "true", **fields}
+        return table_of(client.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **asked))
+
+    def position():
+        asked = {"consumerGroup": "jumping", "topic": "reset", "queueId": 1, "setZeroIfNotFound": "false"}
+        return client.call(RequestCode.QUERY_CONSUMER_OFFSET, **asked).fields.get("offset")
+
+    assert reset(timestamp=0)["reset", 1] == 0
+    assert position() == "0"
+    assert reset(timestamp=-1, queueId=-1, offset=-1)["reset", 1] == 2
+    assert position() == "2"
+    assert reset(timestamp=0, queueId=1, offset=1) == {("reset", 1): 1}
+    assert position() == "1"
+    absent = client.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, topic="nowhere", group="jumping", timestamp=-1)
+    assert (absent.code, absent.remark) == (ResponseCode.TOPIC_NOT_EXIST, "Topic nowhere does not exist")
