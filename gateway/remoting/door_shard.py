@@ -12,7 +12,7 @@ from gateway.ports.groups import GET_GROUP
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards, ShardsSource
 from gateway.queries.freshness import FreshnessWaits
-from gateway.remoting.door_clients import DoorClients
+from gateway.remoting.door_clients import DoorClient, DoorClients
 from gateway.remoting.passed_locks import PassedLocks
 from gateway.remoting.topic_copy import TopicCopy
 from gateway.waiting.endings import Endings
@@ -43,6 +43,7 @@ class DoorShard:
         waits: make queries wait for what they should find.
         on_arrivals: called with each shard's name and arrivals.
         on_close: called when the door is closed.
+        on_beat: called with each client whose heartbeat was taken, in a thread that may wait.
         on_half: called with the producer group and topic of each half message that is sent.
         locks: of queues that this door has passed on.
     """
@@ -61,6 +62,7 @@ class DoorShard:
     waits: FreshnessWaits
     on_arrivals: list[Callable[[str, WatchArrivalsResponse], object]] = field(default_factory=list)
     on_close: list[Callable[[], object]] = field(default_factory=list)
+    on_beat: list[Callable[[DoorClient], object]] = field(default_factory=list)
     on_half: list[Callable[[str, str], object]] = field(default_factory=list)
     locks: PassedLocks = field(default_factory=PassedLocks)
 

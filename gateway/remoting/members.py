@@ -102,6 +102,8 @@ class Members:
             self._make_group(group)
         if client.memberships:
             self._shard.delivering.keep_clients(facts_of(client), CALL_SECONDS)
+        for hear in self._shard.on_beat:
+            hear(client)
         return Answer({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": str(is_whole).lower()})
 
     def unregister(self, ask: Ask) -> Answer:

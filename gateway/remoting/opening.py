@@ -6,16 +6,7 @@ from pathlib import Path
 
 import structlog
 
-from gateway.remoting import (
-    broker,
-    groups,
-    members,
-    positions,
-    pulls,
-    queries,
-    sends,
-    topics,
-)
+from gateway.remoting import broker, groups, members, positions, pulls, queries, sends, topics, transactions
 from gateway.remoting.door import Door, Handler
 from gateway.remoting.door_shard import DoorShard
 from services.rocketmq.address import Address
@@ -34,6 +25,7 @@ ROOMS: Sequence[Callable[[DoorShard], Mapping[int, Handler]]] = (
     queries.handlers,
     sends.handlers,
     topics.handlers,
+    transactions.handlers,
 )
 
 _log = structlog.get_logger("reput.remoting")
