@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gateway.groups.tracked import FactsOf, TrackedMessage
+from gateway.groups.tracked import (
+    is_copy,
+    is_recall,
+    moved_from_topic_of,
+    origin_offset_of,
+    origin_topic_of,
+    target_topic_of,
+)
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import Shard, get_record
 from gateway.ports.shards import Shards
@@ -33,17 +40,14 @@ class Original:
     Attributes:
         broker_name: its shard.
         record: the record.
-        facts: of the record.
     """
 
     broker_name: str
     record: StoredMessage
-    facts: TrackedMessage
 
 
 def find_original(
     shards: Shards,
-    facts_of: FactsOf,
     *,
     offset_msg_id: str,
     topic: str,
@@ -67,17 +71,16 @@ def find_original(
     outcomes: list[ShardOutcome] = []
     if offset_msg_id:
         addressed = find_record(shards, offset_msg_id, "", deadline)
-        found: Original | None = Original(addressed.broker_name, addressed.record, facts_of(addressed.record))
+        found: Original | None = Original(addressed.broker_name, addressed.record)
     else:
-        found = _oldest(shards, facts_of, topic, unique_key, outcomes, deadline)
+        found = _oldest(shards, topic, unique_key, outcomes, deadline)
     if found is not None:
-        found = _followed_back(shards, facts_of, found, deadline)
+        found = _followed_back(shards, found, deadline)
     return found, outcomes, judge(outcomes, more=False)
 
 
 def copies_of(
     shards: Shards,
-    facts_of: FactsOf,
     topic: str,
     unique_key: str,
     outcomes: list[ShardOutcome],
@@ -91,7 +94,7 @@ def copies_of(
         page = merge_matches(shards, question, cursors, PAGE_SIZE_MAX, deadline)
         outcomes += page.outcomes
         for entry in page.entries:
-            yield Original(entry.broker_name, entry.record, facts_of(entry.record))
+            yield Original(entry.broker_name, entry.record)
         count += len(page.entries)
         if not page.cursors:
             return
@@ -106,7 +109,6 @@ def only(shards: Shards, broker_name: str) -> Shards:
 
 def _oldest(
     shards: Shards,
-    facts_of: FactsOf,
     topic: str,
     unique_key: str,
     outcomes: list[ShardOutcome],
@@ -115,9 +117,9 @@ def _oldest(
     """The oldest record of the topic with the key, else the one that still waits to get there."""
     check_topic(topic)
     check_key(unique_key, "unique_key")
-    found = list(copies_of(shards, facts_of, topic, unique_key, outcomes, deadline))
+    found = list(copies_of(shards, topic, unique_key, outcomes, deadline))
     if not found:
-        found = _waiting(shards, facts_of, topic, unique_key, outcomes, deadline)
+        found = _waiting(shards, topic, unique_key, outcomes, deadline)
     for outcome in outcomes:
         if outcome.error is not None:  # it may have an older one
             raise outcome.error
@@ -126,7 +128,6 @@ def _oldest(
 
 def _waiting(
     shards: Shards,
-    facts_of: FactsOf,
     topic: str,
     unique_key: str,
     outcomes: list[ShardOutcome],
@@ -135,60 +136,61 @@ def _waiting(
     found: list[Original] = []
     for waiting_topic in sorted(WAITING_TOPICS):
         try:
-            copies = list(copies_of(shards, facts_of, waiting_topic, unique_key, outcomes, deadline))
+            copies = list(copies_of(shards, waiting_topic, unique_key, outcomes, deadline))
         except PermissionDeniedError:  # a topic that the caller may not see behaves as an absent one
             continue
-        found += [each for each in copies if each.facts.target_topic == topic and not each.facts.is_recall]
+        found += [each for each in copies if target_topic_of(each.record) == topic and not is_recall(each.record)]
     return found
 
 
-def _followed_back(shards: Shards, facts_of: FactsOf, found: Original, deadline: Deadline) -> Original:
+def _followed_back(shards: Shards, found: Original, deadline: Deadline) -> Original:
     """The record that a copy was made of; of one that waited for its time or verdict, the one that came of it."""
-    facts = found.facts
+    record = found.record
     within = only(shards, found.broker_name)
-    if facts.is_copy:
-        return _origin_of(within, facts_of, found, deadline) or found
-    if facts.topic not in WAITING_TOPICS or not facts.unique_key or not facts.target_topic:
+    if is_copy(record):
+        return _origin_of(within, found, deadline) or found
+    if record.topic not in WAITING_TOPICS or not record.unique_key or not target_topic_of(record):
         return found
-    return find_later(within, facts_of, found, deadline) or found
+    return find_later(within, found, deadline) or found
 
 
-def find_later(within: Shards, facts_of: FactsOf, waited: Original, deadline: Deadline) -> Original | None:
+def find_later(within: Shards, waited: Original, deadline: Deadline) -> Original | None:
     """The record in its own topic that a record which waited has become; None: none yet, or never."""
-    facts = waited.facts
+    record = waited.record
     later: Original | None = None
-    for each in copies_of(within, facts_of, facts.target_topic, facts.unique_key, [], deadline):
-        is_of_another = each.facts.moved_from_topic not in ("", facts.topic)
-        if each.facts.commit_log_offset > facts.commit_log_offset and not is_of_another:
+    for each in copies_of(within, target_topic_of(record), record.unique_key, [], deadline):
+        is_of_another = moved_from_topic_of(each.record) not in ("", record.topic)
+        if each.record.commit_log_offset > record.commit_log_offset and not is_of_another:
             later = each
     return later
 
 
-def _origin_of(within: Shards, facts_of: FactsOf, copy: Original, deadline: Deadline) -> Original | None:
-    facts = copy.facts
+def _origin_of(within: Shards, copy: Original, deadline: Deadline) -> Original | None:
+    record = copy.record
     (shard,) = within
-    if facts.origin_offset is not None:
+    origin_offset = origin_offset_of(record)
+    if origin_offset is not None:
         try:
-            record = get_record(shard, facts.origin_offset, deadline)
+            origin = get_record(shard, origin_offset, deadline)
         except (RecordNotFoundError, OffsetOutOfRangeError):  # retention removed it, or the caller may not see it
             return None
-        origin = Original(copy.broker_name, record, facts_of(record))
-        return origin if origin.facts.unique_key == facts.unique_key else None
-    if not facts.origin_topic or not facts.unique_key:
+        return Original(copy.broker_name, origin) if origin.unique_key == record.unique_key else None
+    origin_topic = origin_topic_of(record)
+    if not origin_topic or not record.unique_key:
         return None
     try:
-        found = list(copies_of(within, facts_of, facts.origin_topic, facts.unique_key, [], deadline))
+        found = list(copies_of(within, origin_topic, record.unique_key, [], deadline))
     except PermissionDeniedError:
         return None
-    older = [each for each in found if each.facts.commit_log_offset < facts.commit_log_offset]
+    older = [each for each in found if each.record.commit_log_offset < record.commit_log_offset]
     return older[-1] if older else None
 
 
-def is_copy_of(copy: TrackedMessage, original: TrackedMessage) -> bool:
+def is_copy_of(copy: StoredMessage, original: StoredMessage) -> bool:
     """Whether a record with the same unique key was made of this one, by what it says of itself."""
     if copy.commit_log_offset <= original.commit_log_offset:
         return False
-    origin_offset = copy.origin_offset
-    if origin_offset is None or original.is_copy:
+    origin_offset = origin_offset_of(copy)
+    if origin_offset is None or is_copy(original):
         return True
     return origin_offset == original.commit_log_offset

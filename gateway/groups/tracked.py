@@ -12,11 +12,8 @@ unique key; these properties name its origin:
     TIMER_OUT_MS                               of a timer message: the second in which it is due (ms since 1970)
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import Enum
-from typing import TypeAlias
-
+from gateway.ports.shard import store_millis
+from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import StoreError
 from store.format.delivery.timer_due import timer_due_millis
@@ -33,79 +30,51 @@ from store.format.properties import (
 from store.format.topic import DLQ_PREFIX, HALF_TOPIC, RETRY_PREFIX, TIMER_TOPIC, WAITING_TOPICS
 
 
-class MessageState(Enum):
-    """Where a message is; the names are those of `reput.gateway.v1.MessageState`."""
-
-    STORED = "in its topic"
-    SCHEDULED = "it waits for its time"
-    PENDING_TRANSACTION = "it waits for the verdict of its transaction"
-    RECALLED = "it was recalled before its time"
-    ROLLED_BACK = "its transaction was rolled back"
-    GIVEN_UP = "no producer gave a verdict on its transaction"
+def target_topic_of(record: StoredMessage) -> str:
+    """The topic that it goes to, or lies in."""
+    return record.properties.get(REAL_TOPIC, record.topic) if record.topic in WAITING_TOPICS else record.topic
 
 
-@dataclass(frozen=True, slots=True)
-class TrackedMessage:
-    """The fields of a message that tracks read; times in milliseconds since 1970."""
-
-    topic: str
-    queue_id: int
-    queue_offset: int
-    commit_log_offset: int
-    store_time_millis: int
-    offset_msg_id: str
-    unique_key: str
-    reconsume_times: int
-    properties: Mapping[str, str]
-
-    @property
-    def target_topic(self) -> str:
-        """The topic that it goes to, or lies in."""
-        return self.properties.get(REAL_TOPIC, self.topic) if self.topic in WAITING_TOPICS else self.topic
-
-    @property
-    def is_copy(self) -> bool:
-        """Whether it is a retry or a dead letter."""
-        return self.target_topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
-
-    @property
-    def origin_topic(self) -> str:
-        """The topic that its producer sent it to; empty when a copy does not say."""
-        if not self.is_copy:
-            return self.target_topic
-        return self.properties.get(RETRY_TOPIC) or self.properties.get(DLQ_ORIGIN_TOPIC) or ""
-
-    @property
-    def origin_offset(self) -> int | None:
-        """Where in the log the record is that a producer sent; None when a copy does not say (bytes)."""
-        origin_id = self.properties.get(ORIGIN_MESSAGE_ID) or self.properties.get(DLQ_ORIGIN_MESSAGE_ID) or ""
-        try:
-            return decode_offset_msg_id(origin_id)[1] if origin_id else None
-        except StoreError:  # any text may stand there
-            return None
-
-    @property
-    def is_recall(self) -> bool:
-        """Whether it is no message: it says that one is recalled."""
-        return self.topic == TIMER_TOPIC and TIMER_DEL_UNIQKEY in self.properties
-
-    @property
-    def moved_from_topic(self) -> str:
-        """The topic of the record that it was made of; empty when it does not say."""
-        parts = self.properties.get(MOVED_FROM, "").split(" ", 2)
-        return parts[2] if len(parts) == 3 else ""
-
-    @property
-    def state(self) -> MessageState:
-        """By its topic; of a record that waited once, whether the wait is over stands elsewhere (waits.py)."""
-        if self.topic == HALF_TOPIC:
-            return MessageState.PENDING_TRANSACTION
-        return MessageState.SCHEDULED if self.topic in WAITING_TOPICS else MessageState.STORED
-
-    @property
-    def timer_millis(self) -> int | None:
-        """When a message of the timer topic is due; None for others and when it does not say."""
-        return timer_due_millis(self.properties, self.store_time_millis) if self.topic == TIMER_TOPIC else None
+def is_copy(record: StoredMessage) -> bool:
+    """Whether it is a retry or a dead letter."""
+    return target_topic_of(record).startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
-FactsOf: TypeAlias = Callable[[StoredMessage], TrackedMessage]
+def origin_topic_of(record: StoredMessage) -> str:
+    """The topic that its producer sent it to; empty when a copy does not say."""
+    if not is_copy(record):
+        return target_topic_of(record)
+    return record.properties.get(RETRY_TOPIC) or record.properties.get(DLQ_ORIGIN_TOPIC) or ""
+
+
+def origin_offset_of(record: StoredMessage) -> int | None:
+    """Where in the log the record is that a producer sent; None when a copy does not say (bytes)."""
+    properties = record.properties
+    origin_id = properties.get(ORIGIN_MESSAGE_ID) or properties.get(DLQ_ORIGIN_MESSAGE_ID) or ""
+    try:
+        return decode_offset_msg_id(origin_id)[1] if origin_id else None
+    except StoreError:  # any text may stand there
+        return None
+
+
+def is_recall(record: StoredMessage) -> bool:
+    """Whether it is no message: it says that one is recalled."""
+    return record.topic == TIMER_TOPIC and TIMER_DEL_UNIQKEY in record.properties
+
+
+def moved_from_topic_of(record: StoredMessage) -> str:
+    """The topic of the record that it was made of; empty when it does not say."""
+    parts = record.properties.get(MOVED_FROM, "").split(" ", 2)
+    return parts[2] if len(parts) == 3 else ""
+
+
+def state_of(record: StoredMessage) -> pb.MessageState:
+    """Where the message is, by its topic; of a record that waited once, waits.py says whether the wait is over."""
+    if record.topic == HALF_TOPIC:
+        return pb.MESSAGE_STATE_PENDING_TRANSACTION
+    return pb.MESSAGE_STATE_SCHEDULED if record.topic in WAITING_TOPICS else pb.MESSAGE_STATE_STORED
+
+
+def timer_millis_of(record: StoredMessage) -> int | None:
+    """When a message of the timer topic is due; None for others and when it does not say."""
+    return timer_due_millis(record.properties, store_millis(record)) if record.topic == TIMER_TOPIC else None

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable
 
 from gateway.groups.asking import ask_groups
 from gateway.groups.copies import Original, copies_of, is_copy_of, only
-from gateway.groups.tracked import FactsOf
+from gateway.groups.tracked import origin_topic_of, target_topic_of
 from gateway.groups.waits import due_millis
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import TRACK
-from gateway.ports.shard import topics_of
+from gateway.ports.shard import store_millis, topics_of
 from gateway.ports.shards import Shards
 from gateway.queries.completeness import ShardOutcome, judge
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
@@ -58,7 +58,6 @@ def _of_record(request: consumer_pb.TrackMessageRequest, asked: Original) -> con
 
 def follow(
     shards: Shards,
-    facts_of: FactsOf,
     original: Original,
     tracks: Iterable[consumer_pb.TrackMessageResponse.Track],
     deadline: Deadline,
@@ -67,7 +66,6 @@ def follow(
 
     Args:
         shards: all shards, as they are after `tracks` was answered: a move that it knows of is then in the log.
-        facts_of: reads a record.
         original: the message.
         tracks: how the record itself stands.
         deadline: the caller's.
@@ -80,9 +78,9 @@ def follow(
     outcomes: list[ShardOutcome] = []
     for track in followed:
         if track.state == TRACK_STATE_CONSUMED:
-            _follow(within, facts_of, original, track, known, outcomes, deadline)
+            _follow(within, original, track, known, outcomes, deadline)
         elif track.state == TRACK_STATE_DEAD_LETTER:
-            track.copy_offset_msg_ids.append(original.facts.offset_msg_id)
+            track.copy_offset_msg_ids.append(original.record.offset_msg_id)
     return followed, outcomes, judge(outcomes, more=False)
 
 
@@ -103,7 +101,6 @@ def track_of(asked: consumer_pb.TrackMessageResponse.Track) -> Track:
 
 def _follow(
     within: Shards,
-    facts_of: FactsOf,
     original: Original,
     track: Track,
     known: Collection[str],
@@ -111,13 +108,13 @@ def _follow(
     deadline: Deadline,
 ) -> None:
     """Change the track of a record that its group is done with to what became of its copies."""
-    facts = original.facts
-    topics = moved_topics(track.consumer_group, facts.origin_topic)
+    record = original.record
+    topics = moved_topics(track.consumer_group, origin_topic_of(record))
     # Its first message makes a retry topic; before, it may wait for its delay level.
     asked = [topic for topic in (*topics, SCHEDULE_TOPIC) if topic in known]
     if not asked:
         return
-    if not facts.unique_key:
+    if not record.unique_key:
         _set_unknown(track, "it has no unique key, by which copies in the group's retry topic are found")
         return
     own: list[ShardOutcome] = []
@@ -126,8 +123,8 @@ def _follow(
         for topic in asked:
             copies += [
                 copy
-                for copy in copies_of(within, facts_of, topic, facts.unique_key, own, deadline)
-                if copy.facts.target_topic in topics and is_copy_of(copy.facts, facts)
+                for copy in copies_of(within, topic, record.unique_key, own, deadline)
+                if target_topic_of(copy.record) in topics and is_copy_of(copy.record, record)
             ]
     except StoreError as error:
         outcomes.append(ShardOutcome(original.broker_name, error, complete=False))
@@ -138,9 +135,9 @@ def _follow(
         if not all(outcome.complete for outcome in own):
             _set_unknown(track, "the index is behind the log, so that a copy may not be found yet: ask again")
         return
-    copies.sort(key=lambda copy: copy.facts.commit_log_offset)
+    copies.sort(key=lambda copy: copy.record.commit_log_offset)
     _set_copy(within, copies[-1], track, deadline)
-    track.copy_offset_msg_ids[:] = [copy.facts.offset_msg_id for copy in copies]
+    track.copy_offset_msg_ids[:] = [copy.record.offset_msg_id for copy in copies]
 
 
 def _set_unknown(track: Track, reason: str) -> None:
@@ -149,23 +146,23 @@ def _set_unknown(track: Track, reason: str) -> None:
 
 def _set_copy(within: Shards, copy: Original, track: Track, deadline: Deadline) -> None:
     """Change the track to how the newest copy stands with the group."""
-    facts = copy.facts
-    track.delivery_attempts = facts.reconsume_times
-    if facts.topic.startswith(DLQ_PREFIX):
+    record = copy.record
+    track.delivery_attempts = record.reconsume_times
+    if record.topic.startswith(DLQ_PREFIX):
         track.state = TRACK_STATE_DEAD_LETTER
         return
     (shard,) = within
-    if facts.topic == SCHEDULE_TOPIC:
-        _set_retrying(track, due_millis(shard, facts, deadline))
+    if record.topic == SCHEDULE_TOPIC:
+        _set_retrying(track, due_millis(shard, record, deadline))
         return
     request = consumer_pb.TrackMessageRequest(consumer_group=track.consumer_group, page_size=1)
     page = ask_groups(shard, TRACK, _of_record(request, copy), deadline)
     of_copy = [track_of(each) for each in page.tracks if each.consumer_group == track.consumer_group]
     if not of_copy or of_copy[0].state == TRACK_STATE_NOT_CONSUMED:  # it waits in the retry topic
-        _set_retrying(track, facts.store_time_millis)
+        _set_retrying(track, store_millis(record))
         return
     track.CopyFrom(of_copy[0])
-    track.delivery_attempts = track.delivery_attempts or facts.reconsume_times + (track.state == TRACK_STATE_CONSUMED)
+    track.delivery_attempts = track.delivery_attempts or record.reconsume_times + (track.state == TRACK_STATE_CONSUMED)
 
 
 def _set_retrying(track: Track, next_millis: int | None) -> None:

@@ -20,13 +20,12 @@ from gateway.groups.copies import Original, find_original
 from gateway.groups.dead_letters import Letter, Resending, ResendQuestion
 from gateway.groups.positions import commit_positions, get_positions, reset_positions
 from gateway.groups.pulling import lock_queues, send_back
-from gateway.groups.tracked import MessageState, TrackedMessage
+from gateway.groups.tracked import state_of
 from gateway.groups.tracks import follow, tracks_of_record
 from gateway.groups.waits import due_millis, settled
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import ALL_MESSAGES, DeliveringSource, Pulled, pull_now
 from gateway.ports.groups import attempts_max_of, lag_count
-from gateway.ports.shard import store_millis
 from gateway.ports.shards import Shards, ShardsSource, require_topic
 from gateway.ports.time_window import millis_at_or_after, millis_in
 from gateway.queries.completeness import ShardOutcome
@@ -209,14 +208,14 @@ def track(call: Call, request: pb.TrackMessageRequest) -> pb.TrackMessageRespons
     original, state = _settled(call, original)
     page = consumer_pb.TrackMessageResponse()
     followed: Sequence[pb.TrackMessageResponse.Track] = ()
-    if state is MessageState.STORED:
+    if state == pb.MESSAGE_STATE_STORED:
         page = tracks_of_record(call.shards, original, choice, call.deadline)
 
         # After the tracks: a copy that the consumer service knows of is in the log by now.
         def query(
             shards: Shards,
         ) -> tuple[Sequence[pb.TrackMessageResponse.Track], Sequence[ShardOutcome], message_pb2.Completeness]:
-            return follow(shards, facts_of, original, page.tracks, call.deadline)
+            return follow(shards, original, page.tracks, call.deadline)
 
         followed, _, _ = call.ask((), Part.INDEX, query)
     message = original.record
@@ -229,8 +228,8 @@ def track(call: Call, request: pb.TrackMessageRequest) -> pb.TrackMessageRespons
     has_more = page.has_more or len(tracks) < len(followed)
     return pb.TrackMessageResponse(
         message=message,
-        state=f"MESSAGE_STATE_{state.name}",
-        due_time=timestamp_of(_due_millis(call, original)) if state is MessageState.SCHEDULED else None,
+        state=state,
+        due_time=timestamp_of(_due_millis(call, original)) if state == pb.MESSAGE_STATE_SCHEDULED else None,
         tracks=tracks,
         next_page_token=call.tokens.seal(TRACK_METHOD, sealed, {"after": tracks[-1].consumer_group})
         if tracks and has_more
@@ -264,17 +263,17 @@ def add_tracks(call: Call, answer: pb.FindMessageResponse) -> None:
 
 
 def _due_millis(call: Call, waiting: Original) -> int | None:
-    return due_millis(call.shards.named(waiting.broker_name), waiting.facts, call.deadline)
+    return due_millis(call.shards.named(waiting.broker_name), waiting.record, call.deadline)
 
 
-def _settled(call: Call, found: Original) -> tuple[Original, MessageState]:
-    if found.facts.state is MessageState.STORED:
-        return found, MessageState.STORED
+def _settled(call: Call, found: Original) -> tuple[Original, pb.MessageState]:
+    if state_of(found.record) == pb.MESSAGE_STATE_STORED:
+        return found, pb.MESSAGE_STATE_STORED
 
     def query(
         shards: Shards,
-    ) -> tuple[tuple[Original, MessageState], Sequence[ShardOutcome], message_pb2.Completeness]:
-        return settled(shards, facts_of, found, call.deadline), (), message_pb2.COMPLETENESS_COMPLETE
+    ) -> tuple[tuple[Original, pb.MessageState], Sequence[ShardOutcome], message_pb2.Completeness]:
+        return settled(shards, found, call.deadline), (), message_pb2.COMPLETENESS_COMPLETE
 
     answer, _, _ = call.ask((), Part.INDEX, query)
     return answer
@@ -288,7 +287,6 @@ def _original(call: Call, request: pb.TrackMessageRequest) -> Original:
     ) -> tuple[Original | None, Sequence[ShardOutcome], message_pb2.Completeness]:
         return find_original(
             shards,
-            facts_of,
             offset_msg_id=request.offset_msg_id,
             topic=request.topic,
             unique_key=request.unique_key,
@@ -387,21 +385,6 @@ def _queue_to(broker_name: str, queue: consumer_pb.GroupQueue, now_millis: int) 
     if oldest_millis is not None:
         row.lag_age.CopyFrom(duration_of(max(now_millis - oldest_millis, 0)))
     return row
-
-
-def facts_of(record: StoredMessage) -> TrackedMessage:
-    """What tracks read of a record."""
-    return TrackedMessage(
-        topic=record.topic,
-        queue_id=record.queue_id,
-        queue_offset=record.queue_offset,
-        commit_log_offset=record.commit_log_offset,
-        store_time_millis=store_millis(record),
-        offset_msg_id=record.offset_msg_id,
-        unique_key=record.unique_key,
-        reconsume_times=record.reconsume_times,
-        properties=record.properties,
-    )
 
 
 def letter_of(message: StoredMessage) -> Letter:

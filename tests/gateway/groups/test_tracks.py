@@ -5,21 +5,22 @@ from dataclasses import replace
 import pytest
 
 from gateway.groups.copies import find_original
-from gateway.groups.tracked import MessageState, TrackedMessage
+from gateway.groups.tracked import state_of
 from gateway.groups.tracks import follow, tracks_of_record
 from gateway.groups.waits import due_millis
+from gateway.ports.shard import store_millis
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import millis_in, set_millis
-from gateway.reput import groups
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1.gateway_service_pb2 import (
+    MESSAGE_STATE_PENDING_TRANSACTION,
+    MESSAGE_STATE_SCHEDULED,
     TRACK_STATE_CONSUMED,
     TRACK_STATE_DEAD_LETTER,
     TRACK_STATE_IN_FLIGHT,
     TRACK_STATE_RETRYING,
     TRACK_STATE_UNKNOWN,
 )
-from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import InvalidArgumentError, ServiceUnavailableError
 from store.format.properties import encode_properties
 from store.format.record import Record
@@ -28,10 +29,6 @@ from tests.gateway.memory_shard import MemoryShard, shown
 
 KEY = "7F0000010000000000000000000000AA"
 KNOWN = {"T": 1, "%RETRY%g_T": 1, "%RETRY%g": 1, "%DLQ%g": 1, "SCHEDULE_TOPIC_XXXX": 18}
-
-
-def facts_of(record: StoredMessage) -> TrackedMessage:
-    return replace(groups.facts_of(record), offset_msg_id=f"id-{record.commit_log_offset}")
 
 
 @pytest.fixture
@@ -64,11 +61,11 @@ def asked(made, fan_out, deadline, tracks, known=KNOWN, **which):
     groups.tracks = tracks
     shards = Shards([groups.shard("broker-a")], fan_out)
     asked_for = {"offset_msg_id": "", "topic": "", "unique_key": "", **which}
-    original, _, _ = find_original(shards, facts_of, **asked_for, deadline=deadline)
+    original, _, _ = find_original(shards, **asked_for, deadline=deadline)
     if original is None:
         return None, []
     of_record = tracks_of_record(shards, original, pb.TrackMessageRequest(page_size=64), deadline).tracks
-    followed, _, _ = follow(shards, facts_of, original, of_record, deadline)
+    followed, _, _ = follow(shards, original, of_record, deadline)
     return original, followed
 
 
@@ -104,7 +101,7 @@ def test_a_retry_that_waits_is_followed_also_when_a_real_broker_wrote_it(make, f
 
     assert track.state == TRACK_STATE_RETRYING
     assert track.delivery_attempts == 1
-    assert track.copy_offset_msg_ids == [f"id-{retry.commit_log_offset}"]
+    assert track.copy_offset_msg_ids == [shown(retry).offset_msg_id]
 
 
 def test_the_newest_copy_counts_and_its_own_state_is_asked_for(make, fan_out, deadline):
@@ -182,11 +179,11 @@ def test_a_state_is_unknown_when_the_index_that_would_show_the_copies_is_away(ma
     groups = MemoryGroups(MemoryShard(make.made, KNOWN))
     groups.tracks = {first.commit_log_offset: [CONSUMED]}
     shards = Shards([groups.shard("broker-a")], fan_out)
-    original, _, _ = find_original(shards, facts_of, offset_msg_id="", topic="T", unique_key=KEY, deadline=deadline)
+    original, _, _ = find_original(shards, offset_msg_id="", topic="T", unique_key=KEY, deadline=deadline)
     groups.memory.failures["search"] = ServiceUnavailableError("away")
 
     of_record = tracks_of_record(shards, original, pb.TrackMessageRequest(page_size=64), deadline).tracks
-    (track,), outcomes, _ = follow(shards, facts_of, original, of_record, deadline)
+    (track,), outcomes, _ = follow(shards, original, of_record, deadline)
 
     assert track.state == TRACK_STATE_UNKNOWN
     assert outcomes[0].error is not None
@@ -196,9 +193,9 @@ def test_a_message_that_waits_for_its_time_or_its_verdict_is_found_under_its_own
     make("SCHEDULE_TOPIC_XXXX", queue_id="0", REAL_TOPIC="T", REAL_QID="0")
     original, tracks = asked(make.made, fan_out, deadline, {}, topic="T", unique_key=KEY)
 
-    assert original.facts.state is MessageState.SCHEDULED
+    assert state_of(original.record) == MESSAGE_STATE_SCHEDULED
     (shard,) = Shards([MemoryGroups(MemoryShard(make.made, {})).shard("broker-a")], fan_out)
-    assert due_millis(shard, original.facts, deadline) == original.facts.store_time_millis + 1_000
+    assert due_millis(shard, original.record, deadline) == store_millis(original.record) + 1_000
     assert tracks == []
 
     delivered = make("T")
@@ -211,7 +208,7 @@ def test_a_half_message_waits_for_its_verdict(make, fan_out, deadline):
 
     original, _ = asked(make.made, fan_out, deadline, {}, topic="T", unique_key=KEY)
 
-    assert original.facts.state is MessageState.PENDING_TRANSACTION
+    assert state_of(original.record) == MESSAGE_STATE_PENDING_TRANSACTION
 
 
 def test_a_message_is_named_by_its_id_or_by_topic_and_key_and_not_by_both_or_none(make, fan_out, deadline):
