@@ -9,7 +9,7 @@ from gateway.ports.shards import Shards
 from gateway.queries.completeness import ShardOutcome
 from gateway.queries.page import check_topic
 from store.errors import GroupNotFoundError, InvalidArgumentError, ServiceUnavailableError, StoreError
-from store.format.topic import is_system_group, is_system_topic
+from store.format.topic import OPEN_SYSTEM_TOPICS, is_system_group, is_system_topic
 
 GROUP_CHARACTERS_MAX = 255
 
@@ -101,7 +101,7 @@ def check_users_group(consumer_group: str) -> None:
 def check_consumed_topic(topic: str) -> None:
     """InvalidArgumentError for a topic that no group consumes: what services keep there is theirs. Finding shows it."""
     check_topic(topic)
-    if is_system_topic(topic):
+    if is_system_topic(topic) and topic not in OPEN_SYSTEM_TOPICS:
         raise InvalidArgumentError(
             f"topic {topic} belongs to the system: no group consumes it; read it without a group.", field="topic"
         )

@@ -1,4 +1,4 @@
-"""Sends: single messages (10, 310) and batches (320), and messages that consumers send back (36).
+"""Sends: single messages (10, 310), batches (320), replies (324, 325), and messages that consumers send back (36).
 
     frame ──▶ NewMessage with the property string as a broker stores it ──▶ AppendForwarder ──▶ commit log ──▶ Ask.answer
 
@@ -7,6 +7,9 @@ group whose retry topic is sent to. An unknown topic is made as by a broker: wit
 more than the topic has whose place it takes (TBW102), where messages may make topics. A topic without the right to write is
 refused here; a broker takes the message.
 
+A reply goes to the connection of the client that asked, as a request (PUSH_REPLY_MESSAGE_TO_CLIENT), and is stored as well; how
+that client took it is the answer.
+
 A message that is sent again after a lost answer is stored twice, as with RocketMQ.
 
 Sources: `SendMessageProcessor`, `AbstractSendMessageProcessor`, `SendMessageRequestHeaderV2`.
@@ -14,11 +17,13 @@ Sources: `SendMessageProcessor`, `AbstractSendMessageProcessor`, `SendMessageReq
 
 import os
 import re
+import time
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import structlog
 from google.rpc import status_pb2
 
 from gateway.groups.asking import ask_groups
@@ -35,18 +40,20 @@ from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1 import message_pb2
 from services.convert import millis_to_timestamp
 from services.rocketmq.codes import RequestCode, ResponseCode
+from services.rocketmq.command import OK, Command
 from services.status import from_status
 from store.errors import InvalidMessageError, OffsetOutOfRangeError, RecordNotFoundError
 from store.format.client_batch import decode_client_batch
 from store.format.client_properties import BrokerProperties
 from store.format.host import Host
 from store.format.message_id import UniqueKeyGenerator
-from store.format.properties import DELAY, TRAN_MSG
+from store.format.properties import DELAY, PUSH_REPLY_TIME, REPLY_TO_CLIENT, TRAN_MSG, parse_properties
 from store.format.topic import (
     NOT_ALLOWED_SEND_TOPICS,
     RETRY_PREFIX,
     dead_letter_topic_of,
     is_system_topic,
+    reply_topic_of,
     validate_topic,
 )
 
@@ -73,9 +80,13 @@ PERM_INHERIT = 1
 # The system flag bits that a producer sets: compression, several tags.
 PRODUCER_FLAGS = 0x703
 OWNED_QUEUE_COUNT = 1  # of retry and dead-letter topics
+# A client that asked has so long to take its reply.
+REPLY_SECONDS_MAX = 10.0
 TIME_MILLIS_MAX = 253_402_300_799_999
 _NO_WAIT = re.compile("(?:^|\x02)WAIT\x01false(?:\x02|$)")
 _HALF = re.compile(f"(?:^|\x02){TRAN_MSG}\x01(?i:true)(?:\x02|$)")
+
+_log = structlog.get_logger("reput.remoting")
 
 
 def handlers(shard: DoorShard) -> Mapping[int, Handler]:
@@ -85,6 +96,8 @@ def handlers(shard: DoorShard) -> Mapping[int, Handler]:
         RequestCode.SEND_MESSAGE: sends.send,
         RequestCode.SEND_MESSAGE_V2: sends.send,
         RequestCode.SEND_BATCH_MESSAGE: sends.send,
+        RequestCode.SEND_REPLY_MESSAGE: sends.reply,
+        RequestCode.SEND_REPLY_MESSAGE_V2: sends.reply,
         RequestCode.CONSUMER_SEND_MSG_BACK: in_thread(partial(consumer_send_msg_back, shard)),
     }
 
@@ -152,7 +165,57 @@ class Sends:
         if topic is None or header.topic.startswith(RETRY_PREFIX):
             ask.work(lambda: self._send_later(ask, header))
         else:
-            self._append(ask, header, topic)
+            self._append(ask, header, topic, _Sender(ask, header, self._properties))
+
+    def reply(self, ask: Ask) -> None:
+        """One reply."""
+        header = SendHeader.of(ask)
+        _check_topic(header)
+        asker = parse_properties(header.properties.encode("utf-8", "replace")).get(REPLY_TO_CLIENT, "")
+        if not asker:
+            self._reply_later(ask, header, f"reply message properties[{REPLY_TO_CLIENT}] is null")
+            return
+        found = [each for each in self._shard.clients.named(asker) if each.producer_groups]
+        if not found:
+            self._reply_later(ask, header, f"push reply message fail, channel of <{asker}> not found.")
+            return
+
+        def answered(answer: Command | None) -> None:
+            is_taken = answer is not None and answer.code == OK
+            self._reply_later(ask, header, "" if is_taken else f"push reply message to {asker}fail.")
+
+        now_millis = time.time_ns() // 1_000_000
+        end = "" if header.properties.endswith("\x02") else "\x02"
+        fields = {
+            "producerGroup": header.producer_group,
+            "topic": header.topic,
+            "defaultTopic": header.default_topic,
+            "defaultTopicQueueNums": str(header.default_queue_count),
+            "queueId": str(header.queue_id),
+            "sysFlag": str(header.sys_flag),
+            "bornTimestamp": str(header.born_millis),
+            "flag": str(header.flag),
+            "properties": f"{header.properties}{end}{PUSH_REPLY_TIME}\x01{now_millis}\x02",
+            "reconsumeTimes": str(header.reconsume_times),
+            "unitMode": "false",
+            "bornHost": str(ask.connection.peer),
+            "storeHost": str(ask.connection.local),
+            "storeTimestamp": str(now_millis),
+        }
+        request = Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, ask.command.body)
+        found[-1].connection.ask(request, REPLY_SECONDS_MAX, answered)
+
+    def _reply_later(self, ask: Ask, header: SendHeader, problem: str) -> None:
+        """Store a reply, and answer how the client that asked took it."""
+
+        def store() -> None:
+            topic = self._shard.topics.find_now(header.topic)
+            if topic is None:
+                is_own = header.topic == reply_topic_of(self._shard.cluster_name)
+                topic = self._create(header.topic, OWNED_QUEUE_COUNT) if is_own else self._make(header)
+            self._append(ask, header, topic, _Replier(ask, header, self._properties, problem))
+
+        ask.work(store)
 
     def _send_later(self, ask: Ask, header: SendHeader) -> None:
         """What has to be asked for first, in a thread."""
@@ -161,9 +224,9 @@ class Sends:
             topic = self._make(header)
         if header.topic.startswith(RETRY_PREFIX) and not header.is_batch:
             header, topic = self._not_too_often(header, topic)
-        self._append(ask, header, topic)
+        self._append(ask, header, topic, _Sender(ask, header, self._properties))
 
-    def _append(self, ask: Ask, header: SendHeader, topic: Topic | None) -> None:
+    def _append(self, ask: Ask, header: SendHeader, topic: Topic | None, sender: "_Sender") -> None:
         if topic is not None and header.queue_id >= max(topic.write_queue_count, topic.read_queue_count):
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
@@ -179,9 +242,7 @@ class Sends:
         if "WAIT\x01false" in header.properties and _NO_WAIT.search(header.properties):
             flush = message_pb2.FLUSH_MODE_ASYNC
         request = gateway_pb.AppendMessagesRequest(messages=messages, flush=flush)
-        self._shard.forwarder.append_to(
-            self._shard.broker_name, request.SerializeToString(), _Sender(ask, header, self._properties)
-        )
+        self._shard.forwarder.append_to(self._shard.broker_name, request.SerializeToString(), sender)
 
     def _message(self, ask: Ask, header: SendHeader) -> message_pb2.NewMessage:
         properties = header.properties.encode("utf-8", "replace")
@@ -263,6 +324,9 @@ class _Sender:
 
     def answer(self, response: bytes) -> None:
         """See Answerable."""
+        self._ask.answer(self._fields(response))
+
+    def _fields(self, response: bytes) -> Mapping[str, str]:
         results = gateway_pb.AppendMessagesResponse.FromString(response).results
         first = results[0]
         fields = {
@@ -276,7 +340,7 @@ class _Sender:
             fields["transactionId"] = first.unique_key
             if first.recall_handle and not self._header.topic.startswith(RETRY_PREFIX):
                 fields["recallHandle"] = first.recall_handle
-        self._ask.answer(fields)
+        return fields
 
     def fail(self, status: status_pb2.Status) -> None:
         """See Answerable."""
@@ -289,6 +353,32 @@ class _Sender:
     def time_remaining(self) -> float | None:
         """See Answerable."""
         return None
+
+
+class _Replier(_Sender):
+    """The same for a reply.
+
+    Args:
+        problem: why the client that asked has not got it; empty: it has.
+    """
+
+    __slots__ = ("_problem",)
+
+    def __init__(self, ask: Ask, header: SendHeader, properties: BrokerProperties, problem: str) -> None:
+        super().__init__(ask, header, properties)
+        self._problem = problem
+
+    def answer(self, response: bytes) -> None:
+        """See Answerable."""
+        self._end(self._fields(response))
+
+    def fail(self, status: status_pb2.Status) -> None:
+        """See Answerable; the client that asked has its reply all the same."""
+        _log.warning("reply.not_stored", topic=self._header.topic, error=status.message)
+        self._end({"msgId": "0", "queueId": str(max(self._header.queue_id, 0)), "queueOffset": "0"})
+
+    def _end(self, fields: Mapping[str, str]) -> None:
+        self._ask.answer(fields, code=ResponseCode.SYSTEM_ERROR if self._problem else OK, remark=self._problem)
 
 
 def _check_topic(header: SendHeader) -> None:

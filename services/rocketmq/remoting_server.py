@@ -84,12 +84,14 @@ class Connection:
 
     Attributes:
         peer: the client's address.
+        local: ours, as the client has reached it.
         fd: of its socket.
         is_closed: nothing is sent any more.
     """
 
     def __init__(self, server: "RemotingServer", connected: socket.socket, peer: Address, now: float) -> None:
         self.peer = peer
+        self.local = Address(*connected.getsockname()[:2])
         self.is_closed = False
         self._server = server
         self._socket = connected

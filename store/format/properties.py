@@ -58,6 +58,7 @@ CORRELATION_ID = "CORRELATION_ID"
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 MSG_TYPE = "MSG_TYPE"  # REPLY_TYPE in a reply
 REPLY_TYPE = "reply"
+PUSH_REPLY_TIME = "PUSH_REPLY_TIME"  # in a reply on its way to the client that asked (ms since 1970)
 
 # What a broker puts into each message that it takes.
 CLUSTER = "CLUSTER"

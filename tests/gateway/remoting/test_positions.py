@@ -45,6 +45,15 @@ def test_an_empty_queue_has_no_position_and_ends_at_zero(stack, client):
     assert answer.code == ResponseCode.QUERY_NOT_FOUND
 
 
+def test_a_group_consumes_the_system_topics_that_a_broker_opens(stack, client):
+    group = {"consumerGroup": "tracing"}
+    stack.append("RMQ_SYS_TRACE_TOPIC")
+    commit = ask(client, RequestCode.UPDATE_CONSUMER_OFFSET, "RMQ_SYS_TRACE_TOPIC", commitOffset=1, **group)
+    assert commit.code == 0
+    closed = ask(client, RequestCode.UPDATE_CONSUMER_OFFSET, "SCHEDULE_TOPIC_XXXX", commitOffset=1, **group)
+    assert closed.code == ResponseCode.INVALID_PARAMETER
+
+
 def test_an_unknown_topic_is_refused_and_told(client):
     assert ask(client, RequestCode.GET_MAX_OFFSET, "nowhere").code == ResponseCode.TOPIC_NOT_EXIST
     commit = {"consumerGroup": "g", "commitOffset": 1}

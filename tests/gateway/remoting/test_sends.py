@@ -219,6 +219,30 @@ def test_a_consumer_may_send_to_its_retry_topic_by_itself(stack, client, topic):
     assert letter.reconsume_times == 17
 
 
+def test_a_reply_goes_to_the_client_that_asked_and_is_stored(stack, client, topic):
+    reply_topic = "DefaultCluster_REPLY_TOPIC"
+    text = properties(UNIQ_KEY=UNIQUE, MSG_TYPE="reply", REPLY_TO_CLIENT="asker", CORRELATION_ID=topic, TTL="3000")
+    fields = send_fields(reply_topic, queueId=0, properties=text)
+    absent = client.call(RequestCode.SEND_REPLY_MESSAGE_V2, b"nobody", **fields)
+    assert (absent.code, absent.remark) == (
+        ResponseCode.SYSTEM_ERROR,
+        "push reply message fail, channel of <asker> not found.",
+    )
+    with contextlib.closing(stack.client()) as asker:
+        beat(asker, "asker", producers=("pg",))
+        request = client.request(RequestCode.SEND_REPLY_MESSAGE_V2, b"the reply", **fields)
+        client.send(request)
+        pushed = asker.next_told()
+        assert (pushed.code, pushed.body) == (RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, b"the reply")
+        assert pushed.fields["topic"] == reply_topic
+        assert f"CORRELATION_ID\x01{topic}\x02" in pushed.fields["properties"]
+        asker.send(pushed.answer())
+        answer = client.receive()
+    assert (answer.code, answer.opaque) == (0, request.opaque)
+    stored = pulled(stack, reply_topic, queue_id=0, count=2)
+    assert [record.body for record in stored] == [b"nobody", b"the reply"]
+
+
 def test_a_delayed_message_comes_when_it_is_due(stack, client, topic):
     waiting = properties(UNIQ_KEY=UNIQUE, DELAY="1")
     answer = send(client, topic, properties=waiting)
