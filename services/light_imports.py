@@ -8,14 +8,18 @@ it may want TLS from asyncio, or colours from rich.
 - structlog loads asyncio, and asyncio loads ssl: 2 MiB. Only the console serves with asyncio: the gateway imports ssl before.
 - gRPC writes a line of its own, at level INFO, for each TLS handshake that fails: any caller could fill the disk of the
   log with them. It reads GRPC_VERBOSITY when it is loaded; INFO shows them.
+- Python looks for garbage again and again while hundreds of modules come, and finds none: a twelfth of the time of a
+  start. It does not look before `services/serving/process.py` begins, and never at what is there then.
 - pydantic searches all installed packages for plugins, and loads importlib.metadata for it: 2 MiB.
 """
 
+import gc
 import os
 import sys
 import types
 from typing import Any
 
+gc.disable()
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 _NO_PLUGINS: Any = types.ModuleType("importlib.metadata")

@@ -6,6 +6,7 @@ stays until SIGTERM or SIGINT. When the parent process was killed it ends at onc
 """
 
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -54,6 +55,8 @@ def tell_meaningless(component: str, settings: ServiceSettings) -> None:
 
 def main(service: Service[Settings], argv: Sequence[str] | None = None) -> NoReturn:
     """Run the process of a service; see the top of this file."""
+    gc.freeze()  # what was imported lives until the end
+    gc.enable()  # see services/light_imports.py
     component = service.component
     try:
         settings, origins = load_from_process(component, service.settings, argv)

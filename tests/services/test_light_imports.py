@@ -25,12 +25,16 @@ NOT_NEEDED = {
 @functools.cache
 def loaded_by(statements: str) -> frozenset[str]:
     code = f"{statements}\nimport sys; print(' '.join(name for name, module in sys.modules.items() if module))"
+    return frozenset(printed_by(code).split())
+
+
+def printed_by(code: str) -> str:
     finished = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'protos'}"},
         capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
-    return frozenset(finished.stdout.split())
+    return finished.stdout
 
 
 def loaded_at_a_start(name: str) -> frozenset[str]:
@@ -68,6 +72,17 @@ def test_a_service_starts_without_what_only_some_need(name):
 
     assert "grpc" in loaded
     assert not NOT_NEEDED & loaded
+
+
+def test_a_service_looks_for_no_garbage_while_it_is_imported_and_then_only_among_what_came_later():
+    found = printed_by(
+        f"{in_its_process('commitlog_svc')}\nimport gc; print(gc.isenabled(), gc.get_freeze_count(), gc.get_stats()[2])"
+    )
+    is_enabled, frozen_count, oldest = found.split(maxsplit=2)
+
+    assert is_enabled == "True"
+    assert int(frozen_count) > 50_000
+    assert "'collections': 0" in oldest
 
 
 @pytest.mark.parametrize("name", ["consumequeue_svc", "consumer_svc", "gateway"])
