@@ -74,7 +74,9 @@ def test_a_leader_that_is_killed_loses_no_replicated_append_and_comes_back_as_a_
             for offset, body in offsets.items():
                 message = service.stub.GetMessage(pb.GetMessageRequest(commit_log_offset=offset), timeout=10).message
                 assert message.body == body
-        assert (status(services["r1"]).role, status(leader).epoch) == ("follower", 2)
+        # Each election has an epoch of its own; a starved leader may have lost and won another one.
+        assert status(services["r1"]).role == "follower"
+        assert status(leader).epoch >= 2
         with pytest.raises(grpc.RpcError) as refused:
             append(services["r1"], b"no")
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
