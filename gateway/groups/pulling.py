@@ -1,8 +1,5 @@
 """What consumers that pull ask besides messages: to get some again, and to have queues for themselves."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from gateway.groups.asking import ask_groups, check_consumed_topic, check_users_group, raise_failure
 from gateway.groups.joining import Join, ask_joined, join
 from gateway.ports.deadline import Deadline
@@ -55,23 +52,12 @@ def send_back(
     return answer
 
 
-@dataclass(frozen=True, slots=True)
-class LockedQueues:
-    """What a member has locked, and what does not exist; shard, topic and number of each queue."""
-
-    held: list[tuple[str, str, int]]
-    unknown: list[tuple[str, str, int]]
-
-
-def lock_queues(
-    shards: Shards, question: pb.LockQueuesRequest, broker_names: Sequence[str], deadline: Deadline
-) -> LockedQueues:
-    """Lock or unlock queues for a member.
+def lock_queues(shards: Shards, question: pb.LockQueuesRequest, deadline: Deadline) -> gateway_pb.LockQueuesResponse:
+    """Lock or unlock queues for a member; by shard, topic and queue.
 
     Args:
         shards: all shards.
-        question: with the queues of all of them.
-        broker_names: the shard of each queue; may be empty when there is only one.
+        question: with the queues of all of them; a shard's name may be empty when there is only one.
         deadline: of the call.
 
     Raises:
@@ -83,14 +69,15 @@ def lock_queues(
     check_not_empty(question.client_id, "client_id")
     _check_count(len(question.queues), LOCKED_COUNT_MAX, "queues")
     by_shard: dict[str, list[gateway_pb.TopicQueue]] = {}
-    for broker_name, queue in zip(broker_names, question.queues, strict=True):
+    for queue in question.queues:
         check_consumed_topic(queue.topic)
         check_not_negative(queue.queue_id, "queue_id")
-        by_shard.setdefault(shards.named(broker_name).broker_name, []).append(queue)
+        rows = by_shard.setdefault(shards.named(queue.broker_name).broker_name, [])
+        rows.append(gateway_pb.TopicQueue(topic=queue.topic, queue_id=queue.queue_id))
     named = [shards.named(name) for name in by_shard]
     shard_deadline = deadline.for_one_of(len(named))
 
-    def lock(shard: Shard) -> LockedQueues:
+    def lock(shard: Shard) -> pb.LockQueuesResponse:
         asked = pb.LockQueuesRequest(
             consumer_group=question.consumer_group,
             client_id=question.client_id,
@@ -99,29 +86,30 @@ def lock_queues(
             renew=question.renew,
         )
         answer = ask_groups(shard, LOCK_QUEUES, asked, shard_deadline)
-        return LockedQueues(
-            [(shard.broker_name, each.topic, each.queue_id) for each in answer.queues],
-            [(shard.broker_name, each.topic, each.queue_id) for each in answer.unknown_queues],
-        )
+        for queue in (*answer.queues, *answer.unknown_queues):
+            queue.broker_name = shard.broker_name
+        return answer
 
     answers = shards.fan_out.ask(named, lock)
     raise_failure(list(zip(by_shard, answers, strict=True)), (), "the locks are set")
-    known = [answer for answer in answers if isinstance(answer, LockedQueues)]
-    locked = LockedQueues(
-        sorted(row for answer in known for row in answer.held),
-        sorted(row for answer in known for row in answer.unknown),
-    )
-    if len(locked.unknown) == len(
-        {(at, each.topic, each.queue_id) for at, queues in by_shard.items() for each in queues}
-    ):
-        broker_name, topic, queue_id = locked.unknown[0]
+    known = [answer for answer in answers if not isinstance(answer, StoreError)]
+    held = sorted((queue for answer in known for queue in answer.queues), key=_place_of)
+    unknown = sorted((queue for answer in known for queue in answer.unknown_queues), key=_place_of)
+    asked_count = len({(at, each.topic, each.queue_id) for at, queues in by_shard.items() for each in queues})
+    if len(unknown) == asked_count:
+        first = unknown[0]
         raise QueueNotFoundError(
-            f"Topic {topic!r} has no queue {queue_id} in {broker_name}, and none of the queues exists: nothing is locked.",
-            topic=topic,
-            queueId=queue_id,
-            brokerName=broker_name,
+            f"Topic {first.topic!r} has no queue {first.queue_id} in {first.broker_name}, and none of the queues exists: "
+            "nothing is locked.",
+            topic=first.topic,
+            queueId=first.queue_id,
+            brokerName=first.broker_name,
         )
-    return locked
+    return gateway_pb.LockQueuesResponse(queues=held, unknown_queues=unknown)
+
+
+def _place_of(queue: gateway_pb.TopicQueue) -> tuple[str, str, int]:
+    return queue.broker_name, queue.topic, queue.queue_id
 
 
 def _check_count(count: int, count_max: int, field: str) -> None:

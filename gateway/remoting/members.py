@@ -243,12 +243,11 @@ class Members:
             unlock=unlock,
             renew=renew,
         )
-        names = [self._shard.broker_name] * len(queues)
         try:
-            locked = lock_queues(self._shard.shards, question, names, Deadline.after(CALL_SECONDS))
+            locked = lock_queues(self._shard.shards, question, Deadline.after(CALL_SECONDS))
         except QueueNotFoundError:
             return set()
-        return {(topic, queue_id) for _, topic, queue_id in locked.held}
+        return {(queue.topic, queue.queue_id) for queue in locked.queues}
 
 
 def client_of(ask: Ask, said: Mapping[str, Any], before: DoorClient | None) -> tuple[DoorClient, bool]:

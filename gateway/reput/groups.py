@@ -97,20 +97,11 @@ def locked(call: Call, request: pb.LockQueuesRequest) -> pb.LockQueuesResponse:
     question = consumer_pb.LockQueuesRequest(
         consumer_group=request.consumer_group,
         client_id=request.client_id,
-        queues=[pb.TopicQueue(topic=each.topic, queue_id=each.queue_id) for each in request.queues],
+        queues=request.queues,
         unlock=request.unlock,
         renew=request.renew,
     )
-    broker_names = [each.broker_name for each in request.queues]
-    locked = lock_queues(call.shards, question, broker_names, call.deadline)
-
-    def rows(queues: Sequence[tuple[str, str, int]]) -> list[pb.TopicQueue]:
-        return [
-            pb.TopicQueue(topic=topic, queue_id=queue_id, broker_name=broker_name)
-            for broker_name, topic, queue_id in queues
-        ]
-
-    return pb.LockQueuesResponse(queues=rows(locked.held), unknown_queues=rows(locked.unknown))
+    return lock_queues(call.shards, question, call.deadline)
 
 
 def offsets(call: Call, request: pb.GetOffsetsRequest) -> pb.GetOffsetsResponse:

@@ -48,8 +48,12 @@ def back(group, topic, queue_id, queue_offsets, delay_level=0):
 
 
 def locking(group, client_id, queues, *, unlock=False):
-    """Queues to lock or to unlock."""
-    return pb.LockQueuesRequest(consumer_group=group, client_id=client_id, queues=rows(queues), unlock=unlock)
+    """Queues to lock or to unlock: topic and number, behind the name of the shard where there is one."""
+    named = [
+        gateway_pb.TopicQueue(topic=topic, queue_id=queue_id, broker_name="".join(at))
+        for *at, topic, queue_id in queues
+    ]
+    return pb.LockQueuesRequest(consumer_group=group, client_id=client_id, queues=named, unlock=unlock)
 
 
 def group_settings(group, **fields):

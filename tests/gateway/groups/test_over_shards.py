@@ -4,7 +4,7 @@ import pytest
 
 from gateway.groups.administration import SettingsChange, delete_group, describe_group, list_groups, update_group
 from gateway.groups.positions import commit_positions, get_positions, reset_positions
-from gateway.groups.pulling import LOCKED_COUNT_MAX, SENT_BACK_COUNT_MAX, LockedQueues, lock_queues, send_back
+from gateway.groups.pulling import LOCKED_COUNT_MAX, SENT_BACK_COUNT_MAX, lock_queues, send_back
 from gateway.ports.groups import lag_count
 from gateway.ports.shards import Shards
 from gateway.queries.page_token import PageTokens
@@ -276,52 +276,58 @@ def test_a_bad_send_back_reaches_no_shard(shards, near, far, deadline, question,
     assert near.sent_back == far.sent_back == []
 
 
+def places(queues) -> list[tuple[str, str, int]]:
+    return [(queue.broker_name, queue.topic, queue.queue_id) for queue in queues]
+
+
 def test_queues_of_several_shards_are_locked_and_those_of_others_are_left_out(shards, near, far, deadline):
     far.locks["g", "T", 0] = "c-2"
-    question = locking("g", "c-1", [("T", 0), ("T", 0), ("T", 1)])
+    question = locking("g", "c-1", [("far", "T", 0), ("near", "T", 0), ("far", "T", 1)])
 
-    held = lock_queues(shards, question, ["far", "near", "far"], deadline)
+    locked = lock_queues(shards, question, deadline)
 
-    assert held == LockedQueues([("far", "T", 1), ("near", "T", 0)], [])
+    assert places(locked.queues) == [("far", "T", 1), ("near", "T", 0)]
+    assert places(locked.unknown_queues) == []
     assert near.locks == {("g", "T", 0): "c-1"}
-    unlocked = lock_queues(shards, locking("g", "c-1", [("T", 1)], unlock=True), ["far"], deadline)
-    assert unlocked == LockedQueues([], [])
+    unlocked = lock_queues(shards, locking("g", "c-1", [("far", "T", 1)], unlock=True), deadline)
+    assert unlocked == pb.LockQueuesResponse()
     assert far.locks == {("g", "T", 0): "c-2"}
 
 
 def test_queues_that_nobody_has_were_locked(shards, near, far, deadline):
-    question = locking("g", "c-1", [("T", 0), ("T", 99), ("T", 99)])
+    question = locking("g", "c-1", [("far", "T", 0), ("far", "T", 99), ("near", "T", 99)])
 
-    locked = lock_queues(shards, question, ["far", "far", "near"], deadline)
+    locked = lock_queues(shards, question, deadline)
 
-    assert locked == LockedQueues([("far", "T", 0)], [("far", "T", 99), ("near", "T", 99)])
+    assert places(locked.queues) == [("far", "T", 0)]
+    assert places(locked.unknown_queues) == [("far", "T", 99), ("near", "T", 99)]
     with pytest.raises(QueueNotFoundError, match="nothing is locked"):
-        lock_queues(shards, locking("g", "c-1", [("T", 99), ("T", 99)]), ["far", "near"], deadline)
-    unlocked = lock_queues(shards, locking("g", "c-1", [("T", 99)], unlock=True), ["far"], deadline)
-    assert unlocked == LockedQueues([], [])
+        lock_queues(shards, locking("g", "c-1", [("far", "T", 99), ("near", "T", 99)]), deadline)
+    unlocked = lock_queues(shards, locking("g", "c-1", [("far", "T", 99)], unlock=True), deadline)
+    assert unlocked == pb.LockQueuesResponse()
 
 
 def test_locks_of_a_shard_that_does_not_answer_are_an_error_and_not_refused(shards, far, deadline):
     far.failure = AWAY
 
     with pytest.raises(ServiceUnavailableError, match="far"):
-        lock_queues(shards, locking("g", "c-1", [("T", 0), ("T", 0)]), ["far", "near"], deadline)
+        lock_queues(shards, locking("g", "c-1", [("far", "T", 0), ("near", "T", 0)]), deadline)
 
 
 @pytest.mark.parametrize(
     "question",
     [
-        locking("", "c-1", [("T", 0)]),
-        locking("g", "", [("T", 0)]),
+        locking("", "c-1", [("near", "T", 0)]),
+        locking("g", "", [("near", "T", 0)]),
         locking("g", "c-1", []),
-        locking("g", "c-1", [("", 0)]),
-        locking("g", "c-1", [("T", -1)]),
-        locking("g", "c-1", [("T", 0)] * (LOCKED_COUNT_MAX + 1)),
+        locking("g", "c-1", [("near", "", 0)]),
+        locking("g", "c-1", [("near", "T", -1)]),
+        locking("g", "c-1", [("near", "T", 0)] * (LOCKED_COUNT_MAX + 1)),
     ],
 )
 def test_a_bad_lock_reaches_no_shard(shards, near, deadline, question):
     with pytest.raises(InvalidArgumentError):
-        lock_queues(shards, question, ["near"] * len(question.queues), deadline)
+        lock_queues(shards, question, deadline)
 
     assert near.locks == {}
 
@@ -330,7 +336,7 @@ def test_a_bad_lock_reaches_no_shard(shards, near, deadline, question):
     "call",
     [
         lambda shards, topic, deadline: commit_positions(shards, "g", [("near", position(topic, 0, 1))], deadline),
-        lambda shards, topic, deadline: lock_queues(shards, locking("g", "c-1", [(topic, 0)]), ["near"], deadline),
+        lambda shards, topic, deadline: lock_queues(shards, locking("g", "c-1", [("near", topic, 0)]), deadline),
         lambda shards, topic, deadline: send_back(shards, back("g", topic, 0, (1,)), "near", deadline),
         lambda shards, topic, deadline: question_of(pb.PullMessagesRequest(topic=topic, consumer_group="g")),
     ],
@@ -352,7 +358,7 @@ def test_groups_consumed_what_services_keep_in_topics_of_their_own(shards, near,
         delete_group,
         lambda shards, group, deadline: commit_positions(shards, group, [("near", position("T", 0, 1))], deadline),
         lambda shards, group, deadline: reset_positions(shards, resetting(group, "T", latest=True), "near", deadline),
-        lambda shards, group, deadline: lock_queues(shards, locking(group, "c-1", [("T", 0)]), ["near"], deadline),
+        lambda shards, group, deadline: lock_queues(shards, locking(group, "c-1", [("near", "T", 0)]), deadline),
         lambda shards, group, deadline: send_back(shards, back(group, "T", 0, (1,)), "near", deadline),
         lambda shards, group, deadline: question_of(pb.PullMessagesRequest(topic="T", consumer_group=group)),
     ],
