@@ -4,7 +4,7 @@ One thread for each name server, because they do not know one another, and one t
 
     not leading ──▶ connected, all topics sent ──▶ every 30 s all topics; a topic that changed at once
          ▲                     │ it refused, broke off, or did not answer in time
-         └──── waits ◀─────────┘ 1 s, then twice as long each time, up to 30 s
+         └──── waits ◀─────────┘ 0.1 s, then twice as long each time, up to 30 s
 
 Only the replica that leads registers, as id 0 and with the store host, which is the address of the gateway's remoting door. The
 connection stays open: a name server takes a broker out when it ends, so a killed process is out of routes at once. A clean end
@@ -37,7 +37,10 @@ REGISTER_SECONDS = 30.0  # RocketMQ's registerNameServerPeriod
 CONNECT_SECONDS_MAX = 3.0
 # RocketMQ's registerBrokerTimeoutMills is 24 s; a hundred thousand topics take a second.
 ANSWER_SECONDS_MAX = 24.0
-RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 1.0, 30.0
+RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.1, 30.0
+AGAIN_SECONDS = 1.0  # after the end of a connection: a name server that starts again is not there at once
+# A failure is logged once it has lasted so many tries: a name server that starts beside this process is not ready yet.
+TOLD_TRY_COUNT = 3
 LEAD_SECONDS = 0.5  # how often a replica that does not lead looks whether it does
 CLOSE_SECONDS_MAX = (
     2.0  # a name server that does not take the end of the registration by then sees the end of the connection
@@ -149,6 +152,7 @@ class _Registration:
         self._reader = FrameReader(ANSWER_BYTES_MAX)
         self._told: Mapping[str, TopicConfig] = {}  # what the name server knows, over this connection
         self._problem = ""
+        self._failure_count = 0  # since the last success
 
     def wake(self) -> None:
         with contextlib.suppress(OSError):  # it is full of such bytes, or closed
@@ -185,7 +189,7 @@ class _Registration:
             retry_seconds = RETRY_SECONDS_MIN
             if not self._wait(max(0.0, next_whole - self._clock())):
                 self._failed(ConnectionError("the connection ended"))
-                self._wait_to_retry(RETRY_SECONDS_MIN)
+                self._wait_to_retry(AGAIN_SECONDS)
         self._leave()
 
     # --- what is said
@@ -309,10 +313,12 @@ class _Registration:
             self.is_registered = True
             _log.info("nameserver.registered", address=str(self.address), topics=topic_count)
         self._problem = ""
+        self._failure_count = 0
 
     def _failed(self, error: Exception) -> None:
         self._disconnect()
+        self._failure_count += 1
         words = str(error) or repr(error)
-        if words != self._problem:
+        if words != self._problem and self._failure_count >= TOLD_TRY_COUNT:
             self._problem = words
             _log.warning("nameserver.failed", address=str(self.address), error=words)

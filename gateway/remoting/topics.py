@@ -86,11 +86,6 @@ def config_of(shard: DoorShard, topic: str) -> TopicConfig | None:
     return own.get(topic) if found is None else with_rows(own, (_as_config(found),))[topic]
 
 
-def configs_of(shard: DoorShard) -> dict[str, TopicConfig]:
-    """All topics as a broker has them, by name."""
-    return with_rows(_own_topics(shard), map(_as_config, shard.topics.all().values()))
-
-
 def queue_key(shard: DoorShard, topic: str, queue_id: int) -> Key:
     """A queue as a key of an answer's table."""
     return Key.of(brokerName=shard.broker_name, queueId=queue_id, topic=topic)

@@ -73,7 +73,12 @@ class Shard:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("RETRY_SECONDS_MIN", 0.02), ("RETRY_SECONDS_MAX", 0.05), ("LEAD_SECONDS", 0.02)):
+    for name, seconds in (
+        ("RETRY_SECONDS_MIN", 0.02),
+        ("RETRY_SECONDS_MAX", 0.05),
+        ("AGAIN_SECONDS", 0.02),
+        ("LEAD_SECONDS", 0.02),
+    ):
         monkeypatch.setattr(commitlog_svc.nameservers, name, seconds)
 
 
