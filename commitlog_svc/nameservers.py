@@ -40,7 +40,7 @@ ANSWER_SECONDS_MAX = 24.0
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.1, 30.0
 AGAIN_SECONDS = 1.0  # after the end of a connection: a name server that starts again is not there at once
 # A failure is logged once it has lasted so many tries: a name server that starts beside this process is not ready yet.
-TOLD_TRY_COUNT = 3
+TOLD_TRY_COUNT = 5
 LEAD_SECONDS = 0.5  # how often a replica that does not lead looks whether it does
 CLOSE_SECONDS_MAX = (
     2.0  # a name server that does not take the end of the registration by then sees the end of the connection

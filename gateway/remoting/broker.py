@@ -28,20 +28,11 @@ VERSION_TEXT = "V5_5_0"
 RATES = "0.0 0.0 0.0"  # of 10 s, 1 minute, 10 minutes
 # What tools read as numbers and Reput has none of: it keeps no queues of requests.
 ZEROS = (
-    *(
-        "sendThreadPoolQueueSize",
-        "pullThreadPoolQueueSize",
-        "ackThreadPoolQueueSize",
-        "queryThreadPoolQueueSize",
-        "EndTransactionQueueSize",
-    ),
-    *("litePullThreadPoolQueueSize", "sendThreadPoolQueueHeadWaitTimeMills", "pullThreadPoolQueueHeadWaitTimeMills"),
-    *(
-        "queryThreadPoolQueueHeadWaitTimeMills",
-        "litePullThreadPoolQueueHeadWaitTimeMills",
-        "ackThreadPoolQueueHeadWaitTimeMills",
-        "pageCacheLockTimeMills",
-    ),
+    *("sendThreadPoolQueueSize", "pullThreadPoolQueueSize", "queryThreadPoolQueueSize", "EndTransactionQueueSize"),
+    *("litePullThreadPoolQueueSize", "ackThreadPoolQueueSize"),
+    *("sendThreadPoolQueueHeadWaitTimeMills", "pullThreadPoolQueueHeadWaitTimeMills"),
+    *("queryThreadPoolQueueHeadWaitTimeMills", "litePullThreadPoolQueueHeadWaitTimeMills"),
+    *("ackThreadPoolQueueHeadWaitTimeMills", "pageCacheLockTimeMills"),
     *("msgPutTotalYesterdayMorning", "msgPutTotalTodayMorning", "msgPutTotalTodayNow", "putMessageTimesTotal"),
     *("msgGetTotalYesterdayMorning", "msgGetTotalTodayMorning", "msgGetTotalTodayNow", "putMessageSizeTotal"),
     *(

@@ -1,0 +1,86 @@
+"""Unmodified clients of RocketMQ and mqadmin on Reput: they know its name server, or a real one, and nothing else of it."""
+
+import contextlib
+import pathlib
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.rocketmq import real_broker
+from tests.support.stack import HostedStack, hosted_stack
+from tests.support.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.rocketmq,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(real_broker.why_unavailable() is not None, reason=str(real_broker.why_unavailable())),
+]
+
+
+class ReputAsRocketMQ(real_broker.RealRocketMQ):
+    """Clients of RocketMQ that find Reput at a name server."""
+
+    def __init__(self, directory: pathlib.Path, nameserver: str) -> None:
+        super().__init__(directory / "unused", directory / "rocketmq")
+        self._nameserver = nameserver
+        self.work.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def namesrv(self) -> str:
+        return self._nameserver
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HostedStack, ReputAsRocketMQ]]:
+    directory = tmp_path_factory.mktemp("served")
+    with hosted_stack(directory / "store", nameserver_port=0, remoting_port=0) as stack:
+        yield stack, ReputAsRocketMQ(directory, stack.addresses["nameserver"])
+
+
+def test_java_clients_and_mqadmin_use_reput_as_they_use_rocketmq(
+    served: tuple[HostedStack, ReputAsRocketMQ],
+) -> None:
+    stack, clients = served
+    door = stack.addresses["remoting"]
+    wait_until(lambda: door in clients.mqadmin("clusterList"), "the shard is registered", 60)
+    assert "success" in clients.mqadmin("updateTopic", "-c", "DefaultCluster", "-t", "Orders", "-r", "4", "-w", "4")
+    receipts = clients.send("Orders", "order", 10)
+    assert len(receipts) == 10
+    read = clients.consume("Orders", "readers", "tag", "*", 10)
+    assert {line.split()[0] for line in read} == {f"order{number}" for number in range(10)}
+
+    message_id, offset_id, queue_id, queue_offset = receipts[3]
+    assert offset_id[:16] == "7F000001" + f"{int(door.rpartition(':')[2]):08X}"  # where clients dial it
+    found = clients.mqadmin("queryMsgByKey", "-t", "Orders", "-k", "order3")
+    assert message_id in found
+    assert "order3" in clients.mqadmin("queryMsgById", "-t", "Orders", "-i", offset_id)
+    assert "order3" in clients.mqadmin("queryMsgByUniqueKey", "-t", "Orders", "-i", message_id)
+    at = ("-t", "Orders", "-b", "broker-a", "-i", str(queue_id), "-o", str(queue_offset))
+    assert "order3" in clients.mqadmin("queryMsgByOffset", *at)
+
+    ranges = re.findall(r"broker-a\s+(\d)\s+0\s+(\d+)", clients.mqadmin("topicStatus", "-t", "Orders"))
+    assert len(ranges) == 4
+    assert sum(int(end) for _, end in ranges) == 10
+    assert "retryMaxTimes" in clients.mqadmin("getConsumerConfig", "-g", "readers")
+    for moment, lag in (("-1", 0), ("0", 10)):
+        moved = clients.mqadmin("resetOffsetByTime", "-g", "readers", "-t", "Orders", "-s", moment)
+        assert len(re.findall(r"broker-a\s+\d\s+\d", moved)) == 4
+        assert f"Consume Diff Total: {lag}\n" in clients.mqadmin("consumerProgress", "-g", "readers")
+    assert "success" in clients.mqadmin("updateTopicPerm", "-c", "DefaultCluster", "-t", "Orders", "-p", "4")
+    assert "success" in clients.mqadmin("deleteTopic", "-c", "DefaultCluster", "-t", "Orders")
+    wait_until(lambda: "Orders" not in clients.mqadmin("topicList").split(), "the topic is gone", 60)
+
+
+def test_a_shard_of_reput_is_found_at_a_real_name_server_and_leaves_it_at_its_end(tmp_path: pathlib.Path) -> None:
+    real = real_broker.RealRocketMQ(tmp_path / "unused", tmp_path / "rocketmq")
+    with contextlib.ExitStack() as stack:
+        stack.callback(real.stop)
+        real.start_name_server()
+        settings = {"REPUT_NAMESERVERS": real.namesrv, "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(1 << 20)}
+        with hosted_stack(tmp_path / "store", settings=settings, remoting_port=0) as ours:
+            wait_until(lambda: ours.addresses["remoting"] in real.mqadmin("clusterList"), "the registration", 60)
+            assert len(real.send("Bills", "bill", 5)) == 5  # a topic that the first message makes
+            assert len(real.consume("Bills", "payers", "tag", "*", 5)) == 5
+            assert "Bills" in real.mqadmin("topicList").split()
+        assert "broker-a" not in real.mqadmin("clusterList")
