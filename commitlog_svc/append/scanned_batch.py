@@ -27,7 +27,7 @@ from commitlog_svc.append.topics.topic_columns import TOPIC_COUNT_MIN, KnownTopi
 from store.format.host import Host
 from store.format.message_id import UniqueKeyGenerator
 from store.format.properties import SHARDING_KEY, WAITING_PROPERTIES
-from store.format.record_frame import encode_head
+from store.format.record import encode_head
 
 KERNEL = "commitlog_svc.append.batch_kernel"
 RECORDS_SIZE_BYTES = 512 << 10  # size of a buffer that is kept: enough for all requests but the largest

@@ -24,7 +24,7 @@ from commitlog_svc.recovery.recovery import RequestEnds
 from store.errors import DiskFullError, InvalidArgumentError, RecordCorruptedError, StoreCorruptedError
 from store.files.file_system import FileSystem
 from store.files.mapped_files import MappedFile, MappedFileQueue
-from store.format.record_header import IncompleteRecordError
+from store.format.record import IncompleteRecordError
 from store.format.record_layout import BLANK_SIZE_BYTES, HEADER_BYTES_MAX
 from store.walk.checks import FullCheck
 from store.walk.cursor import OneFile, PieceBuffer, RecordCursor

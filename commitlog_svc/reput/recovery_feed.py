@@ -20,7 +20,7 @@ from commitlog_svc.reput.column_batches import COLUMN_BYTES_MAX, ColumnBatches, 
 from commitlog_svc.reput.reput import BATCH_BYTES_MAX
 from store.derive.dispatch_columns import DispatchColumns
 from store.errors import StoreRecoveringError
-from store.format.record_header import Buffer
+from store.format.record import Buffer
 from store.format.request_mark import TAIL_SIZE_BYTES, decode_request_mark
 
 

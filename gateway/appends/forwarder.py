@@ -2,34 +2,241 @@
 
 With one shard, only the fields are read that decide on batches (coalescer.py). With several, spread.py chooses the shard
 of each message. The caller gets a commitlog's status unchanged, trailers included.
+
+`Commitlog`: the appends of one shard go over a local socket if its commitlog runs on this machine and accepts us, otherwise
+over gRPC. Nothing is sent again here, because an append is not idempotent.
+
+One refusal is different: a replica that does not lead has written nothing, and another one will take the request. So it waits
+for HOLD_SECONDS_MAX until the shard has a leader, and is sent there: a planned hand-over fails no append. After that, and when
+the leader is gone, the caller gets UNAVAILABLE with a RetryInfo.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
+import structlog
 from grpc_status import rpc_status
 
 from gateway.appends.backpressure import UNANSWERED_COUNT_MAX, Backpressure
-from gateway.appends.commitlog import (
-    ALONE_COUNT_DEFAULT,
-    Commitlog,
-    CommitlogGroup,
-    LeaderWaits,
+from gateway.appends.coalescer import (
+    FLUSH_MODE_COUNT,
+    SENDER_COUNT,
+    AppendCoalescer,
+    AppendFailedError,
+    Outcome,
+    PendingAppend,
+    read_small_append,
+    split_results,
+)
+from gateway.appends.outcomes import (
+    NOT_LEADER,
+    NOT_SENT,
+    broken,
+    closed,
+    expired,
+    failed_with,
     failure_of,
     with_retry_info,
 )
 from gateway.appends.routes import AppendRoutes
 from gateway.appends.spread import AppendSpread, SpreadStream, time_left_until
+from services.local.client import AppendClient
 from services.methods import APPEND_SECONDS
 from services.serving.calls.append_pump import Pumped, StreamPump
 from services.serving.calls.unary_call import Answerable, AnsweredLater
 from services.serving.deadline import remaining_seconds
-from services.status import StatusError
+from services.status import StatusError, error_info, to_status
+from store.errors import StoreError
+
+COMMITLOG_SERVICE = "/reput.commitlog.v1.CommitLogService/"
+ALONE_COUNT_DEFAULT = 16
+
+# A planned hand-over takes less; a thread waits meanwhile.
+HOLD_SECONDS_MAX = 5.0
+
+_log = structlog.get_logger("reput.gateway")
+
+
+class LeaderWaits(Protocol):
+    """Which replica of a shard leads; `gateway/shards/leaders.py`."""
+
+    def is_replicated(self, broker_name: str) -> bool:
+        """Whether the shard has replicas."""
+
+    def note_not_leading(self, broker_name: str, commitlog: str) -> None:
+        """The commit log at that address does not lead."""
+
+    def wait_until_led(self, broker_name: str, seconds: float) -> bool:
+        """Wait until the shard has a leader, and appends go there."""
+
+
+class Commitlog:
+    """Sends requests to one commitlog. It has its own threads, so a commitlog that hangs blocks no other.
+
+    Args:
+        channel: the gRPC channel to it.
+        target: its address; empty: requests go over the channel only.
+        alone_count: requests sent alone at the same time: large ones, or with options of their own.
+        broker_name: its shard's name.
+        group: the commitlogs of all shards; None when no shard has replicas.
+
+    Attributes:
+        local: the client over local sockets.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        target: str,
+        alone_count: int = ALONE_COUNT_DEFAULT,
+        broker_name: str = "",
+        group: "CommitlogGroup | None" = None,
+    ) -> None:
+        self.broker_name = broker_name
+        self._target = target
+        self._group = group
+        self.local = AppendClient(target)
+        self._append: Any = channel.unary_unary(COMMITLOG_SERVICE + "AppendMessages")
+        self._two_way: Any = channel.stream_stream(COMMITLOG_SERVICE + "AppendMessageStream")
+        self._alone = ThreadPoolExecutor(alone_count, thread_name_prefix="append-alone")
+        self._senders = ThreadPoolExecutor(SENDER_COUNT * FLUSH_MODE_COUNT, thread_name_prefix="append-sender")
+        self._coalescer = AppendCoalescer(
+            self._send,
+            split_results,
+            self._senders,
+            clock=time.monotonic,
+            expired=expired,
+            broken=broken,
+            closed=closed,
+            begin=self._begin,
+        )
+
+    def send(self, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
+        """Send a request, in a batch with others if it is small. Returns at once; the caller is answered later.
+
+        Args:
+            request: the bytes of an AppendMessagesRequest.
+            deadline_seconds: on the monotonic clock.
+            caller: gets the response.
+        """
+        small = read_small_append(request)
+        if small is None:
+            self.send_alone(request, deadline_seconds, caller)
+        else:
+            self._coalescer.offer(PendingAppend(request, small.message_count, small.flush, deadline_seconds, caller))
+
+    def send_alone(self, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
+        """Send a request in a call of its own; arguments as `send`."""
+        sending = self._alone.submit(self._send_alone, request, deadline_seconds, caller)
+        sending.add_done_callback(lambda done: caller.fail(closed()) if done.cancelled() else None)
+
+    def open_stream(self, requests: Iterator[bytes], timeout_seconds: float | None) -> Any:
+        """A stream over gRPC: an iterator over its responses, with `cancel`."""
+        return self._two_way(requests, timeout=timeout_seconds)
+
+    def close(self) -> None:
+        """Send no more requests; callers that wait get a failure."""
+        self._coalescer.close()
+        self._alone.shutdown(wait=False, cancel_futures=True)
+        self._senders.shutdown(wait=False, cancel_futures=True)
+        self.local.close()
+
+    def _send_alone(self, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
+        try:
+            caller.answer(self._send(request, deadline_seconds - time.monotonic()))
+        except AppendFailedError as error:
+            caller.fail(error.status)
+        except Exception:
+            _log.exception("append.failed", count=1)
+            caller.fail(broken())
+
+    def _begin(self, request: bytes, seconds: float, ended: Callable[[Outcome], object]) -> bool:
+        """Over the socket, where nothing has to wait for another leader; see coalescer.Begin."""
+        if self._group is not None and self._group.leaders.is_replicated(self.broker_name):
+            return False
+
+        def known(outcome: bytes | StatusError | StoreError | None) -> None:
+            if isinstance(outcome, StatusError):
+                ended(failed_with(outcome.status))
+            elif isinstance(outcome, StoreError):
+                ended(AppendFailedError(to_status(outcome)))
+            else:
+                ended(outcome)
+
+        return self.local.append_later(request, seconds, known)
+
+    def _send(self, request: bytes, seconds: float) -> bytes:
+        if self._group is None or not self._group.leaders.is_replicated(self.broker_name):
+            return self.send_once(request, seconds)
+        deadline_seconds = time.monotonic() + seconds
+        hold_until_seconds = time.monotonic() + min(seconds, HOLD_SECONDS_MAX)
+        commitlog = self
+        while True:
+            try:
+                return commitlog.send_once(request, deadline_seconds - time.monotonic())
+            except AppendFailedError as error:
+                successor = commitlog.successor(error.status, hold_until_seconds - time.monotonic())
+                if successor is None:
+                    raise AppendFailedError(
+                        with_retry_info(error.status), is_refused=error.is_refused, index=error.index
+                    ) from error
+                commitlog = successor
+
+    def successor(self, status: Any, seconds: float) -> "Commitlog | None":
+        """The commitlog that leads after this one has failed; None when the request must not be sent again, or in time."""
+        info = error_info(status)
+        is_unsent = info is not None and info.metadata.get(NOT_SENT) == "true"
+        does_not_lead = info is not None and info.reason == NOT_LEADER
+        assert self._group is not None
+        if status.code == grpc.StatusCode.UNAVAILABLE.value[0]:
+            self._group.leaders.note_not_leading(self.broker_name, self._target)
+        if not (does_not_lead or is_unsent) or seconds <= 0:
+            return None
+        if not self._group.leaders.wait_until_led(self.broker_name, seconds):
+            return None
+        return self._group.of_shard(self.broker_name)
+
+    def send_once(self, request: bytes, seconds: float) -> bytes:
+        """The response to a request; AppendFailedError."""
+        deadline_seconds = time.monotonic() + seconds
+        try:
+            response = self.local.append(request, seconds)
+            if response is None:
+                response = self._append(request, timeout=deadline_seconds - time.monotonic())
+        except StatusError as error:
+            raise failed_with(error.status) from error
+        except StoreError as error:
+            raise AppendFailedError(to_status(error)) from error
+        except grpc.RpcError as rpc_error:
+            raise failure_of(rpc_error) from rpc_error
+        return response
+
+
+class CommitlogGroup:
+    """The commitlogs of all shards, for a request that must go to another replica; thread-safe.
+
+    Args:
+        leaders: which replica leads.
+    """
+
+    def __init__(self, leaders: LeaderWaits) -> None:
+        self.leaders = leaders
+        self._commitlogs: Mapping[str, Commitlog] = {}
+
+    def keep(self, commitlogs: Mapping[str, Commitlog]) -> None:
+        """Set them, by name of the shard."""
+        self._commitlogs = commitlogs
+
+    def of_shard(self, broker_name: str) -> Commitlog | None:
+        """The commitlog that a shard has now."""
+        return self._commitlogs.get(broker_name)
+
 
 # Deadlines further away than this are gRPC's "never".
 STREAM_SECONDS_MAX = 86_400.0

@@ -5,7 +5,7 @@ A request for one shard is forwarded as the bytes received. A request for severa
 then, the response names the messages that are written and those for which it is unknown.
 
 Another shard is tried only for a request that any shard accepts, and only when nothing was written: there was no
-connection to send on, or the commitlog said so (commitlog.py). In any other case the caller decides.
+connection to send on, or the commitlog said so (outcomes.py). In any other case the caller decides.
 
     request  m0 m1 m2 m3          parts  a: m0 m3   b: m1 m2          answer  r0 r1 r2 r3
 
@@ -26,13 +26,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from gateway.appends.coalescer import split_results
-from gateway.appends.commitlog import NOT_SENT, Commitlog, broken, may_be_written, was_not_written
+from gateway.appends.outcomes import NOT_SENT, broken, may_be_written, was_not_written
 from gateway.appends.routes import AppendRoutes, Part
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -51,6 +51,13 @@ UNKNOWN_INDEXES = "unknownIndexes"
 Send = Callable[[str, bytes, float, Answerable], None]
 
 
+class SendsAppends(Protocol):
+    """The commitlog of one shard."""
+
+    def send(self, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
+        """Send a request; returns at once, the caller is answered later."""
+
+
 class AppendSpread:
     """Sends requests to the shards of their messages; thread-safe.
 
@@ -60,9 +67,9 @@ class AppendSpread:
 
     def __init__(self, routes: AppendRoutes) -> None:
         self._routes = routes
-        self._commitlogs: Mapping[str, Commitlog] = {}
+        self._commitlogs: Mapping[str, SendsAppends] = {}
 
-    def keep(self, commitlogs: Mapping[str, Commitlog]) -> None:
+    def keep(self, commitlogs: Mapping[str, SendsAppends]) -> None:
         """Set the shards' commitlogs, by name."""
         self._commitlogs = commitlogs
         self._routes.keep(tuple(commitlogs))

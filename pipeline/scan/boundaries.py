@@ -39,8 +39,7 @@ from store.derive.record_dispatch import decode_dispatch
 from store.errors import RecordCorruptedError, StoreError
 from store.files.file_system import FileSystem
 from store.files.mapped_files import MappedFile
-from store.format.record import decode_header, decode_record
-from store.format.record_header import Buffer
+from store.format.record import Buffer, decode_header, decode_record
 from store.walk.checks import SizeCheck
 from store.walk.cursor import Gap, OneFile, PieceBuffer, RecordCursor
 from store.walk.record_search import MAGIC_PREFIX

@@ -22,8 +22,7 @@ from store.derive.record_dispatch import decode_dispatch
 from store.errors import RecordCorruptedError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.mapped_files import MappedFile
-from store.format.record import decode_record
-from store.format.record_header import Buffer
+from store.format.record import Buffer, decode_record
 from store.walk.cursor import Gap, OneFile, PieceBuffer, RecordCursor
 from store.walk.scan_layout import (
     AT,

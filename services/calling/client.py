@@ -22,8 +22,7 @@ from google.protobuf.message import DecodeError
 
 from services import retry, status
 from services.calling.channel import open_channel
-from services.local.client import LocalClient
-from services.local.under_way import CallsUnderWay, Ended, Outcome
+from services.local.client import CallsUnderWay, Ended, LocalClient, Outcome
 from services.local.wire import LOCAL_METHODS, NOT_KNOWN, LocalMethod, LocalSocket
 from services.methods import Kind, Retry
 from services.observing import tracing
@@ -138,7 +137,7 @@ class ServiceClient:
     def later(self, rpc: Rpc[Request, Answer], request: Request, timeout_seconds: float, done: Done[Answer]) -> None:
         """Make one attempt, without retries, and give its outcome to `done`.
 
-        The request is written by the caller's thread, and one thread takes the answers (services/local/under_way.py). A call
+        The request is written by the caller's thread, and one thread takes the answers (services/local/client.py). A call
         that the socket does not take is made over gRPC.
 
         Args:

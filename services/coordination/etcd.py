@@ -13,9 +13,8 @@ import threading
 from typing import Any
 
 from services.coordination.access import CoordinatorAccess, EtcdAddress
-from services.coordination.checks import checked_text
 from services.coordination.http_calls import Answer, HttpCalls, tls_context
-from services.coordination.port import StoredRecord
+from services.coordination.port import StoredRecord, checked_text
 from store.errors import RecordConflictError
 
 UNAUTHENTICATED = 16  # gRPC's code: a token that is not known any more; nothing was done

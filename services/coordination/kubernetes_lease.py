@@ -19,9 +19,8 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from services.coordination.access import SERVICE_ACCOUNT, CoordinatorAccess, KubernetesAddress
-from services.coordination.checks import checked_text
 from services.coordination.http_calls import Answer, HttpCalls, tls_context
-from services.coordination.port import StoredRecord
+from services.coordination.port import StoredRecord, checked_text
 from store.errors import InvalidSettingError, RecordConflictError
 
 ANNOTATION = "reput.io/shard"

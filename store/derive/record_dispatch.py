@@ -10,7 +10,7 @@ from struct import error as struct_error
 from store.derive.dispatch import DispatchRequest
 from store.format.derived.queue_unit import tags_code
 from store.format.properties import PROPERTIES_SIZE_BYTES_MAX, split_keys
-from store.format.record_header import Buffer, corrupted, decode_header, incomplete, locate_topic
+from store.format.record import Buffer, corrupted, decode_header, incomplete, locate_topic
 from store.format.record_layout import HEADS, MAGIC_V1, SYS_FLAG_LOW_BYTE_AT, TOPIC_SIZE_BYTES_MAX_V1
 from store.format.topic import SCHEDULE_TOPIC
 

@@ -9,8 +9,7 @@
 
 from store.derive.dispatch import DispatchRequest
 from store.derive.record_dispatch import decode_dispatch
-from store.format.record import Record, decode_record
-from store.format.record_header import Buffer, IncompleteRecordError, corrupted, incomplete
+from store.format.record import Buffer, IncompleteRecordError, Record, corrupted, decode_record, incomplete
 from store.format.record_layout import (
     CRC_MARKER,
     CRC_PROPERTY_SIZE_BYTES,

@@ -21,7 +21,7 @@ from typing import Generic, Protocol, TypeVar
 
 from store.errors import RecordCorruptedError
 from store.files.mapped_files import MappedFile
-from store.format.record_header import Buffer, IncompleteRecordError, corrupted, decode_header
+from store.format.record import Buffer, IncompleteRecordError, corrupted, decode_header
 from store.format.record_layout import BLANK_SIZE_BYTES, HEADER_BYTES_MAX
 from store.walk.record_search import OFFSET_MAX, LogBytes, find_record_behind
 

@@ -14,7 +14,7 @@ from store.errors import RecordCorruptedError
 from store.files.file_system import FileSystem
 from store.files.mapped_files import MappedFileQueue
 from store.format.paths import commit_log_dir
-from store.format.record_header import Buffer
+from store.format.record import Buffer
 from store.walk.checks import FullCheck
 from store.walk.cursor import RecordCursor
 from store.walk.record_runs import RecordRun, RunCheck

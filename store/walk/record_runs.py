@@ -12,8 +12,7 @@ import numpy as np
 
 from store.compiled import loading
 from store.derive.queue_placement import NO_UNIT_BIT, is_batch
-from store.format.record import Record
-from store.format.record_header import Buffer
+from store.format.record import Buffer, Record
 from store.walk.checks import FullCheck
 
 KERNEL = "store.walk.log_walk_kernel"

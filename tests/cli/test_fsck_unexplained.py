@@ -12,8 +12,7 @@ from store.derive.dispatch_columns import DispatchColumns
 from store.files.file_system import RealFileSystem
 from store.format.checkpoint import StoreCheckpoint, decode_checkpoint, encode_checkpoint
 from store.format.derived.index_layout import index_key, key_hash
-from store.format.record import Record, decode_record
-from store.format.record_frame import PreparedMessage
+from store.format.record import PreparedMessage, Record, decode_record
 from store.format.sys_flag import INNER_BATCH
 from store.readers.index_reader import IndexLayout
 from tests.cli.test_fsck import CLEAN, FOUND, REPAIRED, fsck

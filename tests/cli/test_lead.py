@@ -13,8 +13,7 @@ from commitlog_svc.replication.leading.record import ShardRecord
 from reput.commitlog.v1.commitlog_service_pb2 import GetStatusResponse
 from reput.commitlog.v1.replication_pb2 import Epoch
 from services.coordination.access import CoordinatorAccess
-from services.coordination.memory import MemoryRecordStore
-from services.coordination.port import StoredRecord
+from services.coordination.port import MemoryRecordStore, StoredRecord
 
 NOW_SECONDS = 1_800_000_000
 ADDRESSES = {name: {"commitlog": f"{name}:1"} for name in ("r1", "r2", "r3")}

@@ -13,7 +13,7 @@ from commitlog_svc.append.scanned_batch import KERNEL
 from commitlog_svc.append.topics.queue_offsets import QueueKey
 from commitlog_svc.append.topics.topic_columns import KnownTopics, TopicColumns, hash_table
 from store.format.host import Host
-from store.format.record_frame import encode_head
+from store.format.record import encode_head
 from tests.support.kernels import LoadKernel
 
 HOST, HOST_V6 = Host("10.1.2.3", 10911), Host("fd00::7", 10911)

@@ -9,9 +9,8 @@ import pytest
 
 from commitlog_svc.replication.leading.record import ShardRecord
 from services.coordination.access import CoordinatorAccess
-from services.coordination.memory import MemoryRecordStore
 from services.coordination.opening import open_record_store
-from services.coordination.port import DATA_BYTES_MAX, RecordStore
+from services.coordination.port import DATA_BYTES_MAX, MemoryRecordStore, RecordStore
 from store.errors import InvalidArgumentError, RecordConflictError
 from tests.support.control_plane import ControlPlane, running_control_plane
 from tests.support.etcd import ETCD, MISSING, running_etcd

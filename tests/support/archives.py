@@ -10,9 +10,7 @@ from store.files.file_system import RealFileSystem
 from store.files.locks import OwnerLock
 from store.format.checkpoint import encode_durable_mark
 from store.format.host import Host
-from store.format.record import Record, decode_record
-from store.format.record_frame import PreparedMessage, patch_record, prepare_record
-from store.format.record_header import encode_blank
+from store.format.record import PreparedMessage, Record, decode_record, encode_blank, patch_record, prepare_record
 from store.format.sys_flag import TRANSACTION_MASK, TransactionType
 from tests.support.fixture_stores import walk_frames
 

@@ -10,8 +10,7 @@ from reput.message.v1.message_pb2 import NewMessage
 from store.errors import InvalidMessageError
 from store.format.client_batch import decode_client_batch
 from store.format.client_properties import BrokerProperties
-from store.format.record import decode_record, patch_record, prepare_record
-from store.format.record_frame import PreparedMessage
+from store.format.record import PreparedMessage, decode_record, patch_record, prepare_record
 from store.format.sys_flag import PRODUCER_MASK
 from tests.commitlog_svc.support import new_message
 from tests.commitlog_svc.twins import TIME_MILLIS, Twins, open_twins, request_of

@@ -16,7 +16,7 @@ from commitlog_svc.servicer import CommitLogServicer, add_to_server
 from commitlog_svc.settings import CommitLogSettings
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.calling.channel import open_channel
-from services.coordination.memory import MemoryRecordStore
+from services.coordination.port import MemoryRecordStore
 from services.serving.server import ServiceServer
 from store.files.file_system import FileSystem
 from tests.commitlog_svc.support import BORN_HOST, new_message

@@ -8,7 +8,8 @@ import pytest
 from google.rpc import error_details_pb2
 
 from gateway.appends.coalescer import AppendFailedError
-from gateway.appends.commitlog import NOT_SENT, Commitlog, CommitlogGroup
+from gateway.appends.forwarder import Commitlog, CommitlogGroup
+from gateway.appends.outcomes import NOT_SENT
 from services.status import error_info, to_status
 from store.errors import DiskFullError, FlushFailedError, NotLeaderError, ServiceUnavailableError, StoreError
 

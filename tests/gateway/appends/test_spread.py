@@ -14,7 +14,8 @@ from google.rpc import status_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.appends.commitlog import Commitlog, failure_of, was_not_written
+from gateway.appends.forwarder import Commitlog
+from gateway.appends.outcomes import failure_of, was_not_written
 from gateway.appends.routes import REST_SECONDS, SHARDING_KEY
 from gateway.appends.spread import SpreadStream
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb

@@ -33,7 +33,7 @@ from store.errors import (
     StoreRecoveringError,
     TopicNotFoundError,
 )
-from store.format.record_frame import patch_record, prepare_record
+from store.format.record import patch_record, prepare_record
 from tests.gateway.delivery.memory_delivery import MemoryDelivering, pulled_of
 from tests.gateway.memory_shard import MemoryShard, queue_of, with_log_end
 from tests.store.walk.logs import message as ordinary_message

@@ -25,7 +25,7 @@ from consumer_svc.state.queue_state import (
     Returned,
 )
 from reput.consumer.v1 import state_pb2 as pb
-from store.format.record_frame import PreparedMessage, patch_record, prepare_record
+from store.format.record import PreparedMessage, patch_record, prepare_record
 from tests.store.walk.logs import V4
 
 STATE_TOPIC = "rmq_sys_REPUT_CONSUMER_STATE"

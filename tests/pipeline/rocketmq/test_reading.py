@@ -17,7 +17,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import MESSAGE_SOURCE_ARCHIVE, MESSAGE_SOURCE_LIVE, StoredMessage
 from reput_client import UnavailableError
 from reput_client.errors import UnsupportedStoreError
-from store.format.record_frame import patch_record, prepare_record
+from store.format.record import patch_record, prepare_record
 from tests.store.walk.logs import message as ordinary_message
 
 KEY = QueueKey("orders", "broker-a", 3)

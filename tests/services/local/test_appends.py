@@ -10,9 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from services.local import appends
-from services.local.appends import AppendClient, AppendStream
-from services.local.client import Peer
+from services.local import client as appends
+from services.local.client import AppendClient, AppendStream, Peer
 from services.local.wire import GREETING, HEAD
 from services.status import StatusError, from_status
 from store.errors import InvalidMessageError, ServiceUnavailableError

@@ -20,8 +20,7 @@ from services.local.log_files import LogFiles
 from services.local.messages_kernel import PROPERTY_COUNT_MAX
 from store.errors import RecordCorruptedError
 from store.format.host import Host
-from store.format.record import decode_record
-from store.format.record_frame import PreparedMessage, patch_record, prepare_record
+from store.format.record import PreparedMessage, decode_record, patch_record, prepare_record
 from tests.store.walk.logs import BASE, ODD, V4, V6, message
 from tests.support.fixture_stores import unpack_store, walk_frames
 from tests.support.kernels import FORMS, kernel_form

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from services.local import client as local_client
-from services.local import under_way
-from services.local.client import LocalClient
-from services.local.under_way import CallsUnderWay
+from services.local import client as under_way
+from services.local.client import CallsUnderWay, LocalClient
 from services.local.wire import APPENDS, GREETING, HEAD, LocalMethod
 from services.status import StatusError
 from store.errors import DeadlineExceededError, DiskFullError, ServiceUnavailableError

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from store.format.record import decode_record
-from store.format.record_frame import patch_record
+from store.format.record import decode_record, patch_record
 from tests.store.audit.support import audit, bad_codes, find, flip, patch, records
 from tests.support.fixture_stores import STORE_NAMES, unpack_store
 

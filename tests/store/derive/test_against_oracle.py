@@ -22,7 +22,7 @@ from store.derive.index_state import entries_per_file, index_file_count, is_foll
 from store.derive.queue_placement import QueuePlacement
 from store.derive.queue_runs import place_runs
 from store.files.file_system import RealFileSystem
-from store.format.record_frame import patch_record, prepare_record
+from store.format.record import patch_record, prepare_record
 from store.readers.index_reader import IndexLayout, list_index_files
 from store.walk.log_reader import LogReader
 from tests.store.derive import oracle

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from store.errors import InvalidArgumentError, InvalidMessageError
 from store.format.host import Host
-from store.format.record import PreparedMessage, decode_record, encode_record, patch_record, prepare_record
-from store.format.record_frame import encode_head
+from store.format.record import PreparedMessage, decode_record, encode_head, encode_record, patch_record, prepare_record
 from tests.store.format.record_cases import CASES, V4, V6, Case
 
 # A frame's magic follows from its topic's length; the table has V2 frames with short topics too.

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from store.files.mapped_files import MappedFileQueue
 from store.format.host import Host
-from store.format.record import encode_blank
-from store.format.record_frame import PreparedMessage, patch_record, prepare_record
+from store.format.record import PreparedMessage, encode_blank, patch_record, prepare_record
 from tests.torture.memory_files import MemoryFileSystem
 
 V4, V6 = Host("10.1.2.3", 10911), Host("2001:db8::2", 1001)

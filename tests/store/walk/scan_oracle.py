@@ -8,8 +8,7 @@ import numpy.typing as npt
 from store.errors import RecordCorruptedError
 from store.format.java_text import java_string_hash
 from store.format.properties import KEYS, TAGS, UNIQ_KEY
-from store.format.record import decode_header, decode_record
-from store.format.record_header import RecordHeader, locate_topic
+from store.format.record import RecordHeader, decode_header, decode_record, locate_topic
 from store.format.record_layout import HEADS
 from store.walk.scan_layout import (
     AT,

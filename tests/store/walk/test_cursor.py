@@ -9,8 +9,7 @@ from store.compiled import loading
 from store.derive.dispatch import DispatchRequest
 from store.errors import RecordCorruptedError
 from store.files.mapped_files import MappedFileQueue
-from store.format.record import Record, encode_blank
-from store.format.record_header import IncompleteRecordError
+from store.format.record import IncompleteRecordError, Record, encode_blank
 from store.walk.checks import DispatchCheck, FullCheck, SizeCheck
 from store.walk.cursor import Gap, OneFile, PieceBuffer, RecordCursor
 from store.walk.record_runs import RecordRun, RunCheck

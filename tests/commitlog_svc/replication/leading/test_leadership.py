@@ -11,8 +11,7 @@ from commitlog_svc.replication.leading.leadership import ElectedLeadership
 from commitlog_svc.replication.leading.leadership_rules import LeaseTimes, Purpose
 from commitlog_svc.replication.leading.record import ShardRecord
 from commitlog_svc.replication.leading.view import LeadershipView, Role
-from services.coordination.memory import MemoryRecordStore
-from services.coordination.port import StoredRecord
+from services.coordination.port import MemoryRecordStore, StoredRecord
 from store.errors import CoordinatorUnavailableError, InvalidArgumentError
 from tests.support.waiting import wait_until
 
