@@ -56,6 +56,7 @@ _TIME_MILLIS_MAX = cython.declare(cython.longlong, 253_402_300_799_999)
 # A message without head, tail, body and properties takes fewer bytes; properties take less than 8 times their stored bytes.
 _FIELDS_SIZE_MAX = cython.declare(cython.longlong, 256)
 _PROPERTIES_GROWTH = cython.declare(cython.longlong, 8)
+_HOST_SIZE_MAX = cython.declare(cython.Py_ssize_t, 27)  # 255.255.255.255:-2147483648
 
 # Fields of the answer, then of StoredMessage, of an entry of its properties and of Timestamp: times 8 plus the value's kind. A
 # number of 16 or larger takes two bytes, of which the second is 1.
@@ -91,6 +92,26 @@ _UNIQUE_KEY_NAME = cython.declare(Bytes, reading(UNIQ_KEY.encode()))
 
 @cython.final
 @cython.cclass
+class _Host:
+    """The text of the host that was written last.
+
+    Attributes:
+        stored: its 8 bytes, as a number.
+        text: a buffer that begins with it.
+        size: of the text; 0: none was written.
+    """
+
+    stored = cython.declare(cython.longlong)
+    text = cython.declare(Bytes)
+    size = cython.declare(cython.Py_ssize_t)
+
+    def __init__(self) -> None:
+        self.stored, self.size = 0, 0
+        self.text = writing(bytearray(_HOST_SIZE_MAX))
+
+
+@cython.final
+@cython.cclass
 class Buffers:
     """What a run needs for itself; can be used for one run after the other.
 
@@ -104,12 +125,15 @@ class Buffers:
     target = cython.declare(Bytes)
     spans = cython.declare(cython.longlong[::1])
     frame = cython.declare(Frame)
+    born_host = cython.declare(_Host)
+    store_host = cython.declare(_Host)
 
     def __init__(self, records: cython.uchar[::1], spans: cython.longlong[::1], target: cython.uchar[::1]) -> None:
         if len(spans) < SPAN_COUNT:
             raise ValueError("the scratch for properties is too small")
         self.records, self.target, self.frame = writing(records), writing(target), Frame()
         self.spans = spans if cython.compiled else memoryview(spans)
+        self.born_host, self.store_host = _Host(), _Host()
 
 
 @cython.cfunc
@@ -148,23 +172,34 @@ def _put_decimal(target: Bytes, at: cython.Py_ssize_t, value: cython.longlong) -
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(-1)
 @cython.locals(end=cython.Py_ssize_t, place=cython.Py_ssize_t)
-def _put_host(
-    target: Bytes, at: cython.Py_ssize_t, tag: cython.int, records: Bytes, host_at: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
-    """Writes an IPv4 host as `IP:port`."""
-    end = at + 2
+def _make_host(host: _Host, records: Bytes, host_at: cython.Py_ssize_t) -> cython.int:
+    """Notes an IPv4 host and its text, `IP:port`."""
+    end = 0
     for place in range(4):
-        end = _put_decimal(target, end, records.data[host_at + place])
-        target.room[end] = 0x2E if place < 3 else 0x3A
+        end = _put_decimal(host.text, end, records.data[host_at + place])
+        host.text.room[end] = 0x2E if place < 3 else 0x3A
         end += 1
-    end = _put_decimal(target, end, load_i32(records, host_at + 4))
+    host.size = _put_decimal(host.text, end, load_i32(records, host_at + 4))
+    host.stored = load_i64(records, host_at)
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
+def _put_host(
+    target: Bytes, at: cython.Py_ssize_t, tag: cython.int, records: Bytes, host_at: cython.Py_ssize_t, host: _Host
+) -> cython.Py_ssize_t:
+    """Writes an IPv4 host as `IP:port`; most are that of the record before."""
+    if host.size == 0 or host.stored != load_i64(records, host_at):
+        _make_host(host, records, host_at)
     target.room[at] = tag
-    target.room[at + 1] = end - at - 2
-    return end
+    target.room[at + 1] = host.size
+    return copy(host.text, 0, host.size, target, at + 2)
 
 
 @cython.cfunc
@@ -278,6 +313,7 @@ def _put_properties(
 @cython.exceptval(-1)
 @cython.locals(begin=cython.Py_ssize_t, end=cython.Py_ssize_t, content_at=cython.Py_ssize_t, body_size=cython.longlong)
 def _put_message(
+    buffers: Buffers,
     target: Bytes,
     to: cython.Py_ssize_t,
     length_size: cython.Py_ssize_t,
@@ -299,9 +335,9 @@ def _put_message(
     end = put_number(target, end, _FLAG, load_i32(records, at + 16))
     end = put_number(target, end, _SYS_FLAG, load_i32(records, at + 36))
     end = _put_time(target, end, _BORN_TIME, load_i64(records, at + 40))
-    end = _put_host(target, end, _BORN_HOST, records, at + 48)
+    end = _put_host(target, end, _BORN_HOST, records, at + 48, buffers.born_host)
     end = _put_time(target, end, _STORE_TIME, load_i64(records, at + 56))
-    end = _put_host(target, end, _STORE_HOST, records, at + 64)
+    end = _put_host(target, end, _STORE_HOST, records, at + 64, buffers.store_host)
     end = put_number(target, end, _RECONSUME_TIMES, load_i32(records, at + 72))
     end = put_number(target, end, _PREPARED_OFFSET, load_i64(records, at + 76))
     end = put_number(target, end, _BODY_CRC, load_i32(records, at + BODY_CRC_AT) & LOW_32)
@@ -443,7 +479,17 @@ def encode(
                 to = copy(records, at, at + size, target, to)
             else:
                 to = _put_message(
-                    target, to, size_of_varint(size_max), first, last, records, at, frame.body_at, spans, property_count
+                    buffers,
+                    target,
+                    to,
+                    size_of_varint(size_max),
+                    first,
+                    last,
+                    records,
+                    at,
+                    frame.body_at,
+                    spans,
+                    property_count,
                 )
             body_bytes_left -= body_size
             is_first = False

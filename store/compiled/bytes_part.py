@@ -13,7 +13,7 @@ import cython
 from store.compiled import crc32_function
 
 if cython.compiled:
-    from cython.cimports.libc.string import memmove
+    from cython.cimports.libc.string import memchr, memcmp, memcpy, memmove
     from cython.cimports.posix.unistd import pread
     from cython.cimports.store.compiled.bytes_part import Crc32
 
@@ -121,14 +121,18 @@ def checked_i16(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
 @cython.nogil
 @cython.exceptval(check=False)
 @cython.boundscheck(False)
-@cython.locals(value=cython.longlong)
+@cython.locals(of=cython.p_uchar, value=cython.uint)
 def checked_i32(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
     """As `checked_i16`."""
     if not cython.compiled:
         return int.from_bytes(bytes_.data[at : at + 4], "big", signed=True)
-    value = bytes_.data[at]
-    value = value << 24 | bytes_.data[at + 1] << 16 | bytes_.data[at + 2] << 8 | bytes_.data[at + 3]
-    return (value ^ SIGN_32) - SIGN_32
+    of = cython.cast(cython.p_uchar, cython.address(bytes_.data[at]))
+    # Unsigned, and in 32 bits: a compiler makes one load of it.
+    value = (
+        cython.cast(cython.uint, of[0]) << 24 | cython.cast(cython.uint, of[1]) << 16
+        | cython.cast(cython.uint, of[2]) << 8 | cython.cast(cython.uint, of[3])
+    )  # fmt: skip
+    return cython.cast(cython.int, value)
 
 
 @cython.cfunc
@@ -136,9 +140,19 @@ def checked_i32(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
 @cython.nogil
 @cython.exceptval(check=False)
 @cython.boundscheck(False)
+@cython.locals(of=cython.p_uchar, value=cython.ulonglong)
 def checked_i64(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
     """As `checked_i16`."""
-    return checked_i32(bytes_, at) << 32 | (checked_i32(bytes_, at + 4) & LOW_32)
+    if not cython.compiled:
+        return int.from_bytes(bytes_.data[at : at + 8], "big", signed=True)
+    of = cython.cast(cython.p_uchar, cython.address(bytes_.data[at]))
+    value = (
+        cython.cast(cython.ulonglong, of[0]) << 56 | cython.cast(cython.ulonglong, of[1]) << 48
+        | cython.cast(cython.ulonglong, of[2]) << 40 | cython.cast(cython.ulonglong, of[3]) << 32
+        | cython.cast(cython.ulonglong, of[4]) << 24 | cython.cast(cython.ulonglong, of[5]) << 16
+        | cython.cast(cython.ulonglong, of[6]) << 8 | cython.cast(cython.ulonglong, of[7])
+    )  # fmt: skip
+    return cython.cast(cython.longlong, value)
 
 
 @cython.cfunc
@@ -174,36 +188,68 @@ def load_i64(bytes_: Bytes, at: cython.Py_ssize_t) -> cython.longlong:
 @cython.cfunc
 @cython.inline
 @cython.nogil
-@cython.exceptval(-1)
-@cython.locals(index=cython.Py_ssize_t)
-def is_same(bytes_: Bytes, one: cython.Py_ssize_t, other: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
-    """Whether two ranges of `size` bytes are equal."""
-    need_size(bytes_, one, size)
-    need_size(bytes_, other, size)
-    if not cython.compiled:
-        return bytes_.data[one : one + size] == bytes_.data[other : other + size]
-    with cython.boundscheck(False):
-        for index in range(size):
-            if bytes_.data[one + index] != bytes_.data[other + index]:
-                return 0
-    return 1
+@cython.exceptval(check=False)
+@cython.locals(
+    a=cython.ulonglong, b=cython.ulonglong, c=cython.ulonglong, d=cython.ulonglong,
+    short_a=cython.uint, short_b=cython.uint, short_c=cython.uint, short_d=cython.uint,
+)  # fmt: skip
+def are_equal(one: cython.p_uchar, other: cython.p_uchar, size: cython.Py_ssize_t) -> cython.int:
+    """Whether two ranges are equal that the caller has checked."""
+    # Most are short: a call takes longer than two words of each, which may overlap.
+    if size > 16 or size < 4:
+        return memcmp(one, other, size) == 0
+    a = b = c = d = 0
+    short_a = short_b = short_c = short_d = 0
+    if size < 8:
+        memcpy(cython.address(short_a), one, 4)
+        memcpy(cython.address(short_b), other, 4)
+        memcpy(cython.address(short_c), one + size - 4, 4)
+        memcpy(cython.address(short_d), other + size - 4, 4)
+        return short_a == short_b and short_c == short_d
+    memcpy(cython.address(a), one, 8)
+    memcpy(cython.address(b), other, 8)
+    memcpy(cython.address(c), one + size - 8, 8)
+    memcpy(cython.address(d), other + size - 8, 8)
+    return a == b and c == d
 
 
 @cython.cfunc
 @cython.inline
 @cython.nogil
 @cython.exceptval(-1)
-@cython.locals(index=cython.Py_ssize_t)
+def is_same(bytes_: Bytes, one: cython.Py_ssize_t, other: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
+    """Whether two ranges of `size` bytes are equal."""
+    need_size(bytes_, one, size)
+    need_size(bytes_, other, size)
+    if not cython.compiled:
+        return bytes_.data[one : one + size] == bytes_.data[other : other + size]
+    if size == 0:
+        return 1
+    with cython.boundscheck(False):
+        return are_equal(
+            cython.cast(cython.p_uchar, cython.address(bytes_.data[one])),
+            cython.cast(cython.p_uchar, cython.address(bytes_.data[other])),
+            size,
+        )
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
 def begins_with(bytes_: Bytes, at: cython.Py_ssize_t, wanted: Bytes) -> cython.int:
     """Whether these bytes stand at `at`."""
     need_size(bytes_, at, len(wanted.data))
     if not cython.compiled:
         return bytes_.data[at : at + len(wanted.data)] == wanted.data
+    if len(wanted.data) == 0:
+        return 1
     with cython.boundscheck(False):
-        for index in range(len(wanted.data)):
-            if bytes_.data[at + index] != wanted.data[index]:
-                return 0
-    return 1
+        return are_equal(
+            cython.cast(cython.p_uchar, cython.address(bytes_.data[at])),
+            cython.cast(cython.p_uchar, cython.address(wanted.data[0])),
+            len(wanted.data),
+        )
 
 
 @cython.cfunc
@@ -219,16 +265,19 @@ def is_bytes(bytes_: Bytes, at: cython.Py_ssize_t, size: cython.Py_ssize_t, want
 @cython.inline
 @cython.nogil
 @cython.exceptval(-1)
+@cython.locals(begin=cython.p_uchar, place=cython.p_uchar)
 def find_byte(bytes_: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, wanted: cython.uchar) -> cython.Py_ssize_t:
     """Where the first such byte stands in data[at:end]; `end` without one."""
     need(bytes_, at, end)
     if not cython.compiled:
         found = bytes_.data[at:end].tobytes().find(wanted)
         return end if found < 0 else at + found
+    if at == end:
+        return end
     with cython.boundscheck(False):
-        while at < end and bytes_.data[at] != wanted:
-            at += 1
-    return at
+        begin = cython.cast(cython.p_uchar, cython.address(bytes_.data[at]))
+    place = cython.cast(cython.p_uchar, memchr(begin, wanted, end - at))
+    return end if place == cython.NULL else at + (place - begin)
 
 
 @cython.cfunc
@@ -301,16 +350,14 @@ def is_utf8(bytes_: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cyt
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(-2)
+@cython.boundscheck(False)
 @cython.locals(value=cython.ulonglong, byte=cython.ulonglong, shift=cython.int)
-def read_varint(bytes_: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Where the varint at `at` ends, -1 when there is none before `end`; `value` is then its 64 bits, signed, else 0."""
+def _read_long_varint(bytes_: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """As `read_varint`, which has checked that the bytes lie inside."""
     value = 0
     shift = 0
-    bytes_.value = 0
-    need(bytes_, at, at)
     while at < end and shift < 64:
         byte = bytes_.data[at]
         at += 1
@@ -322,6 +369,26 @@ def read_varint(bytes_: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) ->
             return at
         shift += 7
     return -1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-2)
+@cython.locals(byte=cython.longlong)
+def read_varint(bytes_: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Where the varint at `at` ends, -1 when there is none before `end`; `value` is then its 64 bits, signed, else 0."""
+    bytes_.value = 0
+    if at >= end:
+        need(bytes_, at, at)
+        return -1
+    need(bytes_, at, end)
+    with cython.boundscheck(False):
+        byte = bytes_.data[at]
+    if byte < 0x80:
+        bytes_.value = byte
+        return at + 1
+    return _read_long_varint(bytes_, at, end)
 
 
 @cython.cfunc
@@ -341,18 +408,43 @@ def read_span(bytes_: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> c
 @cython.inline
 @cython.nogil
 @cython.exceptval(-1)
+@cython.locals(
+    size=cython.Py_ssize_t, of=cython.p_uchar, to=cython.p_uchar, first=cython.ulonglong, last=cython.ulonglong,
+    short_first=cython.uint, short_last=cython.uint,
+)  # fmt: skip
 def copy(
     source: Bytes, begin: cython.Py_ssize_t, end: cython.Py_ssize_t, target: Bytes, at: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
     """Copies source[begin:end] to `at`, which may overlap it; returns where the copy ends."""
     need(source, begin, end)
-    need_room(target, at, end - begin)
-    if cython.compiled:
-        with cython.boundscheck(False):
-            memmove(cython.address(target.room[at]), cython.address(source.data[begin]), end - begin)
+    size = end - begin
+    need_room(target, at, size)
+    if not cython.compiled:
+        target.room[at : at + size] = source.data[begin:end]
+        return at + size
+    if size == 0:
+        return at
+    with cython.boundscheck(False):
+        of = cython.cast(cython.p_uchar, cython.address(source.data[begin]))
+        to = cython.address(target.room[at])
+    # Most are short: a call takes longer than two words that may overlap, both read before one is written.
+    first = last = 0
+    short_first = short_last = 0
+    if size > 16:
+        memmove(to, of, size)
+    elif size >= 8:
+        memcpy(cython.address(first), of, 8)
+        memcpy(cython.address(last), of + size - 8, 8)
+        memcpy(to, cython.address(first), 8)
+        memcpy(to + size - 8, cython.address(last), 8)
+    elif size >= 4:
+        memcpy(cython.address(short_first), of, 4)
+        memcpy(cython.address(short_last), of + size - 4, 4)
+        memcpy(to, cython.address(short_first), 4)
+        memcpy(to + size - 4, cython.address(short_last), 4)
     else:
-        target.room[at : at + end - begin] = source.data[begin:end]
-    return at + end - begin
+        memmove(to, of, size)
+    return at + size
 
 
 @cython.cfunc
@@ -389,20 +481,47 @@ def hex_digits(value: cython.longlong) -> cython.longlong:
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(-1)
 @cython.locals(rest=cython.ulonglong)
+def _put_long_varint(target: Bytes, at: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
+    rest = value & LOW_64
+    need_room(target, at, size_of_bits(rest))
+    with cython.boundscheck(False):
+        while rest > 0x7F:
+            target.room[at] = rest & 0x7F | 0x80
+            rest >>= 7
+            at += 1
+        target.room[at] = rest
+    return at + 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1)
 def put_varint(target: Bytes, at: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
     """Writes a number of 64 bits, of which a negative one takes 10 bytes; returns where it ends."""
-    rest = value & LOW_64
+    if value < 0 or value > 0x7F:
+        return _put_long_varint(target, at, value)
     need_room(target, at, 1)
-    while rest > 0x7F:
-        target.room[at] = rest & 0x7F | 0x80
-        rest >>= 7
-        at += 1
-    target.room[at] = rest
+    with cython.boundscheck(False):
+        target.room[at] = value
     return at + 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.locals(size=cython.Py_ssize_t)
+def size_of_bits(bits: cython.ulonglong) -> cython.Py_ssize_t:
+    """How many bytes a varint of these 64 bits has."""
+    size = 1
+    while bits > 0x7F:
+        bits >>= 7
+        size += 1
+    return size
 
 
 @cython.cfunc
@@ -428,7 +547,8 @@ def put_number(target: Bytes, at: cython.Py_ssize_t, tag: cython.uchar, value: c
     if value == 0:
         return at
     need_room(target, at, 1)
-    target.room[at] = tag
+    with cython.boundscheck(False):
+        target.room[at] = tag
     return put_varint(target, at + 1, value)
 
 

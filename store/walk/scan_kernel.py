@@ -4,6 +4,9 @@
 Two passes, so that scans that reject by header skip property parsing: `fill_rows` reads heads and topics, `find_properties`
 the property strings of the rows that are left. `mark_frames` reads lengths only.
 
+Each function checks once that its tables have all their rows, and looks at each column that it writes; then it indexes them
+without a check. Bytes of the log are checked where they are read, by the functions that read them.
+
 Where the kernel is not compiled, this source does the work.
 """
 
@@ -30,14 +33,17 @@ from store.format.properties import KEYS, TAGS, UNIQ_KEY
 cython.declare(
     AT=cython.longlong, BODY_AT=cython.longlong, BODY_CRC=cython.longlong, BODY_SIZE=cython.longlong,
     BORN_HOST=cython.longlong, BORN_TIME=cython.longlong, FLAG=cython.longlong, INT64_MAX=cython.longlong,
-    INT64_MIN=cython.longlong, IS_DOUBTFUL=cython.longlong, KEY_AT=cython.longlong, KEY_SIZE=cython.longlong,
+    INT64_MIN=cython.longlong, IS_DOUBTFUL=cython.longlong, KEY_AT=cython.longlong, KEY_ROW_COUNT=cython.longlong,
+    KEY_SIZE=cython.longlong,
     KEYS_AT=cython.longlong, KEYS_SIZE=cython.longlong, LENGTHS=cython.longlong, MARK_OFFSET=cython.longlong,
-    MARK_RECORD_COUNT=cython.longlong, MARK_TIME_MAX=cython.longlong, MARK_TIME_MIN=cython.longlong,
+    MARK_RECORD_COUNT=cython.longlong, MARK_ROW_COUNT=cython.longlong,
+    MARK_TIME_MAX=cython.longlong, MARK_TIME_MIN=cython.longlong,
     NAME_AT=cython.longlong, NAME_SIZE=cython.longlong, NAME_SLOT_COUNT=cython.longlong,
     NOT_ASCII=cython.longlong, PLAIN=cython.longlong, PREPARED_OFFSET=cython.longlong,
     PROPERTIES_SIZE=cython.longlong, PROPERTY_COUNT_MAX=cython.longlong, PROPERTY_NAME_AT=cython.longlong,
     PROPERTY_NAME_SIZE=cython.longlong, PROPERTY_ROW_COUNT=cython.longlong, QUEUE_ID=cython.longlong,
-    QUEUE_OFFSET=cython.longlong, RECONSUME_TIMES=cython.longlong, SIZE=cython.longlong,
+    QUEUE_OFFSET=cython.longlong, RECONSUME_TIMES=cython.longlong, ROW_COUNT_32=cython.longlong,
+    ROW_COUNT_64=cython.longlong, SIZE=cython.longlong, SPAN_ROW_COUNT=cython.longlong,
     STATED_OFFSET=cython.longlong, STORE_HOST=cython.longlong, STORE_TIME=cython.longlong, SUMS=cython.longlong,
     SYS_FLAG=cython.longlong, TAGS_AT=cython.longlong, TAGS_HASH=cython.longlong, TAGS_SIZE=cython.longlong,
     TOO_MANY=cython.longlong, TOPIC=cython.longlong, UNIQUE_KEY_AT=cython.longlong,
@@ -55,12 +61,14 @@ from store.walk.scan_layout import (  # noqa: E402 - their kind is declared firs
     INT64_MIN,
     IS_DOUBTFUL,
     KEY_AT,
+    KEY_ROW_COUNT,
     KEY_SIZE,
     KEYS_AT,
     KEYS_SIZE,
     LENGTHS,
     MARK_OFFSET,
     MARK_RECORD_COUNT,
+    MARK_ROW_COUNT,
     MARK_TIME_MAX,
     MARK_TIME_MIN,
     NAME_AT,
@@ -77,7 +85,10 @@ from store.walk.scan_layout import (  # noqa: E402 - their kind is declared firs
     QUEUE_ID,
     QUEUE_OFFSET,
     RECONSUME_TIMES,
+    ROW_COUNT_32,
+    ROW_COUNT_64,
     SIZE,
+    SPAN_ROW_COUNT,
     STATED_OFFSET,
     STORE_HOST,
     STORE_TIME,
@@ -193,6 +204,7 @@ def _number_of(names: _Names, data: Bytes, at: cython.longlong, size: cython.lon
     stated=cython.longlong, topic=cython.longlong, born_host=cython.longlong, store_host=cython.longlong,
     sys_flag=cython.longlong, time_at=cython.longlong, store_host_size=cython.longlong, rest_at=cython.longlong,
 )  # fmt: skip
+@cython.boundscheck(False)
 def fill_rows(
     data: cython.const[cython.uchar][::1],
     at: cython.longlong,
@@ -232,6 +244,8 @@ def fill_rows(
         rows_32, rows_64, topic_table, topic_slots, host_table, host_slots = map(
             memoryview, (rows_32, rows_64, topic_table, topic_slots, host_table, host_slots)
         )
+    if rows_32.shape[0] < ROW_COUNT_32 or rows_64.shape[0] < ROW_COUNT_64:
+        raise IndexError("a table has too few rows")
     bytes_ = reading(data)
     frame = Frame()
     topics = _names_of(topic_table, topic_slots)
@@ -312,7 +326,7 @@ def _java_hash(data: Bytes, begin: cython.longlong, size: cython.longlong) -> cy
 @cython.final
 @cython.cclass
 class _Properties:
-    """The table of all properties, and where those of the record at hand begin and end."""
+    """The table of all properties, with all its rows, and where those of the record at hand begin and end in it."""
 
     table = cython.declare(cython.int[:, ::1])
     first = cython.declare(cython.longlong)
@@ -324,6 +338,7 @@ class _Properties:
 @cython.nogil
 @cython.exceptval(-1)
 @cython.locals(place=cython.longlong, move=cython.longlong, index=cython.longlong)
+@cython.boundscheck(False)
 def _add_property(
     properties: _Properties,
     data: Bytes,
@@ -363,6 +378,7 @@ def _add_property(
     name_size=cython.longlong, value_at=cython.longlong, value_size=cython.longlong, first_key=cython.longlong,
     key_at=cython.longlong,
 )  # fmt: skip
+@cython.boundscheck(False)
 def find_properties(
     data: cython.const[cython.uchar][::1],
     begins: cython.const[cython.longlong][::1],
@@ -399,6 +415,11 @@ def find_properties(
         begins, sizes, spans, kinds, properties, property_ends, keys, key_ends = map(
             memoryview, (begins, sizes, spans, kinds, properties, property_ends, keys, key_ends)
         )
+    if (
+        min(sizes.shape[0], spans.shape[1], kinds.shape[0], property_ends.shape[0], key_ends.shape[0]) < begins.shape[0]
+        or spans.shape[0] < SPAN_ROW_COUNT or properties.shape[0] < PROPERTY_ROW_COUNT or keys.shape[0] < KEY_ROW_COUNT
+    ):  # fmt: skip
+        raise IndexError("a table is too small")
     bytes_ = reading(data)
     found = _Properties()
     found.table = properties
@@ -465,7 +486,9 @@ def find_properties(
 
 @cython.locals(
     bytes_=Bytes, frame=Frame, count=cython.longlong, mark=cython.longlong, stated=cython.longlong, time=cython.longlong,
+    record_count=cython.longlong, time_min=cython.longlong, time_max=cython.longlong,
 )  # fmt: skip
+@cython.boundscheck(False)
 def mark_frames(
     data: cython.const[cython.uchar][::1],
     at: cython.longlong,
@@ -496,7 +519,11 @@ def mark_frames(
         marks = memoryview(marks)
     bytes_ = reading(data)
     frame = Frame()
-    count = mark = 0
+    if marks.shape[0] < MARK_ROW_COUNT or marks.shape[1] == 0:
+        raise IndexError("a table of marks is too small")
+    count = mark = record_count = 0
+    time_min = marks[MARK_TIME_MIN, 0]
+    time_max = marks[MARK_TIME_MAX, 0]
     block_size = max(block_size, 1)
     end = min(end, len(bytes_.data))
     with cython.nogil:
@@ -511,17 +538,23 @@ def mark_frames(
             if commit_log_offset >= block_end:
                 if mark + 1 == marks.shape[1]:
                     break
+                marks[MARK_RECORD_COUNT, mark] += record_count
+                marks[MARK_TIME_MIN, mark] = time_min
+                marks[MARK_TIME_MAX, mark] = time_max
                 mark += 1
                 marks[MARK_OFFSET, mark] = commit_log_offset
-                marks[MARK_RECORD_COUNT, mark] = 0
-                marks[MARK_TIME_MIN, mark] = INT64_MAX
-                marks[MARK_TIME_MAX, mark] = INT64_MIN
+                marks[MARK_RECORD_COUNT, mark] = record_count = 0
+                time_min = INT64_MAX
+                time_max = INT64_MIN
                 block_end += (commit_log_offset - block_end) // block_size * block_size + block_size
             time = load_i64(bytes_, store_time_at(bytes_, at))
-            marks[MARK_RECORD_COUNT, mark] += 1
-            marks[MARK_TIME_MIN, mark] = min(marks[MARK_TIME_MIN, mark], time)
-            marks[MARK_TIME_MAX, mark] = max(marks[MARK_TIME_MAX, mark], time)
+            record_count += 1
+            time_min = min(time_min, time)
+            time_max = max(time_max, time)
             count += 1
             at += frame.size
             commit_log_offset += frame.size
+        marks[MARK_RECORD_COUNT, mark] += record_count
+        marks[MARK_TIME_MIN, mark] = time_min
+        marks[MARK_TIME_MAX, mark] = time_max
     return count, at, mark + 1, block_end

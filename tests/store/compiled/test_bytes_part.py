@@ -136,6 +136,27 @@ def test_bytes_are_copied_and_moved_either_way(kernel: ModuleType) -> None:
     assert kernel.copied(b"", 0, 0, room, 40) == 40
 
 
+def test_every_short_size_is_copied_moved_and_compared(kernel: ModuleType) -> None:
+    """Words that overlap serve sizes up to 16, calls the others."""
+    data = bytes(range(100, 164))
+    for size in range(36):
+        for at in (0, 1, 3, size, 20):
+            room, expected = bytearray(range(80)), bytearray(range(80))
+            expected[at : at + size] = data[5 : 5 + size]
+            assert kernel.copied(data, 5, 5 + size, room, at) == at + size
+            assert room == expected
+            expected[at : at + size] = expected[7 : 7 + size]
+            assert kernel.moved(room, 7, 7 + size, at) == at + size
+            assert room == expected, (size, at)
+        part = data[:size]
+        assert kernel.ask("is_same", part + part, 0, size, size)
+        for place in range(size):
+            other = bytearray(part)
+            other[place] ^= 0x80
+            assert not kernel.ask("is_same", part + other, 0, size, size), (size, place)
+            assert not kernel.match("is_bytes", part, 0, size, bytes(other))
+
+
 HUGE = (1 << 63) - 1  # one more is negative
 OUTSIDE = [
     ("load_i16", 9), ("load_i32", 7), ("load_i64", 3), ("load_i16", -1), ("load_i32", -1), ("load_i64", -1),

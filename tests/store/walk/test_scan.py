@@ -287,3 +287,46 @@ def test_what_is_not_doubtful_decodes(kernel: Any) -> None:
                 decode_record(chunk, at=at, commit_log_offset=BASE + at)
             except RecordCorruptedError:
                 assert doubt
+
+
+def test_tables_without_all_their_rows_are_refused(kernel: Any) -> None:
+    """The rows are looked at once: then columns are written without a second look."""
+    data = np.frombuffer(b"".join(frames_of([message()])), dtype=np.uint8)
+    tables = Tables(4)
+    ends = np.zeros(1, dtype=np.int32)
+    begins, sizes = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int32)
+    spans = np.zeros((rows.SPAN_ROW_COUNT, 1), dtype=np.int32)
+    properties = np.zeros((rows.PROPERTY_ROW_COUNT, 4), dtype=np.int32)
+    keys = np.zeros((rows.KEY_ROW_COUNT, 4), dtype=np.int32)
+
+    def fill_rows(rows_32: np.ndarray, rows_64: np.ndarray) -> None:
+        kernel.fill_rows(
+            data, 0, len(data), BASE, rows.PLACE, True, 4, rows_32, rows_64,
+            tables.topics, tables.slots[0], tables.hosts, tables.slots[1],
+        )  # fmt: skip
+
+    def find(**changed: np.ndarray) -> None:
+        given = {"sizes": sizes, "spans": spans, "kinds": np.zeros(1, dtype=np.int8), "properties": properties}
+        given |= {"property_ends": ends, "keys": keys, "key_ends": ends} | changed
+        kernel.find_properties(
+            data, begins, given["sizes"], given["spans"], given["kinds"], True, given["properties"],
+            given["property_ends"], True, given["keys"], given["key_ends"],
+        )  # fmt: skip
+
+    find()
+    fill_rows(tables.rows_32, tables.rows_64)
+    with pytest.raises(IndexError):
+        fill_rows(tables.rows_32[:-1], tables.rows_64)
+    with pytest.raises(IndexError):
+        fill_rows(tables.rows_32, tables.rows_64[:-1])
+    none = np.zeros(0, dtype=np.int32)
+    for changed in (
+        {"sizes": none}, {"property_ends": none}, {"key_ends": none}, {"kinds": np.zeros(0, dtype=np.int8)},
+        {"spans": spans[:-1]}, {"spans": np.zeros((rows.SPAN_ROW_COUNT, 0), dtype=np.int32)},
+        {"properties": properties[:-1]}, {"keys": keys[:-1]},
+    ):  # fmt: skip
+        with pytest.raises(IndexError):
+            find(**changed)
+    for shape in ((rows.MARK_ROW_COUNT - 1, 4), (rows.MARK_ROW_COUNT, 0)):
+        with pytest.raises(IndexError):
+            kernel.mark_frames(data, 0, len(data), BASE, rows.PLACE, 64, BASE, np.zeros(shape, dtype=np.int64))
