@@ -20,7 +20,8 @@ def test_the_real_mqadmin_has_no_flag_that_the_kept_help_lacks(tmp_path_factory:
     home = tmp_path_factory.mktemp("mqadmin")
     kept = {each[:4] for each in all_flags()}
     for verb in VERBS:
-        command = ["java", f"-Duser.home={home}", "-cp", real_broker.classpath(), MAIN, "help", verb]
+        flags_of_java = (*real_broker.RealRocketMQ.short_life, f"-Duser.home={home}")
+        command = ["java", *flags_of_java, "-cp", real_broker.classpath(), MAIN, "help", verb]
         shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
         flags = {each[:4] for each in flags_of(shown[shown.index("usage: ") :])}  # lines of a log may come first
         assert len(flags) > 2
