@@ -88,6 +88,22 @@ CODE_BY_ERROR: Mapping[type[StoreError], int] = {
     errors.UnauthenticatedError: ResponseCode.NO_PERMISSION,
     errors.StoreError: ResponseCode.SYSTEM_ERROR,
 }
+# Fields that are Java's long; other numbers are int.
+LONG_FIELDS = frozenset(
+    (
+        *(
+            "queueOffset",
+            "commitOffset",
+            "offset",
+            "subVersion",
+            "suspendTimeoutMillis",
+            "timestamp",
+            "bornTimestamp",
+            "g",
+        ),
+        *("tranStateTableOffset", "commitLogOffset", "beginTimestamp", "endTimestamp"),
+    )
+)
 # Fields of a message whose refusal RocketMQ's broker tells as INVALID_PARAMETER.
 PARAMETERS = frozenset(("topic", "queue_id"))
 
@@ -135,15 +151,17 @@ class Ask:
         connection: from where.
         client: what the connection's heartbeats have said; None before the first.
         caller: in whose share it counts.
+        lasting_fields: of its answer, also of one that refuses it.
     """
 
-    __slots__ = ("_door", "caller", "command", "connection")
+    __slots__ = ("_door", "caller", "command", "connection", "lasting_fields")
 
     def __init__(self, door: "Door", connection: Connection, command: Command, caller: Client) -> None:
         self._door = door
         self.connection = connection
         self.command = command
         self.caller = caller
+        self.lasting_fields: Mapping[str, str] = {}
 
     @property
     def client(self) -> DoorClient | None:
@@ -160,7 +178,7 @@ class Ask:
         return value
 
     def number(self, name: str, default: int | None = None) -> int:
-        """A field that is a number of 64 bits; likewise."""
+        """A field that is a number of 32 bits, or of 64 where it is one of LONG_FIELDS; likewise."""
         value = self.command.fields.get(name)
         if value is None and default is not None:
             return default
@@ -169,7 +187,8 @@ class Ask:
             number = int(text)
         except ValueError:
             number = 1 << 63
-        if not -(1 << 63) <= number < 1 << 63:
+        limit = 1 << (63 if name in LONG_FIELDS else 31)
+        if not -limit <= number < limit:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is no number: {text[:64]!r}")
         return number
 
@@ -187,9 +206,10 @@ class Ask:
     def refuse(self, error: StoreError | RefusedError) -> None:
         """Answer it with a failure."""
         if isinstance(error, RefusedError):
-            self.answer(code=error.code, remark=clip(error.remark, MESSAGE_BYTES_MAX))
+            code, remark = error.code, error.remark
         else:
-            self.answer(code=code_of(error), remark=clip(error.message, MESSAGE_BYTES_MAX))
+            code, remark = code_of(error), error.message
+        self.answer(self.lasting_fields, code=code, remark=clip(remark, MESSAGE_BYTES_MAX))
 
     def work(self, work: Callable[[], Answer | None]) -> None:
         """Have a thread of the door run something that blocks, and answer with what it returns; None: it answers itself."""

@@ -153,22 +153,25 @@ class Sends:
     def __init__(self, shard: DoorShard) -> None:
         self._shard = shard
         self._properties = BrokerProperties(shard.cluster_name)
+        self._always = {"MSG_REGION": self._properties.region, "TRACE_ON": str(self._properties.trace_on).lower()}
         self._unique_keys = UniqueKeyGenerator(
             "127.0.0.1", os.getpid(), class_loader_hash=zlib.crc32(os.urandom(16)) - (1 << 31)
         )
 
     def send(self, ask: Ask) -> None:
         """One send; it is answered later, or at once when it is refused."""
+        ask.lasting_fields = self._always
         header = SendHeader.of(ask)
         _check_topic(header)
         topic = self._shard.topics.find(header.topic)
         if topic is None or header.topic.startswith(RETRY_PREFIX):
             ask.work(lambda: self._send_later(ask, header))
         else:
-            self._append(ask, header, topic, _Sender(ask, header, self._properties))
+            self._append(ask, header, topic, _Sender(ask, header))
 
     def reply(self, ask: Ask) -> None:
         """One reply."""
+        ask.lasting_fields = self._always
         header = SendHeader.of(ask)
         _check_topic(header)
         asker = parse_properties(header.properties.encode("utf-8", "replace")).get(REPLY_TO_CLIENT, "")
@@ -213,7 +216,7 @@ class Sends:
             if topic is None:
                 is_own = header.topic == reply_topic_of(self._shard.cluster_name)
                 topic = self._create(header.topic, OWNED_QUEUE_COUNT) if is_own else self._make(header)
-            self._append(ask, header, topic, _Replier(ask, header, self._properties, problem))
+            self._append(ask, header, topic, _Replier(ask, header, problem))
 
         ask.work(store)
 
@@ -224,7 +227,7 @@ class Sends:
             topic = self._make(header)
         if header.topic.startswith(RETRY_PREFIX) and not header.is_batch:
             header, topic = self._not_too_often(header, topic)
-        self._append(ask, header, topic, _Sender(ask, header, self._properties))
+        self._append(ask, header, topic, _Sender(ask, header))
 
     def _append(self, ask: Ask, header: SendHeader, topic: Topic | None, sender: "_Sender") -> None:
         if topic is not None and header.queue_id >= max(topic.write_queue_count, topic.read_queue_count):
@@ -315,12 +318,11 @@ class Sends:
 class _Sender:
     """The caller of an append: answers a send. An Answerable."""
 
-    __slots__ = ("_ask", "_header", "_properties")
+    __slots__ = ("_ask", "_header")
 
-    def __init__(self, ask: Ask, header: SendHeader, properties: BrokerProperties) -> None:
+    def __init__(self, ask: Ask, header: SendHeader) -> None:
         self._ask = ask
         self._header = header
-        self._properties = properties
 
     def answer(self, response: bytes) -> None:
         """See Answerable."""
@@ -330,8 +332,7 @@ class _Sender:
         results = gateway_pb.AppendMessagesResponse.FromString(response).results
         first = results[0]
         fields = {
-            "MSG_REGION": self._properties.region,
-            "TRACE_ON": str(self._properties.trace_on).lower(),
+            **self._ask.lasting_fields,
             "msgId": ",".join([result.offset_msg_id for result in results]),
             "queueId": str(first.queue_id),
             "queueOffset": str(first.queue_offset),
@@ -364,8 +365,8 @@ class _Replier(_Sender):
 
     __slots__ = ("_problem",)
 
-    def __init__(self, ask: Ask, header: SendHeader, properties: BrokerProperties, problem: str) -> None:
-        super().__init__(ask, header, properties)
+    def __init__(self, ask: Ask, header: SendHeader, problem: str) -> None:
+        super().__init__(ask, header)
         self._problem = problem
 
     def answer(self, response: bytes) -> None:

@@ -2,52 +2,15 @@
 
 import contextlib
 import pathlib
-import socket
 
 import pytest
 
 import reput_embedded
 from services.rocketmq.codes import RequestCode
-from services.rocketmq.command import Command
-from tests.support.remoting import RemotingClient
+from tests.gateway.remoting.requests import DoorClient
 from tests.support.waiting import wait_until
 
 BROKER = "broker-a"
-
-
-class DoorClient(RemotingClient):
-    """A client of a door: it asks with fields as Java's do, one request at a time."""
-
-    def __init__(self, address, language="JAVA", version=479):
-        host, _, port = address.rpartition(":")
-        super().__init__(socket.create_connection((host, int(port))))
-        self.language = language
-        self.version = version
-        self._opaque = 0
-        self.told = []  # requests of the server
-
-    def close(self):
-        self.socket.close()
-
-    def request(self, code, body=b"", command_flag=0, **fields):
-        self._opaque += 1
-        texts = {name: str(value) for name, value in fields.items()}
-        return Command(code, texts, body, self._opaque, command_flag, "", self.language, self.version)
-
-    def call(self, code, body=b"", **fields):
-        """The answer to a request; what the server asks meanwhile is kept in `told`."""
-        request = self.request(code, body, **fields)
-        self.send(request)
-        while True:
-            command = self.receive()
-            if command.is_answer:
-                assert command.opaque == request.opaque
-                return command
-            self.told.append(command)
-
-    def next_told(self):
-        """The next request of the server."""
-        return self.told.pop(0) if self.told else self.receive()
 
 
 class DoorStack:
@@ -66,6 +29,9 @@ class DoorStack:
 
     def client(self, **options):
         return DoorClient(self.address, **options)
+
+    def close(self):
+        self.store.close()
 
     def append(self, topic, count=1, queue_id=0, **fields):
         """Receipts of messages that are in their queue, too."""
@@ -87,7 +53,7 @@ def stack(tmp_path_factory):
     directory: pathlib.Path = tmp_path_factory.mktemp("door")
     stack = DoorStack(directory)
     yield stack
-    stack.store.close()
+    stack.close()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from services.rocketmq.codes import RequestCode, ResponseCode
-from tests.gateway.remoting.test_pulls import pull_fields, records
+from tests.gateway.remoting.requests import heartbeat, lock_body, pull_fields, records
 from tests.support.waiting import wait_until
 
 _groups = itertools.count()
@@ -17,38 +17,6 @@ _groups = itertools.count()
 def group():
     """A new one for each test: they share a store."""
     return f"members-{next(_groups)}"
-
-
-def heartbeat(client_id, *groups, topic="T", expression="*", version=1, producers=(), **more):
-    consumers = [
-        {
-            "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-            "consumeType": "CONSUME_PASSIVELY",
-            "groupName": group,
-            "messageModel": "CLUSTERING",
-            "subscriptionDataSet": [
-                {
-                    "classFilterMode": False,
-                    "codeSet": [],
-                    "expressionType": "TAG",
-                    "subString": expression,
-                    "subVersion": version,
-                    "tagsSet": [],
-                    "topic": topic,
-                },
-            ],
-            "unitMode": False,
-        }
-        for group in groups
-    ]
-    body = {
-        "clientID": client_id,
-        "consumerDataSet": consumers,
-        "heartbeatFingerprint": 0,
-        "producerDataSet": [{"groupName": name} for name in ("CLIENT_INNER_PRODUCER", *producers)],
-        "withoutSub": False,
-    }
-    return json.dumps(body | more).encode()
 
 
 def beat(client, *arguments, **fields):
@@ -129,11 +97,6 @@ def test_a_short_heartbeat_keeps_the_subscriptions(stack, client, group):
     assert answer.fields["IS_SUB_CHANGE"] == "false"
     fields = pull_fields(topic, consumerGroup=group, sysFlag=0, subVersion=7)
     assert client.call(RequestCode.PULL_MESSAGE, **fields).code == ResponseCode.PULL_RETRY_IMMEDIATELY
-
-
-def lock_body(client_id, group, topic, *queue_ids):
-    rows = [{"brokerName": "broker-a", "queueId": queue_id, "topic": topic} for queue_id in queue_ids]
-    return json.dumps({"clientId": client_id, "consumerGroup": group, "mqSet": rows, "onlyThisBroker": False}).encode()
 
 
 def locked(answer):

@@ -6,9 +6,8 @@ import time
 import pytest
 
 from services.rocketmq.codes import RequestCode, ResponseCode
-from store.format.record import decode_record
+from tests.gateway.remoting.requests import HAS_SUBSCRIPTION, MAY_WAIT, pull_fields, records
 
-HAS_SUBSCRIPTION, MAY_WAIT = 4, 2
 PULL, LITE_PULL = RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE
 
 _topics = itertools.count()
@@ -20,36 +19,8 @@ def topic():
     return f"pulled-{next(_topics)}"
 
 
-def pull_fields(topic, offset=0, **more):
-    fields = {
-        "consumerGroup": "pullers",
-        "topic": topic,
-        "queueId": 0,
-        "queueOffset": offset,
-        "maxMsgNums": 32,
-        "sysFlag": HAS_SUBSCRIPTION,
-        "commitOffset": 0,
-        "suspendTimeoutMillis": 0,
-        "subscription": "*",
-        "subVersion": 0,
-        "expressionType": "TAG",
-    }
-    return fields | more
-
-
 def pull(client, topic, offset=0, code=PULL, **more):
     return client.call(code, **pull_fields(topic, offset, **more))
-
-
-def records(body):
-    """The records of a body, decoded with all their checks."""
-    found = []
-    at = 0
-    while at < len(body):
-        record = decode_record(body, at=at)
-        found.append(record)
-        at += record.store_size_bytes
-    return found
 
 
 def offsets(answer):

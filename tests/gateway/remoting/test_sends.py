@@ -10,22 +10,9 @@ from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import ONEWAY
 from store.format.client_batch import BatchEntry, encode_client_batch
 from store.format.message_id import decode_offset_msg_id, encode_offset_msg_id
+from tests.gateway.remoting.requests import BATCH, UNIQUE, V1, V2, properties, pull_fields, records, send_fields
 from tests.gateway.remoting.test_members import beat
-from tests.gateway.remoting.test_pulls import pull_fields, records
 from tests.support.waiting import wait_for
-
-V1, V2, BATCH = RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
-LETTERS = dict(
-    zip(
-        (
-            *("producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp"),
-            *("flag", "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes", "batch"),
-        ),
-        "abcdefghijklm",
-        strict=True,
-    )
-)
-UNIQUE = "7F0000010001AAAABBBBCCCC00000001"
 
 _topics = itertools.count()
 
@@ -34,29 +21,6 @@ _topics = itertools.count()
 def topic():
     """A new one for each test: they share a store."""
     return f"sent-{next(_topics)}"
-
-
-def properties(**named):
-    return "".join(f"{name}\x01{value}\x02" for name, value in named.items())
-
-
-def send_fields(topic, code=V2, **more):
-    fields = {
-        "producerGroup": "pg",
-        "topic": topic,
-        "defaultTopic": "TBW102",
-        "defaultTopicQueueNums": 4,
-        "queueId": 1,
-        "sysFlag": 0,
-        "bornTimestamp": 1_700_000_000_123,
-        "flag": 7,
-        "properties": properties(UNIQ_KEY=UNIQUE, TAGS="A", KEYS="k1 k2", WAIT="true"),
-        "reconsumeTimes": 0,
-        "unitMode": "false",
-        "maxReconsumeTimes": 0,
-        "batch": "false",
-    } | more
-    return fields if code == V1 else {LETTERS[name]: value for name, value in fields.items()}
 
 
 def send(client, topic, body=b"hello", code=V2, **more):

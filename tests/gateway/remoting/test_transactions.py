@@ -9,8 +9,9 @@ from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import ONEWAY
 from store.format.message_id import decode_offset_msg_id
 from store.format.record import decode_record
+from tests.gateway.remoting.requests import UNIQUE, properties
 from tests.gateway.remoting.test_members import beat
-from tests.gateway.remoting.test_sends import UNIQUE, properties, pulled, send
+from tests.gateway.remoting.test_sends import pulled, send
 
 COMMIT, ROLLBACK = 8, 12
 

@@ -1,0 +1,105 @@
+"""Requests that no client sends: each is answered with a code, and the door goes on."""
+
+import contextlib
+import random
+import string
+
+import pytest
+
+from services.rocketmq.codes import RequestCode, ResponseCode
+from tests.gateway.remoting.requests import V2, heartbeat, lock_body, pull_fields, send_fields
+from tests.support.seeds import seeds
+
+ROUND_COUNT = 300
+NAMES = (
+    "topic",
+    "queueId",
+    "queueOffset",
+    "sysFlag",
+    "commitLogOffset",
+    "consumerGroup",
+    "group",
+    "offset",
+    "a",
+    "b",
+    "e",
+)
+VALUES = (
+    "",
+    "-1",
+    "0",
+    str(1 << 31),
+    str(1 << 63),
+    str(1 << 70),
+    "nan",
+    "true",
+    "T" * 300,
+    "%RETRY%g",
+    "a/b",
+    "\u0001",
+    "名",
+)
+BODIES = (
+    b"",
+    b"{}",
+    b"[]",
+    b"null",
+    b'{"clientID":7}',
+    b'{"clientID":"c","consumerDataSet":[null,7,{"groupName":"g"}]}',
+    b"\0" * 64,
+)
+
+
+def codes():
+    to_clients = (RequestCode.CHECK_TRANSACTION_STATE, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
+    return [code for code in RequestCode if code not in to_clients]
+
+
+def some_request(chance):
+    """A request that is nearly one, or none at all."""
+    fields = chance.choice(
+        ({}, pull_fields("hostile"), send_fields("hostile"), {"consumerGroup": "g", "topic": "hostile", "queueId": 0})
+    )
+    fields = dict(fields)
+    for _ in range(chance.randrange(4)):
+        fields[chance.choice([*NAMES, *fields])] = chance.choice(VALUES)
+    for name in [name for name in fields if chance.random() < 0.1]:
+        del fields[name]
+    body = chance.choice((*BODIES, heartbeat("c", "g"), lock_body("c", "g", "hostile", 0)))
+    if body and chance.random() < 0.5:
+        at = chance.randrange(len(body))
+        body = body[:at] + bytes([chance.randrange(256)]) + body[at + 1 :]
+    fields.pop("suspendTimeoutMillis", None)
+    return fields, body
+
+
+@pytest.mark.parametrize("seed", seeds(6, short=2))
+def test_any_request_is_answered_and_the_door_goes_on(stack, client, seed):
+    chance = random.Random(seed)
+    for _ in range(ROUND_COUNT):
+        code = chance.choice([*codes(), chance.randrange(1 << 31)])
+        fields, body = some_request(chance)
+        answer = client.call(code, body, **fields)
+        assert 0 <= answer.code < 1_000, (code, fields, body, answer)
+        assert "Error(" not in answer.remark, (code, fields, body, answer.remark)
+    assert client.call(999).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+def test_a_client_has_its_share_of_the_threads(stack, client):
+    """Each of two thousand requests that wait for a thread is answered, and so are those of others meanwhile."""
+    requests = [
+        client.request(RequestCode.QUERY_CONSUMER_OFFSET, topic=f"t-{n}", queueId=0, consumerGroup="g")
+        for n in range(2_000)
+    ]
+    client.send(*requests)
+    with contextlib.closing(stack.client()) as other:
+        assert other.call(V2, b"x", **send_fields("fair")).code == 0
+    answers = {client.receive().opaque for _ in requests}
+    assert answers == {request.opaque for request in requests}
+
+
+def test_names_that_are_too_long_make_no_group(client):
+    long_name = "".join(random.Random(1).choices(string.ascii_letters, k=5_000))
+    refused = client.call(RequestCode.HEART_BEAT, heartbeat("c", long_name))
+    assert refused.code == ResponseCode.INVALID_PARAMETER
+    assert client.call(RequestCode.HEART_BEAT, heartbeat("c" * 256, "g")).code == ResponseCode.INVALID_PARAMETER
