@@ -16,7 +16,7 @@ class QueueName(NamedTuple):
         broker_name: the shard.
         topic: the topic.
         consumer_group: the group; empty for a pull, which any message of the topic wakes.
-        variant: the filter; for a pull something of its own.
+        variant: the filter, as `filter_key` makes it; for a pull something of its own.
     """
 
     broker_name: str

@@ -30,7 +30,6 @@ from functools import partial
 
 from gateway.delivery.polls import FilterShares, Phase, Poll, Queue, QueueName, woken_by
 from gateway.delivery.timers import Timers
-from gateway.ports.delivery import Filter
 from reput.consumer.v1.consumer_service_pb2 import WatchArrivalsResponse
 from store.errors import ResourceBusyError
 
@@ -390,7 +389,7 @@ class WaitingRoom:
 
 
 def _is_remembered(name: QueueName) -> bool:
-    wanted = name.variant
-    return bool(name.consumer_group) and not (
-        isinstance(wanted, Filter) and len(wanted.expression) > FILTER_CHARACTERS_MAX
-    )
+    if not name.consumer_group:
+        return False
+    variant = name.variant
+    return not (isinstance(variant, tuple) and len(variant[1]) > FILTER_CHARACTERS_MAX)

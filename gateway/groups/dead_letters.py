@@ -14,12 +14,7 @@ from typing import Protocol
 from gateway.delivery.queue_end import QueueEnd, is_at_end
 from gateway.groups.asking import answered, ask_all, check_users_group, group_not_found, raise_failure
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import (
-    ALL_MESSAGES,
-    Filter,
-    Pulled,
-    pulled_from_no_message,
-)
+from gateway.ports.delivery import Pulled, filter_key, pulled_from_no_message, takes_all
 from gateway.ports.groups import GET_OFFSETS
 from gateway.ports.shard import Shard, search_offset
 from gateway.ports.shards import Shards, list_built_queues
@@ -74,7 +69,7 @@ class ResendQuestion:
     """Which dead letters, and whether only to say what would be done."""
 
     consumer_group: str
-    filter: Filter
+    filter: gateway_pb.MessageFilter
     window: TimeWindow
     max_messages: int = 0
     dry_run: bool = False
@@ -138,7 +133,7 @@ class Resending:
         sealed = _sealed(question)
         cursors = self._tokens.open(page_token, METHOD, sealed)
         queues = self._queues(question, cursors, deadline)
-        if question.filter != ALL_MESSAGES and all(queue.next_offset >= queue.end_offset for queue in queues):
+        if not takes_all(question.filter) and all(queue.next_offset >= queue.end_offset for queue in queues):
             self._check_filter(question, deadline)
         resent: list[Resent] = []
         for queue in queues:
@@ -168,7 +163,7 @@ class Resending:
             queue_id=queue.queue_id,
             queue_offset=queue.next_offset,
             max_messages=min(count_max, queue.end_offset - queue.next_offset),
-            filter=question.filter.message(),
+            filter=question.filter,
             consumer_group=question.consumer_group,
             max_bytes=APPEND_BODY_BYTES_MAX,
             ignore_perm=True,
@@ -221,7 +216,7 @@ class Resending:
         ask = consumer_pb.PullMessagesRequest(
             topic=topic,
             max_messages=1,
-            filter=question.filter.message(),
+            filter=question.filter,
             consumer_group=question.consumer_group,
             ignore_perm=True,
         )
@@ -264,10 +259,11 @@ def _queue_of(name: str, cursor: str) -> _Queue:
 
 def _sealed(question: ResendQuestion) -> dict[str, str | int | None]:
     """What a token must be used with again."""
+    kind, expression = filter_key(question.filter)
     return {
         "consumer_group": question.consumer_group,
-        "kind": question.filter.kind.value,
-        "expression": question.filter.expression,
+        "kind": kind,
+        "expression": expression,
         "begin": question.window.begin_millis,
         "end": question.window.end_millis,
         "dry_run": int(question.dry_run),

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
-from enum import Enum
 from typing import Protocol, TypeAlias, TypeVar
 
 from gateway.ports.deadline import Deadline
@@ -20,44 +19,6 @@ from store.errors import DeadlineExceededError, StoreError, TopicNotFoundError
 Answer = TypeVar("Answer")
 
 Then: TypeAlias = Callable[[Answer | StoreError], object]
-
-
-class FilterKind(Enum):
-    """How a filter is written."""
-
-    TAGS = "tags"
-    SQL = "sql"
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Which messages are wanted; a key by which polls wait together, which a message is not.
-
-    Attributes:
-        kind: how it is written.
-        expression: `a || b`, `*`, or SQL92.
-    """
-
-    kind: FilterKind
-    expression: str
-
-    def message(self) -> gateway_pb.MessageFilter:
-        """The filter of a request."""
-        return (
-            gateway_pb.MessageFilter(sql=self.expression)
-            if self.kind is FilterKind.SQL
-            else gateway_pb.MessageFilter(tags=self.expression)
-        )
-
-
-ALL_MESSAGES = Filter(FilterKind.TAGS, "*")
-
-
-def filter_in(wanted: gateway_pb.MessageFilter) -> Filter:
-    """The filter of a message; one that says nothing wants all messages."""
-    if wanted.WhichOneof("expression") == "sql":
-        return Filter(FilterKind.SQL, wanted.sql)
-    return Filter(FilterKind.TAGS, wanted.tags) if wanted.tags else ALL_MESSAGES
 
 
 # RocketMQ has no limit of its own; its test suite subscribes to a tag of 10,240 characters.
@@ -112,9 +73,29 @@ def changed(
     return other
 
 
+def message_filter(expression: str, *, is_sql: bool = False) -> gateway_pb.MessageFilter:
+    """The filter that an expression is; no tags are all messages."""
+    return gateway_pb.MessageFilter(sql=expression) if is_sql else gateway_pb.MessageFilter(tags=expression or "*")
+
+
+def filter_in(wanted: gateway_pb.MessageFilter) -> gateway_pb.MessageFilter:
+    """A filter of a request; one that says nothing wants all messages."""
+    return wanted if wanted.tags or wanted.HasField("sql") else message_filter("")
+
+
 def expression_of(wanted: gateway_pb.MessageFilter) -> str:
     """The text of a filter."""
     return wanted.sql or wanted.tags
+
+
+def takes_all(wanted: gateway_pb.MessageFilter) -> bool:
+    """Whether a filter wants all messages."""
+    return wanted.tags in ("", "*") and not wanted.HasField("sql")
+
+
+def filter_key(wanted: gateway_pb.MessageFilter) -> tuple[str, str]:
+    """A filter as a key, which a message cannot be: how it is written, and its text."""
+    return "sql" if wanted.HasField("sql") else "tags", expression_of(wanted)
 
 
 class ArrivalStream(Protocol):

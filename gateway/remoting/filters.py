@@ -1,12 +1,13 @@
 """Filters of subscriptions."""
 
-from gateway.ports.delivery import ALL_MESSAGES, EXPRESSION_CHARACTERS_MAX, Filter, FilterKind
+from gateway.ports.delivery import EXPRESSION_CHARACTERS_MAX, message_filter
 from gateway.remoting.door import RefusedError
 from gateway.remoting.door_clients import TAG, Subscription
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import ResponseCode
 
 
-def filter_of(expression_type: str, expression: str) -> Filter:
+def filter_of(expression_type: str, expression: str) -> gateway_pb.MessageFilter:
     """Which messages a subscription wants; what the text means is checked by the consumer service.
 
     Raises:
@@ -18,10 +19,10 @@ def filter_of(expression_type: str, expression: str) -> Filter:
             f"the subscription has {len(expression)} characters: use at most {EXPRESSION_CHARACTERS_MAX}",
         )
     if expression_type not in ("", TAG):
-        return Filter(FilterKind.SQL, expression)
-    return ALL_MESSAGES if expression.strip() in ("", "*") else Filter(FilterKind.TAGS, expression)
+        return message_filter(expression, is_sql=True)
+    return message_filter("" if expression.strip() in ("", "*") else expression)
 
 
-def wanted_by(subscription: Subscription) -> Filter:
+def wanted_by(subscription: Subscription) -> gateway_pb.MessageFilter:
     """See `filter_of`."""
     return filter_of(subscription.expression_type, subscription.expression)

@@ -164,7 +164,7 @@ class Members:
         if subscription.expression_type in ("", TAG):
             return Answer()
         wanted = wanted_by(subscription)
-        question = pb.PullMessagesRequest(topic=subscription.topic, max_messages=1, filter=wanted.message())
+        question = pb.PullMessagesRequest(topic=subscription.topic, max_messages=1, filter=wanted)
         try:
             pull_now(self._shard.deliverings, self._shard.broker_name, question, Deadline.after(CALL_SECONDS))
         except IllegalFilterError:
@@ -323,8 +323,7 @@ def facts_of(client: DoorClient) -> list[pb.Client]:
             client_id=client.client_id,
             consumer_group=each.group,
             subscriptions=[
-                pb.Subscription(topic=topic, filter=wanted_by(one).message())
-                for topic, one in sorted(each.subscriptions.items())
+                pb.Subscription(topic=topic, filter=wanted_by(one)) for topic, one in sorted(each.subscriptions.items())
             ],
             language=client.language,
             version=str(client.version),

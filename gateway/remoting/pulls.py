@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from gateway.delivery.pulls import PullChecks, PullPoll
 from gateway.groups.positions import commit_positions
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import Delivering, Filter, Pulled, filter_in
+from gateway.ports.delivery import Delivering, Pulled, filter_in
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, code_of
 from gateway.remoting.door_clients import TAG, DoorClient
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
@@ -85,7 +85,7 @@ class Pulls:
         else:
             self._begin(ask, topic, wanted)
 
-    def _pull_later(self, ask: Ask, wanted: Filter | None) -> Answer | None:
+    def _pull_later(self, ask: Ask, wanted: gateway_pb.MessageFilter | None) -> Answer | None:
         """What has to be asked for first, in a thread."""
         name = ask.text("topic")
         topic = self._shard.topics.find_now(name)
@@ -94,7 +94,7 @@ class Pulls:
         self._begin(ask, topic, self._wanted_by_group(ask, name) if wanted is None else wanted)
         return None
 
-    def _begin(self, ask: Ask, topic: Topic, wanted: Filter) -> None:
+    def _begin(self, ask: Ask, topic: Topic, wanted: gateway_pb.MessageFilter) -> None:
         queue_id, queue_offset = ask.number("queueId"), ask.number("queueOffset")
         if not 0 <= queue_id < topic.read_queue_count:
             raise RefusedError(
@@ -109,7 +109,7 @@ class Pulls:
             queue_id=queue_id,
             queue_offset=max(queue_offset, 0),
             max_messages=min(max(count, 1), MESSAGE_COUNT_MAX),
-            filter=wanted.message(),
+            filter=wanted,
             consumer_group=group,
             shown_as=self._shard.broker_name,
             as_records=True,
@@ -146,7 +146,7 @@ class Pulls:
 
     # --- what is wanted
 
-    def _wanted(self, ask: Ask, client: DoorClient | None) -> Filter | None:
+    def _wanted(self, ask: Ask, client: DoorClient | None) -> gateway_pb.MessageFilter | None:
         """What a pull wants; None when only the consumer service can tell."""
         topic = ask.text("topic")
         if ask.number("sysFlag", 0) & HAS_SUBSCRIPTION:
@@ -165,7 +165,7 @@ class Pulls:
             raise RefusedError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         return wanted_by(found)
 
-    def _wanted_by_group(self, ask: Ask, topic: str) -> Filter:
+    def _wanted_by_group(self, ask: Ask, topic: str) -> gateway_pb.MessageFilter:
         """What the group wants of a topic, of which no connection of this door has said anything."""
         group = ask.text("consumerGroup")
         members = self._shard.members_of(group)

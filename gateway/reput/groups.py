@@ -24,7 +24,7 @@ from gateway.groups.tracked import state_of
 from gateway.groups.tracks import follow, tracks_of_record
 from gateway.groups.waits import due_millis, settled
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import ALL_MESSAGES, DeliveringSource, Pulled, pull_now
+from gateway.ports.delivery import DeliveringSource, Pulled, filter_in, pull_now
 from gateway.ports.groups import attempts_max_of, lag_count
 from gateway.ports.shards import Shards, ShardsSource, require_topic
 from gateway.ports.time_window import millis_at_or_after, millis_in
@@ -351,13 +351,9 @@ def _member_to(member: consumer_pb.Client) -> pb.ConsumerGroupMember:
         version=member.version,
         address=member.address,
         subscriptions=[
-            pb.TopicSubscription(topic=each.topic, filter=_filter_of(each.filter)) for each in member.subscriptions
+            pb.TopicSubscription(topic=each.topic, filter=filter_in(each.filter)) for each in member.subscriptions
         ],
     )
-
-
-def _filter_of(wanted: pb.MessageFilter) -> pb.MessageFilter:
-    return wanted if wanted.tags or wanted.HasField("sql") else pb.MessageFilter(tags=ALL_MESSAGES.expression)
 
 
 def _queue_to(broker_name: str, queue: consumer_pb.GroupQueue, now_millis: int) -> pb.ConsumerGroupQueue:

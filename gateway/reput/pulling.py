@@ -293,7 +293,7 @@ def question_of(request: pb.PullMessagesRequest) -> consumer_pb.PullMessagesRequ
         queue_id=request.queue_id,
         queue_offset=request.queue_offset,
         max_messages=min(request.max_messages or MESSAGE_COUNT_DEFAULT, MESSAGE_COUNT_MAX),
-        filter=filter_of(request.filter).message(),
+        filter=filter_of(request.filter),
         consumer_group=request.consumer_group,
         max_bytes=min(request.max_bytes or BODY_BYTES_DEFAULT, BODY_BYTES_MAX),
         as_records=request.as_records,

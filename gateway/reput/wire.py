@@ -8,12 +8,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import (
-    EXPRESSION_CHARACTERS_MAX,
-    Filter,
-    FilterKind,
-    filter_in,
-)
+from gateway.ports.delivery import EXPRESSION_CHARACTERS_MAX, expression_of, filter_in
 from gateway.ports.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
 from gateway.queries.completeness import ShardOutcome
 from gateway.queries.page import PageEntry
@@ -103,22 +98,14 @@ def settings_of(broker_name: str, settings: ListTopicsResponse.Topic) -> pb.Topi
     )
 
 
-def filter_of(wanted: pb.MessageFilter) -> Filter:
+def filter_of(wanted: pb.MessageFilter) -> pb.MessageFilter:
     """Which messages are wanted; the consumer service checks what the text means. InvalidArgumentError when it is too long."""
-    asked = filter_in(wanted)
-    count = len(asked.expression)
+    count = len(expression_of(wanted))
     if count > EXPRESSION_CHARACTERS_MAX:
         raise InvalidArgumentError(
             f"the filter has {count} characters: at most {EXPRESSION_CHARACTERS_MAX} are possible.", field="filter"
         )
-    return asked
-
-
-def filter_to(asked: Filter) -> pb.MessageFilter:
-    """The same in an answer."""
-    if asked.kind is FilterKind.SQL:
-        return pb.MessageFilter(sql=asked.expression)
-    return pb.MessageFilter(tags=asked.expression)
+    return filter_in(wanted)
 
 
 def duration_of(millis: int) -> Duration:

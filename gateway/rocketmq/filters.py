@@ -1,11 +1,12 @@
 """Filter expressions of RocketMQ's contract."""
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.ports.delivery import ALL_MESSAGES, EXPRESSION_CHARACTERS_MAX, Filter, FilterKind
+from gateway.ports.delivery import EXPRESSION_CHARACTERS_MAX, message_filter
 from gateway.rocketmq.status import RefusedError
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 
 
-def filter_of(expression: v2.FilterExpression) -> Filter:
+def filter_of(expression: v2.FilterExpression) -> gateway_pb.MessageFilter:
     """Which messages are wanted; what the text means is checked by the consumer service.
 
     Raises:
@@ -17,6 +18,4 @@ def filter_of(expression: v2.FilterExpression) -> Filter:
             v2.ILLEGAL_FILTER_EXPRESSION,
             f"the filter has {len(text)} characters: use at most {EXPRESSION_CHARACTERS_MAX}",
         )
-    if expression.type == v2.SQL:
-        return Filter(FilterKind.SQL, text)
-    return ALL_MESSAGES if text in ("", "*") else Filter(FilterKind.TAGS, text)
+    return message_filter(text, is_sql=expression.type == v2.SQL)

@@ -86,7 +86,7 @@ class Pulling(PullChecks):
             queue_id=request.message_queue.id,
             queue_offset=request.offset,
             max_messages=min(request.batch_size, BATCH_SIZE_MAX) if request.batch_size > 0 else BATCH_SIZE_DEFAULT,
-            filter=filter_of(request.filter_expression).message(),
+            filter=filter_of(request.filter_expression),
             consumer_group=group_of(request.group),
         )
         wait = request.long_polling_timeout

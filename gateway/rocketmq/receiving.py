@@ -19,7 +19,7 @@ from gateway.delivery.polls import Poll, QueueName, not_answered
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.groups.joining import Join
 from gateway.groups.joins import Joins
-from gateway.ports.delivery import Delivering, DeliveringSource, Filter, Then, is_absent
+from gateway.ports.delivery import Delivering, DeliveringSource, Then, expression_of, filter_key, is_absent
 from gateway.rocketmq.caller import Caller, consumer_of
 from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.filters import filter_of
@@ -174,7 +174,6 @@ class Receiving:
                 f"attempt_id has {len(request.attempt_id)} characters: use at most {ATTEMPT_ID_CHARACTERS_MAX}",
             )
         millis_min = self._limits.invisible_millis_min
-        wanted = filter_of(request.filter_expression)
         question = pb.PopMessagesRequest(
             consumer_group=group,
             topic=topic,
@@ -183,7 +182,7 @@ class Receiving:
             invisible_duration=None if request.auto_renew else invisible_of(request.invisible_duration, millis_min),
             client_id=caller.client_id,
             attempt_id=request.attempt_id,
-            filter=wanted.message(),
+            filter=filter_of(request.filter_expression),
             max_per_message_group=1 if caller.language in ONE_PER_GROUP_LANGUAGES else 0,
             known_only=self._joins is not None and len(self._shards.all()) > 1,
             caller=caller_of_call(call),
@@ -195,7 +194,6 @@ class Receiving:
             self,
             delivering,
             question,
-            wanted,
             call,
             ends_at=now + poll_seconds,
             gives_up_at=now + left_seconds,
@@ -242,21 +240,20 @@ class ReceivePoll(Poll):
         receiving: Receiving,
         delivering: Delivering,
         question: pb.PopMessagesRequest,
-        wanted: Filter,
         call: Streamable,
         *,
         ends_at: float,
         gives_up_at: float,
         must_look: bool,
     ) -> None:
-        name = QueueName(delivering.broker_name, question.topic, question.consumer_group, wanted)
+        name = QueueName(delivering.broker_name, question.topic, question.consumer_group, filter_key(question.filter))
         super().__init__(
             name,
             question.client_id,
             ends_at,
             gives_up_at,
             must_look=must_look,
-            filter_characters=len(wanted.expression),
+            filter_characters=len(expression_of(question.filter)),
             owner=client_of_name(question.caller),
         )
         self._receiving = receiving

@@ -151,8 +151,7 @@ def _facts(settings: v2.Settings, caller: Caller, group: str) -> pb.Client:
         client_id=caller.client_id,
         consumer_group=group,
         subscriptions=[
-            pb.Subscription(topic=full_name(each.topic), filter=filter_of(each.expression).message())
-            for each in subscriptions
+            pb.Subscription(topic=full_name(each.topic), filter=filter_of(each.expression)) for each in subscriptions
         ],
         language=caller.language,
         version=caller.version,

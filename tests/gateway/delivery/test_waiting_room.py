@@ -19,7 +19,6 @@ from gateway.delivery.waiting_room import (
     WATCH_SECONDS,
     WaitingRoom,
 )
-from gateway.ports.delivery import Filter, FilterKind
 from reput.consumer.v1.consumer_service_pb2 import WatchArrivalsResponse
 from services.serving.admission.shares import Shares, client_of_name
 from store.errors import ResourceBusyError
@@ -363,7 +362,7 @@ def test_queues_without_polls_are_forgotten(shard):
 
 def test_long_filters_filled_the_memory_of_queues_without_polls(shard):
     for length, is_remembered in ((FILTER_CHARACTERS_MAX, True), (FILTER_CHARACTERS_MAX + 1, False)):
-        name = QueueName(BROKER, "orders", "billing", Filter(FilterKind.TAGS, "t" * length))
+        name = QueueName(BROKER, "orders", "billing", ("tags", "t" * length))
         shard.poll(name)
         shard.pass_time(POLL_SECONDS)
         shard.settle()
@@ -372,7 +371,7 @@ def test_long_filters_filled_the_memory_of_queues_without_polls(shard):
 
 def test_long_filters_of_polls_that_wait_have_a_limit_together_which_ends_with_them(shard):
     shard.room._filters = Shares(150)
-    name = QueueName(BROKER, "orders", "billing", Filter(FilterKind.TAGS, "t" * 60))
+    name = QueueName(BROKER, "orders", "billing", ("tags", "t" * 60))
     first = MemoryPoll(shard, name, filter_characters=60)
     shard.room.add(first)
     with pytest.raises(ResourceBusyError, match="shorter filter"):
@@ -391,7 +390,7 @@ def test_long_filters_of_polls_that_wait_have_a_limit_together_which_ends_with_t
 
 def test_a_client_whose_polls_keep_all_the_filters_they_can_leaves_room_for_those_of_another(shard):
     shard.room._filters = Shares(1_000)
-    name = QueueName(BROKER, "orders", "billing", Filter(FilterKind.TAGS, "t" * 100))
+    name = QueueName(BROKER, "orders", "billing", ("tags", "t" * 100))
     with pytest.raises(ResourceBusyError, match="share"):
         for _ in range(10):
             shard.room.add(MemoryPoll(shard, name, filter_characters=100, caller="identity:attacker"))

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.delivery import queue_end
 from gateway.groups.dead_letters import Letter, Resending, ResendQuestion
-from gateway.ports.delivery import ALL_MESSAGES, Filter, FilterKind
+from gateway.ports.delivery import message_filter
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
@@ -22,7 +22,7 @@ from tests.gateway.delivery.memory_delivery import pulled_of
 from tests.gateway.groups.memory_groups import MemoryGroups, group_settings
 from tests.gateway.memory_shard import MemoryShard, with_log_end
 
-QUESTION = ResendQuestion("g", ALL_MESSAGES, TimeWindow())
+QUESTION = ResendQuestion("g", message_filter(""), TimeWindow())
 
 
 def letter_of(record) -> Letter:
@@ -186,12 +186,12 @@ def test_a_bad_expression_was_taken_where_there_is_no_dead_letter_to_try_it_on(l
     resending = Resending(Shards([groups.shard("broker-a")], fan_out), tokens, pull, letter_of, letters.sends)
 
     with pytest.raises(IllegalFilterError):
-        resending.resend(replace(QUESTION, filter=Filter(FilterKind.SQL, "a >")), "", deadline)
+        resending.resend(replace(QUESTION, filter=message_filter("a >", is_sql=True)), "", deadline)
 
-    assert resending.resend(replace(QUESTION, filter=Filter(FilterKind.SQL, "a > 1")), "", deadline) == ([], "")
+    assert resending.resend(replace(QUESTION, filter=message_filter("a > 1", is_sql=True)), "", deadline) == ([], "")
     assert resending.resend(QUESTION, "", deadline) == ([], "")
     assert len(asked) == 2
-    late = replace(QUESTION, filter=Filter(FilterKind.SQL, "a >"), window=TimeWindow(begin_millis=1 << 40))
+    late = replace(QUESTION, filter=message_filter("a >", is_sql=True), window=TimeWindow(begin_millis=1 << 40))
     elsewhere = Resending(Shards([letters.groups.shard("broker-a")], fan_out), tokens, pull, letter_of, letters.sends)
     with pytest.raises(IllegalFilterError):  # none was given up since then
         elsewhere.resend(late, "", deadline)
