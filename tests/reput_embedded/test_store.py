@@ -231,8 +231,10 @@ def test_a_store_with_other_sizes_of_files_keeps_them(tmp_path: pathlib.Path) ->
         for _ in range(3):
             store.append_all(NewMessage("Orders", b"x" * 1000, keys=["k"]) for _ in range(500))
     with reput_embedded.open(tmp_path) as store:
-        store.append("Orders", b"y", keys=["last"])
-        assert len(list(store.by_key("Orders", "k"))) == 1500
+        receipt = store.append("Orders", b"y", keys=["last"])
+        assert (
+            len(list(store.by_key("Orders", "k", after=receipt))) == 1500
+        )  # a stop waits for the index for seconds only
         assert [each.body for each in store.by_key("Orders", "last")] == [b"y"]
     assert {path.stat().st_size for path in (tmp_path / "commitlog").iterdir()} == {1 << 20}
 
