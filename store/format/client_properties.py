@@ -32,6 +32,8 @@ from store.format.request_mark import REQUEST_MARK
 
 # A store writes these itself; RocketMQ too drops a CRC that a client sends (`CommitLog.asyncPutMessage`).
 LEFT_OUT = frozenset((CRC32, REQUEST_MARK, MOVED_FROM))
+# Programs use few sets of names; those of one string take at most 32 KiB.
+ORDERS_KEPT_MAX = 256
 _BUCKET_COUNT = 128
 _NAMES_PER_BUCKET = 0.75  # with more names than that, a map doubles its buckets
 
@@ -68,10 +70,7 @@ class BrokerProperties(NamedTuple):
 
 def encode_like_java(properties: Mapping[str, str]) -> bytes:
     """The property string of a Java HashMap(128) into which the properties were put in this order; any names and values."""
-    bucket_count = _BUCKET_COUNT
-    while len(properties) > bucket_count * _NAMES_PER_BUCKET:
-        bucket_count *= 2
-    names = sorted(properties, key=lambda name: _spread_hash(name) & bucket_count - 1)
+    names = _java_order(tuple(properties))
     return encode_java_utf8("".join([f"{name}\x01{properties[name]}\x02" for name in names]))
 
 
@@ -81,7 +80,14 @@ def without_left_out(properties: bytes) -> bytes:
     return b"\x02".join(entry for entry in properties.split(b"\x02") if entry.partition(b"\x01")[0] not in names)
 
 
-@lru_cache(maxsize=4096)
-def _spread_hash(name: str) -> int:
-    value = java_string_hash(name) & 0xFFFFFFFF
-    return value ^ value >> 16
+@lru_cache(maxsize=ORDERS_KEPT_MAX)
+def _java_order(names: tuple[str, ...]) -> tuple[str, ...]:
+    bucket_count = _BUCKET_COUNT
+    while len(names) > bucket_count * _NAMES_PER_BUCKET:
+        bucket_count *= 2
+
+    def bucket_of(name: str) -> int:
+        value = java_string_hash(name) & 0xFFFFFFFF
+        return (value ^ value >> 16) & bucket_count - 1
+
+    return tuple(sorted(names, key=bucket_of))
