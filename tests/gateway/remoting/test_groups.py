@@ -1,11 +1,14 @@
 """The administration of groups over the door; the answers are those that RocketMQ 5.5.0 was recorded with."""
 
+import contextlib
 import json
 
 import pytest
 
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.fastjson import loads
+from store.format.record import decode_record
+from tests.gateway.remoting.test_members import beat
 
 SETTINGS = {
     "attributes": {},
@@ -160,3 +163,98 @@ def test_a_group_is_moved_to_a_time_a_position_and_the_end(stack, client):
     assert position() == "1"
     absent = client.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, topic="nowhere", group="jumping", timestamp=-1)
     assert (absent.code, absent.remark) == (ResponseCode.TOPIC_NOT_EXIST, "Topic nowhere does not exist")
+
+
+@pytest.fixture
+def member(stack):
+    """A client with a heartbeat: it consumes for the group `online` and sends for `makers`."""
+    with contextlib.closing(stack.client(version=500)) as client:
+        stack.append("wanted", queue_id=1)
+        assert (
+            beat(client, "c1@1", "online", topic="wanted", expression="A || B", version=5, producers=["makers"]).code
+            == 0
+        )
+        yield client
+
+
+WANTED = {
+    "classFilterMode": False,
+    "codeSet": [],
+    "expressionType": "TAG",
+    "subString": "A || B",
+    "subVersion": 5,
+    "tagsSet": ["A", "B"],
+    "topic": "wanted",
+}
+
+
+def test_members_and_what_they_want_are_told(client, member):
+    asked = client.call(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="online")
+    document = loads(asked.body)
+    (connection,) = document.pop("connectionSet")
+    host, port = member.socket.getsockname()
+    assert connection == {"clientAddr": f"{host}:{port}", "clientId": "c1@1", "language": "JAVA", "version": 500}
+    assert document["subscriptionTable"]["wanted"] == WANTED
+    assert (document["consumeType"], document["messageModel"], document["consumeFromWhere"]) == (
+        "CONSUME_PASSIVELY",
+        "CLUSTERING",
+        "CONSUME_FROM_LAST_OFFSET",
+    )
+    wanted = client.call(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, group="online", topic="wanted")
+    assert loads(wanted.body) == {"group": "online", "subscriptionData": WANTED, "topic": "wanted"}
+    assert loads(client.call(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="wanted").body) == {"groupList": ["online"]}
+
+
+def test_producers_with_a_connection_are_told(client, member):
+    asked = client.call(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup="makers")
+    (connection,) = loads(asked.body)["connectionSet"]
+    assert connection["clientId"] == "c1@1"
+    (row,) = loads(client.call(RequestCode.GET_ALL_PRODUCER_INFO).body)["data"]["makers"]
+    host, port = member.socket.getsockname()
+    assert (row["remoteIP"], row["version"]) == (f"/{host}:{port}", 500)
+
+
+def told(member, code):
+    """The next request of the server with a code."""
+    while (command := member.next_told()).code != code:
+        pass
+    return command
+
+
+def test_a_reset_is_told_to_members_with_a_connection(client, member):
+    fields = {"topic": "wanted", "group": "online", "timestamp": 0, "isForce": "true"}
+    assert client.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **fields).code == 0
+    command = told(member, RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
+    assert command.is_oneway
+    assert (command.fields["topic"], command.fields["group"], command.fields["timestamp"]) == ("wanted", "online", "0")
+    table = loads(command.body)["offsetTable"]
+    assert {key.members()["queueId"]: offset for key, offset in table.items()}[1] == 0
+
+
+def test_a_member_is_asked_what_it_alone_knows_and_its_answer_is_passed_on(client, member):
+    fields = {"consumerGroup": "online", "clientId": "c1@1", "jstackEnable": "false"}
+    client.send(client.request(RequestCode.GET_CONSUMER_RUNNING_INFO, **fields))
+    command = told(member, RequestCode.GET_CONSUMER_RUNNING_INFO)
+    assert command.fields == fields
+    member.send(command.answer(0, "", {}, b'{"properties":{}}'))
+    answer = client.receive()
+    assert (answer.code, answer.body) == (0, b'{"properties":{}}')
+
+
+def test_a_member_consumes_one_message_when_it_is_asked_to(stack, client, member):
+    (receipt,) = stack.append("wanted", queue_id=1, tags="A")
+    fields = {"consumerGroup": "online", "clientId": "c1@1", "msgId": receipt.offset_msg_id, "brokerName": "broker-a"}
+    client.send(client.request(RequestCode.CONSUME_MESSAGE_DIRECTLY, **fields))
+    command = told(member, RequestCode.CONSUME_MESSAGE_DIRECTLY)
+    record = decode_record(command.body)
+    assert (record.commit_log_offset, record.tags, record.body) == (receipt.commit_log_offset, "A", b"x")
+    member.send(command.answer(0, "", {}, b'{"consumeResult":"CR_SUCCESS"}'))
+    assert client.receive().body == b'{"consumeResult":"CR_SUCCESS"}'
+
+
+def test_a_member_that_goes_before_it_answers_is_told_as_a_client_without_answer(client, member):
+    fields = {"consumerGroup": "online", "clientId": "c1@1", "jstackEnable": "false"}
+    client.send(client.request(RequestCode.GET_CONSUMER_RUNNING_INFO, **fields))
+    told(member, RequestCode.GET_CONSUMER_RUNNING_INFO)
+    member.close()
+    assert client.receive().code == ResponseCode.CONSUME_MSG_TIMEOUT
