@@ -213,8 +213,12 @@ class StoreSettings(ServiceSettings):
         shared=True,
     )
     broker_name: str = setting("broker-a", "The shard's name.", shared=True, min_length=1)
+    # Behind it is the shard's remoting door, if it has one (ADR 0127).
     store_host: str = setting(
-        "127.0.0.1:10911", "Store host written into records; it is never dialled.", unit="IP:port", shared=True
+        "127.0.0.1:10911",
+        "Store host in records and ids, which clients over remoting dial.",
+        unit="IP:port",
+        shared=True,
     )
     # store/format/delivery/delay_levels.py.
     delay_levels: str = setting(

@@ -14,7 +14,7 @@ ROWS: tuple[tuple[str, str, str, str, str, bool], ...] = (
     ("", "mirror", "", "rocketmq://host:port", "The HA port of a RocketMQ broker whose log this store copies; appends are refused.", False),
     ("", "mirror_broker", "", "host:port", "The same broker's own port, asked for topics, groups and positions; empty: not asked.", False),
     ("", "broker_name", "broker-a", "", "The shard's name.", False),
-    ("", "store_host", "127.0.0.1:10911", "IP:port", "Store host written into records; it is never dialled.", False),
+    ("", "store_host", "127.0.0.1:10911", "IP:port", "Store host in records and ids, which clients over remoting dial.", False),
     ("", "delay_levels", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", "<n>s|m|h|d ...", "Delays of the delay levels of the store; RocketMQ's messageDelayLevel.", False),
     ("", "address_file", "", "", "File for the bound address, written when the service listens.", False),
     ("", "ready_file", "", "", "File that is made when the service has opened its files.", False),
