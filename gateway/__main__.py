@@ -27,7 +27,7 @@ from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import ALL_FILTERS_CHARACTERS_MAX, WaitingRoom
 from gateway.ports.shards import FanOut, ShardsSource
 from gateway.queries.freshness import FreshnessWaits
-from gateway.queries.page_token import KNOWN_TO_ALL, PageTokens
+from gateway.queries.page import KNOWN_TO_ALL, PageTokens
 from gateway.reput.groups import GroupDelivery, LetterAppends
 from gateway.reput.pulling import PullStreams
 from gateway.reput.query_methods import QUERY_SECONDS

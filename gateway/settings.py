@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self
 
 import pydantic
 
-from gateway.queries.page_token import KNOWN_TO_ALL
+from gateway.queries.page import KNOWN_TO_ALL
 from gateway.remoting.addresses import parse_doors
 from gateway.shards.targets import ShardTargets, of_ordinals, parse_shards, parse_template
 from services.object_uri import is_uri, named

@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import grpc
 
-from index_svc.index_file_set import IndexFileSet
-from index_svc.key_search import KeyPage, search_key
+from index_svc.index_file_set import IndexFileSet, KeyPage, search_key
 from index_svc.summary_answer import filter_pages, summary_of
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.index.v1 import index_service_pb2 as pb

@@ -25,7 +25,7 @@ from gateway.ports.shard import Shard, get_record, get_records, get_units, list_
 from gateway.ports.shards import FanOut, Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import query_by_unique_key
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens
 from gateway.shards.remote import open_shard
 from gateway.shards.targets import ShardTargets
 from reput.gateway.v1 import gateway_service_pb2 as pb

@@ -15,7 +15,7 @@ from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import query_by_key, query_by_unique_key
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
 from gateway.queries.by_queue_offset import query_by_queue_offset
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens
 from gateway.shards.guard import guarded
 from store.errors import DeadlineExceededError
 from store.format.host import Host, encode_host

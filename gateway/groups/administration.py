@@ -28,8 +28,7 @@ from gateway.ports.groups import (
 from gateway.ports.shard import Shard, search_offset
 from gateway.ports.shards import Shards, list_built_queues
 from gateway.queries.completeness import ShardOutcome, raise_first_error
-from gateway.queries.page import check_topic, page_size
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens, check_topic, page_size
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import GroupNotFoundError, InvalidArgumentError, PermissionDeniedError, StoreError

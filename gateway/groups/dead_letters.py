@@ -19,7 +19,7 @@ from gateway.ports.groups import GET_OFFSETS
 from gateway.ports.shard import Shard, search_offset
 from gateway.ports.shards import Shards, list_built_queues
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import StoredMessage

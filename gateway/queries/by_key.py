@@ -33,11 +33,12 @@ from gateway.queries.page import (
     PAGE_SIZE_MAX,
     Page,
     PageEntry,
+    PageTokens,
     check_key,
     check_topic,
     page_size,
+    shard_cursors,
 )
-from gateway.queries.page_token import PageTokens, shard_cursors
 from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import BrokerNotFoundError, PermissionDeniedError, StoreError, TopicNotFoundError

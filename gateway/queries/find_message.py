@@ -46,8 +46,7 @@ from gateway.ports.shards import Shards, require_topic
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import KeyQuestion, MatchStream, unknown_shard
 from gateway.queries.completeness import ShardOutcome, judge, least_built, raise_first_error
-from gateway.queries.page import Page, PageEntry, check_key, check_not_negative, check_topic, page_size
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import Page, PageEntry, PageTokens, check_key, check_not_negative, check_topic, page_size
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage

@@ -17,8 +17,7 @@ from gateway.ports.shard import (
 )
 from gateway.ports.shards import Shards
 from gateway.queries.completeness import ShardOutcome, judge, raise_first_error
-from gateway.queries.page import PAGE_BYTES_MAX, check_topic, page_size
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PAGE_BYTES_MAX, PageTokens, check_topic, page_size
 from reput.commitlog.v1.commitlog_service_pb2 import ListTopicsResponse
 from reput.consumequeue.v1.consumequeue_service_pb2 import Queue
 from reput.message.v1 import message_pb2

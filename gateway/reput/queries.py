@@ -19,8 +19,7 @@ from gateway.queries.completeness import ShardOutcome, judge
 from gateway.queries.find_message import FindAnswer, find_message
 from gateway.queries.freshness import FreshnessWaits, Part
 from gateway.queries.list_topics import TopicChoice, list_topics
-from gateway.queries.page import BODY_CHUNK_BYTES, check_not_negative
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import BODY_CHUNK_BYTES, PageTokens, check_not_negative
 from gateway.reput.wire import (
     message_of,
     millis_of,

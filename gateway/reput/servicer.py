@@ -11,7 +11,7 @@ import grpc
 from gateway.appends.forwarder import AppendForwarder
 from gateway.ports.shards import ShardsSource
 from gateway.queries.freshness import FreshnessWaits
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens
 from gateway.reput import groups, queries, topics
 from gateway.reput.explain import explain_query, explained_of
 from gateway.reput.groups import GroupDelivery, GroupMethods

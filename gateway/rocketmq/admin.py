@@ -15,8 +15,7 @@ from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
 from gateway.queries.by_queue_offset import query_by_queue_offset
 from gateway.queries.completeness import ShardOutcome
 from gateway.queries.freshness import FreshnessWaits, Part
-from gateway.queries.page import PageEntry, check_topic
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageEntry, PageTokens, check_topic
 from gateway.rocketmq.messages import resource_of, to_message
 from gateway.rocketmq.names import full_name
 from gateway.rocketmq.status import RefusedError, ok, status_of

@@ -18,8 +18,7 @@ from functools import partial
 from gateway.ports.deadline import Cancellation, Deadline, ran_out_of_time
 from gateway.ports.shard import Shard, list_queues
 from gateway.ports.shards import FanOut, Shards, has_unwritten_queue, require_topic
-from gateway.queries.page import Page, page_size
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import Page, PageTokens, page_size
 from gateway.search.cel_sandbox import CelEvaluator, CelSandbox
 from gateway.search.filter import MessageFilter
 from gateway.search.question import Budgets, Cursor, Meter, SearchAnswer, SearchQuestion

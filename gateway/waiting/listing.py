@@ -13,8 +13,7 @@ from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards, require_topic
 from gateway.queries.by_key import unknown_shard
 from gateway.queries.completeness import ShardOutcome, judge
-from gateway.queries.page import PAGE_BYTES_MAX, check_topic, page_size
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PAGE_BYTES_MAX, PageTokens, check_topic, page_size
 from reput.message.v1 import message_pb2
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from store.errors import ServiceUnavailableError, StoreError

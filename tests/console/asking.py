@@ -12,7 +12,7 @@ from console.web.app import ConsoleApp, ConsoleSource
 from console.web.request_guard import RequestGuard
 from console.web.sign_in import NoSignIn, SignIn
 from gateway.ports.shards import FanOut, Shards
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens
 from gateway.reput.servicer import GatewayServicer
 
 HOST = "localhost:8080"

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.shards import FanOut
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens
 from store.format.record import Record, decode_record
 from tests.support.fixture_stores import walk_frames
 

@@ -6,8 +6,7 @@ import shutil
 
 import pytest
 
-from index_svc.index_file_set import IndexFileSet
-from index_svc.key_search import search_key
+from index_svc.index_file_set import IndexFileSet, search_key
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.index_keys import index_keys
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from index_svc.key_search import search_key
+from index_svc.index_file_set import search_key
 from index_svc.servicer import IndexServicer
 from reput.index.v1 import index_service_pb2 as pb
 from store.errors import StoreRecoveringError

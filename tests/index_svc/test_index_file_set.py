@@ -2,8 +2,7 @@
 
 import pytest
 
-from index_svc.index_file_set import IndexFileSet
-from index_svc.key_search import search_key
+from index_svc.index_file_set import IndexFileSet, search_key
 from store.derive.dispatch_columns import DispatchColumns
 from store.errors import DiskFullError, InvalidArgumentError, InvalidPageTokenError
 from store.files.file_system import RealFileSystem

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from index_svc.index_file_set import IndexFileSet
+from index_svc.index_file_set import IndexFileSet, search_key
 from index_svc.index_summaries import IndexSummaries
-from index_svc.key_search import search_key
 from store.derive.dispatch_columns import DispatchColumns
 from store.errors import FlushFailedError, ServiceUnavailableError, StoreCorruptedError
 from store.files.file_system import RealFileSystem

@@ -27,8 +27,7 @@ from gateway.queries.by_key import query_by_key, query_by_unique_key
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
 from gateway.queries.by_queue_offset import query_by_queue_offset
 from gateway.queries.list_topics import list_topics
-from gateway.queries.page import PageEntry
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageEntry, PageTokens
 from reput.message.v1.message_pb2 import NewMessage
 from store.errors import StoreError
 from store.format.host import Host

@@ -12,7 +12,7 @@ from typing import Any
 
 from consumequeue_svc.queue_checks import QueueChecks
 from index_svc.index_checks import IndexChecks
-from index_svc.key_search import search_key
+from index_svc.index_file_set import search_key
 from services.following.file_check import FileChecker
 from services.following.following_builder import FollowingBuilder
 from store.derive.dispatch import DispatchRequest

@@ -9,8 +9,7 @@ from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import query_by_key, query_by_unique_key
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
 from gateway.queries.by_queue_offset import query_by_queue_offset
-from gateway.queries.page import PageEntry
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageEntry, PageTokens
 from reput.message.v1 import message_pb2
 from store.errors import StoreError
 from store.format.host import Host

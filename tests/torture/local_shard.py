@@ -19,8 +19,7 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.shard import LIST_TOPICS, STATUSES, BuildProgress, Built, Shard, StatusRow
 from gateway.ports.time_window import TimeWindow
 from index_svc.builder import IndexBuilder
-from index_svc.index_file_set import IndexFileSet
-from index_svc.key_search import search_key
+from index_svc.index_file_set import IndexFileSet, search_key
 from index_svc.recovery import saved_layout
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb

@@ -12,7 +12,7 @@ from console.calls import CallContext, Calls
 from console.web import live
 from console.web.live import SHOWN_COUNT_MAX, TailPosition, look
 from gateway.ports.shards import Shards
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens
 from gateway.reput.servicer import GatewayServicer
 from store.errors import InvalidArgumentError, ResourceBusyError, TopicNotFoundError
 from tests.console.asking import Tags

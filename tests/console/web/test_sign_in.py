@@ -15,7 +15,7 @@ from gateway.auth.caller_shards import CallerShards
 from gateway.auth.guard import GatewayGuard
 from gateway.auth.sign_in import SignIn
 from gateway.ports.shards import Shards
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens
 from gateway.reput.servicer import GatewayServicer
 from tests.console.asking import Browser
 from tests.gateway.auth.conftest import access_text, key_of

@@ -16,7 +16,7 @@ from gateway.ports.chain import Concern
 from gateway.ports.groups import GET_GROUP
 from gateway.ports.shard import SEARCH_KEY, get_record
 from gateway.ports.shards import Shards
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens
 from gateway.reput.servicer import GatewayServicer
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb

@@ -10,7 +10,7 @@ from gateway.auth.caller_shards import CallerShards, VisibleTopics, work_for
 from gateway.ports.deadline import Deadline
 from gateway.ports.shards import Shards
 from gateway.ports.waiting import LIST_SCHEDULED, LIST_TRANSACTIONS
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens
 from gateway.reput.waiting import SCHEDULED, TRANSACTIONS
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.schedule.v1 import schedule_service_pb2 as schedule_pb

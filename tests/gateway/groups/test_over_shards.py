@@ -7,7 +7,7 @@ from gateway.groups.positions import commit_positions, get_positions, reset_posi
 from gateway.groups.pulling import LOCKED_COUNT_MAX, SENT_BACK_COUNT_MAX, lock_queues, send_back
 from gateway.ports.groups import lag_count
 from gateway.ports.shards import Shards
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens
 from gateway.reput.pulling import question_of
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb

@@ -15,7 +15,7 @@ from gateway.queries.by_queue_offset import outcome_of, query_by_queue_offset, s
 from gateway.queries.completeness import ShardOutcome
 from gateway.queries.find_message import find_message
 from gateway.queries.list_topics import list_topics
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens
 from gateway.search.question import OffsetWindow, SearchQuestion
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1 import message_pb2

@@ -15,8 +15,7 @@ from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries import find_message as finding
 from gateway.queries.find_message import FindAnswer, Place, find_message, from_fields, to_fields
-from gateway.queries.page import PAGE_BYTES_MAX
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PAGE_BYTES_MAX, PageTokens
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1 import message_pb2
 from store.errors import InvalidArgumentError, InvalidPageTokenError, ServiceUnavailableError, TopicNotFoundError

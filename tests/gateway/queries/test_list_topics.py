@@ -6,8 +6,7 @@ import pytest
 
 from gateway.ports.shards import Shards
 from gateway.queries.list_topics import TopicChoice, list_topics
-from gateway.queries.page import PAGE_BYTES_MAX
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PAGE_BYTES_MAX, PageTokens
 from reput.message.v1 import message_pb2
 from store.errors import (
     InvalidArgumentError,

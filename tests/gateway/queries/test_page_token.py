@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens
 from services.serving.server_options import RECEIVE_BYTES_MAX
 from store.errors import InvalidPageTokenError
 

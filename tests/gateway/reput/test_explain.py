@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from gateway.ports.shards import Shards
-from gateway.queries.page import PAGE_SIZE_MAX
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PAGE_SIZE_MAX, PageTokens
 from gateway.reput.servicer import GatewayServicer
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2

@@ -12,8 +12,7 @@ from gateway.groups.administration import list_groups
 from gateway.ports.chain import Concern, MethodTable
 from gateway.ports.groups import LIST_GROUPS, TRACK
 from gateway.ports.shards import Shards
-from gateway.queries.page import PAGE_BYTES_MAX
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PAGE_BYTES_MAX, PageTokens
 from gateway.reput.groups import _fitting
 from gateway.shards.remote import serve_consumer
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb

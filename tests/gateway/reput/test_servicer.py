@@ -11,8 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from gateway.appends.forwarder import AppendForwarder
 from gateway.ports.shards import FanOut, Shards
-from gateway.queries.page import BODY_CHUNK_BYTES
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import BODY_CHUNK_BYTES, PageTokens
 from gateway.reput.servicer import GatewayServicer, add_to_server
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb

@@ -8,7 +8,7 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.shard import CREATE_TOPIC, DELETE_TOPIC, LIST_TOPICS, UPDATE_TOPIC, Shard, topics_of
 from gateway.ports.shards import Shards
 from gateway.queries.freshness import FreshnessWaits
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens
 from gateway.reput.queries import Call, topics
 from gateway.reput.topics import create_topic, delete_topic, update_topic
 from gateway.shards.guard import guarded

@@ -18,7 +18,7 @@ from gateway.delivery.waiting_room import WaitingRoom
 from gateway.ports.shard import STORE_FACTS, BuildProgress, Built, Shard
 from gateway.ports.shards import FanOut, Shards
 from gateway.ports.store_facts import StoreFacts
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens
 from gateway.rocketmq.admin import AdminServicer
 from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.servicer import MessagingServicer, add_messaging_to_server

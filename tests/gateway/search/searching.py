@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import Built
 from gateway.ports.shards import FanOut, Shards
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens
 from gateway.reput.search import view_of
 from gateway.search.cel_sandbox import CelSandbox
 from gateway.search.question import Budgets, SearchAnswer, SearchQuestion

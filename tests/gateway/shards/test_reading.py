@@ -9,7 +9,7 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.shard import CREATE_TOPIC, topics_of
 from gateway.ports.shards import FanOut, Shards
 from gateway.queries.freshness import FreshnessWaits
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens
 from gateway.reput.servicer import GatewayServicer
 from gateway.shards.replica_choice import Choice, ReadFrom, ReplicaFacts
 from gateway.shards.replica_reads import ReplicaReads, ShardReading, Source

@@ -13,7 +13,7 @@ from gateway.ports.shard import BuildProgress, search_key
 from gateway.ports.shards import FanOut, Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import query_by_key
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens
 from gateway.shards.summaries import FILTER_PAGES, HELD_SECONDS_MAX, FilterCache, Summaries
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.index.v1 import index_service_pb2 as index_pb

@@ -5,8 +5,7 @@ import pytest
 from gateway.ports.deadline import Deadline
 from gateway.ports.shards import FanOut, Shards
 from gateway.ports.waiting import LIST_TRANSACTIONS
-from gateway.queries.page import PAGE_BYTES_MAX
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PAGE_BYTES_MAX, PageTokens
 from gateway.waiting.listing import Listing
 from reput.message.v1 import message_pb2
 from reput.schedule.v1 import schedule_service_pb2 as pb

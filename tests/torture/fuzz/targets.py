@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commitlog_svc.recovery.safe_point import read_durable_mark, read_snapshot
-from gateway.queries.page_token import PageTokens, shard_cursors
+from gateway.queries.page import PageTokens, shard_cursors
 from store.derive.record_dispatch import decode_dispatch
 from store.errors import (
     InvalidMessageError,

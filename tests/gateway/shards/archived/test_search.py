@@ -9,7 +9,7 @@ import pytest
 from gateway.ports.shard import Shard
 from gateway.ports.shards import FanOut, Shards
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens
 from gateway.search.cel_sandbox import CelSandbox
 from gateway.search.filter import Conditions
 from gateway.search.question import EVERYWHERE, Budgets, OffsetWindow, SearchAnswer, SearchQuestion

@@ -15,7 +15,7 @@ from gateway.queries.by_key import MatchAnswer, query_by_key, query_by_unique_ke
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
 from gateway.queries.by_queue_offset import query_by_queue_offset
 from gateway.queries.list_topics import list_topics
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page import PageTokens
 from pipeline.archive import archive as archive_job
 from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import MESSAGE_SOURCE_ARCHIVE
