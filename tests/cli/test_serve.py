@@ -1,4 +1,4 @@
-"""`reput serve` refuses flags of a mirror that cannot work, before it makes anything."""
+"""`reput serve` refuses flags that cannot work together, before it makes anything."""
 
 import pathlib
 
@@ -30,3 +30,23 @@ def test_a_replica_in_a_single_process_is_a_usage_error(tmp_path: pathlib.Path) 
     done = run_command("serve", "--store", str(store), *flags)
     assert (done.returncode, store.exists()) == (2, False)
     assert "--replica and --single-process are both set" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (("--mirror", "rocketmq://broker:10912", "--nameserver-port", "0"), "are not for --follow and --mirror"),
+        (("--mirror", "rocketmq://broker:10912", "--remoting-port", "0"), "are not for --follow and --mirror"),
+        (
+            ("--replica", "r1", "--coordinator", "etcd://127.0.0.1:1/r", "--remoting-port", "0"),
+            "a replica has no gateway",
+        ),
+    ],
+)
+def test_a_remoting_port_beside_a_broker_or_of_a_replica_is_a_usage_error(
+    tmp_path: pathlib.Path, flags: tuple[str, ...], why: str
+) -> None:
+    store = tmp_path / "store"
+    done = run_command("serve", "--store", str(store), *flags)
+    assert (done.returncode, store.exists()) == (2, False)
+    assert why in done.stderr
