@@ -22,6 +22,9 @@ def records_of(pulled: Pulled) -> bytes:
     """The records of a pull, one after the other."""
     messages = pulled.messages
     if isinstance(messages, EncodedMessages):
+        records = messages.records()
+        if records is not None:
+            return records
         return b"".join(
             record_of(each) if isinstance(each, StoredMessage) else each for each in messages.records_or_messages()
         )

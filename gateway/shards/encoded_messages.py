@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import overload
 
+from google.protobuf.message import DecodeError
+
 from reput.message.v1.message_pb2 import MESSAGE_SOURCE_LIVE, StoredMessage
 from services.calling.pulled_bytes import RECORDS_TAG, spans_of
 from services.convert import stored_message
@@ -46,6 +48,34 @@ class EncodedMessages(Sequence[StoredMessage]):
         if isinstance(index, slice):
             return [self._decoded(span) for span in self._spans[index]]
         return self._decoded(self._spans[index])
+
+    def records(self) -> bytes | None:
+        """The records one after the other, as they lie in the log; None when one came as a message.
+
+        `records_or_messages` gives the same, and takes twenty times as long.
+        """
+        data = self.data.tobytes()
+        parts: list[bytes] = []
+        at, end = 0, len(data)
+        while at < end:
+            if data[at] != RECORDS_TAG:
+                return None
+            size_bytes, at = data[at + 1], at + 2
+            if size_bytes & 0x80:
+                size_bytes &= 0x7F
+                shift = 7
+                while True:
+                    byte = data[at]
+                    at += 1
+                    size_bytes |= (byte & 0x7F) << shift
+                    if byte < 0x80:
+                        break
+                    shift += 7
+            parts.append(data[at : at + size_bytes])
+            at += size_bytes
+        if at != end:
+            raise DecodeError("what stands behind the fields of an answer are no records")
+        return b"".join(parts)
 
     def records_or_messages(self) -> Iterator[memoryview | StoredMessage]:
         """Each record as it lies in the log, or the message where it did not come as a record."""
