@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from benchmarks import processes
-from deploy.hosts import MODULES
+from deploy.modules import MODULES
 from tests.support.stack import Stack
 
 STOP_SECONDS_MAX = 60
