@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.serving.admission.shares import KeptKeys, client_of_name
 
 # A member of a group that was not heard of for so long is gone. RocketMQ's clientExpiredTimeout.
@@ -66,7 +67,7 @@ class LiveConsumers:
         with self._lock:
             before = self._take(client.consumer_group, client.client_id)
             self._expire()
-            subscriptions: Iterable[pb.Subscription] = client.subscriptions
+            subscriptions: Iterable[gateway_pb.TopicSubscription] = client.subscriptions
             if self._large_bytes + large_bytes > LARGE_CLIENT_BYTES_MAX:
                 subscriptions, large_bytes = (), 0
             client = pb.Client(

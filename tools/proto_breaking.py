@@ -42,6 +42,7 @@ TAKEN_OVER = {
     "reput.index.v1.PassedOver": "reput.gateway.v1.PassedOver",
     "reput.consumer.v1.Filter": "reput.gateway.v1.MessageFilter",
     "reput.consumer.v1.SendBackMessagesResponse.Outcome": "reput.gateway.v1.SendBackOutcome",
+    "reput.consumer.v1.Subscription": "reput.gateway.v1.TopicSubscription",
     "reput.consumer.v1.TopicQueue": "reput.gateway.v1.TopicQueue",
     "reput.schedule.v1.EndTransactionRequest.Resolution": "reput.gateway.v1.TransactionResolution",
 }
@@ -75,15 +76,15 @@ def take_over(frozen: FileDescriptorSet, names: dict[str, str]) -> None:
         ValueError: bytes of an old type would be read otherwise as the new one, or one is not in the baseline.
     """
     new_of = {f".{old}": f".{new}" for old, new in names.items()}
-    types = {name: (kind, file) for file in frozen.file for name, kind in _types_of(file)}
+    types = {name: (kind, file) for file in frozen.file for name, kind in types_of(file)}
     for old, new in new_of.items():
         if old not in types or new not in types:
             raise ValueError(f"{old} or {new} is not in the baseline: take the row out of TAKEN_OVER")
-        missing = _wire_of(types[old][0], new_of) - _wire_of(types[new][0], new_of)
+        missing = wire_of(types[old][0], new_of) - wire_of(types[new][0], new_of)
         if missing:
             raise ValueError(f"{new} cannot take the place of {old}, which also has {sorted(map(str, missing))}")
     for file in frozen.file:
-        messages = [kind for _, kind in _types_of(file) if isinstance(kind, DescriptorProto)]
+        messages = [kind for _, kind in types_of(file) if isinstance(kind, DescriptorProto)]
         needed = set()
         for field in (field for message in messages for field in message.field if field.type_name in new_of):
             field.type_name = new_of[field.type_name]
@@ -91,7 +92,7 @@ def take_over(frozen: FileDescriptorSet, names: dict[str, str]) -> None:
         file.dependency.extend(sorted(needed.difference(file.dependency, [file.name])))
 
 
-def _types_of(file: FileDescriptorProto) -> Iterator[tuple[str, DescriptorProto | EnumDescriptorProto]]:
+def types_of(file: FileDescriptorProto) -> Iterator[tuple[str, DescriptorProto | EnumDescriptorProto]]:
     """All messages and enums of a file, with their full names."""
 
     def within(prefix: str, message: DescriptorProto) -> Iterator[tuple[str, DescriptorProto | EnumDescriptorProto]]:
@@ -107,7 +108,7 @@ def _types_of(file: FileDescriptorProto) -> Iterator[tuple[str, DescriptorProto 
         yield from within(package, message)
 
 
-def _wire_of(kind: DescriptorProto | EnumDescriptorProto, new_of: dict[str, str]) -> set[tuple[object, ...]]:
+def wire_of(kind: DescriptorProto | EnumDescriptorProto, new_of: dict[str, str]) -> set[tuple[object, ...]]:
     """What decides how bytes of a type are read."""
     if isinstance(kind, EnumDescriptorProto):
         return {(value.number,) for value in kind.value}

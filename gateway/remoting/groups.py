@@ -29,6 +29,7 @@ from gateway.remoting.positions import TIME_MILLIS_MAX
 from gateway.remoting.records import record_of
 from gateway.remoting.topics import Queue, config_of, document_of, queue_key, store_times
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import VERSION, Command
 from services.rocketmq.fastjson import dump_bytes
@@ -205,7 +206,7 @@ def _wanted(shard: DoorShard, group: str, topic: str) -> Subscription | None:
     return None
 
 
-def _as_subscription(its: pb.Subscription) -> Subscription:
+def _as_subscription(its: gateway_pb.TopicSubscription) -> Subscription:
     """What a member over another door wants."""
     wanted = its.filter
     return Subscription(its.topic, wanted.sql or wanted.tags or "*", "SQL92" if wanted.sql else TAG)

@@ -323,7 +323,8 @@ def facts_of(client: DoorClient) -> list[pb.Client]:
             client_id=client.client_id,
             consumer_group=each.group,
             subscriptions=[
-                pb.Subscription(topic=topic, filter=wanted_by(one)) for topic, one in sorted(each.subscriptions.items())
+                gateway_pb.TopicSubscription(topic=topic, filter=wanted_by(one))
+                for topic, one in sorted(each.subscriptions.items())
             ],
             language=client.language,
             version=str(client.version),

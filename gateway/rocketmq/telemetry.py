@@ -19,6 +19,7 @@ from gateway.rocketmq.sessions import ProducerSession, QuestionBytes
 from gateway.rocketmq.status import RefusedError, ok
 from gateway.waiting.producers import Producers
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.serving.admission.callers import caller_here
 from store.errors import InvalidArgumentError
 
@@ -151,7 +152,8 @@ def _facts(settings: v2.Settings, caller: Caller, group: str) -> pb.Client:
         client_id=caller.client_id,
         consumer_group=group,
         subscriptions=[
-            pb.Subscription(topic=full_name(each.topic), filter=filter_of(each.expression)) for each in subscriptions
+            gateway_pb.TopicSubscription(topic=full_name(each.topic), filter=filter_of(each.expression))
+            for each in subscriptions
         ],
         language=caller.language,
         version=caller.version,

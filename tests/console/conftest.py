@@ -4,6 +4,7 @@ import pytest
 
 from gateway.ports.time_window import set_millis
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.gateway.v1.gateway_service_pb2 import MessageFilter, TrackState
 from tests.console.asking import Browser, console_over
 from tests.gateway import conftest as gateway_fixtures
@@ -46,8 +47,8 @@ class GroupedShard(MemoryShard):
         }
         groups.held = {("g", record.topic, record.queue_id): 1 for record in self.records}
         wanted = [
-            pb.Subscription(topic="orders", filter=MessageFilter(tags="a || b")),
-            pb.Subscription(topic="sql", filter=MessageFilter(sql="a > 1")),
+            gateway_pb.TopicSubscription(topic="orders", filter=MessageFilter(tags="a || b")),
+            gateway_pb.TopicSubscription(topic="sql", filter=MessageFilter(sql="a > 1")),
         ]
         member = pb.Client(
             client_id="a-client", consumer_group="g", subscriptions=wanted, language="PYTHON", version="1.0"

@@ -14,6 +14,7 @@ from console.words import Words, language_of
 from console.words_zh import CHINESE, PROBLEMS_BY_STATE, STATES
 from consumer_svc.delivering.groups import _problems
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.following import follower_process
 
 ROOT = Path(console.__file__).parent
@@ -76,7 +77,12 @@ def test_each_state_that_a_service_or_a_disk_tells_was_english_in_the_chinese_co
     "text",
     [
         "no space left for the log: free some, appends go on by themselves",
-        *_problems([pb.Client(client_id="a"), pb.Client(client_id="b", subscriptions=[pb.Subscription(topic="T")])]),
+        *_problems(
+            [
+                pb.Client(client_id="a"),
+                pb.Client(client_id="b", subscriptions=[gateway_pb.TopicSubscription(topic="T")]),
+            ]
+        ),
         *(detect_encoding(content)[0] for content in (b"", b"{}", b"hello", b"\x00\xff\xfe\x01", b"\x1f\x8b\x08\x00")),
         inflated(b"no zlib", 0x1)[1],
         show(Body.of(b"x" * (PROTOBUF_BYTES_MAX + 1), 0), View.PROTOBUF).problem,

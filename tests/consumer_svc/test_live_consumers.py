@@ -8,6 +8,7 @@ import pytest
 from consumer_svc import live_consumers as clients_module
 from consumer_svc.live_consumers import MEMBER_SECONDS, RENEWED_SECONDS, LiveConsumers
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.gateway.v1.gateway_service_pb2 import MessageFilter
 
 
@@ -105,12 +106,16 @@ def test_subscriptions_of_large_clients_have_room_together(monkeypatch: pytest.M
     monkeypatch.setattr(clients_module, "LARGE_CLIENT_BYTES_MAX", 10_000)
 
     def large(name: str) -> pb.Client:
-        return pb.Client(consumer_group="g", client_id=name, subscriptions=[pb.Subscription(topic="t" * 4_000)])
+        return pb.Client(
+            consumer_group="g", client_id=name, subscriptions=[gateway_pb.TopicSubscription(topic="t" * 4_000)]
+        )
 
     clients = LiveConsumers(Seconds())
     for name in "abc":
         clients.keep(large(name))
-    clients.keep(pb.Client(consumer_group="g", client_id="small", subscriptions=[pb.Subscription(topic="t")]))
+    clients.keep(
+        pb.Client(consumer_group="g", client_id="small", subscriptions=[gateway_pb.TopicSubscription(topic="t")])
+    )
     assert [len(one.subscriptions) for one in clients.members("g")] == [1, 1, 0, 1]
     clients.end("g", "a")
     clients.keep(large("b"))

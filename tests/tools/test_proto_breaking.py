@@ -7,7 +7,7 @@ import shutil
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from tools.proto_breaking import BASELINE, BREAKS, CATEGORIES, ROOT, TAKEN_OVER, breaking, take_over
+from tools.proto_breaking import BASELINE, BREAKS, CATEGORIES, ROOT, TAKEN_OVER, breaking, take_over, types_of, wire_of
 
 
 @pytest.fixture
@@ -77,3 +77,23 @@ def test_only_a_type_of_equal_numbers_takes_the_place_of_another() -> None:
 def test_a_change_of_a_field_beside_a_type_that_was_taken_over_is_refused(tree: pathlib.Path) -> None:
     change(tree, "reput/index/v1/index_service.proto", r"(FileVisit visits = )\d+;", r"\g<1>919;")
     assert breaking(tree) == BREAKS
+
+
+def twins_in(protos: FileDescriptorSet) -> set[tuple[str, ...]]:
+    """Messages and enums that two of our contracts have with equal fields, without those of RPCs and entries of maps."""
+    found: dict[object, list[str]] = {}
+    for file in protos.file:
+        for name, kind in types_of(file) if file.package.startswith("reput.") else ():
+            fields = frozenset(wire_of(kind, {}))
+            if len(fields) > 1 and not name.endswith(("Request", "Response", "Entry")):
+                names = frozenset(value.name for value in (kind.value if "value" in dir(kind) else kind.field))
+                found.setdefault((fields, names), []).append(name)
+    return {tuple(sorted(names)) for names in found.values() if len({name.split(".")[2] for name in names}) > 1}
+
+
+def test_no_message_or_enum_stands_in_two_contracts() -> None:
+    """The gateway had to translate each of them."""
+    of_the_baseline = twins_in(FileDescriptorSet.FromString((ROOT / BASELINE).read_bytes()))
+    assert (".reput.consumer.v1.PullStatus", ".reput.gateway.v1.PullStatus") in of_the_baseline
+
+    assert twins_in(FileDescriptorSet.FromString((ROOT / "protos/reput/descriptors.binpb").read_bytes())) == set()

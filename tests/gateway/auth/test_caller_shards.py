@@ -28,6 +28,7 @@ from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards
 from gateway.ports.waiting import DELAY_LEVELS, KNOWN_OFFSET, LIST_SCHEDULED, LIST_TRANSACTIONS
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.gateway.v1.gateway_service_pb2 import TopicQueue
 from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
 from store.errors import PermissionDeniedError
@@ -84,7 +85,7 @@ NAMES_A_TOPIC = {COMMIT_OFFSETS, SEND_BACK, LOCK_QUEUES, RESET_OFFSETS, LIST_TRA
 
 
 def client(name: str, topics) -> pb.Client:
-    subscriptions = [pb.Subscription(topic=topic) for topic in topics]
+    subscriptions = [gateway_pb.TopicSubscription(topic=topic) for topic in topics]
     return pb.Client(client_id=name, subscriptions=subscriptions, caller="identity:hidden")
 
 

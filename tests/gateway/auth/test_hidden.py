@@ -80,7 +80,7 @@ def member(client_id: str, *topics: str) -> consumer_pb.Client:
     return consumer_pb.Client(
         client_id=client_id,
         consumer_group="group",
-        subscriptions=[consumer_pb.Subscription(topic=topic) for topic in topics],
+        subscriptions=[pb.TopicSubscription(topic=topic) for topic in topics],
         language="JAVA",
         version="5.2.0",
         address="10.0.0.9:1",

@@ -10,8 +10,8 @@ from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.rocketmq import clients as clients_module
 from gateway.rocketmq.clients import DELIVERED_COUNT_MAX, DELIVERED_WAITING_COUNT_MAX, KEEP_BYTES_MAX, Clients
-from reput.consumer.v1.consumer_service_pb2 import Client, Subscription
-from reput.gateway.v1.gateway_service_pb2 import MessageFilter
+from reput.consumer.v1.consumer_service_pb2 import Client
+from reput.gateway.v1.gateway_service_pb2 import MessageFilter, TopicSubscription
 from store.errors import NotLeaderError, ResourceBusyError, StoreReadOnlyError, StoreRecoveringError
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 from tests.gateway.groups.memory_groups import group_settings
@@ -111,7 +111,7 @@ def test_a_clean_stop_tells_what_is_left(shards, clients):
 
 def consumer(client_id, subscription_count=0, group="group", caller=""):
     wanted = MessageFilter(tags="a" * 1_000)
-    subscriptions = [Subscription(topic=f"T{number}", filter=wanted) for number in range(subscription_count)]
+    subscriptions = [TopicSubscription(topic=f"T{number}", filter=wanted) for number in range(subscription_count)]
     return Client(client_id=client_id, consumer_group=group, subscriptions=subscriptions, caller=caller)
 
 

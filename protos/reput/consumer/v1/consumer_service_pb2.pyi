@@ -300,21 +300,13 @@ class Client(_message.Message):
     CALLER_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     consumer_group: str
-    subscriptions: _containers.RepeatedCompositeFieldContainer[Subscription]
+    subscriptions: _containers.RepeatedCompositeFieldContainer[_gateway_service_pb2.TopicSubscription]
     language: str
     address: str
     version: str
     kind: str
     caller: str
-    def __init__(self, client_id: _Optional[str] = ..., consumer_group: _Optional[str] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., language: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., kind: _Optional[str] = ..., caller: _Optional[str] = ...) -> None: ...
-
-class Subscription(_message.Message):
-    __slots__ = ("topic", "filter")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    FILTER_FIELD_NUMBER: _ClassVar[int]
-    topic: str
-    filter: _gateway_service_pb2.MessageFilter
-    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[_gateway_service_pb2.MessageFilter, _Mapping]] = ...) -> None: ...
+    def __init__(self, client_id: _Optional[str] = ..., consumer_group: _Optional[str] = ..., subscriptions: _Optional[_Iterable[_Union[_gateway_service_pb2.TopicSubscription, _Mapping]]] = ..., language: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., kind: _Optional[str] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class KeepClientsRequest(_message.Message):
     __slots__ = ("clients", "delivered_receipt_handles")
