@@ -103,8 +103,13 @@ def remoting_addresses(
         say: told of a default port that is taken.
         is_on: what is not asked for has its default port.
         is_free: tells whether a port can be bound.
+
+    Raises:
+        InvalidSettingError: a port is asked for, and clients of the gateway must sign in or show a certificate.
     """
     found = {}
+    guard = _guard_of(set_value)
+    is_on = is_on and not guard
     for key, (component, setting, default_port) in REMOTING_SETTINGS.items():
         port = ports[key]
         address = set_value(component, setting) if port is None else f"127.0.0.1:{port}"
@@ -113,12 +118,34 @@ def remoting_addresses(
                 address = f"127.0.0.1:{default_port}"
             else:
                 say(f"no {REMOTING_WORDS[key]}: port {default_port} is taken, and --{key}-port takes another one")
+        if address and guard:
+            raise _unguarded(key, guard, address)
         host, _, number = address.rpartition(":")
         # The commit log must know the port before the gateway starts.
         address = f"{host}:{free_ports(1)[0]}" if number == "0" else address
         if address:
             found[key] = address
     return found
+
+
+def _guard_of(set_value: Callable[[str, str], str]) -> str:
+    """The setting by which the gateway keeps clients out; empty where it takes all. The remoting ports know neither."""
+    if set_value("gateway", "auth") == "on":
+        return "REPUT_GATEWAY_AUTH=on"
+    return "REPUT_GATEWAY_CLIENT_CA" if set_value("gateway", "client_ca") else ""
+
+
+def _unguarded(key: str, guard: str, address: str) -> Exception:
+    from store.errors import InvalidSettingError
+
+    component, setting, _ = REMOTING_SETTINGS[key]
+    variable = f"REPUT_{component}_{setting}".upper()
+    return InvalidSettingError(
+        f"{guard} is set, and the {REMOTING_WORDS[key]} port {address} would take clients that neither sign in nor show a "
+        f"certificate: leave out {guard}, or --{key}-port and {variable}",
+        name=f"{component}_{setting}",
+        source=address,
+    )
 
 
 class LocalStack:
@@ -261,8 +288,7 @@ class LocalStack:
         listen = self._listen_addresses(scratch)
         # The broker that is followed has those ports; a replica has no gateway.
         if not self._follows_broker and self._replica is None:
-            # Nobody can sign in over the remoting protocol.
-            is_on = IS_REMOTING_ON and not self._is_private and self._set_value("gateway", "auth") != "on"
+            is_on = IS_REMOTING_ON and not self._is_private
             self._remoting = remoting_addresses(self._remoting_ports, self._set_value, self._say, is_on=is_on)
         address_files = {name: scratch / f"{name}.address" for name in self._modules}
         self._ready_files = ready_files = {name: scratch / f"{name}.ready" for name in self._modules}

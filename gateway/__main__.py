@@ -187,7 +187,8 @@ def _open_doors(
         # RocketMQ's clients show no certificate.
         return None if files is None else server.identity_of(TlsFiles(files.certificate, files.key)).current().context
 
-    open_doors(server, doors, shard_of, settings.remoting_address_file, tls_context)
+    tls_only = settings.are_doors_tls_only
+    open_doors(server, doors, shard_of, settings.remoting_address_file, tls_context, tls_only=tls_only)
 
 
 def _token_secret(settings: GatewaySettings) -> str:

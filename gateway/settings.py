@@ -169,6 +169,10 @@ class GatewaySettings(ServiceSettings):
                 raise ValueError(
                     "remoting_address is set and auth = on: nobody can sign in over the remoting protocol yet, so leave out one"
                 )
+            if self.client_ca is not None:
+                raise ValueError(
+                    "remoting_address is set and client_ca, too: the remoting door asks for no certificate, so leave out one"
+                )
         return self
 
     @pydantic.model_validator(mode="after")
@@ -214,6 +218,11 @@ class GatewaySettings(ServiceSettings):
         if not self.public_tls or certificate is None or key is None:
             return None
         return TlsFiles(certificate, key, self.client_ca)
+
+    @property
+    def are_doors_tls_only(self) -> bool:
+        """Whether remoting doors close connections without TLS: where the gRPC port takes none either."""
+        return self.server_tls_files is not None
 
     @property
     def checks_identities(self) -> bool:

@@ -90,8 +90,18 @@ def open_doors(
     shard_of: Callable[[str], DoorShard],
     address_file: Path | None,
     tls_context: Callable[[], ssl.SSLContext | None],
+    *,
+    tls_only: bool,
 ) -> None:
     """Open a door for each shard that has an address; they are closed with the server.
+
+    Args:
+        server: of the gateway.
+        doors: where each listens, by the shard's name.
+        shard_of: gives what a door has of its shard.
+        address_file: gets the bound addresses.
+        tls_context: the context of each new TLS connection, or None.
+        tls_only: connections without TLS are closed.
 
     Raises:
         InvalidSettingError: a port cannot be bound.
@@ -105,7 +115,9 @@ def open_doors(
         ("broker_name",),
     )
     for name, address in doors.items():
-        door = OpenDoor(shard_of(name), tls_context, failed=lambda error: server.fail(1, repr(error)))
+        door = OpenDoor(
+            shard_of(name), tls_context, tls_only=tls_only, failed=lambda error: server.fail(1, repr(error))
+        )
         try:
             listening = door.open(address)
         except OSError as error:

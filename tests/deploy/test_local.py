@@ -18,6 +18,7 @@ from deploy.hosts import ChildDiedError
 from deploy.local import remoting_addresses
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.rocketmq.address import parse_address
+from store.errors import InvalidSettingError
 from services.rocketmq.codes import ResponseCode
 from services.rocketmq.command import Command
 from services.rocketmq.fastjson import loads
@@ -215,6 +216,19 @@ def test_a_remoting_port_is_the_one_asked_for_or_set_or_a_default_one_that_is_fr
         is_free=lambda port: port not in taken,
     )
     assert (found, len(lines)) == (expected, said)
+
+
+@pytest.mark.parametrize(("name", "value"), [("auth", "on"), ("client_ca", "ca.crt")])
+@pytest.mark.parametrize("key", ["nameserver", "remoting"])
+def test_no_port_passes_by_a_gateway_that_keeps_clients_out(key: str, name: str, value: str) -> None:
+    def addresses(*, is_on: bool, **asked: int) -> dict[str, str]:
+        is_set = {("gateway", name): value}
+        ports = {"nameserver": None, "remoting": None, **asked}
+        return remoting_addresses(ports, lambda *setting: is_set.get(setting, ""), print, is_on=is_on)
+
+    with pytest.raises(InvalidSettingError, match=f"leave out REPUT_GATEWAY_{name.upper()}"):
+        addresses(is_on=False, **{key: 0})
+    assert addresses(is_on=True) == {}  # nor by default
 
 
 def test_port_0_is_a_free_port_before_anything_starts() -> None:

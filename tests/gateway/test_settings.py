@@ -96,6 +96,13 @@ def test_every_setting_is_listed():
     assert set(GatewaySettings.model_fields) <= listed
 
 
+GUARDED = {
+    "REPUT_GATEWAY_REMOTING_ADDRESS": "127.0.0.1:0",
+    "REPUT_GATEWAY_PUBLIC_TLS_CERTIFICATE": "a.crt",
+    "REPUT_GATEWAY_PUBLIC_TLS_KEY": "a.key",
+}
+
+
 @pytest.mark.parametrize(
     ("environ", "why"),
     [
@@ -103,12 +110,20 @@ def test_every_setting_is_listed():
         ({"REPUT_GATEWAY_JWT_KEYS_FILE": "jwks.json", "REPUT_GATEWAY_JWT_ISSUER": "i"}, "jwt_audience"),
         ({"REPUT_GATEWAY_CLIENT_CA": "ca.crt"}, "client_ca needs TLS"),
         ({"REPUT_GATEWAY_PUBLIC_TLS_CERTIFICATE": "a.crt"}, "public_tls_key"),
+        (GUARDED | {"REPUT_GATEWAY_CLIENT_CA": "ca.crt"}, "remoting door asks for no certificate"),
+        (GUARDED | {"REPUT_GATEWAY_AUTH": "on", "REPUT_GATEWAY_ACCESS_FILE": "a"}, "nobody can sign in"),
         ({"REPUT_TLS_CERTIFICATE": "a.crt", "REPUT_TLS_KEY": "a.key"}, "tls_ca"),
     ],
 )
 def test_security_that_would_be_half_is_refused(environ, why):
     with pytest.raises(InvalidSettingError, match=why):
         load_settings("gateway", GatewaySettings, environ=environ)
+
+
+@pytest.mark.parametrize(("more", "expected"), [({}, True), ({"REPUT_GATEWAY_PUBLIC_TLS": "false"}, False)])
+def test_a_remoting_door_takes_plain_connections_only_where_the_grpc_port_does(more, expected):
+    settings, _ = load_settings("gateway", GatewaySettings, environ=GUARDED | more)
+    assert settings.are_doors_tls_only is expected
 
 
 def test_clients_are_shown_the_public_certificate_and_services_the_own_one():
