@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.rocketmq.messages import to_pulled
+from gateway.rocketmq.messages import resource_of, to_pulled
+from reput.message.v1 import message_pb2
 from reput.schedule.v1 import schedule_service_pb2 as pb
+from store.format.properties import PRODUCER_GROUP
 
 # Questions that wait to be written to one producer; more are not asked now.
 QUESTION_COUNT_MAX = 1_000
@@ -63,6 +65,8 @@ class ProducerSession:
 
     def ask(self, check: pb.WatchChecksResponse.Check) -> bool:
         """See Session."""
+        if not _is_of_topic(check.message):
+            return False
         if self._is_over or self._outbox.qsize() >= QUESTION_COUNT_MAX or not self._is_alive():
             return False
         question = v2.TelemetryCommand(
@@ -127,3 +131,13 @@ class ProducerSession:
                 left = self._outbox.get_nowait()
                 if isinstance(left, v2.TelemetryCommand):
                     self._is_written(left)
+
+
+def _is_of_topic(message: message_pb2.StoredMessage) -> bool:
+    """Whether any producer of the topic may be asked.
+
+    RocketMQ's proxy writes the topic as the producer group of a half message (`to_new_message`). One of another group is that of
+    remoting producers; others know nothing of the transaction, and would roll it back.
+    """
+    group = message.properties.get(PRODUCER_GROUP, "")
+    return group in ("", message.topic, resource_of(message.topic).name)

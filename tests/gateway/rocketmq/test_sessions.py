@@ -75,6 +75,21 @@ def test_questions_of_all_producers_have_room_together(monkeypatch: pytest.Monke
     assert second.ask(hanging(7, 4_000)), "an ended session holds nothing"
 
 
+@pytest.mark.parametrize(
+    ("topic", "group", "is_asked"),
+    [
+        ("Orders", "", True),
+        ("Orders", "Orders", True),  # as RocketMQ's proxy writes it
+        ("space%Orders", "Orders", True),
+        ("Orders", "pg", False),  # of a TransactionMQProducer
+    ],
+)
+def test_a_half_message_of_another_producer_group_was_put_to_any_producer_of_its_topic(topic, group, is_asked) -> None:
+    properties = {"PGROUP": group} if group else {}
+    check = WatchChecksResponse.Check(message=StoredMessage(topic=topic, properties=properties))
+    assert ProducerSession(alive, QuestionBytes()).ask(check) is is_asked
+
+
 def test_a_producer_that_read_the_answer_to_its_settings_could_not_be_asked_yet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
