@@ -136,8 +136,8 @@ class ProducerSession:
 def _is_of_topic(message: message_pb2.StoredMessage) -> bool:
     """Whether any producer of the topic may be asked.
 
-    RocketMQ's proxy writes the topic as the producer group of a half message (`to_new_message`). One of another group is that of
-    remoting producers; others know nothing of the transaction, and would roll it back.
+    RocketMQ's proxy writes the topic as the producer group of a half message (`to_new_message`). Another group is that of
+    remoting producers: others know nothing of the transaction, and would roll it back.
     """
     group = message.properties.get(PRODUCER_GROUP, "")
     return group in ("", message.topic, resource_of(message.topic).name)

@@ -18,10 +18,10 @@ from deploy.hosts import ChildDiedError
 from deploy.local import remoting_addresses
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.rocketmq.address import parse_address
-from store.errors import InvalidSettingError
 from services.rocketmq.codes import ResponseCode
 from services.rocketmq.command import Command
 from services.rocketmq.fastjson import loads
+from store.errors import InvalidSettingError
 from tests.nameserver_svc.scenario import route
 from tests.support.processes import wait_until_gone
 from tests.support.remoting import RemotingClient
