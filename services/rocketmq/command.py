@@ -37,6 +37,8 @@ from typing import Any
 FRAME_BYTES_MAX = 16_777_216 - 4
 # Real ones take a few kilobytes: the properties of a message have 32 KiB at most.
 HEADER_BYTES_MAX = 1 << 20
+# Real ones have 30: each costs 150 bytes here, however short it is.
+FIELD_COUNT_MAX = 1_024
 LANGUAGES = (
     *("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS"),
     "RUST",
@@ -76,6 +78,7 @@ class Command:
         language: of the program that sent it; a name of LANGUAGES, or one that is not known.
         version: MQVersion's ordinal of the program that sent it.
         is_binary: the form of its header.
+        frame_bytes: of the frame that it came in; 0 of one that is made here.
     """
 
     code: int
@@ -87,6 +90,7 @@ class Command:
     language: str = LANGUAGE
     version: int = VERSION
     is_binary: bool = False
+    frame_bytes: int = field(default=0, compare=False)
 
     @property
     def is_answer(self) -> bool:
@@ -172,10 +176,15 @@ def decode(frame: bytes | bytearray | memoryview) -> Command:
     header = data[4 : 4 + size]
     body = bytes(data[4 + size :])
     if form == _JSON:
-        return _from_json(bytes(header), body)
-    if form == _BINARY:
-        return _from_binary(header, body)
-    raise FrameError(f"a header of form {form}: JSON is 0, binary is 1")
+        command = _from_json(bytes(header), body)
+    elif form == _BINARY:
+        command = _from_binary(header, body)
+    else:
+        raise FrameError(f"a header of form {form}: JSON is 0, binary is 1")
+    if len(command.fields) > FIELD_COUNT_MAX:
+        raise FrameError(f"a header of {len(command.fields)} fields: at most {FIELD_COUNT_MAX} are taken")
+    command.frame_bytes = len(data)
+    return command
 
 
 def _from_json(data: bytes, body: bytes) -> Command:
@@ -274,8 +283,23 @@ class FrameReader:
         """What has come and was not read as a command."""
         return len(self._data) - self._at
 
+    @property
+    def held_bytes(self) -> int:
+        """What is kept of all that came: `size_bytes`, and what was read since bytes came last."""
+        return len(self._data)
+
+    @property
+    def has_frame(self) -> bool:
+        """Whether `next` needs no more bytes: a frame is whole, or is none."""
+        size = self.size_bytes
+        if size < 4:
+            return False
+        length = int.from_bytes(self._data[self._at : self._at + 4], "big")
+        return length > self._frame_bytes_max or size >= length + 4
+
     def add(self, data: bytes | memoryview) -> None:
-        """Keep bytes that came."""
+        """Keep bytes that came, and give up what was read before."""
+        self._release()
         self._data += data
 
     def next(self) -> Command | None:

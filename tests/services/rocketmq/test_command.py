@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from services.rocketmq.command import (
     ANSWER,
+    FIELD_COUNT_MAX,
     FRAME_BYTES_MAX,
     HEADER_BYTES_MAX,
     LANGUAGES,
@@ -211,3 +212,32 @@ def test_an_answer_names_its_request_and_is_json_also_for_a_binary_request() -> 
         *("nothing new", {"nextBeginOffset": "3"}, b"x"),
         False,
     )
+
+
+def test_a_reader_that_is_always_a_frame_ahead_keeps_no_more_than_its_lead() -> None:
+    frame = encode(Command(1, body=bytes(100_000)))
+    reader = FrameReader()
+    reader.add(frame)
+    for _ in range(100):
+        reader.add(frame)
+        assert reader.next() is not None
+        assert reader.held_bytes <= 3 * len(frame)
+
+
+def test_a_reader_tells_whether_the_next_frame_is_whole() -> None:
+    frame = encode(ROUTE)
+    reader = FrameReader()
+    for at in range(len(frame)):
+        assert not reader.has_frame
+        reader.add(frame[at : at + 1])
+    assert reader.has_frame
+    reader.next()
+    assert not reader.has_frame
+    reader.add(b"\xff" * 4)
+    assert reader.has_frame  # `next` refuses it
+
+
+def test_a_header_with_more_fields_than_any_client_has_is_refused() -> None:
+    fields = {str(number): "" for number in range(FIELD_COUNT_MAX + 1)}
+    with pytest.raises(FrameError, match="at most 1024"):
+        decode(encode(Command(1, fields))[4:])
