@@ -10,13 +10,16 @@ What bounds a connection:
 
 | limit | what happens beyond it |
 | --- | --- |
-| CONNECTION_COUNT_MAX | a new connection is closed at once |
-| REQUEST_COUNT_MAX requests, or REQUEST_BYTES_MAX of bodies, without an answer | no further command is begun |
+| CONNECTION_COUNT_MAX, or ADDRESS_PART of them from one address | a new connection is closed at once |
+| DESCRIPTOR_PART of the descriptors of the process | likewise: the rest is for files and for the other ports |
+| REQUEST_COUNT_MAX requests, or REQUEST_BYTES_MAX of their frames, without an answer | no further command is begun |
+| ALL_REQUEST_BYTES_MAX of them over all connections, or ADDRESS_PART of that from one address | likewise, of that address |
 | OUTGOING_BYTES_MAX that its client does not take | no further command is begun |
+| a whole frame that is not begun | nothing more is read, so its client is slowed down by TCP |
 | OUTGOING_BYTES_LIMIT that its client does not take, of answers that come late and of requests to it | it is closed |
 | STALL_SECONDS_MAX in which its client takes none of them | it is closed |
 | FRAME_SECONDS_MAX for a frame, or a TLS handshake, that it began | it is closed |
-| INCOMING_BYTES_MAX of bytes that are no command yet, over all connections | the one that has most is closed |
+| INCOMING_BYTES_MAX of bytes that are no command yet, of all | the one with most, of the address with most, is closed |
 | IDLE_SECONDS_MAX in which neither side sends anything | it is closed; RocketMQ's clients and servers do the same |
 | a frame that is none | it is closed, and a log line says why |
 
@@ -39,15 +42,23 @@ import structlog
 
 from services.rocketmq.address import Address
 from services.rocketmq.command import ONEWAY, Command, FrameError, FrameReader, encode_head
+from store.files.open_files import open_file_limit
 
 if TYPE_CHECKING:
     import ssl
 
 CONNECTION_COUNT_MAX = 20_000
+# What one address may have of what all connections share. A proxy, or a cluster's network, has many clients behind it.
+ADDRESS_PART = 0.75
+# New sockets get the lowest free descriptor, so its number tells how many are in use.
+DESCRIPTOR_PART = 0.75
 REQUEST_COUNT_MAX = 4_096
 OUTGOING_BYTES_MAX = 4 << 20
 OUTGOING_BYTES_LIMIT = 64 << 20
 REQUEST_BYTES_MAX = 32 << 20
+ALL_REQUEST_BYTES_MAX = 512 << 20
+# Of what is made here of a request, besides its frame.
+REQUEST_OVERHEAD_BYTES = 2_048
 INCOMING_BYTES_MAX = 256 << 20
 # So many commands of one connection are begun, then it is the turn of the others.
 TURN_COUNT = 64
@@ -103,7 +114,9 @@ class Connection:
         self._outgoing: deque[memoryview] = deque()
         self._outgoing_bytes = 0
         self._request_count = 0
-        self._request_bytes = 0  # of the bodies of those requests
+        self._request_bytes = 0  # of the frames of those requests
+        self._has_ended = False
+        self._has_frame = False  # a whole frame waits to be begun
         self._is_held = False  # commands wait for room
         self._counted_bytes = 0  # of what came and is no command yet, as the server counts it
         self._interest = _READ
@@ -136,10 +149,15 @@ class Connection:
 
     def answer(self, request: Command, answer: Command) -> None:
         """Send the answer to a request; not to one that wants none."""
+        size = _size_of(request)
         with self._lock:
+            is_counted = not self._has_ended
+            if is_counted:
+                self._request_bytes -= size
             self._request_count -= 1
-            self._request_bytes -= len(request.body)
             self._watch()
+        if is_counted:
+            self._server.count_request(self.peer.host, -size)
         if request.is_oneway:
             return
         try:
@@ -232,24 +250,32 @@ class Connection:
     def _has_room(self) -> bool:
         with self._lock:
             self._is_held = not self._may_begin()
-            return not self._is_held
+            is_held = self._is_held
+        if is_held and not self._server.has_room(self.peer.host):
+            self._server.hold(self)
+        return not is_held
 
     def _refuse(self, error: FrameError) -> bool:
         _log.warning("remoting.bad_frame", peer=str(self.peer), error=str(error))
         return False
 
     def _note_frame(self) -> None:
-        size = self._reader.size_bytes
+        size, has_frame = self._reader.size_bytes, self._reader.has_frame
+        if has_frame != self._has_frame:
+            with self._lock:
+                self._has_frame = has_frame
+                self._watch()
         if not size and not (self._tls is not None and self._tls.is_beginning):
             self._frame_since = None
         elif self._frame_since is None and not self._is_held:
             self._frame_since = self._active_at
-        self._server.count_incoming(size - self._counted_bytes)
-        self._counted_bytes = size
+        more_bytes = self._reader.held_bytes - self._counted_bytes
+        self._counted_bytes += more_bytes
+        self._server.count_incoming(self.peer.host, more_bytes)
 
     @property
     def counted_bytes(self) -> int:
-        """What has come and is no command yet."""
+        """What is kept of what came as bytes."""
         return self._counted_bytes
 
     def _begin(self, data: bytes) -> None:
@@ -272,8 +298,9 @@ class Connection:
             return
         with self._lock:
             self._request_count += 1
-            self._request_bytes += len(command.body)
+            self._request_bytes += _size_of(command)
             self._watch()
+        self._server.count_request(self.peer.host, _size_of(command))
         handler.on_command(self, command)
 
     def why_over(self, now: float) -> str:
@@ -299,7 +326,10 @@ class Connection:
             self._outgoing.clear()
             self._socket.close()
             asked, self._asked = list(self._asked.values()), {}
-        self._server.count_incoming(-self._counted_bytes)
+            request_bytes, self._request_bytes = self._request_bytes, 0
+            self._has_ended = True
+        self._server.count_request(self.peer.host, -request_bytes)
+        self._server.count_incoming(self.peer.host, -self._counted_bytes)
         self._counted_bytes = 0
         for _, then in asked:
             _give(then, None)
@@ -354,6 +384,7 @@ class Connection:
             self._request_count < REQUEST_COUNT_MAX
             and self._request_bytes < REQUEST_BYTES_MAX
             and self._outgoing_bytes < OUTGOING_BYTES_MAX
+            and self._server.has_room(self.peer.host)
         )
 
     def _watch(self) -> None:
@@ -362,11 +393,45 @@ class Connection:
         if has_room and self._is_held:
             self._is_held = False
             self._server.look_at(self)
-        interest = (_READ if has_room else 0) | (_WRITE if self._outgoing else 0)
+        interest = (_READ if has_room and not self._has_frame else 0) | (_WRITE if self._outgoing else 0)
         if interest != self._interest and not self.is_closed:
             self._interest = interest
             with contextlib.suppress(OSError):  # it was closed meanwhile
                 self._server.modify(self.fd, interest)
+
+
+def _size_of(request: Command) -> int:
+    """What a request counts for as long as it is not answered."""
+    return request.frame_bytes + REQUEST_OVERHEAD_BYTES
+
+
+class _Divided:
+    """An amount that all connections share, and how much of it each address has; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_host: dict[str, int] = {}
+        self.sum = 0
+
+    def add(self, host: str, amount: int) -> None:
+        """So much more, or less, is in use."""
+        if not amount:
+            return
+        with self._lock:
+            self.sum += amount
+            of_host = self._by_host.get(host, 0) + amount
+            if of_host:
+                self._by_host[host] = of_host
+            else:
+                self._by_host.pop(host, None)
+
+    def of(self, host: str) -> int:
+        """What an address has."""
+        return self._by_host.get(host, 0)
+
+    def has_room(self, host: str, amount_max: int) -> bool:
+        """Whether an address may have more."""
+        return self.sum < amount_max and self.of(host) < amount_max * ADDRESS_PART
 
 
 def _give(then: Then, answer: Command | None) -> None:
@@ -451,7 +516,11 @@ class RemotingServer:
         self.tls_only = tls_only
         self.clock = clock
         self._failed = failed
-        self._incoming_bytes = 0
+        self._incoming = _Divided()
+        self._requests = _Divided()
+        self._connected = _Divided()
+        self._held: dict[Connection, None] = {}  # they wait for room of all
+        self._has_given_back = False
         self._to_look_at: deque[Connection] = deque()
         self._rests = False
         self._name = name
@@ -468,8 +537,13 @@ class RemotingServer:
 
     @property
     def incoming_bytes(self) -> int:
-        """What has come over all connections and is no command yet."""
-        return self._incoming_bytes
+        """What is kept of what came over all connections as bytes."""
+        return self._incoming.sum
+
+    @property
+    def request_bytes(self) -> int:
+        """Of requests without an answer, over all connections."""
+        return self._requests.sum
 
     @property
     def connection_count(self) -> int:
@@ -519,13 +593,36 @@ class RemotingServer:
         self._to_look_at.append(connection)
         self._wake()
 
-    def count_incoming(self, more_bytes: int) -> None:
-        """So many bytes more, or less, are no command yet; for the thread of the server."""
-        self._incoming_bytes += more_bytes
-        if more_bytes > 0 and self._incoming_bytes > INCOMING_BYTES_MAX:
-            most = max(self._connections.values(), key=lambda each: each.counted_bytes)
+    def count_incoming(self, host: str, more_bytes: int) -> None:
+        """So many bytes more, or less, are kept for an address; for the thread of the server."""
+        self._incoming.add(host, more_bytes)
+        if more_bytes > 0 and self._incoming.sum > INCOMING_BYTES_MAX:
+            most = max(
+                self._connections.values(), key=lambda each: (self._incoming.of(each.peer.host), each.counted_bytes)
+            )
             _log.warning("remoting.closed", peer=str(most.peer), why=f"it has {most.counted_bytes} bytes of a command")
             most.close()
+
+    def count_request(self, host: str, more_bytes: int) -> None:
+        """So many bytes more, or less, are in requests of an address; from any thread."""
+        self._requests.add(host, more_bytes)
+        if more_bytes < 0 and self._held and not self._has_given_back:
+            self._has_given_back = True
+            self._wake()
+
+    def has_room(self, host: str) -> bool:
+        """Whether an address may begin another request."""
+        return self._requests.has_room(host, ALL_REQUEST_BYTES_MAX)
+
+    def hold(self, connection: Connection) -> None:
+        """A connection waits for room of all; for the thread of the server."""
+        self._held[connection] = None
+
+    def _go_on_with_held(self) -> None:
+        self._has_given_back = False
+        held, self._held = self._held, {}
+        for connection in held:
+            self._go_on(connection)
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):  # it is full of such bytes, or closed
@@ -543,9 +640,12 @@ class RemotingServer:
                     self._on_event(fd, events)
                 for _ in range(len(self._to_look_at)):
                     self._go_on(self._to_look_at.popleft())
+                if self._has_given_back:
+                    self._go_on_with_held()
                 now = self.clock()
                 if now >= next_look:
                     next_look = now + LOOK_SECONDS
+                    self._go_on_with_held()  # one may have begun to wait while room was given back
                     self._look(now)
         except Exception as error:
             _log.exception("remoting.ended")
@@ -588,8 +688,9 @@ class RemotingServer:
                 if error.errno not in _CLIENT_IS_GONE:
                     self._rest(error)
                 return
-            if len(self._connections) >= CONNECTION_COUNT_MAX:
-                _log.warning("remoting.refused", peer=str(peer[0]), connections=CONNECTION_COUNT_MAX)
+            why = self._why_refused(connected, peer[0])
+            if why:
+                _log.warning("remoting.refused", peer=str(peer[0]), why=why)
                 connected.close()
                 continue
             connected.setblocking(False)
@@ -603,6 +704,17 @@ class RemotingServer:
                 self._rest(error)
                 return
             self._connections[connected.fileno()] = connection
+            self._connected.add(connection.peer.host, 1)
+
+    def _why_refused(self, connected: socket.socket, host: str) -> str:
+        """Why a new connection is to be closed; empty: it is not."""
+        descriptor_count = int(open_file_limit() * DESCRIPTOR_PART)
+        if connected.fileno() >= descriptor_count:
+            return f"{descriptor_count} descriptors are in use, the rest is for files: raise the limit of open files"
+        count_max = min(CONNECTION_COUNT_MAX, descriptor_count)
+        if self._connected.has_room(host, count_max):
+            return ""
+        return f"{self._connected.sum} of {count_max} connections are open, {self._connected.of(host)} of this address"
 
     def _rest(self, error: OSError) -> None:
         """Accept nothing until the next look: no descriptors or no memory is left."""
@@ -625,6 +737,8 @@ class RemotingServer:
 
     def _forget(self, fd: int, connection: Connection) -> None:
         del self._connections[fd]
+        self._held.pop(connection, None)
+        self._connected.add(connection.peer.host, -1)
         with contextlib.suppress(OSError):
             self._epoll.unregister(fd)
         try:

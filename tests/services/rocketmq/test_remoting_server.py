@@ -17,6 +17,8 @@ from services.rocketmq.remoting_server import (
     FRAME_SECONDS_MAX,
     IDLE_SECONDS_MAX,
     OUTGOING_BYTES_MAX,
+    READ_BYTES,
+    REQUEST_BYTES_MAX,
     REQUEST_COUNT_MAX,
     STALL_SECONDS_MAX,
     Connection,
@@ -378,6 +380,123 @@ def test_connections_beyond_the_limit_are_closed_and_others_stay(
     for client in (first, second):
         client.send(Command(ECHO, opaque=1))
         assert client.receive().opaque == 1
+
+
+def test_connections_leave_descriptors_to_files_and_to_other_ports(
+    connect: Connect, server: RemotingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = connect()
+    first.send(Command(ECHO))
+    first.receive()
+    # A new socket has a higher number than three quarters of these.
+    monkeypatch.setattr(remoting_server, "open_file_limit", first.socket.fileno, raising=False)
+    assert connect().is_closed()
+    first.send(Command(ECHO, opaque=1))
+    assert first.receive().opaque == 1
+    assert server.connection_count == 1
+
+
+def test_one_address_leaves_connections_to_others(
+    connect: Connect, server: RemotingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remoting_server, "CONNECTION_COUNT_MAX", 8)
+    clients = [connect() for _ in range(6)]
+    wait_until(lambda: server.connection_count == 6, "three quarters of eight")
+    assert connect().is_closed()
+    clients[0].send(Command(ECHO, opaque=1))
+    assert clients[0].receive().opaque == 1
+
+
+def test_a_fast_producer_is_slowed_down_and_stays_connected(
+    connect: Connect, server: RemotingServer, handler: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each answer makes room for one request, while its client sends as fast as it is read."""
+    monkeypatch.setattr(remoting_server, "REQUEST_COUNT_MAX", 4)
+    most_bytes, count = 0, 20_000
+    client = connect()
+    data = encode(Command(LATER, body=bytes(1_000)))
+    send_beside(client, data * count)
+    wait_until(lambda: len(handler.later) == 4, "the first requests")
+    for number in range(500):
+        handler.later[number]()
+        client.receive()
+        wait_until(partial(lambda least: len(handler.later) >= least, number + 5), "the next request")
+        most_bytes = max(most_bytes, server.incoming_bytes)
+    assert most_bytes < 2 * READ_BYTES
+    assert not handler.closed
+
+
+def test_fields_of_a_header_count_as_much_as_a_body(connect: Connect, handler: Echo) -> None:
+    client = connect()
+    fields = {"junk": "x" * 1_000_000}
+    frames = [encode(Command(LATER, fields, opaque=number)) for number in range(80)]
+    send_beside(client, b"".join(frames))
+    wait_until(lambda: len(handler.later) >= 33, "as many as there is room for")
+    other = connect()
+    other.send(Command(ECHO))  # turns of the server later
+    other.receive()
+    assert len(handler.later) <= REQUEST_BYTES_MAX // 1_000_000 + 1
+
+
+def test_requests_of_one_address_share_the_room_of_all_connections(
+    connect: Connect, server: RemotingServer, handler: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remoting_server, "ALL_REQUEST_BYTES_MAX", 4 << 20)
+    first, second = connect(), connect()
+    first.send(*(Command(LATER, body=bytes(1 << 20), opaque=number) for number in range(3)))
+    wait_until(lambda: len(handler.later) == 3, "three quarters of the room")
+    second.send(Command(LATER, opaque=9))
+    wait_until(lambda: server.incoming_bytes > 0, "the request of the other connection, which waits")
+    assert len(handler.later) == 3
+    handler.later[0]()
+    wait_until(lambda: len(handler.later) == 4, "that request")
+    for answer in handler.later[1:]:
+        answer()
+    assert second.receive().opaque == 9
+    wait_until(lambda: server.request_bytes == 0, "nothing is counted")
+
+
+def test_requests_of_a_connection_that_ended_are_counted_no_longer(
+    connect: Connect, server: RemotingServer, handler: Echo
+) -> None:
+    client = connect()
+    client.send(Command(LATER, body=bytes(1 << 20)))
+    wait_until(lambda: len(handler.later) == 1, "a request")
+    client.socket.close()
+    wait_until(lambda: len(handler.closed) == 1, "its end")
+    assert server.request_bytes == 0
+    handler.later[0]()
+    assert server.request_bytes == 0
+
+
+def test_of_bytes_that_are_no_command_the_address_with_most_of_them_loses_a_connection(
+    connect: Connect, server: RemotingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remoting_server, "INCOMING_BYTES_MAX", 1_200_000)
+    large = connect()
+    address = large.socket.getpeername()
+    data = encode(Command(ECHO, body=bytes(400_000)))
+    large.socket.sendall(data[:-1])
+    with contextlib.ExitStack() as stack:
+        many = [
+            RemotingClient(stack.enter_context(socket.create_connection(address, source_address=("127.0.0.2", 0))))
+            for _ in range(3)
+        ]
+        for client in many:
+            client.socket.sendall(data[:-100_000])
+        wait_until(lambda: server.connection_count == 3, "one of them is closed")
+    large.socket.sendall(data[-1:])
+    assert len(large.receive().body) == 400_000
+
+
+def send_beside(client: RemotingClient, data: bytes) -> None:
+    """Send it from another thread, as far as the server takes it."""
+
+    def send() -> None:
+        with contextlib.suppress(OSError):
+            client.socket.sendall(data)
+
+    threading.Thread(target=send, daemon=True).start()
 
 
 def test_five_hundred_idle_connections_cost_no_thread(connect: Connect, server: RemotingServer) -> None:
