@@ -3,6 +3,7 @@
 A pull of 1,000 messages makes as few objects as one of 10. What is not ordinary is left to the plain path, record by record.
 """
 
+import contextlib
 from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache
@@ -93,6 +94,8 @@ class RecordEncoder:
     ) -> EncodedRun | None:
         """The messages of consecutive units, up to the first that is not ordinary or has no room; None without the kernel.
 
+        Records are given without a compiled kernel too: no other code of this side reads them as they lie in the log.
+
         Args:
             form: what the messages have in common.
             queue_offset: position of the first unit.
@@ -103,7 +106,9 @@ class RecordEncoder:
         """
         kernel = loading.load(KERNEL)
         if kernel is None:
-            return None
+            if not form.as_records:
+                return None
+            kernel = loading.plain(KERNEL)
         buffers = self._take_buffers(kernel)
         try:
             return self._encode(
@@ -148,12 +153,14 @@ class RecordEncoder:
         return EncodedRun(pieces, row, body_bytes_left, code == kernel.FULL)
 
     def _take_buffers(self, kernel: Any) -> _Buffers:
-        try:
-            return self._kept.pop()
-        except IndexError:
-            target = memoryview(bytearray(TARGET_SIZE_BYTES))
-            spans = memoryview(bytearray(8 * kernel.SPAN_COUNT)).cast("q")
-            return _Buffers(target, kernel.Buffers(bytearray(RECORDS_SIZE_BYTES), spans, target))
+        with contextlib.suppress(IndexError):
+            kept = self._kept.pop()
+            # Not those of the compiled kernel, once kernels are switched off.
+            if isinstance(kept.kernels, kernel.Buffers):
+                return kept
+        target = memoryview(bytearray(TARGET_SIZE_BYTES))
+        spans = memoryview(bytearray(8 * kernel.SPAN_COUNT)).cast("q")
+        return _Buffers(target, kernel.Buffers(bytearray(RECORDS_SIZE_BYTES), spans, target))
 
 
 @lru_cache(maxsize=1024)

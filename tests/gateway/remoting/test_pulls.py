@@ -1,11 +1,13 @@
 """Pulls over the door: codes, header fields and records as RocketMQ 5.5.0 answers them."""
 
+import functools
 import itertools
 import time
 
 import pytest
 
 from services.rocketmq.codes import RequestCode, ResponseCode
+from store.compiled import loading
 from tests.gateway.remoting.requests import HAS_SUBSCRIPTION, MAY_WAIT, pull_fields, records
 
 PULL, LITE_PULL = RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE
@@ -41,6 +43,12 @@ def test_a_pull_brings_the_records_of_the_log(stack, client, topic, code, count_
     assert [record.commit_log_offset for record in found] == [receipt.commit_log_offset for receipt in expected]
     assert [record.queue_offset for record in found] == list(range(len(expected)))
     assert all(record.is_guarded for record in found), "they are the log's own bytes"
+
+
+def test_records_were_made_again_from_messages_where_no_kernel_is_compiled(stack, client, topic, request):
+    stack.append(topic, 3)
+    request.addfinalizer(functools.partial(loading.switch, loading.switch(loading.OFF)))
+    assert [record.is_guarded for record in records(pull(client, topic).body)] == [True] * 3
 
 
 def test_a_pull_at_the_end_is_answered_at_once_without_the_bit_to_wait(stack, client, topic):
