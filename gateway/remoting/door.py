@@ -88,6 +88,8 @@ CODE_BY_ERROR: Mapping[type[StoreError], int] = {
     errors.UnauthenticatedError: ResponseCode.NO_PERMISSION,
     errors.StoreError: ResponseCode.SYSTEM_ERROR,
 }
+# Of failures that may be over when the client asks again.
+MAY_PASS = frozenset((ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY))
 # Fields that are Java's long; other numbers are int.
 LONG_FIELDS = frozenset(
     (

@@ -5,6 +5,7 @@ member of a group (ADR 0127); a door needs this to filter pulls, to ask producer
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +14,8 @@ from services.rocketmq.remoting_server import Connection
 # Groups and subscriptions of one connection; a heartbeat that names more is refused.
 GROUP_COUNT_MAX = 1_024
 SUBSCRIPTION_COUNT_MAX = 1_024
+# A client without a heartbeat for so long is gone although its connection is there (`CHANNEL_EXPIRED_TIMEOUT`).
+BEAT_SECONDS_MAX = 120.0
 TAG = "TAG"
 
 
@@ -76,13 +79,18 @@ class DoorClient:
 class DoorClients:
     """The clients of a door; thread-safe.
 
+    Args:
+        clock: seconds, for the ages of heartbeats.
+
     Attributes:
         on_end: called with each client whose connection has ended, in the thread of the server.
         on_close: called with each connection that has ended, also without a client.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
+        self._beat_at: dict[Connection, float] = {}
         self._by_connection: dict[Connection, DoorClient] = {}
         self._by_group: dict[str, dict[Connection, None]] = {}
         self._by_producer_group: dict[str, dict[Connection, None]] = {}
@@ -95,9 +103,9 @@ class DoorClients:
         return self._by_connection.get(connection)
 
     def all(self) -> Sequence[DoorClient]:
-        """The clients of all connections."""
+        """The clients of all connections; of these and of those below without the ones that are silent."""
         with self._lock:
-            return list(self._by_connection.values())
+            return self._alive(self._by_connection)
 
     def members(self, group: str) -> Sequence[DoorClient]:
         """Those that consume for a group."""
@@ -118,10 +126,19 @@ class DoorClients:
             if client.connection.is_closed:  # `end` has been called, or will be
                 return False
             self._by_connection[client.connection] = client
+            self._beat_at[client.connection] = self._clock()
             for table, names in self._tables(client):
                 for name in names:
                     table.setdefault(name, {})[client.connection] = None
         return True
+
+    def take_back(self, connection: Connection, before: DoorClient | None) -> None:
+        """What a connection's client said last was refused; `before`: what it had said before that."""
+        if before is not None:
+            self.settle(before)
+            return
+        with self._lock:
+            self._remove(connection)
 
     def end(self, connection: Connection) -> None:
         """A connection has ended."""
@@ -142,10 +159,15 @@ class DoorClients:
 
     def _found(self, table: Mapping[str, Mapping[Connection, None]], name: str) -> Sequence[DoorClient]:
         with self._lock:
-            return [self._by_connection[connection] for connection in table.get(name, ())]
+            return self._alive(table.get(name, ()))
+
+    def _alive(self, connections: Iterable[Connection]) -> list[DoorClient]:
+        since = self._clock() - BEAT_SECONDS_MAX
+        return [self._by_connection[each] for each in connections if self._beat_at[each] >= since]
 
     def _remove(self, connection: Connection) -> DoorClient | None:
         client = self._by_connection.pop(connection, None)
+        self._beat_at.pop(connection, None)
         if client is not None:
             for table, names in self._tables(client):
                 for name in names:

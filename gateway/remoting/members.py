@@ -24,7 +24,7 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import pull_now
 from gateway.ports.groups import default_settings
 from gateway.ports.shard import CREATE_TOPIC
-from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread, peer_of
+from gateway.remoting.door import MAY_PASS, Answer, Ask, Handler, RefusedError, code_of, in_thread, peer_of
 from gateway.remoting.door_clients import (
     GROUP_COUNT_MAX,
     SUBSCRIPTION_COUNT_MAX,
@@ -95,13 +95,19 @@ class Members:
     def beat(self, ask: Ask) -> Answer:
         """34: a client lives, and says which groups it is a member of."""
         said = _object_in(ask.command.body)
-        client, is_whole = client_of(ask, said, ask.client)
+        before = ask.client
+        client, is_whole = client_of(ask, said, before)
         if not self._shard.clients.settle(client):
             return Answer()
-        for group in client.memberships:
-            self._make_group(group)
-        if client.memberships:
-            self._shard.delivering.keep_clients(facts_of(client), CALL_SECONDS)
+        try:
+            for group in client.memberships:
+                self._make_group(group)
+            if client.memberships:
+                self._shard.delivering.keep_clients(facts_of(client), CALL_SECONDS)
+        except StoreError as error:
+            if code_of(error) not in MAY_PASS:  # else the shard hears of it later
+                self._shard.clients.take_back(client.connection, before)
+            raise
         for hear in self._shard.on_beat:
             hear(client)
         return Answer({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": str(is_whole).lower()})

@@ -3,9 +3,11 @@
 import contextlib
 import itertools
 import json
+from unittest.mock import Mock
 
 import pytest
 
+from gateway.remoting.door_clients import DoorClient, DoorClients, Membership
 from services.rocketmq.codes import RequestCode, ResponseCode
 from tests.gateway.remoting.requests import heartbeat, lock_body, pull_fields, records
 from tests.support.waiting import wait_until
@@ -52,6 +54,36 @@ def test_members_are_told_of_those_that_come_and_go(stack, client, group):
             True,
         )
     wait_until(lambda: members(client, group) == ["c1"], "the end of a connection ends its member")
+
+
+@pytest.mark.parametrize("bad", ["a/../../b", "", "g" * 300])
+def test_a_heartbeat_that_is_refused_makes_no_member(stack, client, group, bad):
+    assert beat(client, "c1", group, bad).code == ResponseCode.INVALID_PARAMETER
+    assert beat(client, "c1", bad).code == ResponseCode.INVALID_PARAMETER
+    for name in (bad, group):
+        assert members(client, name).code == ResponseCode.SYSTEM_ERROR
+    assert beat(client, "c1", group).code == 0
+    assert beat(client, "c1", bad).code == ResponseCode.INVALID_PARAMETER
+    assert members(client, group) == ["c1"]  # what it said before holds
+
+
+def test_a_client_without_heartbeats_is_no_member_although_its_connection_stays():
+    now = 0.0
+    clients = DoorClients(clock=lambda: now)
+    silent, alive = Mock(is_closed=False), Mock(is_closed=False)
+    for connection, name in ((silent, "c1"), (alive, "c2")):
+        membership = {"g": Membership("g")}
+        clients.settle(DoorClient(connection, name, "JAVA", 479, frozenset(("pg",)), membership))
+    now = 100.0
+    clients.settle(clients.of(alive))
+    now = 119.0
+    assert len(clients.members("g")) == 2
+    now = 121.0  # RocketMQ's CHANNEL_EXPIRED_TIMEOUT is 120 s
+    for found in (clients.members("g"), clients.producers("pg"), clients.all()):
+        assert [each.client_id for each in found] == ["c2"]
+    assert clients.named("c1") == []
+    clients.settle(clients.of(silent))
+    assert len(clients.members("g")) == 2
 
 
 def test_a_client_that_unregisters_is_no_member(stack, client, group):
