@@ -133,13 +133,14 @@ class PullPoll(Poll):
         ends_at: when it ends without messages, on the room's clock.
         gives_up_at: when it ends although its look is under way.
         owner: in whose share its filter counts.
+        is_lasting: there is such a queue, also while the shard has no such topic: its first message makes it.
 
     Attributes:
         question: the same.
         seen: the newest answer in which nothing was found; None before it.
     """
 
-    __slots__ = ("_checks", "_delivering", "_is_known", "_room", "question", "seen")
+    __slots__ = ("_checks", "_delivering", "_is_known", "_is_lasting", "_room", "question", "seen")
 
     def __init__(
         self,
@@ -151,6 +152,7 @@ class PullPoll(Poll):
         ends_at: float,
         gives_up_at: float,
         owner: Any,
+        is_lasting: bool = False,
     ) -> None:
         name = QueueName(delivering.broker_name, question.topic, "", next(_numbers))
         super().__init__(
@@ -165,7 +167,7 @@ class PullPoll(Poll):
         self._room = checks.room
         self._delivering = delivering
         self.question = question
-        self._is_known = False
+        self._is_known = self._is_lasting = is_lasting
         self.seen: Pulled | None = None
 
     @abstractmethod
@@ -189,8 +191,8 @@ class PullPoll(Poll):
         self._room.remove(self)
 
     def _pulled(self, outcome: Pulled | StoreError) -> None:
-        if isinstance(outcome, TopicNotFoundError) and not is_absent(outcome):
-            outcome = pulled_from_no_message(self.question, outcome)
+        if isinstance(outcome, TopicNotFoundError) and (self._is_lasting or not is_absent(outcome)):
+            outcome = pulled_from_no_message(self.question, outcome, is_lasting=self._is_lasting)
         if isinstance(outcome, StoreError):
             self._failed(outcome)
         elif outcome.answer.max_offset or self._is_known:

@@ -43,12 +43,14 @@ def is_absent(error: StoreError) -> bool:
     return isinstance(error, TopicNotFoundError) and error.metadata.get("isAbsent") == "true"
 
 
-def pulled_from_no_message(request: pb.PullMessagesRequest, error: TopicNotFoundError) -> Pulled:
+def pulled_from_no_message(
+    request: pb.PullMessagesRequest, error: TopicNotFoundError, *, is_lasting: bool = False
+) -> Pulled:
     """The answer of a queue that never had a message, from the error of a service that knows none of its topic.
 
-    Raises the error when the service says that there is no such topic.
+    Raises the error when the service says that there is no such topic, unless the topic is there without a message.
     """
-    if is_absent(error):
+    if is_absent(error) and not is_lasting:
         raise error
     seen_offset = error.metadata.get("seenOffset")
     return Pulled(

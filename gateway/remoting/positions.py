@@ -15,10 +15,12 @@ from gateway.ports.time_window import millis_in
 from gateway.queries.by_queue_offset import queue_place
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
+from gateway.remoting.topics import config_of
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import RequestCode, ResponseCode
+from store.errors import TopicNotFoundError
 from store.format.paths import QUEUE_ID_MAX
 
 # The end of the year 9999, the last time that a request to a service has; clients say Long.MAX_VALUE for the end.
@@ -63,7 +65,12 @@ def query_consumer_offset(shard: DoorShard, ask: Ask) -> Answer:
 
 def _is_young(shard: DoorShard, topic: str, queue_id: int, deadline: Deadline) -> bool:
     """Whether the queue has its first message, and that is taken to be in memory."""
-    place = queue_place(shard.shards, topic, queue_id, 0, broker_name=shard.broker_name, deadline=deadline)
+    try:
+        place = queue_place(shard.shards, topic, queue_id, 0, broker_name=shard.broker_name, deadline=deadline)
+    except TopicNotFoundError:
+        if not _has_from_start(shard, topic, queue_id):
+            raise
+        return False
     if place.min_offset or not place.max_offset:
         return False
     found = get_units(shard.shard, topic, queue_id, 0, 1, deadline)
@@ -121,14 +128,26 @@ def _place(
     needs_end: bool = False,
     needs_place: bool = True,
 ) -> queue_pb.SearchOffsetResponse:
-    return queue_place(
-        shard.shards,
-        ask.text("topic"),
-        ask.number("queueId"),
-        time_millis,
-        broker_name=shard.broker_name,
-        deadline=Deadline.after(CALL_SECONDS),
-        boundary=boundary,
-        needs_end=needs_end,
-        needs_place=needs_place,
-    )
+    topic, queue_id = ask.text("topic"), ask.number("queueId")
+    try:
+        return queue_place(
+            shard.shards,
+            topic,
+            queue_id,
+            time_millis,
+            broker_name=shard.broker_name,
+            deadline=Deadline.after(CALL_SECONDS),
+            boundary=boundary,
+            needs_end=needs_end,
+            needs_place=needs_place,
+        )
+    except TopicNotFoundError:
+        if not _has_from_start(shard, topic, queue_id):
+            raise
+        return queue_pb.SearchOffsetResponse()
+
+
+def _has_from_start(shard: DoorShard, topic: str, queue_id: int) -> bool:
+    """Whether every broker has this queue. Here the first message of such a topic makes it: it is empty before."""
+    own = config_of(shard, topic)
+    return own is not None and 0 <= queue_id < own.read_queue_count

@@ -17,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from gateway.delivery.pulls import PullChecks, PullPoll
+from gateway.groups.asking import check_consumed_topic
 from gateway.groups.positions import commit_positions
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import Delivering, Pulled, filter_in
@@ -26,6 +27,7 @@ from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
 from gateway.remoting.filters import filter_of, wanted_by
 from gateway.remoting.records import records_of
 from gateway.remoting.topic_copy import Topic
+from gateway.remoting.topics import config_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import RequestCode, ResponseCode
@@ -43,6 +45,8 @@ MESSAGE_COUNT_MAX = 1_024
 # A position that comes with a pull is passed on so often at most for each queue; clients store positions every 5 s besides.
 COMMIT_SECONDS = 1.0
 COMMIT_COUNT_MAX = 65_536
+# The group of mqadmin's verbs, which look at any topic (`MixAll.TOOLS_CONSUMER_GROUP`).
+TOOLS_GROUP = "TOOLS_CONSUMER"
 # ForbiddenType of RocketMQ.
 GROUP_FORBIDDEN, TOPIC_FORBIDDEN = 2, 3
 CODES: Mapping[int, int] = {
@@ -79,6 +83,8 @@ class Pulls:
     def pull(self, ask: Ask) -> None:
         """One pull; it is answered later, or at once when it is refused."""
         topic = self._shard.topics.find(ask.text("topic"))
+        if ask.text("consumerGroup") != TOOLS_GROUP:
+            check_consumed_topic(ask.text("topic"))
         wanted = self._wanted(ask, ask.client)
         if topic is None or wanted is None:
             ask.work(lambda: self._pull_later(ask, wanted))
@@ -89,12 +95,16 @@ class Pulls:
         """What has to be asked for first, in a thread."""
         name = ask.text("topic")
         topic = self._shard.topics.find_now(name)
+        own = config_of(self._shard, name) if topic is None else None
+        if own is not None:  # every broker has it; here its first message makes it
+            topic = Topic(topic=name, read_queue_count=own.read_queue_count)
         if topic is None:
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
-        self._begin(ask, topic, self._wanted_by_group(ask, name) if wanted is None else wanted)
+        wanted = self._wanted_by_group(ask, name) if wanted is None else wanted
+        self._begin(ask, topic, wanted, is_lasting=own is not None)
         return None
 
-    def _begin(self, ask: Ask, topic: Topic, wanted: gateway_pb.MessageFilter) -> None:
+    def _begin(self, ask: Ask, topic: Topic, wanted: gateway_pb.MessageFilter, *, is_lasting: bool = False) -> None:
         queue_id, queue_offset = ask.number("queueId"), ask.number("queueOffset")
         if not 0 <= queue_id < topic.read_queue_count:
             raise RefusedError(
@@ -118,7 +128,7 @@ class Pulls:
             self._commit(ask, group, topic.topic, queue_id)
         wait_millis = ask.number("suspendTimeoutMillis", 0) if sys_flag & MAY_WAIT else 0
         ends_at = self._clock() + min(max(wait_millis / 1000, 0.0), WAIT_SECONDS_MAX)
-        pull = DoorPull(self, self._checks, self._shard.delivering, question, ask, ends_at)
+        pull = DoorPull(self, self._checks, self._shard.delivering, question, ask, ends_at, is_lasting=is_lasting)
         with self._lock:
             self._waiting.setdefault(ask.connection, {})[pull] = None
         try:
@@ -214,6 +224,8 @@ class DoorPull(PullPoll):
         question: pb.PullMessagesRequest,
         ask: Ask,
         ends_at: float,
+        *,
+        is_lasting: bool,
     ) -> None:
         client = ask.client
         super().__init__(
@@ -224,6 +236,7 @@ class DoorPull(PullPoll):
             ends_at=ends_at,
             gives_up_at=ends_at + GIVE_UP_SECONDS,
             owner=ask.caller,
+            is_lasting=is_lasting,
         )
         self._pulls = pulls
         self.ask = ask

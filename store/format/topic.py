@@ -48,7 +48,7 @@ NOT_ALLOWED_SEND_TOPICS = frozenset(
 # Topics that the broker makes for itself (`TopicValidator.SYSTEM_TOPIC_SET`), and the prefix of others.
 SYSTEM_TOPICS = NOT_ALLOWED_SEND_TOPICS | {"TBW102", "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"}
 # Those of them whose messages clients may consume, as a broker lets them.
-OPEN_SYSTEM_TOPICS = frozenset(("RMQ_SYS_TRACE_TOPIC", "TBW102", "SELF_TEST_TOPIC"))
+OPEN_SYSTEM_TOPICS = frozenset(("RMQ_SYS_TRACE_TOPIC", "TBW102", "SELF_TEST_TOPIC", "BenchmarkTest"))
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 # RocketMQ's `MixAll.CID_RMQ_SYS_PREFIX`.
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"

@@ -8,7 +8,12 @@ import pytest
 
 from services.rocketmq.codes import RequestCode, ResponseCode
 from store.compiled import loading
+from store.format.topic import HALF_TOPIC
 from tests.gateway.remoting.requests import HAS_SUBSCRIPTION, MAY_WAIT, pull_fields, records
+from tests.gateway.remoting.test_transactions import send_half
+from tests.support.waiting import wait_for
+
+TOOLS_GROUP = "TOOLS_CONSUMER"  # RocketMQ's MixAll.TOOLS_CONSUMER_GROUP
 
 PULL, LITE_PULL = RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE
 
@@ -117,6 +122,37 @@ def test_what_cannot_be_pulled_is_refused_by_its_code(stack, client, topic):
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
         "the consumer's group info not exist",
     )
+
+
+@pytest.mark.parametrize("topic", [HALF_TOPIC, "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"])
+def test_a_group_could_pull_what_the_broker_keeps_in_its_topics(client, topic):
+    send_half(client, "of-halves")
+    assert pull(client, topic, consumerGroup="pullers").code == ResponseCode.INVALID_PARAMETER
+    if topic == HALF_TOPIC:  # mqadmin looks
+        looked = wait_for(
+            lambda: records(pull(client, topic, consumerGroup=TOOLS_GROUP).body) or None, "the half message"
+        )
+        assert looked[0].topic == HALF_TOPIC
+
+
+@pytest.mark.parametrize("topic", ["DefaultCluster", "broker-a", "SELF_TEST_TOPIC"])  # nobody sends to them here
+def test_a_topic_that_every_broker_has_could_not_be_pulled_before_its_first_message(client, topic):
+    empty = pull(client, topic, consumerGroup="early")
+    assert (empty.code, empty.remark) == (ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE")
+    assert offsets(empty) == [0, 0, 0, 0]
+    waited = time.monotonic()
+    assert pull(client, topic, sysFlag=HAS_SUBSCRIPTION | MAY_WAIT, suspendTimeoutMillis=300).code == empty.code
+    assert time.monotonic() - waited >= 0.3
+    queue = {"topic": topic, "queueId": 0}
+    assert client.call(RequestCode.GET_MAX_OFFSET, **queue).fields == {"offset": "0"}
+    assert client.call(RequestCode.GET_MIN_OFFSET, **queue).fields == {"offset": "0"}
+    assert client.call(RequestCode.GET_EARLIEST_MSG_STORETIME, **queue).fields == {"timestamp": "-1"}
+    by_time = client.call(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=0, **queue)
+    assert by_time.fields == {"offset": "0"}
+    begin = client.call(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup="early", **queue)
+    assert begin.code == ResponseCode.QUERY_NOT_FOUND  # as of any empty queue
+    far = client.call(RequestCode.GET_MAX_OFFSET, topic=topic, queueId=9_999)
+    assert far.code == ResponseCode.TOPIC_NOT_EXIST
 
 
 def test_an_end_of_a_connection_ends_the_pulls_that_wait(stack, client, topic):
