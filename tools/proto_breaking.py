@@ -8,8 +8,8 @@ them. Internal ones, and the state that is kept as records of the log, keep thei
 during a rolling update, and a log outlives both.
 
 An internal contract that had a message or an enum of its own may use the gateway's instead (ADR 0130). `buf` sees another name
-and refuses it, so the baseline is compared as if it had used the gateway's: `TAKEN_OVER` names both, and each number, type and
-label of the old one must be in the new one.
+and refuses it, so the baseline is compared as if it had used the gateway's: `TAKEN_OVER` names both, and each number, name,
+type and label of the old one must be in the new one.
 """
 
 import argparse
@@ -40,10 +40,13 @@ CATEGORIES = {
 TAKEN_OVER = {
     "reput.index.v1.KeyExplanation.FileVisit": "reput.gateway.v1.ShardExplanation.FileVisit",
     "reput.index.v1.PassedOver": "reput.gateway.v1.PassedOver",
+    "reput.consumequeue.v1.Boundary": "reput.gateway.v1.Boundary",
     "reput.consumer.v1.Filter": "reput.gateway.v1.MessageFilter",
+    "reput.consumer.v1.PullStatus": "reput.gateway.v1.PullStatus",
     "reput.consumer.v1.SendBackMessagesResponse.Outcome": "reput.gateway.v1.SendBackOutcome",
     "reput.consumer.v1.Subscription": "reput.gateway.v1.TopicSubscription",
     "reput.consumer.v1.TopicQueue": "reput.gateway.v1.TopicQueue",
+    "reput.consumer.v1.TrackState": "reput.gateway.v1.TrackState",
     "reput.schedule.v1.EndTransactionRequest.Resolution": "reput.gateway.v1.TransactionResolution",
 }
 
@@ -109,11 +112,13 @@ def types_of(file: FileDescriptorProto) -> Iterator[tuple[str, DescriptorProto |
 
 
 def wire_of(kind: DescriptorProto | EnumDescriptorProto, new_of: dict[str, str]) -> set[tuple[object, ...]]:
-    """What decides how bytes of a type are read."""
+    """What decides how bytes of a type are read, and what is meant by them: the names, of enum values without their prefix."""
     if isinstance(kind, EnumDescriptorProto):
-        return {(value.number,) for value in kind.value}
+        prefix = kind.value[0].name.removesuffix("UNSPECIFIED")
+        return {(value.number, value.name.removeprefix(prefix)) for value in kind.value}
     return {
-        (field.number, field.type, field.label, new_of.get(field.type_name, field.type_name)) for field in kind.field
+        (field.number, field.name, field.type, field.label, new_of.get(field.type_name, field.type_name))
+        for field in kind.field
     }
 
 

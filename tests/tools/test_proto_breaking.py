@@ -74,6 +74,20 @@ def test_only_a_type_of_equal_numbers_takes_the_place_of_another() -> None:
         take_over(frozen(), {"reput.gateway.v1.Rejection": "reput.gateway.v1.PassedOver"})
 
 
+def test_an_enum_whose_values_are_swapped_was_taken_for_an_equal_one() -> None:
+    frozen = FileDescriptorSet.FromString((ROOT / BASELINE).read_bytes())
+    (resolution,) = [
+        kind
+        for file in frozen.file
+        for name, kind in types_of(file)
+        if name == ".reput.gateway.v1.TransactionResolution"
+    ]
+    first, second = resolution.value[1:3]
+    first.number, second.number = second.number, first.number
+    with pytest.raises(ValueError, match="TransactionResolution cannot take the place"):
+        take_over(frozen, TAKEN_OVER)
+
+
 def test_a_change_of_a_field_beside_a_type_that_was_taken_over_is_refused(tree: pathlib.Path) -> None:
     change(tree, "reput/index/v1/index_service.proto", r"(FileVisit visits = )\d+;", r"\g<1>919;")
     assert breaking(tree) == BREAKS
