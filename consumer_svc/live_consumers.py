@@ -60,31 +60,22 @@ class LiveConsumers:
         """Note that a client lives.
 
         What is remembered is made anew: a part of a request keeps the whole request in memory, and a message that is cleared
-        keeps what its fields took.
+        keeps what its fields took. Most clients say the same again: then what is remembered stays.
         """
         size_bytes = client.ByteSize()
         large_bytes = size_bytes if size_bytes > SMALL_CLIENT_BYTES else 0
         with self._lock:
             before = self._take(client.consumer_group, client.client_id)
             self._expire()
-            subscriptions: Iterable[gateway_pb.TopicSubscription] = client.subscriptions
             if self._large_bytes + large_bytes > LARGE_CLIENT_BYTES_MAX:
-                subscriptions, large_bytes = (), 0
-            client = pb.Client(
-                client_id=client.client_id,
-                consumer_group=client.consumer_group,
-                subscriptions=subscriptions,
-                language=client.language,
-                address=client.address,
-                version=client.version,
-                kind=client.kind,
-                caller=client.caller,
-            )
+                kept, large_bytes = _remembered(client, ()), 0
+            else:
+                kept = before if before is not None and client == before else _remembered(client, client.subscriptions)
             self._large_bytes += large_bytes
             members = self._seen.setdefault(client.consumer_group, {})
-            members[client.client_id] = _Member(self._clock(), client, large_bytes)
+            members[client.client_id] = _Member(self._clock(), kept, large_bytes)
             too_many = self._order.use((client.consumer_group, client.client_id), client_of_name(client.caller))
-            if before is None or list(before.subscriptions) != list(client.subscriptions):
+            if kept is not before and (before is None or list(before.subscriptions) != list(kept.subscriptions)):
                 self._changed(client.consumer_group)
             if too_many is not None:
                 self._remove(*too_many)
@@ -147,3 +138,17 @@ class LiveConsumers:
         if not members:
             del self._seen[consumer_group]
         return member.client
+
+
+def _remembered(client: pb.Client, subscriptions: Iterable[gateway_pb.TopicSubscription]) -> pb.Client:
+    """A client as a message of its own, which keeps nothing of the request that named it."""
+    return pb.Client(
+        client_id=client.client_id,
+        consumer_group=client.consumer_group,
+        subscriptions=subscriptions,
+        language=client.language,
+        address=client.address,
+        version=client.version,
+        kind=client.kind,
+        caller=client.caller,
+    )

@@ -42,6 +42,18 @@ def test_a_member_that_is_silent_is_gone_after_two_minutes() -> None:
     assert (clients.members("g"), clients.count()) == ([], 0)
 
 
+def test_a_member_that_said_the_same_again_was_made_anew() -> None:
+    clients = LiveConsumers(Seconds())
+    clients.keep(client("g", "a"))
+    (first,) = clients.members("g")
+    clients.keep(client("g", "a"))
+    assert clients.members("g")[0] is first
+    other = client("g", "a")
+    other.version = "2"
+    clients.keep(other)
+    assert clients.members("g") == [other]
+
+
 def test_a_change_of_members_is_told_and_a_sign_of_life_is_not() -> None:
     clock, changed = Seconds(), list[str]()
     clients = LiveConsumers(clock, changed=changed.append)
