@@ -23,7 +23,8 @@ def test_messages_are_no_records() -> None:
     assert EncodedMessages(memoryview(data), "b").records() is None
 
 
-def test_records_that_are_cut_are_refused() -> None:
+@pytest.mark.parametrize("size_bytes", [1, 2, 302])
+def test_records_that_are_cut_are_refused(size_bytes: int) -> None:
     data = pb.PullMessagesResponse(records=[b"x" * 300]).SerializeToString()
     with pytest.raises(DecodeError):
-        EncodedMessages(memoryview(data[:-1]), "b").records()
+        EncodedMessages(memoryview(data[:size_bytes]), "b").records()
