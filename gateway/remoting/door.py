@@ -11,30 +11,51 @@ handler is answered REQUEST_CODE_NOT_SUPPORTED, with the name of what it asks fo
 `code_of` is the only place where an error becomes a response code; the text of the error is the remark. A client repeats a
 send on 1, 2, 14, 16 and 17, so a failure that may pass is 14 (SERVICE_NOT_AVAILABLE) or 2 (SYSTEM_BUSY).
 
-What waits for a thread is limited: WORK_COUNT_MAX requests of all connections, divided among clients as everything is
-(services/serving/admission/shares.py); beyond that a request is answered 2. Sends and pulls take no thread.
+Threads and what waits for them are divided among clients, so that none waits for all that another has asked for
+(fair_threads.py); beyond its share a request is answered 2. What only asks is not done for a connection that has ended.
+Single sends and pulls take no thread, unless something has to be asked for first: an unknown topic, or what a group wants.
 """
 
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeAlias
 
 import structlog
 
 from gateway.remoting.door_clients import DoorClient, DoorClients
+from gateway.remoting.fair_threads import FairThreads
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import OK, Command
 from services.rocketmq.remoting_server import Connection
 from services.serving.admission.callers import working_for
-from services.serving.admission.shares import Client, Shares, client_of_peer
+from services.serving.admission.shares import Client, client_of_peer
 from services.status import MESSAGE_BYTES_MAX, clip
 from store import errors
 from store.errors import StoreError
 
-THREAD_COUNT = 16
-# Requests that wait for a thread or are in one; each holds its body, of at most 16 MiB.
-WORK_COUNT_MAX = 2_048
+# Codes from here to there are those of administration, but for these.
+ADMINISTRATION_CODES = range(200, 400)
+USUAL_CODES = frozenset(
+    (
+        *(RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.LITE_PULL_MESSAGE),
+        *(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2),
+    )
+)
+# What changes nothing, so it is not done for a client that has gone.
+ASKING_CODES = frozenset(
+    (
+        *(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE),
+        *(RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_CONSUMER_OFFSET),
+        *(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, RequestCode.GET_EARLIEST_MSG_STORETIME),
+        *(RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET),
+        *(RequestCode.GET_CONSUMER_LIST_BY_GROUP, RequestCode.CHECK_CLIENT_CONFIG, RequestCode.HEART_BEAT),
+        *(RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_TOPIC_CONFIG, RequestCode.GET_TOPIC_STATS_INFO),
+        *(RequestCode.GET_BROKER_CONFIG, RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_BROKER_CONSUME_STATS),
+        *(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG),
+        *(RequestCode.GET_CONSUMER_CONNECTION_LIST, RequestCode.GET_PRODUCER_CONNECTION_LIST),
+        *(RequestCode.GET_CONSUME_STATS, RequestCode.QUERY_CONSUME_TIME_SPAN, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO),
+        *(RequestCode.QUERY_TOPICS_BY_CONSUMER, RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER),
+    )
+)
 
 # What is not served, by what a reader knows it by; other codes are refused by their number.
 NOT_SERVED: Mapping[int, str] = {
@@ -236,17 +257,15 @@ class Door:
     Args:
         handlers: by request code.
         clients: what is known of the connections.
-        work_count_max: requests that wait for a thread.
+        threads: run what blocks.
     """
 
     def __init__(
-        self, handlers: Mapping[int, Handler], clients: DoorClients, work_count_max: int = WORK_COUNT_MAX
+        self, handlers: Mapping[int, Handler], clients: DoorClients, threads: FairThreads | None = None
     ) -> None:
         self._handlers = dict(handlers)
         self.clients = clients
-        self._threads = ThreadPoolExecutor(THREAD_COUNT, thread_name_prefix="remoting-work")
-        self._shares = Shares(work_count_max)
-        self._lock = threading.Lock()
+        self._threads = threads or FairThreads("remoting-work")
 
     def on_command(self, connection: Connection, command: Command) -> None:
         """See Handler of RemotingServer."""
@@ -273,18 +292,14 @@ class Door:
 
     def work(self, ask: Ask, work: Callable[[], Answer | None]) -> None:
         """See Ask."""
-        if not self._has_room(ask):
+        code = ask.command.code
+        is_administration = code in ADMINISTRATION_CODES and code not in USUAL_CODES
+        if not self._threads.add(ask.caller, lambda: self._run(ask, work), is_administration=is_administration):
             ask.answer(
                 code=ResponseCode.SYSTEM_BUSY,
-                remark=f"[REJECTREQUEST]this client has its share of the {self._shares.count_max} requests that may wait: "
-                "ask again later",
+                remark=f"[REJECTREQUEST]this client has its share of the {self._threads.work_count_max} requests that may "
+                "wait, or this server stops: ask again later",
             )
-            return
-        try:
-            self._threads.submit(self._run, ask, work)
-        except RuntimeError:  # the door is being closed
-            self._give_back(ask)
-            ask.answer(code=ResponseCode.SYSTEM_BUSY, remark="[REJECTREQUEST]this server stops")
 
     def beside(self, ask: Ask, work: Callable[[], object]) -> None:
         """See Ask; without room it is left out."""
@@ -297,24 +312,12 @@ class Door:
                 _log.info("request.beside_failed", code=ask.command.code, error=error.message)
             except Exception:  # a bug
                 _log.exception("request.failed", code=ask.command.code)
-            finally:
-                self._give_back(ask)
 
-        if self._has_room(ask):
-            try:
-                self._threads.submit(run)
-            except RuntimeError:  # the door is being closed
-                self._give_back(ask)
-
-    def _has_room(self, ask: Ask) -> bool:
-        """Take a place."""
-        with self._lock:
-            has_room = self._shares.has_room(ask.caller)
-            if has_room:
-                self._shares.take(ask.caller)
-        return has_room
+        self._threads.add(ask.caller, run)
 
     def _run(self, ask: Ask, work: Callable[[], Answer | None]) -> None:
+        if ask.connection.is_closed and ask.command.code in ASKING_CODES:
+            return
         try:
             with working_for(ask.caller):
                 answer = work()
@@ -325,16 +328,10 @@ class Door:
         except Exception as error:  # a bug
             _log.exception("request.failed", code=ask.command.code)
             ask.answer(code=ResponseCode.SYSTEM_ERROR, remark=f"the request failed: {error!r}")
-        finally:
-            self._give_back(ask)
-
-    def _give_back(self, ask: Ask) -> None:
-        with self._lock:
-            self._shares.give_back(ask.caller)
 
     def close(self) -> None:
         """Begin nothing more that blocks."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
 
 def peer_of(connection: Connection) -> str:

@@ -1,7 +1,13 @@
 """What the door does with any request, whatever its code."""
 
+import threading
+
+from gateway.remoting.door import Door, in_thread
+from gateway.remoting.door_clients import DoorClients
+from services.rocketmq.address import Address
 from services.rocketmq.codes import RequestCode, ResponseCode
-from services.rocketmq.command import ONEWAY
+from services.rocketmq.command import ONEWAY, Command
+from tests.support.waiting import wait_until
 
 
 def test_a_code_that_is_not_served_is_refused_by_name(client):
@@ -25,3 +31,48 @@ def test_a_field_that_is_no_number_is_refused(client):
 def test_a_oneway_request_is_not_answered(client):
     client.send(client.request(RequestCode.GET_MAX_OFFSET, command_flag=ONEWAY))
     assert client.call(999).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+class From:
+    """A connection from an address."""
+
+    def __init__(self, host, *, is_closed=False):
+        self.peer = Address(host, 1)
+        self.is_closed = is_closed
+
+    def answer(self, request, answer):
+        pass
+
+
+def test_what_a_client_asked_before_it_went_is_not_looked_for():
+    looked, told, is_over = [], [], threading.Event()
+    codes = RequestCode.GET_BROKER_CONSUME_STATS, RequestCode.UNREGISTER_CLIENT, RequestCode.VIEW_MESSAGE_BY_ID
+    table = {
+        codes[0]: in_thread(looked.append),
+        codes[1]: in_thread(told.append),
+        codes[2]: lambda ask: ask.beside(is_over.set),
+    }
+    door = Door(table, DoorClients())
+    for code in codes:
+        door.on_command(From("10.0.0.1", is_closed=True), Command(code))
+    assert is_over.wait(10)
+    wait_until(lambda: len(told) == 1, "what it told")
+    assert looked == []
+    door.close()
+
+
+def test_a_heartbeat_does_not_wait_for_all_that_another_client_has_asked_for():
+    may_end, has_beaten = threading.Event(), threading.Event()
+    table = {
+        RequestCode.GET_BROKER_CONSUME_STATS: in_thread(lambda ask: may_end.wait(30) and None),
+        RequestCode.QUERY_CONSUMER_OFFSET: in_thread(lambda ask: may_end.wait(30) and None),
+        RequestCode.HEART_BEAT: in_thread(lambda ask: has_beaten.set()),
+    }
+    door = Door(table, DoorClients())
+    for _ in range(500):
+        door.on_command(From("10.0.0.1"), Command(RequestCode.GET_BROKER_CONSUME_STATS))
+        door.on_command(From("10.0.0.1"), Command(RequestCode.QUERY_CONSUMER_OFFSET))
+    door.on_command(From("10.0.0.2"), Command(RequestCode.HEART_BEAT))
+    assert has_beaten.wait(10)
+    may_end.set()
+    door.close()
