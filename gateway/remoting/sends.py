@@ -42,7 +42,13 @@ from services.convert import millis_to_timestamp
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import OK, Command
 from services.status import from_status
-from store.errors import InvalidMessageError, OffsetOutOfRangeError, RecordNotFoundError
+from store.errors import (
+    DeadlineExceededError,
+    InvalidMessageError,
+    NotConfirmedError,
+    OffsetOutOfRangeError,
+    RecordNotFoundError,
+)
 from store.format.client_batch import decode_client_batch
 from store.format.client_properties import BrokerProperties
 from store.format.host import Host
@@ -82,6 +88,8 @@ PRODUCER_FLAGS = 0x703
 OWNED_QUEUE_COUNT = 1  # of retry and dead-letter topics
 # A client that asked has so long to take its reply.
 REPLY_SECONDS_MAX = 10.0
+# Failures of an append whose messages may be in the log, and stay there.
+MAY_BE_STORED = (NotConfirmedError, DeadlineExceededError)
 TIME_MILLIS_MAX = 253_402_300_799_999
 _NO_WAIT = re.compile("(?:^|\x02)WAIT\x01false(?:\x02|$)")
 _HALF = re.compile(f"(?:^|\x02){TRAN_MSG}\x01(?i:true)(?:\x02|$)")
@@ -345,7 +353,18 @@ class _Sender:
 
     def fail(self, status: status_pb2.Status) -> None:
         """See Answerable."""
-        self._ask.refuse(from_status(status))
+        error = from_status(status)
+        if isinstance(error, MAY_BE_STORED):
+            # RocketMQ's 10 and 12 would say it, and need the place of the message, which is not known. On this code no client
+            # of Java sends again by itself: it would be stored twice.
+            self._ask.refuse(
+                RefusedError(
+                    ResponseCode.TRANSACTION_STATE_UNKNOWN,
+                    f"{error.message}; the message may be stored: look for its unique key before you send it again",
+                )
+            )
+            return
+        self._ask.refuse(error)
 
     def is_active(self) -> bool:
         """See Answerable."""

@@ -23,6 +23,8 @@ from store.format.properties import (
     CRC32,
     MOVED_FROM,
     MSG_REGION,
+    MULTI_DISPATCH,
+    MULTI_QUEUE_OFFSET,
     POP_CHECKPOINT,
     TRACE_ON,
     UNIQ_KEY,
@@ -30,8 +32,9 @@ from store.format.properties import (
 )
 from store.format.request_mark import REQUEST_MARK
 
-# A store writes these itself; RocketMQ too drops a CRC that a client sends (`CommitLog.asyncPutMessage`).
-LEFT_OUT = frozenset((CRC32, REQUEST_MARK, MOVED_FROM))
+# A store writes these itself; RocketMQ too drops a CRC that a client sends (`CommitLog.asyncPutMessage`). Light queues are
+# built by a broker alone, so a record that names some is taken for one of a broker's.
+LEFT_OUT = frozenset((CRC32, REQUEST_MARK, MOVED_FROM, MULTI_DISPATCH, MULTI_QUEUE_OFFSET))
 # Programs use few sets of names; those of one string take at most 32 KiB.
 ORDERS_KEPT_MAX = 256
 _BUCKET_COUNT = 128

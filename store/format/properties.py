@@ -70,6 +70,7 @@ INNER_NUM = "INNER_NUM"
 
 # Further queues that a broker with `enableMultiDispatch` gives a unit of the record, split by commas.
 MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
+MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"  # the places of those units
 
 # Ours: queue id, queue offset and topic of the record that a retry or a dead letter is a copy of.
 MOVED_FROM = "__REPUT_MOVED_FROM__"
@@ -104,7 +105,7 @@ OWNED_PROPERTIES = frozenset(
         INNER_NUM,
         "INNER_BASE",
         MULTI_DISPATCH,
-        "INNER_MULTI_QUEUE_OFFSET",
+        MULTI_QUEUE_OFFSET,
         "DLQ_ORIGIN_TOPIC",
         "DLQ_ORIGIN_MESSAGE_ID",
         "__BORNHOST",

@@ -3,11 +3,15 @@
 import contextlib
 import itertools
 import zlib
+from unittest.mock import Mock
 
 import pytest
 
+from gateway.remoting.sends import _Sender
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import ONEWAY
+from services.status import to_status
+from store.errors import DeadlineExceededError, NotConfirmedError, NotLeaderError
 from store.format.client_batch import BatchEntry, encode_client_batch
 from store.format.message_id import decode_offset_msg_id, encode_offset_msg_id
 from tests.gateway.remoting.requests import BATCH, UNIQUE, V1, V2, properties, pull_fields, records, send_fields
@@ -214,3 +218,29 @@ def test_a_delayed_message_comes_when_it_is_due(stack, client, topic):
     (record,) = pulled(stack, topic)
     assert record.unique_key == UNIQUE
     assert "DELAY" not in record.properties
+
+
+@pytest.mark.parametrize("error", [NotConfirmedError("on one log"), DeadlineExceededError("late")])
+def test_a_message_that_may_be_stored_is_answered_with_a_code_on_which_clients_do_not_send_it_again(error):
+    ask = Mock(lasting_fields={})
+    _Sender(ask, Mock()).fail(to_status(error))
+    (refused,) = ask.refuse.call_args.args
+    # DefaultMQProducer's retryResponseCodes
+    assert refused.code not in {1, 2, 14, 16, 17, 204, 205}
+    assert refused.code == ResponseCode.TRANSACTION_STATE_UNKNOWN
+    assert error.message in refused.remark
+
+
+def test_a_message_that_is_surely_not_stored_is_answered_with_a_code_on_which_clients_send_it_again():
+    ask = Mock(lasting_fields={})
+    _Sender(ask, Mock()).fail(to_status(NotLeaderError("elsewhere")))
+    (refused,) = ask.refuse.call_args.args
+    assert isinstance(refused, NotLeaderError)
+
+
+def test_a_light_queue_that_a_client_names_is_not_stored(stack, client, topic):
+    named = properties(UNIQ_KEY=UNIQUE, INNER_MULTI_DISPATCH="%LMQ%a,b", INNER_MULTI_QUEUE_OFFSET="7,8", a="5")
+    assert send(client, topic, properties=named).code == 0
+    (record,) = pulled(stack, topic)
+    assert record.properties["a"] == "5"
+    assert not {"INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"} & set(record.properties)
