@@ -89,6 +89,8 @@ class Transactions:
             raise _not_found()
         if record.properties.get(PRODUCER_GROUP, "") != ask.text("producerGroup"):
             raise RefusedError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if record.queue_offset != ask.number("tranStateTableOffset"):
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         handle = WaitingHandle(topic, self._shard.broker_name, offset, record.unique_key)
 
         def ended(outcome: pb.EndTransactionResponse | StoreError) -> None:

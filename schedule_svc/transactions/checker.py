@@ -401,6 +401,7 @@ class Checker:
         """Have a producer asked; `result`: where the record is that waits."""
         message = for_check(record)
         message.commit_log_offset = result.commit_log_offset
+        message.queue_offset = result.queue_offset  # of the half message, as a broker tells it
         message.offset_msg_id = result.offset_msg_id
         message.store_time.CopyFrom(result.store_time)
         check = Check(

@@ -77,6 +77,9 @@ def test_a_verdict_of_another_group_or_offset_is_refused(client, topic):
     half = send_half(client, topic)
     wrong = end(client, half, COMMIT, producerGroup="other")
     assert (wrong.code, wrong.remark) == (ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+    place = int(half.fields["queueOffset"]) + 1
+    wrong = end(client, half, COMMIT, tranStateTableOffset=place)
+    assert (wrong.code, wrong.remark) == (ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
     absent = end(client, half, COMMIT, commitLogOffset=1 << 40)
     assert (absent.code, absent.remark) == (ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
     assert end(client, half, COMMIT).code == 0
@@ -94,7 +97,8 @@ def test_a_producer_of_the_group_is_asked_for_a_verdict(stack, client, topic):
     assert (message.topic, message.queue_id, message.body, message.unique_key) == (topic, 1, b"half", UNIQUE)
     assert message.properties["PGROUP"] == group
     assert check.fields["msgId"] == check.fields["transactionId"] == UNIQUE
-    said = {"commitLogOffset": check.fields["commitLogOffset"], "fromTransactionCheck": "true"}
+    places = {name: check.fields[name] for name in ("commitLogOffset", "tranStateTableOffset")}
+    said = places | {"fromTransactionCheck": "true"}
     assert end(client, half, COMMIT, producerGroup=group, **said).code == 0
     (record,) = pulled(stack, topic)
     assert record.body == b"half"
