@@ -145,7 +145,9 @@ def reset_positions(
         check_not_negative(question.queue_id, "queue_id")
         _require_queue(shards, question.topic, question.queue_id, broker_name, deadline)
     check_not_negative(question.queue_offset, "queue_offset")
-    question.known_only = True
+    known = pb.ResetOffsetsRequest()
+    known.CopyFrom(question)
+    known.known_only = True
     asked = [shards.named(broker_name)] if broker_name else list(shards)
     within = deadline.for_one_of(len(asked))
     moved = ask_joined(
@@ -153,7 +155,7 @@ def reset_positions(
         asked,
         question.consumer_group,
         deadline,
-        lambda shard: ask_groups(shard, RESET_OFFSETS, question, within),
+        lambda shard: ask_groups(shard, RESET_OFFSETS, known, within),
     )
     answers = list(zip([shard.broker_name for shard in asked], moved, strict=True))
     raise_failure(answers, (GroupNotFoundError, TopicNotFoundError), "" if question.dry_run else "the group was moved")

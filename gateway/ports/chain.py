@@ -6,8 +6,9 @@
 `Concern` is the list. A link is added by its concern (`Shard.with_link`), so the order is that of the list, not that of adding:
 some links stay as long as the shard, others serve one query. A link passes on every method that it has no part in.
 
-Requests and answers are messages of the internal contracts (ADR 0124). An answer belongs to its caller: a link may change it
-in place. Calls raise StoreErrors: ServiceUnavailableError when the service does not answer, DeadlineExceededError when the
+Requests and answers are messages of the internal contracts (ADR 0124). A request belongs to its caller, and is
+not changed below: several shards may get the same one at once. An answer belongs to its caller, too: a link may change it in
+place. Calls raise StoreErrors: ServiceUnavailableError when the service does not answer, DeadlineExceededError when the
 time is over, and those that the method names.
 """
 

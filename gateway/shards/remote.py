@@ -248,11 +248,13 @@ def _cut(answer: GroupsPage, rows: str, request: GroupsRequest) -> GroupsPage:
 def _serve_for_caller(
     table: MethodTable, method: ShardMethod[Called, Answered], client: ServiceClient, rpc: Rpc[Called, Answered]
 ) -> None:
-    """As `serve_rpc`; the request names who called the gateway."""
+    """As `serve_rpc`; what is sent names who called the gateway."""
 
     def ask(request: Called, deadline: Deadline) -> Answered:
-        request.caller = caller_here()
-        return client.call(rpc, request, deadline.remaining_seconds())
+        named = type(request)()
+        named.CopyFrom(request)
+        named.caller = caller_here()
+        return client.call(rpc, named, deadline.remaining_seconds())
 
     table.serve(method, timed(method, ask))
 

@@ -37,11 +37,13 @@ class Callers:
 
 @contextlib.contextmanager
 def working_for(client: Client) -> Iterator[None]:
-    """Sets the client that this thread works for inside the block."""
+    """Sets the client that this thread works for inside the block, and everything that it has other threads do there."""
     _here.client = client
+    token = _in_context.set(client)
     try:
         yield
     finally:
+        _in_context.reset(token)
         _here.client = None
 
 

@@ -1,12 +1,16 @@
 """What the door does with any request, whatever its code."""
 
+import queue
 import threading
 
+from gateway.ports.shards import FanOut
 from gateway.remoting.door import Door, in_thread
 from gateway.remoting.door_clients import DoorClients
 from services.rocketmq.address import Address
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import ONEWAY, Command
+from services.serving.admission.callers import caller_here, working_for
+from services.serving.admission.shares import client_of_peer
 from tests.support.waiting import wait_until
 
 
@@ -76,3 +80,16 @@ def test_a_heartbeat_does_not_wait_for_all_that_another_client_has_asked_for():
     assert has_beaten.wait(10)
     may_end.set()
     door.close()
+
+
+def test_every_shard_that_a_request_goes_to_hears_who_called():
+    """Groups that a client without a name makes have no share of their own."""
+    fan_out, found = FanOut(2), queue.Queue()
+    door = Door({999: in_thread(lambda ask: found.put(fan_out.ask(range(3), lambda _: caller_here())))}, DoorClients())
+    door.on_command(From("10.0.0.7"), Command(999))
+    assert found.get(timeout=10) == ["ipv4:10.0.0.7:1"] * 3
+    with working_for(client_of_peer("ipv4:10.0.0.8:1")):
+        pass
+    assert fan_out.ask(range(3), lambda _: caller_here()) == [""] * 3
+    door.close()
+    fan_out.close()
