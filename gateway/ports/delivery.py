@@ -23,6 +23,11 @@ Then: TypeAlias = Callable[[Answer | StoreError], object]
 
 # RocketMQ has no limit of its own; its test suite subscribes to a tag of 10,240 characters.
 EXPRESSION_CHARACTERS_MAX = 16_384
+# What one KeepClients may name: it has the clients of many callers, so a large one must not make it too large for the service.
+KEEP_COUNT_MAX = 1_024
+KEEP_BYTES_MAX = 2 << 20
+# Of a client, or of a subscription, beside its texts.
+OVERHEAD_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +174,21 @@ class DeliveringSource(Protocol):
 
     def all(self) -> Sequence[Delivering]:
         """Those of all shards."""
+
+
+def client_bytes(facts: pb.Client) -> int:
+    """What the facts of a client take in a KeepClients, nearly."""
+    return facts.ByteSize() + OVERHEAD_BYTES * (1 + len(facts.subscriptions))
+
+
+def count_in_one_call(clients: Sequence[pb.Client]) -> int:
+    """How many of the first clients one KeepClients may name; 1 at least, unless there is none."""
+    size_bytes = 0
+    for count, facts in enumerate(clients[:KEEP_COUNT_MAX]):
+        size_bytes += client_bytes(facts)
+        if count and size_bytes > KEEP_BYTES_MAX:
+            return count
+    return min(len(clients), KEEP_COUNT_MAX)
 
 
 def pull_now(

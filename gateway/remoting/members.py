@@ -21,7 +21,7 @@ import structlog
 
 from gateway.groups.pulling import LOCKED_COUNT_MAX, lock_queues
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import pull_now
+from gateway.ports.delivery import KEEP_BYTES_MAX, OVERHEAD_BYTES, client_bytes, count_in_one_call, pull_now
 from gateway.ports.groups import default_settings
 from gateway.ports.shard import CREATE_TOPIC
 from gateway.remoting.door import MAY_PASS, Answer, Ask, Handler, RefusedError, code_of, in_thread, peer_of
@@ -41,8 +41,9 @@ from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import Command
 from services.rocketmq.fastjson import dump_bytes, loads
+from services.rocketmq.remoting_server import Connection
 from services.serving.admission.callers import caller_here, working_for
-from services.serving.admission.shares import client_of_peer
+from services.serving.admission.shares import Client, Shares, client_of_peer
 from store.errors import IllegalFilterError, QueueNotFoundError, StoreError, TopicNotFoundError
 from store.format.topic import pull_retry_topic_of
 
@@ -50,9 +51,13 @@ from store.format.topic import pull_retry_topic_of
 RETRY_QUEUE_COUNT = 1
 # Groups whose topics were made; one that is forgotten is made again, which changes nothing.
 KNOWN_GROUP_COUNT_MAX = 65_536
-# Members of one KeepClients.
-KEEP_COUNT_MAX = 1_024
 CLIENT_ID_CHARACTERS_MAX = 255
+# Of groups of producers and consumers; RocketMQ's GROUP_MAX_LENGTH, which its clients check.
+GROUP_CHARACTERS_MAX = 255
+# Of the topics that a heartbeat names: %RETRY% and a group are no topic that can be made, and are subscribed to.
+TOPIC_CHARACTERS_MAX = 300
+# What the heartbeats of all connections have said; one of them has KEEP_BYTES_MAX at most, so that it can be passed on.
+ALL_CLIENTS_BYTES_MAX = 128 << 20
 END_THREAD_COUNT = 2
 KINDS = {
     "CONSUME_PASSIVELY": "push consumer",
@@ -67,6 +72,7 @@ def handlers(shard: DoorShard) -> Mapping[int, Handler]:
     """The handlers of this file, by request code."""
     members = Members(shard)
     shard.clients.on_end.append(members.end_connection)
+    shard.clients.on_close.append(members.give_room_back)
     shard.on_arrivals.append(members.hear)
     shard.on_close.append(members.close)
     return {
@@ -90,6 +96,8 @@ class Members:
         self._shard = shard
         self._lock = threading.Lock()
         self._known_groups: OrderedDict[str, None] = OrderedDict()
+        self._room = Shares(ALL_CLIENTS_BYTES_MAX)
+        self._sizes: dict[Connection, tuple[Client, int]] = {}
         self._ends = ThreadPoolExecutor(END_THREAD_COUNT, thread_name_prefix="remoting-ends")
 
     def beat(self, ask: Ask) -> Answer:
@@ -97,13 +105,16 @@ class Members:
         said = _object_in(ask.command.body)
         before = ask.client
         client, is_whole = client_of(ask, said, before)
+        facts = facts_of(client)
+        self._take_room(ask, client_bytes_of(client, facts))
         if not self._shard.clients.settle(client):
+            self.give_room_back(ask.connection)
             return Answer()
         try:
             for group in client.memberships:
                 self._make_group(group)
             if client.memberships:
-                self._shard.delivering.keep_clients(facts_of(client), CALL_SECONDS)
+                self._keep(facts)
         except StoreError as error:
             if code_of(error) not in MAY_PASS:  # else the shard hears of it later
                 self._shard.clients.take_back(client.connection, before)
@@ -212,11 +223,49 @@ class Members:
 
     def _keep_all(self) -> None:
         facts = [each for client in self._shard.clients.all() for each in facts_of(client)]
-        for at in range(0, len(facts), KEEP_COUNT_MAX):
+        while facts:
+            count = count_in_one_call(facts)
             try:
-                self._shard.delivering.keep_clients(facts[at : at + KEEP_COUNT_MAX], CALL_SECONDS)
+                self._shard.delivering.keep_clients(facts[:count], CALL_SECONDS)
             except StoreError as error:  # their next heartbeats follow
                 _log.info("members.not_kept", error=error.message)
+            facts = facts[count:]
+
+    def _keep(self, facts: Sequence[pb.Client]) -> None:
+        while facts:
+            count = count_in_one_call(facts)
+            self._shard.delivering.keep_clients(facts[:count], CALL_SECONDS)
+            facts = facts[count:]
+
+    def _take_room(self, ask: Ask, size_bytes: int) -> None:
+        """Count what a heartbeat says; RefusedError when it is too much, or more than the share of its client."""
+        if size_bytes > KEEP_BYTES_MAX:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"a heartbeat says {size_bytes} bytes of groups and subscriptions: at most {KEEP_BYTES_MAX} are possible",
+            )
+        with self._lock:
+            before = self._sizes.pop(ask.connection, None)
+            if before is not None:
+                self._room.give_back(*before)
+            has_room = self._room.has_room(ask.caller, size_bytes)
+            kept = (ask.caller, size_bytes) if has_room else before
+            if kept is not None:
+                self._room.take(*kept)
+                self._sizes[ask.connection] = kept
+        if not has_room:
+            raise RefusedError(
+                ResponseCode.SYSTEM_BUSY,
+                f"heartbeats have said {self._room.count} bytes of groups and subscriptions, and this client has its share of "
+                f"{ALL_CLIENTS_BYTES_MAX}: name fewer, or connect to another gateway",
+            )
+
+    def give_room_back(self, connection: Connection) -> None:
+        """A connection has ended: nothing that it has said is kept."""
+        with self._lock:
+            kept = self._sizes.pop(connection, None)
+            if kept is not None:
+                self._room.give_back(*kept)
 
     def _make_group(self, group: str) -> None:
         """A group, and the topic of what its members send back, exist from its first heartbeat on: clients ask for a route."""
@@ -278,7 +327,7 @@ def client_of(ask: Ask, said: Mapping[str, Any], before: DoorClient | None) -> t
     memberships: dict[str, Membership] = {}
     is_whole = True
     for each in consumers:
-        group = _text(each, "groupName")
+        group = _group_name(each)
         if is_short and group in known:
             memberships[group] = known[group]
             is_whole = False
@@ -302,7 +351,7 @@ def client_of(ask: Ask, said: Mapping[str, Any], before: DoorClient | None) -> t
         client_id,
         ask.command.language,
         ask.command.version,
-        frozenset(_text(each, "groupName") for each in producers),
+        frozenset(map(_group_name, producers)),
         memberships,
     )
     return client, is_whole
@@ -317,8 +366,33 @@ def subscription_of(said: Mapping[str, Any]) -> Subscription:
         _text(said, "expressionType") or TAG,
         version if isinstance(version, int) else 0,
     )
+    if len(one.topic) > TOPIC_CHARACTERS_MAX:
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER,
+            f"a topic has {len(one.topic)} characters: at most {TOPIC_CHARACTERS_MAX} are possible",
+        )
     filter_of(one.expression_type, one.expression)
     return one
+
+
+def check_group_length(name: str) -> None:
+    """RefusedError for the name of a group that no client of RocketMQ would take; what it has else is not looked at."""
+    if len(name) > GROUP_CHARACTERS_MAX:
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER,
+            f"the name of a group has {len(name)} characters: at most {GROUP_CHARACTERS_MAX} are possible",
+        )
+
+
+def _group_name(said: Mapping[str, Any]) -> str:
+    name = _text(said, "groupName")
+    check_group_length(name)
+    return name
+
+
+def client_bytes_of(client: DoorClient, facts: Sequence[pb.Client]) -> int:
+    """What is kept of a heartbeat, nearly."""
+    return sum(map(client_bytes, facts)) + sum(OVERHEAD_BYTES + len(group) for group in client.producer_groups)
 
 
 def facts_of(client: DoorClient) -> list[pb.Client]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
-from gateway.ports.delivery import Delivering, DeliveringSource
+from gateway.ports.delivery import Delivering, DeliveringSource, client_bytes, count_in_one_call
 from gateway.ports.groups import default_settings, settings_that_count
 from reput.consumer.v1.consumer_service_pb2 import Client, GroupSettings
 from services.serving.admission.shares import KeptKeys, client_of_name
@@ -27,9 +27,6 @@ from store.errors import (
 
 KEEP_SECONDS = 1.0
 KEEP_CALL_SECONDS = 2.0
-# What one KeepClients may name: it has the clients of many callers, so a large one must not make it too large for the service.
-KEEP_COUNT_MAX = 1_024
-KEEP_BYTES_MAX = 2 << 20
 # Deliveries that one KeepClients names: with handles of 800 bytes, beside the clients, it stays below the limit of 4 MiB.
 DELIVERED_COUNT_MAX = 2_048
 # Groups that get their settings in a shard where nobody has set some; the next heartbeat of a member goes on.
@@ -42,8 +39,6 @@ CLIENT_COUNT_MAX = 65_536
 # A client decides how many subscriptions it names. Those of the larger clients have room together; what finds none is not kept.
 SMALL_CLIENT_BYTES = 1_024
 LARGE_CLIENT_BYTES_MAX = 32 << 20
-# Of a client, or of a subscription, beside its texts.
-OVERHEAD_BYTES = 64
 # A client without heartbeat for so long is gone: RocketMQ's channel expiry.
 EXPIRE_SECONDS = 120.0
 # Ended clients that are remembered, to tell their late heartbeats.
@@ -125,7 +120,7 @@ class Clients:
 
     def settle(self, facts: Client, request_seconds: float) -> None:
         """A client has told its settings: it lives, also when it had ended."""
-        size_bytes = _size_bytes(facts)
+        size_bytes = client_bytes(facts)
         large_bytes = size_bytes if size_bytes > SMALL_CLIENT_BYTES else 0
         with self._lock:
             self._ended.pop(facts.client_id, None)
@@ -275,7 +270,7 @@ class Clients:
         of_shard: dict[str, GroupSettings] = {}
         try:
             while clients or delivered:
-                count = _count_in_one_call(clients)
+                count = count_in_one_call(clients)
                 some = delivered[:DELIVERED_COUNT_MAX]
                 kept = shard.keep_clients(clients[:count], KEEP_CALL_SECONDS, some)
                 of_shard.update((group.consumer_group, group) for group in kept)
@@ -349,21 +344,6 @@ def _without_subscriptions(facts: Client) -> Client:
         kind=facts.kind,
         caller=facts.caller,
     )
-
-
-def _size_bytes(facts: Client) -> int:
-    """What the facts take in a KeepClients, nearly."""
-    return facts.ByteSize() + OVERHEAD_BYTES * (1 + len(facts.subscriptions))
-
-
-def _count_in_one_call(clients: Sequence[Client]) -> int:
-    """How many of the first clients one KeepClients may name; 1 at least, unless there is none."""
-    size_bytes = 0
-    for count, facts in enumerate(clients[:KEEP_COUNT_MAX]):
-        size_bytes += _size_bytes(facts)
-        if count and size_bytes > KEEP_BYTES_MAX:
-            return count
-    return min(len(clients), KEEP_COUNT_MAX)
 
 
 def _trim(waiting: OrderedDict[str, None]) -> None:

@@ -8,8 +8,9 @@ import pytest
 from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
+from gateway.ports.delivery import KEEP_BYTES_MAX
 from gateway.rocketmq import clients as clients_module
-from gateway.rocketmq.clients import DELIVERED_COUNT_MAX, DELIVERED_WAITING_COUNT_MAX, KEEP_BYTES_MAX, Clients
+from gateway.rocketmq.clients import DELIVERED_COUNT_MAX, DELIVERED_WAITING_COUNT_MAX, Clients
 from reput.consumer.v1.consumer_service_pb2 import Client
 from reput.gateway.v1.gateway_service_pb2 import MessageFilter, TopicSubscription
 from store.errors import NotLeaderError, ResourceBusyError, StoreReadOnlyError, StoreRecoveringError
