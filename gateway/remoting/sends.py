@@ -2,10 +2,10 @@
 
     frame ──▶ NewMessage with the property string as a broker stores it ──▶ AppendForwarder ──▶ commit log ──▶ Ask.answer
 
-A send takes no thread, unless something has to be asked for first: a topic that the door does not know, or the settings of the
-group whose retry topic is sent to. An unknown topic is made as by a broker: with the queues that the request asks for, but not
-more than the topic has whose place it takes (TBW102), where messages may make topics. A topic without the right to write is
-refused here; a broker takes the message.
+A send takes no thread, unless it is a batch of more than LOOP_BATCH_BYTES_MAX, or something has to be asked for first: a topic
+that the door does not know, or the settings of the group whose retry topic is sent to. An unknown topic is made as by a broker:
+with the queues that the request asks for, but not more than the topic has whose place it takes (TBW102), where messages make
+topics. A topic without the right to write is refused here; a broker takes the message.
 
 A reply goes to the connection of the client that asked, as a request (PUSH_REPLY_MESSAGE_TO_CLIENT), and is stored as well; how
 that client took it is the answer.
@@ -26,6 +26,7 @@ from typing import NamedTuple
 import structlog
 from google.rpc import status_pb2
 
+from gateway.appends.coalescer import MESSAGE_COUNT_MAX, REQUEST_BYTES_MAX
 from gateway.groups.asking import ask_groups
 from gateway.groups.pulling import send_back
 from gateway.ports.deadline import Deadline
@@ -33,6 +34,7 @@ from gateway.ports.groups import LIST_GROUPS, attempts_max_of, default_settings
 from gateway.ports.shard import CREATE_TOPIC, get_record
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
+from gateway.remoting.members import check_group_length
 from gateway.remoting.topic_copy import Topic
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
@@ -53,7 +55,14 @@ from store.format.client_batch import decode_client_batch
 from store.format.client_properties import BrokerProperties
 from store.format.host import Host
 from store.format.message_id import UniqueKeyGenerator
-from store.format.properties import DELAY, PUSH_REPLY_TIME, REPLY_TO_CLIENT, TRAN_MSG, parse_properties
+from store.format.properties import (
+    DELAY,
+    PROPERTIES_SIZE_BYTES_MAX,
+    PUSH_REPLY_TIME,
+    REPLY_TO_CLIENT,
+    TRAN_MSG,
+    parse_properties,
+)
 from store.format.topic import (
     NOT_ALLOWED_SEND_TOPICS,
     RETRY_PREFIX,
@@ -86,6 +95,8 @@ PERM_INHERIT = 1
 # The system flag bits that a producer sets: compression, several tags.
 PRODUCER_FLAGS = 0x703
 OWNED_QUEUE_COUNT = 1  # of retry and dead-letter topics
+# Batches that are taken apart in the loop of the connections, which takes 5 ms for so many bytes; a thread has larger ones.
+LOOP_BATCH_BYTES_MAX = 16 << 10
 # A client that asked has so long to take its reply.
 REPLY_SECONDS_MAX = 10.0
 # Failures of an append whose messages may be in the log, and stay there.
@@ -171,9 +182,12 @@ class Sends:
         ask.lasting_fields = self._always
         header = SendHeader.of(ask)
         _check_topic(header)
+        _check_lengths(header)
         topic = self._shard.topics.find(header.topic)
         if topic is None or header.topic.startswith(RETRY_PREFIX):
             ask.work(lambda: self._send_later(ask, header))
+        elif header.is_batch and len(ask.command.body) > LOOP_BATCH_BYTES_MAX:
+            ask.work(lambda: self._append(ask, header, topic, _Sender(ask, header)))
         else:
             self._append(ask, header, topic, _Sender(ask, header))
 
@@ -182,6 +196,7 @@ class Sends:
         ask.lasting_fields = self._always
         header = SendHeader.of(ask)
         _check_topic(header)
+        _check_lengths(header)
         asker = parse_properties(header.properties.encode("utf-8", "replace")).get(REPLY_TO_CLIENT, "")
         if not asker:
             self._reply_later(ask, header, f"reply message properties[{REPLY_TO_CLIENT}] is null")
@@ -266,7 +281,12 @@ class Sends:
             raise RefusedError(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}"
             )
-        entries = decode_client_batch(ask.command.body)
+        if len(ask.command.body) > REQUEST_BYTES_MAX:
+            raise RefusedError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a batch of {len(ask.command.body)} bytes: at most {REQUEST_BYTES_MAX} are possible, send several",
+            )
+        entries = decode_client_batch(ask.command.body, MESSAGE_COUNT_MAX)
         return [_new_message(ask, header, entry.body, entry.flag, entry.properties) for entry in entries]
 
     def _make(self, header: SendHeader) -> Topic | None:
@@ -408,6 +428,16 @@ def _check_topic(header: SendHeader) -> None:
         raise RefusedError(ResponseCode.INVALID_PARAMETER, error.message) from error
     if header.topic in NOT_ALLOWED_SEND_TOPICS:
         raise RefusedError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden.")
+
+
+def _check_lengths(header: SendHeader) -> None:
+    """Before anything is made of them."""
+    check_group_length(header.producer_group)
+    if len(header.properties) > PROPERTIES_SIZE_BYTES_MAX:
+        raise RefusedError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the properties have {len(header.properties)} characters: at most {PROPERTIES_SIZE_BYTES_MAX} bytes are possible",
+        )
 
 
 def _new_message(ask: Ask, header: SendHeader, body: bytes, flag: int, properties: bytes) -> message_pb2.NewMessage:

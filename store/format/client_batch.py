@@ -47,15 +47,21 @@ def encode_client_batch(entries: Iterable[BatchEntry]) -> bytes:
     return b"".join(parts)
 
 
-def decode_client_batch(data: bytes) -> list[BatchEntry]:
+def decode_client_batch(data: bytes, count_max: int | None = None) -> list[BatchEntry]:
     """The messages of a batch.
 
+    Args:
+        data: the batch.
+        count_max: messages that it may have; None: any number.
+
     Raises:
-        InvalidMessageError: field `body`: it is cut, or the lengths of a message disagree.
+        InvalidMessageError: field `body`: it is cut, the lengths of a message disagree, or there are too many messages.
     """
     entries: list[BatchEntry] = []
     at = 0
     while at < len(data):
+        if count_max is not None and len(entries) >= count_max:
+            raise InvalidMessageError(f"The batch has more than {count_max} messages: send several.", field="body")
         try:
             size, _, _, flag, body_size = _HEAD.unpack_from(data, at)
             body_at = at + _HEAD.size

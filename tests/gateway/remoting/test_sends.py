@@ -2,17 +2,19 @@
 
 import contextlib
 import itertools
+import threading
 import zlib
 from unittest.mock import Mock
 
 import pytest
 
+from gateway.remoting import sends
 from gateway.remoting.sends import _Sender
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import ONEWAY
 from services.status import to_status
 from store.errors import DeadlineExceededError, NotConfirmedError, NotLeaderError
-from store.format.client_batch import BatchEntry, encode_client_batch
+from store.format.client_batch import BatchEntry, decode_client_batch, encode_client_batch
 from store.format.message_id import decode_offset_msg_id, encode_offset_msg_id
 from tests.gateway.remoting.requests import BATCH, UNIQUE, V1, V2, properties, pull_fields, records, send_fields
 from tests.gateway.remoting.test_members import beat
@@ -110,6 +112,35 @@ def test_a_batch_is_stored_message_by_message(stack, client, topic):
 
 def test_a_damaged_batch_is_refused(client, topic):
     assert send(client, topic, b"\0\0\0\7abc", code=BATCH, batch="true").code == ResponseCode.MESSAGE_ILLEGAL
+
+
+def test_a_batch_is_refused_by_its_size_before_its_messages_are_made(client, topic):
+    many = send(client, topic, encode_client_batch([BatchEntry(0, b"", b"")] * 1_025), code=BATCH, batch="true")
+    assert (many.code, "more than 1024 messages" in many.remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
+    large = encode_client_batch([BatchEntry(0, bytes(1 << 20), b"")] * 5)
+    refused = send(client, topic, large, code=BATCH, batch="true")
+    assert (refused.code, "a batch of" in refused.remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
+
+
+def test_a_large_batch_is_taken_apart_by_a_thread_and_not_in_the_loop(client, topic, monkeypatch):
+    assert send(client, topic).code == 0
+    names = []
+
+    def decode(*arguments):
+        names.append(threading.current_thread().name)
+        return decode_client_batch(*arguments)
+
+    monkeypatch.setattr(sends, "decode_client_batch", decode)
+    large = encode_client_batch([BatchEntry(0, bytes(1_000), b"")] * 100)
+    assert send(client, topic, large, code=BATCH, batch="true").code == 0
+    assert [name.split("_")[0] for name in names] == ["remoting-work"]
+
+
+def test_names_and_properties_that_are_too_long_are_refused_before_they_are_kept(client, topic):
+    assert send(client, topic, producerGroup="g" * 256).code == ResponseCode.INVALID_PARAMETER
+    assert send(client, topic, producerGroup="g" * 255).code == 0
+    long = send(client, topic, properties=properties(a="x" * 32_767))
+    assert (long.code, "characters" in long.remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
 
 
 def test_a_oneway_message_is_stored_and_not_answered(stack, client, topic):

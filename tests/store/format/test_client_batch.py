@@ -62,3 +62,10 @@ def test_a_damaged_batch_is_refused_or_is_the_batch_of_its_bytes(
 def test_a_batch_that_is_none_names_its_byte(data: bytes, why: str) -> None:
     with pytest.raises(InvalidMessageError, match=rf"byte \d+ of the batch cannot be read: .*{why}"):
         decode_client_batch(data)
+
+
+def test_a_batch_of_too_many_messages_is_refused_before_the_rest_is_read() -> None:
+    data = encode_client_batch([BatchEntry(0, b"", b"")] * 4) + b"what comes behind them is not looked at"
+    with pytest.raises(InvalidMessageError, match="more than 4 messages"):
+        decode_client_batch(data, 4)
+    assert len(decode_client_batch(encode_client_batch([BatchEntry(0, b"", b"")] * 4), 4)) == 4
