@@ -4,6 +4,7 @@ Sources: `QueryMessageProcessor`, `DefaultMessageStore.queryMessage` of RocketMQ
 the order of the log, and the newest are taken when there are more than asked for. They differ from a broker's:
 
 - A message comes only when it has the key itself; a broker sends what has the key's hash, and leaves the rest to its client.
+- Messages that together are longer than a frame are cut to the newest ones; a broker's answer would end the connection.
 - An index that is behind or cannot be read is a failure when nothing was found, and not QUERY_NOT_FOUND.
 """
 
@@ -25,11 +26,14 @@ from gateway.remoting.records import record_of
 from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
 from services.rocketmq.codes import RequestCode, ResponseCode
+from services.rocketmq.command import FRAME_BYTES_MAX
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError
 
 # RocketMQ's maxMsgsNumBatch, and its defaultQueryMaxNum, which counts for unique keys.
 COUNT_MAX, UNIQUE_COUNT = 64, 32
 TAG_INDEX = "T"
+# Of the bodies of one answer: a frame, without its header.
+ANSWER_BYTES_MAX = FRAME_BYTES_MAX - (64 << 10)
 
 
 def handlers(shard: DoorShard) -> Mapping[int, Handler]:
@@ -74,7 +78,7 @@ def query_message(shard: DoorShard, ask: Ask) -> Answer:
     progress = next((each.progress for each in outcomes if each.progress is not None), None)
     built_offset = newest.commit_log_offset if progress is None else progress.next_offset
     built_millis = None if progress is None else progress.built_up_to_millis
-    body = b"".join(_bytes_of(shard, record, deadline) for record in records)
+    body = _newest_that_fit(shard, records, deadline)
     return Answer(
         {"indexLastUpdatePhyoffset": str(built_offset), "indexLastUpdateTimestamp": str(built_millis or 0)}, body
     )
@@ -90,6 +94,19 @@ def view_message(shard: DoorShard, ask: Ask) -> Answer:
             ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}: {error.message}"
         ) from error
     return Answer(body=record_of(record))
+
+
+def _newest_that_fit(shard: DoorShard, records: Sequence[StoredMessage], deadline: Deadline) -> bytes:
+    """The records, in their order; without the oldest ones when there is no room for all. The newest one always comes."""
+    found: list[bytes] = []
+    free_bytes = ANSWER_BYTES_MAX
+    for record in reversed(records):
+        data = _bytes_of(shard, record, deadline)
+        free_bytes -= len(data)
+        if found and free_bytes < 0:
+            break
+        found.append(data)
+    return b"".join(reversed(found))
 
 
 def _bytes_of(shard: DoorShard, record: StoredMessage, deadline: Deadline) -> bytes:

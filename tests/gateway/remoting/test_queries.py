@@ -2,6 +2,7 @@
 
 import pytest
 
+from gateway.remoting import queries
 from services.rocketmq.codes import RequestCode, ResponseCode
 from store.format.message_id import decode_offset_msg_id
 from store.format.record import decode_record
@@ -43,6 +44,17 @@ def test_messages_of_a_key_come_in_the_order_of_the_log_and_the_newest_count(cli
     (only,) = records_of(by_key(client, "k1"))
     assert (only.topic, only.body, only.keys, only.tags) == (TOPIC, b"x", ("k1", "k2"), "A")
     assert only.properties["p"] == "q"
+
+
+def test_messages_that_are_longer_than_a_frame_together_are_cut_to_the_newest(client, receipts, monkeypatch):
+    whole = by_key(client, "k2")
+    second, third = (record.store_size_bytes for record in records_of(whole)[1:])
+    monkeypatch.setattr(queries, "ANSWER_BYTES_MAX", second + third, raising=False)
+    assert [record.commit_log_offset for record in records_of(by_key(client, "k2"))] == [
+        receipt.commit_log_offset for receipt in receipts[1:]
+    ]
+    monkeypatch.setattr(queries, "ANSWER_BYTES_MAX", 1)
+    assert len(records_of(by_key(client, "k2"))) == 1
 
 
 def test_a_unique_key_is_found_with_its_flag_and_without(client, receipts):
