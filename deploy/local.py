@@ -22,6 +22,7 @@ Rules of this file:
 
 import contextlib
 import dataclasses
+import ipaddress
 import json
 import os
 import pathlib
@@ -128,6 +129,25 @@ def remoting_addresses(
     return found
 
 
+def dialled_address(door: str, say: Callable[[str], None]) -> str:
+    """What clients are told of where a door listens (`[NAME=]HOST:PORT`): an IP, since ids have room for nothing else.
+
+    An address of all interfaces cannot be dialled, and a name stands in no id: then it is loopback, and `say` tells so.
+    """
+    listens = door.rpartition("=")[2]
+    host, _, port = listens.rpartition(":")
+    try:
+        ip = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        ip = None
+    if host == "localhost" or (ip is not None and not ip.is_unspecified):
+        return listens if ip is not None else f"127.0.0.1:{port}"
+    say(
+        f"remoting clients are told 127.0.0.1:{port}: set REPUT_STORE_HOST to the IP and port where they reach {listens}"
+    )
+    return f"127.0.0.1:{port}"
+
+
 def _guard_of(set_value: Callable[[str, str], str]) -> str:
     """The setting by which the gateway keeps clients out; empty where it takes all. The remoting ports know neither."""
     if set_value("gateway", "auth") == "on":
@@ -202,6 +222,7 @@ class LocalStack:
         self._remoting_ports = {"nameserver": nameserver_port, "remoting": remoting_port}
         self._set_values: Mapping[tuple[str, str], str] | None = None
         self._remoting: dict[str, str] = {}  # the addresses that were chosen, by key in the port file
+        self._store_host = ""  # what clients of the door are told; empty: a setting says it, or there is no door
         self._is_private = is_private
         self._port_file = port_file.absolute() if port_file else None
         self._replica = replica
@@ -288,8 +309,7 @@ class LocalStack:
         listen = self._listen_addresses(scratch)
         # The broker that is followed has those ports; a replica has no gateway.
         if not self._follows_broker and self._replica is None:
-            is_on = IS_REMOTING_ON and not self._is_private
-            self._remoting = remoting_addresses(self._remoting_ports, self._set_value, self._say, is_on=is_on)
+            self.choose_remoting_ports()
         address_files = {name: scratch / f"{name}.address" for name in self._modules}
         self._ready_files = ready_files = {name: scratch / f"{name}.ready" for name in self._modules}
         called = {callee for callees in CALLEES.values() for callee in callees}
@@ -304,7 +324,7 @@ class LocalStack:
             settings["REPUT_READY_FILE"] = str(ready_files[name])
             if name == "gateway":
                 settings |= self._console_settings(scratch)
-            settings |= self._remoting_settings(name, scratch)
+            settings |= self.remoting_settings(name, scratch)
             self._spawn(name, settings)
         self.addresses = {name: self._bound_address(name, path) for name, path in address_files.items()}
         with contextlib.suppress(FileNotFoundError):  # the gateway has written it before its own, if there is a console
@@ -360,19 +380,30 @@ class LocalStack:
             }
         return self._set_values.get((component, name), "")
 
-    def _remoting_settings(self, name: str, scratch: pathlib.Path) -> dict[str, str]:
+    def choose_remoting_ports(self) -> None:
+        """Choose where the name server and the remoting door are to listen; InvalidSettingError as `remoting_addresses`."""
+        is_on = IS_REMOTING_ON and not self._is_private
+        self._remoting = remoting_addresses(self._remoting_ports, self._set_value, self._say, is_on=is_on)
+        door = self._remoting.get("remoting")
+        if door is not None and not self._set_value("", "store_host"):
+            self._store_host = dialled_address(door, self._say)
+
+    def remoting_settings(self, name: str, scratch: pathlib.Path) -> dict[str, str]:
         """What the commit log and the gateway are told of both ports."""
         nameserver, door = self._remoting.get("nameserver"), self._remoting.get("remoting")
         settings = {}
-        if door is not None and not self._set_value("", "store_host"):
-            # An address for listening, such as that of all interfaces, may be none that can be dialled.
-            settings["REPUT_STORE_HOST"] = f"127.0.0.1:{door.rpartition(':')[2]}"
+        if self._store_host:
+            settings["REPUT_STORE_HOST"] = self._store_host
         if name == "commitlog" and nameserver is not None and door is not None:
             # Without a door the routes to this shard would lead nowhere.
             settings["REPUT_NAMESERVERS"] = ";".join(filter(None, (nameserver, self._set_value("", "nameservers"))))
         if name == "gateway":
             if door is not None:
                 settings["REPUT_GATEWAY_REMOTING_ADDRESS"] = door
+                asked = self._remoting_ports["remoting"]
+                if asked == 0 or (asked is None and self._set_value("gateway", "remoting_address").endswith(":0")):
+                    # The port two below a free one may be another program's next.
+                    settings["REPUT_GATEWAY_REMOTING_FAST_PORT"] = "off"
             if nameserver is not None:
                 settings["REPUT_NAMESERVER_REMOTING_ADDRESS"] = nameserver
                 if not self._set_value("nameserver", "address"):

@@ -187,8 +187,15 @@ def _open_doors(
         # RocketMQ's clients show no certificate.
         return None if files is None else server.identity_of(TlsFiles(files.certificate, files.key)).current().context
 
-    tls_only = settings.are_doors_tls_only
-    open_doors(server, doors, shard_of, settings.remoting_address_file, tls_context, tls_only=tls_only)
+    open_doors(
+        server,
+        doors,
+        shard_of,
+        settings.remoting_address_file,
+        tls_context,
+        tls_only=settings.are_doors_tls_only,
+        has_fast_ports=settings.remoting_fast_port == "on",
+    )
 
 
 def _token_secret(settings: GatewaySettings) -> str:

@@ -128,12 +128,14 @@ class GatewaySettings(ServiceSettings):
     jwt_keys_file: Path | None = setting(None, "JWKS file of the issuers of accepted JWTs; empty: no JWTs.")
     jwt_issuer: str = setting("", "The `iss` that a JWT must have.")
     jwt_audience: str = setting("", "The `aud` that a JWT must have.")
-    # Each shard has a port of its own, because requests of old clients name no broker (ADR 0127). Of a fixed port the one two
-    # below is RocketMQ's fast port.
+    # Each shard has a port of its own, because requests of old clients name no broker (ADR 0127).
     remoting_address: str = setting(
         "",
         "Where clients of RocketMQ's remoting protocol find the shards; port 0: a free one; empty: nowhere.",
         unit="host:port|NAME=host:port,...",
+    )
+    remoting_fast_port: Literal["on", "off"] = setting(
+        "on", "Whether the port two below a fixed one serves the same, RocketMQ's fast port, where it is free."
     )
     remoting_address_file: Path | None = setting(None, "File that gets the bound remoting addresses.")
     console: Literal["on", "off"] = setting("on", "Whether there is a console (docs/console.md).")

@@ -38,6 +38,7 @@ class OpenDoor:
         shard: what the door serves.
         tls_context: the context of each new TLS connection, or None.
         tls_only: connections without TLS are closed.
+        has_fast_port: a fixed port has its fast port beside it.
         failed: called when nothing is served any more.
 
     Attributes:
@@ -50,12 +51,14 @@ class OpenDoor:
         tls_context: Callable[[], ssl.SSLContext | None] = lambda: None,
         *,
         tls_only: bool = False,
+        has_fast_port: bool = True,
         failed: Callable[[Exception], object] = lambda error: None,
     ) -> None:
         table: dict[int, Handler] = {}
         for handlers in ROOMS:
             table.update(handlers(shard))
         self._shard = shard
+        self._has_fast_port = has_fast_port
         self._door = Door(table, shard.clients)
         self.server = RemotingServer(
             f"remoting-{shard.broker_name}", self._door, tls_context, tls_only=tls_only, failed=failed
@@ -65,7 +68,7 @@ class OpenDoor:
     def open(self, address: Address) -> Address:
         """Take the port and begin to serve; a fixed port has its fast port beside it, if that is free. OSError."""
         self.address = self.server.listen(address)
-        if address.port > FAST_PORT_BELOW:
+        if self._has_fast_port and address.port > FAST_PORT_BELOW:
             fast = Address(address.host, address.port - FAST_PORT_BELOW)
             try:
                 self.server.listen(fast)
@@ -92,6 +95,7 @@ def open_doors(
     tls_context: Callable[[], ssl.SSLContext | None],
     *,
     tls_only: bool,
+    has_fast_ports: bool,
 ) -> None:
     """Open a door for each shard that has an address; they are closed with the server.
 
@@ -102,6 +106,7 @@ def open_doors(
         address_file: gets the bound addresses.
         tls_context: the context of each new TLS connection, or None.
         tls_only: connections without TLS are closed.
+        has_fast_ports: fixed ports have their fast ports beside them.
 
     Raises:
         InvalidSettingError: a port cannot be bound.
@@ -116,7 +121,11 @@ def open_doors(
     )
     for name, address in doors.items():
         door = OpenDoor(
-            shard_of(name), tls_context, tls_only=tls_only, failed=lambda error: server.fail(1, repr(error))
+            shard_of(name),
+            tls_context,
+            tls_only=tls_only,
+            has_fast_port=has_fast_ports,
+            failed=lambda error: server.fail(1, repr(error)),
         )
         try:
             listening = door.open(address)

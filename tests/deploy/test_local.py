@@ -15,7 +15,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from deploy.hosts import ChildDiedError
-from deploy.local import remoting_addresses
+from deploy.local import LocalStack, dialled_address, remoting_addresses
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.rocketmq.address import parse_address
 from services.rocketmq.codes import ResponseCode
@@ -216,6 +216,34 @@ def test_a_remoting_port_is_the_one_asked_for_or_set_or_a_default_one_that_is_fr
         is_free=lambda port: port not in taken,
     )
     assert (found, len(lines)) == (expected, said)
+
+
+@pytest.mark.parametrize(
+    ("door", "expected", "line_count"),
+    [
+        ("127.0.0.1:10911", "127.0.0.1:10911", 0),
+        ("10.0.0.5:10911", "10.0.0.5:10911", 0),
+        ("broker-a=10.0.0.5:10911", "10.0.0.5:10911", 0),
+        ("[fd00::5]:10911", "[fd00::5]:10911", 0),
+        ("0.0.0.0:10911", "127.0.0.1:10911", 1),
+        ("[::]:10911", "127.0.0.1:10911", 1),
+        ("broker.example:10911", "127.0.0.1:10911", 1),
+    ],
+)
+def test_clients_are_told_the_address_where_the_door_listens(door: str, expected: str, line_count: int) -> None:
+    lines: list[str] = []
+    assert dialled_address(door, lines.append) == expected
+    assert ["REPUT_STORE_HOST" in line for line in lines] == [True] * line_count
+
+
+def test_a_door_at_a_free_port_has_no_fast_port_beside_it(tmp_path: pathlib.Path) -> None:
+    stacks = {port: LocalStack(tmp_path, remoting_port=port, environ={}) for port in (0, 10_911)}
+    settings = {}
+    for port, stack in stacks.items():
+        stack.choose_remoting_ports()
+        settings[port] = stack.remoting_settings("gateway", tmp_path)
+    assert settings[0]["REPUT_GATEWAY_REMOTING_FAST_PORT"] == "off"
+    assert "REPUT_GATEWAY_REMOTING_FAST_PORT" not in settings[10_911]
 
 
 @pytest.mark.parametrize(("name", "value"), [("auth", "on"), ("client_ca", "ca.crt")])

@@ -2,10 +2,14 @@
 
 import queue
 import threading
+from unittest.mock import Mock
+
+import pytest
 
 from gateway.ports.shards import FanOut
 from gateway.remoting.door import Door, in_thread
 from gateway.remoting.door_clients import DoorClients
+from gateway.remoting.opening import OpenDoor
 from services.rocketmq.address import Address
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import ONEWAY, Command
@@ -93,3 +97,12 @@ def test_every_shard_that_a_request_goes_to_hears_who_called():
     assert fan_out.ask(range(3), lambda _: caller_here()) == [""] * 3
     door.close()
     fan_out.close()
+
+
+@pytest.mark.parametrize("has_fast_port", [True, False])
+def test_a_fixed_port_has_its_fast_port_unless_that_is_off(has_fast_port):
+    door = OpenDoor(Mock(), has_fast_port=has_fast_port)
+    door.server = server = Mock()
+    door.open(Address("127.0.0.1", 10_911))
+    ports = [call.args[0].port for call in server.listen.call_args_list]
+    assert ports == ([10_911, 10_909] if has_fast_port else [10_911])
