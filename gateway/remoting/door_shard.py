@@ -14,6 +14,7 @@ from gateway.ports.shards import Shards, ShardsSource
 from gateway.queries.freshness import FreshnessWaits
 from gateway.remoting.door_clients import DoorClient, DoorClients
 from gateway.remoting.passed_locks import PassedLocks
+from gateway.remoting.position_order import PositionOrder
 from gateway.remoting.topic_copy import TopicCopy
 from gateway.waiting.endings import Endings
 from gateway.waiting.producers import Producers
@@ -46,6 +47,7 @@ class DoorShard:
         on_beat: called with each client whose heartbeat was taken, in a thread that may wait.
         on_half: called with the producer group and topic of each half message that is sent.
         locks: of queues that this door has passed on.
+        position_order: has the newest position of a group stored last.
     """
 
     broker_name: str
@@ -65,6 +67,7 @@ class DoorShard:
     on_beat: list[Callable[[DoorClient], object]] = field(default_factory=list)
     on_half: list[Callable[[str, str], object]] = field(default_factory=list)
     locks: PassedLocks = field(default_factory=PassedLocks)
+    position_order: PositionOrder = field(default_factory=PositionOrder)
 
     @property
     def shard(self) -> Shard:

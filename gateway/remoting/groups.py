@@ -382,7 +382,10 @@ def reset_offset(shard: DoorShard, ask: Ask) -> Answer:
         question.latest = True
     else:
         set_millis(question.time, min(max(millis, 0), TIME_MILLIS_MAX))
+    number = shard.position_order.number()
     moved = reset_positions(shard.shards, question, shard.broker_name, Deadline.after(CALL_SECONDS))
+    for _, each in moved:
+        shard.position_order.note((group, topic, each.queue_id), number, each.after)
     table = {queue_key(shard, topic, each.queue_id): each.after for _, each in moved}
     body = dump_bytes({"offsetTable": table})
     fields = {"topic": topic, "group": group, "timestamp": str(millis), "isForce": ask.text("isForce", "true")}

@@ -31,17 +31,22 @@ IN_MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 40 
 
 def handlers(shard: DoorShard) -> Mapping[int, Handler]:
     """The handlers of this file, by request code."""
-    return {
+    of_queues = {
         code: in_thread(partial(answer, shard))
         for code, answer in (
             (RequestCode.QUERY_CONSUMER_OFFSET, query_consumer_offset),
-            (RequestCode.UPDATE_CONSUMER_OFFSET, update_consumer_offset),
             (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search_offset_by_timestamp),
             (RequestCode.GET_MAX_OFFSET, get_max_offset),
             (RequestCode.GET_MIN_OFFSET, get_min_offset),
             (RequestCode.GET_EARLIEST_MSG_STORETIME, get_earliest_msg_store_time),
         )
     }
+
+    def update(ask: Ask) -> None:
+        number = shard.position_order.number()  # before a thread takes it
+        ask.work(lambda: update_consumer_offset(shard, number, ask))
+
+    return of_queues | {RequestCode.UPDATE_CONSUMER_OFFSET: update}
 
 
 def query_consumer_offset(shard: DoorShard, ask: Ask) -> Answer:
@@ -78,19 +83,20 @@ def _is_young(shard: DoorShard, topic: str, queue_id: int, deadline: Deadline) -
     return bool(units) and found.progress.log_end_offset - units[0].commit_log_offset <= IN_MEMORY_BYTES
 
 
-def update_consumer_offset(shard: DoorShard, ask: Ask) -> Answer:
-    """15: the group's position is in the log when this is answered."""
+def update_consumer_offset(shard: DoorShard, number: int, ask: Ask) -> Answer:
+    """15: the group's position is in the log when this is answered, or one that came after it."""
     # A number that no queue can have is refused as one that no queue has.
     queue_id = min(max(ask.number("queueId"), -1), QUEUE_ID_MAX)
     position = consumer_pb.QueueOffset(
         topic=ask.text("topic"), queue_id=queue_id, queue_offset=ask.number("commitOffset")
     )
-    commit_positions(
-        shard.source.now(),
-        ask.text("consumerGroup"),
-        [(shard.broker_name, position)],
-        Deadline.after(CALL_SECONDS),
-    )
+    group = ask.text("consumerGroup")
+
+    def commit() -> None:
+        rows = [(shard.broker_name, position)]
+        commit_positions(shard.source.now(), group, rows, Deadline.after(CALL_SECONDS))
+
+    shard.position_order.store((group, position.topic, queue_id), number, position.queue_offset, commit)
     return Answer()
 
 

@@ -208,7 +208,8 @@ class Pulls:
                 self._shard.source.now(), group, [(self._shard.broker_name, position)], Deadline.after(CALL_SECONDS)
             )
 
-        ask.beside(commit)
+        number = self._shard.position_order.number()
+        ask.beside(lambda: self._shard.position_order.store(key, number, offset, commit, goes_back=False))
 
 
 class DoorPull(PullPoll):
