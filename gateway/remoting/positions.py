@@ -31,7 +31,7 @@ IN_MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 40 
 
 def handlers(shard: DoorShard) -> Mapping[int, Handler]:
     """The handlers of this file, by request code."""
-    of_queues = {
+    of_queues: dict[int, Handler] = {
         code: in_thread(partial(answer, shard))
         for code, answer in (
             (RequestCode.QUERY_CONSUMER_OFFSET, query_consumer_offset),
