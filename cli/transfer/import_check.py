@@ -56,6 +56,10 @@ class _ListedTopics:
         """How many queues a producer may write to."""
         return self._queue_counts.get(topic, QUEUE_COUNT_UNKNOWN)
 
+    def readable_queue_count(self, topic: str) -> int:
+        """The same: the list has one count."""
+        return self.writable_queue_count(topic)
+
     def problem_of(self, _topic: str) -> str:
         """Why a topic takes no message: the list does not say it, the gateway does."""
         return ""

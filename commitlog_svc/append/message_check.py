@@ -134,6 +134,9 @@ class CheckedTopics(Protocol):
     def writable_queue_count(self, topic: str, /) -> int:
         """How many queues a producer may write to."""
 
+    def readable_queue_count(self, topic: str, /) -> int:
+        """How many queues consumers read."""
+
 
 class MessageChecker:
     """Checks the messages of a request and encodes them as records that lack their place; thread-safe.
@@ -233,7 +236,7 @@ class MessageChecker:
             text = self._wire_text(message)
         else:
             text = self._text(message)
-        queue_id = self._queue_id(message, queue_count, text.sharding_key)
+        queue_id = self._queue_id(message, queue_count, text.sharding_key, is_wire=text.is_wire)
         born_time_millis = check_time(message.born_time, "born_time") if has_field("born_time") else now_millis
         sys_flag, reconsume_times = message.sys_flag, message.reconsume_times
         if sys_flag or reconsume_times:
@@ -329,9 +332,12 @@ class MessageChecker:
             )
         return _Text(properties, parsed.get(UNIQ_KEY, ""), None, asked, is_wire=True)
 
-    def _queue_id(self, message: NewMessage, queue_count: int, sharding_key: str | None) -> int:
+    def _queue_id(self, message: NewMessage, queue_count: int, sharding_key: str | None, *, is_wire: bool) -> int:
         if message.HasField("queue_id"):
             queue_id = message.queue_id
+            # RocketMQ's clients have a route for 30 s; a broker takes what they send meanwhile to queues that are only read.
+            if is_wire and queue_id >= queue_count:
+                queue_count = max(queue_count, self._topics.readable_queue_count(message.topic))
             if not 0 <= queue_id < queue_count:
                 raise InvalidMessageError(
                     f"topic {message.topic} has the queues 0 to {queue_count - 1}, not {queue_id}: choose one of them",

@@ -248,6 +248,11 @@ class TopicTable:
             return max(self._default_queue_count, self._queue_counts_seen.get(topic, 0))
         return min(config.write_queue_count, TOPIC_QUEUE_COUNT_MAX) if config.perm & PERM_WRITE else 0
 
+    def readable_queue_count(self, topic: str) -> int:
+        """How many queues consumers read; 0 for a topic that is not configured."""
+        config = self._topics.get(topic)
+        return 0 if config is None else min(config.read_queue_count, TOPIC_QUEUE_COUNT_MAX)
+
     def create_missing(self, topics: Collection[str], queue_counts_min: Mapping[str, int] = NO_COUNTS) -> list[str]:
         """Creates the topics that are not configured; they are on the disk when this returns. Returns the names of new topics.
 

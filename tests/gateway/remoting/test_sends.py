@@ -275,3 +275,13 @@ def test_a_light_queue_that_a_client_names_is_not_stored(stack, client, topic):
     (record,) = pulled(stack, topic)
     assert record.properties["a"] == "5"
     assert not {"INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"} & set(record.properties)
+
+
+def test_a_queue_that_is_only_read_still_takes_what_clients_with_an_old_route_send(stack, client, topic):
+    changed = {"topic": topic, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicFilterType": "SINGLE_TAG"}
+    assert client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, **changed).code == 0
+    shrunk = changed | {"writeQueueNums": 2}
+    assert client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, **shrunk).code == 0
+    assert send(client, topic, queueId=3).code == 0
+    assert pulled(stack, topic, queue_id=3)[0].queue_id == 3
+    assert send(client, topic, queueId=4).code == ResponseCode.INVALID_PARAMETER
