@@ -35,12 +35,13 @@ from gateway.remoting.door_clients import (
 )
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
 from gateway.remoting.filters import filter_of, wanted_by
+from gateway.remoting.topics import document_of
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import Command
-from services.rocketmq.fastjson import dump_bytes, loads
+from services.rocketmq.fastjson import dump_bytes
 from services.rocketmq.remoting_server import Connection
 from services.serving.admission.callers import caller_here, working_for
 from services.serving.admission.shares import Client, Shares, client_of_peer
@@ -102,7 +103,7 @@ class Members:
 
     def beat(self, ask: Ask) -> Answer:
         """34: a client lives, and says which groups it is a member of."""
-        said = _object_in(ask.command.body)
+        said = document_of(ask.command.body)
         before = ask.client
         client, is_whole = client_of(ask, said, before)
         facts = facts_of(client)
@@ -155,7 +156,7 @@ class Members:
 
     def lock(self, ask: Ask, *, unlock: bool) -> Answer:
         """41, 42: lock queues for a member for 60 s, or unlock them; the answer names those that it has."""
-        said = _object_in(ask.command.body)
+        said = document_of(ask.command.body)
         group, client_id = _text(said, "consumerGroup"), _text(said, "clientId")
         queues = [_queue(each) for each in _list(said, "mqSet")]
         if not queues:
@@ -174,7 +175,7 @@ class Members:
 
     def check_client_config(self, ask: Ask) -> Answer:
         """46: whether a filter can be used; SUBSCRIPTION_PARSE_FAILED says why not."""
-        said = _object_in(ask.command.body).get("subscriptionData")
+        said = document_of(ask.command.body).get("subscriptionData")
         if not isinstance(said, dict):
             return Answer()
         subscription = subscription_of(said)
@@ -414,17 +415,6 @@ def facts_of(client: DoorClient) -> list[pb.Client]:
         )
         for each in client.memberships.values()
     ]
-
-
-def _object_in(body: bytes) -> Mapping[str, Any]:
-    """The object of a body; RefusedError for another body."""
-    try:
-        value = loads(body)
-    except (ValueError, UnicodeDecodeError) as error:
-        raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the body is no JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise RefusedError(ResponseCode.SYSTEM_ERROR, "the body is no JSON object")
-    return value
 
 
 def _text(said: Mapping[str, Any], name: str) -> str:

@@ -35,6 +35,7 @@ from gateway.ports.shard import CREATE_TOPIC, get_record
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
 from gateway.remoting.members import check_group_length
+from gateway.remoting.positions import TIME_MILLIS_MAX
 from gateway.remoting.topic_copy import Topic
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
@@ -101,7 +102,6 @@ LOOP_BATCH_BYTES_MAX = 16 << 10
 REPLY_SECONDS_MAX = 10.0
 # Failures of an append whose messages may be in the log, and stay there.
 MAY_BE_STORED = (NotConfirmedError, DeadlineExceededError)
-TIME_MILLIS_MAX = 253_402_300_799_999
 _NO_WAIT = re.compile("(?:^|\x02)WAIT\x01false(?:\x02|$)")
 _HALF = re.compile(f"(?:^|\x02){TRAN_MSG}\x01(?i:true)(?:\x02|$)")
 

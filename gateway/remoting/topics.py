@@ -292,7 +292,7 @@ def document_of(body: bytes) -> Mapping[str, Any]:
     try:
         document = loads(body)
     except ValueError as error:
-        raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the body cannot be read: {error}") from error
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the body is no JSON: {error}") from error
     if not isinstance(document, dict):
         raise RefusedError(ResponseCode.SYSTEM_ERROR, "the body is no JSON object")
     return document
