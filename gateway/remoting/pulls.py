@@ -6,6 +6,12 @@
     NO_MATCHED_MSG                     PULL_RETRY_IMMEDIATELY        at nextBeginOffset, at once
     OFFSET_ILLEGAL                     PULL_OFFSET_MOVED             at nextBeginOffset
 
+A pull looks once when it comes, and then waits. Both are divided among clients (services/serving/admission/shares.py):
+
+- LOOK_COUNT_MAX pulls look for the first time at once; others wait for their turn, so one client with thousands of queues does
+  not keep the consumer service from what others ask it.
+- WAITING_COUNT_MAX pulls wait. A pull beyond its client's share looks once, and is answered as if its time were over.
+
 Which messages are wanted stands in the pull when bit 4 of `sysFlag` is set, else it is what the heartbeat of the same
 connection said, or that of another member of the group. Sources: `PullMessageProcessor`, `DefaultPullMessageResultHandler`,
 `PullSysFlag`.
@@ -15,6 +21,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+
+import structlog
 
 from gateway.delivery.pulls import PullChecks, PullPoll
 from gateway.groups.asking import check_consumed_topic
@@ -32,6 +40,7 @@ from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.remoting_server import Connection
+from services.serving.admission.shares import FairQueue, Shares
 from services.status import MESSAGE_BYTES_MAX, clip
 from store.errors import GroupDisabledError, StoreError, TopicNotReadableError
 
@@ -42,6 +51,9 @@ WAIT_SECONDS_MAX = 60.0
 # How much longer than its time a pull waits for a look that is under way.
 GIVE_UP_SECONDS = 5.0
 MESSAGE_COUNT_MAX = 1_024
+# Some 20 KiB each: one for each queue and group that is consumed here.
+WAITING_COUNT_MAX = 16_384
+LOOK_COUNT_MAX = 512
 # A position that comes with a pull is passed on so often at most for each queue; clients store positions every 5 s besides.
 COMMIT_SECONDS = 1.0
 COMMIT_COUNT_MAX = 65_536
@@ -55,6 +67,8 @@ CODES: Mapping[int, int] = {
     gateway_pb.PULL_STATUS_NO_MATCHED_MSG: ResponseCode.PULL_RETRY_IMMEDIATELY,
     gateway_pb.PULL_STATUS_OFFSET_ILLEGAL: ResponseCode.PULL_OFFSET_MOVED,
 }
+
+_log = structlog.get_logger("reput.remoting")
 
 
 def handlers(shard: DoorShard) -> Mapping[int, Handler]:
@@ -70,14 +84,26 @@ class Pulls:
     Args:
         shard: the shard.
         clock: that of the waiting room.
+        waiting_count_max: pulls that may wait.
+        look_count_max: pulls that look for the first time at once.
     """
 
-    def __init__(self, shard: DoorShard, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        shard: DoorShard,
+        clock: Callable[[], float] = time.monotonic,
+        waiting_count_max: int = WAITING_COUNT_MAX,
+        look_count_max: int = LOOK_COUNT_MAX,
+    ) -> None:
         self._shard = shard
         self._clock = clock
         self._checks = PullChecks(shard.room, shard.source, clock)
         self._lock = threading.Lock()
         self._waiting: dict[Connection, dict[DoorPull, None]] = {}
+        self._places = Shares(waiting_count_max)
+        self._looking = Shares(look_count_max)
+        self._to_look: FairQueue[DoorPull] = FairQueue()
+        self._is_beginning = False  # a thread begins looks
         self._committed: OrderedDict[tuple[str, str, int], tuple[int, float]] = OrderedDict()
 
     def pull(self, ask: Ask) -> None:
@@ -130,20 +156,76 @@ class Pulls:
         ends_at = self._clock() + min(max(wait_millis / 1000, 0.0), WAIT_SECONDS_MAX)
         pull = DoorPull(self, self._checks, self._shard.delivering, question, ask, ends_at, is_lasting=is_lasting)
         with self._lock:
+            pull.is_counted = self._places.has_room(ask.caller)
+            if pull.is_counted:
+                self._places.take(ask.caller)
+            else:
+                pull.ends_at = self._clock()
+                pull.gives_up_at = pull.ends_at + GIVE_UP_SECONDS
             self._waiting.setdefault(ask.connection, {})[pull] = None
-        try:
-            self._shard.room.add(pull)
-        except StoreError:
-            self.done(pull)
-            raise
+            self._to_look.append(ask.caller, pull)
+        self._begin_looks()
         if ask.connection.is_closed:
             self.forget(ask.connection)
+
+    def _begin_looks(self) -> None:
+        """Have the pulls look whose turn it is; one thread at a time does it."""
+        with self._lock:
+            if self._is_beginning:
+                return
+            self._is_beginning = True
+        while True:
+            with self._lock:
+                found = self._to_look.pop(lambda client, pull: self._looking.has_room(client))
+                if found is None:
+                    self._is_beginning = False
+                    return
+                client, pull = found
+                is_open = pull in self._waiting.get(pull.ask.connection, {})
+                if is_open:
+                    pull.is_first_look = True
+                    self._looking.take(client)
+            if is_open:
+                self._let_wait(pull)
+
+    def _let_wait(self, pull: "DoorPull") -> None:
+        try:
+            self._shard.room.add(pull)
+        except StoreError as error:
+            self.done(pull)
+            pull.has_looked = False
+            pull.ask.refuse(error)
+        except Exception as error:  # a bug
+            _log.exception("pull.failed", topic=pull.question.topic)
+            self.done(pull)
+            pull.has_looked = False
+            pull.ask.answer(code=ResponseCode.SYSTEM_ERROR, remark=f"the request failed: {error!r}")
+        else:
+            with self._lock:
+                pull.is_added = True
+                is_open = pull in self._waiting.get(pull.ask.connection, {})
+            if not is_open:
+                pull.leave()
+        if not pull.has_looked:
+            self.looked(pull)
+
+    def looked(self, pull: "DoorPull") -> None:
+        """The first look of a pull has ended, or was not needed."""
+        with self._lock:
+            if not pull.is_first_look:
+                return
+            pull.is_first_look = False
+            self._looking.give_back(pull.ask.caller)
+        self._begin_looks()
 
     def done(self, pull: "DoorPull") -> None:
         """A pull is answered."""
         with self._lock:
             waiting = self._waiting.get(pull.ask.connection, {})
-            waiting.pop(pull, None)
+            if pull in waiting:
+                del waiting[pull]
+                if pull.is_counted:
+                    self._places.give_back(pull.ask.caller)
             if not waiting:
                 self._waiting.pop(pull.ask.connection, None)
 
@@ -151,7 +233,11 @@ class Pulls:
         """A connection has ended: so do its pulls."""
         with self._lock:
             waiting = self._waiting.pop(connection, {})
-        for pull in waiting:
+            for pull in waiting:
+                if pull.is_counted:
+                    self._places.give_back(pull.ask.caller)
+            added = [pull for pull in waiting if pull.is_added]
+        for pull in added:
             pull.leave()
 
     # --- what is wanted
@@ -215,7 +301,7 @@ class Pulls:
 class DoorPull(PullPoll):
     """One pull of a client."""
 
-    __slots__ = ("_pulls", "ask")
+    __slots__ = ("_pulls", "ask", "has_looked", "is_added", "is_counted", "is_first_look")
 
     def __init__(
         self,
@@ -241,6 +327,19 @@ class DoorPull(PullPoll):
         )
         self._pulls = pulls
         self.ask = ask
+        self.is_counted = False  # among those that wait
+        self.is_first_look = False  # it is counted among those that look for the first time
+        self.has_looked = False
+        self.is_added = False  # to the room
+
+    def look(self) -> None:
+        """See Poll."""
+        self.has_looked = True
+        super().look()
+
+    def _pulled(self, outcome: Pulled | StoreError) -> None:
+        self._pulls.looked(self)
+        super()._pulled(outcome)
 
     def end(self) -> None:
         """See Poll."""
