@@ -7,7 +7,7 @@ import pytest
 
 import reput_embedded
 from services.rocketmq.codes import RequestCode
-from tests.gateway.remoting.requests import DoorClient
+from tests.gateway.remoting.requests import DoorClient, pull_fields
 from tests.support.waiting import wait_until
 
 BROKER = "broker-a"
@@ -34,7 +34,7 @@ class DoorStack:
         self.store.close()
 
     def append(self, topic, count=1, queue_id=0, **fields):
-        """Receipts of messages that are in their queue, too."""
+        """Receipts of messages that are in their queue, too, also as the consumer service sees it."""
         receipts = [self.store.append(topic, b"x", queue_id=queue_id, **fields) for _ in range(count)]
         self.wait_until_built(topic, queue_id, receipts[-1].queue_offset)
         return receipts
@@ -44,8 +44,9 @@ class DoorStack:
 
     def _end_of(self, topic, queue_id):
         with contextlib.closing(self.client()) as client:
-            answer = client.call(RequestCode.GET_MAX_OFFSET, topic=topic, queueId=queue_id)
-        return int(answer.fields.get("offset", "0"))
+            built = client.call(RequestCode.GET_MAX_OFFSET, topic=topic, queueId=queue_id)
+            pulled = client.call(RequestCode.PULL_MESSAGE, **pull_fields(topic, 0, queueId=queue_id, maxMsgNums=1))
+        return min(int(built.fields.get("offset", "0")), int(pulled.fields.get("maxOffset", "0")))
 
 
 @pytest.fixture(scope="package")
