@@ -1,11 +1,14 @@
 """Messages by key, unique key and byte of the log over the door, with the answers of RocketMQ 5.5.0."""
 
+import contextlib
+
 import pytest
 
 from gateway.remoting import queries
 from services.rocketmq.codes import RequestCode, ResponseCode
 from store.format.message_id import decode_offset_msg_id
 from store.format.record import decode_record
+from tests.support.waiting import wait_until
 
 ALWAYS = {"beginTimestamp": 0, "endTimestamp": (1 << 63) - 1}
 TOPIC = "asked"
@@ -13,11 +16,19 @@ TOPIC = "asked"
 
 @pytest.fixture(scope="module")
 def receipts(stack):
-    return [
+    """Those of messages that are in the index, too."""
+    receipts = [
         *stack.append(TOPIC, keys=["k1", "k2"], tags="A", properties={"p": "q"}),
         *stack.append(TOPIC, keys=["k2"]),
         *stack.append(TOPIC, keys=["k2"]),
     ]
+    with contextlib.closing(stack.client()) as client:
+        wait_until(lambda: indexed_until(client) > receipts[-1].commit_log_offset, "the index is built")
+    return receipts
+
+
+def indexed_until(client):
+    return int(by_key(client, "k2").fields.get("indexLastUpdatePhyoffset", "-1"))
 
 
 def by_key(client, key, topic=TOPIC, count=10, **more):
