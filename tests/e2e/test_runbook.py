@@ -202,7 +202,7 @@ def run(root: pathlib.Path, commands: list[str], scene: Scene) -> list[str]:
         timeout=SECTION_SECONDS_MAX,
     )  # fmt: skip
     # A terminal would say so, too, and at any time.
-    said = re.sub(rf"(?<![^\n{MARK}])\[\d+\]\+? +(?:Done|Exit \d+|Terminated).*\n", "", done.stdout)
+    said = re.sub(rf"(?<![^\n{MARK}])\[\d+\][+-]? +(?:Done|Exit \d+|Terminated).*\n", "", done.stdout)
     return said.split(MARK)[1:-1]
 
 
