@@ -11,7 +11,8 @@ import pytest
 from gateway.ports.shard import BuildProgress
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.by_queue_offset import outcome_of, query_by_queue_offset, search_offset
+from gateway.queries import by_queue_offset as by_queue_offset_module
+from gateway.queries.by_queue_offset import outcome_of, query_by_queue_offset, queue_place, search_offset
 from gateway.queries.completeness import ShardOutcome
 from gateway.queries.find_message import find_message
 from gateway.queries.list_topics import list_topics
@@ -25,8 +26,10 @@ from store.errors import (
     OffsetOutOfRangeError,
     QueueNotFoundError,
     RecordCorruptedError,
+    ServiceUnavailableError,
     StoreCorruptedError,
     TopicNotFoundError,
+    UnsupportedStoreError,
 )
 from tests.gateway.memory_shard import MemoryShard, place_of, records_in, shown, with_keys, with_queues
 from tests.gateway.search.searching import Searcher
@@ -194,6 +197,37 @@ def test_a_time_is_found_from_both_sides(fan_out, deadline, records):
     assert found(gateway_pb.BOUNDARY_LOWER, "configured", 0) == 0
     with pytest.raises(TopicNotFoundError):
         found(gateway_pb.BOUNDARY_LOWER, "nosuch")
+
+
+def test_a_place_to_go_on_at_is_refused_where_it_may_be_that_of_another_message(
+    fan_out, deadline, records, monkeypatch
+):
+    memory = MemoryShard(records)
+    asked = (Shards([memory.shard()], fan_out), "b_order", 1, queue(records)[40].store_time_millis)
+
+    def place(**needs):
+        return queue_place(*asked, broker_name="", deadline=deadline, **needs).queue_offset
+
+    right = place(needs_end=True)
+    assert right == [record.store_time_millis for record in queue(records)].index(asked[-1])
+    memory.catching_up = True
+    assert place() == right
+    with pytest.raises(ServiceUnavailableError, match="still being built: ask again"):
+        place(needs_end=True)
+    found = place_of(right, 0, 226, BuildProgress(6, 6, catching_up=False))
+    for problem, is_right in (
+        (UnsupportedStoreError("held elsewhere"), True),
+        (StoreCorruptedError("gone"), False),
+    ):
+        monkeypatch.setattr(
+            by_queue_offset_module, "search_offset", lambda *_, problem=problem, **__: replace(found, problem=problem)
+        )
+        assert place(needs_place=False) == right
+        if is_right:
+            assert place() == right
+        else:
+            with pytest.raises(StoreCorruptedError):
+                place()
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ import pytest
 
 from store.errors import InvalidMessageError, StoreCorruptedError
 from store.format.topic import (
+    DataVersion,
     TopicConfig,
     dead_letter_topic_of,
+    decode_data_version,
     decode_deleted_topics,
     decode_topic_rows,
     decode_topic_table,
@@ -204,3 +206,17 @@ def test_a_name_fits_a_pattern_whole_and_nothing_but_the_star_is_special(pattern
     fits = name_matcher(patterns).fullmatch
     assert {name for name in ("Orders", "Ord", "a.b", "aXb", "a\nb", "") if fits(name)} - {"aXb"} == names
     assert bool(fits("aXb")) == ("*" in patterns)
+
+
+@pytest.mark.parametrize(
+    ("table", "version"),
+    [
+        ('{"dataVersion":{"counter":7,"stateVersion":2,"timestamp":1700000000000}}', (2, 1_700_000_000_000, 7)),
+        ('{"dataVersion":{"counter":7}}', (0, 0, 7)),
+        ('{"dataVersion":{"counter":"7","stateVersion":true,"timestamp":1.5}}', (0, 0, 0)),
+        ('{"dataVersion":[7]}', (0, 0, 0)),
+        ("{}", (0, 0, 0)),
+    ],
+)
+def test_a_data_version_says_zero_for_what_is_no_number(table: str, version: tuple[int, int, int]) -> None:
+    assert decode_data_version(table) == DataVersion(*version)
