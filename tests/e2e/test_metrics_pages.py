@@ -30,6 +30,7 @@ ONLY_SOMETIMES = {
     "reput_trace_spans_total",
     "reput_commitlog_rocketmq_slave_offset_bytes",  # with a slave of RocketMQ
     "reput_consumer_lag_messages",  # with REPUT_CONSUMER_GROUP_METRICS
+    "reput_nameserver_registered",  # with REPUT_NAMESERVERS
     "reput_mirror_copying",  # on a mirror
     "reput_store_features",  # of a store that uses one
     "reput_replicas_in_sync",  # with replicas, as the next ones
