@@ -403,7 +403,7 @@ class LocalStack:
                 asked = self._remoting_ports["remoting"]
                 if asked == 0 or (asked is None and self._set_value("gateway", "remoting_address").endswith(":0")):
                     # The port two below a free one may be another program's next.
-                    settings["REPUT_GATEWAY_REMOTING_FAST_PORT"] = "off"
+                    settings["REPUT_GATEWAY_REMOTING_VIP_CHANNEL"] = "off"
             if nameserver is not None:
                 settings["REPUT_NAMESERVER_REMOTING_ADDRESS"] = nameserver
                 if not self._set_value("nameserver", "address"):

@@ -194,7 +194,7 @@ def _open_doors(
         settings.remoting_address_file,
         tls_context,
         tls_only=settings.are_doors_tls_only,
-        has_fast_ports=settings.remoting_fast_port == "on",
+        has_fast_ports=settings.remoting_vip_channel == "on",
     )
 
 

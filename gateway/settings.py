@@ -134,7 +134,7 @@ class GatewaySettings(ServiceSettings):
         "Where clients of RocketMQ's remoting protocol find the shards; port 0: a free one; empty: nowhere.",
         unit="host:port|NAME=host:port,...",
     )
-    remoting_fast_port: Literal["on", "off"] = setting(
+    remoting_vip_channel: Literal["on", "off"] = setting(
         "on", "Whether the port two below a fixed one serves the same, RocketMQ's fast port, where it is free."
     )
     remoting_address_file: Path | None = setting(None, "File that gets the bound remoting addresses.")

@@ -242,8 +242,8 @@ def test_a_door_at_a_free_port_has_no_fast_port_beside_it(tmp_path: pathlib.Path
     for port, stack in stacks.items():
         stack.choose_remoting_ports()
         settings[port] = stack.remoting_settings("gateway", tmp_path)
-    assert settings[0]["REPUT_GATEWAY_REMOTING_FAST_PORT"] == "off"
-    assert "REPUT_GATEWAY_REMOTING_FAST_PORT" not in settings[10_911]
+    assert settings[0]["REPUT_GATEWAY_REMOTING_VIP_CHANNEL"] == "off"
+    assert "REPUT_GATEWAY_REMOTING_VIP_CHANNEL" not in settings[10_911]
 
 
 @pytest.mark.parametrize(("name", "value"), [("auth", "on"), ("client_ca", "ca.crt")])
