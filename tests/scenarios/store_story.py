@@ -28,7 +28,7 @@ from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
 from gateway.queries.by_queue_offset import query_by_queue_offset
 from gateway.queries.list_topics import list_topics
 from gateway.queries.page import PageEntry, PageTokens
-from reput.message.v1.message_pb2 import NewMessage
+from reput.message.v1.message_pb2 import Completeness, NewMessage
 from store.errors import StoreError
 from store.format.host import Host
 from store.format.message_id import encode_offset_msg_id
@@ -172,13 +172,13 @@ class StoreStory:
                 page_size_asked=int(values.get("count", "1")),
                 deadline=deadline,
             )
-            return _lines(pulled.entries, pulled.completeness.name)
+            return _lines(pulled.entries, Completeness.Name(pulled.completeness).removeprefix("COMPLETENESS_"))
         page: dict[str, Any] = {"page_size_asked": PAGE_SIZE, "page_token": "", "deadline": deadline}
         if mode == "by-key":
             found = query_by_key(shards, self._tokens, values["topic"], values["key"], TimeWindow(), **page)
         else:
             found = query_by_unique_key(shards, self._tokens, values["topic"], values["key"], **page)
-        return _lines(found.entries, found.completeness.name)
+        return _lines(found.entries, Completeness.Name(found.completeness).removeprefix("COMPLETENESS_"))
 
     def _topics(self) -> str:
         shards = Shards([self._open.shard()], self._fan_out)
