@@ -48,7 +48,7 @@ from store.errors import (
 from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS
 from store.format.topic import DLQ_PREFIX, RETRY_PREFIX, dead_letter_topic_of, validate_topic
 
-# Of groups of brokers and of older versions, and of gateways that do not say who calls.
+# Of groups of brokers and of older versions: they are in the share of none that calls.
 NOBODY = Client("nobody", "nobody")
 
 
@@ -72,7 +72,7 @@ class GroupShares:
 
     def check(self, consumer_group: str, caller: str) -> None:
         """ResourceBusyError when the caller may not make this group, because its share is in use."""
-        shares, client = self._shares, client_of_name(caller) if caller else NOBODY
+        shares, client = self._shares, client_of_name(caller)
         if shares.has_room(client):
             return
         raise ResourceBusyError(

@@ -4,11 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from consumer_svc.delivering.life import GroupShares
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import QueueRef
 from reput.consumer.v1 import consumer_service_pb2 as pb
-from store.errors import GroupDisabledError, GroupNotFoundError, ResourceBusyError
+from store.errors import GroupDisabledError, GroupNotFoundError
 from tests.consumer_svc.asking import pop_of
 from tests.consumer_svc.memory_log import LogLife, MemoryLog
 
@@ -118,13 +117,3 @@ def test_settings_that_follow_replace_defaults_and_never_what_somebody_has_set(l
         bodies(life)
     life.groups.update(GroupSettings("g", delivery_attempts_max=9))
     assert bodies(life) == [b"m"]
-
-
-def test_groups_of_callers_without_a_name_have_one_share() -> None:
-    shares = GroupShares(100)
-    for _ in range(10):
-        shares.check("g", "")
-        shares.made("")
-    with pytest.raises(ResourceBusyError):
-        shares.check("g", "")
-    shares.check("g", "ipv4:10.0.0.7:1")
