@@ -333,28 +333,17 @@ def _limited(visible: VisibleTopics, request: Listed) -> Listed:
     return limited
 
 
-def _listed_transactions(
-    link: SignIn,
-    request: schedule_pb.ListPendingTransactionsRequest,
-    ask: Callable[[schedule_pb.ListPendingTransactionsRequest], schedule_pb.ListPendingTransactionsResponse],
-) -> schedule_pb.ListPendingTransactionsResponse:
-    answer = ask(_limited(link.visible, request))
-    if link.visible.is_whole:
-        return answer
-    seen = [each for each in answer.transactions if link.visible.holds(each.topic)]
-    return schedule_pb.ListPendingTransactionsResponse(transactions=seen, next_page_token=answer.next_page_token)
+def _listed_waiting(rows: str) -> Decide:
+    """Messages that wait, in this field."""
 
+    def decide(link: SignIn, request: Any, ask: Callable[[Any], Any]) -> Any:
+        answer = ask(_limited(link.visible, request))
+        if link.visible.is_whole:
+            return answer
+        seen = [each for each in getattr(answer, rows) if link.visible.holds(each.topic)]
+        return type(answer)(**{rows: seen}, next_page_token=answer.next_page_token)
 
-def _listed_scheduled(
-    link: SignIn,
-    request: schedule_pb.ListScheduledMessagesRequest,
-    ask: Callable[[schedule_pb.ListScheduledMessagesRequest], schedule_pb.ListScheduledMessagesResponse],
-) -> schedule_pb.ListScheduledMessagesResponse:
-    answer = ask(_limited(link.visible, request))
-    if link.visible.is_whole:
-        return answer
-    seen = [each for each in answer.messages if link.visible.holds(each.topic)]
-    return schedule_pb.ListScheduledMessagesResponse(messages=seen, next_page_token=answer.next_page_token)
+    return decide
 
 
 def _of_group(link: SignIn, request: Any, ask: Callable[[Any], Any]) -> Any:
@@ -472,8 +461,8 @@ DECIDED: Mapping[ShardMethod[Any, Any], Decide] = {
     LOG_END: _whole,
     IS_WRITTEN_AT: _whole,
     STORE_FACTS: _whole,  # shown only beside a topic that the caller sees
-    LIST_TRANSACTIONS: _listed_transactions,
-    LIST_SCHEDULED: _listed_scheduled,
+    LIST_TRANSACTIONS: _listed_waiting("transactions"),
+    LIST_SCHEDULED: _listed_waiting("messages"),
     KNOWN_OFFSET: _whole,  # decides on a message that the caller sees
     DELAY_LEVELS: _whole,
     LIST_GROUPS: _page_of_groups("groups"),
