@@ -12,6 +12,8 @@ from typing import Any
 from store.errors import InvalidArgumentError
 
 _SECONDS_MAX = 253_402_300_799  # 9999-12-31T23:59:59Z
+# The last time of a request; clients of RocketMQ say Long.MAX_VALUE for the end.
+TIME_MILLIS_MAX = _SECONDS_MAX * 1000 + 999
 _NANOS_PER_SECOND = 1_000_000_000
 _NANOS_PER_MILLI = 1_000_000
 

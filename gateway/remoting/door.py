@@ -11,8 +11,8 @@ handler is answered REQUEST_CODE_NOT_SUPPORTED, with the name of what it asks fo
 `code_of` is the only place where an error becomes a response code; the text of the error is the remark. A client repeats a
 send on 1, 2, 14, 16 and 17, so a failure that may pass is 14 (SERVICE_NOT_AVAILABLE) or 2 (SYSTEM_BUSY).
 
-Threads and what waits for them are divided among clients, so that none waits for all that another has asked for
-(fair_threads.py); beyond its share a request is answered 2. What only asks is not done for a connection that has ended.
+Clients take turns at the threads, and each has a share of the places where requests wait for one (fair_threads.py); a request
+beyond its client's share is answered 2. A request that changes nothing is dropped once its connection has ended.
 Single sends and pulls take no thread, unless something has to be asked for first: an unknown topic, or what a group wants.
 """
 
@@ -21,6 +21,7 @@ from typing import NamedTuple, TypeAlias
 
 import structlog
 
+from gateway.ports.time_window import TIME_MILLIS_MAX
 from gateway.remoting.door_clients import DoorClient, DoorClients
 from gateway.remoting.fair_threads import FairThreads
 from services.rocketmq.codes import RequestCode, ResponseCode
@@ -214,6 +215,10 @@ class Ask:
         if not -limit <= number < limit:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is no number: {text[:64]!r}")
         return number
+
+    def time_millis(self, name: str) -> int:
+        """A field that is a time in milliseconds since 1970, cut to what our contracts can say; likewise."""
+        return min(max(self.number(name), 0), TIME_MILLIS_MAX)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         """A field that is true or false."""

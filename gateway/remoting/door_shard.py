@@ -9,20 +9,23 @@ from gateway.groups.asking import ask_groups
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import Delivering, DeliveringSource
 from gateway.ports.groups import GET_GROUP
-from gateway.ports.shard import Shard
+from gateway.ports.shard import CREATE_TOPIC, Shard
 from gateway.ports.shards import Shards, ShardsSource
 from gateway.queries.freshness import FreshnessWaits
 from gateway.remoting.door_clients import DoorClient, DoorClients
 from gateway.remoting.passed_locks import PassedLocks
 from gateway.remoting.position_order import PositionOrder
-from gateway.remoting.topic_copy import TopicCopy
+from gateway.remoting.topic_copy import Topic, TopicCopy
 from gateway.waiting.endings import Endings
 from gateway.waiting.producers import Producers
+from reput.commitlog.v1.commitlog_service_pb2 import CreateTopicRequest
 from reput.consumer.v1.consumer_service_pb2 import Client, GetGroupRequest, WatchArrivalsResponse
 from store.errors import GroupNotFoundError
+from store.format.topic import PERM_READ, PERM_WRITE
 
 # Of a call to a service of the shard; clients wait 3 to 15 s.
 CALL_SECONDS = 3.0
+OWNED_QUEUE_COUNT = 1  # of retry and dead-letter topics: RocketMQ's retryQueueNums
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class DoorShard:
         broker_name: the shard.
         cluster_name: the installation.
         address: where clients find the door, as settings say it.
-        source: the shards, whoever asks.
+        source: all shards, without the limits of a caller.
         deliverings: their consumer services.
         endings: passes verdicts to their schedule services.
         producers: those that can be asked for verdicts.
@@ -83,6 +86,13 @@ class DoorShard:
     def delivering(self) -> Delivering:
         """Its consumer service, for the frequent calls; ServiceUnavailableError when it has none."""
         return self.deliverings.named(self.broker_name)
+
+    def create_topic(self, name: str, queue_count: int = OWNED_QUEUE_COUNT) -> Topic:
+        """Create a topic to read and write, and have it in the copy; waits. TopicExistsError, StoreError."""
+        request = CreateTopicRequest(topic=name, queue_count=queue_count, perm=PERM_READ | PERM_WRITE)
+        made = self.shard.call(CREATE_TOPIC, request, Deadline.after(CALL_SECONDS)).topic
+        self.topics.look()
+        return made
 
     def members_of(self, consumer_group: str) -> Sequence[Client]:
         """The members of a group, of all doors; none of a group that is not known. ServiceUnavailableError likewise."""

@@ -25,7 +25,6 @@ from gateway.ports.time_window import set_millis
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
 from gateway.remoting.door_clients import TAG, DoorClient, Subscription
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
-from gateway.remoting.positions import TIME_MILLIS_MAX
 from gateway.remoting.records import record_of
 from gateway.remoting.topics import Queue, config_of, document_of, queue_key, store_times
 from reput.consumer.v1 import consumer_service_pb2 as pb
@@ -381,7 +380,7 @@ def reset_offset(shard: DoorShard, ask: Ask) -> Answer:
     elif millis == NOT_NOW:
         question.latest = True
     else:
-        set_millis(question.time, min(max(millis, 0), TIME_MILLIS_MAX))
+        set_millis(question.time, ask.time_millis("timestamp"))
     number = shard.position_order.number()
     moved = reset_positions(shard.shards, question, shard.broker_name, Deadline.after(CALL_SECONDS))
     for _, each in moved:

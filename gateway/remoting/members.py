@@ -1,4 +1,4 @@
-"""Members: heartbeats and their end (34, 35), who is a member (38, 40), locks of queues (41, 42), filters before a start (46).
+"""Members: heartbeats and their end (34, 35), members of a group (38, 40), locks (41, 42), filters before a start (46).
 
     client ══ HEART_BEAT ══▶ what this connection's client is (door_clients.py)
                              └─▶ consumer service: members of the shard's groups, of all doors
@@ -23,7 +23,6 @@ from gateway.groups.pulling import LOCKED_COUNT_MAX, lock_queues
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import KEEP_BYTES_MAX, OVERHEAD_BYTES, client_bytes, count_in_one_call, pull_now
 from gateway.ports.groups import default_settings
-from gateway.ports.shard import CREATE_TOPIC
 from gateway.remoting.door import MAY_PASS, Answer, Ask, Handler, RefusedError, code_of, in_thread, peer_of
 from gateway.remoting.door_clients import (
     GROUP_COUNT_MAX,
@@ -36,7 +35,6 @@ from gateway.remoting.door_clients import (
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
 from gateway.remoting.filters import filter_of, wanted_by
 from gateway.remoting.topics import document_of
-from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import RequestCode, ResponseCode
@@ -48,8 +46,6 @@ from services.serving.admission.shares import Client, Shares, client_of_peer
 from store.errors import IllegalFilterError, QueueNotFoundError, StoreError, TopicNotFoundError
 from store.format.topic import pull_retry_topic_of
 
-# RocketMQ's retryQueueNums.
-RETRY_QUEUE_COUNT = 1
 # Groups whose topics were made; one that is forgotten is made again, which changes nothing.
 KNOWN_GROUP_COUNT_MAX = 65_536
 CLIENT_ID_CHARACTERS_MAX = 255
@@ -277,9 +273,7 @@ class Members:
         self._shard.delivering.make_group(default_settings(group), caller_here(), CALL_SECONDS)
         topic = pull_retry_topic_of(group)
         if self._shard.topics.find_now(topic) is None:
-            request = log_pb.CreateTopicRequest(topic=topic, queue_count=RETRY_QUEUE_COUNT, perm=6)
-            self._shard.shard.call(CREATE_TOPIC, request, Deadline.after(CALL_SECONDS))
-            self._shard.topics.look()
+            self._shard.create_topic(topic)
         with self._lock:
             self._known_groups[group] = None
             if len(self._known_groups) > KNOWN_GROUP_COUNT_MAX:

@@ -23,8 +23,6 @@ from services.rocketmq.codes import RequestCode, ResponseCode
 from store.errors import TopicNotFoundError
 from store.format.paths import QUEUE_ID_MAX
 
-# The end of the year 9999, the last time that a request to a service has; clients say Long.MAX_VALUE for the end.
-TIME_MILLIS_MAX = 253_402_300_799_999
 # RocketMQ's accessMessageInMemoryMaxRatio: a message that is nearer to the end of the log is taken to be in memory.
 IN_MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 40 // 100
 
@@ -104,7 +102,7 @@ def search_offset_by_timestamp(shard: DoorShard, ask: Ask) -> Answer:
     """29: the first position at or after a time, or with `boundaryType` upper the last at or before it."""
     is_upper = ask.text("boundaryType", "").lower() == "upper"
     boundary = gateway_pb.BOUNDARY_UPPER if is_upper else gateway_pb.BOUNDARY_LOWER
-    place = _place(shard, ask, min(max(ask.number("timestamp"), 0), TIME_MILLIS_MAX), boundary, needs_end=True)
+    place = _place(shard, ask, ask.time_millis("timestamp"), boundary, needs_end=True)
     return Answer({"offset": str(place.queue_offset)})
 
 

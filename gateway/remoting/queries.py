@@ -21,7 +21,6 @@ from gateway.queries.freshness import Part
 from gateway.queries.page import check_key, check_topic
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
-from gateway.remoting.positions import TIME_MILLIS_MAX
 from gateway.remoting.records import record_of
 from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
@@ -53,9 +52,7 @@ def query_message(shard: DoorShard, ask: Ask) -> Answer:
         raise RefusedError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "there is no index of tags: query by key")
     is_unique = ask.flag("_UNIQUE_KEY_QUERY")
     count = UNIQUE_COUNT if is_unique else min(max(ask.number("maxNum"), 1), COUNT_MAX)
-    window = TimeWindow(
-        *(min(max(ask.number(name), 0), TIME_MILLIS_MAX) for name in ("beginTimestamp", "endTimestamp"))
-    )
+    window = TimeWindow(ask.time_millis("beginTimestamp"), ask.time_millis("endTimestamp"))
     question = KeyQuestion(topic, key, window, lambda record: record.unique_key == key or key in record.keys)
     deadline = Deadline.after(CALL_SECONDS)
 

@@ -31,19 +31,18 @@ from gateway.groups.asking import ask_groups
 from gateway.groups.pulling import send_back
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import LIST_GROUPS, attempts_max_of, default_settings
-from gateway.ports.shard import CREATE_TOPIC, get_record
+from gateway.ports.shard import get_record
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
-from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
+from gateway.remoting.door_shard import CALL_SECONDS, OWNED_QUEUE_COUNT, DoorShard
 from gateway.remoting.members import check_group_length
-from gateway.remoting.positions import TIME_MILLIS_MAX
 from gateway.remoting.topic_copy import Topic
-from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1 import message_pb2
 from services.convert import millis_to_timestamp
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import OK, Command
+from services.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from services.status import from_status
 from store.errors import (
     DeadlineExceededError,
@@ -64,8 +63,10 @@ from store.format.properties import (
     TRAN_MSG,
     parse_properties,
 )
+from store.format.sys_flag import PRODUCER_MASK
 from store.format.topic import (
     NOT_ALLOWED_SEND_TOPICS,
+    PERM_INHERIT,
     RETRY_PREFIX,
     dead_letter_topic_of,
     is_system_topic,
@@ -90,12 +91,8 @@ LETTERS: Mapping[str, str] = {
     "batch": "m",
 }
 IN_LETTERS = frozenset((RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2))
-# The topic whose place a new one takes, and how many queues it has where the table does not say.
-DEFAULT_TOPIC, DEFAULT_QUEUE_COUNT = "TBW102", 8
-PERM_INHERIT = 1
-# The system flag bits that a producer sets: compression, several tags.
-PRODUCER_FLAGS = 0x703
-OWNED_QUEUE_COUNT = 1  # of retry and dead-letter topics
+# Queues of AUTO_CREATE_TOPIC, from which a new topic inherits, where the table does not say.
+DEFAULT_QUEUE_COUNT = 8
 # Batches that are taken apart in the loop of the connections, which takes 5 ms for so many bytes; a thread has larger ones.
 LOOP_BATCH_BYTES_MAX = 16 << 10
 # A client that asked has so long to take its reply.
@@ -238,7 +235,7 @@ class Sends:
             topic = self._shard.topics.find_now(header.topic)
             if topic is None:
                 is_own = header.topic == reply_topic_of(self._shard.cluster_name)
-                topic = self._create(header.topic, OWNED_QUEUE_COUNT) if is_own else self._make(header)
+                topic = self._shard.create_topic(header.topic) if is_own else self._make(header)
             self._append(ask, header, topic, _Replier(ask, header, problem))
 
         ask.work(store)
@@ -302,12 +299,12 @@ class Sends:
             count = OWNED_QUEUE_COUNT
         if count is None:
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
-        return self._create(header.topic, count)
+        return self._shard.create_topic(header.topic, count)
 
     def _inherited_queue_count(self, header: SendHeader) -> int | None:
         """Queues of a topic that a message makes; None: it makes none."""
         model = self._shard.topics.find(header.default_topic)
-        if header.default_topic == DEFAULT_TOPIC:
+        if header.default_topic == AUTO_CREATE_TOPIC:
             if not self._shard.topics.new_topic_queue_count:
                 return None
             count_max = DEFAULT_QUEUE_COUNT if model is None else model.write_queue_count
@@ -316,12 +313,6 @@ class Sends:
         else:
             count_max = model.write_queue_count
         return max(min(header.default_queue_count, count_max), 1)
-
-    def _create(self, name: str, queue_count: int) -> Topic:
-        request = log_pb.CreateTopicRequest(topic=name, queue_count=queue_count, perm=6)
-        made = self._shard.shard.call(CREATE_TOPIC, request, Deadline.after(CALL_SECONDS)).topic
-        self._shard.topics.look()
-        return made
 
     def _not_too_often(self, header: SendHeader, topic: Topic | None) -> tuple[SendHeader, Topic | None]:
         """A message that a consumer sends to its retry topic by itself: a dead letter after its attempts.
@@ -337,7 +328,7 @@ class Sends:
         if header.reconsume_times <= count_max and not self._shard.locks.has_some(group):
             return header, topic
         name = dead_letter_topic_of(group)
-        found = self._shard.topics.find_now(name) or self._create(name, OWNED_QUEUE_COUNT)
+        found = self._shard.topics.find_now(name) or self._shard.create_topic(name)
         end = "" if not header.properties or header.properties.endswith("\x02") else "\x02"
         properties = f"{header.properties}{end}{DELAY}\x010\x02"
         return header._replace(topic=name, queue_id=0, properties=properties), found
@@ -445,9 +436,9 @@ def _new_message(ask: Ask, header: SendHeader, body: bytes, flag: int, propertie
         topic=header.topic,
         body=body,
         flag=_i32(flag),
-        born_time=millis_to_timestamp(min(max(header.born_millis, 0), TIME_MILLIS_MAX)),
+        born_time=millis_to_timestamp(max(header.born_millis, 0)),
         born_host=str(Host(*ask.connection.peer)),
-        sys_flag=header.sys_flag & PRODUCER_FLAGS,
+        sys_flag=header.sys_flag & PRODUCER_MASK,
         wire_properties=properties,
         reconsume_times=min(max(header.reconsume_times, 0), (1 << 31) - 1),
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.rocketmq.names import topic_of
 from gateway.rocketmq.status import RefusedError
+from services.convert import TIMESTAMP_SECONDS_MAX
 from store.format.properties import MOVED_FROM, SHARDING_KEY
 from store.format.request_mark import REQUEST_MARK
 
@@ -19,7 +20,6 @@ MESSAGE_GROUP_BYTES_END = 64
 CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f]")  # Java's `Character.isISOControl`
 # What RocketMQ's proxy allows; the gateway has a setting.
 DELIVERY_AHEAD_SECONDS_MAX = 86_400
-TIMESTAMP_SECONDS_MAX = 253_402_300_799
 RECOVERY_SECONDS_MAX = 3_600
 
 TRACE_CONTEXT = "TRACE_CONTEXT"

@@ -3,14 +3,12 @@
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from gateway.ports.delivery import Then
+from gateway.ports.time_window import TIME_MILLIS_MAX
 from gateway.ports.waiting import SchedulingSource
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from store.errors import InvalidArgumentError, StoreError
 from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, decode_handle
-
-# The last time that a Timestamp has: the end of the year 9999.
-DUE_MILLIS_MAX = 253_402_300_799_999
 
 
 class Endings:
@@ -62,7 +60,7 @@ class Endings:
                 offset_msg_id, unique_key = outcome.offset_msg_id, handle.unique_key
                 then(gateway_pb.RecallMessageResponse(offset_msg_id=offset_msg_id, unique_key=unique_key))
 
-        due_millis = min(handle.number, DUE_MILLIS_MAX)  # a forged handle may hold any number of 18 digits
+        due_millis = min(handle.number, TIME_MILLIS_MAX)  # a forged handle may hold any number of 18 digits
         due_time = Timestamp(seconds=due_millis // 1000, nanos=due_millis % 1000 * 1_000_000)
         request = pb.RecallMessageRequest(topic=topic, unique_key=handle.unique_key, delivery_time=due_time)
         self._source.named(handle.broker_name).recall(request, seconds, recalled)
