@@ -48,7 +48,7 @@ CALLEES = {
     "gateway": ("commitlog", "consumequeue", "index", "consumer", "schedule"),
 }
 GATEWAY_PORT_DEFAULT = 8081
-# Until the remoting door answers all that its clients ask, it and the name server are there only when they are asked for.
+# The remoting door does not answer all requests of its clients yet: it and the name server are opened by their flags only.
 IS_REMOTING_ON = False
 EXIT_CODE_CHANGED = 4  # of the commit log: the log that it follows is another one; see commitlog_svc/__main__.py
 CONSOLE_ADDRESS_FILE = "console.address"

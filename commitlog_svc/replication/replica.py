@@ -149,7 +149,7 @@ class Replica:
 
     @property
     def serves_as_leader(self) -> bool:
-        """Whether it leads now: it shows what the leader before it has shown, and nobody has deposed it."""
+        """Whether it leads now: it shows what the leader before it has shown, and it has not been deposed."""
         # A leader that still shows less than the one before it may have shown is none yet.
         leader = self._leader
         return leader is not None and leader.is_ready and not self._is_ended

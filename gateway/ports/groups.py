@@ -73,7 +73,7 @@ def attempts_max_of(settings: pb.GroupSettings) -> int:
 
 
 def are_same(one: pb.GroupSettings, other: pb.GroupSettings) -> bool:
-    """Whether a group consumes alike by both, whoever has set them."""
+    """Whether a group consumes alike by both; the origin of the settings is not compared."""
     return (
         one.consumer_group == other.consumer_group
         and one.ordered == other.ordered

@@ -208,7 +208,7 @@ class PageTokens:
         return base64.urlsafe_b64encode(_VERSION + nonce + sealed).rstrip(b"=").decode()
 
     def open(self, token: str, method: str, query: Mapping[str, str | int | None]) -> dict[str, str | int]:
-        """The cursors in a token, none in an empty one; InvalidPageTokenError when it is no token of this query."""
+        """The cursors in a token; an empty token has no cursors. InvalidPageTokenError for a token of another query."""
         if not token:
             return {}
         if len(token) > _TOKEN_CHARACTERS_MAX:

@@ -1,7 +1,7 @@
 """DoorClients: what the heartbeats of each connection have said: client, groups, subscriptions.
 
-RocketMQ's ConsumerManager and ProducerManager, for the connections of this door only. The consumer service knows who is a
-member of a group (ADR 0127); a door needs this to filter pulls, to ask producers, and to tell members of changes.
+RocketMQ's ConsumerManager and ProducerManager, for the connections of this door only. The consumer service knows the
+members of each group (ADR 0127); a door needs this to filter pulls, to ask producers, and to tell members of changes.
 """
 
 import threading

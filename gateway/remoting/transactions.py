@@ -108,7 +108,7 @@ class Transactions:
             is_from_check=ask.flag("fromTransactionCheck"),
         )
 
-    # --- who can be asked
+    # --- producers that can be asked
 
     def note_half(self, producer_group: str, topic: str) -> None:
         """A half message of a group was sent."""

@@ -228,7 +228,7 @@ class ShardScan:
 
 
 def _is_in_the_log(question: SearchQuestion, queues: Sequence[queue_pb.Queue]) -> bool:
-    """Whether the search begins where the queue has all that was ever in it."""
+    """Whether the queue has all its messages from where the search begins."""
     begin_offset = question.offsets.begin_offset
     return begin_offset is not None and any(
         queue.queue_id == question.queue_id and queue.min_offset <= begin_offset for queue in queues

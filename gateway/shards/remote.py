@@ -96,7 +96,7 @@ _log = structlog.get_logger("reput.gateway")
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 GroupsPage = TypeVar("GroupsPage", consumer_pb.ListGroupsResponse, consumer_pb.TrackMessageResponse)
-# Requests of which the consumer service counts what it keeps, by who called the gateway.
+# Requests of which the consumer service counts what it keeps, by the caller of the gateway.
 Called = TypeVar(
     "Called",
     consumer_pb.CommitOffsetsRequest,
@@ -248,7 +248,7 @@ def _cut(answer: GroupsPage, rows: str, request: GroupsRequest) -> GroupsPage:
 def _serve_for_caller(
     table: MethodTable, method: ShardMethod[Called, Answered], client: ServiceClient, rpc: Rpc[Called, Answered]
 ) -> None:
-    """As `serve_rpc`; what is sent names who called the gateway."""
+    """As `serve_rpc`; the sent copy names the caller of the gateway."""
 
     def ask(request: Called, deadline: Deadline) -> Answered:
         named = type(request)()

@@ -17,7 +17,7 @@ the end is not known either, and the answer is PARTIAL.
 
 ReplicaPulls: where one stream of pulls reads next, as RocketMQ's PullMessageProcessor suggests a broker id.
 
-A batch is the same whoever gives it: a position of a queue has the same message on all replicas. Only the leader knows where
+All replicas give the same batch: a position of a queue has the same message on each. Only the leader knows where
 the queue ends. So a replica's batch is passed on, and where a replica has nothing, or fails, the leader is asked.
 """
 
@@ -133,7 +133,7 @@ class ShardReading:
         first = replicas[0].facts
         if is_led and first is not None and is_near(first, choice, self._arrived_at):
             self.near = [replicas[0], own, *replicas[1:]]
-        # Who waits for a token wants the newest, which the leader has first.
+        # A query with a token wants the newest, which the leader has first.
         is_near_first = choice.read_from is ReadFrom.REPLICA and not has_tokens and not lists
         self.derived = self.near if is_near_first else self.lists
         read = leader.with_link(Concern.REPLICAS, self.link)
@@ -204,7 +204,7 @@ class ShardReading:
 
     @property
     def has_no_leader(self) -> bool:
-        """Whether nobody led, or the leader did not answer."""
+        """Whether there was no leader, or it did not answer."""
         return not self._is_led or "" in self._away
 
     @property
@@ -217,7 +217,7 @@ class ShardReading:
         return staleness_of(list(self._used.values()), self._arrived_at, built_offset)
 
     def unknown_end(self) -> ServiceUnavailableError:
-        """Why nobody can say that an answer has everything."""
+        """Why it is unknown whether an answer has everything."""
         names = ", ".join(source.replica for source in self.near if source.facts is not None)
         return ServiceUnavailableError(
             f"No leader of shard {self._broker_name} answers: {names} may lack the newest messages. Ask again; reput status "
@@ -246,7 +246,7 @@ class ShardReading:
             call: asks one.
             deadline: of all.
             wait_seconds: for which the call waits on purpose.
-            is_exact: an answer is right whoever gives it, so that it makes nothing stale.
+            is_exact: every replica gives the same answer, so that it makes nothing stale.
         """
         for number, source in enumerate(sources, 1):
             is_last = number == len(sources)

@@ -1,4 +1,4 @@
-"""The port to a coordinator: one document, read, and replaced only by who knows its version.
+"""The port to a coordinator: one document that is read, and replaced only by a caller that knows its version.
 
 Beside it, what every record store asks of a document before it is sent, and a record store in the memory of one process, for
 tests and for trying out.
