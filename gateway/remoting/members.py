@@ -12,7 +12,7 @@ Sources: `ClientManageProcessor`, `ConsumerManageProcessor`, `AdminBrokerProcess
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -220,19 +220,15 @@ class Members:
 
     def _keep_all(self) -> None:
         facts = [each for client in self._shard.clients.all() for each in facts_of(client)]
-        while facts:
-            count = count_in_one_call(facts)
+        for some in _in_calls(facts):
             try:
-                self._shard.delivering.keep_clients(facts[:count], CALL_SECONDS)
+                self._shard.delivering.keep_clients(some, CALL_SECONDS)
             except StoreError as error:  # their next heartbeats follow
                 _log.info("members.not_kept", error=error.message)
-            facts = facts[count:]
 
     def _keep(self, facts: Sequence[pb.Client]) -> None:
-        while facts:
-            count = count_in_one_call(facts)
-            self._shard.delivering.keep_clients(facts[:count], CALL_SECONDS)
-            facts = facts[count:]
+        for some in _in_calls(facts):
+            self._shard.delivering.keep_clients(some, CALL_SECONDS)
 
     def _take_room(self, ask: Ask, size_bytes: int) -> None:
         """Count what a heartbeat says; RefusedError when it is too much, or more than the share of its client."""
@@ -298,6 +294,14 @@ class Members:
         except QueueNotFoundError:
             return set()
         return {(queue.topic, queue.queue_id) for queue in locked.queues}
+
+
+def _in_calls(facts: Sequence[pb.Client]) -> Iterator[Sequence[pb.Client]]:
+    """Clients in parts that one KeepClients may name."""
+    while facts:
+        count = count_in_one_call(facts)
+        yield facts[:count]
+        facts = facts[count:]
 
 
 def client_of(ask: Ask, said: Mapping[str, Any], before: DoorClient | None) -> tuple[DoorClient, bool]:

@@ -88,14 +88,21 @@ def update_consumer_offset(shard: DoorShard, number: int, ask: Ask) -> Answer:
     position = consumer_pb.QueueOffset(
         topic=ask.text("topic"), queue_id=queue_id, queue_offset=ask.number("commitOffset")
     )
-    group = ask.text("consumerGroup")
+    store_position(shard, number, ask.text("consumerGroup"), position)
+    return Answer()
+
+
+def store_position(
+    shard: DoorShard, number: int, group: str, position: consumer_pb.QueueOffset, *, goes_back: bool = True
+) -> None:
+    """Have a position of a group stored in its turn; see `PositionOrder.store`."""
 
     def commit() -> None:
         rows = [(shard.broker_name, position)]
         commit_positions(shard.source.now(), group, rows, Deadline.after(CALL_SECONDS))
 
-    shard.position_order.store((group, position.topic, queue_id), number, position.queue_offset, commit)
-    return Answer()
+    key = group, position.topic, position.queue_id
+    shard.position_order.store(key, number, position.queue_offset, commit, goes_back=goes_back)
 
 
 def search_offset_by_timestamp(shard: DoorShard, ask: Ask) -> Answer:

@@ -26,13 +26,12 @@ import structlog
 
 from gateway.delivery.pulls import PullChecks, PullPoll
 from gateway.groups.asking import check_consumed_topic
-from gateway.groups.positions import commit_positions
-from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import Delivering, Pulled, filter_in
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, code_of
 from gateway.remoting.door_clients import TAG, DoorClient
-from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
+from gateway.remoting.door_shard import DoorShard
 from gateway.remoting.filters import filter_of, wanted_by
+from gateway.remoting.positions import store_position
 from gateway.remoting.records import records_of
 from gateway.remoting.topic_copy import Topic
 from gateway.remoting.topics import config_of
@@ -288,14 +287,8 @@ class Pulls:
             if len(self._committed) > COMMIT_COUNT_MAX:
                 self._committed.popitem(last=False)
         position = pb.QueueOffset(topic=topic, queue_id=queue_id, queue_offset=offset)
-
-        def commit() -> None:
-            commit_positions(
-                self._shard.source.now(), group, [(self._shard.broker_name, position)], Deadline.after(CALL_SECONDS)
-            )
-
         number = self._shard.position_order.number()
-        ask.beside(lambda: self._shard.position_order.store(key, number, offset, commit, goes_back=False))
+        ask.beside(lambda: store_position(self._shard, number, group, position, goes_back=False))
 
 
 class DoorPull(PullPoll):
