@@ -60,7 +60,6 @@ def test_queries_beside_a_broker_under_load_equal_its_log(tmp_path: pathlib.Path
                         stack.gateway.FindMessage(pb.FindMessageRequest(text=key), timeout=10).matches
                     ),
                     f"{unique_key} is found",
-                    10,
                 )
                 by_id = stack.gateway.QueryMessageById(
                     pb.QueryMessageByIdRequest(offset_msg_id=offset_msg_id), timeout=10

@@ -46,7 +46,7 @@ def wait_for_all(stack: Stack, broker: real_broker.RealRocketMQ) -> None:
         ends = [row.log_end_offset for row in services if row.service == "commitlog"]
         return ends == [log_end(broker)]
 
-    wait_until(has_all, stack.log, 60)
+    wait_until(has_all, stack.log)
     stack.wait_until_built()
 
 
@@ -123,7 +123,7 @@ def test_a_mirror_that_asks_the_broker_has_topics_and_positions_and_can_take_ove
             def group() -> pb.GetConsumerGroupResponse:
                 return stack.gateway.GetConsumerGroup(pb.GetConsumerGroupRequest(consumer_group="readers"), timeout=10)
 
-            wait_until(lambda: is_found(lambda: group().queues[0].consumer_offset == 140), stack.log, 30)
+            wait_until(lambda: is_found(lambda: group().queues[0].consumer_offset == 140), stack.log)
             (commitlog,) = (
                 row
                 for row in stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services
@@ -197,9 +197,9 @@ def test_a_real_slave_follows_our_leader_and_serves_what_we_stored_once_it_is_pr
                 ends = [row.log_end_offset for row in services if row.service == "commitlog"]
                 return log_end(slave) == ends[0] > 2 * FILE_BYTES
 
-            wait_until(has_all, lambda: f"the slave's log ends at {log_end(slave)}", 60)
+            wait_until(has_all, lambda: f"the slave's log ends at {log_end(slave)}")
             receipts += [append(stack, b"later %d" % number) for number in range(20)]
-            wait_until(has_all, lambda: f"the slave's log ends at {log_end(slave)}", 60)
+            wait_until(has_all, lambda: f"the slave's log ends at {log_end(slave)}")
             end = log_end(slave)
             stack.stop()
         slave.stop()

@@ -28,11 +28,15 @@ from tests.support.failures import watch_log
 from tests.support.processes import children_of
 from tests.support.waiting import wait_until
 
-START_SECONDS_MAX = 60
-STOP_SECONDS_MAX = 30
-# A new store's log is made in files of this size, unless a test says another: the default of 1 GiB for each of many stores
-# fills a disk, because files are allocated whole.
-SMALL_LOG_FILES = {"REPUT_COMMITLOG_FILE_SIZE_BYTES": str(64 << 20)}
+STOP_SECONDS_MAX = 60
+# Unless a test says another: small files, because files are allocated whole, and 1 GiB for each of many stores fills a disk;
+# and a disk with room, however full the disk of the test machine is.
+SMALL_LOG_FILES = {
+    "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(64 << 20),
+    "REPUT_COMMITLOG_DISK_CLEAN_FREE_BYTES": "0",
+    "REPUT_COMMITLOG_DISK_CLEAN_FORCIBLY_FREE_BYTES": "0",
+    "REPUT_COMMITLOG_DISK_FULL_FREE_BYTES": "0",
+}
 
 
 class _AnyStack:
@@ -89,7 +93,7 @@ class Stack(_AnyStack):
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ)
         try:
-            wait_until(lambda: port_file.exists() or self.process.poll() is not None, port_file, START_SECONDS_MAX)
+            wait_until(lambda: port_file.exists() or self.process.poll() is not None, port_file)
             assert self.process.poll() is None, f"ended with {self.process.returncode}"
         except AssertionError as error:
             self.kill()
@@ -175,7 +179,7 @@ def hosted_gateway(directory: pathlib.Path, settings: Mapping[str, str]) -> Iter
     with LIBRARY_LOGS.used():
         service = HostedService(SERVICE, {**environ, **settings}, lambda: None)
         try:
-            wait_until(ready_file.exists, "the gateway is ready", START_SECONDS_MAX)
+            wait_until(ready_file.exists, "the gateway is ready")
             yield service.server.address
         finally:
             service.terminate()
