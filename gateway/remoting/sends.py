@@ -43,13 +43,14 @@ from services.convert import millis_to_timestamp
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import OK, Command
 from services.rocketmq.system_topics import AUTO_CREATE_TOPIC
-from services.status import from_status
+from services.status import from_status, to_status
 from store.errors import (
     DeadlineExceededError,
     InvalidMessageError,
     NotConfirmedError,
     OffsetOutOfRangeError,
     RecordNotFoundError,
+    StoreError,
 )
 from store.format.client_batch import decode_client_batch
 from store.format.client_properties import BrokerProperties
@@ -97,6 +98,8 @@ DEFAULT_QUEUE_COUNT = 8
 LOOP_BATCH_BYTES_MAX = 16 << 10
 # A client that asked has so long to take its reply.
 REPLY_SECONDS_MAX = 10.0
+# Messages of a batch; RocketMQ has no limit but that of its bytes. More than MESSAGE_COUNT_MAX are several appends.
+BATCH_COUNT_MAX = 65_536
 # Failures of an append whose messages may be in the log, and stay there.
 MAY_BE_STORED = (NotConfirmedError, DeadlineExceededError)
 _NO_WAIT = re.compile("(?:^|\x02)WAIT\x01false(?:\x02|$)")
@@ -256,7 +259,6 @@ class Sends:
                 f"request queueId[{header.queue_id}] is illegal, topic {topic.topic} has {topic.write_queue_count} queues to "
                 f"write and {topic.read_queue_count} to read. Producer: {ask.connection.peer}",
             )
-        messages = self._batch(ask, header) if header.is_batch else [self._message(ask, header)]
         is_half = not header.is_batch and TRAN_MSG in header.properties and _HALF.search(header.properties) is not None
         if is_half:
             for hear in self._shard.on_half:
@@ -264,8 +266,18 @@ class Sends:
         flush = message_pb2.FLUSH_MODE_UNSPECIFIED
         if "WAIT\x01false" in header.properties and _NO_WAIT.search(header.properties):
             flush = message_pb2.FLUSH_MODE_ASYNC
-        request = gateway_pb.AppendMessagesRequest(messages=messages, flush=flush)
-        self._shard.forwarder.append_to(self._shard.broker_name, request.SerializeToString(), sender)
+        messages = self._batch(ask, header) if header.is_batch else [self._message(ask, header)]
+        parts = [
+            gateway_pb.AppendMessagesRequest(
+                messages=messages[at : at + MESSAGE_COUNT_MAX], flush=flush
+            ).SerializeToString()
+            for at in range(0, len(messages), MESSAGE_COUNT_MAX)
+        ] or [b""]
+        self.send_part(parts[0], _PartSender(self, sender, parts[1:]) if len(parts) > 1 else sender)
+
+    def send_part(self, request: bytes, sender: "_Sender | _PartSender") -> None:
+        """Append messages of a send; StoreError."""
+        self._shard.forwarder.append_to(self._shard.broker_name, request, sender)
 
     def _message(self, ask: Ask, header: SendHeader) -> message_pb2.NewMessage:
         properties = header.properties.encode("utf-8", "replace")
@@ -283,7 +295,7 @@ class Sends:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"a batch of {len(ask.command.body)} bytes: at most {REQUEST_BYTES_MAX} are possible, send several",
             )
-        entries = decode_client_batch(ask.command.body, MESSAGE_COUNT_MAX)
+        entries = decode_client_batch(ask.command.body, BATCH_COUNT_MAX)
         return [_new_message(ask, header, entry.body, entry.flag, entry.properties) for entry in entries]
 
     def _make(self, header: SendHeader) -> Topic | None:
@@ -366,16 +378,16 @@ class _Sender:
         """See Answerable."""
         error = from_status(status)
         if isinstance(error, MAY_BE_STORED):
-            # RocketMQ's 10 and 12 would say it, and need the place of the message, which is not known. On this code no client
-            # of Java sends again by itself: it would be stored twice.
-            self._ask.refuse(
-                RefusedError(
-                    ResponseCode.TRANSACTION_STATE_UNKNOWN,
-                    f"{error.message}; the message may be stored: look for its unique key before you send it again",
-                )
+            # RocketMQ's 10 and 12 would say it, and need the place of the message, which is not known.
+            self.refuse_for_good(
+                f"{error.message}; the message may be stored: look for its unique key before you send it again"
             )
             return
         self._ask.refuse(error)
+
+    def refuse_for_good(self, remark: str) -> None:
+        """Answer with a code on which no client of Java sends again by itself: something may be stored already."""
+        self._ask.refuse(RefusedError(ResponseCode.TRANSACTION_STATE_UNKNOWN, remark))
 
     def is_active(self) -> bool:
         """See Answerable."""
@@ -384,6 +396,53 @@ class _Sender:
     def time_remaining(self) -> float | None:
         """See Answerable."""
         return None
+
+
+class _PartSender:
+    """The caller of an append of some of a batch's messages: sends the next ones, and has the batch answered after the last.
+
+    Args:
+        sends: sends.
+        sender: of the whole batch.
+        parts: the requests that follow.
+    """
+
+    __slots__ = ("_parts", "_results", "_sender", "_sends")
+
+    def __init__(self, sends: Sends, sender: _Sender, parts: Sequence[bytes]) -> None:
+        self._sends = sends
+        self._sender = sender
+        self._parts = list(reversed(parts))
+        self._results = b""
+
+    def answer(self, response: bytes) -> None:
+        """See Answerable."""
+        self._results += response  # protobuf reads them as one, with the results of both
+        if not self._parts:
+            self._sender.answer(self._results)
+            return
+        try:
+            self._sends.send_part(self._parts.pop(), self)
+        except StoreError as error:
+            self.fail(to_status(error))
+
+    def fail(self, status: status_pb2.Status) -> None:
+        """See Answerable."""
+        if not self._results:
+            self._sender.fail(status)
+            return
+        count = len(gateway_pb.AppendMessagesResponse.FromString(self._results).results)
+        self._sender.refuse_for_good(
+            f"the first {count} messages of the batch are stored, and it is not known of the others: {status.message}"
+        )
+
+    def is_active(self) -> bool:
+        """See Answerable; a batch that has begun is ended."""
+        return bool(self._results) or self._sender.is_active()
+
+    def time_remaining(self) -> float | None:
+        """See Answerable."""
+        return self._sender.time_remaining()
 
 
 class _Replier(_Sender):

@@ -9,7 +9,9 @@ from unittest.mock import Mock
 import pytest
 
 from gateway.remoting import sends
-from gateway.remoting.sends import _Sender
+from gateway.remoting.sends import _PartSender, _Sender
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from reput.message.v1 import message_pb2
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import ONEWAY
 from services.status import to_status
@@ -115,11 +117,37 @@ def test_a_damaged_batch_is_refused(client, topic):
 
 
 def test_a_batch_is_refused_by_its_size_before_its_messages_are_made(client, topic):
-    many = send(client, topic, encode_client_batch([BatchEntry(0, b"", b"")] * 1_025), code=BATCH, batch="true")
-    assert (many.code, "more than 1024 messages" in many.remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
+    many = send(client, topic, encode_client_batch([BatchEntry(0, b"", b"")] * 65_537), code=BATCH, batch="true")
+    assert (many.code, "more than 65536 messages" in many.remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
     large = encode_client_batch([BatchEntry(0, bytes(1 << 20), b"")] * 5)
     refused = send(client, topic, large, code=BATCH, batch="true")
     assert (refused.code, "a batch of" in refused.remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
+
+
+def test_a_batch_of_more_messages_than_one_append_has_is_stored_in_order(stack, client, topic):
+    """RocketMQ's own example of batches sends a megabyte of small messages at once."""
+    count = 2_500
+    entries = [BatchEntry(n, b"%d" % n, b"") for n in range(count)]
+    answer = send(client, topic, encode_client_batch(entries), code=BATCH, batch="true")
+    assert (answer.code, answer.fields["queueOffset"]) == (0, "0")
+    ids = [decode_offset_msg_id(each)[1] for each in answer.fields["msgId"].split(",")]
+    assert (len(ids), ids) == (count, sorted(ids))
+    stack.wait_until_built(topic, 1, count - 1)
+    last = client.call(RequestCode.PULL_MESSAGE, **pull_fields(topic, count - 1, queueId=1))
+    assert [(record.body, record.commit_log_offset) for record in records(last.body)] == [
+        (b"%d" % (count - 1), ids[-1])
+    ]
+
+
+def test_a_batch_that_fails_after_a_part_of_it_was_stored_is_not_sent_again():
+    ask = Mock()
+    first = gateway_pb.AppendMessagesResponse(results=[message_pb2.AppendResult(queue_id=1)] * 2).SerializeToString()
+    sender = _PartSender(Mock(), _Sender(ask, Mock(is_batch=True)), [b"next"])
+    sender.answer(first)
+    sender.fail(to_status(NotLeaderError("another one leads")))
+    (refusal,) = ask.refuse.call_args.args
+    assert refusal.code == ResponseCode.TRANSACTION_STATE_UNKNOWN
+    assert "the first 2 messages of the batch are stored" in refusal.remark
 
 
 def test_a_large_batch_is_taken_apart_by_a_thread_and_not_in_the_loop(client, topic, monkeypatch):
