@@ -48,6 +48,11 @@ def cpu_seconds(pids: Sequence[int]) -> float:
     return total / TICKS
 
 
+def thread_count(pid: int) -> int:
+    """Threads of a process."""
+    return len(os.listdir(f"/proc/{pid}/task"))
+
+
 def end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> None:
     """Ends one process that was started here, and waits until it is gone."""
     if process.poll() is None:

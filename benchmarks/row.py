@@ -56,25 +56,35 @@ class Context:
             shutil.rmtree(path, ignore_errors=True)
 
     @contextlib.contextmanager
-    def ours(self, settings: Mapping[str, str] | None = None, *, in_processes: bool = False) -> Iterator[OurStack]:
+    def ours(
+        self, settings: Mapping[str, str] | None = None, *, in_processes: bool = False, remoting: bool = False
+    ) -> Iterator[OurStack]:
         """Our services on an empty store.
 
         Args:
             settings: of the services.
             in_processes: each in a process of its own, whatever the run says: its start or its memory is measured.
+            remoting: with name server and remoting door.
         """
         single = self.sizes.single_process and not in_processes
         quiet = QUIET | dict(settings or {})
-        with self.directory() as path, running_stack(path / "store", quiet, single_process=single) as stack:
+        with (
+            self.directory() as path,
+            running_stack(path / "store", quiet, single_process=single, remoting=remoting) as stack,
+        ):
             yield stack
 
     @contextlib.contextmanager
-    def theirs(self, *, proxy: bool = False, **settings: object) -> Iterator[rocketmq_side.RocketMQ]:
+    def theirs(
+        self, *, proxy: bool = False, version: str = rocketmq_side.VERSION, **settings: object
+    ) -> Iterator[rocketmq_side.RocketMQ]:
         """RocketMQ on an empty store."""
         options = {**ASYNC_FLUSH, **settings}
         with (
             self.directory() as path,
-            rocketmq_side.running_rocketmq(path / "store", path / "work", proxy=proxy, **options) as rocketmq,
+            rocketmq_side.running_rocketmq(
+                path / "store", path / "work", proxy=proxy, version=version, **options
+            ) as rocketmq,
         ):
             yield rocketmq
 

@@ -1,4 +1,4 @@
-"""Row 26: a store inside a program."""
+"""Row E: a store inside a program."""
 
 import json
 import subprocess
@@ -29,9 +29,9 @@ def part_of_the_echo(factor: float) -> Target:
 
 
 class Embedded(Row):
-    """Row 26."""
+    """Row E."""
 
-    number = 26
+    number = "E"
     title = "A store inside a program"
     what = (
         "A new process imports `reput_embedded`, opens an empty store and calls it from its main thread, one call after the "

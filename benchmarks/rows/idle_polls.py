@@ -1,7 +1,5 @@
 """Row 18: long polls that wait."""
 
-import os
-import pathlib
 import subprocess
 import sys
 import time
@@ -18,7 +16,6 @@ POLL_COUNT, CONNECTION_COUNT = 10_000, 50
 POLL_COUNT_TINY = 500
 MEMORY, CPU, THREADS = "memory more", "of a core", "threads more"
 SETTLE_SECONDS, WATCH_SECONDS = 2.0, 5.0
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class IdlePolls(Row):
@@ -48,7 +45,7 @@ class IdlePolls(Row):
             gateway = stack.children()["gateway"]
             time.sleep(SETTLE_SECONDS)
             before = processes.memory_mib([gateway])
-            threads = _thread_count(gateway)
+            threads = processes.thread_count(gateway)
             command = [sys.executable, "-m", "benchmarks.idle_polls", server.endpoint, TOPIC]
             command += [str(poll_count), str(CONNECTION_COUNT)]
             with processes.ended(
@@ -58,20 +55,11 @@ class IdlePolls(Row):
                 if holder.stdout.readline() != b"sent\n":
                     raise RuntimeError("the polls were not sent")
                 time.sleep(SETTLE_SECONDS)
-                begin, begin_seconds = time.monotonic(), _cpu_seconds(gateway)
+                begin, begin_seconds = time.monotonic(), processes.cpu_seconds([gateway])
                 time.sleep(WATCH_SECONDS)
-                used = (_cpu_seconds(gateway) - begin_seconds) / (time.monotonic() - begin)
+                used = (processes.cpu_seconds([gateway]) - begin_seconds) / (time.monotonic() - begin)
                 return {
                     MEMORY: processes.memory_mib([gateway]) - before,
                     CPU: 100 * used,
-                    THREADS: _thread_count(gateway) - threads,
+                    THREADS: processes.thread_count(gateway) - threads,
                 }
-
-
-def _thread_count(pid: int) -> int:
-    return len(os.listdir(f"/proc/{pid}/task"))
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND

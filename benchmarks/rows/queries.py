@@ -92,7 +92,7 @@ class Queries(Row):
                 rocketmq.wait_until_built()
                 where = (rocketmq.namesrv, rocketmq.broker_port, rocketmq_side.CLUSTER, rocketmq_side.BROKER)
                 answer = rocketmq.driver("QueryLoad", *where, stores.TOPIC, kept.samples, self.sizes.query_count)
-        return _latencies(answer, "RocketMQ")
+        return latencies(answer, "RocketMQ")
 
 
 class CompiledQueries(Queries):
@@ -119,14 +119,15 @@ class CompiledQueries(Queries):
         answer = compiled_side.run(
             "java", "GatewayQueries", address, stores.TOPIC, kept.samples, self.sizes.query_count
         )
-        return _latencies(answer, "the gateway")
+        return latencies(answer, "the gateway")
 
     def _echo(self, address: str) -> Mapping[str, float]:
         answer = compiled_side.run("java", "BareEcho", address, MESSAGE_BYTES, self.sizes.query_count)
-        return _latencies(answer, "the echo")
+        return latencies(answer, "the echo")
 
 
-def _latencies(answer: Mapping[str, Mapping[str, float]], side: str) -> dict[str, float]:
+def latencies(answer: Mapping[str, Mapping[str, float]], side: str) -> dict[str, float]:
+    """p50 and p99 of each kind of query that a driver measured; RuntimeError when it did not find all."""
     values = {}
     for kind, name in KINDS.items():
         if answer[kind]["found"] != answer[kind]["asked"]:

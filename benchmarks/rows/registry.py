@@ -19,11 +19,15 @@ from benchmarks.rows.growth_by import GrowthBy
 from benchmarks.rows.idle_polls import IdlePolls
 from benchmarks.rows.memory import Memory
 from benchmarks.rows.mirrored import Mirrored
+from benchmarks.rows.name_server import NameServerRow
 from benchmarks.rows.object_scan import ObjectScan
 from benchmarks.rows.pipeline_jobs import ArchiveGroup, IndexFill, ScanGrowth, SparkRebuild, WorkerMemory
 from benchmarks.rows.pipeline_scans import ArrowScan, FullScan, Pruning, Pushdown, QueueScan, SparkCost
 from benchmarks.rows.queries import CompiledQueries, Queries
 from benchmarks.rows.rebuild import Rebuild
+from benchmarks.rows.remoting_idle import RemotingIdle
+from benchmarks.rows.remoting_reads import RemotingLitePull, RemotingPush, RemotingQueries
+from benchmarks.rows.remoting_sends import RemotingBatches, RemotingSends
 from benchmarks.rows.replicated_append import ReplicatedAppend
 from benchmarks.rows.restart import Restart
 from benchmarks.rows.sending import OfficialSend
@@ -41,7 +45,9 @@ _ROWS: tuple[type[Row], ...] = (
     ColdQuery, Rebuild, Restart, Memory, Start, Growth, GrowthBy,
     PushThroughput, SimpleThroughput, BulkPull, PushLatency, ConsumerGrowth, IdlePolls,
     TimerLateness, Transactions, TimerGrowth, ReplicatedAppend, CatchUp,
-    Failover, Mirrored, Embedded, FirstSeconds, SixServices,
+    Failover, Mirrored,
+    RemotingSends, RemotingBatches, RemotingPush, RemotingLitePull, RemotingQueries, RemotingIdle, NameServerRow,
+    Embedded, FirstSeconds, SixServices,
     QueueScan, FullScan, ArrowScan, SparkCost, SparkRebuild, IndexFill, Pushdown, Pruning, ArchiveGroup, WorkerMemory,
     ScanGrowth, ObjectScan, BulkToParquet, ColdTier, TwoWorkers,
 )  # fmt: skip

@@ -12,6 +12,7 @@ from tests.support.stack import Stack
 
 STOP_SECONDS_MAX = 60
 BUILT_SECONDS_MAX = 1800.0
+REMOTING_FLAGS = ("--nameserver-port", "0", "--remoting-port", "0")
 
 
 class OurStack(Stack):
@@ -35,10 +36,15 @@ class OurStack(Stack):
 
 @contextlib.contextmanager
 def running_stack(
-    store: pathlib.Path, settings: Mapping[str, str] | None = None, *, single_process: bool = False
+    store: pathlib.Path,
+    settings: Mapping[str, str] | None = None,
+    *,
+    single_process: bool = False,
+    remoting: bool = False,
 ) -> Iterator[OurStack]:
-    """The six services on free ports; they end with the block."""
-    stack = OurStack(store, *(("--single-process",) if single_process else ()), settings=settings)
+    """The six services on free ports, with name server and remoting door if asked for; they end with the block."""
+    flags = ("--single-process",) if single_process else ()
+    stack = OurStack(store, *flags, *(REMOTING_FLAGS if remoting else ()), settings=settings)
     try:
         yield stack
     finally:

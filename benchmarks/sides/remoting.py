@@ -1,13 +1,16 @@
-"""What the benchmarks ask a broker or a name server over RocketMQ's remoting protocol, one request a connection."""
+"""What the benchmarks ask a broker or a name server over RocketMQ's remoting protocol, mostly one request a connection."""
 
+import contextlib
 import json
 import re
 import socket
-from collections.abc import Mapping
+import statistics
+import time
+from collections.abc import Iterator, Mapping
 
 from services.rocketmq import remoting
 from services.rocketmq.codes import RequestCode
-from services.rocketmq.command import FRAME_BYTES_MAX, OK, Command, FrameError
+from services.rocketmq.command import FRAME_BYTES_MAX, OK, Command, FrameError, FrameReader, encode
 
 TIMEOUT_SECONDS = 10.0
 
@@ -94,3 +97,55 @@ def runtime_info(broker_port: int) -> dict[str, str]:
     """The broker's figures about itself: `dispatchBehindBytes`, `commitLogMaxOffset`, ..."""
     text = call(broker_port, RequestCode.GET_BROKER_RUNTIME_INFO).decode()
     return dict(re.findall(r'"(\w+)":"([^"]*)"', text))
+
+
+class OpenConnection:
+    """A connection that is kept, with one request at a time.
+
+    Args:
+        connected: to a port of loopback.
+    """
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._reader = FrameReader()
+
+    def ask(self, command: Command) -> Command:
+        """The answer to a request; ConnectionError, RefusedError."""
+        self._socket.sendall(encode(command))
+        while (answer := self._reader.next()) is None or not answer.is_answer:
+            data = self._socket.recv(1 << 16)
+            if not data:
+                raise ConnectionError(f"request {command.code} was not answered")
+            self._reader.add(data)
+        if answer.code != OK:
+            raise RefusedError(f"request {command.code} was refused with {answer.code}: {answer.remark or None}")
+        return answer
+
+
+@contextlib.contextmanager
+def open_connection(port: int) -> Iterator[OpenConnection]:
+    """A connection to a port of loopback, closed after the block."""
+    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS) as connected:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield OpenConnection(connected)
+
+
+@contextlib.contextmanager
+def connected_client(port: int, client_id: str, producer_group: str) -> Iterator[OpenConnection]:
+    """A producer that has sent one heartbeat."""
+    said = {"clientID": client_id, "consumerDataSet": [], "producerDataSet": [{"groupName": producer_group}]}
+    with open_connection(port) as client:
+        client.ask(Command(RequestCode.HEART_BEAT, body=json.dumps(said).encode()))
+        yield client
+
+
+def request_millis(port: int, count: int) -> float:
+    """The median time of a request that a broker's loop answers, one after the other on one connection."""
+    millis = []
+    with open_connection(port) as client:
+        for _ in range(count):
+            begin = time.perf_counter()
+            client.ask(Command(RequestCode.GET_BROKER_CONFIG))
+            millis.append((time.perf_counter() - begin) * 1000)
+    return statistics.median(millis)

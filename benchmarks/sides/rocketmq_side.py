@@ -25,6 +25,7 @@ PROXY_TRIES = 8  # the proxy exits while the name server does not know the broke
 DRIVER_SECONDS_MAX = 600.0
 INSTALL_SECONDS_MAX = 900.0  # all jars from Maven Central
 BROKER_HEAP, PROXY_HEAP = "2g", "1g"
+VERSION = "5.3.3"  # as in pom.xml
 
 
 def why_unavailable() -> str | None:
@@ -33,10 +34,10 @@ def why_unavailable() -> str | None:
 
 
 @functools.cache
-def classpath() -> str:
-    """Jars from Maven Central and compiled drivers, kept in `.tools/rocketmq`; rebuilt when a source changes."""
+def classpath(version: str = VERSION) -> str:
+    """Jars of a version from Maven Central and compiled drivers, kept in `.tools/rocketmq`; rebuilt when a source changes."""
     sources = sorted(JAVA_SOURCES.iterdir())
-    stamp = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
+    stamp = hashlib.sha256(b"".join([version.encode(), *(path.read_bytes() for path in sources)])).hexdigest()[:16]
     home = real_broker.TOOLS / f"benchmarks-{stamp}"
     listing = home / "classpath"
     if not listing.exists():
@@ -44,7 +45,10 @@ def classpath() -> str:
         (home / "classes").mkdir(parents=True)
         fresh = home / "classpath.new"
         maven = ["mvn", "-q", "-B", "-f", str(JAVA_SOURCES / "pom.xml"), "dependency:build-classpath"]
-        processes.run([*maven, f"-Dmdep.outputFile={fresh}", "-Dmdep.includeScope=runtime"], INSTALL_SECONDS_MAX)
+        processes.run(
+            [*maven, f"-Drocketmq.version={version}", f"-Dmdep.outputFile={fresh}", "-Dmdep.includeScope=runtime"],
+            INSTALL_SECONDS_MAX,
+        )
         drivers = [str(path) for path in sources if path.suffix == ".java"]
         jars = fresh.read_text().strip()
         javac = ["javac", "-nowarn", "-cp", jars, "-d", str(home / "classes"), *drivers]
@@ -60,15 +64,19 @@ class RocketMQ(real_broker.RealRocketMQ):
         store: the store root.
         work: a directory for logs and configuration.
         settings: further settings of broker.conf.
+
+    Attributes:
+        version: RocketMQ's.
     """
 
     broker_heap = BROKER_HEAP
     short_life, idle = (), MappingProxyType({})  # as a user runs it
     proxy_port = 0
+    version = VERSION
 
     def classpath(self) -> str:
         """The jars, those of the proxy included, and the drivers of the benchmarks."""
-        return classpath()
+        return classpath(self.version)
 
     def start_proxy(self) -> None:
         """Starts RocketMQ's gRPC proxy without TLS, on `proxy_port`."""
@@ -148,16 +156,16 @@ class RocketMQ(real_broker.RealRocketMQ):
 
     def driver(self, main: str, *args: object) -> Any:
         """Runs one of our Java drivers; returns its one line of JSON."""
-        return run_driver(self.work, main, *args)
+        return run_driver(self.work, main, *args, version=self.version)
 
 
-def driver_command(work: pathlib.Path, main: str, *args: object) -> list[str]:
-    """The command of one of our Java drivers."""
+def driver_command(work: pathlib.Path, main: str, *args: object, version: str = VERSION) -> list[str]:
+    """The command of one of our Java drivers, with the client of a version."""
     work.mkdir(parents=True, exist_ok=True)
-    return ["java", f"-Duser.home={work}", *real_broker.JVM_FLAGS, "-cp", classpath(), main, *map(str, args)]
+    return ["java", f"-Duser.home={work}", *real_broker.JVM_FLAGS, "-cp", classpath(version), main, *map(str, args)]
 
 
-def run_driver(work: pathlib.Path, main: str, *args: object) -> dict[str, Any]:
+def run_driver(work: pathlib.Path, main: str, *args: object, version: str = VERSION) -> dict[str, Any]:
     """Runs a driver to its end.
 
     Returns:
@@ -166,7 +174,7 @@ def run_driver(work: pathlib.Path, main: str, *args: object) -> dict[str, Any]:
     Raises:
         RuntimeError: it printed nothing or failed.
     """
-    command = driver_command(work, main, *args)
+    command = driver_command(work, main, *args, version=version)
     start = time.perf_counter()
     answer: dict[str, Any] = {}
     with open(work / f"{main}.log", "wb") as log:
@@ -198,10 +206,11 @@ def json_line(out: bytes) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def running_rocketmq(
-    store: pathlib.Path, work: pathlib.Path, *, proxy: bool = False, **settings: object
+    store: pathlib.Path, work: pathlib.Path, *, proxy: bool = False, version: str = VERSION, **settings: object
 ) -> Iterator[RocketMQ]:
     """A name server and a broker, and the proxy if asked for; they end with the block."""
     rocketmq = RocketMQ(store, work, **settings)
+    rocketmq.version = version
     try:
         rocketmq.start()
         if proxy:

@@ -111,7 +111,11 @@ class Stack(_AnyStack):
         """The services' process ids, by the name of their module."""
         listed = children_of(self.process.pid)
         commands = {pid: pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in listed}
-        return {words[words.index(b"-m") + 1].decode(): pid for pid, words in commands.items() if b"-m" in words}
+        modules = {pid: words[words.index(b"-m") + 1 :] for pid, words in commands.items() if b"-m" in words}
+        # `python -m deploy.beside gateway nameserver`: the first one's process hosts the others.
+        return {
+            (words[1] if words[0] == b"deploy.beside" else words[0]).decode(): pid for pid, words in modules.items()
+        }
 
     def stop(self) -> int:
         """End it cleanly; the exit code."""
