@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from commitlog_svc.append.append_path import Timings
+from commitlog_svc.broker_address import host_at
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.log_status import LogStatus
 from commitlog_svc.nameservers import NameServers, Topics, parse_nameservers
@@ -223,7 +224,7 @@ def begin_registration(
     fields = {
         "clusterName": settings.cluster_name,
         "brokerName": settings.broker_name,
-        "brokerAddr": settings.store_host,
+        "brokerAddr": str(settings.door() or settings.store_host),
         "haServerAddr": settings.rocketmq_ha_address,
     }
     nameservers = NameServers(parse_nameservers(settings.nameservers), fields, topics, leads)
@@ -236,6 +237,25 @@ def begin_registration(
     log.topics.on_written.append(nameservers.topics_changed)
     server.on_stop(nameservers.close)
     nameservers.start()
+
+
+def _has_door(settings: CommitLogSettings) -> bool:
+    """Whether clients reach the shard: where doors have an address each, those of other shards lead nowhere."""
+    return not settings.broker_address or settings.door() is not None
+
+
+def _with_dialled_host(settings: CommitLogSettings) -> CommitLogSettings:
+    """The settings with the IP of the remoting door as the store host, if it has one that DNS tells."""
+    door = settings.door()
+    if door is None:
+        return settings
+    host = host_at(door)
+    if host is None:
+        structlog.get_logger("reput.commitlog").warning(
+            "broker_address.unknown", address=str(door), store_host=settings.store_host
+        )
+        return settings
+    return settings.model_copy(update={"store_host": str(host)})
 
 
 def _replication(log: CommitLog, settings: CommitLogSettings, server: ServiceServer) -> "ReplicaProcess | None":
@@ -268,6 +288,7 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
         raise InvalidSettingError(
             error.message, name="delay_levels", source=origins.get("delay_levels", DEFAULT)
         ) from error
+    settings = _with_dialled_host(settings)
     log = CommitLog(settings.store, settings, on_fenced=fenced, timings=timings_of(server.meters), on_changed=changed)
     log.hold()  # before a socket is made: a process that does not get the store must not answer for it
     tell_features(log.root, logger.warning)
@@ -326,7 +347,7 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
         if replication is not None:
             replication.start()
         # The last one that is told to stop is the first: the shard is out of routes before it hands over its lead.
-        if settings.nameservers and not settings.follow and not settings.mirror:
+        if settings.nameservers and not settings.follow and not settings.mirror and _has_door(settings):
             begin_registration(
                 log, settings, server, lambda: replication is None or replication.replica.serves_as_leader
             )

@@ -12,7 +12,7 @@ from commitlog_svc.reput.followers import parse_names
 from commitlog_svc.retention.disk_space import DiskLimits
 from commitlog_svc.retention.retention import RetentionLimits, parse_delete_hours
 from services.coordination.access import CoordinatorAccess
-from services.rocketmq.address import parse_address, parse_addresses
+from services.rocketmq.address import Address, parse_address, parse_addresses, parse_named_addresses
 from services.settings.service_settings import TARGETS, StoreSettings, as_value_error, listens_at, setting
 from store.files.locks import LOCK_WAIT_SECONDS
 from store.format.delivery.timer_files import BLANK_SIZE_BYTES, FILE_SIZE_BYTES_DEFAULT, UNIT_SIZE_BYTES
@@ -109,6 +109,12 @@ class CommitLogSettings(StoreSettings):
         "Name servers of RocketMQ at which the shard registers with its store host; empty: none.",
         unit="host:port;...",
         shared=True,
+    )
+    # ADR 0136.
+    broker_address: str = setting(
+        "",
+        "Where clients reach the remoting door: told to name servers, and its IP is the store host; empty: store_host.",
+        unit="host:port|NAME=host:port,...",
     )
     cluster_name: str = setting(
         "DefaultCluster", "RocketMQ's brokerClusterName, for name servers.", pattern="[a-zA-Z0-9_-]{1,100}"
@@ -224,6 +230,12 @@ class CommitLogSettings(StoreSettings):
         return value
 
     @pydantic.model_validator(mode="after")
+    def _broker_address_is_one(self) -> Self:
+        with as_value_error():
+            self.door()
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _replica_is_named(self) -> Self:
         if self.coordinator and not self.replica_name:
             raise ValueError(
@@ -246,6 +258,10 @@ class CommitLogSettings(StoreSettings):
         if (self.coordinator_certificate is None) != (self.coordinator_key is None):
             raise ValueError("coordinator_certificate and coordinator_key are set together or not at all")
         return self
+
+    def door(self) -> Address | None:
+        """Where clients reach the shard's remoting door, as `broker_address` says; None: it says nothing of this shard."""
+        return parse_named_addresses(self.broker_address, [self.broker_name], "broker_address").get(self.broker_name)
 
     @property
     def coordinator_access(self) -> CoordinatorAccess:

@@ -6,10 +6,9 @@ from typing import ClassVar, Literal, Self
 import pydantic
 
 from gateway.queries.page import KNOWN_TO_ALL
-from gateway.remoting.addresses import parse_doors
 from gateway.shards.targets import ShardTargets, of_ordinals, parse_shards, parse_template
 from services.object_uri import is_uri, named
-from services.rocketmq.address import Address
+from services.rocketmq.address import Address, parse_named_addresses
 from services.settings.service_settings import ServiceSettings, TlsFiles, as_value_error, listens_at, setting, target
 
 # The largest number that docs/scale.md models. Without a limit, a DNS name that answers for every ordinal would make
@@ -233,7 +232,8 @@ class GatewaySettings(ServiceSettings):
 
     def doors(self) -> dict[str, Address]:
         """Where the remoting door of each shard listens, by the shard's name; InvalidArgumentError."""
-        return parse_doors(self.remoting_address, list(dict.fromkeys(one.broker_name for one in self.shard_targets())))
+        names = list(dict.fromkeys(one.broker_name for one in self.shard_targets()))
+        return parse_named_addresses(self.remoting_address, names, "remoting_address", port_min=0)
 
     def shard_targets(self) -> tuple[ShardTargets, ...]:
         """The shards that are known without discovery, at least one; without those of `shards_file`."""

@@ -1,5 +1,6 @@
 """Addresses of brokers in settings."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from store.errors import InvalidArgumentError
@@ -29,6 +30,31 @@ def parse_address(text: str, *, port_min: int = 1) -> Address:
 def parse_addresses(text: str) -> tuple[Address, ...]:
     """The addresses in `HOST:PORT,HOST:PORT`; errors as `parse_address`."""
     return tuple(parse_address(part.strip()) for part in text.split(",") if part.strip())
+
+
+def parse_named_addresses(text: str, names: Sequence[str], field: str, *, port_min: int = 1) -> dict[str, Address]:
+    """Addresses by name, from `NAME=HOST:PORT,...`, or from `HOST:PORT` if there is one name only.
+
+    Args:
+        text: the addresses.
+        names: those that an address without a name may be of.
+        field: the setting, for errors.
+        port_min: the lowest port.
+
+    Raises:
+        InvalidArgumentError: an address is none, or it is not clear which name is meant.
+    """
+    found: dict[str, Address] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, address = part.rpartition("=")
+        if not equals:
+            if len(names) != 1:
+                raise InvalidArgumentError(
+                    f"{part!r} names no shard, and there are {len(names)}: write NAME=HOST:PORT for each", field=field
+                )
+            name = names[0]
+        found[name] = parse_address(address, port_min=port_min)
+    return found
 
 
 def parse_mirror(text: str) -> Address:

@@ -62,6 +62,7 @@ ROWS: tuple[tuple[str, str, str, str, str, bool], ...] = (
     ("commitlog", "delete_file_batch_count_max", "10", "files", "Maximum of removals in each interval below.", False),
     ("commitlog", "clean_resource_interval_millis", "10000", "milliseconds", "The interval of that maximum.", False),
     ("commitlog", "followers", "consumequeue,index", "name,...", "Followers that retention always waits for.", False),
+    ("commitlog", "broker_address", "", "host:port|NAME=host:port,...", "Where clients reach the remoting door: told to name servers, and its IP is the store host; empty: store_host.", False),
     ("commitlog", "cluster_name", "DefaultCluster", "", "RocketMQ's brokerClusterName, for name servers.", False),
     ("commitlog", "rocketmq_ha_address", "", "host:port", "Where slaves of RocketMQ copy this log, without TLS and for everybody who reaches it; empty: nowhere.", False),
     ("commitlog", "rocketmq_slaves", "", "host:port,...", "Those slaves' own ports (listenPort): they are told where their master is.", False),
