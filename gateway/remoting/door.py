@@ -55,6 +55,7 @@ ASKING_CODES = frozenset(
         *(RequestCode.GET_CONSUMER_CONNECTION_LIST, RequestCode.GET_PRODUCER_CONNECTION_LIST),
         *(RequestCode.GET_CONSUME_STATS, RequestCode.QUERY_CONSUME_TIME_SPAN, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO),
         *(RequestCode.QUERY_TOPICS_BY_CONSUMER, RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER),
+        *(RequestCode.QUERY_CONSUME_QUEUE, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS),
     )
 )
 
@@ -118,6 +119,7 @@ LONG_FIELDS = frozenset(
         *(
             "queueOffset",
             "commitOffset",
+            "index",
             "offset",
             "subVersion",
             "suspendTimeoutMillis",

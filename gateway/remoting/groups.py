@@ -1,5 +1,6 @@
 """The administration of consumer groups: settings (200, 225, 201, 352, 207), members (203), progress (208, 303, 317), groups of
-topics and topics of groups (300, 343, 345), resets (222), and what is passed on to a member (307, 309).
+topics and topics of groups (300, 343, 345), resets (222), positions of another group (314), and what members are asked (223,
+307, 309).
 
 Sources: `AdminBrokerProcessor`, `Broker2Client` of RocketMQ 5.5.0; the bodies are those that it was recorded with. It differs
 from a broker:
@@ -9,6 +10,8 @@ from a broker:
 - A reset moves the group at once, and tells members with a connection (RESET_CONSUMER_CLIENT_OFFSET), as brokers of 4.9 do.
 """
 
+import contextlib
+import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
@@ -25,12 +28,13 @@ from gateway.ports.time_window import set_millis
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
 from gateway.remoting.door_clients import TAG, DoorClient, Subscription
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
+from gateway.remoting.positions import store_position
 from gateway.remoting.records import record_of
 from gateway.remoting.topics import Queue, config_of, document_of, queue_key, store_times
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import RequestCode, ResponseCode
-from services.rocketmq.command import VERSION, Command
+from services.rocketmq.command import OK, VERSION, Command
 from services.rocketmq.fastjson import dump_bytes
 from store.errors import GroupNotFoundError
 from store.format.delivery.consumer_files import new_group_row
@@ -41,7 +45,7 @@ from store.format.topic import TopicConfig
 PAGE_COUNT, GROUP_COUNT_MAX = 1_000, 100_000
 LIST_COUNT_MAX = 1_000
 # A client that is asked answers at once, or consumes a message first.
-RUNNING_INFO_SECONDS, CONSUME_SECONDS = 10.0, 60.0
+RUNNING_INFO_SECONDS, CONSUME_SECONDS, STATUS_SECONDS = 10.0, 60.0, 5.0
 NOT_NOW = -1  # of a timestamp that asks for the end of a queue, and of a queue or offset that is not said
 
 
@@ -63,6 +67,8 @@ def handlers(shard: DoorShard) -> Mapping[int, Handler]:
             (RequestCode.QUERY_TOPICS_BY_CONSUMER, query_topics_by_consumer),
             (RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, query_subscription_by_consumer),
             (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset_offset),
+            (RequestCode.CLONE_GROUP_OFFSET, clone_group_offset),
+            (RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, get_consumer_status),
             (RequestCode.GET_CONSUMER_RUNNING_INFO, get_consumer_running_info),
             (RequestCode.CONSUME_MESSAGE_DIRECTLY, consume_message_directly),
         )
@@ -187,10 +193,16 @@ def query_subscription_by_consumer(shard: DoorShard, ask: Ask) -> Answer:
     """345: what a group wants of a topic."""
     group, topic = ask.text("group"), ask.text("topic")
     document: dict[str, object] = {"group": group}
-    wanted = _wanted(shard, group, topic)
+    wanted = subscription_of_group(shard, group, topic)
     if wanted is not None:
-        document["subscriptionData"] = _subscription(wanted)
+        document["subscriptionData"] = wanted
     return Answer(body=dump_bytes(document | {"topic": topic}))
+
+
+def subscription_of_group(shard: DoorShard, group: str, topic: str) -> dict[str, object] | None:
+    """What a group with members wants of a topic, as RocketMQ's SubscriptionData is written; None: none of them wants it."""
+    wanted = _wanted(shard, group, topic)
+    return None if wanted is None else _subscription(wanted)
 
 
 def _wanted(shard: DoorShard, group: str, topic: str) -> Subscription | None:
@@ -392,6 +404,60 @@ def reset_offset(shard: DoorShard, ask: Ask) -> Answer:
         if topic in client.memberships[group].subscriptions:
             client.connection.tell(Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body))
     return Answer(body=body)
+
+
+def clone_group_offset(shard: DoorShard, ask: Ask) -> Answer:
+    """314: a group gets the positions of another one, in a topic or in all; with `offline` false only in topics that it wants.
+
+    As with a broker, a topic that does not exist, or in which the other group has no position, is left out.
+    """
+    source, target, only = ask.text("srcGroup"), ask.text("destGroup"), ask.text("topic", "").strip()
+    is_offline = ask.flag("offline")
+    facts = _facts(shard, source, Deadline.after(CALL_SECONDS))
+    wanted = {its.topic for member in facts.clients for its in member.subscriptions} if facts is not None else set()
+    for each in facts.queues if facts is not None else ():
+        if only not in ("", each.topic) or config_of(shard, each.topic) is None:
+            continue
+        if not is_offline and wanted and each.topic not in wanted:
+            continue
+        position = pb.QueueOffset(topic=each.topic, queue_id=each.queue_id, queue_offset=each.consumer_offset)
+        store_position(shard, shard.position_order.number(), target, position)
+    return Answer()
+
+
+def get_consumer_status(shard: DoorShard, ask: Ask) -> None:
+    """223: where members are in the queues of a topic, as they tell it themselves; one that does not answer is left out."""
+    group, topic, client_id = ask.text("group"), ask.text("topic"), ask.text("clientAddr", "").strip()
+    members = shard.clients.members(group)
+    if not members:
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{group}]")
+    asked = [each for each in members if client_id in ("", each.client_id)]
+    table: dict[str, object] = {}
+    lock = threading.Lock()
+    left = len(asked)
+
+    def end() -> None:
+        ask.answer(body=dump_bytes({"consumerTable": table, "messageQueueTable": {}}))
+
+    def answered(member: DoorClient, answer: Command | None) -> None:
+        nonlocal left
+        told: object = None
+        if answer is not None and answer.code == OK:
+            with contextlib.suppress(RefusedError):
+                told = document_of(answer.body).get("messageQueueTable")
+        with lock:
+            if isinstance(told, Mapping):
+                table[member.client_id] = told
+            left -= 1
+            is_last = not left
+        if is_last:
+            end()
+
+    request = Command(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": topic, "group": group})
+    for member in asked:
+        member.connection.ask(request, STATUS_SECONDS, partial(answered, member))
+    if not asked:
+        end()
 
 
 def get_consumer_running_info(shard: DoorShard, ask: Ask) -> None:

@@ -1,4 +1,4 @@
-"""Queries: messages by a key or unique key (12), and one message by its byte of the log (33).
+"""Queries: messages by a key or unique key (12), one message by its byte of the log (33), and the units of a queue (321).
 
 Sources: `QueryMessageProcessor`, `DefaultMessageStore.queryMessage` of RocketMQ 5.5.0. As there, the messages of a key come in
 the order of the log, and the newest are taken when there are more than asked for. They differ from a broker's:
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import get_record
+from gateway.ports.shard import get_record, get_units
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import KeyQuestion, MatchPage, merge_matches
@@ -21,15 +21,19 @@ from gateway.queries.freshness import Part
 from gateway.queries.page import check_key, check_topic
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
+from gateway.remoting.groups import subscription_of_group
 from gateway.remoting.records import record_of
 from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import FRAME_BYTES_MAX
-from store.errors import OffsetOutOfRangeError, RecordNotFoundError
+from services.rocketmq.fastjson import dump_bytes
+from store.errors import OffsetOutOfRangeError, QueueNotFoundError, RecordNotFoundError, TopicNotFoundError
 
 # RocketMQ's maxMsgsNumBatch, and its defaultQueryMaxNum, which counts for unique keys.
 COUNT_MAX, UNIQUE_COUNT = 64, 32
+# Units of one answer.
+UNIT_COUNT_MAX = 1_024
 TAG_INDEX = "T"
 # Of the bodies of one answer: a frame, without its header.
 ANSWER_BYTES_MAX = FRAME_BYTES_MAX - (64 << 10)
@@ -40,6 +44,7 @@ def handlers(shard: DoorShard) -> Mapping[int, Handler]:
     return {
         RequestCode.QUERY_MESSAGE: in_thread(partial(query_message, shard)),
         RequestCode.VIEW_MESSAGE_BY_ID: in_thread(partial(view_message, shard)),
+        RequestCode.QUERY_CONSUME_QUEUE: in_thread(partial(query_consume_queue, shard)),
     }
 
 
@@ -91,6 +96,36 @@ def view_message(shard: DoorShard, ask: Ask) -> Answer:
             ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}: {error.message}"
         ) from error
     return Answer(body=record_of(record))
+
+
+def query_consume_queue(shard: DoorShard, ask: Ask) -> Answer:
+    """321: units of a queue from a position on, and the queue's range; the units that a filter wants are not marked."""
+    topic, queue_id, index = ask.text("topic"), ask.number("queueId"), ask.number("index")
+    count = min(max(ask.number("count"), 0), UNIT_COUNT_MAX)
+    group = ask.text("consumerGroup", "")
+    deadline = Deadline.after(CALL_SECONDS)
+    try:
+        found = get_units(shard.shard, topic, queue_id, max(index, 0), max(count, 1), deadline).answer
+    except (TopicNotFoundError, QueueNotFoundError) as error:
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!") from error
+    document: dict[str, object] = {"maxQueueIndex": found.max_offset, "minQueueIndex": found.min_offset}
+    if group:
+        document["filterData"] = f"{group}@{topic} is not online!"
+        wanted = subscription_of_group(shard, group, topic)
+        if wanted is not None:
+            document |= {"filterData": "null", "subscriptionData": wanted}
+    if not found.min_offset <= index < found.max_offset:
+        return Answer(body=b"", remark=f"Index {index} of {queue_id}@{topic} is not exist!")
+    document["queueData"] = [
+        {
+            "eval": False,
+            "physicOffset": unit.commit_log_offset,
+            "physicSize": unit.record_size_bytes,
+            "tagsCode": unit.tags_code,
+        }
+        for unit in found.units[:count]
+    ]
+    return Answer(body=dump_bytes(dict(sorted(document.items()))))
 
 
 def _newest_that_fit(shard: DoorShard, records: Sequence[StoredMessage], deadline: Deadline) -> bytes:

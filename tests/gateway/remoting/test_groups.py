@@ -241,6 +241,28 @@ def test_a_member_is_asked_what_it_alone_knows_and_its_answer_is_passed_on(clien
     assert (answer.code, answer.body) == (0, b'{"properties":{}}')
 
 
+def test_members_tell_where_they_are_in_the_queues_of_a_topic(client, member):
+    fields = {"topic": "wanted", "group": "online", "clientAddr": ""}
+    client.send(client.request(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, **fields))
+    command = told(member, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
+    assert command.fields == {"topic": "wanted", "group": "online"}
+    place = b'{{"brokerName":"broker-a","queueId":1,"topic":"wanted"}:7}'
+    member.send(command.answer(0, "", {}, b'{"messageQueueTable":' + place + b"}"))
+    answer = client.receive()
+    assert (answer.code, answer.body) == (0, b'{"consumerTable":{"c1@1":' + place + b'},"messageQueueTable":{}}')
+    nobody = client.call(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, **{**fields, "group": "nobody"})
+    assert nobody.remark == "No Any Consumer online in the consumer group: [nobody]"
+
+
+def test_a_group_gets_the_positions_of_another_one(client, moved):
+    group, topic, _ = moved
+    fields = {"srcGroup": group, "destGroup": "cloned", "topic": topic, "offline": "false"}
+    assert client.call(RequestCode.CLONE_GROUP_OFFSET, **fields).code == 0
+    asked = client.call(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup="cloned", topic=topic, queueId=1)
+    assert asked.fields["offset"] == "1"
+    assert client.call(RequestCode.CLONE_GROUP_OFFSET, **{**fields, "srcGroup": "nobody"}).code == 0
+
+
 def test_a_member_consumes_one_message_when_it_is_asked_to(stack, client, member):
     (receipt,) = stack.append("wanted", queue_id=1, tags="A")
     fields = {"consumerGroup": "online", "clientId": "c1@1", "msgId": receipt.offset_msg_id, "brokerName": "broker-a"}

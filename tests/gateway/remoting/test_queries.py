@@ -6,6 +6,8 @@ import pytest
 
 from gateway.remoting import queries
 from services.rocketmq.codes import RequestCode, ResponseCode
+from services.rocketmq.fastjson import loads
+from store.format.java_text import java_string_hash
 from store.format.message_id import decode_offset_msg_id
 from store.format.record import decode_record
 from tests.support.waiting import wait_until
@@ -106,3 +108,16 @@ def test_a_message_that_was_just_sent_is_found_by_its_key(client, stack):
 
 def test_an_index_of_tags_is_refused_by_name(client):
     assert by_key(client, "A", indexType="T").code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+def test_the_units_of_a_queue_are_told_with_its_range(client, receipts):
+    fields = {"topic": TOPIC, "queueId": 0, "index": 0, "count": 2, "consumerGroup": "nobody"}
+    told = loads(client.call(RequestCode.QUERY_CONSUME_QUEUE, **fields).body)
+    units = told.pop("queueData")
+    assert told == {"filterData": f"nobody@{TOPIC} is not online!", "maxQueueIndex": 3, "minQueueIndex": 0}
+    assert [unit["physicOffset"] for unit in units] == [receipt.commit_log_offset for receipt in receipts[:2]]
+    assert units[0]["tagsCode"] == java_string_hash("A")
+    behind = client.call(RequestCode.QUERY_CONSUME_QUEUE, **{**fields, "index": 3})
+    assert (behind.code, behind.body, behind.remark) == (0, b"", f"Index 3 of 0@{TOPIC} is not exist!")
+    absent = client.call(RequestCode.QUERY_CONSUME_QUEUE, **{**fields, "topic": "nowhere"})
+    assert (absent.code, absent.remark) == (ResponseCode.SYSTEM_ERROR, "0@nowhere is not exist!")
