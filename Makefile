@@ -4,10 +4,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 RUN_FLAGS := $(if $(READ_ONLY),--read-only) $(if $(GATEWAY_PORT),--gateway-port $(GATEWAY_PORT)) \
-	$(if $(CONSOLE_PORT),--console-port $(CONSOLE_PORT))
-# Port 8080 is not asked for: where it is taken, the gateway serves without a console and says so.
+	$(if $(CONSOLE_PORT),--console-port $(CONSOLE_PORT)) $(if $(NAMESERVER_PORT),--nameserver-port $(NAMESERVER_PORT)) \
+	$(if $(REMOTING_PORT),--remoting-port $(REMOTING_PORT))
+# Ports 8080, 9876 and 10911 are not asked for: where one is taken, the services go without it and say so.
 RUN_PORTS := $(if $(GATEWAY_PORT)$(REPUT_GATEWAY_ADDRESS),,GATEWAY_PORT=8081) \
-	$(foreach name,GATEWAY_PORT CONSOLE_PORT,$(if $($(name)),$(name)=$($(name))))
+	$(foreach name,GATEWAY_PORT CONSOLE_PORT NAMESERVER_PORT REMOTING_PORT,$(if $($(name)),$(name)=$($(name))))
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
 BUILDER ?= docker
@@ -45,7 +46,8 @@ COVERED := store/format store/walk store/derive gateway/queries
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-8s %s\n", $$1, $$2 }'
-	@echo '  make run STORE=dir [READ_ONLY=1] [GATEWAY_PORT=n] [CONSOLE_PORT=n] serves a store root, also one that RocketMQ wrote'
+	@echo '  make run STORE=dir [READ_ONLY=1] [GATEWAY_PORT=n] [CONSOLE_PORT=n] [NAMESERVER_PORT=n] [REMOTING_PORT=n] serves a store root,'
+	@echo '    also one that RocketMQ wrote; n may be off, but not of the gateway'
 
 setup: .venv/.setup-dev ## Make .venv with all that running, testing and checking need
 

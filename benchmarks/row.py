@@ -56,21 +56,18 @@ class Context:
             shutil.rmtree(path, ignore_errors=True)
 
     @contextlib.contextmanager
-    def ours(
-        self, settings: Mapping[str, str] | None = None, *, in_processes: bool = False, remoting: bool = False
-    ) -> Iterator[OurStack]:
+    def ours(self, settings: Mapping[str, str] | None = None, *, in_processes: bool = False) -> Iterator[OurStack]:
         """Our services on an empty store.
 
         Args:
             settings: of the services.
             in_processes: each in a process of its own, whatever the run says: its start or its memory is measured.
-            remoting: with name server and remoting door.
         """
         single = self.sizes.single_process and not in_processes
         quiet = QUIET | dict(settings or {})
         with (
             self.directory() as path,
-            running_stack(path / "store", quiet, single_process=single, remoting=remoting) as stack,
+            running_stack(path / "store", quiet, single_process=single) as stack,
         ):
             yield stack
 

@@ -13,7 +13,7 @@ import shutil
 import sys
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from cli import serve
@@ -52,6 +52,8 @@ def demo(
     read_only: serve.ReadOnly = False,
     gateway_port: serve.GatewayPort = None,
     console_port: serve.ConsolePort = None,
+    nameserver_port: serve.NameServerPort = None,
+    remoting_port: serve.RemotingPort = None,
     port_file: serve.PortFile = None,
 ) -> int:
     """Serve a store, show the four queries on messages in it (samples when it is empty), go on until Ctrl-C."""
@@ -64,7 +66,13 @@ def demo(
     # Only the answers and warnings are shown.
     os.environ.setdefault("REPUT_LOG_LEVEL", "warning")
     stack = LocalStack(
-        store, read_only=read_only, gateway_port=gateway_port, console_port=console_port, port_file=port_file
+        store,
+        read_only=read_only,
+        gateway_port=gateway_port,
+        console_port=serve.port_of("--console-port", console_port),
+        nameserver_port=serve.port_of("--nameserver-port", nameserver_port),
+        remoting_port=serve.port_of("--remoting-port", remoting_port),
+        port_file=port_file,
     )
     print(f"Starting the six services on {store} ...", flush=True)
     try:
@@ -104,7 +112,7 @@ def _show(stack: "LocalStack", read_only: bool) -> None:
         for verb, *arguments in _command_lines(example):
             stack.check()
             _run_command(verb, arguments, address)
-    _say_where(address, stack.addresses.get("console", ""), example)
+    _say_where(stack.addresses, example)
 
 
 def _load_samples(address: str) -> None:
@@ -195,7 +203,8 @@ def _run_command(verb: str, arguments: list[str], address: str) -> None:
     main([verb, *arguments, *(["--address", address] if address == DEFAULT_ADDRESS else [])])
 
 
-def _say_where(address: str, console: str, example: Example | None) -> None:
+def _say_where(addresses: Mapping[str, str], example: Example | None) -> None:
+    address = addresses["gateway"]
     print(f"\nThe gateway answers on {address} until Ctrl-C.")
     if example is not None and example.key:
         request = json.dumps({"topic": example.message.topic, "key": example.key}, ensure_ascii=False)
@@ -203,7 +212,9 @@ def _say_where(address: str, console: str, example: Example | None) -> None:
         print(f"  {call} reput.gateway.v1.GatewayService/QueryMessageByKey")
     else:
         print(f"  grpcurl -plaintext {address} describe reput.gateway.v1.GatewayService")
-    if console:
+    if "nameserver" in addresses and "remoting" in addresses:
+        print(f"\nPrograms with RocketMQ's own clients: namesrvAddr = {addresses['nameserver']}")
+    if console := addresses.get("console"):
         print(f"\nThe console is at http://{console}/{_console_query(example)}")
     print("", end="", flush=True)
 

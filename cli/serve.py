@@ -2,11 +2,16 @@
 
 import os
 import pathlib
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.exits import usage_error
+
+if TYPE_CHECKING:
+    from deploy.remoting_ports import Port
+
+PORT_MAX = 65_535
 
 StoreDir = Annotated[
     pathlib.Path,
@@ -49,19 +54,23 @@ GatewayPort = Annotated[
     int | None, typer.Option("--gateway-port", min=0, max=65535, help="Default 8081; 0 takes a free port.")
 ]
 ConsolePort = Annotated[
-    int | None, typer.Option("--console-port", min=0, max=65535, help="Default 8080; 0 takes a free port.")
+    str | None,
+    typer.Option("--console-port", metavar="PORT", help="Default 8080; 0 takes a free port; off: no console."),
 ]
 NameServerPort = Annotated[
-    int | None,
-    typer.Option("--nameserver-port", min=0, max=65535, help="Serve RocketMQ's name server here; 0 takes a free port."),
+    str | None,
+    typer.Option(
+        "--nameserver-port",
+        metavar="PORT",
+        help="RocketMQ's name server, for its remoting clients; default 9876; 0 takes a free port; off: none.",
+    ),
 ]
 RemotingPort = Annotated[
-    int | None,
+    str | None,
     typer.Option(
         "--remoting-port",
-        min=0,
-        max=65535,
-        help="Serve RocketMQ's remoting protocol here, not complete yet; 0 takes a free port.",
+        metavar="PORT",
+        help="Where the name server sends those clients; default 10911; 0 takes a free port; off: nowhere.",
     ),
 ]
 PortFile = Annotated[
@@ -106,12 +115,15 @@ def serve(
         usage_error("--replica and --coordinator are given together or not at all")
     if replica and single_process:
         usage_error("--replica and --single-process are both set", "A replica's services are killed alone.")
-    ports = (gateway_port, console_port, nameserver_port, remoting_port)
-    if replica and (read_only or follow or mirror or any(port is not None for port in ports)):
+    console = port_of("--console-port", console_port)
+    nameserver = port_of("--nameserver-port", nameserver_port)
+    remoting = port_of("--remoting-port", remoting_port)
+    is_asked = any(isinstance(port, int) for port in (gateway_port, console, nameserver, remoting))
+    if replica and (read_only or follow or mirror or is_asked):
         usage_error(
             "a replica has no gateway and is not read-only", "Run a gateway beside the replicas: docs/replicas.md."
         )
-    if (follow or mirror) and (nameserver_port is not None or remoting_port is not None):
+    if (follow or mirror) and (isinstance(nameserver, int) or isinstance(remoting, int)):
         usage_error(
             "--nameserver-port and --remoting-port are not for --follow and --mirror",
             "Clients reach the broker that has the log.",
@@ -123,13 +135,22 @@ def serve(
         mirror_broker=mirror_broker,
         derived=derived,
         gateway_port=gateway_port,
-        console_port=console_port,
-        nameserver_port=nameserver_port,
-        remoting_port=remoting_port,
+        console_port=console,
+        nameserver_port=nameserver,
+        remoting_port=remoting,
         port_file=port_file,
         replica=(replica, coordinator) if replica else None,
         single_process=single_process or None,
     )
+
+
+def port_of(flag: str, text: str | None) -> "Port":
+    """The port that a flag names, `off`, or None where it is not given; a usage error for anything else."""
+    if text is None or text == "off":
+        return text  # type: ignore[return-value]  # mypy does not narrow text to a literal
+    if not (text.isascii() and text.isdecimal() and int(text) <= PORT_MAX):
+        usage_error(f"{flag} is {text!r}", f"It takes a port, 0 to {PORT_MAX}, or `off`.")
+    return int(text)
 
 
 def check_store(store: pathlib.Path, read_only: bool) -> None:

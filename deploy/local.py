@@ -6,10 +6,12 @@ this one, is the host's choice (deploy/hosts.py).
 Rules of this file:
 - Processes stay in the process group of this process. The kernel kills them when the thread that started them ends, also when
   this process is killed: each child asks for it at its start, given `REPUT_PARENT_PID`. So that thread must outlive them.
-- Only the gateway has ports of its own; in a private stack it has none. The others listen on sockets in a private
+- Only the gateway's process has ports of its own; in a private stack it has none. The others listen on sockets in a private
   directory, unless a setting (`REPUT_COMMITLOG_ADDRESS`, ...) names an address, so that two stacks never clash.
 - The gateway's process hosts the name server (deploy/beside.py). Its port and that of the remoting door are chosen before any
-  service starts, because the commit log registers the shard at the one with the other as its address.
+  service starts, because the commit log registers the shard at the one with the other as its address. A default port that is
+  taken is left out, and one line says so; the default ports of this stack are claimed, so that another one that starts at the
+  same time leaves them out.
 - A clean stop goes against the flow of a request: gateway first, then the consumer and schedule services, then the builders,
   then the commit log, so that no service calls one that has already stopped.
 - A child that ends unexpectedly ends the stack, with that child's exit code. One end is expected: the broker whose log is
@@ -22,7 +24,6 @@ Rules of this file:
 
 import contextlib
 import dataclasses
-import ipaddress
 import json
 import os
 import pathlib
@@ -33,9 +34,18 @@ from collections.abc import Callable, Iterator, Mapping
 
 from deploy.hosts import Child, ChildDiedError, Processes, ServiceHost
 from deploy.modules import MODULES
-from deploy.ports import free_ports, is_free
 from deploy.processes import STOP_SIGNALS, environ_of_services, exit_code_of, say, short_directory, write_by_rename
 from deploy.progress import RecoveryDisplay
+from deploy.remoting_ports import (
+    OFF,
+    REMOTING_SETTINGS,
+    REMOTING_WORDS,
+    Claims,
+    Port,
+    RemotingPorts,
+    choose_remoting_ports,
+    values_that_are_set,
+)
 from store.compiled import built, loading
 
 STOP_ORDER = (("gateway",), ("consumer", "schedule"), ("consumequeue", "index"), ("commitlog",))
@@ -48,16 +58,8 @@ CALLEES = {
     "gateway": ("commitlog", "consumequeue", "index", "consumer", "schedule"),
 }
 GATEWAY_PORT_DEFAULT = 8081
-# The remoting door does not answer all requests of its clients yet: it and the name server are opened by their flags only.
-IS_REMOTING_ON = False
 EXIT_CODE_CHANGED = 4  # of the commit log: the log that it follows is another one; see commitlog_svc/__main__.py
 CONSOLE_ADDRESS_FILE = "console.address"
-# Ports for programs that speak RocketMQ's remoting protocol: key in the port file -> component and setting of its address.
-REMOTING_SETTINGS = {
-    "nameserver": ("nameserver", "remoting_address", 9876),
-    "remoting": ("gateway", "remoting_address", 10911),
-}
-REMOTING_WORDS = {"nameserver": "name server", "remoting": "remoting"}
 DRAIN_SECONDS_MAX = 15.0  # a service's own grace is 5 s; a builder may have to finish a flush
 POLL_SECONDS = 0.02
 MIRROR_NICENESS = 19  # the threads of a broker on the same machine come first
@@ -88,86 +90,6 @@ def line_on_kernels(environ: Mapping[str, str]) -> str | None:
     return f"kernels: plain Python, 10 to 100 times slower, does their work: {built.HOW_TO_BUILD}"
 
 
-def remoting_addresses(
-    ports: Mapping[str, int | None],
-    set_value: Callable[[str, str], str],
-    say: Callable[[str], None],
-    *,
-    is_on: bool,
-    is_free: Callable[[int], bool] = is_free,
-) -> dict[str, str]:
-    """Where the name server and the remoting door are to listen, by REMOTING_SETTINGS' keys; without what is left out.
-
-    Args:
-        ports: what was asked for on loopback; 0 is a free port; None: nothing was.
-        set_value: tells a setting by component and name; empty where it has its default.
-        say: told of a default port that is taken.
-        is_on: what is not asked for has its default port.
-        is_free: tells whether a port can be bound.
-
-    Raises:
-        InvalidSettingError: a port is asked for, and clients of the gateway must sign in or show a certificate.
-    """
-    found = {}
-    guard = _guard_of(set_value)
-    is_on = is_on and not guard
-    for key, (component, setting, default_port) in REMOTING_SETTINGS.items():
-        port = ports[key]
-        address = set_value(component, setting) if port is None else f"127.0.0.1:{port}"
-        if not address and is_on:
-            if is_free(default_port):
-                address = f"127.0.0.1:{default_port}"
-            else:
-                say(f"no {REMOTING_WORDS[key]}: port {default_port} is taken, and --{key}-port takes another one")
-        if address and guard:
-            raise _unguarded(key, guard, address)
-        host, _, number = address.rpartition(":")
-        # The commit log must know the port before the gateway starts.
-        address = f"{host}:{free_ports(1)[0]}" if number == "0" else address
-        if address:
-            found[key] = address
-    return found
-
-
-def dialled_address(door: str, say: Callable[[str], None]) -> str:
-    """What clients are told of where a door listens (`[NAME=]HOST:PORT`): an IP, since ids have room for nothing else.
-
-    An address of all interfaces cannot be dialled, and a name stands in no id: then it is loopback, and `say` tells so.
-    """
-    listens = door.rpartition("=")[2]
-    host, _, port = listens.rpartition(":")
-    try:
-        ip = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        ip = None
-    if host == "localhost" or (ip is not None and not ip.is_unspecified):
-        return listens if ip is not None else f"127.0.0.1:{port}"
-    say(
-        f"remoting clients are told 127.0.0.1:{port}: set REPUT_STORE_HOST to the IP and port where they reach {listens}"
-    )
-    return f"127.0.0.1:{port}"
-
-
-def _guard_of(set_value: Callable[[str, str], str]) -> str:
-    """The setting by which the gateway keeps clients out; empty where it takes all. The remoting ports know neither."""
-    if set_value("gateway", "auth") == "on":
-        return "REPUT_GATEWAY_AUTH=on"
-    return "REPUT_GATEWAY_CLIENT_CA" if set_value("gateway", "client_ca") else ""
-
-
-def _unguarded(key: str, guard: str, address: str) -> Exception:
-    from store.errors import InvalidSettingError
-
-    component, setting, _ = REMOTING_SETTINGS[key]
-    variable = f"REPUT_{component}_{setting}".upper()
-    return InvalidSettingError(
-        f"{guard} is set, and the {REMOTING_WORDS[key]} port {address} would take clients that neither sign in nor show a "
-        f"certificate: leave out {guard}, or --{key}-port and {variable}",
-        name=f"{component}_{setting}",
-        source=address,
-    )
-
-
 class LocalStack:
     """The six services on one store root.
 
@@ -178,9 +100,10 @@ class LocalStack:
         mirror_broker: the broker's own port, `host:port`; None: its setting.
         derived: follow the log of a broker that runs on the store root, with queues and index here; None: serve the store.
         gateway_port: where the gateway listens on loopback; 0 takes a free port; None: its setting, or 8081.
-        console_port: the same for the console; None: its setting, or 8080 if that is free.
-        nameserver_port: the same for the name server; None: its setting, or 9876 if IS_REMOTING_ON and that is free.
-        remoting_port: the same for the gateway's remoting door; None: its setting, or 10911 if IS_REMOTING_ON and that is free.
+        console_port: the same for the console; OFF: none; None: its setting, or 8080 if that is free.
+        nameserver_port: the same for the name server, or 9876.
+        remoting_port: the same for the gateway's remoting door, or 10911. Neither is there by default in a private stack,
+            nor with the log of a broker, which has those ports.
         is_private: unless a setting names an address, the gateway has a socket beside those of the others, and no port.
         port_file: the file to write the addresses to, once every service answers and the log is recovered.
         replica: the services are a replica of a shard, without a gateway; the port file gets the pid of its commit log, too.
@@ -202,9 +125,9 @@ class LocalStack:
         mirror_broker: str | None = None,
         derived: pathlib.Path | None = None,
         gateway_port: int | None = None,
-        console_port: int | None = None,
-        nameserver_port: int | None = None,
-        remoting_port: int | None = None,
+        console_port: Port = None,
+        nameserver_port: Port = None,
+        remoting_port: Port = None,
         is_private: bool = False,
         port_file: pathlib.Path | None = None,
         replica: Replica | None = None,
@@ -219,10 +142,10 @@ class LocalStack:
         self._derived = derived.absolute() if derived else None
         self._gateway_port = gateway_port
         self._console_port = console_port
-        self._remoting_ports = {"nameserver": nameserver_port, "remoting": remoting_port}
+        self._remoting_ports: dict[str, Port] = {"nameserver": nameserver_port, "remoting": remoting_port}
+        self._claims = Claims()
         self._set_values: Mapping[tuple[str, str], str] | None = None
-        self._remoting: dict[str, str] = {}  # the addresses that were chosen, by key in the port file
-        self._store_host = ""  # what clients of the door are told; empty: a setting says it, or there is no door
+        self._remoting = RemotingPorts()
         self._is_private = is_private
         self._port_file = port_file.absolute() if port_file else None
         self._replica = replica
@@ -307,8 +230,7 @@ class LocalStack:
         if self._port_file:
             self._port_file.unlink(missing_ok=True)
         listen = self._listen_addresses(scratch)
-        # The broker that is followed has those ports; a replica has no gateway.
-        if not self._follows_broker and self._replica is None:
+        if self._replica is None:  # it has no gateway
             self.choose_remoting_ports()
         address_files = {name: scratch / f"{name}.address" for name in self._modules}
         self._ready_files = ready_files = {name: scratch / f"{name}.ready" for name in self._modules}
@@ -329,7 +251,7 @@ class LocalStack:
         self.addresses = {name: self._bound_address(name, path) for name, path in address_files.items()}
         with contextlib.suppress(FileNotFoundError):  # the gateway has written it before its own, if there is a console
             self.addresses["console"] = (scratch / CONSOLE_ADDRESS_FILE).read_text(encoding="utf-8").strip()
-        self.addresses |= {key: address.rpartition("=")[2] for key, address in self._remoting.items()}
+        self.addresses |= self._remoting.bound
         self._wait_until_ready(ready_files)
         if self._port_file:
             pid = {} if self._replica is None else {"pid": self._children["commitlog"].pid}
@@ -365,54 +287,45 @@ class LocalStack:
 
     def _console_settings(self, scratch: pathlib.Path) -> dict[str, str]:
         settings = {"REPUT_GATEWAY_CONSOLE_ADDRESS_FILE": str(scratch / CONSOLE_ADDRESS_FILE)}
-        if self._console_port is not None:
+        if self._console_port == OFF:
+            settings["REPUT_GATEWAY_CONSOLE"] = OFF
+        elif self._console_port is not None:
             settings["REPUT_GATEWAY_CONSOLE_ADDRESS"] = f"127.0.0.1:{self._console_port}"
         return settings
 
     def _set_value(self, component: str, name: str) -> str:
         """A setting of the environment or a file; empty where there is none but its default."""
         if self._set_values is None:
-            from services.settings.setting_sources import DEFAULT, config_rows
-
-            rows, _ = config_rows(environ=self._environ)
-            self._set_values = {
-                (row.setting.component, row.setting.name): row.value for row in rows if row.origin != DEFAULT
-            }
+            self._set_values = values_that_are_set(self._environ)
         return self._set_values.get((component, name), "")
 
+    def _has_log_of_broker(self) -> bool:
+        """Whether a broker has the log, and the ports of its clients."""
+        is_followed = self._set_value("", "follow").lower() in ("true", "1")
+        return self._follows_broker or is_followed or bool(self._set_value("", "mirror"))
+
     def choose_remoting_ports(self) -> None:
-        """Choose where the name server and the remoting door are to listen; InvalidSettingError as `remoting_addresses`."""
-        is_on = IS_REMOTING_ON and not self._is_private
-        self._remoting = remoting_addresses(self._remoting_ports, self._set_value, self._say, is_on=is_on)
-        door = self._remoting.get("remoting")
-        if door is not None and not self._set_value("", "store_host"):
-            self._store_host = dialled_address(door, self._say)
+        """Choose where the name server and the remoting door are to listen; InvalidSettingError as deploy/remoting_ports.py."""
+        if self._has_log_of_broker():
+            if any(self._set_value(*names) not in ("", OFF) for *names, _ in REMOTING_SETTINGS.values()):
+                self._say("no name server and no remoting door: remoting clients reach the broker that has the log")
+            return
+        self._remoting = choose_remoting_ports(
+            self._remoting_ports, self._set_value, self._say, is_on=not self._is_private, claims=self._claims.take
+        )
 
     def remoting_settings(self, name: str, scratch: pathlib.Path) -> dict[str, str]:
         """What the commit log and the gateway are told of both ports."""
-        nameserver, door = self._remoting.get("nameserver"), self._remoting.get("remoting")
-        settings = {}
-        if self._store_host:
-            settings["REPUT_STORE_HOST"] = self._store_host
-        if name == "commitlog" and nameserver is not None and door is not None:
-            # Without a door the routes to this shard would lead nowhere.
-            settings["REPUT_NAMESERVERS"] = ";".join(filter(None, (nameserver, self._set_value("", "nameservers"))))
+        if name == "commitlog":
+            return self._remoting.of_commitlog(self._set_value("", "nameservers"))
         if name == "gateway":
-            if door is not None:
-                settings["REPUT_GATEWAY_REMOTING_ADDRESS"] = door
-                asked = self._remoting_ports["remoting"]
-                if asked == 0 or (asked is None and self._set_value("gateway", "remoting_address").endswith(":0")):
-                    # The port two below a free one may be another program's next.
-                    settings["REPUT_GATEWAY_REMOTING_VIP_CHANNEL"] = "off"
-            if nameserver is not None:
-                settings["REPUT_NAMESERVER_REMOTING_ADDRESS"] = nameserver
-                if not self._set_value("nameserver", "address"):
-                    settings["REPUT_NAMESERVER_ADDRESS"] = f"unix:{scratch / 'nameserver.sock'}"
-        return settings
+            grpc = self._set_value("nameserver", "address") or f"unix:{scratch / 'nameserver.sock'}"
+            return self._remoting.of_gateway(grpc)
+        return {}
 
     def _spawn(self, name: str, settings: Mapping[str, str]) -> None:
         self._spawned[name] = settings
-        beside = ("nameserver",) if name == "gateway" and "nameserver" in self._remoting else ()
+        beside = self._remoting.beside_gateway if name == "gateway" else ()
         self._children[name] = self._host.start(name, settings, beside)
 
     def _bound_address(self, name: str, address_file: pathlib.Path) -> str:
@@ -495,5 +408,6 @@ class LocalStack:
                 except subprocess.TimeoutExpired:
                     child.kill()
                     child.wait()
+        self._claims.close()
         if self._port_file and self.addresses:
             self._port_file.unlink(missing_ok=True)

@@ -43,13 +43,13 @@ def is_free(port: int) -> bool:
 
 
 def claim_port(port: int) -> socket.socket | None:
-    """Keep other clusters from a port until the socket is closed, or the process ends; None: it is taken.
+    """Keep other stacks and clusters from a port until the socket is closed, or the process ends; None: it is taken.
 
-    The service that is to have it starts seconds later: without the claim two clusters could find it free.
+    The service that is to have it starts later, of a cluster by seconds: without the claim two could find it free.
     """
     claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        claim.bind(f"\0reput-cluster-port-{port}")
+        claim.bind(f"\0reput-port-{port}")
     except OSError:
         claim.close()
         return None

@@ -130,7 +130,7 @@ class GatewaySettings(ServiceSettings):
     # Each shard has a port of its own, because requests of old clients name no broker (ADR 0127).
     remoting_address: str = setting(
         "",
-        "Where clients of RocketMQ's remoting protocol find the shards; port 0: a free one; empty: nowhere.",
+        "Where clients of RocketMQ's remoting protocol find the shards; port 0: a free one; off, or empty: nowhere.",
         unit="host:port|NAME=host:port,...",
     )
     remoting_vip_channel: Literal["on", "off"] = setting(
@@ -147,6 +147,11 @@ class GatewaySettings(ServiceSettings):
     )
     console_reports: Path | None = setting(None, "Directory of the pipeline's reports that it shows; empty: none.")
     console_schemas: Path | None = setting(None, "Directory of the schemas of message bodies; empty: none.")
+
+    @pydantic.field_validator("remoting_address")
+    @classmethod
+    def _is_nowhere_if_off(cls, value: str) -> str:
+        return "" if value == "off" else value
 
     @pydantic.field_validator("shards")
     @classmethod

@@ -2,7 +2,7 @@
 
     python3 tools/free_ports.py GATEWAY_PORT=8081 CONSOLE_PORT=9000
 
-Each argument is the variable of `make run` that names the port. 0 is any free port.
+Each argument is the variable of `make run` that names the port. 0 is any free port, and `off` none.
 """
 
 import socket
@@ -28,6 +28,8 @@ def main(arguments: list[str]) -> int:
     """Check each port; the exit code."""
     for argument in arguments:
         variable, _, port = argument.partition("=")
+        if port == "off" and variable != "GATEWAY_PORT":
+            continue
         if not port.isdecimal() or len(port) > 5 or int(port) > PORT_MAX:
             print(f"free_ports: {variable}={port}: a port is a number up to {PORT_MAX}", file=sys.stderr)
             return EXIT_USAGE

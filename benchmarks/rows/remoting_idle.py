@@ -40,7 +40,7 @@ class RemotingIdle(Row):
     def measure(self, side: str, context: Context) -> Mapping[str, float]:
         """One round."""
         raise_open_file_limit()
-        with context.ours(remoting=True, in_processes=True) as stack, contextlib.ExitStack() as opened:
+        with context.ours(in_processes=True) as stack, contextlib.ExitStack() as opened:
             gateway = stack.children()["gateway"]
             port = int(stack.addresses["remoting"].rpartition(":")[2])
             time.sleep(SETTLE_SECONDS)

@@ -100,9 +100,7 @@ class RemotingQueries(Queries):
                 # Ids of the store's messages name another address; the queries are given those of the door.
                 own = dict(stores.settings(sizes, kept.log_file_bytes))
                 del own["REPUT_STORE_HOST"]
-                ours = stack.enter_context(
-                    running_stack(root, QUIET | own, single_process=sizes.single_process, remoting=True)
-                )
+                ours = stack.enter_context(running_stack(root, QUIET | own, single_process=sizes.single_process))
                 ours.wait_until_built()
                 port = int(ours.addresses["remoting"].rpartition(":")[2])
                 served = remoting_side.Served(ours.addresses["nameserver"], port, path / "work", lambda: None)

@@ -12,13 +12,14 @@ from tests.support.stack import Stack
 
 STOP_SECONDS_MAX = 60
 BUILT_SECONDS_MAX = 1800.0
-REMOTING_FLAGS = ("--nameserver-port", "0", "--remoting-port", "0")
 
 
 class OurStack(Stack):
-    """`reput serve` with all its processes and the settings that a user has."""
+    """`reput serve` with all its processes and the settings that a user has; the default ports are the real RocketMQ's."""
 
-    defaults = MappingProxyType({})
+    defaults = MappingProxyType(
+        {"REPUT_NAMESERVER_REMOTING_ADDRESS": "127.0.0.1:0", "REPUT_GATEWAY_REMOTING_ADDRESS": "127.0.0.1:0"}
+    )
 
     def children(self) -> dict[str, int]:
         """The services' process ids, by the name of their module; of a single process, its own for each."""
@@ -36,15 +37,10 @@ class OurStack(Stack):
 
 @contextlib.contextmanager
 def running_stack(
-    store: pathlib.Path,
-    settings: Mapping[str, str] | None = None,
-    *,
-    single_process: bool = False,
-    remoting: bool = False,
+    store: pathlib.Path, settings: Mapping[str, str] | None = None, *, single_process: bool = False
 ) -> Iterator[OurStack]:
-    """The six services on free ports, with name server and remoting door if asked for; they end with the block."""
-    flags = ("--single-process",) if single_process else ()
-    stack = OurStack(store, *flags, *(REMOTING_FLAGS if remoting else ()), settings=settings)
+    """The six services on free ports, with name server and remoting door; they end with the block."""
+    stack = OurStack(store, *(("--single-process",) if single_process else ()), settings=settings)
     try:
         yield stack
     finally:

@@ -67,7 +67,7 @@ def serving(side: str, context: Context, *, sync: bool = False) -> Iterator[Serv
             yield Served(stack.enter_context(running_remoting_echo()), 0, work, lambda: None)
         elif side == OURS:
             settings = {"REPUT_COMMITLOG_FLUSH_MODE": "sync" if sync else "async"}
-            ours = stack.enter_context(context.ours(settings, remoting=True))
+            ours = stack.enter_context(context.ours(settings))
             port = int(ours.addresses["remoting"].rpartition(":")[2])
             remoting.create_topic(port, TOPIC, QUEUE_COUNT)
             yield Served(ours.addresses["nameserver"], port, work, ours.wait_until_built)

@@ -4,6 +4,8 @@ import pathlib
 
 import pytest
 
+from cli.main import main
+from cli.serve import port_of
 from tests.support.command import run_command
 
 
@@ -50,3 +52,17 @@ def test_a_remoting_port_beside_a_broker_or_of_a_replica_is_a_usage_error(
     done = run_command("serve", "--store", str(store), *flags)
     assert (done.returncode, store.exists()) == (2, False)
     assert why in done.stderr
+
+
+@pytest.mark.parametrize("flag", ["--console-port", "--nameserver-port", "--remoting-port"])
+@pytest.mark.parametrize("text", ["65536", "-1", "on", "", "٣"])
+def test_what_is_no_port_and_not_off_is_a_usage_error(
+    tmp_path: pathlib.Path, flag: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--store", str(tmp_path / "store"), f"{flag}={text}"]) == 2
+    said = capsys.readouterr().err
+    assert (flag in said, "`off`" in said) == (True, True)
+
+
+def test_a_port_of_rocketmqs_clients_may_be_off_beside_a_broker() -> None:
+    assert [port_of("--remoting-port", text) for text in (None, "off", "0", "10911")] == [None, "off", 0, 10_911]

@@ -20,10 +20,10 @@ from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from store.errors import InvalidSettingError
 from store.files.locks import BrokerLock, OwnerLock
 from tests.support.process_state import nothing_left_behind
-from tests.support.stack import HostedStack, new_message
+from tests.support.stack import NO_REMOTING, HostedStack, new_message
 from tests.support.waiting import wait_until
 
-SMALL = {"REPUT_COMMITLOG_FILE_SIZE_BYTES": str(1 << 20)}
+SMALL = {"REPUT_COMMITLOG_FILE_SIZE_BYTES": str(1 << 20), **NO_REMOTING}
 
 
 @pytest.fixture

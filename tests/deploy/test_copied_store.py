@@ -15,6 +15,7 @@ from cli.main import version
 from tests.support.command import run_command
 from tests.support.fixture_stores import read_rows, unpack_store
 from tests.support.ports import free_port
+from tests.support.stack import NO_REMOTING
 from tests.support.waiting import wait_until
 
 yaml = pytest.importorskip("yaml", reason="needs PyYAML")
@@ -48,7 +49,7 @@ def test_a_broker_s_store_is_found_in_with_the_command_and_the_settings_of_the_m
     ports = {"8080": free_port(), "8081": free_port(), "8090": free_port()}
     settings = {each["name"]: each["value"].rpartition(":")[2] for each in CONTAINER["env"]}
     environ = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
-    environ |= {name: f"127.0.0.1:{ports[port]}" for name, port in settings.items()}
+    environ |= NO_REMOTING | {name: f"127.0.0.1:{ports[port]}" for name, port in settings.items()}
     assert CONTAINER["command"][0] == "reput"
     command = [sys.executable, "-m", "cli.main", *CONTAINER["command"][1:], *arguments]
     with (tmp_path / "log").open("wb") as log:

@@ -15,17 +15,18 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from deploy.hosts import ChildDiedError
-from deploy.local import LocalStack, dialled_address, remoting_addresses
+from deploy.modules import MODULES
+from deploy.ports import free_ports
+from deploy.remoting_ports import REMOTING_SETTINGS
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.rocketmq.address import parse_address
 from services.rocketmq.codes import ResponseCode
 from services.rocketmq.command import Command
 from services.rocketmq.fastjson import loads
-from store.errors import InvalidSettingError
 from tests.nameserver_svc.scenario import route
 from tests.support.processes import wait_until_gone
 from tests.support.remoting import RemotingClient
-from tests.support.stack import HostedStack, Stack, hosted_stack, new_message
+from tests.support.stack import NO_REMOTING, HostedStack, Stack, hosted_stack, new_message
 from tests.support.waiting import wait_until
 
 END_SECONDS_MAX = 20
@@ -60,6 +61,7 @@ def test_every_service_answers_at_its_address_and_sigterm_drains_against_the_flo
 ) -> None:
     stack = Stack(tmp_path / "store", "--nameserver-port", "0", "--remoting-port", "0", settings=SMALL_FILES)
     children = stack.children()
+    assert set(children) == set(MODULES.values()) - {"nameserver_svc"}  # it is in the gateway's process
     inner = {"gateway", "commitlog", "consumequeue", "index", "consumer", "schedule"}
     assert inner | {"console", "nameserver", "remoting"} == set(stack.addresses)
     assert stack.addresses["gateway"].startswith("127.0.0.1:")
@@ -103,7 +105,7 @@ def test_ctrl_c_drains_in_order_although_it_reaches_the_whole_group(tmp_path: pa
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
     with open(log_path, "wb") as log:
         process = subprocess.Popen(
-            [*command, "--port-file", str(port_file)],
+            [*command, "--nameserver-port", "0", "--remoting-port", "0", "--port-file", str(port_file)],
             env={**inherited, **SMALL_FILES}, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.PIPE,
             start_new_session=True,
         )  # fmt: skip
@@ -180,85 +182,25 @@ def test_one_process_serves_the_same_addresses_and_ends_in_the_same_order(tmp_pa
     assert_stopped_in_order(stack.log())
 
 
-@pytest.mark.parametrize(
-    ("asked", "is_set", "is_on", "taken", "expected", "said"),
-    [
-        ({}, {}, False, (), {}, 0),
-        ({}, {}, True, (), {"nameserver": "127.0.0.1:9876", "remoting": "127.0.0.1:10911"}, 0),
-        ({}, {}, True, (9876,), {"remoting": "127.0.0.1:10911"}, 1),
-        ({}, {}, True, (9876, 10911), {}, 2),
-        ({"remoting": 7}, {}, False, (7,), {"remoting": "127.0.0.1:7"}, 0),  # the gateway says that it is taken
-        ({}, {("gateway", "remoting_address"): "10.0.0.1:5"}, False, (), {"remoting": "10.0.0.1:5"}, 0),
-        (
-            {"nameserver": 7},
-            {("nameserver", "remoting_address"): "10.0.0.1:5"},
-            False,
-            (),
-            {"nameserver": "127.0.0.1:7"},
-            0,
-        ),
-    ],
-)
-def test_a_remoting_port_is_the_one_asked_for_or_set_or_a_default_one_that_is_free(
-    asked: dict[str, int],
-    is_set: dict[tuple[str, str], str],
-    is_on: bool,
-    taken: tuple[int, ...],
-    expected: dict[str, str],
-    said: int,
+def test_a_second_stack_of_a_machine_starts_without_the_default_ports_of_the_first(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines: list[str] = []
-    found = remoting_addresses(
-        {"nameserver": None, "remoting": None, **asked},
-        lambda component, name: is_set.get((component, name), ""),
-        lines.append,
-        is_on=is_on,
-        is_free=lambda port: port not in taken,
-    )
-    assert (found, len(lines)) == (expected, said)
-
-
-@pytest.mark.parametrize(
-    ("door", "expected", "line_count"),
-    [
-        ("127.0.0.1:10911", "127.0.0.1:10911", 0),
-        ("10.0.0.5:10911", "10.0.0.5:10911", 0),
-        ("broker-a=10.0.0.5:10911", "10.0.0.5:10911", 0),
-        ("[fd00::5]:10911", "[fd00::5]:10911", 0),
-        ("0.0.0.0:10911", "127.0.0.1:10911", 1),
-        ("[::]:10911", "127.0.0.1:10911", 1),
-        ("broker.example:10911", "127.0.0.1:10911", 1),
-    ],
-)
-def test_clients_are_told_the_address_where_the_door_listens(door: str, expected: str, line_count: int) -> None:
-    lines: list[str] = []
-    assert dialled_address(door, lines.append) == expected
-    assert ["REPUT_STORE_HOST" in line for line in lines] == [True] * line_count
-
-
-def test_a_door_at_a_free_port_has_no_fast_port_beside_it(tmp_path: pathlib.Path) -> None:
-    stacks = {port: LocalStack(tmp_path, remoting_port=port, environ={}) for port in (0, 10_911)}
-    settings = {}
-    for port, stack in stacks.items():
-        stack.choose_remoting_ports()
-        settings[port] = stack.remoting_settings("gateway", tmp_path)
-    assert settings[0]["REPUT_GATEWAY_REMOTING_VIP_CHANNEL"] == "off"
-    assert "REPUT_GATEWAY_REMOTING_VIP_CHANNEL" not in settings[10_911]
-
-
-@pytest.mark.parametrize(("name", "value"), [("auth", "on"), ("client_ca", "ca.crt")])
-@pytest.mark.parametrize("key", ["nameserver", "remoting"])
-def test_no_port_passes_by_a_gateway_that_keeps_clients_out(key: str, name: str, value: str) -> None:
-    def addresses(*, is_on: bool, **asked: int) -> dict[str, str]:
-        is_set = {("gateway", name): value}
-        ports = {"nameserver": None, "remoting": None, **asked}
-        return remoting_addresses(ports, lambda *setting: is_set.get(setting, ""), print, is_on=is_on)
-
-    with pytest.raises(InvalidSettingError, match=f"leave out REPUT_GATEWAY_{name.upper()}"):
-        addresses(is_on=False, **{key: 0})
-    assert addresses(is_on=True) == {}  # nor by default
-
-
-def test_port_0_is_a_free_port_before_anything_starts() -> None:
-    found = remoting_addresses({"nameserver": 0, "remoting": 0}, lambda component, name: "", print, is_on=False)
-    assert all(int(address.rpartition(":")[2]) for address in found.values())
+    default_ports = dict(zip(REMOTING_SETTINGS, free_ports(2), strict=True))
+    for key, port in default_ports.items():
+        monkeypatch.setitem(REMOTING_SETTINGS, key, (*REMOTING_SETTINGS[key][:2], port))
+    as_users_have_it = SMALL_FILES | dict.fromkeys(NO_REMOTING, "")
+    with hosted_stack(tmp_path / "a", settings=as_users_have_it) as first:
+        assert {key: first.addresses[key] for key in default_ports} == {
+            key: f"127.0.0.1:{port}" for key, port in default_ports.items()
+        }
+        with hosted_stack(tmp_path / "b", settings=as_users_have_it) as second:
+            assert not set(default_ports) & set(second.addresses)
+            assert [line for line in second.background.said if "no name server and no remoting door" in line]
+            second.gateway.AppendMessages(
+                pb.AppendMessagesRequest(messages=[new_message("Orders", b"body")]), timeout=20
+            )
+        with socket.create_connection(parse_address(first.addresses["nameserver"]), 20) as connected:
+            client = RemotingClient(connected)
+            wait_until(lambda: client.ask(route("TBW102").command()).code == 0, "the first one's shard is registered")
+            (broker,) = loads(client.ask(route("TBW102").command()).body)["brokerDatas"]
+            assert broker["brokerAddrs"] == {"0": first.addresses["remoting"]}

@@ -15,6 +15,7 @@ import pytest
 from deploy.progress import LINE_SECONDS, SHOW_AFTER_SECONDS, RecoveryDisplay
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from tests.support.service import ROOT, Service
+from tests.support.stack import NO_REMOTING
 
 
 class Clock:
@@ -118,7 +119,7 @@ def test_a_real_recovery_of_a_stack_is_shown_on_a_terminal(tmp_path: pathlib.Pat
     )
     (site / "sitecustomize.py").write_text(held)
     leader, follower = pty.openpty()
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")} | NO_REMOTING
     process = subprocess.Popen(
         [sys.executable, "-m", "cli.main", "serve", "--store", str(store), "--gateway-port", "0", "--console-port", "0"],
         cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=follower,

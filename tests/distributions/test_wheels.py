@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 
 from deploy import build_kernels
 from store.compiled import built
-from tests.support.stack import SMALL_LOG_FILES
+from tests.support.stack import NO_REMOTING, SMALL_LOG_FILES
 from tests.support.waiting import wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -194,7 +194,7 @@ def served(environment: Environment, directory: pathlib.Path) -> Iterator[dict[s
         child = subprocess.Popen(
             [*command, "--console-port", "0", "--port-file", port_file],
             cwd=directory,
-            env={**environ, **SMALL_LOG_FILES},
+            env={**environ, **SMALL_LOG_FILES, **NO_REMOTING},
             stderr=log,
             stdout=log,
         )

@@ -17,7 +17,7 @@ from cli import demo
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.support.command import run_command
-from tests.support.stack import SMALL_LOG_FILES, HostedStack, Stack, hosted_stack, new_message
+from tests.support.stack import NO_REMOTING, SMALL_LOG_FILES, HostedStack, Stack, hosted_stack, new_message
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALL_FILES = {
@@ -243,7 +243,7 @@ def _demonstrate(store: pathlib.Path) -> str:
     command = [sys.executable, "-m", "cli.main", "demo", "--store", str(store), "--gateway-port", "0"]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        env={**os.environ, **SMALL_LOG_FILES},
+        env={**os.environ, **SMALL_LOG_FILES, **NO_REMOTING},
     ) as process:  # fmt: skip
         assert process.stdout is not None
         shown = b""

@@ -15,7 +15,7 @@ import yaml
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.support.ports import free_port
-from tests.support.stack import Stack, new_message, running_stack
+from tests.support.stack import NO_REMOTING, Stack, new_message, running_stack
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "runbook.md").read_text()
@@ -181,7 +181,7 @@ def run(root: pathlib.Path, commands: list[str], scene: Scene) -> list[str]:
     (tools / "reput").chmod(0o755)
     own = address or f"127.0.0.1:{free_port()}"
     environ = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
-    environ |= {**SMALL, "REPUT_ADDRESS": own, "COLUMNS": "400", "NO_COLOR": "1"}
+    environ |= {**SMALL, **NO_REMOTING, "REPUT_ADDRESS": own, "COLUMNS": "400", "NO_COLOR": "1"}
     environ |= {"PATH": f"{tools}:{environ['PATH']}", "PYTHONPATH": f"{ROOT}:{ROOT / 'protos'}"}
     if not address:
         environ["REPUT_GATEWAY_ADDRESS"] = own

@@ -120,6 +120,12 @@ def test_security_that_would_be_half_is_refused(environ, why):
         load_settings("gateway", GatewaySettings, environ=environ)
 
 
+def test_a_remoting_address_that_is_off_is_none_at_all():
+    environ = GUARDED | {"REPUT_GATEWAY_REMOTING_ADDRESS": "off", "REPUT_GATEWAY_CLIENT_CA": "ca.crt"}
+    settings, _ = load_settings("gateway", GatewaySettings, environ=environ)
+    assert settings.remoting_address == ""
+
+
 @pytest.mark.parametrize(("more", "expected"), [({}, True), ({"REPUT_GATEWAY_PUBLIC_TLS": "false"}, False)])
 def test_a_remoting_door_takes_plain_connections_only_where_the_grpc_port_does(more, expected):
     settings, _ = load_settings("gateway", GatewaySettings, environ=GUARDED | more)

@@ -103,6 +103,8 @@ class Newcomer:
             "HOME": str(self.home),
             "GATEWAY_PORT": str(self._port),
             "CONSOLE_PORT": str(free_port()),
+            "NAMESERVER_PORT": "0",
+            "REMOTING_PORT": "0",
             "REPUT_ADDRESS": self.address,
             "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(64 << 20),
             "COLUMNS": "120",

@@ -37,6 +37,9 @@ SMALL_LOG_FILES = {
     "REPUT_COMMITLOG_DISK_CLEAN_FORCIBLY_FREE_BYTES": "0",
     "REPUT_COMMITLOG_DISK_FULL_FREE_BYTES": "0",
 }
+# A test asks for a name server and a remoting door by flags or `choices`, at port 0: the default ports belong to one stack of a
+# machine, and to the real RocketMQ.
+NO_REMOTING = {"REPUT_NAMESERVER_REMOTING_ADDRESS": "off", "REPUT_GATEWAY_REMOTING_ADDRESS": "off"}
 
 
 class _AnyStack:
@@ -78,7 +81,7 @@ class Stack(_AnyStack):
         serving_time: when all services were SERVING, in seconds since the epoch.
     """
 
-    defaults: Mapping[str, str] = SMALL_LOG_FILES
+    defaults: Mapping[str, str] = SMALL_LOG_FILES | NO_REMOTING
 
     def __init__(self, store: pathlib.Path, *flags: str, settings: Mapping[str, str] | None = None) -> None:
         self.store = store
@@ -144,7 +147,7 @@ class HostedStack(_AnyStack):
         channel: to the gateway.
     """
 
-    defaults: Mapping[str, str] = SMALL_LOG_FILES
+    defaults: Mapping[str, str] = SMALL_LOG_FILES | NO_REMOTING
 
     def __init__(self, store: pathlib.Path, *, settings: Mapping[str, str] | None = None, **choices: Any) -> None:
         self.store = store

@@ -1,0 +1,226 @@
+"""Which ports a stack or a cluster has for programs that speak RocketMQ's remoting protocol: its name server's and its door's.
+
+Both are there by default. A default port that is taken is left out, by a stack, or replaced by a port of its own, by a cluster.
+The default ports of one that starts are claimed, so that another one that starts at the same time finds them taken.
+
+Claims: the claimed ports.
+
+RemotingPorts: what was chosen, and what the services are told of it.
+"""
+
+import contextlib
+import dataclasses
+import ipaddress
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from deploy.ports import claim_port, free_ports
+
+OFF: Literal["off"] = "off"
+# Of a port that may be left out: 0 is a free one; None: its setting, or the default one if that is free.
+Port = int | Literal["off"] | None
+# Key in the port file -> component and setting of its address, and the default port.
+REMOTING_SETTINGS = {
+    "nameserver": ("nameserver", "remoting_address", 9876),
+    "remoting": ("gateway", "remoting_address", 10911),
+}
+REMOTING_WORDS = {"nameserver": "name server", "remoting": "remoting door"}
+
+
+class Claims:
+    """See the top of this file."""
+
+    def __init__(self) -> None:
+        self._held = contextlib.ExitStack()
+
+    def take(self, port: int) -> bool:
+        """Claim a port of loopback until the end of this process, or `close`; False: it is taken."""
+        claim = claim_port(port)
+        if claim is not None:
+            self._held.enter_context(claim)
+        return claim is not None
+
+    def close(self) -> None:
+        """Give all of them up."""
+        self._held.close()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RemotingPorts:
+    """See the top of this file.
+
+    Attributes:
+        addresses: where both listen, by key in the port file; without what is left out.
+        has_fast_port: the door has RocketMQ's fast port beside it, two below; not if the door's port was free by chance,
+            because the one two below may be another program's next.
+        store_host: what clients are told of where the door listens; empty: a setting says it, or there is no door.
+    """
+
+    addresses: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    has_fast_port: bool = True
+    store_host: str = ""
+
+    @property
+    def bound(self) -> dict[str, str]:
+        """The addresses, each as `HOST:PORT`."""
+        return {key: address.rpartition("=")[2] for key, address in self.addresses.items()}
+
+    @property
+    def beside_gateway(self) -> tuple[str, ...]:
+        """What runs in the gateway's process (deploy/beside.py)."""
+        return ("nameserver",) if "nameserver" in self.addresses else ()
+
+    def of_commitlog(self, further_nameservers: str) -> dict[str, str]:
+        """Settings of the commit log, which registers the shard."""
+        settings = {"REPUT_STORE_HOST": self.store_host} if self.store_host else {}
+        if len(self.addresses) == len(REMOTING_SETTINGS):  # without a door the routes to this shard would lead nowhere
+            settings["REPUT_NAMESERVERS"] = ";".join(filter(None, (self.addresses["nameserver"], further_nameservers)))
+        return settings
+
+    def of_gateway(self, nameserver_grpc: str) -> dict[str, str]:
+        """Settings of the gateway and of the name server in its process, which serves gRPC at an address."""
+        settings = {"REPUT_STORE_HOST": self.store_host} if self.store_host else {}
+        settings["REPUT_GATEWAY_REMOTING_ADDRESS"] = self.addresses.get("remoting", OFF)
+        if not self.has_fast_port:
+            settings["REPUT_GATEWAY_REMOTING_VIP_CHANNEL"] = OFF
+        if "nameserver" in self.addresses:
+            settings["REPUT_NAMESERVER_REMOTING_ADDRESS"] = self.addresses["nameserver"]
+            settings["REPUT_NAMESERVER_ADDRESS"] = nameserver_grpc
+        return settings
+
+
+def values_that_are_set(environ: Mapping[str, str]) -> dict[tuple[str, str], str]:
+    """The settings of the environment or a file, by component and name, without those that have their defaults.
+
+    Raises:
+        InvalidSettingError: an unknown name, or a file that cannot be read.
+    """
+    from services.settings.setting_sources import DEFAULT, config_rows
+
+    rows, _ = config_rows(environ=environ)
+    return {(row.setting.component, row.setting.name): row.value for row in rows if row.origin != DEFAULT}
+
+
+def choose_remoting_ports(
+    ports: Mapping[str, Port],
+    set_value: Callable[[str, str], str],
+    say: Callable[[str], None],
+    *,
+    is_on: bool,
+    claims: Callable[[int], bool],
+    own: Mapping[str, int] | None = None,
+) -> RemotingPorts:
+    """Choose where the name server and the remoting door are to listen, before any service starts.
+
+    Args:
+        ports: what was asked for on loopback, by REMOTING_SETTINGS' keys; None: nothing was.
+        set_value: tells a setting by component and name; empty where it has its default.
+        say: told in one line which default ports are left out, and why; and where clients are told another address.
+        is_on: what is not asked for has its default port.
+        claims: claims a port; False: it is taken.
+        own: ports for port 0 and instead of default ones that are taken; default: free ones, and none.
+
+    Raises:
+        InvalidSettingError: a port is asked for, and clients of the gateway must sign in or show a certificate.
+    """
+    found, left_out, free_by_chance = {}, [], []
+    free = own
+    guard = _guard_of(set_value)
+    obstacle = _obstacle(guard, set_value, has_door_address=bool(_asked("remoting", ports, set_value)))
+    for key, (_, _, default_port) in REMOTING_SETTINGS.items():
+        address = _asked(key, ports, set_value)
+        if address == OFF or not (address or is_on):
+            continue
+        if address and guard:
+            raise _unguarded(key, guard, address)
+        if not address:
+            is_claimed = not obstacle and claims(default_port)
+            if obstacle or not (is_claimed or own):
+                left_out.append(key)
+                continue
+            address = f"127.0.0.1:{default_port if is_claimed else 0}"
+        host, _, number = address.rpartition(":")
+        if number == "0":  # the commit log must know the port before the gateway starts
+            free_by_chance.append(key)
+            free = free or dict(zip(REMOTING_SETTINGS, free_ports(len(REMOTING_SETTINGS)), strict=True))
+            address = f"{host}:{free[key]}"
+        found[key] = address
+    if left_out:
+        say(_why_left_out(left_out, obstacle))
+    store_host = ""
+    if door := found.get("remoting"):
+        is_default = not _asked("remoting", ports, set_value)
+        told = set_value("", "store_host")
+        store_host = "" if told else _dialled_address(door, say)
+        if told and is_default and told != door:
+            say(
+                f"remoting clients are told {told}, the store host, and the door listens at {door}: where that does not lead "
+                "here, set REPUT_GATEWAY_REMOTING_ADDRESS or REPUT_STORE_HOST"
+            )
+    return RemotingPorts(found, "remoting" not in free_by_chance, store_host)
+
+
+def _asked(key: str, ports: Mapping[str, Port], set_value: Callable[[str, str], str]) -> str:
+    """The address that a flag or a setting says, or OFF; empty where neither does."""
+    port, (component, setting, _) = ports[key], REMOTING_SETTINGS[key]
+    return set_value(component, setting) if port is None else port if port == OFF else f"127.0.0.1:{port}"
+
+
+def _obstacle(guard: str, set_value: Callable[[str, str], str], *, has_door_address: bool) -> str:
+    """Why there is neither by default, whatever ports are free, and what to do; empty where nothing is in the way."""
+    if guard:
+        return f"remoting clients cannot meet {guard} yet; use clients over gRPC, or leave out that setting"
+    shards = next((name for name in ("shards", "shards_file", "shard_template") if set_value("gateway", name)), "")
+    if shards and not has_door_address:
+        variable = f"REPUT_GATEWAY_{shards}".upper()
+        return f"{variable} is set, and each shard needs a port: REPUT_GATEWAY_REMOTING_ADDRESS=NAME=HOST:PORT,..."
+    return ""
+
+
+def _why_left_out(keys: Sequence[str], obstacle: str) -> str:
+    what = " and ".join(f"no {REMOTING_WORDS[key]}" for key in keys)
+    if obstacle:
+        return f"{what}: {obstacle}"
+    ports = [str(REMOTING_SETTINGS[key][2]) for key in keys]
+    taken = f"port {ports[0]} is taken" if len(ports) == 1 else f"ports {' and '.join(ports)} are taken"
+    flags = " and ".join(f"--{key}-port" for key in keys)
+    return f"{what}: {taken}; {flags} choose others (0: a free one), `off` asks for none"
+
+
+def _dialled_address(door: str, say: Callable[[str], None]) -> str:
+    """What clients are told of where a door listens (`[NAME=]HOST:PORT`): an IP, since ids have room for nothing else.
+
+    An address of all interfaces cannot be dialled, and a name stands in no id: then it is loopback, and `say` tells so.
+    """
+    listens = door.rpartition("=")[2]
+    host, _, port = listens.rpartition(":")
+    try:
+        ip = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        ip = None
+    if host == "localhost" or (ip is not None and not ip.is_unspecified):
+        return listens if ip is not None else f"127.0.0.1:{port}"
+    say(
+        f"remoting clients are told 127.0.0.1:{port}: set REPUT_STORE_HOST to the IP and port where they reach {listens}"
+    )
+    return f"127.0.0.1:{port}"
+
+
+def _guard_of(set_value: Callable[[str, str], str]) -> str:
+    """The setting by which the gateway keeps clients out; empty where it takes all. The remoting ports know neither."""
+    if set_value("gateway", "auth") == "on":
+        return "REPUT_GATEWAY_AUTH=on"
+    return "REPUT_GATEWAY_CLIENT_CA" if set_value("gateway", "client_ca") else ""
+
+
+def _unguarded(key: str, guard: str, address: str) -> Exception:
+    from store.errors import InvalidSettingError
+
+    component, setting, _ = REMOTING_SETTINGS[key]
+    variable = f"REPUT_{component}_{setting}".upper()
+    return InvalidSettingError(
+        f"{guard} is set, and the {REMOTING_WORDS[key]} port {address} would take clients that neither sign in nor show a "
+        f"certificate: leave out {guard}, or --{key}-port and {variable}",
+        name=f"{component}_{setting}",
+        source=address,
+    )

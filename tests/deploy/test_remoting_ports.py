@@ -1,0 +1,195 @@
+"""Where the name server and the remoting door are: what was asked for, a setting, a default port that is free, or nowhere."""
+
+import pathlib
+from typing import NamedTuple
+
+import pytest
+
+from deploy.local import LocalStack
+from deploy.ports import free_ports
+from deploy.remoting_ports import OFF, Claims, Port, RemotingPorts, choose_remoting_ports
+from store.errors import InvalidSettingError
+from tests.support.stack import NO_REMOTING
+
+DOOR = ("gateway", "remoting_address")
+NAMESERVER = ("nameserver", "remoting_address")
+BOTH = {"nameserver": "127.0.0.1:9876", "remoting": "127.0.0.1:10911"}
+
+
+class Chosen(NamedTuple):
+    ports: RemotingPorts
+    said: list[str]
+
+
+def choose(
+    is_set: dict[tuple[str, str], str] | None = None,
+    taken: tuple[int, ...] = (),
+    own: dict[str, int] | None = None,
+    *,
+    is_on: bool = True,
+    **asked: Port,
+) -> Chosen:
+    """What is chosen, and the lines that are said."""
+    said: list[str] = []
+    given = is_set or {}
+    chosen = choose_remoting_ports(
+        {"nameserver": None, "remoting": None, **asked},
+        lambda component, name: given.get((component, name), ""),
+        said.append,
+        is_on=is_on,
+        claims=lambda port: port not in taken,
+        own=own,
+    )
+    return Chosen(chosen, said)
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_set", "is_on", "taken", "expected", "said"),
+    [
+        ({}, {}, False, (), {}, 0),
+        ({}, {}, True, (), BOTH, 0),
+        ({}, {}, True, (9876,), {"remoting": "127.0.0.1:10911"}, 1),
+        ({}, {}, True, (9876, 10911), {}, 1),
+        ({"remoting": OFF}, {}, True, (9876, 10911), {}, 1),
+        ({"nameserver": OFF, "remoting": OFF}, {}, True, (), {}, 0),
+        ({"nameserver": OFF, "remoting": OFF}, {DOOR: "10.0.0.1:5", NAMESERVER: "10.0.0.1:6"}, True, (), {}, 0),
+        ({}, {DOOR: OFF, NAMESERVER: OFF}, True, (), {}, 0),
+        ({"remoting": 7}, {DOOR: OFF, NAMESERVER: OFF}, True, (), {"remoting": "127.0.0.1:7"}, 0),
+        ({"remoting": 7}, {}, False, (7,), {"remoting": "127.0.0.1:7"}, 0),  # the gateway says that it is taken
+        ({}, {DOOR: "10.0.0.1:5"}, False, (), {"remoting": "10.0.0.1:5"}, 0),
+        ({"nameserver": 7}, {NAMESERVER: "10.0.0.1:5"}, False, (), {"nameserver": "127.0.0.1:7"}, 0),
+    ],
+)
+def test_a_remoting_port_is_the_one_asked_for_or_set_or_a_default_one_that_is_free(
+    asked: dict[str, Port],
+    is_set: dict[tuple[str, str], str],
+    is_on: bool,
+    taken: tuple[int, ...],
+    expected: dict[str, str],
+    said: int,
+) -> None:
+    chosen = choose(is_set, taken, is_on=is_on, **asked)
+    assert (chosen.ports.addresses, len(chosen.said)) == (expected, said)
+
+
+def test_a_default_port_that_is_taken_is_named_with_the_flag_that_takes_another() -> None:
+    assert choose(taken=(9876, 10_911)).said == [
+        "no name server and no remoting door: ports 9876 and 10911 are taken; --nameserver-port and --remoting-port choose "
+        "others (0: a free one), `off` asks for none"
+    ]
+    assert choose(taken=(10_911,)).said[0].startswith("no remoting door: port 10911 is taken; --remoting-port choose")
+
+
+def test_a_cluster_takes_ports_of_its_own_instead_of_default_ones_that_are_taken() -> None:
+    own = {"nameserver": 21, "remoting": 22}
+    assert choose(own=own).ports.addresses == BOTH
+    left = choose(taken=(9876, 10_911), own=own)
+    assert left.ports.addresses == {"nameserver": "127.0.0.1:21", "remoting": "127.0.0.1:22"}
+    assert (left.said, left.ports.has_fast_port) == ([], False)
+    assert choose(own=own, nameserver=0, remoting=0).ports == left.ports
+
+
+def test_two_starters_do_not_both_find_a_port_free() -> None:
+    """The services bind it a second later."""
+    (port,) = free_ports(1)
+    first, second = Claims(), Claims()
+    assert [first.take(port), second.take(port)] == [True, False]
+    first.close()
+    assert second.take(port)
+    second.close()
+
+
+@pytest.mark.parametrize(
+    ("door", "expected", "line_count"),
+    [
+        ("127.0.0.1:10911", "127.0.0.1:10911", 0),
+        ("10.0.0.5:10911", "10.0.0.5:10911", 0),
+        ("broker-a=10.0.0.5:10911", "10.0.0.5:10911", 0),
+        ("[fd00::5]:10911", "[fd00::5]:10911", 0),
+        ("0.0.0.0:10911", "127.0.0.1:10911", 1),
+        ("[::]:10911", "127.0.0.1:10911", 1),
+        ("broker.example:10911", "127.0.0.1:10911", 1),
+    ],
+)
+def test_clients_are_told_the_address_where_the_door_listens(door: str, expected: str, line_count: int) -> None:
+    chosen = choose({DOOR: door}, nameserver=OFF)
+    assert chosen.ports.of_commitlog("")["REPUT_STORE_HOST"] == expected
+    assert ["REPUT_STORE_HOST" in line for line in chosen.said] == [True] * line_count
+
+
+def test_a_store_host_that_leads_elsewhere_than_to_the_default_door_is_said() -> None:
+    """Such as that of an old broker.conf: clients would reach the old broker."""
+    chosen = choose({("", "store_host"): "10.0.0.5:10911"})
+    assert "remoting clients are told 10.0.0.5:10911" in chosen.said[0]
+    assert "REPUT_STORE_HOST" not in chosen.ports.of_commitlog("")
+    assert choose({("", "store_host"): "127.0.0.1:10911"}).said == []
+    assert choose({("", "store_host"): "10.0.0.5:10911", DOOR: "0.0.0.0:10911"}).said == []
+
+
+def test_the_shard_registers_at_our_name_server_and_at_further_ones() -> None:
+    assert choose().ports.of_commitlog("")["REPUT_NAMESERVERS"] == "127.0.0.1:9876"
+    assert choose().ports.of_commitlog("10.0.0.9:9876")["REPUT_NAMESERVERS"] == "127.0.0.1:9876;10.0.0.9:9876"
+    # Its routes would lead nowhere.
+    assert choose(remoting=OFF).ports.of_commitlog("") == {}
+
+
+def test_a_door_at_a_free_port_has_no_fast_port_beside_it() -> None:
+    free = choose(remoting=0, nameserver=OFF).ports.of_gateway("")
+    fixed = choose(remoting=10_911, nameserver=OFF).ports.of_gateway("")
+    assert free["REPUT_GATEWAY_REMOTING_VIP_CHANNEL"] == "off"
+    assert "REPUT_GATEWAY_REMOTING_VIP_CHANNEL" not in fixed
+
+
+def test_a_gateway_without_a_door_is_told_so_also_against_its_settings_file() -> None:
+    assert choose({DOOR: "10.0.0.1:5"}, remoting=OFF).ports.of_gateway("")["REPUT_GATEWAY_REMOTING_ADDRESS"] == "off"
+
+
+@pytest.mark.parametrize(("name", "value"), [("auth", "on"), ("client_ca", "ca.crt")])
+@pytest.mark.parametrize("key", ["nameserver", "remoting"])
+def test_no_port_passes_by_a_gateway_that_keeps_clients_out(key: str, name: str, value: str) -> None:
+    is_set = {("gateway", name): value}
+    with pytest.raises(InvalidSettingError, match=f"leave out REPUT_GATEWAY_{name.upper()}"):
+        choose(is_set, is_on=False, **{key: 0})
+    by_default = choose(is_set)
+    assert by_default.ports.addresses == {}
+    (line,) = by_default.said  # the rest of the stack starts
+    assert line.startswith("no name server and no remoting door: ")
+    assert f"REPUT_GATEWAY_{name.upper()}" in line
+    assert choose(is_set, nameserver=OFF, remoting=OFF).said == []
+
+
+def test_a_stack_whose_gateway_serves_further_shards_needs_an_address_for_each_door() -> None:
+    """The gateway would not start: one port says nothing of which shard a client of 4.x means."""
+    shards = {("gateway", "shards"): "a=1,2,3;b=4,5,6"}
+    left = choose(shards)
+    assert left.ports.addresses == {}
+    (line,) = left.said
+    assert "REPUT_GATEWAY_SHARDS is set" in line
+    given = choose(shards | {DOOR: "a=127.0.0.1:10911,b=127.0.0.1:10921"})
+    assert (given.said, set(given.ports.addresses)) == ([], set(BOTH))
+
+
+def test_port_0_is_a_free_port_before_anything_starts() -> None:
+    found = choose(is_on=False, nameserver=0, remoting=0).ports.addresses
+    assert all(int(address.rpartition(":")[2]) for address in found.values())
+
+
+@pytest.mark.parametrize("environ", [{"REPUT_FOLLOW": "true"}, {"REPUT_MIRROR": "rocketmq://127.0.0.1:10912"}])
+def test_a_stack_with_the_log_of_a_broker_leaves_the_ports_of_clients_to_the_broker(
+    tmp_path: pathlib.Path, environ: dict[str, str]
+) -> None:
+    said: list[str] = []
+    LocalStack(tmp_path, environ=environ, say=said.append).choose_remoting_ports()
+    LocalStack(tmp_path, environ=environ | NO_REMOTING, say=said.append).choose_remoting_ports()
+    assert said == []
+    stack = LocalStack(tmp_path, environ=environ | {"REPUT_GATEWAY_REMOTING_ADDRESS": "127.0.0.1:1"}, say=said.append)
+    stack.choose_remoting_ports()
+    assert stack.remoting_settings("gateway", tmp_path)["REPUT_GATEWAY_REMOTING_ADDRESS"] == "off"
+    assert ["the broker that has the log" in line for line in said] == [True]
+
+
+def test_a_private_stack_has_no_remoting_ports_by_default(tmp_path: pathlib.Path) -> None:
+    stack = LocalStack(tmp_path, environ={}, is_private=True)
+    stack.choose_remoting_ports()
+    assert stack.remoting_settings("gateway", tmp_path) == {"REPUT_GATEWAY_REMOTING_ADDRESS": "off"}
+    assert stack.remoting_settings("commitlog", tmp_path) == {}
