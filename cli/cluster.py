@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cli.exits import CliError, Exit, usage_error
+from cli.serve import port_of
 
 REPLICA_COUNT_MAX = 9
 GATEWAY_PORT_DEFAULT = 8081
@@ -34,14 +35,32 @@ def cluster(
             help="Default 8081 where it is free; 0 takes a port of the directory's own.",
         ),
     ] = None,
+    nameserver_port: Annotated[
+        str | None,
+        typer.Option(
+            "--nameserver-port",
+            metavar="PORT",
+            help="RocketMQ's name server; default 9876 where it is free; 0 takes a port of the directory's own; off: none.",
+        ),
+    ] = None,
+    remoting_port: Annotated[
+        str | None,
+        typer.Option(
+            "--remoting-port",
+            metavar="PORT",
+            help="Where it sends its clients; default 10911 where it is free; 0: likewise; off: nowhere.",
+        ),
+    ] = None,
 ) -> int:
     """Start etcd, the replicas of one shard and a gateway on loopback, for trying out and for tests; stop them together."""
     from deploy.cluster.layout import Layout
     from deploy.cluster.local_cluster import LocalCluster
     from deploy.ports import claim_port
-    from store.errors import StoreLockedError
+    from store.errors import InvalidSettingError, StoreLockedError
     from store.files.locks import OwnerLock
 
+    nameserver = port_of("--nameserver-port", nameserver_port)
+    remoting = port_of("--remoting-port", remoting_port)
     etcd = shutil.which("etcd")
     if etcd is None:
         raise CliError(
@@ -63,4 +82,10 @@ def cluster(
         if gateway_port is None:
             claim = held.enter_context(claim_port(GATEWAY_PORT_DEFAULT) or contextlib.nullcontext())
             gateway_port = 0 if claim is None else GATEWAY_PORT_DEFAULT
-        return LocalCluster(layout, etcd, port_file, gateway_port).run()
+        try:
+            running = LocalCluster(
+                layout, etcd, port_file, gateway_port, nameserver_port=nameserver, remoting_port=remoting
+            )
+        except InvalidSettingError as error:
+            usage_error(error.message, "`reput config` shows every setting and the origin of its value.")
+        return running.run()

@@ -11,7 +11,7 @@ from deploy.processes import write_by_rename
 
 SERVICES = ("commitlog", "consumequeue", "index", "consumer", "schedule")
 ETCD_PORT_COUNT = 2
-FRONT_PORT_COUNT = 2
+FRONT = ("gateway", "console", "nameserver", "remoting", "nameserver_grpc")
 BROKER_NAME = "broker-a"
 PREFIX = "reput"
 
@@ -23,7 +23,7 @@ class Layout:
     Attributes:
         directory: of the cluster.
         replicas: the names of the replicas.
-        ports: of etcd for clients and for peers; of the gateway and the console; of each service of each replica.
+        ports: of etcd for clients and for peers; of what FRONT names; of each service of each replica.
         receipt_secret: signs receipt handles: one of the leader before is good at the next one.
     """
 
@@ -36,7 +36,7 @@ class Layout:
     def of(cls, directory: pathlib.Path, replica_count: int) -> "Layout":
         """The layout of a directory: as before if its ports are free, otherwise with others. OSError: there are none."""
         names = [f"r{number}" for number in range(1, replica_count + 1)]
-        count = ETCD_PORT_COUNT + FRONT_PORT_COUNT + len(SERVICES) * replica_count
+        count = ETCD_PORT_COUNT + len(FRONT) + len(SERVICES) * replica_count
         path = directory / "cluster.json"
         ports: list[int] = []
         receipt_secret = ""
@@ -56,9 +56,9 @@ class Layout:
         return f"etcd://127.0.0.1:{self.ports[0]}/{PREFIX}"
 
     @property
-    def front_ports(self) -> tuple[int, int]:
-        """Of the gateway and the console."""
-        return self.ports[ETCD_PORT_COUNT], self.ports[ETCD_PORT_COUNT + 1]
+    def front_ports(self) -> dict[str, int]:
+        """Of what is in the gateway's process, by FRONT's names."""
+        return dict(zip(FRONT, self.ports[ETCD_PORT_COUNT:], strict=False))
 
     def store(self, replica: str) -> pathlib.Path:
         """The store root of a replica."""
@@ -74,7 +74,7 @@ class Layout:
 
     def addresses(self, replica: str) -> dict[str, str]:
         """Of the services of a replica."""
-        begin = ETCD_PORT_COUNT + FRONT_PORT_COUNT + len(SERVICES) * list(self.replicas).index(replica)
+        begin = ETCD_PORT_COUNT + len(FRONT) + len(SERVICES) * list(self.replicas).index(replica)
         return {service: f"127.0.0.1:{self.ports[begin + number]}" for number, service in enumerate(SERVICES)}
 
     def shards(self) -> str:

@@ -3,6 +3,8 @@
 Rules of this file:
 - Each replica is a `reput serve --replica`, the gateway and etcd are processes beside them. All end with this process, also
   when it is killed (tether.py), and have sessions of their own, so that Ctrl-C stops them in order.
+- The gateway's process has the remoting door of the shard and a name server. Each replica has the address of both: the one that
+  leads registers.
 - A process that ends is started again after a pause. Its ports stay, so nothing else has to be told.
 - The status file is written when there is a leader and a gateway, and replaced at each change. A replica is `away` until all
   its services run. Its `pid` is the process of its commit log: with it the replica ends.
@@ -30,6 +32,13 @@ from collections.abc import Callable, Mapping, Sequence
 from deploy.cluster.layout import Layout
 from deploy.cluster.tether import tethered
 from deploy.processes import STOP_SIGNALS, environ_of_services, exit_code_of, say, signals_as_bytes, write_by_rename
+from deploy.remoting_ports import (
+    REMOTING_WORDS,
+    Claims,
+    Port,
+    choose_remoting_ports,
+    values_that_are_set,
+)
 from reput.commitlog.v1.commitlog_service_pb2 import GetStatusRequest
 from services.calling.commitlog import CommitLogClient
 from services.replica_role import ReplicaRole, replica_role
@@ -247,7 +256,12 @@ class LocalCluster:
         etcd: the program.
         port_file: the status file.
         gateway_port: of the gateway; 0: the layout's.
+        nameserver_port: of the name server; 0: the layout's; None: 9876, or the layout's where that is taken.
+        remoting_port: likewise of the remoting door, 10911.
         environ: the environment that settings come from.
+
+    Raises:
+        InvalidSettingError: a setting is unknown, or a port is asked for that cannot be there (deploy/remoting_ports.py).
     """
 
     def __init__(
@@ -256,14 +270,27 @@ class LocalCluster:
         etcd: str,
         port_file: pathlib.Path,
         gateway_port: int = 0,
+        *,
+        nameserver_port: Port = None,
+        remoting_port: Port = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._layout = layout
         self._port_file = port_file.absolute()
         self._environ = environ_of_services(os.environ if environ is None else environ)
-        own_port, console_port = layout.front_ports
-        self._gateway_address = f"127.0.0.1:{gateway_port or own_port}"
-        self._console_address = f"127.0.0.1:{console_port}"
+        own_ports = layout.front_ports
+        self._gateway_address = f"127.0.0.1:{gateway_port or own_ports['gateway']}"
+        self._console_address = f"127.0.0.1:{own_ports['console']}"
+        self._claims = Claims()
+        self._set_values = values_that_are_set(self._environ)
+        self._remoting = choose_remoting_ports(
+            {"nameserver": nameserver_port, "remoting": remoting_port},
+            lambda component, name: self._set_values.get((component, name), ""),
+            say,
+            is_on=True,
+            claims=self._claims.take,
+            own=own_ports,
+        )
         self._gateway_ready = layout.directory / "run" / "gateway.ready"
         self._etcd = Member("etcd", tethered(layout.etcd_command(etcd)), self._environ, layout.log("etcd"))
         self._gateway = self._gateway_member()
@@ -341,6 +368,7 @@ class LocalCluster:
             "gateway": self._gateway_address,
             "console": self._console_address,
             "coordinator": self._layout.coordinator,
+            **self._remoting.bound,
             "replicas": {
                 name: {
                     "pid": pids[name] or member.pid,
@@ -356,8 +384,10 @@ class LocalCluster:
             return
         write_by_rename(self._port_file, text)
         if not self._written:
+            remoting = "".join(f", {REMOTING_WORDS[key]} {status[key]}" for key in self._remoting.bound)
             console = f", console http://{self._console_address}/"
-            say(f"serving {self._layout.directory}, gateway {self._gateway_address}{console}, status {self._port_file}")
+            where = f"gateway {self._gateway_address}{remoting}{console}"
+            say(f"serving {self._layout.directory}, {where}, status {self._port_file}")
         self._written = text
 
     def _pid_of_log(self, name: str) -> int | None:
@@ -381,6 +411,7 @@ class LocalCluster:
             "REPUT_CONSUMER_RECEIPT_SECRET": self._layout.receipt_secret,
             **self._environ,
         }
+        environ |= self._remoting.of_commitlog(self._set_values.get(("", "nameservers"), ""))
         for service, address in self._layout.addresses(name).items():
             environ[f"REPUT_{service.upper()}_ADDRESS"] = address
         return Member(name, tethered(command), environ, self._layout.log(name))
@@ -393,9 +424,10 @@ class LocalCluster:
             "REPUT_GATEWAY_CONSOLE_ADDRESS": self._console_address,
             "REPUT_READY_FILE": str(self._gateway_ready),
         }
-        return Member(
-            "gateway", tethered([sys.executable, "-P", "-m", "gateway"]), environ, self._layout.log("gateway")
-        )
+        environ |= self._remoting.of_gateway(f"127.0.0.1:{self._layout.front_ports['nameserver_grpc']}")
+        beside = self._remoting.beside_gateway
+        run = ["deploy.beside", "gateway", *beside] if beside else ["gateway"]
+        return Member("gateway", tethered([sys.executable, "-P", "-m", *run]), environ, self._layout.log("gateway"))
 
     def _stop(self) -> None:
         self._port_file.unlink(missing_ok=True)
@@ -408,3 +440,4 @@ class LocalCluster:
                 member.ask_to_stop()
             for member in members:
                 member.wait_until_stopped(STOP_SECONDS_MAX)
+        self._claims.close()

@@ -3,6 +3,7 @@
 One cluster serves all tests; each begins when all replicas are in sync. Figures are printed: `pytest -rP`.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -19,7 +20,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from reput_client import AppendClient, Consumer, FlushMode, NewMessage, QueryClient
 from services.calling.commitlog import CommitLogClient
+from services.rocketmq.codes import RequestCode
+from services.rocketmq.command import OK
+from services.rocketmq.fastjson import loads
 from services.serving.server import IN_SYNC_NAME
+from tests.gateway.remoting.requests import V2, DoorClient, send_fields
 from tests.support.cluster import Cluster, Load, running_cluster
 from tests.support.command import run_command
 from tests.support.waiting import wait_until
@@ -38,7 +43,7 @@ UNIT = struct.Struct(">qiq")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("cluster") / "c") as running:
+    with running_cluster(tmp_path_factory.mktemp("cluster") / "c", remoting_port="0") as running:
         yield running
 
 
@@ -87,6 +92,28 @@ def test_killing_the_leader_loses_nothing_that_was_acknowledged(cluster: Cluster
     with QueryClient(cluster.status()["gateway"]) as client:
         key = load.acknowledged[-1]
         assert [message.body for message in client.by_key("Killed", key)] == [key.encode()]
+
+
+def test_a_client_of_the_name_server_goes_on_at_the_same_address_when_the_leader_was_killed(cluster: Cluster) -> None:
+    leader = cluster.wait_until_whole()
+    nameserver, door = (cluster.status()[name] for name in ("nameserver", "remoting"))
+    with contextlib.closing(DoorClient(nameserver)) as names, contextlib.closing(DoorClient(door)) as client:
+
+        def is_routed() -> bool:
+            answer = names.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="TBW102")
+            return answer.code == OK and [one["brokerAddrs"] for one in loads(answer.body)["brokerDatas"]] == [
+                {"0": door}
+            ]
+
+        def is_sent() -> bool:
+            return bool(client.call(V2, b"body", **send_fields("Routed")).code == OK)
+
+        wait_until(is_routed, cluster.log, TAKE_SECONDS_MAX)
+        wait_until(is_sent, cluster.log, TAKE_SECONDS_MAX)
+        cluster.kill(leader)
+        cluster.wait_for_leader()
+        wait_until(is_sent, cluster.log, TAKE_SECONDS_MAX)
+        wait_until(is_routed, cluster.log, TAKE_SECONDS_MAX)
 
 
 def test_a_leader_that_is_stopped_beyond_its_lease_acknowledges_nothing_when_it_goes_on(cluster: Cluster) -> None:

@@ -37,16 +37,22 @@ class Cluster:
         directory: of the cluster.
         replica_count: its replicas.
         settings: `REPUT_...` environment variables.
+        remoting_port: of the name server and of the remoting door, as their flags take it.
     """
 
     def __init__(
-        self, directory: pathlib.Path, replica_count: int = 3, settings: Mapping[str, str] | None = None
+        self,
+        directory: pathlib.Path,
+        replica_count: int = 3,
+        settings: Mapping[str, str] | None = None,
+        remoting_port: str = "off",
     ) -> None:
         self.directory = directory
         self.port_file = directory.with_name(f"{directory.name}.json")
         self._log_path = directory.with_name(f"{directory.name}.log")
         command = [sys.executable, "-m", "cli.main", "cluster", "--dir", str(directory), "--gateway-port", "0"]
         command += ["--replicas", str(replica_count), "--port-file", str(self.port_file)]
+        command += ["--nameserver-port", remoting_port, "--remoting-port", remoting_port]
         environ = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
         environ |= {**SMALL_FILES, **(settings or {})}
         watch_log(self._log_path)
@@ -112,10 +118,13 @@ class Cluster:
 
 @contextlib.contextmanager
 def running_cluster(
-    directory: pathlib.Path, replica_count: int = 3, settings: Mapping[str, str] | None = None
+    directory: pathlib.Path,
+    replica_count: int = 3,
+    settings: Mapping[str, str] | None = None,
+    remoting_port: str = "off",
 ) -> Iterator[Cluster]:
     """A cluster that is stopped after the block."""
-    cluster = Cluster(directory, replica_count, settings)
+    cluster = Cluster(directory, replica_count, settings, remoting_port)
     try:
         yield cluster
     finally:

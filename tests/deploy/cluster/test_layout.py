@@ -35,7 +35,7 @@ def test_another_number_of_replicas_gets_ports_for_each_service(tmp_path: pathli
 
     addresses = [address for name in layout.replicas for address in layout.addresses(name).values()]
     assert len(set(addresses)) == 15
-    assert not {f"127.0.0.1:{port}" for port in (*layout.ports[:2], *layout.front_ports)} & set(addresses)
+    assert not {f"127.0.0.1:{port}" for port in (*layout.ports[:2], *layout.front_ports.values())} & set(addresses)
 
 
 def test_the_gateway_gets_an_entry_for_each_replica(tmp_path: pathlib.Path) -> None:

@@ -12,10 +12,12 @@ import sys
 
 import pytest
 
+from deploy.cluster.layout import Layout
 from deploy.cluster.local_cluster import (
     PAUSE_SECONDS_FIRST,
     PAUSE_SECONDS_MAX,
     SETTLED_SECONDS,
+    LocalCluster,
     Member,
     MemberFailedError,
     role_words,
@@ -143,3 +145,24 @@ def test_a_replica_that_the_leader_sends_nothing_to_is_not_called_a_follower() -
     roles = {"r1": ReplicaRole(True, 3), "r2": FOLLOWS, "r3": FOLLOWS, "r4": None}
     words = role_words(roles, {"r1": frozenset({"r2"})})
     assert words == {"r1": "leader", "r2": "follower", "r3": "detached", "r4": "away"}
+
+
+def test_all_replicas_and_the_gateway_are_told_of_one_door_and_one_name_server(tmp_path: pathlib.Path) -> None:
+    layout = Layout.of(tmp_path, 2)
+    cluster = LocalCluster(layout, "etcd", tmp_path / "status", environ={}, nameserver_port=0, remoting_port=0)
+    nameserver, door = (f"127.0.0.1:{layout.front_ports[name]}" for name in ("nameserver", "remoting"))
+    for replica in cluster._replicas.values():
+        assert replica._environ["REPUT_STORE_HOST"] == door
+        assert replica._environ["REPUT_NAMESERVERS"] == nameserver
+    gateway = cluster._gateway
+    assert list(gateway._command[-4:]) == ["-m", "deploy.beside", "gateway", "nameserver"]
+    assert gateway._environ["REPUT_GATEWAY_REMOTING_ADDRESS"] == door
+    assert gateway._environ["REPUT_NAMESERVER_REMOTING_ADDRESS"] == nameserver
+
+
+def test_a_cluster_whose_remoting_ports_are_off_has_none_of_both(tmp_path: pathlib.Path) -> None:
+    layout = Layout.of(tmp_path, 1)
+    cluster = LocalCluster(layout, "etcd", tmp_path / "status", environ={}, nameserver_port="off", remoting_port="off")
+    assert list(cluster._gateway._command[-2:]) == ["-m", "gateway"]
+    assert cluster._gateway._environ["REPUT_GATEWAY_REMOTING_ADDRESS"] == "off"
+    assert "REPUT_NAMESERVERS" not in cluster._replicas["r1"]._environ
