@@ -44,8 +44,10 @@ def status(
     columns = list(rows[0]) if rows else ["service"]
     replicas = replica_rows(answer.services)
     features = feature_rows(answer.services)
+    nameservers = nameserver_rows(answer.services)
     extra = {"version": answer.version} | ({"replicas": replicas} if replicas else {})
     extra |= {"features": features} if features else {}
+    extra |= {"nameservers": nameservers} if nameservers else {}
     print_rows("services", rows, columns, output, extra, dropped_first=STATUS_DROPPED_FIRST)
     if replicas and output.is_table:
         print()
@@ -53,6 +55,9 @@ def status(
     if output.is_table:
         for row in features:
             print(one_line(f"{row['broker_name']}: the store uses {row['feature']}"))
+        for row in nameservers:
+            told = f"tells RocketMQ's clients {row['broker_address']}" if row["registered"] else "is not told of it yet"
+            print(one_line(f"{row['broker_name']}: name server {row['nameserver']} {told}"))
     if all(row["answers"] for row in rows):
         return Exit.FOUND
     warn("partial: " + ", ".join(str(row["service"]) for row in rows if not row["answers"]) + " did not answer")
@@ -96,6 +101,20 @@ def feature_rows(services: "Iterable[ServiceStatus]") -> list[dict[str, str]]:
     """A row for each feature of a store that is not wholly supported (docs/features.md)."""
     return [
         {"broker_name": service.broker_name, "feature": feature} for service in services for feature in service.features
+    ]
+
+
+def nameserver_rows(services: "Iterable[ServiceStatus]") -> list[dict[str, Any]]:
+    """A row for each name server of RocketMQ at which a shard registers."""
+    return [
+        {
+            "broker_name": service.broker_name,
+            "nameserver": address,
+            "registered": is_registered,
+            "broker_address": service.broker_address,
+        }
+        for service in services
+        for address, is_registered in sorted(service.nameservers.items())
     ]
 
 

@@ -204,7 +204,7 @@ def begin_master(log: CommitLog, settings: CommitLogSettings, server: ServiceSer
 
 def begin_registration(
     log: CommitLog, settings: CommitLogSettings, server: ServiceServer, leads: Callable[[], bool]
-) -> None:
+) -> NameServers:
     """Begins to register the shard at the name servers of the settings; the end of the process unregisters it.
 
     Args:
@@ -237,6 +237,7 @@ def begin_registration(
     log.topics.on_written.append(nameservers.topics_changed)
     server.on_stop(nameservers.close)
     nameservers.start()
+    return nameservers
 
 
 def _has_door(settings: CommitLogSettings) -> bool:
@@ -348,7 +349,7 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
             replication.start()
         # The last one that is told to stop is the first: the shard is out of routes before it hands over its lead.
         if settings.nameservers and not settings.follow and not settings.mirror and _has_door(settings):
-            begin_registration(
+            servicer.registration = begin_registration(
                 log, settings, server, lambda: replication is None or replication.replica.serves_as_leader
             )
         server.set_serving(True)

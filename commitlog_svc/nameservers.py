@@ -88,6 +88,9 @@ class NameServers:
         topics: tells the topics.
         leads: tells whether this replica leads.
         clock: seconds, rising.
+
+    Attributes:
+        broker_address: what the name servers tell clients.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class NameServers:
         leads: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.broker_address = fields["brokerAddr"]
         fields = {**fields, "brokerId": MASTER_ID}
         self._each = [_Registration(address, fields, topics, leads, clock) for address in addresses]
 

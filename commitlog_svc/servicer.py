@@ -13,6 +13,7 @@ from commitlog_svc.answers import change_of_create, change_of_update, status_ans
 from commitlog_svc.append.append_path import Written
 from commitlog_svc.append.records import AppendReceipt
 from commitlog_svc.commit_log import CommitLog
+from commitlog_svc.nameservers import NameServers
 from commitlog_svc.replication.replica import Replica
 from commitlog_svc.reput.reput import ReputBatch
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
@@ -67,6 +68,9 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         auto_create_topic: whether the first message of a topic creates it.
         replica: the log's replication; None: the shard has one copy.
         in_memory_size_bytes: how much of the end of the log is expected to be in memory; None: not known.
+
+    Attributes:
+        registration: the shard's at name servers; None: it registers at none, or not yet.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         self._auto_create_topic = auto_create_topic
         self._replica = replica
         self._in_memory_size_bytes = in_memory_size_bytes
+        self.registration: NameServers | None = None
         # The newest batch that a follower got: the others that are as far get it, too (column_batches.py).
         self._encoded: tuple[DispatchColumns, pb.ReputColumns] | None = None
         self._id_prefix = encode_host(Host.parse(store_host)).hex().upper()
@@ -332,6 +337,9 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
                 self._log.opened.appends.flush_soon()
         if self._in_memory_size_bytes is not None:
             answer.in_memory_size_bytes = self._in_memory_size_bytes
+        if self.registration is not None:
+            answer.nameservers.update(self.registration.registered())
+            answer.broker_address = self.registration.broker_address
         return answer
 
     def append_bytes(self, data: bytes, born_host: Host) -> bytes:

@@ -108,6 +108,8 @@ class RemoteServices:
             ],
             followed_lag_bytes=answer.followed.lag_bytes if answer.followed.HasField("lag_bytes") else None,
             followed_lag_age=answer.followed.lag_age if answer.HasField("followed") else None,
+            nameservers=answer.nameservers,
+            broker_address=answer.broker_address,
         )
 
     def _consumequeue_status(self, seconds: float) -> ServiceStatus:

@@ -1,8 +1,8 @@
 """Answers of queries besides messages: pages, scans of a search, tracks of a message, topics, states of services."""
 
 import dataclasses
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Generic, TypeVar
@@ -373,6 +373,8 @@ class ServiceStatus:
         replicas: all replicas as the leader knows them (commitlog only).
         coordinator: address of the coordinator of its leadership; empty for a shard without replicas (commitlog only).
         features: what the store uses that is not wholly supported, a sentence each (commitlog only).
+        nameservers: by address of a name server of RocketMQ, whether the shard is registered there (commitlog only).
+        broker_address: where those name servers send clients of RocketMQ's remoting protocol (commitlog only).
         followed_lag_bytes: what a broker has written and is not shown yet (commitlog that follows or mirrors one);
             None: not known.
         followed_lag_seconds: how old the newest record is that is shown, while something is not (the same); else None.
@@ -403,6 +405,8 @@ class ServiceStatus:
     replicas: tuple[ReplicaStatus, ...] = ()
     coordinator: str = ""
     features: tuple[str, ...] = ()
+    nameservers: Mapping[str, bool] = field(default_factory=dict)
+    broker_address: str = ""
     followed_lag_bytes: int | None = None
     followed_lag_seconds: float | None = None
 
@@ -494,7 +498,15 @@ def shards_of(outcomes: Iterable[pb.ShardOutcome]) -> tuple[ShardOutcome, ...]:
 
 def statuses_of(response: pb.GetStatusResponse) -> tuple[ServiceStatus, ...]:
     """The state of every service."""
-    made = ("error", "oldest_due_time", "replicas", "features", "followed_lag_bytes", "followed_lag_seconds")
+    made = (
+        "error",
+        "oldest_due_time",
+        "replicas",
+        "features",
+        "nameservers",
+        "followed_lag_bytes",
+        "followed_lag_seconds",
+    )
     plain = [each.name for each in dataclasses.fields(ServiceStatus) if each.name not in made]
     return tuple(
         ServiceStatus(
@@ -514,6 +526,7 @@ def statuses_of(response: pb.GetStatusResponse) -> tuple[ServiceStatus, ...]:
                 for one in row.replicas
             ),
             features=tuple(row.features),
+            nameservers=dict(row.nameservers),
             followed_lag_bytes=row.followed_lag_bytes if row.HasField("followed_lag_bytes") else None,
             followed_lag_seconds=row.followed_lag_age.ToMilliseconds() / 1000
             if row.HasField("followed_lag_age")

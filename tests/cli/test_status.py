@@ -103,3 +103,13 @@ def test_a_schedule_service_shows_what_waits_for_a_time_and_for_a_verdict() -> N
         (4, 9, None, 200),
         (None, None, None, None),
     ]
+
+
+def test_the_name_servers_of_a_shard_are_listed_with_what_they_tell_rocketmqs_clients() -> None:
+    log = ServiceStatus(broker_name="a", service="commitlog", broker_address="127.0.0.1:10911")
+    log.nameservers.update({"127.0.0.1:9876": True, "10.0.0.9:9876": False})
+    rows = status.nameserver_rows(statuses_of(pb.GetStatusResponse(services=[log, ServiceStatus(service="index")])))
+    assert [(row["nameserver"], row["registered"], row["broker_address"]) for row in rows] == [
+        ("10.0.0.9:9876", False, "127.0.0.1:10911"),
+        ("127.0.0.1:9876", True, "127.0.0.1:10911"),
+    ]

@@ -71,6 +71,12 @@ def test_every_service_answers_at_its_address_and_sigterm_drains_against_the_flo
         wait_until(lambda: client.ask(route("TBW102").command()).code == 0, "the shard is registered")
         (broker,) = loads(client.ask(route("TBW102").command()).body)["brokerDatas"]
         assert broker["brokerAddrs"] == {"0": stack.addresses["remoting"]}
+    status = stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services
+    (log,) = [row for row in status if row.service == "commitlog"]
+    assert (dict(log.nameservers), log.broker_address) == (
+        {stack.addresses["nameserver"]: True},
+        stack.addresses["remoting"],
+    )
     with socket.create_connection(parse_address(stack.addresses["remoting"]), 20) as connected:
         assert RemotingClient(connected).ask(Command(12_345, opaque=7)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     for name, address in services.items():

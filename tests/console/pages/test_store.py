@@ -76,6 +76,17 @@ def test_a_leader_shows_each_replica_with_what_it_lacks(records, fan_out) -> Non
     assert re.search(r"r3\s+catching up\s+2(\.0)? Ki?B, 3", shown), shown
 
 
+def test_a_shard_shows_its_name_servers_and_what_they_tell_rocketmqs_clients(records, fan_out) -> None:
+    log = ServiceStatus(service="commitlog", state="serving", broker_address="127.0.0.1:10911")
+    log.nameservers.update({"127.0.0.1:9876": True, "10.0.0.9:9876": False})
+
+    shown = " ".join(live_part(records, fan_out, log).split())
+
+    assert "Name server 127.0.0.1:9876 : tells RocketMQ&#39;s clients 127.0.0.1:10911" in shown
+    assert "Name server 10.0.0.9:9876 : not registered" in shown
+    assert "Name server" not in live_part(records, fan_out, ServiceStatus(service="commitlog", state="serving"))
+
+
 def test_a_shard_with_one_copy_shows_no_replicas(records, fan_out) -> None:
     assert "Replicas" not in live_part(records, fan_out, ServiceStatus(service="commitlog", state="serving"))
 

@@ -412,7 +412,7 @@ class StoreFeature(_message.Message):
     def __init__(self, name: _Optional[str] = ..., verdict: _Optional[str] = ..., where: _Optional[_Iterable[str]] = ..., text: _Optional[str] = ..., hides_queues: _Optional[bool] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("broker_name", "log_first_offset", "log_end_offset", "log_flushed_offset", "file_size_bytes", "file_count", "read_only", "last_store_time", "state", "builder_next_offsets", "version", "recovery", "problem", "disk", "retention_events", "confirm_offset", "followers", "readable_offset", "role", "epoch", "leader", "replica", "in_sync", "replicas", "coordinator", "epochs", "catch_up", "followed", "reach", "features", "in_memory_size_bytes", "stopped_cleanly")
+    __slots__ = ("broker_name", "log_first_offset", "log_end_offset", "log_flushed_offset", "file_size_bytes", "file_count", "read_only", "last_store_time", "state", "builder_next_offsets", "version", "recovery", "problem", "disk", "retention_events", "confirm_offset", "followers", "readable_offset", "role", "epoch", "leader", "replica", "in_sync", "replicas", "coordinator", "epochs", "catch_up", "followed", "reach", "features", "in_memory_size_bytes", "stopped_cleanly", "nameservers", "broker_address")
     class BuilderNextOffsetsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -420,6 +420,13 @@ class GetStatusResponse(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class NameserversEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bool
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bool] = ...) -> None: ...
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     LOG_FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -452,6 +459,8 @@ class GetStatusResponse(_message.Message):
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     IN_MEMORY_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     STOPPED_CLEANLY_FIELD_NUMBER: _ClassVar[int]
+    NAMESERVERS_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     broker_name: str
     log_first_offset: int
     log_end_offset: int
@@ -484,7 +493,9 @@ class GetStatusResponse(_message.Message):
     features: _containers.RepeatedCompositeFieldContainer[StoreFeature]
     in_memory_size_bytes: int
     stopped_cleanly: bool
-    def __init__(self, broker_name: _Optional[str] = ..., log_first_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_flushed_offset: _Optional[int] = ..., file_size_bytes: _Optional[int] = ..., file_count: _Optional[int] = ..., read_only: _Optional[bool] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[str] = ..., builder_next_offsets: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ..., recovery: _Optional[_Union[RecoveryProgress, _Mapping]] = ..., problem: _Optional[str] = ..., disk: _Optional[_Union[DiskUsage, _Mapping]] = ..., retention_events: _Optional[_Iterable[_Union[RetentionEvent, _Mapping]]] = ..., confirm_offset: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[Follower, _Mapping]]] = ..., readable_offset: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., leader: _Optional[str] = ..., replica: _Optional[str] = ..., in_sync: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[_Union[_replication_pb2.Replica, _Mapping]]] = ..., coordinator: _Optional[str] = ..., epochs: _Optional[_Iterable[_Union[_replication_pb2.Epoch, _Mapping]]] = ..., catch_up: _Optional[_Union[_replication_pb2.CatchUp, _Mapping]] = ..., followed: _Optional[_Union[FollowedLog, _Mapping]] = ..., reach: _Optional[_Union[_replication_pb2.FollowerReach, _Mapping]] = ..., features: _Optional[_Iterable[_Union[StoreFeature, _Mapping]]] = ..., in_memory_size_bytes: _Optional[int] = ..., stopped_cleanly: _Optional[bool] = ...) -> None: ...
+    nameservers: _containers.ScalarMap[str, bool]
+    broker_address: str
+    def __init__(self, broker_name: _Optional[str] = ..., log_first_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_flushed_offset: _Optional[int] = ..., file_size_bytes: _Optional[int] = ..., file_count: _Optional[int] = ..., read_only: _Optional[bool] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[str] = ..., builder_next_offsets: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ..., recovery: _Optional[_Union[RecoveryProgress, _Mapping]] = ..., problem: _Optional[str] = ..., disk: _Optional[_Union[DiskUsage, _Mapping]] = ..., retention_events: _Optional[_Iterable[_Union[RetentionEvent, _Mapping]]] = ..., confirm_offset: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[Follower, _Mapping]]] = ..., readable_offset: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., leader: _Optional[str] = ..., replica: _Optional[str] = ..., in_sync: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[_Union[_replication_pb2.Replica, _Mapping]]] = ..., coordinator: _Optional[str] = ..., epochs: _Optional[_Iterable[_Union[_replication_pb2.Epoch, _Mapping]]] = ..., catch_up: _Optional[_Union[_replication_pb2.CatchUp, _Mapping]] = ..., followed: _Optional[_Union[FollowedLog, _Mapping]] = ..., reach: _Optional[_Union[_replication_pb2.FollowerReach, _Mapping]] = ..., features: _Optional[_Iterable[_Union[StoreFeature, _Mapping]]] = ..., in_memory_size_bytes: _Optional[int] = ..., stopped_cleanly: _Optional[bool] = ..., nameservers: _Optional[_Mapping[str, bool]] = ..., broker_address: _Optional[str] = ...) -> None: ...
 
 class FollowedLog(_message.Message):
     __slots__ = ("lag_bytes", "lag_age", "source", "state")
