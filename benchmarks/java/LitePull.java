@@ -8,7 +8,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
 /**
  * Reads a whole topic with RocketMQ's pull consumer, without a proxy, and prints one JSON line.
  *
- * NAMESRV TOPIC COUNT PULL_BATCH: until so many messages have come.
+ * NAMESRV TOPIC COUNT PULL_BATCH [THREADS]: until so many messages have come. A pull at the end of a queue keeps its thread for
+ * 20 s, so queues of different lengths need a thread each.
  */
 public class LitePull {
     private static final int THREADS = 4;
@@ -28,7 +29,7 @@ public class LitePull {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("lite-pull-" + System.nanoTime());
         consumer.setNamesrvAddr(args[0]);
         consumer.setAutoCommit(false);
-        consumer.setPullThreadNums(THREADS);
+        consumer.setPullThreadNums(args.length > 4 ? Integer.parseInt(args[4]) : THREADS);
         consumer.setPullBatchSize(Integer.parseInt(args[3]));
         long count = Long.parseLong(args[2]);
         consumer.start();

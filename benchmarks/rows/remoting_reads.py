@@ -55,7 +55,7 @@ class RemotingLitePull(Row):
 
     number = 29
     title = "DefaultLitePullConsumer over remoting, 1 KiB"
-    what = f"The same version reads what was sent before, 4 threads, {PULL_BATCH} messages a pull; queues from their begin."
+    what = f"The same version reads what was sent before, a thread for each queue, {PULL_BATCH} messages a pull."
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__(sizes)
@@ -65,7 +65,11 @@ class RemotingLitePull(Row):
         """One round."""
         with remoting_side.serving(side, context) as served:
             count = served.fill(fill_seconds(self.sizes))
-            return {BACKLOG: served.drive("LitePull", served.namesrv, TOPIC, count, PULL_BATCH)["rate"]}
+            return {
+                BACKLOG: served.drive("LitePull", served.namesrv, TOPIC, count, PULL_BATCH, remoting_side.QUEUE_COUNT)[
+                    "rate"
+                ]
+            }
 
 
 class RemotingQueries(Queries):
