@@ -143,18 +143,26 @@ class AppendCoalescer:
 
     def offer(self, append: PendingAppend) -> None:
         """Add a request; another thread answers its caller later."""
+        self.offer_all([append])
+
+    def offer_all(self, appends: Sequence[PendingAppend]) -> None:
+        """Add requests that came together, in their order; see `offer`. An idle sender sends all of them in one batch."""
+        needed: list[int] = []
         with self._lock:
-            is_closed, needs_sender = self._is_closed, False
+            is_closed = self._is_closed
             if not is_closed:
-                self._waiting.setdefault(append.flush, deque()).append(append)
-                busy_count = self._busy_counts.get(append.flush, 0)
-                needs_sender = busy_count < self._sender_count
-                if needs_sender:
-                    self._busy_counts[append.flush] = busy_count + 1
+                for append in appends:
+                    self._waiting.setdefault(append.flush, deque()).append(append)
+                for flush in {append.flush for append in appends}:
+                    busy_count = self._busy_counts.get(flush, 0)
+                    if busy_count < self._sender_count:
+                        self._busy_counts[flush] = busy_count + 1
+                        needed.append(flush)
         if is_closed:
-            append.caller.fail(self._closed())
-        elif needs_sender:
-            self._send_next(append.flush)
+            for append in appends:
+                append.caller.fail(self._closed())
+        for flush in needed:
+            self._send_next(flush)
 
     def close(self) -> None:
         """Send nothing more; callers whose request has not been sent get a failure. Before the executor is shut down."""
@@ -266,16 +274,29 @@ class AppendCoalescer:
             batch[0].caller.answer(outcome)
             return []
         responses = self._split(outcome, [append.message_count for append in batch])
-        for i, append in enumerate(batch):
-            if responses is None:
+        if responses is None:
+            for append in batch:
                 append.caller.fail(self._broken())
-            else:
-                append.caller.answer(responses[i])
+        else:
+            _answer_all([(append.caller, response) for append, response in zip(batch, responses, strict=True)])
         return []
 
     def _seconds_of(self, batch: Sequence[PendingAppend]) -> float:
         """What is left to the most patient caller."""
         return max(append.deadline_seconds for append in batch) - self._clock()
+
+
+def _answer_all(answers: Sequence[tuple[Caller, bytes]]) -> None:
+    """Answer callers; those of a kind that has `answer_together`, a function of such pairs, in one call of it."""
+    by_kind: dict[Callable[[Sequence[tuple[Any, bytes]]], object], list[tuple[Caller, bytes]]] = {}
+    for caller, response in answers:
+        together = getattr(caller, "answer_together", None)
+        if together is None:
+            caller.answer(response)
+        else:
+            by_kind.setdefault(together, []).append((caller, response))
+    for together, some in by_kind.items():
+        together(some)
 
 
 def _joined(batch: Sequence[PendingAppend]) -> bytes:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import grpc
 import structlog
@@ -130,6 +130,10 @@ class Commitlog:
             self.send_alone(request, deadline_seconds, caller)
         else:
             self._coalescer.offer(PendingAppend(request, small.message_count, small.flush, deadline_seconds, caller))
+
+    def send_small(self, appends: Sequence[PendingAppend]) -> None:
+        """Send requests that came together and may be joined (`read_small_append`). Returns at once, as `send`."""
+        self._coalescer.offer_all(appends)
 
     def send_alone(self, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
         """Send a request in a call of its own; arguments as `send`."""
@@ -251,6 +255,14 @@ class AppendTarget:
     address: str = ""
 
 
+class SmallRequest(NamedTuple):
+    """A request of one message, of SMALL_REQUEST_BYTES_MAX at most: its bytes, its FlushMode, and who gets the response."""
+
+    request: bytes
+    flush: int
+    caller: Answerable
+
+
 class AppendForwarder:
     """Forwards unary appends, small ones in batches, and append streams.
 
@@ -335,6 +347,13 @@ class AppendForwarder:
             BrokerNotFoundError: it is not known.
         """
         self._spread.send_to(broker_name, request, time.monotonic() + remaining_seconds(caller, APPEND_SECONDS), caller)
+
+    def append_small_to(self, broker_name: str, appends: Sequence[SmallRequest]) -> None:
+        """Requests that came together, each of one small message and without options; as `append_to`."""
+        deadline_seconds = time.monotonic() + APPEND_SECONDS
+        self._spread.commitlog_of(broker_name).send_small(
+            [PendingAppend(each.request, 1, each.flush, deadline_seconds, each.caller) for each in appends]
+        )
 
     def append_message_stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """A stream for a stream, over gRPC.

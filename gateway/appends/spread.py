@@ -31,7 +31,7 @@ from typing import Any, Protocol
 import grpc
 from google.protobuf.message import DecodeError
 
-from gateway.appends.coalescer import split_results
+from gateway.appends.coalescer import PendingAppend, split_results
 from gateway.appends.outcomes import NOT_SENT, broken, may_be_written, was_not_written
 from gateway.appends.routes import AppendRoutes, Part
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
@@ -56,6 +56,9 @@ class SendsAppends(Protocol):
 
     def send(self, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
         """Send a request; returns at once, the caller is answered later."""
+
+    def send_small(self, appends: Sequence[PendingAppend]) -> None:
+        """Send requests that came together and may be joined; likewise."""
 
 
 class AppendSpread:
@@ -114,13 +117,17 @@ class AppendSpread:
 
     def send_to(self, broker_name: str, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
         """As `send`, for a name that a caller has chosen; BrokerNotFoundError when it is not known."""
+        self.commitlog_of(broker_name).send(request, deadline_seconds, caller)
+
+    def commitlog_of(self, broker_name: str) -> SendsAppends:
+        """Where the appends of a shard go; BrokerNotFoundError when it is not known."""
         commitlog = self._commitlogs.get(broker_name)
         if commitlog is None:
             names = ", ".join(self._commitlogs)
             raise BrokerNotFoundError(
                 f"No shard is called {broker_name!r}; there are: {names}.", brokerName=broker_name, brokerNames=names
             )
-        commitlog.send(request, deadline_seconds, caller)
+        return commitlog
 
 
 class _Attempts:

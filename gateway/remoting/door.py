@@ -17,6 +17,7 @@ Single sends and pulls take no thread, unless something has to be asked for firs
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import structlog
@@ -24,6 +25,7 @@ import structlog
 from gateway.ports.time_window import TIME_MILLIS_MAX
 from gateway.remoting.door_clients import DoorClient, DoorClients
 from gateway.remoting.fair_threads import FairThreads
+from services.rocketmq.address import Address
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import OK, Command
 from services.rocketmq.remoting_server import Connection
@@ -276,7 +278,7 @@ class Door:
 
     def on_command(self, connection: Connection, command: Command) -> None:
         """See Handler of RemotingServer."""
-        ask = Ask(self, connection, command, client_of_peer(peer_of(connection)))
+        ask = Ask(self, connection, command, _client_at(connection.peer))
         handler = self._handlers.get(command.code)
         if handler is None:
             what = NOT_SERVED.get(command.code) or name_of(command.code)
@@ -343,8 +345,17 @@ class Door:
 
 def peer_of(connection: Connection) -> str:
     """The client's address as gRPC writes it."""
-    host, port = connection.peer
+    return _peer_text(connection.peer)
+
+
+def _peer_text(peer: Address) -> str:
+    host, port = peer
     return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
+
+
+@lru_cache(maxsize=4_096)
+def _client_at(peer: Address) -> Client:
+    return client_of_peer(_peer_text(peer))
 
 
 def name_of(code: int) -> str:

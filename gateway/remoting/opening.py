@@ -61,7 +61,12 @@ class OpenDoor:
         self._has_fast_port = has_fast_port
         self._door = Door(table, shard.clients)
         self.server = RemotingServer(
-            f"remoting-{shard.broker_name}", self._door, tls_context, tls_only=tls_only, failed=failed
+            f"remoting-{shard.broker_name}",
+            self._door,
+            tls_context,
+            tls_only=tls_only,
+            failed=failed,
+            turn_ended=self._end_turn,
         )
         self.address = Address("", 0)
 
@@ -77,6 +82,13 @@ class OpenDoor:
         self._shard.topics.start()
         self.server.start()
         return self.address
+
+    def _end_turn(self) -> None:
+        for end_turn in self._shard.on_turn_ended:
+            try:
+                end_turn()
+            except Exception:  # a bug must not end the loop of all connections
+                _log.exception("request.failed")
 
     def close(self) -> None:
         """End all connections."""

@@ -2,6 +2,9 @@
 
     frame ──▶ NewMessage with the property string as a broker stores it ──▶ AppendForwarder ──▶ commit log ──▶ Ask.answer
 
+Single sends of one turn of the loop, which are those that one read of each connection has brought, are one append; their
+answers go out in one write for each connection (ADR 0129).
+
 A send takes no thread, unless it is a batch of more than LOOP_BATCH_BYTES_MAX, or something has to be asked for first: a topic
 that the door does not know, or the settings of the group whose retry topic is sent to. An unknown topic is made as by a broker:
 with the queues that the request asks for, but not more than the topic has whose place it takes (TBW102), where messages make
@@ -15,18 +18,26 @@ A message that is sent again after a lost answer is stored twice, as with Rocket
 Sources: `SendMessageProcessor`, `AbstractSendMessageProcessor`, `SendMessageRequestHeaderV2`.
 """
 
+import contextlib
 import os
 import re
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import structlog
 from google.rpc import status_pb2
 
-from gateway.appends.coalescer import MESSAGE_COUNT_MAX, REQUEST_BYTES_MAX
+from gateway.appends.coalescer import (
+    FLUSH_TAG,
+    MESSAGE_COUNT_MAX,
+    MESSAGES_TAG,
+    REQUEST_BYTES_MAX,
+    SMALL_REQUEST_BYTES_MAX,
+)
+from gateway.appends.forwarder import SmallRequest
 from gateway.groups.asking import ask_groups
 from gateway.groups.pulling import send_back
 from gateway.ports.deadline import Deadline
@@ -40,8 +51,10 @@ from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1 import message_pb2
 from services.convert import millis_to_timestamp
+from services.rocketmq.address import Address
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import OK, Command
+from services.rocketmq.remoting_server import Connection
 from services.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from services.status import from_status, to_status
 from store.errors import (
@@ -102,6 +115,11 @@ REPLY_SECONDS_MAX = 10.0
 BATCH_COUNT_MAX = 65_536
 # Failures of an append whose messages may be in the log, and stay there.
 MAY_BE_STORED = (NotConfirmedError, DeadlineExceededError)
+# Of a turn of the loop; more are further appends.
+COLLECTED_BYTES_MAX = 1 << 20
+_MESSAGES_TAG = bytes((MESSAGES_TAG,))
+# Fields 3 and 15 of NewMessage, both length-delimited.
+_BODY_TAG, _WIRE_PROPERTIES_TAG = b"\x1a", b"\x7a"
 _NO_WAIT = re.compile("(?:^|\x02)WAIT\x01false(?:\x02|$)")
 _HALF = re.compile(f"(?:^|\x02){TRAN_MSG}\x01(?i:true)(?:\x02|$)")
 
@@ -111,6 +129,7 @@ _log = structlog.get_logger("reput.remoting")
 def handlers(shard: DoorShard) -> Mapping[int, Handler]:
     """The handlers of this file, by request code."""
     sends = Sends(shard)
+    shard.on_turn_ended.append(sends.end_turn)
     return {
         RequestCode.SEND_MESSAGE: sends.send,
         RequestCode.SEND_MESSAGE_V2: sends.send,
@@ -119,6 +138,19 @@ def handlers(shard: DoorShard) -> Mapping[int, Handler]:
         RequestCode.SEND_REPLY_MESSAGE_V2: sends.reply,
         RequestCode.CONSUMER_SEND_MSG_BACK: in_thread(partial(consumer_send_msg_back, shard)),
     }
+
+
+_SHORT_NAMES = tuple(LETTERS.values())
+_LONG_NAMES = tuple(LETTERS)
+
+
+@lru_cache(maxsize=1_024)
+def _i32_of(text: str | None) -> int:
+    """A number of 32 bits; ValueError, TypeError for another text, and for none."""
+    number = int(text)  # type: ignore[arg-type]
+    if not -(1 << 31) <= number < 1 << 31:
+        raise ValueError(text)
+    return number
 
 
 class SendHeader(NamedTuple):
@@ -140,25 +172,40 @@ class SendHeader(NamedTuple):
     @classmethod
     def of(cls, ask: Ask) -> "SendHeader":
         """The fields of a request; RefusedError for one that is missing or is no number."""
-        letters = LETTERS if ask.command.code in IN_LETTERS else {}
+        fields, code = ask.command.fields, ask.command.code
+        names = _SHORT_NAMES if code in IN_LETTERS else _LONG_NAMES
+        group, topic, model, queues, queue_id, sys_flag, born, flag, properties, times, _, maximum, batch = map(
+            fields.get, names
+        )
+        if group is not None and topic is not None and model is not None:
+            with contextlib.suppress(ValueError, TypeError):
+                born_millis = int(born)  # type: ignore[arg-type]
+                if -(1 << 63) <= born_millis < 1 << 63:
+                    return cls(
+                        *(group, topic, model, _i32_of(queues), _i32_of(queue_id), _i32_of(sys_flag), born_millis),
+                        *(_i32_of(flag), properties or "", 0 if times is None else _i32_of(times)),
+                        None if maximum is None else _i32_of(maximum),
+                        code == RequestCode.SEND_BATCH_MESSAGE or (batch is not None and batch.lower() == "true"),
+                    )
+        return cls._checked(ask, dict(zip(_LONG_NAMES, names, strict=True)))
 
-        def name(field: str) -> str:
-            return letters.get(field, field)
-
-        maximum = name("maxReconsumeTimes")
+    @classmethod
+    def _checked(cls, ask: Ask, names: Mapping[str, str]) -> "SendHeader":
+        """The same field by field, which refuses by name what is missing or is no number."""
+        maximum = names["maxReconsumeTimes"]
         return cls(
-            ask.text(name("producerGroup")),
-            ask.text(name("topic")),
-            ask.text(name("defaultTopic")),
-            ask.number(name("defaultTopicQueueNums")),
-            ask.number(name("queueId")),
-            ask.number(name("sysFlag")),
-            ask.number(name("bornTimestamp")),
-            ask.number(name("flag")),
-            ask.text(name("properties"), ""),
-            ask.number(name("reconsumeTimes"), 0),
+            ask.text(names["producerGroup"]),
+            ask.text(names["topic"]),
+            ask.text(names["defaultTopic"]),
+            ask.number(names["defaultTopicQueueNums"]),
+            ask.number(names["queueId"]),
+            ask.number(names["sysFlag"]),
+            ask.number(names["bornTimestamp"]),
+            ask.number(names["flag"]),
+            ask.text(names["properties"], ""),
+            ask.number(names["reconsumeTimes"], 0),
             ask.number(maximum) if maximum in ask.command.fields else None,
-            ask.flag(name("batch")) or ask.command.code == RequestCode.SEND_BATCH_MESSAGE,
+            ask.flag(names["batch"]) or ask.command.code == RequestCode.SEND_BATCH_MESSAGE,
         )
 
 
@@ -171,6 +218,8 @@ class Sends:
 
     def __init__(self, shard: DoorShard) -> None:
         self._shard = shard
+        self._collected: list[SmallRequest] = []  # by the loop of the connections, in its turn
+        self._collected_bytes = 0
         self._properties = BrokerProperties(shard.cluster_name)
         self._always = {"MSG_REGION": self._properties.region, "TRACE_ON": str(self._properties.trace_on).lower()}
         self._unique_keys = UniqueKeyGenerator(
@@ -181,15 +230,46 @@ class Sends:
         """One send; it is answered later, or at once when it is refused."""
         ask.lasting_fields = self._always
         header = SendHeader.of(ask)
-        _check_topic(header)
-        _check_lengths(header)
         topic = self._shard.topics.find(header.topic)
+        if topic is None or header.topic in NOT_ALLOWED_SEND_TOPICS:  # the name of one that is there may be
+            _check_topic(header)
+        _check_lengths(header)
         if topic is None or header.topic.startswith(RETRY_PREFIX):
             ask.work(lambda: self._send_later(ask, header))
         elif header.is_batch and len(ask.command.body) > LOOP_BATCH_BYTES_MAX:
             ask.work(lambda: self._append(ask, header, topic, _Sender(ask, header)))
-        else:
+        elif header.is_batch:
+            self.end_turn()  # what came before it is sent before it
             self._append(ask, header, topic, _Sender(ask, header))
+        else:
+            self._collect(ask, header, topic)
+
+    def end_turn(self) -> None:
+        """Append the sends that the loop of the connections has collected; called by its thread."""
+        collected, self._collected, self._collected_bytes = self._collected, [], 0
+        if not collected:
+            return
+        try:
+            self._shard.forwarder.append_small_to(self._shard.broker_name, collected)
+        except StoreError as error:
+            for each in collected:
+                each.caller.fail(to_status(error))
+
+    def _collect(self, ask: Ask, header: SendHeader, topic: Topic) -> None:
+        """Keep a send until its turn of the loop ends: those of a turn are one append."""
+        self._check_queue(ask, header, topic)
+        self._tell_half(header)
+        flush = _flush_of(header)
+        request = self._request(ask, header, flush)
+        sender = _Sender(ask, header)
+        if len(request) > SMALL_REQUEST_BYTES_MAX:
+            self.end_turn()
+            self.send_part(request, sender)
+            return
+        self._collected.append(SmallRequest(request, flush, sender))
+        self._collected_bytes += len(request)
+        if len(self._collected) >= MESSAGE_COUNT_MAX or self._collected_bytes >= COLLECTED_BYTES_MAX:
+            self.end_turn()
 
     def reply(self, ask: Ask) -> None:
         """One reply."""
@@ -252,25 +332,31 @@ class Sends:
             header, topic = self._not_too_often(header, topic)
         self._append(ask, header, topic, _Sender(ask, header))
 
-    def _append(self, ask: Ask, header: SendHeader, topic: Topic | None, sender: "_Sender") -> None:
+    @staticmethod
+    def _check_queue(ask: Ask, header: SendHeader, topic: Topic | None) -> None:
         if topic is not None and header.queue_id >= max(topic.write_queue_count, topic.read_queue_count):
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
                 f"request queueId[{header.queue_id}] is illegal, topic {topic.topic} has {topic.write_queue_count} queues to "
                 f"write and {topic.read_queue_count} to read. Producer: {ask.connection.peer}",
             )
+
+    def _tell_half(self, header: SendHeader) -> None:
         is_half = not header.is_batch and TRAN_MSG in header.properties and _HALF.search(header.properties) is not None
         if is_half:
             for hear in self._shard.on_half:
                 hear(header.producer_group, header.topic)
-        flush = message_pb2.FLUSH_MODE_UNSPECIFIED
-        if "WAIT\x01false" in header.properties and _NO_WAIT.search(header.properties):
-            flush = message_pb2.FLUSH_MODE_ASYNC
-        messages = self._batch(ask, header) if header.is_batch else [self._message(ask, header)]
+
+    def _append(self, ask: Ask, header: SendHeader, topic: Topic | None, sender: "_Sender") -> None:
+        self._check_queue(ask, header, topic)
+        self._tell_half(header)
+        flush = _flush_of(header)
+        if not header.is_batch:
+            self.send_part(self._request(ask, header, flush), sender)
+            return
+        messages = self._batch(ask, header)
         parts = [
-            gateway_pb.AppendMessagesRequest(
-                messages=messages[at : at + MESSAGE_COUNT_MAX], flush=flush
-            ).SerializeToString()
+            _request_of(messages[at : at + MESSAGE_COUNT_MAX], flush)
             for at in range(0, len(messages), MESSAGE_COUNT_MAX)
         ] or [b""]
         self.send_part(parts[0], _PartSender(self, sender, parts[1:]) if len(parts) > 1 else sender)
@@ -279,13 +365,14 @@ class Sends:
         """Append messages of a send; StoreError."""
         self._shard.forwarder.append_to(self._shard.broker_name, request, sender)
 
-    def _message(self, ask: Ask, header: SendHeader) -> message_pb2.NewMessage:
+    def _request(self, ask: Ask, header: SendHeader, flush: int) -> bytes:
+        """The bytes of an AppendMessagesRequest with a single message."""
         properties = header.properties.encode("utf-8", "replace")
-        return _new_message(
-            ask, header, ask.command.body, header.flag, self._properties.of_send(properties, self._unique_keys.create)
-        )
+        stored = self._properties.of_send(properties, self._unique_keys.create)
+        return _request_of([_message_bytes(ask, header, ask.command.body, header.flag, stored)], flush)
 
-    def _batch(self, ask: Ask, header: SendHeader) -> Sequence[message_pb2.NewMessage]:
+    def _batch(self, ask: Ask, header: SendHeader) -> Sequence[bytes]:
+        """The bytes of NewMessages."""
         if header.topic.startswith(RETRY_PREFIX):
             raise RefusedError(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}"
@@ -296,7 +383,7 @@ class Sends:
                 f"a batch of {len(ask.command.body)} bytes: at most {REQUEST_BYTES_MAX} are possible, send several",
             )
         entries = decode_client_batch(ask.command.body, BATCH_COUNT_MAX)
-        return [_new_message(ask, header, entry.body, entry.flag, entry.properties) for entry in entries]
+        return [_message_bytes(ask, header, entry.body, entry.flag, entry.properties) for entry in entries]
 
     def _make(self, header: SendHeader) -> Topic | None:
         """The topic of a send, which was not there; None: the append makes it (a topic of the broker's own).
@@ -358,6 +445,18 @@ class _Sender:
     def answer(self, response: bytes) -> None:
         """See Answerable."""
         self._ask.answer(self._fields(response))
+
+    @staticmethod
+    def answer_together(answers: "Sequence[tuple[_Sender, bytes]]") -> None:
+        """Answer several sends, those of a connection in one write."""
+        by_connection: dict[Connection, list[tuple[Command, Command]]] = {}
+        for sender, response in answers:
+            request = sender._ask.command
+            by_connection.setdefault(sender._ask.connection, []).append(
+                (request, request.answer(fields=sender._fields(response)))
+            )
+        for connection, answered in by_connection.items():
+            connection.answer_all(answered)
 
     def _fields(self, response: bytes) -> Mapping[str, str]:
         results = gateway_pb.AppendMessagesResponse.FromString(response).results
@@ -453,6 +552,7 @@ class _Replier(_Sender):
     """
 
     __slots__ = ("_problem",)
+    answer_together = None  # type: ignore[assignment]
 
     def __init__(self, ask: Ask, header: SendHeader, problem: str) -> None:
         super().__init__(ask, header)
@@ -490,20 +590,59 @@ def _check_lengths(header: SendHeader) -> None:
         )
 
 
-def _new_message(ask: Ask, header: SendHeader, body: bytes, flag: int, properties: bytes) -> message_pb2.NewMessage:
-    made = message_pb2.NewMessage(
-        topic=header.topic,
-        body=body,
-        flag=_i32(flag),
-        born_time=millis_to_timestamp(max(header.born_millis, 0)),
-        born_host=str(Host(*ask.connection.peer)),
-        sys_flag=header.sys_flag & PRODUCER_MASK,
-        wire_properties=properties,
-        reconsume_times=min(max(header.reconsume_times, 0), (1 << 31) - 1),
+def _request_of(messages: Sequence[bytes], flush: int) -> bytes:
+    """The bytes of an AppendMessagesRequest of the bytes of NewMessages."""
+    pieces: list[bytes] = []
+    for message in messages:
+        pieces += (_MESSAGES_TAG, _varint(len(message)), message)
+    if flush:
+        pieces.append(bytes((FLUSH_TAG, flush)))
+    return b"".join(pieces)
+
+
+def _flush_of(header: SendHeader) -> int:
+    if "WAIT\x01false" in header.properties and _NO_WAIT.search(header.properties):
+        return message_pb2.FLUSH_MODE_ASYNC
+    return message_pb2.FLUSH_MODE_UNSPECIFIED
+
+
+def _message_bytes(ask: Ask, header: SendHeader, body: bytes, flag: int, properties: bytes) -> bytes:
+    """The bytes of a NewMessage. What messages of a program have in common is kept as bytes, and fields come in any order."""
+    common = _common_fields(
+        *(header.topic, header.queue_id, _i32(flag), header.sys_flag & PRODUCER_MASK),
+        *(min(max(header.reconsume_times, 0), (1 << 31) - 1), ask.connection.peer),
     )
-    if header.queue_id >= 0:
-        made.queue_id = _i32(header.queue_id)
-    return made
+    return b"".join(
+        (
+            *(common, _born_time(max(header.born_millis, 0))),
+            *(_BODY_TAG, _varint(len(body)), body, _WIRE_PROPERTIES_TAG, _varint(len(properties)), properties),
+        )
+    )
+
+
+@lru_cache(maxsize=4_096)
+def _common_fields(topic: str, queue_id: int, flag: int, sys_flag: int, reconsume_times: int, peer: Address) -> bytes:
+    made = message_pb2.NewMessage(
+        topic=topic, flag=flag, born_host=str(Host(*peer)), sys_flag=sys_flag, reconsume_times=reconsume_times
+    )
+    if queue_id >= 0:
+        made.queue_id = _i32(queue_id)
+    return made.SerializeToString()
+
+
+@lru_cache(maxsize=256)
+def _born_time(millis: int) -> bytes:
+    return message_pb2.NewMessage(born_time=millis_to_timestamp(millis)).SerializeToString()
+
+
+@lru_cache(maxsize=4_096)
+def _varint(number: int) -> bytes:
+    """An unsigned number as protobuf writes lengths."""
+    low = []
+    while number >= 0x80:
+        low.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*low, number))
 
 
 def _i32(number: int) -> int:

@@ -55,6 +55,12 @@ _BINARY_TAIL = struct.Struct(">i")
 _NAME_SIZE = struct.Struct(">h")
 _VALUE_SIZE = struct.Struct(">i")
 _JSON, _BINARY = 0, 1
+# One for all headers: `json.dumps` makes one for each call.
+_ENCODE_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_TEXTS = {str}
+# How the first of two halves of a character, or the second, is escaped; with one of them a text may not be UTF-8.
+_SURROGATE_ESCAPES = (b"\\ud", b"\\uD")
+_FROM_JSON = json.JSONDecoder().decode
 
 assert _LENGTHS.size == 8
 assert _BINARY_HEAD.size == 17
@@ -140,7 +146,7 @@ def _json_header(command: Command) -> bytes:
     header["serializeTypeCurrentRPC"] = "JSON"
     header["version"] = command.version
     # A lone surrogate becomes `?`, as in Java.
-    return json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return _ENCODE_JSON(header).encode("utf-8", "replace")
 
 
 def _binary_header(command: Command) -> bytes:
@@ -189,7 +195,7 @@ def decode(frame: bytes | bytearray | memoryview) -> Command:
 
 def _from_json(data: bytes, body: bytes) -> Command:
     try:
-        header: Any = json.loads(data.decode())
+        header: Any = _FROM_JSON(data.decode())
     except (ValueError, RecursionError) as error:
         raise FrameError(f"a header that is no JSON: {error}") from error
     if not isinstance(header, dict):
@@ -199,7 +205,7 @@ def _from_json(data: bytes, body: bytes) -> Command:
         fields = {}
     elif not isinstance(fields, dict):
         raise FrameError("extFields is no JSON object")
-    elif not all(type(value) is str and value.isascii() and name.isascii() for name, value in fields.items()):
+    elif set(map(type, fields.values())) - _TEXTS or _SURROGATE_ESCAPES[0] in data or _SURROGATE_ESCAPES[1] in data:
         fields = {
             without_surrogates(name): _as_text(name, value) for name, value in fields.items() if value is not None
         }

@@ -34,7 +34,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -133,37 +133,37 @@ class Connection:
 
     def send(self, command: Command) -> None:
         """Send a command; nothing happens when the connection has ended."""
-        head = encode_head(command, len(command.body))
+        pieces = _pieces_of(command)
         with self._lock:
-            if self.is_closed:
-                return
-            if self._tls is None:
-                self._write([head, command.body] if command.body else [head])
-                return
-            try:
-                data = self._tls.wrap(head + command.body)
-            except OSError:  # TLS has failed, and the thread of the server has not ended the connection yet
-                self._break()
-            else:
-                self._write([data])
+            self._put(pieces)
 
     def answer(self, request: Command, answer: Command) -> None:
         """Send the answer to a request; not to one that wants none."""
-        size = _size_of(request)
+        self.answer_all([(request, answer)])
+
+    def answer_all(self, answered: Sequence[tuple[Command, Command]]) -> None:
+        """Send the answers to several requests, each with its request, in one write; see `answer`."""
+        pieces: list[bytes] = []
+        size = 0
+        for request, answer in answered:
+            size += _size_of(request)
+            if request.is_oneway:
+                continue
+            try:
+                pieces += _pieces_of(answer)
+            except FrameError as error:
+                pieces += _pieces_of(request.answer(1, f"the answer cannot be sent: {error}"))
         with self._lock:
             is_counted = not self._has_ended
             if is_counted:
                 self._request_bytes -= size
-            self._request_count -= 1
-            self._watch()
+            self._request_count -= len(answered)
+            if pieces:
+                self._put(pieces)
+            else:
+                self._watch()
         if is_counted:
             self._server.count_request(self.peer.host, -size)
-        if request.is_oneway:
-            return
-        try:
-            self.send(answer)
-        except FrameError as error:
-            self.send(request.answer(1, f"the answer cannot be sent: {error}"))
 
     def tell(self, command: Command) -> None:
         """Send a request that wants no answer to the client."""
@@ -231,6 +231,7 @@ class Connection:
 
     def go_on(self, handler: Handler) -> bool:
         """Begin the commands that have come, as far as there is room; False when the connection has ended."""
+        has_begun = False
         try:
             for _ in range(TURN_COUNT):
                 if not self._has_room():
@@ -239,11 +240,12 @@ class Connection:
                 if command is None:
                     return not self.is_closed
                 self._frame_since = None
+                has_begun = True
                 self._on_command(command, handler)
         except FrameError as error:
             return self._refuse(error)
         finally:
-            self._note_frame()
+            self._note_frame(has_begun=has_begun)
         self._server.look_at(self)
         return not self.is_closed
 
@@ -259,9 +261,9 @@ class Connection:
         _log.warning("remoting.bad_frame", peer=str(self.peer), error=str(error))
         return False
 
-    def _note_frame(self) -> None:
+    def _note_frame(self, *, has_begun: bool) -> None:
         size, has_frame = self._reader.size_bytes, self._reader.has_frame
-        if has_frame != self._has_frame:
+        if has_begun or has_frame != self._has_frame:  # the kernel is asked once for all commands that were begun
             with self._lock:
                 self._has_frame = has_frame
                 self._watch()
@@ -299,7 +301,6 @@ class Connection:
         with self._lock:
             self._request_count += 1
             self._request_bytes += _size_of(command)
-            self._watch()
         self._server.count_request(self.peer.host, _size_of(command))
         handler.on_command(self, command)
 
@@ -335,6 +336,18 @@ class Connection:
             _give(then, None)
 
     # --- with the lock held
+
+    def _put(self, pieces: list[bytes]) -> None:
+        """Send these pieces through TLS, where the connection has it; nothing when it has ended."""
+        if self.is_closed:
+            return
+        if self._tls is not None:
+            try:
+                pieces = [self._tls.wrap(b"".join(pieces))]
+            except OSError:  # TLS has failed, and the thread of the server has not ended the connection yet
+                self._break()
+                return
+        self._write(pieces)
 
     def _write(self, pieces: list[bytes]) -> None:
         """Send what waits and these pieces, as far as the socket takes them."""
@@ -398,6 +411,12 @@ class Connection:
             self._interest = interest
             with contextlib.suppress(OSError):  # it was closed meanwhile
                 self._server.modify(self.fd, interest)
+
+
+def _pieces_of(command: Command) -> list[bytes]:
+    """The bytes of a command; FrameError when it has no frame."""
+    head = encode_head(command, len(command.body))
+    return [head, command.body] if command.body else [head]
 
 
 def _size_of(request: Command) -> int:
@@ -499,6 +518,7 @@ class RemotingServer:
         tls_context: the context of each new TLS connection, or None; called for each.
         tls_only: connections without TLS are closed.
         failed: called when the thread cannot go on; nothing is served any more.
+        turn_ended: called by the thread when all commands that have come were begun, before it waits for more.
         clock: seconds, rising.
     """
 
@@ -510,8 +530,10 @@ class RemotingServer:
         *,
         tls_only: bool = False,
         failed: Callable[[Exception], object] = lambda error: None,
+        turn_ended: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._turn_ended = turn_ended
         self.tls_context = tls_context
         self.tls_only = tls_only
         self.clock = clock
@@ -642,6 +664,7 @@ class RemotingServer:
                     self._go_on(self._to_look_at.popleft())
                 if self._has_given_back:
                     self._go_on_with_held()
+                self._turn_ended()
                 now = self.clock()
                 if now >= next_look:
                     next_look = now + LOOK_SECONDS

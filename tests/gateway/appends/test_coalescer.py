@@ -150,6 +150,37 @@ def test_who_comes_to_an_idle_sender_is_sent_alone_and_who_comes_meanwhile_toget
     assert commitlog.sent == [b"first", b"abcd"]
 
 
+def test_requests_that_come_together_are_sent_together_and_answered_in_one_call(coalescer, commitlog):
+    calls = []
+
+    class Together(Caller):
+        @staticmethod
+        def answer_together(answers):
+            calls.append([response for _, response in answers])
+            for caller, response in answers:
+                caller.answer(response)
+
+    callers = [Together(), Caller(), Together()]
+    requests = [b"a", b"bc", b"d"]
+    coalescer.offer_all(
+        [
+            PendingAppend(request, len(request), 0, 160.0, caller)
+            for request, caller in zip(requests, callers, strict=True)
+        ]
+    )
+    assert [caller.outcome() for caller in callers] == [b"A", b"BC", b"D"]
+    assert commitlog.sent == [b"abcd"]
+    assert calls == [[b"A", b"D"]]
+
+
+def test_requests_that_come_together_after_the_end_fail_each(coalescer, commitlog):
+    coalescer.close()
+    callers = [Caller(), Caller()]
+    coalescer.offer_all([PendingAppend(b"a", 1, 0, 160.0, caller) for caller in callers])
+    assert [caller.outcome() for caller in callers] == ["closed", "closed"]
+    assert commitlog.sent == []
+
+
 @pytest.mark.parametrize("names_index", [True, False])
 def test_a_refused_request_gets_its_own_refusal_and_fails_no_other(coalescer, commitlog, names_index):
     commitlog.names_index = names_index

@@ -9,11 +9,14 @@ from unittest.mock import Mock
 import pytest
 
 from gateway.remoting import sends
+from gateway.remoting.door import Ask
 from gateway.remoting.sends import _PartSender, _Sender
+from gateway.remoting.topic_copy import Topic
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1 import message_pb2
+from services.rocketmq.address import Address
 from services.rocketmq.codes import RequestCode, ResponseCode
-from services.rocketmq.command import ONEWAY
+from services.rocketmq.command import ONEWAY, Command
 from services.status import to_status
 from store.errors import DeadlineExceededError, NotConfirmedError, NotLeaderError
 from store.format.client_batch import BatchEntry, decode_client_batch, encode_client_batch
@@ -169,6 +172,49 @@ def test_names_and_properties_that_are_too_long_are_refused_before_they_are_kept
     assert send(client, topic, producerGroup="g" * 255).code == 0
     long = send(client, topic, properties=properties(a="x" * 32_767))
     assert (long.code, "characters" in long.remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
+
+
+def test_sends_of_one_turn_are_one_append_and_answered_in_one_write():
+    shard = Mock(cluster_name="c", broker_name="b", on_turn_ended=[], on_half=[])
+    shard.topics.find.return_value = Topic(topic="T", read_queue_count=4, write_queue_count=4)
+    send = sends.handlers(shard)[V2]
+    connection = Mock(peer=Address("10.0.0.1", 5))
+    fields = {name: str(value) for name, value in send_fields("T").items()}
+    asks = [
+        Ask(Mock(), connection, Command(V2, fields, body, opaque), Mock()) for opaque, body in enumerate((b"1", b"2"))
+    ]
+    for ask in asks:
+        send(ask)
+    assert shard.forwarder.mock_calls == []
+
+    (end_turn,) = shard.on_turn_ended
+    end_turn()
+    end_turn()
+
+    ((broker_name, together),) = [call.args for call in shard.forwarder.append_small_to.mock_calls]
+    made = [gateway_pb.AppendMessagesRequest.FromString(each.request).messages[0] for each in together]
+    assert broker_name == "b"
+    assert [(message.body, message.queue_id, message.born_host) for message in made] == [
+        (b"1", 1, "10.0.0.1:5"),
+        (b"2", 1, "10.0.0.1:5"),
+    ]
+    response = gateway_pb.AppendMessagesResponse(results=[{"queue_id": 1, "queue_offset": 7}]).SerializeToString()
+    _Sender.answer_together([(each.caller, response) for each in together])
+    ((answered,),) = [call.args for call in connection.answer_all.mock_calls]
+    assert [(answer.opaque, answer.fields["queueOffset"]) for _, answer in answered] == [(0, "7"), (1, "7")]
+
+
+def test_sends_that_cannot_be_appended_are_refused_each():
+    shard = Mock(cluster_name="c", broker_name="b", on_turn_ended=[], on_half=[])
+    shard.topics.find.return_value = Topic(topic="T", read_queue_count=4, write_queue_count=4)
+    shard.forwarder.append_small_to.side_effect = NotLeaderError("another replica leads")
+    send = sends.handlers(shard)[V2]
+    asks = [Mock(command=Command(V2, {name: str(value) for name, value in send_fields("T").items()})) for _ in range(2)]
+    for ask in asks:
+        ask.connection.peer = Address("10.0.0.1", 5)
+        send(ask)
+    shard.on_turn_ended[0]()
+    assert [type(ask.refuse.call_args.args[0]) for ask in asks] == [NotLeaderError, NotLeaderError]
 
 
 def test_a_oneway_message_is_stored_and_not_answered(stack, client, topic):

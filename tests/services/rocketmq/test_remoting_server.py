@@ -120,6 +120,38 @@ def test_answers_come_in_any_order_and_from_any_thread(connect: Connect, handler
     assert handler.opened[0].request_count == 0
 
 
+def test_answers_that_are_given_together_go_out_in_one_write(
+    connect: Connect, handler: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = connect()
+    client.send(Command(LATER, opaque=1), Command(LATER, opaque=2, flag=ONEWAY), Command(LATER, opaque=3))
+    wait_until(lambda: len(handler.came) == 3, "the requests")
+    written: list[int] = []
+    write = Connection._write
+
+    def counted(self: Connection, pieces: list[bytes]) -> None:
+        written.append(len(pieces))
+        write(self, pieces)
+
+    monkeypatch.setattr(Connection, "_write", counted)
+    handler.opened[0].answer_all([(request, request.answer(body=b"b")) for request in handler.came])
+
+    assert [client.receive().opaque, client.receive().opaque] == [1, 3]
+    assert written == [4]  # two heads and two bodies
+    assert handler.opened[0].request_count == 0
+
+
+def test_a_turn_ends_when_all_that_came_with_it_was_begun(handler: Echo) -> None:
+    turns: list[int] = []
+    server = RemotingServer("test-remoting", handler, turn_ended=lambda: turns.append(len(handler.came)))
+    address = server.listen(Address("127.0.0.1", 0))
+    with contextlib.closing(server), socket.create_connection(address) as connected:
+        connected.sendall(b"".join(encode(Command(SILENT, opaque=number)) for number in range(40)))
+        server.start()
+        wait_until(lambda: turns[-1:] == [40], "the end of the turn")
+    assert set(turns) == {0, 40}
+
+
 def test_a_request_that_wants_no_answer_gets_none(connect: Connect) -> None:
     client = connect()
     client.send(Command(ECHO, opaque=1, flag=ONEWAY), Command(ECHO, opaque=2))
