@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from cli import demo
 from cli.demo import command_name
 
 
@@ -42,3 +43,14 @@ def test_another_command_of_this_name_on_the_path_is_not_meant(
     (tmp_path / "reput").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert command_name() == str(launcher)
+
+
+def test_the_demonstration_says_what_programs_with_rocketmqs_clients_are_to_be_given(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    remoting = {"nameserver": "127.0.0.1:9876", "remoting": "127.0.0.1:10911"}
+    demo._say_where({"gateway": "127.0.0.1:8081", **remoting}, None)
+    assert "namesrvAddr = 127.0.0.1:9876" in capsys.readouterr().out
+    # A name server without the door knows no address of the shard.
+    demo._say_where({"gateway": "127.0.0.1:8081", "nameserver": "127.0.0.1:9876"}, None)
+    assert "namesrvAddr" not in capsys.readouterr().out

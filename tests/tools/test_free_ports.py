@@ -26,7 +26,9 @@ def test_a_port_where_a_program_listens_is_refused_with_the_variable_to_set(tmp_
     assert free_ports.main([f"CONSOLE_PORT={port}"]) == 0
 
 
-@pytest.mark.parametrize("argument", ["CONSOLE_PORT=http", "CONSOLE_PORT=70000", "CONSOLE_PORT=-1"])
+@pytest.mark.parametrize(
+    "argument", ["CONSOLE_PORT=http", "CONSOLE_PORT=70000", "CONSOLE_PORT=-1", "GATEWAY_PORT=off", "REMOTING_PORT=on"]
+)
 def test_what_is_no_port_is_refused(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert free_ports.main([argument]) == 2
     assert "a port is a number up to 65535" in capsys.readouterr().err  # 70000 was called taken
@@ -35,11 +37,17 @@ def test_what_is_no_port_is_refused(argument: str, capsys: pytest.CaptureFixture
 def test_make_run_looks_at_its_ports_before_it_sets_up() -> None:
     """A defect: a taken port was reported after two minutes of setup."""
     planned = subprocess.run(
-        ["make", "--no-print-directory", "--dry-run", "--always-make", "run", "GATEWAY_PORT=18081", "CONSOLE_PORT=18080"],
+        [
+            *("make", "--no-print-directory", "--dry-run", "--always-make", "run", "GATEWAY_PORT=18081", "CONSOLE_PORT=18080"),
+            *("NAMESERVER_PORT=19876", "REMOTING_PORT=off"),
+        ],
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout.splitlines()  # fmt: skip
 
-    assert planned[0].split()[1:] == ["tools/free_ports.py", "GATEWAY_PORT=18081", "CONSOLE_PORT=18080"]
+    ports = ["GATEWAY_PORT=18081", "CONSOLE_PORT=18080", "NAMESERVER_PORT=19876", "REMOTING_PORT=off"]
+    assert planned[0].split()[1:] == ["tools/free_ports.py", *ports]
+    assert free_ports.main(["REMOTING_PORT=off"]) == 0
     assert any("pip install" in line for line in planned[1:])
     assert "--gateway-port 18081" in planned[-1]
     assert "--console-port 18080" in planned[-1]
+    assert "--nameserver-port 19876 --remoting-port off" in planned[-1]
