@@ -74,7 +74,8 @@ class RemotingPorts:
         """Settings of the commit log, which registers the shard."""
         settings = {"REPUT_STORE_HOST": self.store_host} if self.store_host else {}
         if len(self.addresses) == len(REMOTING_SETTINGS):  # without a door the routes to this shard would lead nowhere
-            settings["REPUT_NAMESERVERS"] = ";".join(filter(None, (self.addresses["nameserver"], further_nameservers)))
+            own = _dialled(self.addresses["nameserver"]) or self.addresses["nameserver"]
+            settings["REPUT_NAMESERVERS"] = ";".join(filter(None, (own, further_nameservers)))
         return settings
 
     def of_gateway(self, nameserver_grpc: str) -> dict[str, str]:
@@ -148,7 +149,10 @@ def choose_remoting_ports(
     if left_out:
         say(_why_left_out(left_out, obstacle))
     store_host = ""
-    if door := found.get("remoting"):
+    door = found.get("remoting")
+    if door and not set_value(
+        "commitlog", "broker_address"
+    ):  # which says what clients are told, and what stands in ids
         is_default = not _asked("remoting", ports, set_value)
         told = set_value("", "store_host")
         store_host = "" if told else _dialled_address(door, say)
@@ -187,6 +191,18 @@ def _why_left_out(keys: Sequence[str], obstacle: str) -> str:
     return f"{what}: {taken}; {flags} choose others (0: a free one), `off` asks for none"
 
 
+def _dialled(listens: str) -> str | None:
+    """The `IP:PORT` at which this machine reaches what listens there; None for a name, which only DNS tells."""
+    host, _, port = listens.rpartition(":")
+    if host == "localhost":
+        return f"127.0.0.1:{port}"
+    try:
+        ip = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return None
+    return f"127.0.0.1:{port}" if ip.is_unspecified else listens
+
+
 def _dialled_address(door: str, say: Callable[[str], None]) -> str:
     """What clients are told of where a door listens (`[NAME=]HOST:PORT`): an IP, since ids have room for nothing else.
 
@@ -194,16 +210,10 @@ def _dialled_address(door: str, say: Callable[[str], None]) -> str:
     """
     listens = door.rpartition("=")[2]
     host, _, port = listens.rpartition(":")
-    try:
-        ip = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        ip = None
-    if host == "localhost" or (ip is not None and not ip.is_unspecified):
-        return listens if ip is not None else f"127.0.0.1:{port}"
-    say(
-        f"remoting clients are told 127.0.0.1:{port}: set REPUT_STORE_HOST to the IP and port where they reach {listens}"
-    )
-    return f"127.0.0.1:{port}"
+    told = _dialled(listens) or f"127.0.0.1:{port}"
+    if told != listens and host != "localhost":
+        say(f"remoting clients are told {told}: set REPUT_STORE_HOST to the IP and port where they reach {listens}")
+    return told
 
 
 def _guard_of(set_value: Callable[[str, str], str]) -> str:

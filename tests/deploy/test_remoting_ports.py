@@ -126,8 +126,19 @@ def test_a_store_host_that_leads_elsewhere_than_to_the_default_door_is_said() ->
     assert choose({("", "store_host"): "10.0.0.5:10911", DOOR: "0.0.0.0:10911"}).said == []
 
 
+def test_a_broker_address_says_what_clients_are_told_instead_of_the_store_host() -> None:
+    chosen = choose({("commitlog", "broker_address"): "shard.example:10911", DOOR: "0.0.0.0:10911"})
+    assert (chosen.said, chosen.ports.store_host) == ([], "")
+
+
 def test_the_shard_registers_at_our_name_server_and_at_further_ones() -> None:
     assert choose().ports.of_commitlog("")["REPUT_NAMESERVERS"] == "127.0.0.1:9876"
+    everywhere = choose({NAMESERVER: "0.0.0.0:9876"}).ports
+    assert everywhere.of_commitlog("")["REPUT_NAMESERVERS"] == "127.0.0.1:9876"
+    assert everywhere.of_gateway("")["REPUT_NAMESERVER_REMOTING_ADDRESS"] == "0.0.0.0:9876"
+    assert (
+        choose({NAMESERVER: "names.example:9876"}).ports.of_commitlog("")["REPUT_NAMESERVERS"] == "names.example:9876"
+    )
     assert choose().ports.of_commitlog("10.0.0.9:9876")["REPUT_NAMESERVERS"] == "127.0.0.1:9876;10.0.0.9:9876"
     # Its routes would lead nowhere.
     assert choose(remoting=OFF).ports.of_commitlog("") == {}
