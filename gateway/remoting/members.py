@@ -56,6 +56,8 @@ TOPIC_CHARACTERS_MAX = 300
 # What the heartbeats of all connections have said; one of them has KEEP_BYTES_MAX at most, so that it can be passed on.
 ALL_CLIENTS_BYTES_MAX = 128 << 20
 END_THREAD_COUNT = 2
+# Heartbeats that are read in the loop of the connections; one of some 30 groups has so many bytes.
+LOOP_BEAT_BYTES_MAX = 16 << 10
 KINDS = {
     "CONSUME_PASSIVELY": "push consumer",
     "CONSUME_ACTIVELY": "pull consumer",
@@ -73,7 +75,7 @@ def handlers(shard: DoorShard) -> Mapping[int, Handler]:
     shard.on_arrivals.append(members.hear)
     shard.on_close.append(members.close)
     return {
-        RequestCode.HEART_BEAT: in_thread(members.beat),
+        RequestCode.HEART_BEAT: members.beat,
         RequestCode.UNREGISTER_CLIENT: in_thread(members.unregister),
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: in_thread(members.list_members),
         RequestCode.LOCK_BATCH_MQ: in_thread(partial(members.lock, unlock=False)),
@@ -97,12 +99,32 @@ class Members:
         self._sizes: dict[Connection, tuple[Client, int]] = {}
         self._ends = ThreadPoolExecutor(END_THREAD_COUNT, thread_name_prefix="remoting-ends")
 
-    def beat(self, ask: Ask) -> Answer:
-        """34: a client lives, and says which groups it is a member of."""
-        said = document_of(ask.command.body)
+    def beat(self, ask: Ask) -> None:
+        """34: a client lives, and says which groups it is a member of.
+
+        One that says nothing new, but for the versions of subscriptions, is answered at once, and passed on beside that. A
+        client of 5.x sends a heartbeat with a new version after a rebalance, gives it up while another one has no answer, and
+        can pull nothing (SUBSCRIPTION_NOT_LATEST) until the next one, 30 s later.
+        """
+        if len(ask.command.body) > LOOP_BEAT_BYTES_MAX:
+            ask.work(lambda: self._beat(ask, *self._heard(ask)))
+            return
+        client, is_whole, facts = self._heard(ask)
         before = ask.client
-        client, is_whole = client_of(ask, said, before)
-        facts = facts_of(client)
+        if before is None or before.producer_groups != client.producer_groups or facts_of(before) != facts:
+            ask.work(lambda: self._beat(ask, client, is_whole, facts))
+            return
+        if self._shard.clients.settle(client):
+            ask.beside(lambda: self._keep(facts))
+            ask.beside(lambda: self._tell_hearers(client))
+        ask.answer(_beat_fields(is_whole))
+
+    def _heard(self, ask: Ask) -> tuple[DoorClient, bool, Sequence[pb.Client]]:
+        client, is_whole = client_of(ask, document_of(ask.command.body), ask.client)
+        return client, is_whole, facts_of(client)
+
+    def _beat(self, ask: Ask, client: DoorClient, is_whole: bool, facts: Sequence[pb.Client]) -> Answer:
+        before = ask.client
         self._take_room(ask, client_bytes_of(client, facts))
         if not self._shard.clients.settle(client):
             self.give_room_back(ask.connection)
@@ -116,9 +138,12 @@ class Members:
             if code_of(error) not in MAY_PASS:  # else the shard hears of it later
                 self._shard.clients.take_back(client.connection, before)
             raise
+        ask.beside(lambda: self._tell_hearers(client))
+        return Answer(_beat_fields(is_whole))
+
+    def _tell_hearers(self, client: DoorClient) -> None:
         for hear in self._shard.on_beat:
             hear(client)
-        return Answer({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": str(is_whole).lower()})
 
     def unregister(self, ask: Ask) -> Answer:
         """35: a client leaves a group in order."""
@@ -294,6 +319,10 @@ class Members:
         except QueueNotFoundError:
             return set()
         return {(queue.topic, queue.queue_id) for queue in locked.queues}
+
+
+def _beat_fields(is_whole: bool) -> Mapping[str, str]:
+    return {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": str(is_whole).lower()}
 
 
 def _in_calls(facts: Sequence[pb.Client]) -> Iterator[Sequence[pb.Client]]:

@@ -3,16 +3,19 @@
 import contextlib
 import itertools
 import json
+import threading
 from unittest.mock import Mock
 
 import pytest
 
 from gateway.remoting.door_clients import DoorClient, DoorClients, Membership
+from gateway.remoting.members import Members
 from services.rocketmq.codes import RequestCode, ResponseCode
 from tests.gateway.remoting.requests import heartbeat, lock_body, pull_fields, records
 from tests.support.waiting import wait_until
 
 _groups = itertools.count()
+KEEP_SECONDS = 2.0  # of a consumer service that does not answer
 
 
 @pytest.fixture
@@ -38,6 +41,30 @@ def test_a_heartbeat_makes_a_member_and_the_retry_topic(client, group):
     assert members(client, group) == ["c1"]
     fields = pull_fields(f"%RETRY%{group}", consumerGroup=group)
     assert client.call(RequestCode.PULL_MESSAGE, **fields).code == ResponseCode.PULL_NOT_FOUND
+
+
+def test_a_heartbeat_with_newer_versions_only_waits_for_no_service(stack, client, group, monkeypatch):
+    """A client of 5.x whose heartbeat is under way sends no other one for 30 s, and pulls nothing until then."""
+    topic = f"{group}-topic"
+    stack.append(topic)
+    assert beat(client, "c1", group, topic=topic, version=1).code == 0
+    goes_on, has_ended = threading.Event(), threading.Event()
+    kept = Members._keep
+
+    def keep(members, facts):
+        goes_on.wait(KEEP_SECONDS)
+        has_ended.set()
+        kept(members, facts)
+
+    monkeypatch.setattr(Members, "_keep", keep)
+    try:
+        assert beat(client, "c1", group, topic=topic, version=2).code == 0
+        pulled = client.call(
+            RequestCode.PULL_MESSAGE, **pull_fields(topic, consumerGroup=group, sysFlag=0, subVersion=2)
+        )
+        assert (pulled.code, has_ended.is_set()) == (0, False)
+    finally:
+        goes_on.set()
 
 
 def test_members_are_told_of_those_that_come_and_go(stack, client, group):
