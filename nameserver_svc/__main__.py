@@ -46,10 +46,12 @@ def serve(server: ServiceServer, settings: NameServerSettings, origins: Origins)
         pb_grpc.add_NameServerServiceServicer_to_server,
         NameServerServicer(table, kv_config),
     )
-    server.meters.number("nameserver_brokers", "Addresses of brokers that are registered.", lambda: table.broker_count)
-    server.meters.number("nameserver_topics", "Topics that have a route.", lambda: table.topic_count)
     server.meters.number(
-        "nameserver_connections", "Connections of brokers and clients.", lambda: remoting.connection_count
+        "reput_nameserver_brokers", "Addresses of brokers that are registered.", lambda: table.broker_count
+    )
+    server.meters.number("reput_nameserver_topics", "Topics that have a route.", lambda: table.topic_count)
+    server.meters.number(
+        "reput_nameserver_connections", "Connections of brokers and clients.", lambda: remoting.connection_count
     )
     bound = listen(remoting, address)
     server.on_stop(handler.close)

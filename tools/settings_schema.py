@@ -8,16 +8,13 @@ import re
 from typing import Any
 
 from services.settings.setting_names import SETTINGS, SHARED, Setting
-from tools.settings_table import MODELS as ALL_MODELS
-
-# What the chart installs: no name server yet, whose routes need the remoting door.
-MODELS = {component: model for component, model in ALL_MODELS.items() if component != "nameserver"}
+from tools.settings_table import MODELS
 
 # The chart makes these itself, from other values; a second one would contradict it, or be without effect.
 MADE_BY_CHART = re.compile(
-    r"^REPUT_(CONFIG|BROKER_CONF|STORE|BROKER_NAME|STORE_HOST|PARENT_PID|\w+_TARGET|TLS_\w+|\w+_RECEIPT_SECRET|GATEWAY_SHARD\w*"
+    r"^REPUT_(CONFIG|BROKER_CONF|STORE|BROKER_NAME|STORE_HOST|NAMESERVERS|PARENT_PID|\w+_TARGET|TLS_\w+|\w+_RECEIPT_SECRET|GATEWAY_SHARD\w*"
     r"|GATEWAY_CONSOLE|GATEWAY_PAGE_TOKEN_SECRET|COMMITLOG_COORDINATOR|COMMITLOG_REPLICA_NAME|COMMITLOG_MIN_IN_SYNC"
-    r"|[A-Z]+_(METRICS_|HEALTH_|CONSOLE_|REPLICA_)?ADDRESS)$"
+    r"|[A-Z]+_(METRICS_|HEALTH_|CONSOLE_|REPLICA_|REMOTING_|BROKER_)?ADDRESS)$"
 )
 # What pydantic takes for a boolean.
 BOOLEANS = [True, False, "true", "false", "on", "off", "yes", "no", "1", "0"]

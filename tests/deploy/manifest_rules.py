@@ -11,7 +11,6 @@ from services.serving.server import GRACE_SECONDS, IN_SYNC_NAME, LAST_ANSWERS_SE
 from store.errors import InvalidSettingError
 from tests.deploy.component_settings import load_environment
 from tests.deploy.manifests import (
-    COMPONENTS,
     NAMESPACE,
     OF_SHARD,
     ORDINAL,
@@ -23,10 +22,12 @@ from tests.deploy.manifests import (
     matches,
     of_kind,
     replicated_shards,
+    shard_sets,
     without_other_shards,
     workloads,
 )
 from tests.deploy.network_edges import only_needed_edges_are_open
+from tests.deploy.remoting_rules import doors_lead_to_their_shards, shards_register_at_every_name_server
 from tests.deploy.replica_rules import (
     accounts_may_only_keep_their_leases,
     replica_ordinals,
@@ -36,11 +37,12 @@ from tests.deploy.replica_rules import (
 
 MEMORY_MIB_MAX = 512
 UID = 65532
-MODULES = {"gateway": "gateway", **{name: f"{name}_svc" for name in OF_SHARD}}
+ORDINAL_LABEL = "apps.kubernetes.io/pod-index"
+MODULES = {"gateway": "gateway", **{name: f"{name}_svc" for name in (*OF_SHARD, "nameserver")}}
 # ServiceServer._drain: open work, the streams that were not waited for, the last answers; then the files are closed.
 DRAIN_SECONDS_MAX = 2 * GRACE_SECONDS + LAST_ANSWERS_SECONDS
 CLOSE_SECONDS = 10
-STARTUP_SECONDS_MIN = {"gateway": 30, **dict.fromkeys(OF_SHARD, 300)}
+STARTUP_SECONDS_MIN = {"gateway": 30, "nameserver": 30, **dict.fromkeys(OF_SHARD, 300)}
 
 
 def breaches(documents: Iterable[Document]) -> list[str]:
@@ -57,7 +59,7 @@ def _mebibytes(quantity: str) -> float:
 
 
 def _all_components_are_there(documents: list[Document]) -> Iterator[str]:
-    missing = set(COMPONENTS) - workloads(documents).keys()
+    missing = {"gateway", *OF_SHARD} - workloads(documents).keys()
     if missing:
         yield f"no workload for {sorted(missing)}"
 
@@ -206,11 +208,14 @@ def _stores_have_names_of_their_own(documents: list[Document]) -> Iterator[str]:
         service = services.get(spec["serviceName"], {})
         if service.get("clusterIP") != "None" or service.get("publishNotReadyAddresses") is not True:
             yield f"{name}: its Service must be headless and name pods that are not ready"
-        if spec.get("persistentVolumeClaimRetentionPolicy") != {"whenDeleted": "Retain", "whenScaled": "Retain"}:
+        if item in shard_sets(documents) and spec.get("persistentVolumeClaimRetentionPolicy") != {
+            "whenDeleted": "Retain",
+            "whenScaled": "Retain",
+        }:
             yield f"{name}: volumes may go with it"
         if spec.get("podManagementPolicy") != "Parallel":
             yield f"{name}: a shard waits for another"
-    classes = {item["spec"]["template"]["spec"].get("priorityClassName") for item in of_kind(documents, "StatefulSet")}
+    classes = {item["spec"]["template"]["spec"].get("priorityClassName") for item in shard_sets(documents)}
     if len(classes) > 1:
         yield f"the services of one shard have priorities of their own: {sorted(map(str, classes))}"
     names = [
@@ -220,12 +225,17 @@ def _stores_have_names_of_their_own(documents: list[Document]) -> Iterator[str]:
         yield f"the services of one shard disagree about its name: {sorted(set(names))}"
 
 
+def _chosen(selector: Document, workload: Document) -> bool:
+    """Whether a Service's selector chooses pods of the workload; one may choose an ordinal, which Kubernetes makes a label."""
+    ordinal = selector.get(ORDINAL_LABEL, "0")
+    labels = labels_of(workload) | ({ORDINAL_LABEL: ordinal} if workload["kind"] == "StatefulSet" else {})
+    return selector.items() <= labels.items() and int(ordinal) < workload["spec"].get("replicas", 1)
+
+
 def _selectors_select(documents: list[Document]) -> Iterator[str]:
     by_component = workloads(documents)
     for item in of_kind(documents, "Service"):
-        chosen = [
-            name for name, load in by_component.items() if item["spec"]["selector"].items() <= labels_of(load).items()
-        ]
+        chosen = [name for name, load in by_component.items() if _chosen(item["spec"]["selector"], load)]
         if len(chosen) != 1:
             yield f"Service {item['metadata']['name']} selects {chosen}"
         for port in item["spec"]["ports"]:
@@ -268,4 +278,6 @@ RULES = (
     only_needed_edges_are_open,
     replicas_stand_apart_and_hand_over,
     accounts_may_only_keep_their_leases,
+    doors_lead_to_their_shards,
+    shards_register_at_every_name_server,
 )

@@ -8,7 +8,7 @@ Document = dict[str, Any]
 
 STORES = ("commitlog", "consumequeue", "index")  # with a volume each
 OF_SHARD = (*STORES, "consumer", "schedule")
-COMPONENTS = ("gateway", *OF_SHARD)
+COMPONENTS = ("gateway", *OF_SHARD, "nameserver")
 ORDINAL = 7
 NAMESPACE = "somewhere"
 SHARD_LABEL = "reput.io/shard"  # of what belongs to one shard with replicas
@@ -30,6 +30,13 @@ def workloads(documents: Iterable[Document]) -> dict[str, Document]:
 def replicated_shards(documents: Iterable[Document]) -> list[str]:
     """The numbers of the shards that have replicas, as texts; empty where an ordinal is a shard."""
     return sorted({labels_of(load).get(SHARD_LABEL, "") for load in of_kind(documents, "StatefulSet")} - {""})
+
+
+def shard_sets(documents: Iterable[Document]) -> list[Document]:
+    """The StatefulSets of the shards' services."""
+    return [
+        item for item in of_kind(documents, "StatefulSet") if labels_of(item)["app.kubernetes.io/component"] in OF_SHARD
+    ]
 
 
 def without_other_shards(documents: Iterable[Document], shard: str) -> list[Document]:

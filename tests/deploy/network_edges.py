@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tests.deploy.manifests import Document, labels_of, matches, of_kind, replicated_shards, workloads
 
-# Caller -> called: the only edges between services. docs/security.md has the same, RPC by RPC.
+# Caller -> called: the only edges between services over gRPC. docs/security.md has the same, RPC by RPC.
 EDGES = {
     ("gateway", "commitlog"),
     ("gateway", "consumequeue"),
@@ -37,14 +37,29 @@ def only_needed_edges_are_open(documents: list[Document]) -> Iterator[str]:
         "index": 8084,
         "consumer": 8085,
         "schedule": 8086,
+        "nameserver": 9876,
     }
+    (gateway,) = (
+        by_component["gateway"]["spec"]["template"]["spec"]["containers"] if "gateway" in by_component else [{}]
+    )
+    doors = {entry["containerPort"] for entry in gateway.get("ports", []) if entry["name"].startswith("door-")}
+    if "nameserver" in by_component and doors:
+        edges |= {("commitlog", "nameserver")}
     for caller in by_component:
         for called in by_component:
-            for port in (*ports.values(), 8090, 9090):
+            for port in (*ports.values(), *doors, 8087, 8090, 9090):
                 is_open = _is_open(policies, by_component[caller], by_component[called], port)
                 is_needed = (caller, called) in edges and port == ports[called]
                 if is_open != is_needed:
                     yield f"{caller} -> {called}:{port} is {'open' if is_open else 'closed'}"
+    for called in by_component:
+        for port in (*ports.values(), *doors, 8087):
+            is_open = _is_open_to_clients(policies, by_component[called], port)
+            is_needed = (called in ("gateway", "nameserver") and port == ports[called]) or (
+                called == "gateway" and port in doors
+            )
+            if is_open != is_needed:
+                yield f"a client -> {called}:{port} is {'open' if is_open else 'closed'}"
     resolvers = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}}
     for component in {caller for caller, _ in edges}:
         rules = [
@@ -72,11 +87,34 @@ def _is_open(policies: list[Document], caller: Document, called: Document, port:
         rules = [rule for spec in chosen for rule in spec.get(direction) or []]
         return not chosen or any(
             (peers not in rule or any(_is_peer(peer, other) for peer in rule[peers]))
-            and ("ports" not in rule or any(entry["port"] == port for entry in rule["ports"]))
+            and ("ports" not in rule or any(_has_port(entry, port) for entry in rule["ports"]))
             for rule in rules
         )
 
     return passes(caller, called, "egress", "to") and passes(called, caller, "ingress", "from")
+
+
+def _has_port(entry: Document, port: int) -> bool:
+    first: int = entry["port"]
+    return first <= port <= int(entry.get("endPort", first))
+
+
+def _is_open_to_clients(policies: list[Document], called: Document, port: int) -> bool:
+    """Whether a pod of the namespace that is none of ours may connect."""
+    rules = [
+        rule
+        for item in policies
+        if matches(item["spec"]["podSelector"], labels_of(called))
+        for rule in item["spec"].get("ingress") or []
+    ]
+    return any(
+        any(_has_port(entry, port) for entry in rule.get("ports", []))
+        and (
+            "from" not in rule
+            or any(matches(peer.get("podSelector", {"matchLabels": {"?": "?"}}), {}) for peer in rule["from"])
+        )
+        for rule in rules
+    )
 
 
 def _is_peer(peer: Document, workload: Document) -> bool:

@@ -16,13 +16,14 @@ from tests.deploy.manifests import (
     matches,
     of_kind,
     replicated_shards,
+    shard_sets,
     workloads,
 )
 
 
 def replica_ordinals(documents: list[Document]) -> range:
     """The ordinals of the replicas of a shard."""
-    return range(max(item["spec"]["replicas"] for item in of_kind(documents, "StatefulSet")))
+    return range(max(item["spec"]["replicas"] for item in shard_sets(documents)))
 
 
 def shards_are_counted(documents: list[Document]) -> Iterator[str]:
@@ -31,7 +32,7 @@ def shards_are_counted(documents: list[Document]) -> Iterator[str]:
         return
     (gateway,) = workloads(documents)["gateway"]["spec"]["template"]["spec"]["containers"]
     count = environment(gateway).get("REPUT_GATEWAY_SHARD_COUNT")
-    sets = of_kind(documents, "StatefulSet")
+    sets = shard_sets(documents)
     replicas = {item["spec"]["replicas"] for item in sets}
     shards = replicated_shards(documents)
     if not shards:

@@ -203,6 +203,65 @@ _RULES = (
         "priorities of their own",
     ),
     ("accounts with tokens", _mount_tokens, "its token is mounted"),
+    (
+        "a door that nothing leads to",
+        put("gateway box env REPUT_GATEWAY_REMOTING_ADDRESS value", "broker-0=0.0.0.0:10921"),
+        "leads to the port 10911, its door is at 0.0.0.0:10921",
+    ),
+    (
+        "a door for no shard",
+        put("gateway box env REPUT_GATEWAY_REMOTING_ADDRESS value", "b=0.0.0.0:10911"),
+        "its door is None",
+    ),
+    (
+        "clients that are sent to a name of no Service",
+        put("commitlog box env REPUT_COMMITLOG_BROKER_ADDRESS value", "reput-gateway.$(POD_NAMESPACE).svc:10911"),
+        "nothing is called",
+    ),
+    (
+        "clients that are sent to a port of no door",
+        put(
+            "commitlog box env REPUT_COMMITLOG_BROKER_ADDRESS value", "reput-broker-$(SHARD).$(POD_NAMESPACE).svc:8081"
+        ),
+        "leads to the port None",
+    ),
+    ("a door without its fast port", cut("Service reput-broker-0 ports 1"), "the fast port of"),
+    (
+        "doors before another service",
+        put(f"Service reput-broker-0 selector {COMPONENT}", "nameserver"),
+        "does not lead to the gateways",
+    ),
+    (
+        "routes without a door",
+        put("gateway box env REPUT_GATEWAY_REMOTING_ADDRESS name", "LEFT_OUT"),
+        "without doors it registers",
+    ),
+    (
+        "a Service without its door",
+        put("gateway box env REPUT_GATEWAY_REMOTING_ADDRESS name", "LEFT_OUT"),
+        "there are no doors",
+    ),
+    ("a name server without routes", put("nameserver spec replicas", 3), "the name servers are"),
+    (
+        "name servers that are asked at another port",
+        put("Service reput-nameserver ports remoting targetPort", "grpc"),
+        "it listens at 9876",
+    ),
+    (
+        "a door that is closed to clients",
+        cut("NetworkPolicy reput-gateway ingress 0 ports 1"),
+        "a client -> gateway:10911 is closed",
+    ),
+    (
+        "a name server that is closed to clients",
+        cut("NetworkPolicy reput-nameserver ingress 0"),
+        "a client -> nameserver:9876 is closed",
+    ),
+    (
+        "a name server that is closed to shards",
+        cut("NetworkPolicy reput-commitlog egress 1"),
+        "commitlog -> nameserver:9876 is closed",
+    ),
 )
 _SCHEMA = (
     ("a misspelt field of a probe", put("index box livenessProbe failureTreshold", 3), "failureTreshold"),

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.deploy.component_settings import load_environment
 from tests.deploy.manifest_rules import breaches
-from tests.deploy.manifests import Document, environment, of_kind, workloads
+from tests.deploy.manifests import Document, environment, of_kind, shard_sets, workloads
 from tests.support.control_plane import ControlPlane, running_control_plane
 from tools.control_plane_build import missing_programs
 from tools.render_manifests import CHART, KUBERNETES_VERSION, find_helm, template
@@ -140,10 +142,115 @@ def test_helm_itself_refuses_a_wrong_value_of_a_setting() -> None:
     assert "REPUT_WORKER_COUNT" in refusal("--set-string", "index.settings.REPUT_WORKER_COUNT=3")
 
 
+def notes(cluster: ControlPlane, *arguments: str) -> str:
+    """What helm would say to who installs."""
+    said = cluster.helm("install", "reput", str(CHART), "-n", "messages", "--dry-run=server", *arguments)
+    return said.rpartition("NOTES:")[2]
+
+
+def component(documents: list[Document], name: str, ordinal: int = 0) -> Any:
+    (container,) = workloads(documents)[name]["spec"]["template"]["spec"]["containers"]
+    return load_environment(name, container, ordinal)
+
+
+OUTSIDE = {
+    "remoting": {
+        "addresses": ["192.0.2.1:30911", "192.0.2.1:30921", "192.0.2.1:30931"],
+        "service": {"type": "NodePort", "annotations": {"a": "b"}},
+    }
+}
+
+
+def test_doors_for_clients_outside_the_cluster_are_at_the_ports_that_they_are_told() -> None:
+    two = ("--set-json", f"gateway={json.dumps(OUTSIDE)}", "--set", "shards=2,nameserver.service.type=LoadBalancer")
+    documents = rendered(*two)
+    assert breaches(documents) == []
+    for shard, port in (("0", 30911), ("1", 30921)):
+        service = one(documents, "Service", f"reput-broker-{shard}")
+        assert (service["spec"]["type"], service["metadata"]["annotations"]) == ("NodePort", {"a": "b"})
+        assert [(p["port"], p["nodePort"]) for p in service["spec"]["ports"]] == [(port, port), (port - 2, port - 2)]
+        assert component(documents, "commitlog", int(shard)).door() == ("192.0.2.1", port)
+    # A third shard may be added without a restart of the others: its address is told already.
+    assert component(documents, "commitlog", 2).door() == ("192.0.2.1", 30931)
+    # A name server is not asked for another one's routes, so each has an address of its own.
+    for ordinal in "01":
+        outside = one(documents, "Service", f"reput-nameserver-{ordinal}")["spec"]
+        assert (outside["type"], outside["selector"]["apps.kubernetes.io/pod-index"]) == ("LoadBalancer", ordinal)
+    assert "addresses has 3 addresses and shards is 4" in refusal(*two, "--set", "shards=4")
+
+
+def test_shards_of_a_mixed_cluster_register_at_rocketmq_s_name_servers_and_may_reach_them() -> None:
+    documents = rendered("--set", "nameserver.external={10.0.0.9:9876,ns.rocketmq.svc:9877}")
+    assert breaches(documents) == []
+    listed = component(documents, "commitlog").nameservers.split(";")
+    assert len(listed) == 4
+    assert listed[2:] == ["10.0.0.9:9876", "ns.rocketmq.svc:9877"]
+    egress = one(documents, "NetworkPolicy", "reput-commitlog")["spec"]["egress"]
+    assert {"to": [{"ipBlock": {"cidr": "10.0.0.9/32"}}], "ports": [{"protocol": "TCP", "port": 9876}]} in egress
+    assert {"ports": [{"protocol": "TCP", "port": 9877}]} in egress
+    only = rendered("--set", "nameserver.enabled=false,nameserver.external={10.0.0.9:9876}")
+    assert component(only, "commitlog").nameservers == "10.0.0.9:9876"
+    assert "nameserver" not in workloads(only)
+
+
+def test_door_and_name_servers_are_switched_off_each_and_nothing_is_left_of_them() -> None:
+    documents = rendered("--set", "gateway.remoting.enabled=false")
+    assert breaches(documents) == []
+    assert "nameserver" in workloads(documents)  # for brokers of RocketMQ
+    text = template("--set", "gateway.remoting.enabled=false,nameserver.enabled=false")
+    assert "egress: [] # it calls nobody" in text
+    stated = re.sub(r"(^| )#.*", "", text, flags=re.MULTILINE)
+    for word in ("nameserver", "NAMESERVER", "REMOTING", "door", "BROKER_ADDRESS", "9876", "10909", "reput-broker"):
+        assert word not in stated, word
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ("auth.enabled=true", "auth.enabled"),
+        ("gateway.settings.REPUT_GATEWAY_AUTH=on,gateway.settings.REPUT_GATEWAY_ACCESS_FILE=/x", "REPUT_GATEWAY_AUTH"),
+        ("gateway.settings.REPUT_GATEWAY_CLIENT_CA=/ca.crt", "REPUT_GATEWAY_CLIENT_CA"),
+        (
+            "gateway.extraEnv[0].name=REPUT_GATEWAY_CLIENT_CA,gateway.extraEnv[0].value=/ca.crt",
+            "REPUT_GATEWAY_CLIENT_CA",
+        ),
+    ],
+)
+def test_a_door_that_would_not_start_is_left_out_and_the_notes_say_why(
+    cluster: ControlPlane, values: str, named: str
+) -> None:
+    documents = rendered("--set", values)
+    assert breaches(documents) == []
+    assert component(documents, "gateway").remoting_address == ""
+    assert "nameserver" not in workloads(documents)
+    assert f"no name server: {named} is set" in notes(cluster, "--set", values)
+
+
+def test_the_notes_say_what_clients_over_remoting_are_given(cluster: ControlPlane) -> None:
+    assert "reput-nameserver-0.reput-nameserver.messages.svc:9876;reput-nameserver-1." in notes(cluster)
+    assert "-Dtls.enable=true" in notes(cluster)
+    assert "-Dtls.enable=true" not in notes(cluster, "--set", "tls.enabled=false")
+    assert "-Dtls.enable=true" not in notes(cluster, "--set-string", "gateway.settings.REPUT_GATEWAY_PUBLIC_TLS=false")
+    assert "give gateway.remoting.addresses" in notes(cluster, "--set", "gateway.remoting.service.type=LoadBalancer")
+    assert "no name server" in notes(cluster, "--set", "nameserver.enabled=false")
+
+
+def test_an_upgrade_whose_name_servers_would_wait_for_a_certificate_is_refused(cluster: ControlPlane) -> None:
+    """deploy/make-secrets of an older version made no Secret for name servers."""
+    namespace = cluster.make_namespace("older-secrets")
+    here = ("reput", str(CHART), "-n", namespace)
+    cluster.helm("install", *here, "--set", "nameserver.enabled=false")
+    for name in ("gateway", "nameserver"):
+        cluster.kubectl("create", "secret", "generic", f"reput-tls-{name}", "-n", namespace)
+        done = cluster.run("helm", "upgrade", *here, "--set", "nameserver.enabled=true")
+        assert (done.returncode == 0) == (name == "nameserver")
+        assert ("Run deploy/make-secrets again" in done.stderr) == (name == "gateway")
+
+
 def test_the_priority_class_is_made_when_it_is_wanted() -> None:
     documents = rendered("--set", "priorityClass.create=true")
     assert [item["metadata"]["name"] for item in of_kind(documents, "PriorityClass")] == ["reput-store"]
-    for load in of_kind(documents, "StatefulSet"):
+    for load in shard_sets(documents):
         assert load["spec"]["template"]["spec"]["priorityClassName"] == "reput-store"
     assert breaches(documents) == []
 

@@ -67,7 +67,7 @@ def test_prometheus_reads_every_page_and_grafana_reads_prometheus() -> None:
     config = yaml.safe_load((DEPLOY / "compose" / "prometheus.yaml").read_text(encoding="utf-8"))
     jobs = {job["job_name"]: job["static_configs"][0]["targets"] for job in config["scrape_configs"]}
     assert jobs == {f"reput-{name}": [f"reput:{port}"] for name, port in pages.items()}
-    assert len(pages) == 6
+    assert len(pages) == 7
     (rules,) = config["rule_files"]
     targets = {target: DEPLOY / source for source, target, _ in _volumes("prometheus") if source.startswith(".")}
     assert (targets[str(Path(rules).parent)] / Path(rules).name).exists()
@@ -78,6 +78,16 @@ def test_prometheus_reads_every_page_and_grafana_reads_prometheus() -> None:
     assert list(mounted[provider["options"]["path"]].glob("*.json"))
     home = Path(SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
     assert (mounted[str(home.parent)] / home.name).exists()
+
+
+def test_clients_over_remoting_are_told_a_port_that_is_published() -> None:
+    environment = SERVICES["reput"]["environment"]
+    published = {inner: outer for _, outer, inner in (port.split(":") for port in SERVICES["reput"]["ports"])}
+    for name, port in (("REPUT_NAMESERVER_REMOTING_ADDRESS", "9876"), ("REPUT_GATEWAY_REMOTING_ADDRESS", "10911")):
+        assert environment[name] == f"0.0.0.0:{port}"
+        assert published[port] == port
+    assert published["10909"] == "10909"  # the door's fast port
+    assert _variables(environment["REPUT_STORE_HOST"]) == "127.0.0.1:10911"
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +144,7 @@ def test_the_services_of_the_file_take_messages_and_are_watched(images: dict[str
                 return set()
             return {row["metric"]["job"] for row in rows if row["value"][1] == "1"}
 
-        components = ("gateway", "commitlog", "consumequeue", "index", "consumer", "schedule")
+        components = ("gateway", "commitlog", "consumequeue", "index", "consumer", "schedule", "nameserver")
         wait_for(lambda: up() == {f"reput-{name}" for name in components}, "every page is read")
         with urllib.request.urlopen(f"http://127.0.0.1:{ports[9090]}/api/v1/rules", timeout=20) as answer:
             groups = json.load(answer)["data"]["groups"]

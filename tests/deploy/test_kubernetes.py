@@ -181,6 +181,17 @@ def test_the_default_values_fit_their_schema_which_knows_each_of_them() -> None:
         ("gateway__ingress__grpc__enabled", True),  # without a host name
         ("gateway__ingress__console__host", "not a host"),
         ("gateway__route__grpc__enabled", True),  # without a parent
+        ("gateway__remoting__addresses", ["messages.example.org:10911"]),  # ids have room for an IP only
+        ("gateway__remoting__addresses", ["192.0.2.1:30911", "192.0.2.1:30911"]),  # one address for two shards
+        ("gateway__remoting__service__type", "ExternalName"),
+        ("nameserver__replicas", 0),
+        ("nameserver__replicas", 9),  # a shard registers at 16 name servers at most, 8 of them external
+        ("nameserver__external", ["10.0.0.9"]),
+        ("nameserver__service__type", "ClusterIP"),
+        # Made from `gateway.remoting` and `nameserver`.
+        ("commitlog__settings", {"REPUT_NAMESERVERS": "10.0.0.9:9876"}),
+        ("commitlog__settings", {"REPUT_COMMITLOG_BROKER_ADDRESS": "10.0.0.9:10911"}),
+        ("gateway__settings", {"REPUT_GATEWAY_REMOTING_ADDRESS": "0.0.0.0:10911"}),
         ("gateway__route__backendTls__enabled", True),  # without an authority
         ("commitlog__storage__existingPath", "../elsewhere"),
         ("commitlog__storage__existingPath", "/absolute"),
@@ -223,6 +234,7 @@ def test_certificates_have_the_names_that_are_dialled_and_the_identities_that_ar
     made = _secrets(tmp_path / "ca", "--namespace", manifests.NAMESPACE, "--gateway-dns", "messages.example.org")
     dialled = {component: set[str]() for component in COMPONENTS}
     dialled["gateway"] = {"messages.example.org", "reput-gateway"}
+    dialled["nameserver"] = {f"reput-nameserver-1.reput-nameserver.{manifests.NAMESPACE}.svc"}
     roles: dict[str, str] = {}
     for component, _, container in manifests.containers(INSTALLATION):
         roles |= parse_identities(load_environment(component, container).allowed_identities)
@@ -242,7 +254,8 @@ def test_certificates_have_the_names_that_are_dialled_and_the_identities_that_ar
         names = _openssl("x509", "-in", certificate, "-noout", "-ext", "subjectAltName")
         (uri,) = re.findall(r"URI:([^\s,]+)", names)
         assert uri == f"spiffe://reput/{component}"
-        assert roles.get(uri, "commitlog") == component  # the commit log calls nobody
+        # The name server calls no service.
+        assert roles.get(uri) == (component if component != "nameserver" else None)
 
 
 def test_make_secrets_renews_under_the_same_authority_and_keeps_the_page_token(tmp_path: Path) -> None:

@@ -52,6 +52,13 @@ RENDERINGS = {
         "replicas=2,replication.minInSync=1,networkPolicy.apiServer.addresses={10.0.0.1/32}",
     ),
     "without autoscaling and metrics": ("--set", "gateway.autoscaling.enabled=false,metrics.enabled=false"),
+    "with doors for clients outside the cluster": (
+        "--set-json",
+        'gateway.remoting={"addresses": ["192.0.2.1:30911"], "service": {"type": "NodePort"}}',
+        "--set",
+        "nameserver.service.type=NodePort,nameserver.external={10.0.0.9:9876}",
+    ),
+    "without door and name servers": ("--set", "gateway.remoting.enabled=false,nameserver.enabled=false"),
 }
 WITH_OTHER_KINDS = (
     "--set",
@@ -109,6 +116,7 @@ def test_apply_k_reaches_ready_where_pods_must_be_restricted(cluster: ControlPla
     assert _refusals(cluster, namespace) == []
     _await_gateways(cluster, namespace)
     assert [len(_pods(cluster, namespace, component)) for component in OF_SHARD] == [1] * len(OF_SHARD)
+    assert list(map(_name, _pods(cluster, namespace, "nameserver"))) == ["reput-nameserver-0", "reput-nameserver-1"]
     for component in OF_SHARD:
         (pod,) = _pods(cluster, namespace, component)
         # What the shard's settings are made of.
@@ -248,6 +256,7 @@ def test_parts_for_other_people_s_kinds_are_rendered_whole() -> None:
         "reput-consumer",
         "reput-gateway-headless",
         "reput-index",
+        "reput-nameserver",
         "reput-schedule",
     ]
     (rules,) = by_kind["PrometheusRule"]
@@ -298,10 +307,25 @@ def _job(service: Document, monitor: Document) -> str:
 def test_helm_installs_upgrades_rolls_back_and_leaves_the_volumes(cluster: ControlPlane) -> None:
     namespace = cluster.make_namespace("by-helm")
     priority = ("--set", "priorityClass.create=true,priorityClass.name=by-helm")
-    here = ("reput", str(CHART), "-n", namespace, "--wait", "--timeout=90s", *priority)
-    cluster.helm("install", *here)
+    # One name server, because a roll-out waits 35 s between two.
+    here = (
+        "reput",
+        str(CHART),
+        "-n",
+        namespace,
+        "--wait",
+        "--timeout=90s",
+        *priority,
+        "--set",
+        "nameserver.replicas=1",
+    )
+    # As the chart was before it had doors and name servers: their parts appear, and no field that cannot change does.
+    cluster.helm("install", *here, "--set", "gateway.remoting.enabled=false,nameserver.enabled=false")
+    cluster.helm("upgrade", *here)
     _await_roll_out(cluster, namespace)
     assert _images(cluster, namespace) == {"reput:0.2.0"}
+    doors = {_name(service): service["spec"] for service in cluster.get("services", namespace=namespace)}
+    assert doors["reput-broker-0"]["clusterIP"] not in ("", "None")
     before = {_name(pod): pod["metadata"]["uid"] for name in OF_SHARD for pod in _pods(cluster, namespace, name)}
 
     cluster.helm("upgrade", *here, "--set", "image.tag=0.1.1")
@@ -313,7 +337,7 @@ def test_helm_installs_upgrades_rolls_back_and_leaves_the_volumes(cluster: Contr
     assert "minimum" in refused.stderr
     assert _images(cluster, namespace) == {"reput:0.1.1"}
 
-    cluster.helm("rollback", "reput", "1", "-n", namespace, "--wait", "--timeout=90s")
+    cluster.helm("rollback", "reput", "2", "-n", namespace, "--wait", "--timeout=90s")
     _await_roll_out(cluster, namespace)
     assert _images(cluster, namespace) == {"reput:0.2.0"}
     after = {_name(pod): pod["metadata"]["uid"] for name in OF_SHARD for pod in _pods(cluster, namespace, name)}
@@ -359,7 +383,8 @@ def test_an_upgrade_that_forgets_the_shards_is_refused_and_takes_nothing(cluster
     cluster.helm("install", *upgrade[1:], *own, "--set", "shards=3")
 
     def replicas() -> list[int]:
-        return [load["spec"]["replicas"] for load in cluster.get("statefulset", namespace=namespace)]
+        sets = cluster.get("statefulset", namespace=namespace)
+        return [load["spec"]["replicas"] for load in sets if _name(load) != "reput-nameserver"]
 
     refused = cluster.run("helm", *upgrade, *own, "--set", "image.tag=0.1.1")
     assert refused.returncode != 0

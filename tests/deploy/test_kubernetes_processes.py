@@ -6,6 +6,8 @@ What a cluster would add is played: names by a DNS server on loopback, ports and
 import contextlib
 import os
 import re
+import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -19,14 +21,20 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.message.v1 import message_pb2
+from services.rocketmq.codes import RequestCode
+from services.rocketmq.command import Command
+from services.rocketmq.fastjson import loads
 from services.serving.server import LIVENESS_NAME
+from store.format.message_id import decode_offset_msg_id
 from tests.deploy import manifests
 from tests.deploy.manifests import COMPONENTS, OF_SHARD
 from tests.deploy.test_kubernetes import INSTALLATION, _secrets
+from tests.nameserver_svc.scenario import route
 from tests.support.command import run_command
 from tests.support.dns_server import DnsServer
 from tests.support.fixture_stores import read_rows, unpack_store
 from tests.support.ports import free_port
+from tests.support.remoting import RemotingClient
 from tests.support.service import Service
 from tests.support.stack import new_message
 from tests.support.waiting import wait_until
@@ -42,7 +50,9 @@ SMALL_FILES = {
     "consumer": {},
     "schedule": {},
     "gateway": {},
+    "nameserver": {},
 }
+SERVERS = (*OF_SHARD, "gateway")  # what gRPC clients need
 
 
 class Pods:
@@ -116,7 +126,11 @@ class Pods:
     def _here(self, component: str, value: str) -> str:
         value = value.replace("/etc/reput/tls", str(self.directory / component / "tls"))
         value = value.replace("/var/lib/reput", str(self.directory / component))
-        value = re.sub(r"^0\.0\.0\.0:(\d+)$", lambda found: f"127.0.0.1:{self.port(component, found[1])}", value)
+        value = re.sub(r"\b0\.0\.0\.0:(\d+)$", lambda found: f"127.0.0.1:{self.port(component, found[1])}", value)
+        # The name of the Service before the gateways' door of shard 0, and those of the name servers, of which one runs.
+        value = re.sub(r"^reput-broker-0\.[^:]+:10911$", f"localhost:{self.port('gateway', '10911')}", value)
+        name = r"reput-nameserver-\d\.reput-nameserver\.[^:;]+:9876"
+        value = re.sub(name, lambda found: f"127.0.0.1:{self.port('nameserver', '9876')}", value)
         return re.sub(
             r"dns:///([^:,]+\.reput-(\w+)\.[^:,]+):(\d+)",
             lambda found: self._dns.target(found[1], self.port(found[2], found[3])),
@@ -136,7 +150,8 @@ def test_the_manifests_settings_and_secrets_make_a_working_installation(pods: Po
     pods.await_health("index", "SERVING", LIVENESS_NAME)
     assert pods.health("index") == "NOT_SERVING"
 
-    services = [pods.start(component) for component in ("commitlog", "consumequeue", "consumer", "schedule", "gateway")]
+    others = ("nameserver", "commitlog", "consumequeue", "consumer", "schedule", "gateway")
+    services = [pods.start(component) for component in others]
     for component in COMPONENTS:
         pods.await_health(component, "SERVING")
         assert pods.health(component, LIVENESS_NAME) == "SERVING"
@@ -152,8 +167,25 @@ def test_the_manifests_settings_and_secrets_make_a_working_installation(pods: Po
         while not (answer := gateway.QueryMessageByKey(query, timeout=30)).messages:
             assert time.monotonic() < deadline
         (found,) = answer.messages
-        assert (found.body, found.store_host) == (b"from a pod", "10.0.0.1:10911")
+        # What DNS says of the Service's name.
+        assert (found.body, found.store_host) == (b"from a pod", f"127.0.0.1:{pods.port('gateway', '10911')}")
         assert answer.completeness == message_pb2.COMPLETENESS_COMPLETE
+
+    # A client of the remoting protocol is told the shard's door by the name server, and dials it and the address in the id.
+    with socket.create_connection(("127.0.0.1", pods.port("nameserver", "9876")), 20) as connected:
+        nameserver = RemotingClient(connected)
+        wait_until(lambda: nameserver.ask(route(TOPIC).command()).code == 0, "the shard's registration")
+        (broker,) = loads(nameserver.ask(route(TOPIC).command()).body)["brokerDatas"]
+    assert broker["brokerAddrs"] == {"0": f"localhost:{pods.port('gateway', '10911')}"}
+    trusted = ssl.create_default_context(cafile=str(tmp_path / "ca" / "ca.crt"))
+    host, offset = decode_offset_msg_id(found.offset_msg_id)
+    with (
+        socket.create_connection((host.ip, host.port), 20) as connected,
+        trusted.wrap_socket(connected, server_hostname="reput-gateway") as door,
+    ):
+        seen = RemotingClient(door).ask(Command(RequestCode.VIEW_MESSAGE_BY_ID, fields={"offset": str(offset)}))
+        assert seen.code == 0, seen.remark
+        assert b"from a pod" in seen.body
 
     # The command of docs/kubernetes.md.
     command = [sys.executable, "-m", "cli.main", "send", "-t", TOPIC, "-b", "hello"]
@@ -177,8 +209,8 @@ def test_the_manifests_settings_and_secrets_make_a_working_installation(pods: Po
 def test_a_copied_store_is_served_read_only_with_queues_and_index_on_volumes_of_their_own(pods: Pods) -> None:
     root = unpack_store("broker", pods.directory / "commitlog" / "store")
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
-    services = [pods.start(component, read_only=True) for component in (*OF_SHARD, "gateway")]
-    for component in COMPONENTS:
+    services = [pods.start(component, read_only=True) for component in SERVERS]
+    for component in SERVERS:
         pods.await_health(component, "SERVING")
 
     sent = next(row for row in read_rows("broker.sends.jsonl") if row["keys"])
@@ -191,5 +223,5 @@ def test_a_copied_store_is_served_read_only_with_queues_and_index_on_volumes_of_
     refused = run_command("send", "-t", sent["topic"], "-b", "x", *here)
     assert "STORE_READ_ONLY" in refused.stderr
 
-    assert [service.stop() for service in services] == [0] * len(COMPONENTS)
+    assert [service.stop() for service in services] == [0] * len(SERVERS)
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before

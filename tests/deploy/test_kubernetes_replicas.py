@@ -180,7 +180,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 def _helm(verb: str, namespace: str, *values: str) -> tuple[str, ...]:
-    arguments = [part for value in ("priorityClass.create=false", *values) for part in ("--set", value)]
+    arguments = [
+        part for value in ("priorityClass.create=false", "nameserver.replicas=1", *values) for part in ("--set", value)
+    ]
     return (verb, "reput", str(CHART), "-n", namespace, *arguments)
 
 

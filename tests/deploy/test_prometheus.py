@@ -2,7 +2,7 @@
 
 Every dashboard expression has data while messages and queries come; no alert fires then; and nearly every alert fires once its
 cause is there. The rules are the shipped ones, only with windows of seconds for those of minutes. (`ReputPageIncomplete` needs
-a bug; promtool's tests have it, and those of messages that wait and of audits.)
+a bug; promtool's tests have it, and those of messages that wait, of audits and of name servers.)
 """
 
 import contextlib
@@ -87,6 +87,7 @@ OF_REPLICAS = {
     "ReputLogPutAside",
 }
 UNPROVOKED = OF_REPLICAS | {
+    "ReputShardNotRegistered",
     "ReputPageIncomplete",
     "ReputMessagesOverdue",
     "ReputMessagesSkipped",

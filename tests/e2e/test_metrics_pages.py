@@ -31,6 +31,8 @@ ONLY_SOMETIMES = {
     "reput_commitlog_rocketmq_slave_offset_bytes",  # with a slave of RocketMQ
     "reput_consumer_lag_messages",  # with REPUT_CONSUMER_GROUP_METRICS
     "reput_nameserver_registered",  # with REPUT_NAMESERVERS
+    *(f"reput_nameserver_{what}" for what in ("brokers", "topics", "connections")),  # on a name server
+    "reput_gateway_remoting_connections",  # with a remoting door
     "reput_mirror_copying",  # on a mirror
     "reput_store_features",  # of a store that uses one
     "reput_replicas_in_sync",  # with replicas, as the next ones
