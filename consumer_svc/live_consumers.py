@@ -10,6 +10,7 @@ from typing import NamedTuple
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.serving.admission.shares import KeptKeys, client_of_name
+from store.format.topic import pull_retry_topic_of
 
 # A member of a group that was not heard of for so long is gone. RocketMQ's clientExpiredTimeout.
 MEMBER_SECONDS = 120.0
@@ -21,6 +22,8 @@ CLIENT_COUNT_MAX = 100_000
 # A client decides how many subscriptions it names. Those of the larger clients have room together; what finds none is not kept.
 SMALL_CLIENT_BYTES = 1_024
 LARGE_CLIENT_BYTES_MAX = 64 << 20
+# What gateways call a member that pulls; a push consumer of remoting pulls as well, and is known by its subscriptions.
+PULL_KIND = "pull consumer"
 
 
 class _Member(NamedTuple):
@@ -103,6 +106,19 @@ class LiveConsumers:
             self._expire()
             return [member.client for _, member in sorted(self._seen.get(consumer_group, {}).items())]
 
+    def has_pullers(self, consumer_group: str) -> bool:
+        """Whether a member of a group keeps its positions itself, as far as is known."""
+        return any(map(_is_puller, self.members(consumer_group)))
+
+    def has_only_pullers(self, consumer_group: str) -> bool:
+        """Whether a member of a group pulls, and none that pops was heard of for RENEWED_SECONDS, although it had the time."""
+        now = self._clock()
+        if now - self._started < RENEWED_SECONDS or not self.has_pullers(consumer_group):
+            return False
+        with self._lock:
+            members = self._seen.get(consumer_group, {}).values()
+            return not any(now - each.seen < RENEWED_SECONDS and not _is_puller(each.client) for each in members)
+
     def groups(self) -> Collection[str]:
         """The groups that have members that live."""
         with self._lock:
@@ -138,6 +154,12 @@ class LiveConsumers:
         if not members:
             del self._seen[consumer_group]
         return member.client
+
+
+def _is_puller(client: pb.Client) -> bool:
+    """Whether a member pulls: it says so, or reads what the group's members send back, as RocketMQ's clients over remoting."""
+    retry_topic = pull_retry_topic_of(client.consumer_group)
+    return client.kind == PULL_KIND or any(each.topic == retry_topic for each in client.subscriptions)
 
 
 def _remembered(client: pb.Client, subscriptions: Iterable[gateway_pb.TopicSubscription]) -> pb.Client:

@@ -150,7 +150,9 @@ class Expirer:
                 elif had >= life.attempts_max(settings):
                     record = dead_letter_of(message, ref.consumer_group, had, now)
                 elif not settings.ordered:
-                    record = retry_of(message, ref.consumer_group, had, now)
+                    # Members that only pull would never see the topic of those that pop.
+                    is_pulled = life.clients.has_only_pullers(ref.consumer_group)
+                    record = retry_of(message, ref.consumer_group, had, now, is_pulled=is_pulled)
                 if record is not None:
                     changes: list[Change] = [Ended(ref, [end.queue_offset], moved=True)]
                 else:

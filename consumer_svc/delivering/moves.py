@@ -1,8 +1,9 @@
 """Messages that move: the record of a retry and of a dead letter.
 
 A message that was not consumed in time is appended to the retry topic of its group and topic, `%RETRY%<group>_<topic>`, with
-the number of its deliveries as `reconsume_times`, as RocketMQ's PopReviveService does; one that has had all its attempts to
-`%DLQ%<group>`, as its SendMessageProcessor does. One that was pulled and sent back waits in `SCHEDULE_TOPIC_XXXX` for its delay
+the number of its deliveries as `reconsume_times`, as RocketMQ's PopReviveService does, and to `%RETRY%<group>` when the group
+has only members that pull, which read no other; one that has had all its attempts to `%DLQ%<group>`, as its
+SendMessageProcessor does. One that was pulled and sent back waits in `SCHEDULE_TOPIC_XXXX` for its delay
 level first, and goes to `%RETRY%<group>` then. All keep body, tags, keys, unique key and properties, and name their source:
 
     RETRY_TOPIC              the topic that the producer sent it to
@@ -75,9 +76,12 @@ def attempts_of(message: StoredMessage, counted: int) -> int:
     return counted if message.topic.startswith(DLQ_PREFIX) else message.reconsume_times + counted
 
 
-def retry_of(message: StoredMessage, consumer_group: str, attempts: int, now_millis: int) -> InternalRecord:
-    """The record that delivers a message to its group again, which had so many attempts."""
-    record = _copy(message, next_retry_topic_of(consumer_group, message.topic), attempts, now_millis)
+def retry_of(
+    message: StoredMessage, consumer_group: str, attempts: int, now_millis: int, *, is_pulled: bool = False
+) -> InternalRecord:
+    """The record that delivers a message to its group again, which had so many attempts; `is_pulled`: to members that pull."""
+    topic = pull_retry_topic_of(consumer_group) if is_pulled else next_retry_topic_of(consumer_group, message.topic)
+    record = _copy(message, topic, attempts, now_millis)
     shorten(record, ADDED, KEPT)
     return record
 

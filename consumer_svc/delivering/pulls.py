@@ -16,7 +16,8 @@ from typing import TypeAlias
 
 from consumer_svc.delivering.life import Life, check_consuming
 from consumer_svc.filters.message_filter import EVERYTHING
-from consumer_svc.state.queue_state import Moved, QueueRef
+from consumer_svc.state.group_states import Change
+from consumer_svc.state.queue_state import Ended, Moved, QueueRef
 from consumer_svc.wire import check_topic_named, count_of, filter_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
@@ -37,6 +38,8 @@ SCANNED_UNIT_COUNT_MAX = 800
 OFFSET_COUNT_MAX = 1_024
 # Fewer messages are not worth the kernel, and the memory that it takes.
 ENCODED_COUNT_MIN = 16
+# Messages of one change.
+ENDED_COUNT_MAX = 1_000
 # Messages that are read one by one where the kernel stopped, before it is asked again.
 PLAIN_COUNT = 16
 FOUND = gateway_pb.PULL_STATUS_FOUND
@@ -242,6 +245,9 @@ class Pulls:
 
         With `begins` the group begins there: positions that it has are kept, and what lies before these is skipped. With
         `known_only` GroupNotFoundError for a group that is not known.
+
+        While a member of the group pulls, a position inside of what pops have handed out says how far that member has read: what
+        is in flight before it is consumed, and what is behind it stays as it is (ADR 0138). Any other position moves the group.
         """
         if not 1 <= len(offsets) <= OFFSET_COUNT_MAX:
             raise InvalidArgumentError(f"{len(offsets)} offsets: 1 to {OFFSET_COUNT_MAX} are possible", field="offsets")
@@ -270,9 +276,12 @@ class Pulls:
                 news = [move for move in news if life.states.find(move.queue) is None]
             if any(life.states.find(move.queue) is None for move in news):
                 life.check_room(consumer_group)
+            changes: list[Change] = list(news)
+            if news and not begins and life.clients.has_pullers(consumer_group):
+                changes = self._passed(news)
             # A position that is known may still be under way.
-            written = life.change(news) if news else life.newest_write()
-            for topic in {move.queue.topic for move in news}:
+            written = life.change(changes) if changes else life.newest_write()
+            for topic in {change.queue.topic for change in changes}:
                 life.note_again(QueueRef(consumer_group, topic, 0))
         wait_for(written)
 
@@ -324,6 +333,19 @@ class Pulls:
             life.arrivals.note_group(consumer_group, topic)
         wait_for(written)
         return resets
+
+    def _passed(self, moves: Sequence[Moved]) -> list[Change]:
+        """What positions of a member that pulls change."""
+        changes: list[Change] = []
+        for move in moves:
+            state = self._life.states.find(move.queue)
+            passed = state.passed_by(move.next_offset) if state is not None else None
+            if passed is None:
+                changes.append(move)
+            else:
+                begins = range(0, len(passed), ENDED_COUNT_MAX)
+                changes += [Ended(move.queue, passed[at : at + ENDED_COUNT_MAX]) for at in begins]
+        return changes
 
     def _is_news(self, move: Moved) -> bool:
         state = self._life.states.find(move.queue)

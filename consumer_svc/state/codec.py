@@ -121,6 +121,8 @@ def apply_piece(states: GroupStates, groups: Iterable[pb.GroupState]) -> None:
         for queue in group.queues:
             state = states.queue(_to_ref(queue.queue))
             state.next_offset = queue.next_offset
+            # A state of an older release: nothing is known to be popped, so a position moves the group.
+            state.popped_from = queue.popped_from if queue.HasField("popped_from") else queue.next_offset
             # Added, not replaced: the piece may hold a part of the queue, and says only what the changes before it say.
             state.leases.update((lease.queue_offset, _to_lease(lease)) for lease in queue.leases)
             state.waiting.update((waiting.queue_offset, _to_waiting(waiting)) for waiting in queue.waiting)
@@ -140,6 +142,7 @@ def _parts(ref: QueueRef, queue: QueueState) -> Iterator[pb.QueueState]:
         yield pb.QueueState(
             queue=_ref(ref),
             next_offset=queue.next_offset,
+            popped_from=queue.popped_from,
             leases=map(_lease, leases[begin : begin + PART_COUNT_MAX]),
             waiting=map(_waiting, waiting[begin : begin + PART_COUNT_MAX]),
             reset_offsets=[offset for reset in queue.resets for offset in reset],

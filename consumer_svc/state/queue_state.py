@@ -163,6 +163,7 @@ class QueueState:
         resets: ranges that resets went past, newest last.
         moved: positions of the newest messages that were moved to another topic, newest last; messages that were sent back
             are moved before the group's position has passed them.
+        popped_from: from here to `next_offset` messages were handed out by pops since the group was moved last.
         removed_count: messages that retention removed before they were handed out; since the start of the service.
         version: counts the moves; in memory only.
 
@@ -174,6 +175,7 @@ class QueueState:
     waiting: dict[int, Postponed] = field(default_factory=dict)
     resets: list[tuple[int, int]] = field(default_factory=list)
     moved: dict[int, None] = field(default_factory=dict)
+    popped_from: int = 0
     removed_count: int = 0
     version: int = 0
     # Only queues of ordered groups are asked about message groups, so only they have it.
@@ -183,6 +185,16 @@ class QueueState:
     def consumer_offset(self) -> int:
         """Everything before it is consumed."""
         return min(self.next_offset, *self.leases, *self.waiting, self.next_offset)
+
+    def passed_by(self, queue_offset: int) -> Sequence[int] | None:
+        """What is consumed when a member that pulls has read up to a position: what is in flight or waits before it.
+
+        Members that pop are at another place of the queue, and keep what they have behind the position. None: the position lies
+        outside of what was popped, so the whole group goes there.
+        """
+        if not self.popped_from <= queue_offset < self.next_offset:
+            return None
+        return sorted(at for at in {*self.leases, *self.waiting} if at < queue_offset)
 
     def behind(self, lease: Lease) -> Sequence[int]:
         """In an ordered group: the positions of messages in flight behind one of their message group that are not released."""
@@ -246,7 +258,7 @@ class QueueState:
                         for begin, end in self.resets
                         if begin < change.next_offset
                     ]
-                self.next_offset = change.next_offset
+                self.next_offset = self.popped_from = change.next_offset
                 self.version += 1
                 self.leases.clear()
                 self.waiting.clear()

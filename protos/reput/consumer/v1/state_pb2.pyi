@@ -196,17 +196,19 @@ class GroupState(_message.Message):
     def __init__(self, settings: _Optional[_Union[GroupSet, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[QueueState, _Mapping]]] = ...) -> None: ...
 
 class QueueState(_message.Message):
-    __slots__ = ("queue", "next_offset", "leases", "waiting", "reset_offsets", "moved_offsets")
+    __slots__ = ("queue", "next_offset", "leases", "waiting", "reset_offsets", "moved_offsets", "popped_from")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     RESET_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     MOVED_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    POPPED_FROM_FIELD_NUMBER: _ClassVar[int]
     queue: QueueRef
     next_offset: int
     leases: _containers.RepeatedCompositeFieldContainer[Lease]
     waiting: _containers.RepeatedCompositeFieldContainer[Waiting]
     reset_offsets: _containers.RepeatedScalarFieldContainer[int]
     moved_offsets: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, queue: _Optional[_Union[QueueRef, _Mapping]] = ..., next_offset: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., waiting: _Optional[_Iterable[_Union[Waiting, _Mapping]]] = ..., reset_offsets: _Optional[_Iterable[int]] = ..., moved_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
+    popped_from: int
+    def __init__(self, queue: _Optional[_Union[QueueRef, _Mapping]] = ..., next_offset: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., waiting: _Optional[_Iterable[_Union[Waiting, _Mapping]]] = ..., reset_offsets: _Optional[_Iterable[int]] = ..., moved_offsets: _Optional[_Iterable[int]] = ..., popped_from: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,175 @@
+"""Members of one group that pull beside members that pop: positions and leases meet in one queue."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from consumer_svc.delivering.acks import OK
+from consumer_svc.live_consumers import RENEWED_SECONDS, LiveConsumers
+from consumer_svc.state.queue_state import QueueRef
+from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from tests.consumer_svc.asking import pop_of, pull_of
+from tests.consumer_svc.memory_log import LogLife, ManualClock, MemoryLog, contents
+
+TOPIC, GROUP = "t", "g"
+REF = QueueRef(GROUP, TOPIC, 0)
+ASK = pop_of(GROUP, TOPIC, max_messages=4, invisible_millis=10_000)
+PULLER = pb.Client(
+    client_id="puller",
+    consumer_group=GROUP,
+    kind="push consumer",
+    subscriptions=[gateway_pb.TopicSubscription(topic=TOPIC), gateway_pb.TopicSubscription(topic=f"%RETRY%{GROUP}")],
+)
+POPPER = pb.Client(client_id="popper", consumer_group=GROUP, kind="push consumer")
+
+
+def begun(begin: Callable[..., LogLife], clock: ManualClock) -> LogLife:
+    """A life whose group has a member of each kind."""
+    life = begin(clients=LiveConsumers(lambda: clock.now / 1000))
+    life.life.clients.keep(PULLER)
+    life.life.clients.keep(POPPER)
+    return life
+
+
+def send(log: MemoryLog, count: int) -> None:
+    for _ in range(count):
+        log.send(TOPIC, f"m{log.queues[TOPIC, 0].end if (TOPIC, 0) in log.queues else 0}".encode())
+
+
+def places(delivered: list[pb.Delivery]) -> list[int]:
+    return [one.message.queue_offset for one in delivered]
+
+
+def test_a_position_of_a_member_took_acknowledged_messages_back(
+    begin: Callable[..., LogLife], log: MemoryLog, clock: ManualClock
+) -> None:
+    """A member that pulls stored how far it was, behind what others had acknowledged: they got all of it again."""
+    life = begun(begin, clock)
+    send(log, 8)
+    first, second = life.pop(ASK), life.pop(ASK)
+    life.acks.ack(GROUP, [one.receipt_handle for one in first])
+    life.pulls.commit(GROUP, [(TOPIC, 0, 2)])
+    assert life.pop(ASK) == []
+    life.pulls.commit(GROUP, [(TOPIC, 0, 6)])  # it has read two of those in flight
+    assert life.pop(ASK) == []
+    assert life.pulls.offsets(GROUP, TOPIC) == [(REF, 6)]
+    assert set(life.acks.ack(GROUP, [one.receipt_handle for one in second])) == {OK}
+    assert life.pulls.offsets(GROUP, TOPIC) == [(REF, 8)]
+
+
+def test_a_member_that_pulls_still_goes_back_before_what_others_began_with(
+    begin: Callable[..., LogLife], log: MemoryLog, clock: ManualClock
+) -> None:
+    life = begun(begin, clock)
+    send(log, 8)
+    life.pulls.commit(GROUP, [(TOPIC, 0, 4)])
+    life.pulls.commit(GROUP, [(TOPIC, 0, 3)])
+    assert life.pulls.offsets(GROUP, TOPIC) == [(REF, 3)]
+    assert places(life.pop(ASK)) == [3, 4, 5, 6]
+    life.pulls.commit(GROUP, [(TOPIC, 0, 1)])
+    assert places(life.pop(ASK)) == [1, 2, 3, 4]
+
+
+def test_a_position_is_set_back_by_a_tool_while_no_member_pulls(
+    begin: Callable[..., LogLife], log: MemoryLog, clock: ManualClock
+) -> None:
+    life = begun(begin, clock)
+    life.life.clients.end(GROUP, "puller")
+    send(log, 4)
+    life.acks.ack(GROUP, [one.receipt_handle for one in life.pop(ASK)])
+    life.pulls.commit(GROUP, [(TOPIC, 0, 1)])
+    assert places(life.pop(ASK)) == [1, 2, 3]
+
+
+def test_what_a_killed_member_had_in_flight_never_came_to_those_that_pull(
+    begin: Callable[..., LogLife], log: MemoryLog, clock: ManualClock
+) -> None:
+    """It went to a retry topic that only members that pop read, although the group had none any more."""
+    life = begun(begin, clock)
+    send(log, 2)
+    life.pop(pop_of(GROUP, TOPIC, max_messages=1, invisible_millis=10_000))
+    clock.now += 10_000
+    life.expire()
+    assert [each.body for each in log.messages(f"%RETRY%{GROUP}_{TOPIC}")] == [b"m0"], "its member lives"
+    life.pop(pop_of(GROUP, TOPIC, max_messages=2, invisible_millis=60_000))
+    clock.now += int(RENEWED_SECONDS * 1000) + 60_000
+    life.expire()
+    assert sorted(each.body for each in log.messages(f"%RETRY%{GROUP}")) == [b"m0", b"m1"]
+    (found,) = [each for each in log.messages(f"%RETRY%{GROUP}") if each.body == b"m1"]
+    assert (found.properties["RETRY_TOPIC"], found.reconsume_times) == (TOPIC, 1)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_random_pulls_and_pops_lose_nothing_and_bring_nothing_again(
+    seed: int, begin: Callable[..., LogLife], log: MemoryLog, clock: ManualClock
+) -> None:
+    dice = random.Random(seed)
+    life = begun(begin, clock)
+    held: list[pb.Delivery] = []
+    done: set[int] = set()  # acknowledged, or behind a stored position
+    pulled_to = 0
+    seen: set[int] = set()
+
+    def end() -> int:
+        queue = log.queues.get((TOPIC, 0))
+        return queue.end if queue is not None else 0
+
+    def pop() -> None:
+        delivered = life.pop(ASK)
+        assert done.isdisjoint(places(delivered)), "what was done comes again"
+        seen.update(places(delivered))
+        held.extend(delivered)
+
+    def ack() -> None:
+        chosen = dice.sample(held, dice.randint(0, len(held)))
+        if chosen:
+            assert set(life.acks.ack(GROUP, [one.receipt_handle for one in chosen])) == {OK}
+            done.update(places(chosen))
+            held[:] = [one for one in held if one not in chosen]
+
+    def give_back() -> None:
+        if held and (one := held.pop(dice.randrange(len(held)))).message.queue_offset not in done:
+            life.acks.give_back(GROUP, one.receipt_handle)
+
+    def pull() -> None:
+        nonlocal pulled_to
+        if pulled_to < end():
+            pulled = life.pulls.pull(pull_of(TOPIC, 0, pulled_to, max_messages=dice.randint(1, 6)))
+            seen.update(range(pulled_to, pulled.answer.next_offset))
+            pulled_to = pulled.answer.next_offset
+
+    def commit() -> None:
+        life.pulls.commit(GROUP, [(TOPIC, 0, pulled_to)])
+        done.update(range(pulled_to))
+
+    def begin_pulling() -> None:
+        nonlocal pulled_to
+        pulled_to = dict(life.pulls.offsets(GROUP, TOPIC)).get(REF, 0)
+
+    def restart() -> None:
+        nonlocal life
+        life.writer.newest().result(10)
+        before = contents(life.states)
+        life.close()
+        life = begun(begin, clock)
+        assert contents(life.states) == before
+
+    def full() -> None:
+        life.life.write_full().result(10)
+
+    steps = [lambda: send(log, dice.randint(1, 4)), pop, pop, ack, give_back, pull, pull, commit, begin_pulling]
+    send(log, 4)
+    for _ in range(120):
+        dice.choice([*steps * 3, restart, full])()
+        expected = end() - len(done)
+        assert life.groups.lag_counts().get((GROUP, TOPIC), expected) == expected
+    while delivered := life.pop(ASK):
+        assert done.isdisjoint(places(delivered))
+        seen.update(places(delivered))
+        held.extend(delivered)
+    if held:
+        assert set(life.acks.ack(GROUP, [one.receipt_handle for one in held])) == {OK}
+    assert seen == set(range(end()))
+    assert life.groups.lag_counts()[GROUP, TOPIC] == 0
