@@ -93,7 +93,7 @@ class ScheduleServicer(pb_grpc.ScheduleServiceServicer):
         self, request: pb.KeepProducersRequest, context: grpc.ServicerContext
     ) -> pb.KeepProducersResponse:
         """See the proto."""
-        self._gateways.keep(request.gateway_id, request.topics)
+        self._gateways.keep(request.gateway_id, request.topics, request.producer_groups)
         return pb.KeepProducersResponse()
 
     def WatchChecks(

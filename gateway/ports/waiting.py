@@ -51,8 +51,10 @@ class Scheduling(Protocol):
     def recall(self, request: pb.RecallMessageRequest, seconds: float, then: Then[pb.RecallMessageResponse]) -> None:
         """Take a message back. ScheduledMessageNotFoundError, StoreReadOnlyError."""
 
-    def keep_producers(self, gateway_id: str, topics: Sequence[str], seconds: float) -> None:
-        """Say which topics the producers of a gateway serve; replaces what it said before."""
+    def keep_producers(
+        self, gateway_id: str, topics: Sequence[str], producer_groups: Sequence[str], seconds: float
+    ) -> None:
+        """Say which topics the producers of a gateway serve, and groups; replaces what it said before."""
 
     def checks(self, gateway_id: str) -> CheckStream:
         """A new stream; connects with its first answer."""

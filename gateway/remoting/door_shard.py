@@ -49,7 +49,6 @@ class DoorShard:
         on_close: called when the door is closed.
         on_beat: called with each client whose heartbeat was taken, in a thread that may wait.
         on_turn_ended: called by the loop of the connections when all requests that have come were begun.
-        on_half: called with the producer group and topic of each half message that is sent.
         locks: of queues that this door has passed on.
         position_order: has the newest position of a group stored last.
     """
@@ -70,7 +69,6 @@ class DoorShard:
     on_close: list[Callable[[], object]] = field(default_factory=list)
     on_beat: list[Callable[[DoorClient], object]] = field(default_factory=list)
     on_turn_ended: list[Callable[[], object]] = field(default_factory=list)
-    on_half: list[Callable[[str, str], object]] = field(default_factory=list)
     locks: PassedLocks = field(default_factory=PassedLocks)
     position_order: PositionOrder = field(default_factory=PositionOrder)
 

@@ -74,7 +74,6 @@ from store.format.properties import (
     PROPERTIES_SIZE_BYTES_MAX,
     PUSH_REPLY_TIME,
     REPLY_TO_CLIENT,
-    TRAN_MSG,
     parse_properties,
 )
 from store.format.sys_flag import PRODUCER_MASK
@@ -121,7 +120,6 @@ _MESSAGES_TAG = bytes((MESSAGES_TAG,))
 # Fields 3 and 15 of NewMessage, both length-delimited.
 _BODY_TAG, _WIRE_PROPERTIES_TAG = b"\x1a", b"\x7a"
 _NO_WAIT = re.compile("(?:^|\x02)WAIT\x01false(?:\x02|$)")
-_HALF = re.compile(f"(?:^|\x02){TRAN_MSG}\x01(?i:true)(?:\x02|$)")
 
 _log = structlog.get_logger("reput.remoting")
 
@@ -258,7 +256,6 @@ class Sends:
     def _collect(self, ask: Ask, header: SendHeader, topic: Topic) -> None:
         """Keep a send until its turn of the loop ends: those of a turn are one append."""
         self._check_queue(ask, header, topic)
-        self._tell_half(header)
         flush = _flush_of(header)
         request = self._request(ask, header, flush)
         sender = _Sender(ask, header)
@@ -341,15 +338,8 @@ class Sends:
                 f"write and {topic.read_queue_count} to read. Producer: {ask.connection.peer}",
             )
 
-    def _tell_half(self, header: SendHeader) -> None:
-        is_half = not header.is_batch and TRAN_MSG in header.properties and _HALF.search(header.properties) is not None
-        if is_half:
-            for hear in self._shard.on_half:
-                hear(header.producer_group, header.topic)
-
     def _append(self, ask: Ask, header: SendHeader, topic: Topic | None, sender: "_Sender") -> None:
         self._check_queue(ask, header, topic)
-        self._tell_half(header)
         flush = _flush_of(header)
         if not header.is_batch:
             self.send_part(self._request(ask, header, flush), sender)

@@ -1,24 +1,21 @@
 """Transactions: verdicts of producers (37), and the questions to them (39).
 
     END_TRANSACTION ──▶ the half message that its offset names ──▶ schedule service
-    schedule service ══ check of a topic ══▶ Producers ══▶ a connection of its producer group ══ CHECK_TRANSACTION_STATE
+    schedule service ══ check ══▶ a gateway with a producer of its group ══▶ one of its connections ══ CHECK_TRANSACTION_STATE
 
-RocketMQ asks any producer of the group (PGROUP) that a half message names. The schedule service asks by topic, so a door keeps
-which topics the half messages of a producer group are of: from those that were sent here, and when a group's first heartbeat
-comes from those that wait.
+A half message names the group (PGROUP) of which any producer knows its verdict. Gateways tell the schedule services which
+groups have producers at their doors, so a check reaches one wherever it is connected, and counts only then.
 
 Sources: `EndTransactionProcessor`, `AbstractTransactionalMessageCheckListener`, `Broker2Client`.
 """
 
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 
 import structlog
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import get_record
-from gateway.ports.waiting import LIST_TRANSACTIONS
 from gateway.remoting.door import Ask, Handler, RefusedError
 from gateway.remoting.door_clients import DoorClient
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
@@ -38,11 +35,9 @@ RESOLUTIONS: Mapping[int, "gateway_pb.TransactionResolution"] = {
     8: gateway_pb.TRANSACTION_RESOLUTION_COMMIT,
     12: gateway_pb.TRANSACTION_RESOLUTION_ROLLBACK,
 }
-# Topics of producer groups that are remembered; the oldest group goes first.
-GROUP_COUNT_MAX = 16_384
-GROUP_TOPIC_COUNT_MAX = 1_024
-# Half messages that wait, of which a new group's are looked for: pages.
-PAGE_COUNT_MAX, PAGE_SIZE = 10, 1_000
+
+# Every Java client names it in its heartbeats; no half message does.
+INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 
 _log = structlog.get_logger("reput.remoting")
 
@@ -50,7 +45,6 @@ _log = structlog.get_logger("reput.remoting")
 def handlers(shard: DoorShard) -> Mapping[int, Handler]:
     """The handlers of this file, by request code."""
     transactions = Transactions(shard)
-    shard.on_half.append(transactions.note_half)
     shard.on_beat.append(transactions.settle)
     shard.clients.on_close.append(transactions.forget)
     return {RequestCode.END_TRANSACTION: transactions.end}
@@ -66,7 +60,6 @@ class Transactions:
     def __init__(self, shard: DoorShard) -> None:
         self._shard = shard
         self._lock = threading.Lock()
-        self._topics: OrderedDict[str, set[str]] = OrderedDict()  # by producer group
         self._sessions: dict[Connection, DoorSession] = {}
 
     def end(self, ask: Ask) -> None:
@@ -110,29 +103,15 @@ class Transactions:
 
     # --- producers that can be asked
 
-    def note_half(self, producer_group: str, topic: str) -> None:
-        """A half message of a group was sent."""
-        if self._note(producer_group, (topic,)):
-            for client in self._shard.clients.producers(producer_group):
-                self._settle(client)
-
     def settle(self, client: DoorClient) -> None:
-        """A client has said for which groups it sends; may wait for the schedule service."""
-        new = [group for group in client.producer_groups if group not in self._topics]
-        if new:
-            self._find_waiting(new)
-        self._settle(client)
-
-    def _settle(self, client: DoorClient) -> None:
-        topics: set[str] = set()
+        """A client has said for which groups it sends."""
+        groups = client.producer_groups - {INNER_PRODUCER_GROUP}
         with self._lock:
-            for group in client.producer_groups:
-                topics |= self._topics.get(group, set())
             session = self._sessions.get(client.connection)
-            if session is None and topics and not client.connection.is_closed:
+            if session is None and groups and not client.connection.is_closed:
                 session = self._sessions[client.connection] = DoorSession(self._shard, client.connection)
         if session is not None:
-            self._shard.producers.settle(client.client_id, session, sorted(topics))
+            self._shard.producers.settle(client.client_id, session, (), groups)
             if client.connection.is_closed:
                 self.forget(client.connection)
 
@@ -142,38 +121,6 @@ class Transactions:
             session = self._sessions.pop(connection, None)
         if session is not None:
             self._shard.producers.drop(session)
-
-    def _note(self, producer_group: str, topics: "tuple[str, ...]") -> bool:
-        """Whether a topic of the group was not known."""
-        with self._lock:
-            known = self._topics.setdefault(producer_group, set())
-            self._topics.move_to_end(producer_group)
-            before = len(known)
-            if before < GROUP_TOPIC_COUNT_MAX:
-                known.update(topics)
-            if len(self._topics) > GROUP_COUNT_MAX:
-                self._topics.popitem(last=False)
-            return len(known) > before
-
-    def _find_waiting(self, producer_groups: list[str]) -> None:
-        """Learn which topics the half messages of groups are of that wait already, such as before a start of this door."""
-        found: dict[str, set[str]] = {group: set() for group in producer_groups}
-        token = ""
-        try:
-            for _ in range(PAGE_COUNT_MAX if self._shard.shard.has(LIST_TRANSACTIONS) else 0):
-                request = pb.ListPendingTransactionsRequest(page_size=PAGE_SIZE, page_token=token)
-                answer = self._shard.shard.call(LIST_TRANSACTIONS, request, Deadline.after(CALL_SECONDS))
-                for each in answer.transactions:
-                    if each.producer_group in found:
-                        found[each.producer_group].add(each.topic)
-                token = answer.next_page_token
-                if not token:
-                    break
-        except StoreError as error:  # its next heartbeat looks again
-            _log.info("transactions.not_listed", error=error.message)
-            return
-        for group, topics in found.items():
-            self._note(group, tuple(topics))
 
 
 class DoorSession:

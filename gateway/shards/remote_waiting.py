@@ -32,9 +32,11 @@ class RemoteScheduling:
         """See the port."""
         self._client.later(rpc.RECALL_MESSAGE, request, seconds, then)
 
-    def keep_producers(self, gateway_id: str, topics: Sequence[str], seconds: float) -> None:
+    def keep_producers(
+        self, gateway_id: str, topics: Sequence[str], producer_groups: Sequence[str], seconds: float
+    ) -> None:
         """See the port."""
-        request = pb.KeepProducersRequest(gateway_id=gateway_id, topics=topics)
+        request = pb.KeepProducersRequest(gateway_id=gateway_id, topics=topics, producer_groups=producer_groups)
         self._client.call(rpc.KEEP_PRODUCERS, request, seconds)
 
     def checks(self, gateway_id: str) -> EndlessStream[pb.WatchChecksResponse]:

@@ -1,4 +1,4 @@
-"""Tells the schedule services which topics the producers of this gateway serve: at changes, and every few seconds."""
+"""Tells the schedule services which topics and groups producers serve here: at changes, and every few seconds."""
 
 import threading
 
@@ -42,19 +42,19 @@ class ProducerKeeping:
         if self._thread.is_alive():
             self._thread.join(KEEP_CALL_SECONDS)  # what it tells now would undo what is told here
         if self._has_told:
-            self._tell([])
+            self._tell([], [])
 
     def keep(self) -> None:
         """Tell every shard now, if there is or was something to tell."""
-        topics = self._producers.topics()
-        if topics or self._has_told:
-            self._tell(topics)
-            self._has_told = bool(topics)
+        topics, groups = self._producers.topics(), self._producers.groups()
+        if topics or groups or self._has_told:
+            self._tell(topics, groups)
+            self._has_told = bool(topics or groups)
 
-    def _tell(self, topics: list[str]) -> None:
+    def _tell(self, topics: list[str], groups: list[str]) -> None:
         for scheduling in self._source.all():
             try:
-                scheduling.keep_producers(self._gateway_id, topics, KEEP_CALL_SECONDS)
+                scheduling.keep_producers(self._gateway_id, topics, groups, KEEP_CALL_SECONDS)
             except StoreError as error:
                 _log.info("transactions.keep_failed", broker_name=scheduling.broker_name, error=error.message)
 

@@ -32,7 +32,14 @@ from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from schedule_svc.batches import log_skipped
-from schedule_svc.transactions.half_messages import HalfMessage, for_check, given_up, renewed, transaction_id_of
+from schedule_svc.transactions.half_messages import (
+    HalfMessage,
+    asked_group,
+    for_check,
+    given_up,
+    renewed,
+    transaction_id_of,
+)
 from schedule_svc.transactions.pending_table import DueHalf
 from schedule_svc.transactions.transactions import READ_COUNT_MAX, Outcome, Transactions, is_gone
 from services.following.state_topic.state_writer import REFUSALS
@@ -49,11 +56,12 @@ from store.errors import (
 KEPT_SECONDS = 60.0
 GATEWAY_COUNT_MAX = 1_024
 TOPIC_COUNT_MAX = 65_536
+GROUP_COUNT_MAX = 65_536
 NAME_LENGTH_MAX = 255
 # Checks that wait for one stream; the half message of one that finds no room is not counted as checked.
 CHECK_COUNT_MAX = 1_024
 CHECK_BYTES_MAX = 16 << 20
-# What is offered between two looks at `topics`, and goes into one answer.
+# What is offered between two looks at `asked`, and goes into one answer.
 ROUND_COUNT_MAX = 256
 ANSWER_BYTES_MAX = 4 << 20
 
@@ -119,11 +127,11 @@ class CheckGateways:
         self._clock = clock
         self._choose = choose
         self._lock = threading.Lock()
-        self._kept: dict[str, tuple[float, frozenset[str]]] = {}  # kept until, topics
+        self._kept: dict[str, tuple[float, frozenset[str]]] = {}  # kept until, and who can be asked
         self._streams: tuple[CheckStream, ...] = ()
 
-    def keep(self, gateway_id: str, topics: Sequence[str]) -> None:
-        """A gateway has producers of these topics, and no others.
+    def keep(self, gateway_id: str, topics: Sequence[str], producer_groups: Sequence[str] = ()) -> None:
+        """A gateway has producers of these topics and of these groups, and no others.
 
         Raises:
             InvalidArgumentError: a name is empty or too long, or there are too many.
@@ -135,12 +143,19 @@ class CheckGateways:
                 f"{len(topics)} topics: at most {TOPIC_COUNT_MAX} of at most {NAME_LENGTH_MAX} characters are possible",
                 field="topics",
             )
+        if len(producer_groups) > GROUP_COUNT_MAX or any(len(group) > NAME_LENGTH_MAX for group in producer_groups):
+            raise InvalidArgumentError(
+                f"{len(producer_groups)} producer groups: at most {GROUP_COUNT_MAX} of at most {NAME_LENGTH_MAX} characters are "
+                "possible",
+                field="producer_groups",
+            )
+        asked = frozenset([*topics, *map(asked_group, producer_groups)])
         now = self._clock()
         with self._lock:
             self._kept = {name: kept for name, kept in self._kept.items() if kept[0] > now}
             if gateway_id not in self._kept and len(self._kept) >= GATEWAY_COUNT_MAX:
                 raise ResourceBusyError(f"{GATEWAY_COUNT_MAX} gateways are known: try again in a minute")
-            self._kept[gateway_id] = (now + KEPT_SECONDS, frozenset(topics))
+            self._kept[gateway_id] = (now + KEPT_SECONDS, asked)
 
     def watch(self, gateway_id: str) -> CheckStream:
         """A new stream of a gateway."""
@@ -160,26 +175,26 @@ class CheckGateways:
         for stream in self._streams:
             stream.end()
 
-    def topics(self) -> frozenset[str]:
-        """The topics whose producers can be asked now."""
-        return frozenset[str]().union(*(self._topics_of(stream) for stream in self._streams if stream.has_room))
+    def asked(self) -> frozenset[str]:
+        """The topics and groups whose producers can be asked now; see HalfMessage."""
+        return frozenset[str]().union(*(self._asked_by(stream) for stream in self._streams if stream.has_room))
 
-    def offer(self, topic: str, check: Check) -> bool:
-        """Give a check to a gateway that has a producer of the topic; False when there is none."""
-        streams = [stream for stream in self._streams if topic in self._topics_of(stream)]
+    def offer(self, asked: str, check: Check) -> bool:
+        """Give a check to a gateway that has a producer of the topic or group; False when there is none."""
+        streams = [stream for stream in self._streams if asked in self._asked_by(stream)]
         streams = [stream for stream in streams if stream.has_room] or streams
         if not streams:
             return False
         self._choose(streams).put(check)
         return True
 
-    def has_producer(self, topic: str) -> bool:
-        """Whether a gateway has a producer of the topic."""
-        return any(topic in self._topics_of(stream) for stream in self._streams)
+    def has_producer(self, asked: str) -> bool:
+        """Whether a gateway has a producer of the topic or group."""
+        return any(asked in self._asked_by(stream) for stream in self._streams)
 
-    def _topics_of(self, stream: CheckStream) -> frozenset[str]:
-        kept_until, topics = self._kept.get(stream.gateway_id, (0.0, frozenset[str]()))
-        return topics if self._clock() < kept_until else frozenset[str]()
+    def _asked_by(self, stream: CheckStream) -> frozenset[str]:
+        kept_until, asked = self._kept.get(stream.gateway_id, (0.0, frozenset[str]()))
+        return asked if self._clock() < kept_until else frozenset[str]()
 
 
 def check_gateway_id(gateway_id: str) -> None:
@@ -234,7 +249,7 @@ class Checker:
         self._looked_millis = now
         is_more = transactions.read_details(now - UNREAD_MILLIS) == READ_COUNT_MAX
         with transactions.lock:
-            due = transactions.table.due(now, self._gateways.topics(), now - RENEW_MILLIS, ROUND_COUNT_MAX)
+            due = transactions.table.due(now, self._gateways.asked(), now - RENEW_MILLIS, ROUND_COUNT_MAX)
             due = [one for one in due if not transactions.is_claimed(one.queue_offset)]
             for one in due:
                 transactions.claim(one.queue_offset)
@@ -409,5 +424,5 @@ class Checker:
         )
         with self._transactions.lock:
             self._transactions.counts.checks += 1
-        if not self._gateways.offer(half.topic, check):
+        if not self._gateways.offer(half.asked, check):
             _log.info("checks.unheard", topic=half.topic, unique_key=half.unique_key)  # asked again after the interval

@@ -80,6 +80,7 @@ class HalfMessage:
         store_millis: when this record was stored (ms since 1970).
         check_count: how often producers were asked.
         own_immunity: its own immunity time as the producer spelled it; empty: none.
+        producer_group: whose producers know its verdict; empty: those of the topic.
     """
 
     topic: str
@@ -88,6 +89,22 @@ class HalfMessage:
     store_millis: int
     check_count: int
     own_immunity: str
+    producer_group: str = ""
+
+    @property
+    def asked(self) -> str:
+        """Which producers can be asked: a topic, or a group as `asked_group` has it.
+
+        RocketMQ's proxy writes the topic as the producer group: any producer of the topic may be asked. Another group is that
+        of producers over remoting, and no other knows the verdict.
+        """
+        names = ("", self.topic, self.topic.partition("%")[2])
+        return self.topic if self.producer_group in names else asked_group(self.producer_group)
+
+
+def asked_group(producer_group: str) -> str:
+    """A producer group among topics: no topic begins so."""
+    return f"\0{producer_group}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +168,7 @@ def half_of(record: StoredMessage) -> HalfMessage | None:
         stored,
         max(_seconds(properties.get(TRANSACTION_CHECK_TIMES, "0"), 0), 0),
         properties.get(CHECK_IMMUNITY_TIME_IN_SECONDS, ""),
+        properties.get(PRODUCER_GROUP, ""),
     )
 
 

@@ -79,7 +79,7 @@ class PendingList:
         row.offset_msg_id = record.offset_msg_id
         row.born_time.CopyFrom(record.born_time)
         row.check_count = half.check_count
-        if self._gateways.has_producer(half.topic):
+        if self._gateways.has_producer(half.asked):
             row.next_check_time.CopyFrom(millis_to_timestamp(next_check_millis))
 
 

@@ -4,7 +4,7 @@ Rows are in the order of the half topic, so a row is found by its queue offset o
 record says (topic, unique key, times, checks) is filled in later: most transactions end before anyone asks for it. A row that
 ended stays until half of the rows are such, or until all are.
 
-Memory: ROW_BYTES for each row: 59 MB for one million half messages. Nothing else grows with them.
+Memory: ROW_BYTES for each row: 67 MB for one million half messages. Nothing else grows with them.
 """
 
 from array import array
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     Places = npt.NDArray[np.intp]
 
-# Six columns of 8 bytes, three of 4 or less; growing leaves some room.
-ROW_BYTES = 59
+# Seven columns of 8 bytes, three of 4 or less; growing leaves some room.
+ROW_BYTES = 67
 # Rows that ended are removed when there are so many, and more than others.
 TRIM_COUNT_MIN = 4_096
 # Topic number of a row whose record was not read yet.
@@ -84,6 +84,7 @@ class PendingTable:
         self._made_millis.append(0)
         self._next_check_millis.append(0)
         self._key_hashes.append(0)
+        self._asked_hashes.append(0)
         self._topics_of.append(UNREAD)
         self._check_counts.append(0)
         self._waits.append(1)
@@ -110,6 +111,7 @@ class PendingTable:
         self._made_millis[place] = half.made_millis
         self._next_check_millis[place] = self._rules.next_check_millis(half)
         self._key_hashes[place] = key_hash(half.topic, half.unique_key)
+        self._asked_hashes[place] = key_hash(half.asked, "")
         self._check_counts[place] = min(half.check_count, 32_767)
 
     def postpone(self, queue_offset: int, next_check_millis: int, store_millis: int) -> None:
@@ -179,12 +181,12 @@ class PendingTable:
         places = np.flatnonzero((topics == UNREAD) & (waits != 0) & (stored < stored_before_millis))
         return self._offsets_at(places[:count])
 
-    def due(self, now_millis: int, topics: Iterable[str], stored_before_millis: int, count: int) -> list[DueHalf]:
+    def due(self, now_millis: int, asked: Iterable[str], stored_before_millis: int, count: int) -> list[DueHalf]:
         """The first half messages with which something is to be done.
 
         Args:
             now_millis: now (ms since 1970).
-            topics: producers of these can be asked.
+            asked: producers of these can be asked; see HalfMessage.
             stored_before_millis: records older than this are renewed, also when nobody can be asked (ms since 1970).
             count: at most so many.
         """
@@ -192,9 +194,9 @@ class PendingTable:
 
         if not len(self):
             return []
-        numbers = [self._topic_numbers[topic] for topic in topics if topic in self._topic_numbers]
+        hashes = np.array([key_hash(name, "") for name in asked], dtype=np.int64)
         topics_of, waits = self._view(self._topics_of, "i"), self._view(self._waits, "b")
-        can_ask = np.isin(topics_of, np.array(numbers, dtype=np.int32))
+        can_ask = np.isin(self._view(self._asked_hashes), hashes)
         is_over = self._view(self._check_counts, "h") >= self._rules.count_max
         checks = (self._view(self._next_check_millis) <= now_millis) & (can_ask | is_over)
         old = self._view(self._store_millis) < stored_before_millis
@@ -245,6 +247,7 @@ class PendingTable:
         self._made_millis = array("q")
         self._next_check_millis = array("q")
         self._key_hashes = array("q")
+        self._asked_hashes = array("q")
         self._topics_of = array("i")
         self._check_counts = array("h")
         self._waits = array("b")
@@ -252,7 +255,7 @@ class PendingTable:
     def _columns(self) -> Sequence[str]:
         return (
             "_queue_offsets", "_commit_log_offsets", "_store_millis", "_made_millis", "_next_check_millis",
-            "_key_hashes", "_topics_of", "_check_counts", "_waits",
+            "_key_hashes", "_asked_hashes", "_topics_of", "_check_counts", "_waits",
         )  # fmt: skip
 
     def _place(self, queue_offset: int) -> int:

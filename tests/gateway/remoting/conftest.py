@@ -7,6 +7,7 @@ import pytest
 
 import reput_embedded
 from services.rocketmq.codes import RequestCode
+from tests.gateway.remoting.one_group import AnotherGateway, NearGateway
 from tests.gateway.remoting.requests import DoorClient, pull_fields
 from tests.support.waiting import wait_until
 
@@ -55,6 +56,13 @@ def stack(tmp_path_factory):
     stack = DoorStack(directory)
     yield stack
     stack.close()
+
+
+@pytest.fixture(scope="package")
+def gateways(stack, tmp_path_factory):
+    """Two gateways in front of the stack."""
+    with contextlib.closing(AnotherGateway(stack, tmp_path_factory.mktemp("gateway"))) as other:
+        yield NearGateway(stack), other
 
 
 @pytest.fixture

@@ -102,3 +102,17 @@ def test_a_producer_of_the_group_is_asked_for_a_verdict(stack, client, topic):
     assert end(client, half, COMMIT, producerGroup=group, **said).code == 0
     (record,) = pulled(stack, topic)
     assert record.body == b"half"
+
+
+def test_a_producer_at_another_gateway_was_not_asked(gateways, client, topic):
+    """A gateway knew the topics of its producers from what was sent through it, and from what waited when they came."""
+    _, far = gateways
+    group = f"far-{topic}"
+    with contextlib.closing(far.client()) as producer:
+        beat(producer, "p1", producers=(group,))
+        half = send_half(client, topic, group=group, CHECK_IMMUNITY_TIME_IN_SECONDS="1")
+        check = producer.next_told()
+        assert check.code == RequestCode.CHECK_TRANSACTION_STATE
+        places = {name: check.fields[name] for name in ("commitLogOffset", "tranStateTableOffset")}
+        said = places | {"fromTransactionCheck": "true"}
+        assert end(producer, half, COMMIT, producerGroup=group, **said).code == 0

@@ -80,10 +80,10 @@ class MemoryScheduling:
         self.messages.remove(found[0])
         then(pb.RecallMessageResponse(offset_msg_id=found[0].offset_msg_id))
 
-    def keep_producers(self, gateway_id, topics, seconds):
+    def keep_producers(self, gateway_id, topics, producer_groups, seconds):
         if self.is_down:
             raise ServiceUnavailableError("down")
-        self.told.put((gateway_id, sorted(topics)))
+        self.told.put((gateway_id, sorted([*topics, *producer_groups])))
 
     def checks(self, gateway_id):
         return self.stream

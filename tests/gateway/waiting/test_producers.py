@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from gateway.waiting.keeping import ProducerKeeping
-from gateway.waiting.producers import Producers
+from gateway.waiting.producers import ALL_GROUPS_CHARACTERS_MAX, Producers
 from gateway.waiting.shards import SchedulingShards
 from reput.message.v1.message_pb2 import StoredMessage
 from reput.schedule.v1.schedule_service_pb2 import WatchChecksResponse
@@ -43,6 +43,28 @@ def test_a_check_goes_to_one_producer_of_its_topic_and_to_another_when_that_cann
     assert not producers.ask(check("b", "Unheard"))
 
 
+def test_a_check_goes_to_a_producer_of_its_group_whatever_the_topic() -> None:
+    producers = Producers(choose=lambda sessions: sessions[0])
+    of_group, of_topic = MemorySession(), MemorySession()
+    producers.settle("1", of_group, (), {"tx", "other"})
+    producers.settle("2", of_topic, ["Bills"])
+    asked = check("a")
+    asked.message.properties["PGROUP"] = "tx"
+    assert producers.ask(asked)
+    assert (of_group.asked, of_topic.asked) == (["a"], [])
+    assert sorted(producers.groups()) == ["other", "tx"]
+    producers.settle("1", of_group, (), {"other"})
+    assert not producers.ask(asked)
+    producers.end("1")
+    assert producers.groups() == []
+
+
+def test_a_call_names_no_more_groups_than_it_has_room_for() -> None:
+    producers = Producers()
+    producers.settle("1", MemorySession(), (), {f"{number:0255}" for number in range(8_192)})
+    assert len(producers.groups()) == ALL_GROUPS_CHARACTERS_MAX // 255
+
+
 def test_new_settings_replace_the_topics_and_the_end_of_a_client_or_stream_forgets_them() -> None:
     producers = Producers()
     first, second, third = MemorySession(), MemorySession(), MemorySession()
@@ -78,6 +100,9 @@ def test_every_shard_is_told_of_a_change_soon_and_of_the_end(kept) -> None:
     producers.settle("1", session, ["Orders", "Bills"])
     for shard in shards:
         assert shard.told.get(timeout=WAIT_SECONDS) == ("gateway-1", ["Bills", "Orders"])
+    producers.settle("1", session, (), {"tx"})
+    for shard in shards:
+        assert shard.told.get(timeout=WAIT_SECONDS) == ("gateway-1", ["tx"])
     producers.drop(session)
     for shard in shards:
         assert shard.told.get(timeout=WAIT_SECONDS) == ("gateway-1", [])

@@ -47,13 +47,15 @@ class MemoryLog(memory_log.MemoryLog):
         self.manual = ManualClock()
         super().__init__(self.manual, STATE_TOPIC)
 
-    def send_half(self, body: str, *, key: str = "", topic: str = TOPIC_NAME, immunity: str = "") -> StoredMessage:
-        """Append a half message as the commitlog service does for a producer."""
+    def send_half(
+        self, body: str, *, key: str = "", topic: str = TOPIC_NAME, immunity: str = "", group: str = ""
+    ) -> StoredMessage:
+        """Append a half message as the commitlog service does for a producer: of the topic, or over remoting of a group."""
         key = key or f"key of {body}"
         properties = {
             UNIQ_KEY: key,
             TRAN_MSG: "true",
-            PRODUCER_GROUP: "producers",
+            PRODUCER_GROUP: group or topic,
             TRANSACTION_ID: key,
             REAL_TOPIC: topic,
             REAL_QUEUE_ID: "3",
@@ -180,10 +182,12 @@ class LogLife:
 
 
 class Producers:
-    """A gateway with producers of some topics."""
+    """A gateway with producers of some topics, and groups."""
 
-    def __init__(self, gateways: CheckGateways, *topics: str, gateway_id: str = "g1") -> None:
-        gateways.keep(gateway_id, topics)
+    def __init__(
+        self, gateways: CheckGateways, *topics: str, gateway_id: str = "g1", groups: Sequence[str] = ()
+    ) -> None:
+        gateways.keep(gateway_id, topics, groups)
         self.stream = gateways.watch(gateway_id)
 
     def asked(self) -> list[Check]:

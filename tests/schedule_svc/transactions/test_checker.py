@@ -232,14 +232,34 @@ def test_rules_of_the_settings_count(log: MemoryLog, begin: Begin) -> None:
     assert len(list(log.messages(CHECK_MAX_TIME_TOPIC))) == 1
 
 
+def test_checks_of_a_group_were_used_up_by_producers_of_another(log: MemoryLog, begin: Callable[..., LogLife]) -> None:
+    """Both send to one topic. Nobody of the first was asked, and its half message was given up after all its checks."""
+    log.send_half("a", group="first")
+    log.send_half("b", group="second")
+    log.send_half("c")
+    life = begin(rules=CheckRules(timeout_millis=100, interval_millis=200, count_max=2))
+    second = Producers(life.gateways, groups=["second"])
+    for _ in range(6):
+        log.manual.now += 250
+        life.work()
+    assert {check.message.body for check in second.asked()} == {b"b"}
+    assert [each.body for each in log.messages(CHECK_MAX_TIME_TOPIC)] == [b"b"]
+    first = Producers(life.gateways, groups=["first"], gateway_id="g2")
+    third = Producers(life.gateways, TOPIC_NAME, gateway_id="g3")
+    log.manual.now += 250
+    life.work()
+    assert [check.message.body for check in first.asked()] == [b"a"]
+    assert [check.message.body for check in third.asked()] == [b"c"]
+
+
 def test_a_gateway_that_is_silent_for_a_minute_is_forgotten() -> None:
     now = [0.0]
     gateways = CheckGateways(lambda: now[0])
     Producers(gateways, "T")
     now[0] = 59.9
-    assert gateways.topics() == {"T"}
+    assert gateways.asked() == {"T"}
     now[0] = 60.0
-    assert gateways.topics() == frozenset()
+    assert gateways.asked() == frozenset()
     assert not gateways.has_producer("T")
 
 
