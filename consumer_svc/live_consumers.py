@@ -108,7 +108,9 @@ class LiveConsumers:
 
     def has_pullers(self, consumer_group: str) -> bool:
         """Whether a member of a group keeps its positions itself, as far as is known."""
-        return any(map(_is_puller, self.members(consumer_group)))
+        with self._lock:
+            self._expire()
+            return any(_is_puller(member.client) for member in self._seen.get(consumer_group, {}).values())
 
     def has_only_pullers(self, consumer_group: str) -> bool:
         """Whether a member of a group pulls, and none that pops was heard of for RENEWED_SECONDS, although it had the time."""

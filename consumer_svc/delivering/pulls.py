@@ -10,19 +10,20 @@ The status and the next offset of a pull are those of `DefaultMessageStore.getMe
     else                                   FOUND            next = behind the last message looked at
 """
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from consumer_svc.delivering.life import Life, check_consuming
 from consumer_svc.filters.message_filter import EVERYTHING
-from consumer_svc.state.group_states import Change
 from consumer_svc.state.queue_state import Ended, Moved, QueueRef
 from consumer_svc.wire import check_topic_named, count_of, filter_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.following.state_topic.state_writer import wait_for
+from services.following.store_clock import StoreClock
 from services.local.encoded_records import EncodedRun, MessageForm
 from services.reading.queue_reader import QueueRange, checked, is_removed, too_large
 from store.errors import InvalidArgumentError, TopicNotFoundError
@@ -38,6 +39,10 @@ SCANNED_UNIT_COUNT_MAX = 800
 OFFSET_COUNT_MAX = 1_024
 # Fewer messages are not worth the kernel, and the memory that it takes.
 ENCODED_COUNT_MIN = 16
+# Queues of groups of which it is known that a member pulls them and follows resets.
+FOLLOWED_COUNT_MAX = 65_536
+# For so long a reset waits for its member; RocketMQ's consumeTimeout: one that pulls less often is stuck.
+TOLD_MILLIS_MAX = 15 * 60_000
 # Messages of one change.
 ENDED_COUNT_MAX = 1_000
 # Messages that are read one by one where the kernel stopped, before it is asked again.
@@ -80,6 +85,51 @@ class EncodedBatch:
 Batch: TypeAlias = list[StoredMessage] | EncodedBatch
 
 
+class ToldResets:
+    """Resets that members which keep their positions themselves have to follow; RocketMQ's `useServerSideResetOffset`.
+
+    A member hears of a reset with its next pull of the queue, and until it pulls there, what it commits has no effect: it does
+    not know of the reset yet. In memory only; the owner holds the life's lock.
+
+    Args:
+        clock: tells milliseconds.
+    """
+
+    def __init__(self, clock: StoreClock) -> None:
+        self._clock = clock
+        self._followed: OrderedDict[QueueRef, None] = OrderedDict()  # the queue that was pulled longest ago first
+        self._waiting: dict[QueueRef, tuple[int, int]] = {}  # position, and until when (ms since 1970)
+
+    def note(self, ref: QueueRef, after: int) -> bool:
+        """A queue was reset; whether a member has to be told."""
+        is_followed = ref in self._followed
+        if is_followed:
+            self._waiting[ref] = after, self._clock.millis() + TOLD_MILLIS_MAX
+        return is_followed
+
+    def waits(self, ref: QueueRef) -> bool:
+        """Whether no member has followed a reset of the queue yet."""
+        found = self._waiting.get(ref)
+        if found is not None and found[1] <= self._clock.millis():
+            del self._waiting[ref]
+            found = None
+        return found is not None
+
+    def goes_on_at(self, ref: QueueRef, queue_offset: int, consumer_offset: int) -> int | None:
+        """Where a member has to go on that pulls at a position; None: where it is."""
+        self._followed[ref] = None
+        self._followed.move_to_end(ref)
+        if len(self._followed) > FOLLOWED_COUNT_MAX:
+            self._waiting.pop(self._followed.popitem(last=False)[0], None)
+        if not self.waits(ref):
+            return None
+        after, _ = self._waiting[ref]
+        if queue_offset in (after, consumer_offset):
+            del self._waiting[ref]
+            return None
+        return after
+
+
 @dataclass(frozen=True, slots=True)
 class Pulled:
     """Messages of a queue.
@@ -102,6 +152,7 @@ class Pulls:
 
     def __init__(self, life: Life) -> None:
         self._life = life
+        self._resets = ToldResets(life.clock)
 
     def pull(self, request: pb.PullMessagesRequest, seen_offset: int = 0) -> Pulled:
         """Messages from a position on.
@@ -155,6 +206,10 @@ class Pulls:
             )
             return Pulled(answer, batch)
 
+        if request.follows_resets:
+            goes_on_at = self._goes_on_at(QueueRef(request.consumer_group, topic, queue_id), begin)
+            if goes_on_at is not None:
+                return pulled(goes_on_at, OFFSET_ILLEGAL)
         status, next_offset = _outside(begin, known)
         if status:
             return pulled(next_offset, status)
@@ -246,8 +301,9 @@ class Pulls:
         With `begins` the group begins there: positions that it has are kept, and what lies before these is skipped. With
         `known_only` GroupNotFoundError for a group that is not known.
 
-        While a member of the group pulls, a position inside of what pops have handed out says how far that member has read: what
-        is in flight before it is consumed, and what is behind it stays as it is (ADR 0138). Any other position moves the group.
+        While a member of the group pulls, a position inside of what pops have handed out says how far that member has read:
+        what is in flight before it is consumed, and what is behind it stays as it is (ADR 0138). Any other position moves the
+        group.
         """
         if not 1 <= len(offsets) <= OFFSET_COUNT_MAX:
             raise InvalidArgumentError(f"{len(offsets)} offsets: 1 to {OFFSET_COUNT_MAX} are possible", field="offsets")
@@ -271,13 +327,16 @@ class Pulls:
             moves = [
                 Moved(QueueRef(consumer_group, topic, queue_id), at, is_reset=begins) for topic, queue_id, at in offsets
             ]
-            news = [move for move in moves if self._is_news(move)]
+            has_pullers = life.clients.has_pullers(consumer_group)
+            news = [
+                move for move in moves if self._is_news(move) and not (has_pullers and self._resets.waits(move.queue))
+            ]
             if begins:
                 news = [move for move in news if life.states.find(move.queue) is None]
             if any(life.states.find(move.queue) is None for move in news):
                 life.check_room(consumer_group)
-            changes: list[Change] = list(news)
-            if news and not begins and life.clients.has_pullers(consumer_group):
+            changes: list[Moved | Ended] = [*news]
+            if news and not begins and has_pullers:
                 changes = self._passed(news)
             # A position that is known may still be under way.
             written = life.change(changes) if changes else life.newest_write()
@@ -331,12 +390,21 @@ class Pulls:
                 [Moved(QueueRef(consumer_group, topic, one.queue_id), one.after, is_reset=True) for one in resets]
             )
             life.arrivals.note_group(consumer_group, topic)
+            told = [self._resets.note(QueueRef(consumer_group, topic, one.queue_id), one.after) for one in resets]
+            if any(told):
+                life.arrivals.note_topics((topic,))  # pulls that wait look again, and are told
         wait_for(written)
         return resets
 
-    def _passed(self, moves: Sequence[Moved]) -> list[Change]:
+    def _goes_on_at(self, ref: QueueRef, queue_offset: int) -> int | None:
+        life = self._life
+        with life.lock:
+            state = life.states.find(ref)
+            return self._resets.goes_on_at(ref, queue_offset, -1 if state is None else state.consumer_offset)
+
+    def _passed(self, moves: Sequence[Moved]) -> list[Moved | Ended]:
         """What positions of a member that pulls change."""
-        changes: list[Change] = []
+        changes: list[Moved | Ended] = []
         for move in moves:
             state = self._life.states.find(move.queue)
             passed = state.passed_by(move.next_offset) if state is not None else None

@@ -7,7 +7,8 @@ from a broker:
 
 - Looking at the settings of a group that does not exist does not make it; the answer has the defaults, as a broker's.
 - Of a group's settings `consumeEnable`, `consumeMessageOrderly` and `retryMaxTimes` are kept.
-- A reset moves the group at once, and tells members with a connection (RESET_CONSUMER_CLIENT_OFFSET), as brokers of 4.9 do.
+- A reset moves the group at once, and members hear of it with their next pulls, at every gateway, as with brokers of 5.x.
+  Brokers of 4.9 tell push consumers (RESET_CONSUMER_CLIENT_OFFSET), of which lite pull consumers hear nothing.
 """
 
 import contextlib
@@ -378,7 +379,7 @@ def query_topics_by_consumer(shard: DoorShard, ask: Ask) -> Answer:
 
 
 def reset_offset(shard: DoorShard, ask: Ask) -> Answer:
-    """222: moves a group to a time, to a position, or to the end of the queues; members with a connection are told."""
+    """222: moves a group to a time, to a position, or to the end of the queues; members hear it with their next pulls."""
     group, topic = ask.text("group"), ask.text("topic")
     if config_of(shard, topic) is None:
         raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
@@ -399,10 +400,6 @@ def reset_offset(shard: DoorShard, ask: Ask) -> Answer:
         shard.position_order.note((group, topic, each.queue_id), number, each.after)
     table = {queue_key(shard, topic, each.queue_id): each.after for _, each in moved}
     body = dump_bytes({"offsetTable": table})
-    fields = {"topic": topic, "group": group, "timestamp": str(millis), "isForce": ask.text("isForce", "true")}
-    for client in shard.clients.members(group):
-        if topic in client.memberships[group].subscriptions:
-            client.connection.tell(Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body))
     return Answer(body=body)
 
 

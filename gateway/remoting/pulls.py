@@ -4,7 +4,7 @@
     FOUND                              SUCCESS, the log's records    at nextBeginOffset
     NO_NEW_MSG                         PULL_NOT_FOUND                at the same, once its time is over
     NO_MATCHED_MSG                     PULL_RETRY_IMMEDIATELY        at nextBeginOffset, at once
-    OFFSET_ILLEGAL                     PULL_OFFSET_MOVED             at nextBeginOffset
+    OFFSET_ILLEGAL                     PULL_OFFSET_MOVED             at nextBeginOffset; also when its group was reset
 
 A pull looks once when it comes, and then waits. Both are divided among clients (services/serving/admission/shares.py):
 
@@ -148,6 +148,7 @@ class Pulls:
             consumer_group=group,
             shown_as=self._shard.broker_name,
             as_records=True,
+            follows_resets=group != TOOLS_GROUP,
         )
         if sys_flag & COMMIT_OFFSET:
             self._commit(ask, group, topic.topic, queue_id)

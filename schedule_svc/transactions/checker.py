@@ -145,7 +145,7 @@ class CheckGateways:
             )
         if len(producer_groups) > GROUP_COUNT_MAX or any(len(group) > NAME_LENGTH_MAX for group in producer_groups):
             raise InvalidArgumentError(
-                f"{len(producer_groups)} producer groups: at most {GROUP_COUNT_MAX} of at most {NAME_LENGTH_MAX} characters are "
+                f"{len(producer_groups)} producer groups: at most {GROUP_COUNT_MAX} of {NAME_LENGTH_MAX} characters are "
                 "possible",
                 field="producer_groups",
             )

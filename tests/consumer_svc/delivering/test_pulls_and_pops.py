@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from consumer_svc.delivering.acks import OK
+from consumer_svc.delivering.pulls import TOLD_MILLIS_MAX
 from consumer_svc.live_consumers import RENEWED_SECONDS, LiveConsumers
 from consumer_svc.state.queue_state import QueueRef
 from reput.consumer.v1 import consumer_service_pb2 as pb
@@ -173,3 +174,34 @@ def test_random_pulls_and_pops_lose_nothing_and_bring_nothing_again(
         assert set(life.acks.ack(GROUP, [one.receipt_handle for one in held])) == {OK}
     assert seen == set(range(end()))
     assert life.groups.lag_counts()[GROUP, TOPIC] == 0
+
+
+def test_a_reset_waits_for_the_members_that_pull_and_for_no_other(
+    begin: Callable[..., LogLife], log: MemoryLog, clock: ManualClock
+) -> None:
+    life = begun(begin, clock)
+    send(log, 6)
+
+    def pull(at: int, **fields: bool) -> int:
+        request = pull_of(TOPIC, 0, at, consumer_group=GROUP, max_messages=2, **fields)
+        return life.pulls.pull(request).answer.next_offset
+
+    def commit(at: int) -> int:
+        life.pulls.commit(GROUP, [(TOPIC, 0, at)])
+        return dict(life.pulls.offsets(GROUP, TOPIC))[REF]
+
+    assert commit(4) == 4
+    life.pulls.reset(GROUP, TOPIC, {0: 1}, dry_run=False)
+    assert commit(5) == 5, "no member pulls that would have to follow"
+    assert pull(5, follows_resets=True) == 6
+    life.pulls.reset(GROUP, TOPIC, {0: 1}, dry_run=False)
+    assert pull(5) == 6, "it does not follow"
+    assert (pull(5, follows_resets=True), commit(5), pull(6, follows_resets=True)) == (1, 1, 1)
+    assert (pull(1, follows_resets=True), commit(3)) == (3, 3)
+    life.pulls.reset(GROUP, TOPIC, {0: 5}, dry_run=False)
+    assert places(life.pop(pop_of(GROUP, TOPIC, max_messages=1, invisible_millis=1))) == [5]
+    assert pull(3, follows_resets=True) == 5
+    life.life.clients.end(GROUP, "puller")
+    assert commit(2) == 2, "no member is left that would follow"
+    clock.now += TOLD_MILLIS_MAX
+    assert pull(3, follows_resets=True) == 5, "two messages from 3 on"

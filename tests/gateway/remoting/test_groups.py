@@ -8,6 +8,7 @@ import pytest
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.fastjson import loads
 from store.format.record import decode_record
+from tests.gateway.remoting.requests import heartbeat, pull_fields, records
 from tests.gateway.remoting.test_members import beat
 
 SETTINGS = {
@@ -221,14 +222,48 @@ def told(member, code):
     return command
 
 
-def test_a_reset_is_told_to_members_with_a_connection(client, member):
-    fields = {"topic": "wanted", "group": "online", "timestamp": 0, "isForce": "true"}
-    assert client.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **fields).code == 0
-    command = told(member, RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
-    assert command.is_oneway
-    assert (command.fields["topic"], command.fields["group"], command.fields["timestamp"]) == ("wanted", "online", "0")
-    table = loads(command.body)["offsetTable"]
-    assert {key.members()["queueId"]: offset for key, offset in table.items()}[1] == 0
+@pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
+def test_members_with_a_position_of_their_own_undid_a_reset(gateways, stack, code):
+    """Lite pull consumers, and all at another gateway, did not hear of a reset, and stored the position that they had."""
+    near, far = gateways
+    topic, group = f"moved-back-{code}", f"moved-{code}"
+    stack.append(topic, 4)
+    for gateway in (near, far):
+        with contextlib.closing(near.client()) as tool, contextlib.closing(gateway.client()) as member:
+
+            def pull(at, wait_millis=0, member=member):
+                fields = {
+                    "consumerGroup": group,
+                    "suspendTimeoutMillis": wait_millis,
+                    "sysFlag": 4 | 2 * (wait_millis > 0),
+                }
+                return member.request(code, **pull_fields(topic, at, **fields))
+
+            def answer(request, member=member):
+                member.send(request)
+                while not (received := member.receive()).is_answer:
+                    pass  # notices of members
+                return received
+
+            def store(at, member=member):
+                fields = {"consumerGroup": group, "topic": topic, "queueId": 0}
+                assert member.call(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=at, **fields).code == 0
+                return member.call(RequestCode.QUERY_CONSUMER_OFFSET, **fields).fields["offset"]
+
+            said = heartbeat("lite", group, topic=topic).replace(b"CONSUME_PASSIVELY", b"CONSUME_ACTIVELY")
+            assert member.call(RequestCode.HEART_BEAT, said).code == 0
+            assert answer(pull(0)).fields["nextBeginOffset"] == "4"
+            assert store(4) == "4"
+            member.send(pull(4, wait_millis=20_000))
+            asked = {"topic": topic, "group": group, "timestamp": 0, "isForce": "true"}
+            assert tool.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **asked).code == 0
+            while not (moved := member.receive()).is_answer:  # the pull that waited
+                pass
+            assert (moved.code, moved.fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "0")
+            assert store(4) == "0", "it has not followed yet"
+            assert answer(pull(4)).fields["nextBeginOffset"] == "0"
+            assert len(records(answer(pull(0)).body)) == 4
+            assert store(2) == "2"
 
 
 def test_a_member_is_asked_what_it_alone_knows_and_its_answer_is_passed_on(client, member):

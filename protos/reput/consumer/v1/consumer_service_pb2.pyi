@@ -112,7 +112,7 @@ class ForwardToDeadLetterTopicResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class PullMessagesRequest(_message.Message):
-    __slots__ = ("topic", "queue_id", "queue_offset", "max_messages", "max_bytes", "filter", "consumer_group", "shown_as", "ignore_perm", "as_records")
+    __slots__ = ("topic", "queue_id", "queue_offset", "max_messages", "max_bytes", "filter", "consumer_group", "shown_as", "ignore_perm", "as_records", "follows_resets")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -123,6 +123,7 @@ class PullMessagesRequest(_message.Message):
     SHOWN_AS_FIELD_NUMBER: _ClassVar[int]
     IGNORE_PERM_FIELD_NUMBER: _ClassVar[int]
     AS_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWS_RESETS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     queue_offset: int
@@ -133,7 +134,8 @@ class PullMessagesRequest(_message.Message):
     shown_as: str
     ignore_perm: bool
     as_records: bool
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., filter: _Optional[_Union[_gateway_service_pb2.MessageFilter, _Mapping]] = ..., consumer_group: _Optional[str] = ..., shown_as: _Optional[str] = ..., ignore_perm: _Optional[bool] = ..., as_records: _Optional[bool] = ...) -> None: ...
+    follows_resets: bool
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., filter: _Optional[_Union[_gateway_service_pb2.MessageFilter, _Mapping]] = ..., consumer_group: _Optional[str] = ..., shown_as: _Optional[str] = ..., ignore_perm: _Optional[bool] = ..., as_records: _Optional[bool] = ..., follows_resets: _Optional[bool] = ...) -> None: ...
 
 class PullMessagesResponse(_message.Message):
     __slots__ = ("messages", "next_offset", "min_offset", "max_offset", "status", "shown_as", "is_whole", "records", "seen_offset")
