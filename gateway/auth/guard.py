@@ -161,6 +161,8 @@ class _MethodGuard:
                 if not visible.holds(topic):
                     raise visible.refusal(f"topic {topic!r}", topic=topic, index=topics.index(topic))
             self._check_groups(visible, parsed)
+            if self._rule.claims is not None:
+                self._rule.claims(parsed)
             self._claim_client_id(visible, context)
             if self._rule.outcome is None:
                 return None

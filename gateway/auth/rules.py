@@ -7,6 +7,7 @@
     written     how a request of a session names topics for which its caller wants to be a producer: it needs the right to write
     consumed    how it names those that its caller subscribes to: it needs the right to read
     client_ids  how a request names client ids besides the one of its metadata
+    claims      raises PermissionDeniedError for what a client says of itself that only the server can know
     parse       how handlers that take bytes read the request
     outcome     how handlers that answer with bytes tell the audit log of an append, or of the end of a wait: `OK` or the
                 name of a code; None: what they do is not recorded, only refusals are
@@ -26,6 +27,7 @@ from gateway.auth.access import Role, Roles
 from gateway.rocketmq.names import full_name
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.methods import GATEWAY_SERVICE, MESSAGING_SERVICE, METHODS, ROCKETMQ_ADMIN_SERVICE
+from store.errors import PermissionDeniedError
 from store.format.topic import dead_letter_topic_of
 
 OK = "OK"
@@ -66,6 +68,7 @@ class Rule:
     written: Callable[[Any], Iterable[str]] | None = None
     consumed: Callable[[Any], Iterable[str]] | None = None
     client_ids: Callable[[Any], Iterable[str]] | None = None
+    claims: Callable[[Any], object] | None = None
 
 
 def _own(request: Any) -> tuple[str, ...]:
@@ -78,6 +81,18 @@ def _of_message(request: Any) -> tuple[str, ...]:
 
 def _of_messages(request: Any) -> list[str]:
     return [message.topic for message in request.messages]
+
+
+def _claim_no_host(request: Any) -> None:
+    """Who sent a message is what queries and the console show: a caller that signed in cannot name another host."""
+    messages = request.messages if hasattr(request, "messages") else [request.message]
+    for index, message in enumerate(messages):
+        if message.born_host:
+            raise PermissionDeniedError(
+                f"message {index} names its own born_host: with sign-in it is the address that the server sees; leave it out",
+                field="born_host",
+                index=str(index),
+            )
 
 
 def _of_rocketmq_messages(request: Any) -> list[str]:
@@ -218,6 +233,9 @@ CONSUMED: dict[str, Topics] = {MESSAGING_SERVICE + "Telemetry": _of_subscription
 # A lock is its member's: another identity must not free or renew it.
 CLIENT_IDS: dict[str, Callable[[Any], Iterable[str]]] = {GATEWAY_SERVICE + "LockQueues": _own_client_id}
 # Methods whose handlers take and return bytes.
+CLAIMS: dict[str, Callable[[Any], object]] = {
+    GATEWAY_SERVICE + name: _claim_no_host for name in ("AppendMessages", "AppendMessageStream", "SendRequest")
+}
 BYTES: dict[str, tuple[Parse, Outcome | None]] = {
     GATEWAY_SERVICE + "AppendMessages": (pb.AppendMessagesRequest.FromString, _always_ok),
     GATEWAY_SERVICE + "AppendMessageStream": (pb.AppendMessageStreamRequest.FromString, _of_stream_answer),
@@ -250,4 +268,5 @@ def rule_of(path: str) -> Rule | None:
         WRITTEN.get(path),
         CONSUMED.get(path),
         CLIENT_IDS.get(path),
+        CLAIMS.get(path),
     )

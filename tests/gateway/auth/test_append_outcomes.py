@@ -157,3 +157,16 @@ def test_requests_of_a_stream_that_ends_before_their_answers_leave_a_line(guard,
     call.end()
 
     assert lines == [("audit.append", "OK"), ("audit.append", "UNANSWERED")]
+
+
+def test_a_client_with_rights_on_a_topic_named_any_host_as_the_sender(guard, lines):
+    forged = message_pb2.NewMessage(topic="t", body=b"x", born_host="10.0.0.1:1")
+    honest = message_pb2.NewMessage(topic="t", body=b"x")
+    for method, request in (
+        ("AppendMessages", pb.AppendMessagesRequest(messages=[honest, forged])),
+        ("SendRequest", pb.SendRequestRequest(message=forged)),
+    ):
+        offer = offer_of(guard, GATEWAY_SERVICE + method, lambda request, call: call.answer(b""))
+        with pytest.raises(PermissionDeniedError, match="names its own born_host"):
+            offer(request.SerializeToString(), Call())
+    assert [outcome for _, outcome in lines] == ["PERMISSION_DENIED"] * 2
