@@ -16,12 +16,16 @@ What bounds a connection:
 | ALL_REQUEST_BYTES_MAX of them over all connections, or ADDRESS_PART of that from one address | likewise, of that address |
 | OUTGOING_BYTES_MAX that its client does not take | no further command is begun |
 | a whole frame that is not begun | nothing more is read, so its client is slowed down by TCP |
+| of ALL_OUTGOING_BYTES_MAX: as much of one address as is left, at most ADDRESS_PART | likewise, of that address |
+| ALL_OUTGOING_BYTES_MAX of them, of all | the one with most, of the address with most, is closed |
 | OUTGOING_BYTES_LIMIT that its client does not take, of answers that come late and of requests to it | it is closed |
 | STALL_SECONDS_MAX in which its client takes none of them | it is closed |
 | FRAME_SECONDS_MAX for a frame, or a TLS handshake, that it began | it is closed |
 | INCOMING_BYTES_MAX of bytes that are no command yet, of all | the one with most, of the address with most, is closed |
 | IDLE_SECONDS_MAX in which neither side sends anything | it is closed; RocketMQ's clients and servers do the same |
 | a frame that is none | it is closed, and a log line says why |
+
+Log lines about clients are limited, too (services/rocketmq/line_limit.py).
 
 A first byte of 0x16 begins TLS; no frame begins so. Source: `NettyRemotingServer` of RocketMQ 5.3.3.
 """
@@ -42,6 +46,7 @@ import structlog
 
 from services.rocketmq.address import Address
 from services.rocketmq.command import ONEWAY, Command, FrameError, FrameReader, encode_head
+from services.rocketmq.line_limit import LineLimit
 from store.files.open_files import open_file_limit
 
 if TYPE_CHECKING:
@@ -55,6 +60,7 @@ DESCRIPTOR_PART = 0.75
 REQUEST_COUNT_MAX = 4_096
 OUTGOING_BYTES_MAX = 4 << 20
 OUTGOING_BYTES_LIMIT = 64 << 20
+ALL_OUTGOING_BYTES_MAX = 256 << 20
 REQUEST_BYTES_MAX = 32 << 20
 ALL_REQUEST_BYTES_MAX = 512 << 20
 # Of what is made here of a request, besides its frame.
@@ -113,6 +119,7 @@ class Connection:
         self._is_first = True
         self._outgoing: deque[memoryview] = deque()
         self._outgoing_bytes = 0
+        self._counted_outgoing_bytes = 0  # of them, as the server counts them
         self._request_count = 0
         self._request_bytes = 0  # of the frames of those requests
         self._has_ended = False
@@ -125,6 +132,11 @@ class Connection:
         self._frame_since: float | None = None  # a frame or handshake is under way since then
         self._opaques = itertools.count(1)
         self._asked: dict[int, tuple[float, Then]] = {}
+
+    @property
+    def outgoing_bytes(self) -> int:
+        """What its client has not taken."""
+        return self._outgoing_bytes
 
     @property
     def request_count(self) -> int:
@@ -211,7 +223,7 @@ class Connection:
             return not self.is_closed
         except OSError as error:
             if error.errno not in _CLIENT_IS_GONE:
-                _log.warning("remoting.read_failed", peer=str(self.peer), error=str(error))
+                self._server.warn("remoting.read_failed", peer=str(self.peer), error=str(error))
             return False
         if not data:
             return False
@@ -258,7 +270,7 @@ class Connection:
         return not is_held
 
     def _refuse(self, error: FrameError) -> bool:
-        _log.warning("remoting.bad_frame", peer=str(self.peer), error=str(error))
+        self._server.warn("remoting.bad_frame", peer=str(self.peer), error=str(error))
         return False
 
     def _note_frame(self, *, has_begun: bool) -> None:
@@ -324,7 +336,7 @@ class Connection:
         """Close the socket; requests to the client get no answer."""
         with self._lock:
             self.is_closed = True
-            self._outgoing.clear()
+            self._drop_outgoing()
             self._socket.close()
             asked, self._asked = list(self._asked.values()), {}
             request_bytes, self._request_bytes = self._request_bytes, 0
@@ -374,9 +386,11 @@ class Connection:
             self._break()
             return
         if self._outgoing_bytes > OUTGOING_BYTES_LIMIT:
-            _log.warning("remoting.closed", peer=str(self.peer), why=f"its client left {self._outgoing_bytes} bytes")
+            why = f"its client left {self._outgoing_bytes} bytes"
+            self._server.warn("remoting.closed", peer=str(self.peer), why=why)
             self._break()
             return
+        self._count_outgoing()
         if not self._outgoing:
             self._stalled_since = None
         elif self._stalled_since is None:
@@ -385,12 +399,21 @@ class Connection:
 
     def _break(self) -> None:
         """Nothing is sent any more, and the thread of the server forgets the connection."""
-        self._outgoing.clear()
-        self._outgoing_bytes = 0
+        self._drop_outgoing()
         self.is_closed = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._server.look_at(self)
+
+    def _drop_outgoing(self) -> None:
+        self._outgoing.clear()
+        self._outgoing_bytes = 0
+        self._count_outgoing()
+
+    def _count_outgoing(self) -> None:
+        more_bytes = self._outgoing_bytes - self._counted_outgoing_bytes
+        self._counted_outgoing_bytes += more_bytes
+        self._server.count_outgoing(self.peer.host, more_bytes)
 
     def _may_begin(self) -> bool:
         return (
@@ -451,6 +474,11 @@ class _Divided:
     def has_room(self, host: str, amount_max: int) -> bool:
         """Whether an address may have more."""
         return self.sum < amount_max and self.of(host) < amount_max * ADDRESS_PART
+
+    def has_share(self, host: str, amount_max: int) -> bool:
+        """Whether an address has at most as much as is left, and as an address may have; one that has nothing has room."""
+        of_host = self.of(host)
+        return not of_host or of_host <= min(amount_max - self.sum, amount_max * ADDRESS_PART)
 
 
 def _give(then: Then, answer: Command | None) -> None:
@@ -540,7 +568,9 @@ class RemotingServer:
         self._failed = failed
         self._incoming = _Divided()
         self._requests = _Divided()
+        self._outgoing = _Divided()
         self._connected = _Divided()
+        self._lines = LineLimit(clock)
         self._held: dict[Connection, None] = {}  # they wait for room of all
         self._has_given_back = False
         self._to_look_at: deque[Connection] = deque()
@@ -566,6 +596,11 @@ class RemotingServer:
     def request_bytes(self) -> int:
         """Of requests without an answer, over all connections."""
         return self._requests.sum
+
+    @property
+    def outgoing_bytes(self) -> int:
+        """What clients do not take, over all connections."""
+        return self._outgoing.sum
 
     @property
     def connection_count(self) -> int:
@@ -622,19 +657,51 @@ class RemotingServer:
             most = max(
                 self._connections.values(), key=lambda each: (self._incoming.of(each.peer.host), each.counted_bytes)
             )
-            _log.warning("remoting.closed", peer=str(most.peer), why=f"it has {most.counted_bytes} bytes of a command")
+            self.warn("remoting.closed", peer=str(most.peer), why=f"it has {most.counted_bytes} bytes of a command")
             most.close()
 
     def count_request(self, host: str, more_bytes: int) -> None:
         """So many bytes more, or less, are in requests of an address; from any thread."""
         self._requests.add(host, more_bytes)
+        self._note_given_back(more_bytes)
+
+    def count_outgoing(self, host: str, more_bytes: int) -> None:
+        """So many bytes more, or less, wait for clients of an address; from any thread."""
+        self._outgoing.add(host, more_bytes)
+        self._note_given_back(more_bytes)
+        if more_bytes > 0 and self._outgoing.sum > ALL_OUTGOING_BYTES_MAX:
+            self._wake()  # its thread closes one: here another connection's lock may be held
+
+    def _note_given_back(self, more_bytes: int) -> None:
         if more_bytes < 0 and self._held and not self._has_given_back:
             self._has_given_back = True
             self._wake()
 
     def has_room(self, host: str) -> bool:
         """Whether an address may begin another request."""
-        return self._requests.has_room(host, ALL_REQUEST_BYTES_MAX)
+        return self._requests.has_room(host, ALL_REQUEST_BYTES_MAX) and self._outgoing.has_share(
+            host, ALL_OUTGOING_BYTES_MAX
+        )
+
+    def warn(self, event: str, **fields: object) -> None:
+        """Write a log line about a client, unless there are too many."""
+        more = self._lines.take()
+        if more is not None:
+            _log.warning(event, **fields, **more)
+
+    def _close_fullest(self) -> None:
+        """Close connections until what clients do not take is below its limit."""
+        while self._outgoing.sum > ALL_OUTGOING_BYTES_MAX:
+            most = max(
+                self._connections.values(),
+                key=lambda each: (self._outgoing.of(each.peer.host), each.outgoing_bytes),
+                default=None,
+            )
+            if most is None or not most.outgoing_bytes:
+                return  # what is counted is being given back
+            why = f"its client left {most.outgoing_bytes} of the {self._outgoing.sum} bytes that wait for all"
+            self.warn("remoting.closed", peer=str(most.peer), why=why)
+            most.close()
 
     def hold(self, connection: Connection) -> None:
         """A connection waits for room of all; for the thread of the server."""
@@ -662,6 +729,8 @@ class RemotingServer:
                     self._on_event(fd, events)
                 for _ in range(len(self._to_look_at)):
                     self._go_on(self._to_look_at.popleft())
+                if self._outgoing.sum > ALL_OUTGOING_BYTES_MAX:
+                    self._close_fullest()
                 if self._has_given_back:
                     self._go_on_with_held()
                 self._turn_ended()
@@ -713,7 +782,7 @@ class RemotingServer:
                 return
             why = self._why_refused(connected, peer[0])
             if why:
-                _log.warning("remoting.refused", peer=str(peer[0]), why=why)
+                self.warn("remoting.refused", peer=str(peer[0]), why=why)
                 connected.close()
                 continue
             connected.setblocking(False)
@@ -741,7 +810,7 @@ class RemotingServer:
 
     def _rest(self, error: OSError) -> None:
         """Accept nothing until the next look: no descriptors or no memory is left."""
-        _log.warning("remoting.accept_failed", error=str(error), hint="raise the limit of open files")
+        self.warn("remoting.accept_failed", error=str(error), hint="raise the limit of open files")
         self._rests = True
         for fd in self._listeners:
             self._epoll.modify(fd, 0)
@@ -755,7 +824,7 @@ class RemotingServer:
             why = connection.why_over(now)
             if why:
                 if why != "idle":
-                    _log.warning("remoting.closed", peer=str(connection.peer), why=why)
+                    self.warn("remoting.closed", peer=str(connection.peer), why=why)
                 self._forget(fd, connection)
 
     def _forget(self, fd: int, connection: Connection) -> None:

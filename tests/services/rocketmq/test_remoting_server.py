@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import structlog
 
 from services.rocketmq import remoting_server
 from services.rocketmq.address import Address
@@ -635,3 +636,50 @@ class TestTls:
                         pass
                 wait_until(lambda: len(handler.closed) == 1, "its end")
         assert [each.opaque for each in handler.came] == [1]
+
+
+def test_connections_that_never_read_held_four_mebibytes_each(
+    connect: Connect, server: RemotingServer, handler: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answers that a client did not take had a limit for each connection, and none over all of them."""
+    monkeypatch.setattr(remoting_server, "ALL_OUTGOING_BYTES_MAX", 6 << 20)
+    clients = [connect() for _ in range(12)]
+    for client in clients:
+        client.send(*[Command(LARGE, opaque=number) for number in range(40)])
+    wait_until(lambda: server.outgoing_bytes > 2 << 20, "answers wait")
+    address = clients[0].socket.getpeername()
+    with socket.create_connection(address, source_address=("127.0.0.2", 0)) as connected:
+        other = RemotingClient(connected)
+        for number in range(40):
+            other.send(Command(LARGE, opaque=number))
+            assert other.receive().opaque == number
+    assert server.outgoing_bytes <= 6 << 20
+    for client in clients:
+        client.socket.close()
+    wait_until(lambda: server.outgoing_bytes == 0, "nothing waits")
+
+
+def test_answers_that_come_late_cost_the_connection_with_most_of_them(
+    connect: Connect, server: RemotingServer, handler: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remoting_server, "ALL_OUTGOING_BYTES_MAX", 16 << 20)
+    greedy, modest = connect(), connect()
+    for client, count in ((greedy, 24), (modest, 1)):
+        client.send(*[Command(LATER, body=bytes(1 << 20), opaque=number) for number in range(count)])
+    wait_until(lambda: len(handler.later) == 25, "all requests")
+    for answer in handler.later:
+        answer()
+    wait_until(lambda: server.connection_count == 1, "one is closed")
+    assert modest.receive().opaque == 0
+    assert server.outgoing_bytes <= 16 << 20
+
+
+def test_bad_frames_of_a_client_filled_the_log(
+    connect: Connect, server: RemotingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(30):
+            client = connect()
+            client.socket.sendall(b"\xff" * 64)
+            assert client.is_closed()
+    assert len([line for line in lines if line["event"] == "remoting.bad_frame"]) == 10
