@@ -146,6 +146,8 @@ class TopicTable:
         self._unreadable: dict[str, UnreadableRow] = {}
         self._deleted: dict[str, int] = {}
         self._version = clock_millis() << 20
+        self._data_version: DataVersion | None = None  # of the file; None: it is to be read
+        self._use_count = 0
         self._queue_counts_seen: dict[str, int] = {}
         self.file_problem = ""
         self.on_written: list[Callable[[], object]] = []
@@ -227,9 +229,15 @@ class TopicTable:
         return self._version
 
     def data_version(self) -> DataVersion:
-        """The version that the file says, for name servers; reads the file."""
-        content = self.read()
-        return DataVersion() if content is None else decode_data_version(content)
+        """The version that the file says, for name servers; reads the file once after a change: it may have many MB."""
+        known, use_count = self._data_version, self._use_count
+        if known is None:
+            content = self.read()
+            known = DataVersion() if content is None else decode_data_version(content)
+            with self._lock:
+                if use_count == self._use_count:  # else the file may have been read before a change
+                    self._data_version = known
+        return known
 
     @property
     def new_topic_queue_count(self) -> int:
@@ -415,6 +423,8 @@ class TopicTable:
         self._unreadable = rows.unreadable
         self._topics = rows.topics
         self._deleted = deleted
+        self._data_version = None
+        self._use_count += 1
         self._version += is_other  # after the table: who reads the version first never misses what is newer
 
 
