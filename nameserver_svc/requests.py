@@ -9,6 +9,7 @@ bodies, except where nameserver_svc/route_table.py and this list say otherwise:
 """
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,6 +20,7 @@ from nameserver_svc.route_table import UNIT, UNIT_SUBSCRIPTION, Broker, RouteTab
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import Command
 from services.rocketmq.fastjson import dump_bytes
+from services.rocketmq.line_limit import LineLimit
 from services.rocketmq.registration import QueueData, decode_registration, decode_version, encode_version
 from services.rocketmq.remoting_server import Connection
 from store.errors import StoreError
@@ -27,6 +29,9 @@ ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 # MQVersion's ordinal of V4_9_4, whose clients read strict JSON.
 VERSION_OF_STRICT_JSON = 401
 EXPIRE_SECONDS = 5.0
+# A registration of 100,000 topics takes about a second to read, which the thread of all connections has not. In order: a broker
+# that ends takes out what it has registered.
+REGISTRATIONS = frozenset((RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER))
 # They wait for a disk, which the thread of all connections must not.
 WRITES_TO_DISK = frozenset((RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG))
 NO_ROUTE = (
@@ -62,6 +67,8 @@ class NameServer:
         self._config = dict(config)
         self._gives_order_config = gives_order_config
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="kv-config")
+        self._registrations = ThreadPoolExecutor(1, thread_name_prefix="registrations")
+        self._lines = LineLimit(time.monotonic)
         self._handlers: dict[int, Callable[[Command, object], Answered]] = {
             RequestCode.PUT_KV_CONFIG: self._put_kv,
             RequestCode.GET_KV_CONFIG: self._get_kv,
@@ -91,8 +98,18 @@ class NameServer:
         """See Handler."""
         if command.code in WRITES_TO_DISK:
             self._disk.submit(self._answer, connection, command)
+        elif command.code in REGISTRATIONS:
+            self._registrations.submit(self._answer_registration, connection, command)
         else:
             self._answer(connection, command)
+
+    def _answer_registration(self, connection: Connection, command: Command) -> None:
+        if connection.is_closed and command.code == RequestCode.REGISTER_BROKER:
+            connection.answer(command, command.answer())
+            return
+        self._answer(connection, command)
+        if connection.is_closed:  # its end may have come before its registration
+            self.on_close(connection)
 
     def _answer(self, connection: Connection, command: Command) -> None:
         code, remark, fields, body = self.answer(command, connection)
@@ -101,7 +118,7 @@ class NameServer:
     def on_close(self, connection: Connection) -> None:
         """See Handler."""
         for address in self._table.end_owner(connection):
-            _log.info("broker.gone", address=address, why="its connection ended")
+            self._tell("broker.gone", address=address, why="its connection ended")
 
     def answer(self, command: Command, owner: object) -> Answered:
         """The answer to a request that came over a connection."""
@@ -118,7 +135,13 @@ class NameServer:
 
     def close(self) -> None:
         """Finish what is being written."""
+        self._registrations.shutdown(cancel_futures=True)
         self._disk.shutdown()
+
+    def _tell(self, event: str, **fields: object) -> None:
+        more = self._lines.take()
+        if more is not None:
+            _log.info(event, **fields, **more)
 
     # --- brokers
 
@@ -127,7 +150,7 @@ class NameServer:
         is_new = not self._table.is_known(registration.address)
         master = self._table.register(registration, owner)
         if is_new:
-            _log.info(
+            self._tell(
                 "broker.registered", name=registration.name, id=registration.broker_id, address=registration.address
             )
         fields = {"haServerAddr": master.ha_address, "masterAddr": master.address}
@@ -140,7 +163,7 @@ class NameServer:
         is_known = self._table.is_known(address)
         self._table.unregister(name, address)
         if is_known:
-            _log.info("broker.gone", name=name[:80], address=address, why="it said so")
+            self._tell("broker.gone", name=name[:80], address=address, why="it said so")
         return found()
 
     def _data_version(self, command: Command, owner: object) -> Answered:

@@ -14,6 +14,8 @@ from store.errors import BrokerNotFoundError, InvalidArgumentError, TopicNotFoun
 
 PAGE_SIZE_DEFAULT = 64
 PAGE_SIZE_MAX = 1000
+# Of the values of a page; one has 256 KiB at most.
+PAGE_BYTES_MAX = 1 << 20
 
 
 class NameServerServicer(pb_grpc.NameServerServiceServicer):
@@ -40,13 +42,14 @@ class NameServerServicer(pb_grpc.NameServerServiceServicer):
 
     def ListBrokers(self, request: pb.ListBrokersRequest, context: grpc.ServicerContext) -> pb.ListBrokersResponse:
         """See the proto."""
-        return pb.ListBrokersResponse(brokers=self._shown(self._table.brokers()))
+        count = _page_size(request.page_size)
+        behind = [each for each in self._table.brokers() if each.name > request.page_token]
+        more = behind[count - 1].name if len(behind) > count else ""
+        return pb.ListBrokersResponse(brokers=self._shown(behind[:count]), next_page_token=more)
 
     def ListTopics(self, request: pb.ListTopicsRequest, context: grpc.ServicerContext) -> pb.ListTopicsResponse:
         """See the proto."""
-        count = request.page_size or PAGE_SIZE_DEFAULT
-        if not 1 <= count <= PAGE_SIZE_MAX:
-            raise InvalidArgumentError(f"page_size is {count}: 1 to {PAGE_SIZE_MAX}", field="page_size")
+        count = _page_size(request.page_size)
         cluster = request.cluster_name
         names = self._table.topics_of_cluster(cluster) if cluster else self._table.topics()
         names = [name for name in names if name > request.page_token][: count + 1]
@@ -88,14 +91,23 @@ class NameServerServicer(pb_grpc.NameServerServiceServicer):
 
     def ListKvConfig(self, request: pb.ListKvConfigRequest, context: grpc.ServicerContext) -> pb.ListKvConfigResponse:
         """See the proto."""
-        return pb.ListKvConfigResponse(
-            values=[
-                pb.KvConfig(namespace=namespace, key=key, value=value)
-                for namespace, values in sorted(self._kv_config.namespaces().items())
-                if request.namespace in ("", namespace)
-                for key, value in sorted(values.items())
-            ]
-        )
+        count = _page_size(request.page_size)
+        answer = pb.ListKvConfigResponse()
+        size_bytes = 0
+        for namespace, values in sorted(self._kv_config.namespaces().items()):
+            if request.namespace not in ("", namespace):
+                continue
+            for key, value in sorted(values.items()):
+                if _place_of(namespace, key) <= request.page_token:
+                    continue
+                one = pb.KvConfig(namespace=namespace, key=key, value=value)
+                size_bytes += one.ByteSize()
+                if len(answer.values) >= count or (answer.values and size_bytes > PAGE_BYTES_MAX):
+                    last = answer.values[-1]
+                    answer.next_page_token = _place_of(last.namespace, last.key)
+                    return answer
+                answer.values.append(one)
+        return answer
 
     def PutKvConfig(self, request: pb.PutKvConfigRequest, context: grpc.ServicerContext) -> pb.PutKvConfigResponse:
         """See the proto."""
@@ -130,6 +142,18 @@ class NameServerServicer(pb_grpc.NameServerServiceServicer):
             )
             for broker in brokers
         ]
+
+
+def _page_size(asked: int) -> int:
+    count = asked or PAGE_SIZE_DEFAULT
+    if not 1 <= count <= PAGE_SIZE_MAX:
+        raise InvalidArgumentError(f"page_size is {count}: 1 to {PAGE_SIZE_MAX}", field="page_size")
+    return count
+
+
+def _place_of(namespace: str, key: str) -> str:
+    """A value's place in the order of namespaces and keys."""
+    return f"{namespace}\0{key}"
 
 
 def _unknown_topic(topic: str) -> TopicNotFoundError:

@@ -1,14 +1,19 @@
 """The name server answers as RocketMQ's: each step of the scenario, against the recorded answers of 5.5.0."""
 
 import json
+import queue
+import threading
+from typing import Any, cast
 
 import pytest
 
+from nameserver_svc import requests
 from nameserver_svc.kv_config import KvConfig
 from nameserver_svc.requests import NameServer
 from nameserver_svc.route_table import RouteTable
 from services.rocketmq.command import Command
-from tests.nameserver_svc.scenario import ANSWERS, STEPS, End, comparable
+from services.rocketmq.remoting_server import Connection
+from tests.nameserver_svc.scenario import ANSWERS, STEPS, End, body, broker, comparable, topic
 
 
 def test_every_step_is_answered_as_rocketmq_answers_it() -> None:
@@ -43,3 +48,61 @@ def test_a_request_whose_handling_fails_is_answered_and_does_not_end_the_connect
     monkeypatch.setattr(table, "route", fail)
     code, remark, _, _ = server.answer(Command(105, {"topic": "t"}), 0)
     assert (code, remark) == (1, "the name server failed: RuntimeError('a bug')")
+
+
+class Caller:
+    """A connection, as far as a name server looks at it."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self.answers: queue.SimpleQueue[Command] = queue.SimpleQueue()
+
+    def answer(self, _request: Command, answer: Command) -> None:
+        self.answers.put(answer)
+
+
+def registration() -> Command:
+    return Command(103, broker("a", "10.0.0.1:10911"), body(topic("t")))
+
+
+def test_a_large_registration_held_up_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was read by the thread of all connections: no route was told meanwhile."""
+    reading, may_go_on = threading.Event(), threading.Event()
+    decode = requests.decode_registration
+
+    def slow(*arguments: Any) -> Any:
+        reading.set()
+        assert may_go_on.wait(20)
+        return decode(*arguments)
+
+    monkeypatch.setattr(requests, "decode_registration", slow)
+    table = RouteTable(lambda: 0.0)
+    server = NameServer(table, KvConfig(None), {}, gives_order_config=False)
+    its, client = Caller(), Caller()
+    server.on_command(cast("Connection", its), registration())
+    assert reading.wait(20)
+    server.on_command(cast("Connection", client), Command(105, {"topic": "t"}))
+    assert client.answers.get(timeout=20).code == 17
+    may_go_on.set()
+    assert its.answers.get(timeout=20).code == 0
+    server.on_command(cast("Connection", client), Command(105, {"topic": "t"}))
+    assert client.answers.get(timeout=20).code == 0
+    server.close()
+
+
+def test_a_broker_whose_connection_ends_while_its_registration_is_read_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = requests.decode_registration
+    table = RouteTable(lambda: 0.0)
+    server = NameServer(table, KvConfig(None), {}, gives_order_config=False)
+    its = Caller()
+
+    def end_meanwhile(*arguments: Any) -> Any:
+        its.is_closed = True
+        server.on_close(cast("Connection", its))
+        return decode(*arguments)
+
+    monkeypatch.setattr(requests, "decode_registration", end_meanwhile)
+    server.on_command(cast("Connection", its), registration())
+    assert its.answers.get(timeout=20).code == 0
+    server.close()
+    assert table.broker_count == 0

@@ -87,6 +87,45 @@ def test_topics_come_in_pages(server: Served) -> None:
             server.stub.ListTopics(pb.ListTopicsRequest(page_size=1001))
 
 
+def test_brokers_and_values_come_in_pages(server: Served) -> None:
+    with server.connection() as its:
+        for number in range(70):
+            ask(its, Ask(103, broker(f"b{number:02}", f"10.0.0.1:{number + 1}"), TWO))
+        names: list[str] = []
+        request = pb.ListBrokersRequest()
+        while True:
+            page = server.stub.ListBrokers(request)
+            names += [each.broker_name for each in page.brokers]
+            assert len(page.brokers) <= 64
+            if not page.next_page_token:
+                break
+            request.page_token = page.next_page_token
+        assert names == [f"b{number:02}" for number in range(70)]
+    values = [
+        pb.KvConfig(namespace=namespace, key=f"k{number}", value="v" * 65_000)
+        for namespace in ("A", "B")
+        for number in range(10)
+    ]
+    for value in reversed(values):
+        server.stub.PutKvConfig(pb.PutKvConfigRequest(value=value))
+    found: list[pb.KvConfig] = []
+    sizes: list[int] = []
+    asked = pb.ListKvConfigRequest(page_size=18)
+    while True:
+        answer = server.stub.ListKvConfig(asked)
+        found += answer.values
+        sizes.append(len(answer.values))
+        if not answer.next_page_token:
+            break
+        asked.page_token = answer.next_page_token
+    assert (found, sizes) == (values, [16, 4])
+    only = server.stub.ListKvConfig(pb.ListKvConfigRequest(namespace="B", page_size=3, page_token="B\0k7"))
+    assert [each.key for each in only.values] == ["k8", "k9"]
+    for method, request_ in (("ListBrokers", pb.ListBrokersRequest), ("ListKvConfig", pb.ListKvConfigRequest)):
+        with pytest.raises(grpc.RpcError, match="page_size is 1001"):
+            getattr(server.stub, method)(request_(page_size=1001))
+
+
 def test_commands_over_grpc_change_what_clients_are_told(server: Served) -> None:
     with server.connection() as its:
         ask(its, Ask(103, broker("a", "1"), TWO))

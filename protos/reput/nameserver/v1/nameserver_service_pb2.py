@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,reput/nameserver/v1/nameserver_service.proto\x12\x13reput.nameserver.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x14\n\x12ListBrokersRequest\"C\n\x13ListBrokersResponse\x12,\n\x07\x62rokers\x18\x01 \x03(\x0b\x32\x1b.reput.nameserver.v1.Broker\"j\n\x06\x42roker\x12\x13\n\x0b\x62roker_name\x18\x01 \x01(\t\x12\x14\n\x0c\x63luster_name\x18\x02 \x01(\t\x12\x35\n\taddresses\x18\x03 \x03(\x0b\x32\".reput.nameserver.v1.BrokerAddress\"b\n\rBrokerAddress\x12\x11\n\tbroker_id\x18\x01 \x01(\x03\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12-\n\tseen_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"P\n\x11ListTopicsRequest\x12\x14\n\x0c\x63luster_name\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"=\n\x12ListTopicsResponse\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\" \n\x0fGetRouteRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"s\n\x10GetRouteResponse\x12\x31\n\x06queues\x18\x01 \x03(\x0b\x32!.reput.nameserver.v1.BrokerQueues\x12,\n\x07\x62rokers\x18\x02 \x03(\x0b\x32\x1b.reput.nameserver.v1.Broker\"f\n\x0c\x42rokerQueues\x12\x13\n\x0b\x62roker_name\x18\x01 \x01(\t\x12\x18\n\x10read_queue_count\x18\x02 \x01(\x05\x12\x19\n\x11write_queue_count\x18\x03 \x01(\x05\x12\x0c\n\x04perm\x18\x04 \x01(\x05\"<\n\x13SetWritePermRequest\x12\x13\n\x0b\x62roker_name\x18\x01 \x01(\t\x12\x10\n\x08writable\x18\x02 \x01(\x08\"+\n\x14SetWritePermResponse\x12\x13\n\x0btopic_count\x18\x01 \x01(\x05\"9\n\x12\x44\x65leteTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x14\n\x0c\x63luster_name\x18\x02 \x01(\t\"\x15\n\x13\x44\x65leteTopicResponse\"(\n\x13ListKvConfigRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\"E\n\x14ListKvConfigResponse\x12-\n\x06values\x18\x01 \x03(\x0b\x32\x1d.reput.nameserver.v1.KvConfig\"9\n\x08KvConfig\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\r\n\x05value\x18\x03 \x01(\t\"B\n\x12PutKvConfigRequest\x12,\n\x05value\x18\x01 \x01(\x0b\x32\x1d.reput.nameserver.v1.KvConfig\"\x15\n\x13PutKvConfigResponse\"7\n\x15\x44\x65leteKvConfigRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\"\x18\n\x16\x44\x65leteKvConfigResponse2\xa6\x06\n\x11NameServerService\x12`\n\x0bListBrokers\x12\'.reput.nameserver.v1.ListBrokersRequest\x1a(.reput.nameserver.v1.ListBrokersResponse\x12]\n\nListTopics\x12&.reput.nameserver.v1.ListTopicsRequest\x1a\'.reput.nameserver.v1.ListTopicsResponse\x12W\n\x08GetRoute\x12$.reput.nameserver.v1.GetRouteRequest\x1a%.reput.nameserver.v1.GetRouteResponse\x12\x63\n\x0cSetWritePerm\x12(.reput.nameserver.v1.SetWritePermRequest\x1a).reput.nameserver.v1.SetWritePermResponse\x12`\n\x0b\x44\x65leteTopic\x12\'.reput.nameserver.v1.DeleteTopicRequest\x1a(.reput.nameserver.v1.DeleteTopicResponse\x12\x63\n\x0cListKvConfig\x12(.reput.nameserver.v1.ListKvConfigRequest\x1a).reput.nameserver.v1.ListKvConfigResponse\x12`\n\x0bPutKvConfig\x12\'.reput.nameserver.v1.PutKvConfigRequest\x1a(.reput.nameserver.v1.PutKvConfigResponse\x12i\n\x0e\x44\x65leteKvConfig\x12*.reput.nameserver.v1.DeleteKvConfigRequest\x1a+.reput.nameserver.v1.DeleteKvConfigResponseBO\n\x13reput.nameserver.v1P\x01Z reput/nameserver/v1;nameserverv1\xaa\x02\x13Reput.Nameserver.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,reput/nameserver/v1/nameserver_service.proto\x12\x13reput.nameserver.v1\x1a\x1fgoogle/protobuf/timestamp.proto\";\n\x12ListBrokersRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"\\\n\x13ListBrokersResponse\x12,\n\x07\x62rokers\x18\x01 \x03(\x0b\x32\x1b.reput.nameserver.v1.Broker\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"j\n\x06\x42roker\x12\x13\n\x0b\x62roker_name\x18\x01 \x01(\t\x12\x14\n\x0c\x63luster_name\x18\x02 \x01(\t\x12\x35\n\taddresses\x18\x03 \x03(\x0b\x32\".reput.nameserver.v1.BrokerAddress\"b\n\rBrokerAddress\x12\x11\n\tbroker_id\x18\x01 \x01(\x03\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12-\n\tseen_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"P\n\x11ListTopicsRequest\x12\x14\n\x0c\x63luster_name\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"=\n\x12ListTopicsResponse\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\" \n\x0fGetRouteRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"s\n\x10GetRouteResponse\x12\x31\n\x06queues\x18\x01 \x03(\x0b\x32!.reput.nameserver.v1.BrokerQueues\x12,\n\x07\x62rokers\x18\x02 \x03(\x0b\x32\x1b.reput.nameserver.v1.Broker\"f\n\x0c\x42rokerQueues\x12\x13\n\x0b\x62roker_name\x18\x01 \x01(\t\x12\x18\n\x10read_queue_count\x18\x02 \x01(\x05\x12\x19\n\x11write_queue_count\x18\x03 \x01(\x05\x12\x0c\n\x04perm\x18\x04 \x01(\x05\"<\n\x13SetWritePermRequest\x12\x13\n\x0b\x62roker_name\x18\x01 \x01(\t\x12\x10\n\x08writable\x18\x02 \x01(\x08\"+\n\x14SetWritePermResponse\x12\x13\n\x0btopic_count\x18\x01 \x01(\x05\"9\n\x12\x44\x65leteTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x14\n\x0c\x63luster_name\x18\x02 \x01(\t\"\x15\n\x13\x44\x65leteTopicResponse\"O\n\x13ListKvConfigRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"^\n\x14ListKvConfigResponse\x12-\n\x06values\x18\x01 \x03(\x0b\x32\x1d.reput.nameserver.v1.KvConfig\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"9\n\x08KvConfig\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\r\n\x05value\x18\x03 \x01(\t\"B\n\x12PutKvConfigRequest\x12,\n\x05value\x18\x01 \x01(\x0b\x32\x1d.reput.nameserver.v1.KvConfig\"\x15\n\x13PutKvConfigResponse\"7\n\x15\x44\x65leteKvConfigRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\"\x18\n\x16\x44\x65leteKvConfigResponse2\xa6\x06\n\x11NameServerService\x12`\n\x0bListBrokers\x12\'.reput.nameserver.v1.ListBrokersRequest\x1a(.reput.nameserver.v1.ListBrokersResponse\x12]\n\nListTopics\x12&.reput.nameserver.v1.ListTopicsRequest\x1a\'.reput.nameserver.v1.ListTopicsResponse\x12W\n\x08GetRoute\x12$.reput.nameserver.v1.GetRouteRequest\x1a%.reput.nameserver.v1.GetRouteResponse\x12\x63\n\x0cSetWritePerm\x12(.reput.nameserver.v1.SetWritePermRequest\x1a).reput.nameserver.v1.SetWritePermResponse\x12`\n\x0b\x44\x65leteTopic\x12\'.reput.nameserver.v1.DeleteTopicRequest\x1a(.reput.nameserver.v1.DeleteTopicResponse\x12\x63\n\x0cListKvConfig\x12(.reput.nameserver.v1.ListKvConfigRequest\x1a).reput.nameserver.v1.ListKvConfigResponse\x12`\n\x0bPutKvConfig\x12\'.reput.nameserver.v1.PutKvConfigRequest\x1a(.reput.nameserver.v1.PutKvConfigResponse\x12i\n\x0e\x44\x65leteKvConfig\x12*.reput.nameserver.v1.DeleteKvConfigRequest\x1a+.reput.nameserver.v1.DeleteKvConfigResponseBO\n\x13reput.nameserver.v1P\x01Z reput/nameserver/v1;nameserverv1\xaa\x02\x13Reput.Nameserver.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,45 +34,45 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\023reput.nameserver.v1P\001Z reput/nameserver/v1;nameserverv1\252\002\023Reput.Nameserver.V1'
   _globals['_LISTBROKERSREQUEST']._serialized_start=102
-  _globals['_LISTBROKERSREQUEST']._serialized_end=122
-  _globals['_LISTBROKERSRESPONSE']._serialized_start=124
-  _globals['_LISTBROKERSRESPONSE']._serialized_end=191
-  _globals['_BROKER']._serialized_start=193
-  _globals['_BROKER']._serialized_end=299
-  _globals['_BROKERADDRESS']._serialized_start=301
-  _globals['_BROKERADDRESS']._serialized_end=399
-  _globals['_LISTTOPICSREQUEST']._serialized_start=401
-  _globals['_LISTTOPICSREQUEST']._serialized_end=481
-  _globals['_LISTTOPICSRESPONSE']._serialized_start=483
-  _globals['_LISTTOPICSRESPONSE']._serialized_end=544
-  _globals['_GETROUTEREQUEST']._serialized_start=546
-  _globals['_GETROUTEREQUEST']._serialized_end=578
-  _globals['_GETROUTERESPONSE']._serialized_start=580
-  _globals['_GETROUTERESPONSE']._serialized_end=695
-  _globals['_BROKERQUEUES']._serialized_start=697
-  _globals['_BROKERQUEUES']._serialized_end=799
-  _globals['_SETWRITEPERMREQUEST']._serialized_start=801
-  _globals['_SETWRITEPERMREQUEST']._serialized_end=861
-  _globals['_SETWRITEPERMRESPONSE']._serialized_start=863
-  _globals['_SETWRITEPERMRESPONSE']._serialized_end=906
-  _globals['_DELETETOPICREQUEST']._serialized_start=908
-  _globals['_DELETETOPICREQUEST']._serialized_end=965
-  _globals['_DELETETOPICRESPONSE']._serialized_start=967
-  _globals['_DELETETOPICRESPONSE']._serialized_end=988
-  _globals['_LISTKVCONFIGREQUEST']._serialized_start=990
-  _globals['_LISTKVCONFIGREQUEST']._serialized_end=1030
-  _globals['_LISTKVCONFIGRESPONSE']._serialized_start=1032
-  _globals['_LISTKVCONFIGRESPONSE']._serialized_end=1101
-  _globals['_KVCONFIG']._serialized_start=1103
-  _globals['_KVCONFIG']._serialized_end=1160
-  _globals['_PUTKVCONFIGREQUEST']._serialized_start=1162
-  _globals['_PUTKVCONFIGREQUEST']._serialized_end=1228
-  _globals['_PUTKVCONFIGRESPONSE']._serialized_start=1230
-  _globals['_PUTKVCONFIGRESPONSE']._serialized_end=1251
-  _globals['_DELETEKVCONFIGREQUEST']._serialized_start=1253
-  _globals['_DELETEKVCONFIGREQUEST']._serialized_end=1308
-  _globals['_DELETEKVCONFIGRESPONSE']._serialized_start=1310
-  _globals['_DELETEKVCONFIGRESPONSE']._serialized_end=1334
-  _globals['_NAMESERVERSERVICE']._serialized_start=1337
-  _globals['_NAMESERVERSERVICE']._serialized_end=2143
+  _globals['_LISTBROKERSREQUEST']._serialized_end=161
+  _globals['_LISTBROKERSRESPONSE']._serialized_start=163
+  _globals['_LISTBROKERSRESPONSE']._serialized_end=255
+  _globals['_BROKER']._serialized_start=257
+  _globals['_BROKER']._serialized_end=363
+  _globals['_BROKERADDRESS']._serialized_start=365
+  _globals['_BROKERADDRESS']._serialized_end=463
+  _globals['_LISTTOPICSREQUEST']._serialized_start=465
+  _globals['_LISTTOPICSREQUEST']._serialized_end=545
+  _globals['_LISTTOPICSRESPONSE']._serialized_start=547
+  _globals['_LISTTOPICSRESPONSE']._serialized_end=608
+  _globals['_GETROUTEREQUEST']._serialized_start=610
+  _globals['_GETROUTEREQUEST']._serialized_end=642
+  _globals['_GETROUTERESPONSE']._serialized_start=644
+  _globals['_GETROUTERESPONSE']._serialized_end=759
+  _globals['_BROKERQUEUES']._serialized_start=761
+  _globals['_BROKERQUEUES']._serialized_end=863
+  _globals['_SETWRITEPERMREQUEST']._serialized_start=865
+  _globals['_SETWRITEPERMREQUEST']._serialized_end=925
+  _globals['_SETWRITEPERMRESPONSE']._serialized_start=927
+  _globals['_SETWRITEPERMRESPONSE']._serialized_end=970
+  _globals['_DELETETOPICREQUEST']._serialized_start=972
+  _globals['_DELETETOPICREQUEST']._serialized_end=1029
+  _globals['_DELETETOPICRESPONSE']._serialized_start=1031
+  _globals['_DELETETOPICRESPONSE']._serialized_end=1052
+  _globals['_LISTKVCONFIGREQUEST']._serialized_start=1054
+  _globals['_LISTKVCONFIGREQUEST']._serialized_end=1133
+  _globals['_LISTKVCONFIGRESPONSE']._serialized_start=1135
+  _globals['_LISTKVCONFIGRESPONSE']._serialized_end=1229
+  _globals['_KVCONFIG']._serialized_start=1231
+  _globals['_KVCONFIG']._serialized_end=1288
+  _globals['_PUTKVCONFIGREQUEST']._serialized_start=1290
+  _globals['_PUTKVCONFIGREQUEST']._serialized_end=1356
+  _globals['_PUTKVCONFIGRESPONSE']._serialized_start=1358
+  _globals['_PUTKVCONFIGRESPONSE']._serialized_end=1379
+  _globals['_DELETEKVCONFIGREQUEST']._serialized_start=1381
+  _globals['_DELETEKVCONFIGREQUEST']._serialized_end=1436
+  _globals['_DELETEKVCONFIGRESPONSE']._serialized_start=1438
+  _globals['_DELETEKVCONFIGRESPONSE']._serialized_end=1462
+  _globals['_NAMESERVERSERVICE']._serialized_start=1465
+  _globals['_NAMESERVERSERVICE']._serialized_end=2271
 # @@protoc_insertion_point(module_scope)

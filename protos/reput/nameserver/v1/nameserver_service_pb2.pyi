@@ -10,14 +10,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ListBrokersRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListBrokersResponse(_message.Message):
-    __slots__ = ("brokers",)
+    __slots__ = ("brokers", "next_page_token")
     BROKERS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     brokers: _containers.RepeatedCompositeFieldContainer[Broker]
-    def __init__(self, brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class Broker(_message.Message):
     __slots__ = ("broker_name", "cluster_name", "addresses")
@@ -110,16 +116,22 @@ class DeleteTopicResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ListKvConfigRequest(_message.Message):
-    __slots__ = ("namespace",)
+    __slots__ = ("namespace", "page_size", "page_token")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     namespace: str
-    def __init__(self, namespace: _Optional[str] = ...) -> None: ...
+    page_size: int
+    page_token: str
+    def __init__(self, namespace: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListKvConfigResponse(_message.Message):
-    __slots__ = ("values",)
+    __slots__ = ("values", "next_page_token")
     VALUES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     values: _containers.RepeatedCompositeFieldContainer[KvConfig]
-    def __init__(self, values: _Optional[_Iterable[_Union[KvConfig, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, values: _Optional[_Iterable[_Union[KvConfig, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class KvConfig(_message.Message):
     __slots__ = ("namespace", "key", "value")
