@@ -7,6 +7,7 @@ this machine stands in for its image.
 import json
 import re
 import secrets
+import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +16,14 @@ from typing import Any
 import pytest
 
 from cli.main import version
+from services.rocketmq.fastjson import loads
+from tests.nameserver_svc.scenario import route
 from tests.support import containers
 from tests.support.command import run_command
 from tests.support.containers import Container, podman, wait_for
 from tests.support.ports import free_port
 from tests.support.prometheus import PROMETHEUS
+from tests.support.remoting import RemotingClient
 
 yaml = pytest.importorskip("yaml", reason="needs PyYAML")
 
@@ -131,6 +135,11 @@ def test_the_services_of_the_file_take_messages_and_are_watched(images: dict[str
         wait_for(
             lambda: "hello" in run_command("queryMsgByKey", "-t", "Greetings", "-k", "k", *here).stdout, reput.logs
         )
+        with socket.create_connection(("127.0.0.1", ports[9876]), 20) as connected:
+            nameserver = RemotingClient(connected)
+            wait_for(lambda: nameserver.ask(route("Greetings").command()).code == 0, reput.logs)
+            (told,) = loads(nameserver.ask(route("Greetings").command()).body)["brokerDatas"]
+        assert told["brokerAddrs"] == {"0": "127.0.0.1:10911"}
         with urllib.request.urlopen(f"http://127.0.0.1:{ports[8080]}/", timeout=20) as console:
             assert console.status == 200
 
