@@ -6,7 +6,7 @@ stop.
 
 | | `Processes` | `ThisProcess` |
 | --- | --- | --- |
-| a service is | `python -m <module>` | `SERVICE` of that module, served by threads (services/serving/hosted.py) |
+| a service is | a fork, named `python -m <module>` (forks.py) | `SERVICE` of that module, served by threads (hosted.py) |
 | its process | is set up by its settings | belongs to the program: no signal, umask, log or trace is touched |
 | it dies | also alone; with this process | with this process only |
 | for | `reput serve`, every kind of store | tests, notebooks, programs with a store of their own; no replica of a shard |
@@ -22,6 +22,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from deploy import forks
 from deploy.modules import MODULES
 from deploy.processes import TERMINAL_SIGNALS, signals_as_bytes, signals_to, socket_pair
 
@@ -83,7 +84,14 @@ class ServiceHost(Protocol):
 
 
 class Processes:
-    """Each service has a process of its own, a child of this one; for the main thread, which takes the signals."""
+    """Each service has a process of its own, a child of this one; for the main thread, which takes the signals.
+
+    This process imports a service and forks, so that what services share is imported once and is in memory once. A service that
+    is started again is a new interpreter: meanwhile gRPC may have threads in this process, and no fork has those.
+    """
+
+    def __init__(self) -> None:
+        self._forked: set[str] = set()
 
     def wakeups(self) -> contextlib.AbstractContextManager[socket.socket]:
         """See ServiceHost."""
@@ -95,13 +103,42 @@ class Processes:
         run = ["deploy.beside", name, *beside] if beside else [MODULES[name]]
         command = [sys.executable, "-P", "-m", *run]
         environ = {**environ, "REPUT_PARENT_PID": str(os.getpid())}
+        is_forked = name not in self._forked and forks.can_fork()
+        if is_forked:
+            environ = {**imported(name, *beside), **environ}
+            self._forked.add(name)
         # Ctrl-C and a hang-up reach the whole process group. The children inherit them blocked, because this process
         # stops them in the right order.
         unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINAL_SIGNALS)
         try:
+            if is_forked:
+                return forks.fork(lambda: main_of(name, beside), command, environ)
             return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+
+
+def imported(*names: str) -> Mapping[str, str]:
+    """Import services in this process; the variables that a process of theirs has by default."""
+    import ssl  # noqa: F401  # before asyncio, for the console's web server: see light_imports
+
+    import services.light_imports  # before the others
+
+    # isort: split
+    import deploy.beside  # noqa: F401
+    from deploy.modules import load_service
+
+    for name in names:
+        load_service(name)
+    return services.light_imports.ENVIRONMENT
+
+
+def main_of(name: str, beside: Sequence[str]) -> None:
+    """What `python -m` does with the module of a service."""
+    from deploy.beside import service_with
+    from services.serving.process import main
+
+    main(service_with(name, beside, os.environ), [])
 
 
 class ThisProcess:

@@ -18,8 +18,8 @@ Rules of this file:
   followed or mirrored cut it. Then the commit log is started again, and the others find it at the same address.
 - A replica of a shard has no gateway of its own, and its services listen on loopback. When its commit log ends, the others are
   killed: what they derive is rebuilt from the log. Exit code 4: the replica gives up its role and is to be started again.
-- The children report their progress by files in that directory. This process does not load gRPC, which would take 30 MiB
-  permanently and a tenth of the start time, unless it shows the progress of a long recovery, or hosts the services itself.
+- The children report their progress by files in that directory. This process calls none of them, because a process with the
+  threads of gRPC must not fork (deploy/forks.py): only for the progress of a long recovery it does, when all have been started.
 """
 
 import contextlib

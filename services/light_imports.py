@@ -20,8 +20,9 @@ import types
 from typing import Any
 
 gc.disable()
-os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+ENVIRONMENT = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "GRPC_VERBOSITY": "ERROR"}
+for _name, _value in ENVIRONMENT.items():
+    os.environ.setdefault(_name, _value)
 _NO_PLUGINS: Any = types.ModuleType("importlib.metadata")
 _NO_PLUGINS.entry_points = tuple
 

@@ -73,12 +73,13 @@ def append(cluster: Cluster, topic: str, count: int) -> list[str]:
 
 
 def process_of(name: str, directory: object) -> int:
-    """The process with a name in its command and a directory in its command or environment."""
+    """The process with a name in its command, and a directory in its own or in its parent's."""
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            command, environ = ((process / part).read_bytes().decode() for part in ("cmdline", "environ"))
-            words = [word.rpartition("/")[2] for word in command.split("\0")]
-            if name in words and str(directory) in command + environ:
+            parent = pathlib.Path("/proc") / (process / "stat").read_text().rpartition(")")[2].split()[1]
+            own, above = ((each / "cmdline").read_bytes().decode() for each in (process, parent))
+            words = [word.rpartition("/")[2] for word in own.split("\0")]
+            if name in words and str(directory) in own + above:
                 return int(process.name)
     raise AssertionError(f"no {name} of {directory} runs")
 
