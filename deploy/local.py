@@ -305,7 +305,7 @@ class LocalStack:
         return self._follows_broker or is_followed or bool(self._set_value("", "mirror"))
 
     def choose_remoting_ports(self) -> None:
-        """Choose where the name server and the remoting door are to listen; InvalidSettingError as deploy/remoting_ports.py."""
+        """Choose where the name server and the remoting door are to listen."""
         if self._has_log_of_broker():
             if any(self._set_value(*names) not in ("", OFF) for *names, _ in REMOTING_SETTINGS.values()):
                 self._say("no name server and no remoting door: remoting clients reach the broker that has the log")

@@ -120,20 +120,14 @@ def choose_remoting_ports(
         is_on: what is not asked for has its default port.
         claims: claims a port; False: it is taken.
         own: ports for port 0 and instead of default ones that are taken; default: free ones, and none.
-
-    Raises:
-        InvalidSettingError: a port is asked for, and clients of the gateway must sign in or show a certificate.
     """
     found, left_out, free_by_chance = {}, [], []
     free = own
-    guard = _guard_of(set_value)
-    obstacle = _obstacle(guard, set_value, has_door_address=bool(_asked("remoting", ports, set_value)))
+    obstacle = _obstacle(set_value, has_door_address=bool(_asked("remoting", ports, set_value)))
     for key, (_, _, default_port) in REMOTING_SETTINGS.items():
         address = _asked(key, ports, set_value)
         if address == OFF or not (address or is_on):
             continue
-        if address and guard:
-            raise _unguarded(key, guard, address)
         if not address:
             is_claimed = not obstacle and claims(default_port)
             if obstacle or not (is_claimed or own):
@@ -170,10 +164,8 @@ def _asked(key: str, ports: Mapping[str, Port], set_value: Callable[[str, str], 
     return set_value(component, setting) if port is None else port if port == OFF else f"127.0.0.1:{port}"
 
 
-def _obstacle(guard: str, set_value: Callable[[str, str], str], *, has_door_address: bool) -> str:
+def _obstacle(set_value: Callable[[str, str], str], *, has_door_address: bool) -> str:
     """Why there is neither by default, whatever ports are free, and what to do; empty where nothing is in the way."""
-    if guard:
-        return f"remoting clients cannot meet {guard} yet; use clients over gRPC, or leave out that setting"
     shards = next((name for name in ("shards", "shards_file", "shard_template") if set_value("gateway", name)), "")
     if shards and not has_door_address:
         variable = f"REPUT_GATEWAY_{shards}".upper()
@@ -214,23 +206,3 @@ def _dialled_address(door: str, say: Callable[[str], None]) -> str:
     if told != listens and host != "localhost":
         say(f"remoting clients are told {told}: set REPUT_STORE_HOST to the IP and port where they reach {listens}")
     return told
-
-
-def _guard_of(set_value: Callable[[str, str], str]) -> str:
-    """The setting by which the gateway keeps clients out; empty where it takes all. The remoting ports know neither."""
-    if set_value("gateway", "auth") == "on":
-        return "REPUT_GATEWAY_AUTH=on"
-    return "REPUT_GATEWAY_CLIENT_CA" if set_value("gateway", "client_ca") else ""
-
-
-def _unguarded(key: str, guard: str, address: str) -> Exception:
-    from store.errors import InvalidSettingError
-
-    component, setting, _ = REMOTING_SETTINGS[key]
-    variable = f"REPUT_{component}_{setting}".upper()
-    return InvalidSettingError(
-        f"{guard} is set, and the {REMOTING_WORDS[key]} port {address} would take clients that neither sign in nor show a "
-        f"certificate: leave out {guard}, or --{key}-port and {variable}",
-        name=f"{component}_{setting}",
-        source=address,
-    )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -62,13 +62,16 @@ from services.serving.admission.shares import Shares
 from services.serving.process import main
 from services.serving.server import Service, ServiceServer
 from services.serving.tls import TlsIdentity
-from services.settings.service_settings import Origins, TlsFiles
+from services.settings.service_settings import Origins
 from store.errors import InvalidArgumentError, InvalidSettingError
 
 if TYPE_CHECKING:
     import ssl
 
+    from gateway.auth.audit import Audit
+    from gateway.auth.client_ids import ClientIds
     from gateway.auth.guard import GatewayGuard
+    from gateway.auth.sign_in import SignIn
 
 SERVICE_NAME = "reput.gateway.v1.GatewayService"
 ADMIN_NAME = "apache.rocketmq.v2.Admin"
@@ -99,13 +102,14 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     keeping = ProducerKeeping(producers, scheduling, gateway_id)
     directory, forwarder, reads = find_shards(server, settings, fan_out, open_remote, delivering, scheduling)
     shards: ShardsSource = reads
-    guard = None
+    guard, sign_in = None, None
     appends = LetterAppends(forwarder)
     may_consume: Callable[[str], object] | None = None
     if settings.auth == "on":
         from gateway.auth.caller_shards import check_group, check_topic
 
-        guard, shards = _require_sign_in(server, settings, reads)
+        sign_in = _require_sign_in(server, settings, reads)
+        guard, shards = sign_in.guard, sign_in.shards
         appends = LetterAppends(forwarder, check_topic)
         may_consume = check_group
     tokens = PageTokens(_token_secret(settings))
@@ -138,7 +142,7 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     clients.start()
     keeping.start()
     if settings.remoting_address:
-        _open_doors(server, settings, directory, delivering, room, forwarder, waiting, waits)
+        _open_doors(server, settings, directory, sign_in, delivering, room, forwarder, waiting, waits)
     if settings.console == "on":
         from console.opening import open_console
 
@@ -150,6 +154,7 @@ def _open_doors(
     server: ServiceServer,
     settings: GatewaySettings,
     shards: ShardsSource,
+    sign_in: "RequiredSignIn | None",
     delivering: DeliveryShards,
     room: WaitingRoom,
     forwarder: AppendForwarder,
@@ -164,13 +169,22 @@ def _open_doors(
     from gateway.remoting.topic_copy import TopicCopy
 
     doors = settings.doors()
+    callers: ShardsSource | None = None
+    of_door = None
+    if sign_in is not None:
+        from gateway.auth.caller_shards import CallerShards
+        from gateway.auth.door_guard import DoorGuard
+
+        callers = CallerShards(shards)
+        of_door = DoorGuard(sign_in.sign_in, sign_in.audit, sign_in.client_ids)
 
     def shard_of(name: str) -> DoorShard:
         return DoorShard(
             broker_name=name,
             cluster_name=settings.cluster_name,
             address=str(doors[name]),
-            source=shards,
+            source=shards if callers is None else callers,
+            whole=shards,
             deliverings=delivering,
             endings=waiting.endings,
             producers=waiting.producers,
@@ -184,8 +198,7 @@ def _open_doors(
 
     def tls_context() -> "ssl.SSLContext | None":
         files = settings.server_tls_files
-        # RocketMQ's clients show no certificate.
-        return None if files is None else server.identity_of(TlsFiles(files.certificate, files.key)).current().context
+        return None if files is None else server.identity_of(files).current().context
 
     open_doors(
         server,
@@ -195,6 +208,7 @@ def _open_doors(
         tls_context,
         tls_only=settings.are_doors_tls_only,
         has_fast_ports=settings.remoting_vip_channel == "on",
+        sign_in=of_door,
     )
 
 
@@ -360,10 +374,26 @@ def _cold_opener(
     return open_with_cold
 
 
-def _require_sign_in(
-    server: ServiceServer, settings: GatewaySettings, source: ShardsSource
-) -> "tuple[GatewayGuard, ShardsSource]":
-    """Puts the guard before all handlers: the guard, and the shards limited to what the caller may see.
+class RequiredSignIn(NamedTuple):
+    """What checks the callers of a gateway.
+
+    Attributes:
+        guard: stands before all handlers of gRPC.
+        shards: limited to what the caller may see.
+        sign_in: finds the rights of a credential.
+        audit: writes the audit log.
+        client_ids: whose each client id is.
+    """
+
+    guard: "GatewayGuard"
+    shards: ShardsSource
+    sign_in: "SignIn"
+    audit: "Audit"
+    client_ids: "ClientIds"
+
+
+def _require_sign_in(server: ServiceServer, settings: GatewaySettings, source: ShardsSource) -> RequiredSignIn:
+    """Puts the guard before all handlers.
 
     Raises:
         InvalidSettingError: the access file or the file of JWT keys cannot be used.
@@ -372,6 +402,7 @@ def _require_sign_in(
     from gateway.auth.access_file import WatchedFile, parse_access_file
     from gateway.auth.audit import WINDOW_SECONDS, Audit
     from gateway.auth.caller_shards import CallerShards
+    from gateway.auth.client_ids import ClientIds
     from gateway.auth.guard import GatewayGuard
     from gateway.auth.jwt_tokens import JwtTokens
     from gateway.auth.sign_in import SignIn
@@ -388,7 +419,9 @@ def _require_sign_in(
         )
     clients = WatchedFile("access_file", settings.access_file, parse_access_file, time.monotonic)
     audit = Audit(get_audit_logger().info, time.monotonic)
-    guard = GatewayGuard(SignIn(clients, jwts, asks_certificates=settings.client_ca is not None), audit)
+    sign_in = SignIn(clients, jwts, asks_certificates=settings.client_ca is not None)
+    client_ids = ClientIds()
+    guard = GatewayGuard(sign_in, audit, client_ids)
     server.guard_calls(guard)
     server.on_stop(audit.close)
 
@@ -399,7 +432,7 @@ def _require_sign_in(
     threading.Thread(target=flush, name="gateway-audit", daemon=True).start()
     if settings.server_tls_files is None and not settings.address.startswith(LOCAL_PREFIXES):
         _log.warning("auth.in_the_clear", address=settings.address, hint="API keys and JWTs travel without TLS")
-    return guard, CallerShards(source)
+    return RequiredSignIn(guard, CallerShards(source), sign_in, audit, client_ids)
 
 
 SERVICE = Service("gateway", GatewaySettings, serve)

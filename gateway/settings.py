@@ -171,14 +171,6 @@ class GatewaySettings(ServiceSettings):
         if self.remoting_address:
             with as_value_error():
                 self.doors()
-            if self.auth == "on":
-                raise ValueError(
-                    "remoting_address is set and auth = on: nobody can sign in over the remoting protocol yet, so leave out one"
-                )
-            if self.client_ca is not None:
-                raise ValueError(
-                    "remoting_address is set and client_ca, too: the remoting door asks for no certificate, so leave out one"
-                )
         return self
 
     @pydantic.model_validator(mode="after")

@@ -11,9 +11,9 @@ A pattern is a topic's or group's name in which `*` stands for any characters: `
 
 import enum
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
-from store.format.topic import name_matcher
+from store.format.topic import RETRY_PREFIX, name_matcher
 
 # Longer texts are no topics. Whoever sends one decides how long it is, so nothing is kept of it.
 TOPIC_CHARACTERS_MAX = 255
@@ -76,6 +76,18 @@ class Access:
         groups = None if self.groups is None or other.groups is None else self.groups | other.groups
         return Access(self.name, {role: self.patterns[role] | other.patterns[role] for role in Role}, groups)
 
+    @cached_property
+    def as_member(self) -> "Access":
+        """These rights, and to read what the groups send back that are named: the topic `%RETRY%` and the group.
+
+        A client of RocketMQ's remoting protocol pulls that topic itself. It has messages of all topics of the group, so `*`
+        alone names no group.
+        """
+        named = {f"{RETRY_PREFIX}{group}" for group in self.groups or () if group != "*"}
+        if not named:
+            return self
+        return Access(self.name, {**self.patterns, Role.READ: self.patterns[Role.READ] | named}, self.groups)
+
     def allows_group(self, consumer_group: str) -> bool:
         """Whether it may consume for the group."""
         matches = self._matches_group
@@ -86,6 +98,10 @@ class Access:
         if len(topic) > TOPIC_CHARACTERS_MAX:
             return self.has_all_topics(roles)
         return _decided(self, roles, topic)
+
+    def may_write(self, topic: str) -> bool:
+        """Whether it may append to the topic."""
+        return self.allows(WRITE, topic)
 
     def matches(self, roles: Roles, topic: str) -> bool:
         """The same by the patterns, for any name."""

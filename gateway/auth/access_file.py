@@ -6,13 +6,15 @@
     jwt_subjects = ["orders@example.com"]       # `sub` of its JWTs
     jwt_groups = ["orders-team"]                # one of `groups` of its JWTs
     certificates = ["spiffe://shop/orders"]     # names in the SAN of its client certificate
+    access_keys = {orders-key = "..."}          # of RocketMQ's clients: access key and its secret; two while one is exchanged
     read = ["orders-*"]                         # topic patterns: see access.py
     write = ["orders-*"]
     admin = []
     groups = ["orders-*"]                       # patterns of consumer groups; left out: every group
 
-A key has 256 random bits, so its plain SHA-256 does not reveal it, and neither a salt nor a slow hash is needed; a stolen
-file gives no access. The file is checked for changes regularly and read as a whole: when a new version is not valid, the log
+An API key has 256 random bits, so its plain SHA-256 does not reveal it, and neither a salt nor a slow hash is needed. The
+secret of an access key signs requests (services/rocketmq/signature.py), so the file has it as it is: let only the gateway's
+user read such a file. The file is checked for changes regularly and read as a whole: when a new version is not valid, the log
 says why and the previous version stays in force.
 
 An API key is `reput_` and 256 random bits in base64url; services keep the SHA-256.
@@ -22,7 +24,7 @@ import base64
 import hashlib
 import threading
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
@@ -46,6 +48,9 @@ _log = structlog.get_logger("reput.gateway")
 Parsed = TypeVar("Parsed")
 Patterns = list[Annotated[str, pydantic.Field(pattern=PATTERN_PATTERN)]]
 Hashes = list[Annotated[str, pydantic.Field(pattern=KEY_HASH_PATTERN)]]
+# RocketMQ takes keys and secrets of more than 6 characters.
+KEY_CHARACTERS_MIN, KEY_CHARACTERS_MAX = 7, 128
+KeyText = Annotated[str, pydantic.Field(min_length=KEY_CHARACTERS_MIN, max_length=KEY_CHARACTERS_MAX)]
 
 
 class _Client(pydantic.BaseModel):
@@ -56,6 +61,7 @@ class _Client(pydantic.BaseModel):
     jwt_subjects: list[str] = []
     jwt_groups: list[str] = []
     certificates: list[str] = []
+    access_keys: dict[KeyText, KeyText] = {}
     read: Patterns = []
     write: Patterns = []
     admin: Patterns = []
@@ -72,7 +78,8 @@ class AccessFile:
     """The clients of one version of the file.
 
     Attributes:
-        by_key_hash, by_subject, by_group, by_certificate: rights by credential.
+        by_key_hash, by_subject, by_group, by_certificate, by_access_key: rights by credential.
+        secrets: by access key.
         by_claims: rights by a JWT's subject and groups; None when the file has none of them.
     """
 
@@ -81,16 +88,21 @@ class AccessFile:
         self.by_subject: dict[str, Access] = {}
         self.by_group: dict[str, Access] = {}
         self.by_certificate: dict[str, Access] = {}
+        self.by_access_key: dict[str, Access] = {}
+        self.secrets: dict[str, bytes] = {}
         # The cache lives as long as this version of the file.
         self.by_claims = lru_cache(ACCESS_COUNT_MAX)(self._by_claims)
         for client in clients:
             access = Access(client.name, {role: getattr(client, role.value) for role in Role}, client.groups)
-            for shown, texts in (
+            self.secrets |= {key: secret.encode() for key, secret in client.access_keys.items()}
+            of_kinds: tuple[tuple[dict[str, Access], Iterable[str]], ...] = (
                 (self.by_key_hash, client.api_key_sha256),
                 (self.by_subject, client.jwt_subjects),
                 (self.by_group, client.jwt_groups),
                 (self.by_certificate, client.certificates),
-            ):
+                (self.by_access_key, client.access_keys),
+            )
+            for shown, texts in of_kinds:
                 for text in texts:
                     if shown.setdefault(text, access) is not access:
                         raise ValueError(f"clients {shown[text].name!r} and {client.name!r} have the same credential")

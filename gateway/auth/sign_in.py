@@ -5,6 +5,7 @@
                     authorization: Bearer eyJ...        a JWT
     TLS             a certificate with a name that the access file knows
 
+A request of RocketMQ's remoting protocol is signed with the secret of an access key (services/rocketmq/signature.py) instead.
 Two credentials in the metadata are refused, because it would be unclear which one counts. No error and no log line contains
 a credential.
 """
@@ -16,12 +17,15 @@ from typing import Any
 from gateway.auth.access import Access
 from gateway.auth.access_file import KEY_PREFIX, AccessFile, WatchedFile, hash_key
 from gateway.auth.jwt_tokens import JwtTokens
+from services.rocketmq.signature import signature_of
 from services.serving.identity import peer_identities
 from store.errors import UnauthenticatedError
 
 AUTHORIZATION = "authorization"
 API_KEY = "x-api-key"
 BEARER = "bearer "
+# What a request with a key that is not known is checked against.
+UNKNOWN_SECRET = b"no secret of an access key"
 HOW = "give an API key or a JWT as `authorization: Bearer ...` (docs/security.md)"
 
 
@@ -48,12 +52,31 @@ class SignIn:
         shown = credential_of(context.invocation_metadata() or ())
         if shown:
             return self.access_by(shown)
-        if self._asks_certificates:
-            by_certificate = self._clients.current().by_certificate
-            for name in sorted(peer_identities(context)):
-                if name in by_certificate:
-                    return by_certificate[name]
-        raise UnauthenticatedError(f"the call has no credentials: {HOW}")
+        access = self.access_by_certificate(peer_identities(context)) if self._asks_certificates else None
+        if access is None:
+            raise UnauthenticatedError(f"the call has no credentials: {HOW}")
+        return access
+
+    def access_by_certificate(self, names: Iterable[str]) -> Access | None:
+        """The rights of a certificate with these names; None when the access file has none of them."""
+        by_certificate = self._clients.current().by_certificate if self._asks_certificates else {}
+        return next((by_certificate[name] for name in sorted(names) if name in by_certificate), None)
+
+    def access_by_signature(self, access_key: str, signature: str, data: bytes) -> Access:
+        """The rights of an access key, whose secret has signed the data; errors as `access_of`.
+
+        A key that is not known takes as long as one that is, and gets the same answer.
+        """
+        clients = self._clients.current()
+        wanted = signature_of(data, clients.secrets.get(access_key, UNKNOWN_SECRET))
+        is_right = hmac.compare_digest(wanted.encode(), signature.encode("utf-8", "replace"))
+        access = clients.by_access_key.get(access_key)
+        if access is None or not is_right:
+            raise UnauthenticatedError(
+                "the access key is not known, or its secret has not made this signature: see access_keys of the access file "
+                "(docs/security.md)"
+            )
+        return access
 
     def access_by(self, credential: str) -> Access:
         """The rights for an API key or a JWT; errors as `access_of`."""

@@ -8,6 +8,9 @@
 A handler is a function of an `Ask`; the other files of this folder say which codes they take (`handlers`). A code without a
 handler is answered REQUEST_CODE_NOT_SUPPORTED, with the name of what it asks for where that is known.
 
+Who asks, and whether it may, is found before the handler (gateway/auth/door_guard.py); a handler has `Ask.rights` for what
+stands in a body.
+
 `code_of` is the only place where an error becomes a response code; the text of the error is the remark. A client repeats a
 send on 1, 2, 14, 16 and 17, so a failure that may pass is 14 (SERVICE_NOT_AVAILABLE) or 2 (SYSTEM_BUSY).
 
@@ -17,13 +20,14 @@ Single sends and pulls take no thread, unless something has to be asked for firs
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import structlog
 
 from gateway.ports.time_window import TIME_MILLIS_MAX
-from gateway.remoting.door_clients import DoorClient, DoorClients
+from gateway.remoting.door_clients import Allowed, DoorClient, DoorClients
 from gateway.remoting.fair_threads import FairThreads
 from services.rocketmq.address import Address
 from services.rocketmq.codes import RequestCode, ResponseCode
@@ -171,6 +175,72 @@ def code_of(error: StoreError) -> int:
     return next(CODE_BY_ERROR[base] for base in type(error).__mro__ if base in CODE_BY_ERROR)
 
 
+_EVERYTHING_IS_SEEN = nullcontext()
+
+
+class Rights:
+    """What the client of a request may do: everything, where clients do not sign in; else see gateway/auth/door_guard.py."""
+
+    __slots__ = ()
+
+    @property
+    def access(self) -> Allowed | None:
+        """The rights by the access file; None: clients do not sign in."""
+        return None
+
+    def sign_in(self) -> None:
+        """Find who asks; UnauthenticatedError."""
+
+    def check(self) -> None:
+        """PermissionDeniedError when the client may not send this request, or not for the topic and group of its fields."""
+
+    def sees(self, topic: str) -> bool:
+        """Whether the request may show a topic, or what is in it."""
+        return True
+
+    def check_topic(self, topic: str) -> None:
+        """PermissionDeniedError when the request is not allowed for the topic."""
+
+    def check_read(self, topic: str) -> None:
+        """PermissionDeniedError when the client may not read the topic."""
+
+    def allows_group(self, group: str) -> bool:
+        """Whether the client may consume for a group."""
+        return True
+
+    def check_group(self, group: str) -> None:
+        """PermissionDeniedError when it may not."""
+
+    def claim(self, client_id: str) -> None:
+        """The client says that this is its id; PermissionDeniedError when it is that of another identity."""
+
+    def release(self, client_id: str) -> None:
+        """The client with this id has ended."""
+
+    def working(self) -> AbstractContextManager[None]:
+        """Inside the block, calls to the shard show what the client may see."""
+        return _EVERYTHING_IS_SEEN
+
+    def appends(self, topic: str, message_count: int) -> None:
+        """The audit log has the outcome, as of messages of this topic."""
+
+    def answered(self, code: int) -> None:
+        """The request is answered with this code."""
+
+    def refused(self, error: StoreError) -> None:
+        """The request is refused."""
+
+
+class SignIn(Protocol):
+    """Finds the rights of requests."""
+
+    def rights_of(self, ask: "Ask") -> Rights:
+        """Those of a request, before anything is checked."""
+
+
+EVERYTHING = Rights()
+
+
 class Ask:
     """A request; answered once, from any thread.
 
@@ -180,9 +250,10 @@ class Ask:
         client: what the connection's heartbeats have said; None before the first.
         caller: in whose share it counts.
         lasting_fields: of its answer, also of one that refuses it.
+        rights: what its client may do.
     """
 
-    __slots__ = ("_door", "caller", "command", "connection", "lasting_fields")
+    __slots__ = ("_door", "caller", "command", "connection", "lasting_fields", "rights")
 
     def __init__(self, door: "Door", connection: Connection, command: Command, caller: Client) -> None:
         self._door = door
@@ -190,6 +261,7 @@ class Ask:
         self.command = command
         self.caller = caller
         self.lasting_fields: Mapping[str, str] = {}
+        self.rights: Rights = EVERYTHING
 
     @property
     def client(self) -> DoorClient | None:
@@ -233,6 +305,7 @@ class Ask:
         self, fields: Mapping[str, str] | None = None, body: bytes = b"", code: int = OK, remark: str = ""
     ) -> None:
         """Answer it; nothing is sent to a client that wants no answer, or has gone."""
+        self.rights.answered(code)
         self.connection.answer(self.command, self.command.answer(code, remark, fields, body))
 
     def refuse(self, error: StoreError | RefusedError) -> None:
@@ -241,6 +314,7 @@ class Ask:
             code, remark = error.code, error.remark
         else:
             code, remark = code_of(error), error.message
+            self.rights.refused(error)
         self.answer(self.lasting_fields, code=code, remark=clip(remark, MESSAGE_BYTES_MAX))
 
     def work(self, work: Callable[[], Answer | None]) -> None:
@@ -267,11 +341,17 @@ class Door:
         handlers: by request code.
         clients: what is known of the connections.
         threads: run what blocks.
+        sign_in: finds the rights of each request; None: every client may do everything.
     """
 
     def __init__(
-        self, handlers: Mapping[int, Handler], clients: DoorClients, threads: FairThreads | None = None
+        self,
+        handlers: Mapping[int, Handler],
+        clients: DoorClients,
+        threads: FairThreads | None = None,
+        sign_in: SignIn | None = None,
     ) -> None:
+        self._sign_in = sign_in
         self._handlers = dict(handlers)
         self.clients = clients
         self._threads = threads or FairThreads("remoting-work")
@@ -280,15 +360,19 @@ class Door:
         """See Handler of RemotingServer."""
         ask = Ask(self, connection, command, _client_at(connection.peer))
         handler = self._handlers.get(command.code)
-        if handler is None:
-            what = NOT_SERVED.get(command.code) or name_of(command.code)
-            ask.answer(
-                code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                remark=f" request type {command.code} not supported" + (f": {what}" if what else ""),
-            )
-            return
         try:
-            handler(ask)
+            if self._sign_in is not None:
+                ask.rights = self._sign_in.rights_of(ask)
+                ask.rights.sign_in()
+            if handler is None:
+                what = NOT_SERVED.get(command.code) or name_of(command.code)
+                raise RefusedError(
+                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                    f" request type {command.code} not supported" + (f": {what}" if what else ""),
+                )
+            ask.rights.check()
+            with ask.rights.working():
+                handler(ask)
         except (RefusedError, StoreError) as error:
             ask.refuse(error)
         except Exception as error:  # a bug; the connection goes on, as with RocketMQ
@@ -315,7 +399,7 @@ class Door:
 
         def run() -> None:
             try:
-                with working_for(ask.caller):
+                with working_for(ask.caller), ask.rights.working():
                     work()
             except StoreError as error:
                 _log.info("request.beside_failed", code=ask.command.code, error=error.message)
@@ -328,7 +412,7 @@ class Door:
         if ask.connection.is_closed and ask.command.code in ASKING_CODES:
             return
         try:
-            with working_for(ask.caller):
+            with working_for(ask.caller), ask.rights.working():
                 answer = work()
             if answer is not None:
                 ask.answer(*answer)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from services.rocketmq.remoting_server import Connection
 
@@ -17,6 +18,13 @@ SUBSCRIPTION_COUNT_MAX = 1_024
 # A client without a heartbeat for so long is gone although its connection is there (`CHANNEL_EXPIRED_TIMEOUT`).
 BEAT_SECONDS_MAX = 120.0
 TAG = "TAG"
+
+
+class Allowed(Protocol):
+    """What a client that has signed in may do; an Access."""
+
+    def may_write(self, topic: str, /) -> bool:
+        """Whether it may send to a topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,7 @@ class DoorClient:
         version: MQVersion's ordinal of its library.
         producer_groups: that it sends for.
         memberships: its consumer groups, by name.
+        access: the rights of its last heartbeat; None: clients do not sign in.
     """
 
     connection: Connection
@@ -74,6 +83,7 @@ class DoorClient:
     version: int
     producer_groups: frozenset[str] = frozenset()
     memberships: Mapping[str, Membership] = field(default_factory=dict)
+    access: Allowed | None = None
 
 
 class DoorClients:

@@ -36,7 +36,8 @@ class DoorShard:
         broker_name: the shard.
         cluster_name: the installation.
         address: where clients find the door, as settings say it.
-        source: all shards, without the limits of a caller.
+        source: all shards, as the caller of the thread may see them.
+        whole: all shards, without the limits of a caller.
         deliverings: their consumer services.
         endings: passes verdicts to their schedule services.
         producers: those that can be asked for verdicts.
@@ -57,6 +58,7 @@ class DoorShard:
     cluster_name: str
     address: str
     source: ShardsSource
+    whole: ShardsSource
     deliverings: DeliveringSource
     endings: Endings
     producers: Producers
@@ -74,8 +76,13 @@ class DoorShard:
 
     @property
     def shard(self) -> Shard:
-        """The shard as queries see it; BrokerNotFoundError while it is not known."""
+        """The shard as the caller of the thread may see it; BrokerNotFoundError while it is not known."""
         return self.source.now().named(self.broker_name)
+
+    @property
+    def whole_shard(self) -> Shard:
+        """The shard without the limits of a caller, for what the door does by itself; likewise."""
+        return self.whole.now().named(self.broker_name)
 
     @property
     def shards(self) -> Shards:
@@ -88,16 +95,22 @@ class DoorShard:
         return self.deliverings.named(self.broker_name)
 
     def create_topic(self, name: str, queue_count: int = OWNED_QUEUE_COUNT) -> Topic:
-        """Create a topic to read and write, and have it in the copy; waits. TopicExistsError, StoreError."""
+        """Create a topic to read and write, and have it in the copy; waits. TopicExistsError, StoreError.
+
+        The caller has checked who asks for it.
+        """
         request = CreateTopicRequest(topic=name, queue_count=queue_count, perm=PERM_READ | PERM_WRITE)
-        made = self.shard.call(CREATE_TOPIC, request, Deadline.after(CALL_SECONDS)).topic
+        made = self.whole_shard.call(CREATE_TOPIC, request, Deadline.after(CALL_SECONDS)).topic
         self.topics.look()
         return made
 
     def members_of(self, consumer_group: str) -> Sequence[Client]:
-        """The members of a group, of all doors; none of a group that is not known. ServiceUnavailableError likewise."""
+        """The members of a group, of all doors; none of a group that is not known. ServiceUnavailableError likewise.
+
+        They have to be the same for each of them, so none is left out; the caller has checked the group.
+        """
         request = GetGroupRequest(consumer_group=consumer_group)
         try:
-            return ask_groups(self.shard, GET_GROUP, request, Deadline.after(CALL_SECONDS)).clients
+            return ask_groups(self.whole_shard, GET_GROUP, request, Deadline.after(CALL_SECONDS)).clients
         except GroupNotFoundError:
             return ()

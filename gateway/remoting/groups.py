@@ -37,6 +37,7 @@ from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import OK, VERSION, Command
 from services.rocketmq.fastjson import dump_bytes
+from services.rocketmq.signature import OF_SIGN_IN
 from store.errors import GroupNotFoundError
 from store.format.delivery.consumer_files import new_group_row
 from store.format.message_id import decode_offset_msg_id
@@ -157,16 +158,19 @@ def _row(settings: pb.GroupSettings) -> dict[str, object]:
 def get_consumer_connections(shard: DoorShard, ask: Ask) -> Answer:
     """203: the members of a group, over all doors."""
     group = ask.text("consumerGroup")
-    here = {client.client_id: client for client in shard.clients.members(group)}
+    members = {client.client_id: client for client in shard.clients.members(group)}
     facts = _facts(shard, group, Deadline.after(CALL_SECONDS))
+    subscriptions = {}
+    here = {}
+    for client in members.values():
+        wanted = client.memberships[group].subscriptions
+        seen = [topic for topic in wanted if ask.rights.sees(topic)]
+        if seen or not wanted:  # else it consumes only what the caller may not see
+            here[client.client_id] = client
+            subscriptions.update({topic: _subscription(wanted[topic]) for topic in seen})
     connections = [connection_row(client) for client in here.values()]
-    subscriptions = {
-        topic: _subscription(wanted)
-        for client in here.values()
-        for topic, wanted in client.memberships[group].subscriptions.items()
-    }
     for member in facts.clients if facts is not None else ():
-        if member.client_id not in here:
+        if member.client_id not in members:
             connections.append(
                 {
                     "clientAddr": member.address,
@@ -364,7 +368,11 @@ def query_topic_consume_by_who(shard: DoorShard, ask: Ask) -> Answer:
     topic = ask.text("topic")
     names = {settings.consumer_group for settings in _groups(shard, Deadline.after(CALL_SECONDS), topic)}
     for client in shard.clients.all():
-        names |= {group for group, membership in client.memberships.items() if topic in membership.subscriptions}
+        names |= {
+            group
+            for group, membership in client.memberships.items()
+            if topic in membership.subscriptions and ask.rights.allows_group(group)
+        }
     return Answer(body=dump_bytes({"groupList": sorted(names)}))
 
 
@@ -489,7 +497,9 @@ def _pass_on(ask: Ask, member: DoorClient, body: bytes, seconds: float) -> None:
         else:
             ask.answer(answer.fields, answer.body, answer.code, answer.remark)
 
-    member.connection.ask(Command(ask.command.code, ask.command.fields, body), seconds, answered)
+    # The signature of the one that asks is not for the member.
+    fields = {name: value for name, value in ask.command.fields.items() if name not in OF_SIGN_IN}
+    member.connection.ask(Command(ask.command.code, fields, body), seconds, answered)
 
 
 # --- inside

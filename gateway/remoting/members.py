@@ -121,6 +121,7 @@ class Members:
 
     def _heard(self, ask: Ask) -> tuple[DoorClient, bool, Sequence[pb.Client]]:
         client, is_whole = client_of(ask, document_of(ask.command.body), ask.client)
+        _check_rights(ask, client)
         return client, is_whole, facts_of(client)
 
     def _beat(self, ask: Ask, client: DoorClient, is_whole: bool, facts: Sequence[pb.Client]) -> Answer:
@@ -149,18 +150,21 @@ class Members:
         """35: a client leaves a group in order."""
         client_id = ask.text("clientID")
         producer_group, group = ask.text("producerGroup", ""), ask.text("consumerGroup", "")
+        ask.rights.claim(client_id)
         client = ask.client
         if client is not None and client.client_id == client_id:
-            self._shard.clients.settle(
-                DoorClient(
-                    client.connection,
-                    client_id,
-                    client.language,
-                    client.version,
-                    client.producer_groups - {producer_group},
-                    {name: each for name, each in client.memberships.items() if name != group},
-                )
+            left = DoorClient(
+                client.connection,
+                client_id,
+                client.language,
+                client.version,
+                client.producer_groups - {producer_group},
+                {name: each for name, each in client.memberships.items() if name != group},
+                client.access,
             )
+            self._shard.clients.settle(left)
+            if not left.producer_groups and not left.memberships:
+                ask.rights.release(client_id)
         if group:
             self._shard.delivering.end_client(client_id, group, CALL_SECONDS, keep_locks=True)
         return Answer()
@@ -180,6 +184,10 @@ class Members:
         said = document_of(ask.command.body)
         group, client_id = _text(said, "consumerGroup"), _text(said, "clientId")
         queues = [_queue(each) for each in _list(said, "mqSet")]
+        ask.rights.check_group(group)
+        for topic in dict.fromkeys(topic for topic, _ in queues):
+            ask.rights.check_topic(topic)
+        ask.rights.claim(client_id)
         if not queues:
             return Answer(body=b"" if unlock else dump_bytes({"lockOKMQSet": []}))
         renewed = self._shard.locks.held(group, client_id, queues)
@@ -196,10 +204,13 @@ class Members:
 
     def check_client_config(self, ask: Ask) -> Answer:
         """46: whether a filter can be used; SUBSCRIPTION_PARSE_FAILED says why not."""
-        said = document_of(ask.command.body).get("subscriptionData")
+        body = document_of(ask.command.body)
+        ask.rights.check_group(_text(body, "group"))
+        said = body.get("subscriptionData")
         if not isinstance(said, dict):
             return Answer()
         subscription = subscription_of(said)
+        ask.rights.check_topic(subscription.topic)
         if subscription.expression_type in ("", TAG):
             return Answer()
         wanted = wanted_by(subscription)
@@ -381,8 +392,18 @@ def client_of(ask: Ask, said: Mapping[str, Any], before: DoorClient | None) -> t
         ask.command.version,
         frozenset(map(_group_name, producers)),
         memberships,
+        ask.rights.access,
     )
     return client, is_whole
+
+
+def _check_rights(ask: Ask, client: DoorClient) -> None:
+    """PermissionDeniedError when a heartbeat names a group or topic that its client may not consume: all of it is refused."""
+    for group, membership in client.memberships.items():
+        ask.rights.check_group(group)
+        for topic in membership.subscriptions:
+            ask.rights.check_read(topic)
+    ask.rights.claim(client.client_id)
 
 
 def subscription_of(said: Mapping[str, Any]) -> Subscription:

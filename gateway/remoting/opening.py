@@ -7,7 +7,7 @@ from pathlib import Path
 import structlog
 
 from gateway.remoting import broker, groups, members, positions, pulls, queries, sends, topics, transactions
-from gateway.remoting.door import Door, Handler
+from gateway.remoting.door import Door, Handler, SignIn
 from gateway.remoting.door_shard import DoorShard
 from services.rocketmq.address import Address
 from services.rocketmq.remoting_server import RemotingServer
@@ -40,6 +40,7 @@ class OpenDoor:
         tls_only: connections without TLS are closed.
         has_fast_port: a fixed port has its fast port beside it.
         failed: called when nothing is served any more.
+        sign_in: finds the rights of each request; None: every client may do everything.
 
     Attributes:
         address: the bound one, when it listens.
@@ -53,13 +54,14 @@ class OpenDoor:
         tls_only: bool = False,
         has_fast_port: bool = True,
         failed: Callable[[Exception], object] = lambda error: None,
+        sign_in: SignIn | None = None,
     ) -> None:
         table: dict[int, Handler] = {}
         for handlers in ROOMS:
             table.update(handlers(shard))
         self._shard = shard
         self._has_fast_port = has_fast_port
-        self._door = Door(table, shard.clients)
+        self._door = Door(table, shard.clients, sign_in=sign_in)
         self.server = RemotingServer(
             f"remoting-{shard.broker_name}",
             self._door,
@@ -108,6 +110,7 @@ def open_doors(
     *,
     tls_only: bool,
     has_fast_ports: bool,
+    sign_in: SignIn | None = None,
 ) -> None:
     """Open a door for each shard that has an address; they are closed with the server.
 
@@ -119,6 +122,7 @@ def open_doors(
         tls_context: the context of each new TLS connection, or None.
         tls_only: connections without TLS are closed.
         has_fast_ports: fixed ports have their fast ports beside them.
+        sign_in: finds the rights of each request; None: every client may do everything.
 
     Raises:
         InvalidSettingError: a port cannot be bound.
@@ -138,6 +142,7 @@ def open_doors(
             tls_only=tls_only,
             has_fast_port=has_fast_ports,
             failed=lambda error: server.fail(1, repr(error)),
+            sign_in=sign_in,
         )
         try:
             listening = door.open(address)

@@ -96,7 +96,7 @@ class Pulls:
     ) -> None:
         self._shard = shard
         self._clock = clock
-        self._checks = PullChecks(shard.room, shard.source, clock)
+        self._checks = PullChecks(shard.room, shard.whole, clock)
         self._lock = threading.Lock()
         self._waiting: dict[Connection, dict[DoorPull, None]] = {}
         self._places = Shares(waiting_count_max)

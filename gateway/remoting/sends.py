@@ -232,6 +232,7 @@ class Sends:
         if topic is None or header.topic in NOT_ALLOWED_SEND_TOPICS:  # the name of one that is there may be
             _check_topic(header)
         _check_lengths(header)
+        ask.rights.appends(header.topic, 1)
         if topic is None or header.topic.startswith(RETRY_PREFIX):
             ask.work(lambda: self._send_later(ask, header))
         elif header.is_batch and len(ask.command.body) > LOOP_BATCH_BYTES_MAX:
@@ -274,6 +275,7 @@ class Sends:
         header = SendHeader.of(ask)
         _check_topic(header)
         _check_lengths(header)
+        ask.rights.appends(header.topic, 1)
         asker = parse_properties(header.properties.encode("utf-8", "replace")).get(REPLY_TO_CLIENT, "")
         if not asker:
             self._reply_later(ask, header, f"reply message properties[{REPLY_TO_CLIENT}] is null")
@@ -345,6 +347,7 @@ class Sends:
             self.send_part(self._request(ask, header, flush), sender)
             return
         messages = self._batch(ask, header)
+        ask.rights.appends(header.topic, len(messages))
         parts = [
             _request_of(messages[at : at + MESSAGE_COUNT_MAX], flush)
             for at in range(0, len(messages), MESSAGE_COUNT_MAX)

@@ -74,12 +74,13 @@ class Transactions:
     def _end(self, ask: Ask, resolution: "gateway_pb.TransactionResolution") -> None:
         offset = ask.number("commitLogOffset")
         try:
-            record = get_record(self._shard.shard, offset, Deadline.after(CALL_SECONDS))
+            record = get_record(self._shard.whole_shard, offset, Deadline.after(CALL_SECONDS))
         except (RecordNotFoundError, OffsetOutOfRangeError) as error:
             raise _not_found() from error
         topic = record.properties.get(REAL_TOPIC, "")
-        if record.topic != HALF_TOPIC or not topic:
+        if record.topic != HALF_TOPIC or not topic or not ask.rights.sees(topic):
             raise _not_found()
+        ask.rights.appends(topic, 1)
         if record.properties.get(PRODUCER_GROUP, "") != ask.text("producerGroup"):
             raise RefusedError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if record.queue_offset != ask.number("tranStateTableOffset"):
@@ -141,6 +142,8 @@ class DoorSession:
         client = self._shard.clients.of(self._connection)
         if client is None or message.properties.get(PRODUCER_GROUP, "") not in client.producer_groups:
             return False
+        if client.access is not None and not client.access.may_write(message.topic):
+            return False  # a check has the message
         fields = {
             "topic": message.topic,
             "commitLogOffset": str(message.commit_log_offset),

@@ -23,11 +23,13 @@ What bounds a connection:
 | FRAME_SECONDS_MAX for a frame, or a TLS handshake, that it began | it is closed |
 | INCOMING_BYTES_MAX of bytes that are no command yet, of all | the one with most, of the address with most, is closed |
 | IDLE_SECONDS_MAX in which neither side sends anything | it is closed; RocketMQ's clients and servers do the same |
+| CERTIFIED_SECONDS_MAX since its client has shown a certificate | it is closed: the certificate may have ended meanwhile |
 | a frame that is none | it is closed, and a log line says why |
 
 Log lines about clients are limited, too (services/rocketmq/line_limit.py).
 
-A first byte of 0x16 begins TLS; no frame begins so. Source: `NettyRemotingServer` of RocketMQ 5.3.3.
+A first byte of 0x16 begins TLS; no frame begins so. A client that begins without TLS where it is needed is told so in the
+answer to its first request, and its connection is closed. Source: `NettyRemotingServer` of RocketMQ 5.3.3.
 """
 
 import contextlib
@@ -76,6 +78,13 @@ LOOK_SECONDS = 1.0
 READ_BYTES = 256 << 10
 BACKLOG = 1_024
 TLS_FIRST_BYTE = 0x16
+# As of gRPC's connections (CERTIFIED_AGE_SECONDS); one with requests gets so much longer to answer them.
+CERTIFIED_SECONDS_MAX = 3_600.0
+CERTIFIED_REQUEST_SECONDS_MAX = 60.0
+NO_PERMISSION = 16
+
+IDLE, AGED = "idle", "its certificate was shown long ago"
+NEEDS_TLS = "this port takes TLS only: start the client with -Dtls.enable=true, or its like"
 
 _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 _CLIENT_IS_GONE = {errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ECONNABORTED, errno.EBADF}
@@ -104,12 +113,16 @@ class Connection:
         local: ours, as the client has reached it.
         fd: of its socket.
         is_closed: nothing is sent any more.
+        certificate: that the client has shown, as PEM; None: none.
     """
 
     def __init__(self, server: "RemotingServer", connected: socket.socket, peer: Address, now: float) -> None:
         self.peer = peer
         self.local = Address(*connected.getsockname()[:2])
         self.is_closed = False
+        self.certificate: bytes | None = None
+        self._certified_at = now
+        self._needs_tls = False
         self._server = server
         self._socket = connected
         self.fd = connected.fileno()
@@ -232,14 +245,27 @@ class Connection:
             if self._is_first:
                 self._begin(data)
             if self._tls is not None:
-                with self._lock:
-                    data, reply = self._tls.unwrap(data)
-                    if reply and not self.is_closed:
-                        self._write([reply])
+                data = self._unwrap(self._tls, data)
         except FrameError as error:
             return self._refuse(error)
         self._reader.add(data)
         return self.go_on(handler) and not (self._tls is not None and self._tls.is_over)
+
+    def _unwrap(self, tls: "_Tls", data: bytes) -> bytes:
+        was_beginning = tls.is_beginning
+        with self._lock:
+            try:
+                data, reply = tls.unwrap(data)
+            except FrameError:
+                if not self.is_closed:  # the alert says why
+                    self._write([tls.last_words()])
+                raise
+            if reply and not self.is_closed:
+                self._write([reply])
+        if was_beginning and not tls.is_beginning:
+            self.certificate = tls.certificate()
+            self._certified_at = self._server.clock()
+        return data
 
     def go_on(self, handler: Handler) -> bool:
         """Begin the commands that have come, as far as there is room; False when the connection has ended."""
@@ -295,8 +321,7 @@ class Connection:
     def _begin(self, data: bytes) -> None:
         self._is_first = False
         if data[0] != TLS_FIRST_BYTE:
-            if self._server.tls_only:
-                raise FrameError("it does not begin with TLS, which this server asks for")
+            self._needs_tls = self._server.tls_only
             return
         context = self._server.tls_context()
         if context is None:
@@ -314,6 +339,9 @@ class Connection:
             self._request_count += 1
             self._request_bytes += _size_of(command)
         self._server.count_request(self.peer.host, _size_of(command))
+        if self._needs_tls:
+            self.answer(command, command.answer(NO_PERMISSION, NEEDS_TLS))
+            raise FrameError("it does not begin with TLS, which this server asks for")
         handler.on_command(self, command)
 
     def why_over(self, now: float) -> str:
@@ -329,7 +357,11 @@ class Connection:
         if self._frame_since is not None and now - self._frame_since > FRAME_SECONDS_MAX:
             return f"a frame was not whole after {FRAME_SECONDS_MAX:.0f} s"
         if now - self._active_at > IDLE_SECONDS_MAX:
-            return "idle"
+            return IDLE
+        if self.certificate is not None:
+            over = now - self._certified_at - CERTIFIED_SECONDS_MAX
+            if over > (CERTIFIED_REQUEST_SECONDS_MAX if self._request_count else 0):
+                return AGED
         return ""
 
     def end(self) -> None:
@@ -501,6 +533,16 @@ class _Tls:
         self._waiting: list[bytes] = []
         self.is_beginning = True
         self.is_over = False  # the client has said its last
+        self._to_pem = ssl.DER_cert_to_PEM_cert
+
+    def certificate(self) -> bytes | None:
+        """That of the client, as PEM, after the handshake; None: it has shown none."""
+        der = self._object.getpeercert(binary_form=True)
+        return None if der is None else self._to_pem(der).encode()
+
+    def last_words(self) -> bytes:
+        """What TLS says when it has failed."""
+        return self._outgoing.read()
 
     def unwrap(self, data: bytes) -> tuple[bytes, bytes]:
         """What the client said, and what TLS itself answers.
@@ -823,7 +865,7 @@ class RemotingServer:
         for fd, connection in [*self._connections.items()]:
             why = connection.why_over(now)
             if why:
-                if why != "idle":
+                if why not in (IDLE, AGED):
                     self.warn("remoting.closed", peer=str(connection.peer), why=why)
                 self._forget(fd, connection)
 

@@ -8,7 +8,6 @@ import pytest
 from deploy.local import LocalStack
 from deploy.ports import free_ports
 from deploy.remoting_ports import OFF, Claims, Port, RemotingPorts, choose_remoting_ports
-from store.errors import InvalidSettingError
 from tests.support.stack import NO_REMOTING
 
 DOOR = ("gateway", "remoting_address")
@@ -156,17 +155,9 @@ def test_a_gateway_without_a_door_is_told_so_also_against_its_settings_file() ->
 
 
 @pytest.mark.parametrize(("name", "value"), [("auth", "on"), ("client_ca", "ca.crt")])
-@pytest.mark.parametrize("key", ["nameserver", "remoting"])
-def test_no_port_passes_by_a_gateway_that_keeps_clients_out(key: str, name: str, value: str) -> None:
-    is_set = {("gateway", name): value}
-    with pytest.raises(InvalidSettingError, match=f"leave out REPUT_GATEWAY_{name.upper()}"):
-        choose(is_set, is_on=False, **{key: 0})
-    by_default = choose(is_set)
-    assert by_default.ports.addresses == {}
-    (line,) = by_default.said  # the rest of the stack starts
-    assert line.startswith("no name server and no remoting door: ")
-    assert f"REPUT_GATEWAY_{name.upper()}" in line
-    assert choose(is_set, nameserver=OFF, remoting=OFF).said == []
+def test_clients_that_sign_in_have_both_ports_as_others_do(name: str, value: str) -> None:
+    by_default = choose({("gateway", name): value})
+    assert (by_default.said, by_default.ports.addresses) == ([], choose().ports.addresses)
 
 
 def test_a_stack_whose_gateway_serves_further_shards_needs_an_address_for_each_door() -> None:

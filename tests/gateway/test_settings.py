@@ -110,8 +110,6 @@ GUARDED = {
         ({"REPUT_GATEWAY_JWT_KEYS_FILE": "jwks.json", "REPUT_GATEWAY_JWT_ISSUER": "i"}, "jwt_audience"),
         ({"REPUT_GATEWAY_CLIENT_CA": "ca.crt"}, "client_ca needs TLS"),
         ({"REPUT_GATEWAY_PUBLIC_TLS_CERTIFICATE": "a.crt"}, "public_tls_key"),
-        (GUARDED | {"REPUT_GATEWAY_CLIENT_CA": "ca.crt"}, "remoting door asks for no certificate"),
-        (GUARDED | {"REPUT_GATEWAY_AUTH": "on", "REPUT_GATEWAY_ACCESS_FILE": "a"}, "nobody can sign in"),
         ({"REPUT_TLS_CERTIFICATE": "a.crt", "REPUT_TLS_KEY": "a.key"}, "tls_ca"),
     ],
 )

@@ -2,9 +2,11 @@
 
 import json
 import socket
+from dataclasses import replace
 
 from services.rocketmq.codes import RequestCode
 from services.rocketmq.command import Command
+from services.rocketmq.signature import ACCESS_KEY, SIGNATURE, signature_of, signed_bytes
 from store.format.java_text import java_string_hash
 from store.format.record import decode_record
 from tests.support.remoting import RemotingClient
@@ -57,6 +59,25 @@ class DoorClient(RemotingClient):
     def next_told(self):
         """The next request of the server."""
         return self.told.pop(0) if self.told else self.receive()
+
+
+class SignedClient(DoorClient):
+    """The same; it signs as a client with a hook."""
+
+    def __init__(self, address, access_key, secret):
+        super().__init__(address)
+        self.signs_with = access_key, secret
+
+    def request(self, code, body=b"", command_flag=0, **fields):
+        command = super().request(code, body, command_flag, **fields)
+        return command if self.signs_with is None else signed(command, *self.signs_with)
+
+
+def signed(command, access_key, secret):
+    """A request as `AclClientRPCHook` leaves it."""
+    command = replace(command, fields={**command.fields, ACCESS_KEY: access_key})
+    signature = signature_of(signed_bytes(command), secret.encode())
+    return replace(command, fields={**command.fields, SIGNATURE: signature})
 
 
 def properties(**named):

@@ -64,7 +64,7 @@ class Table:
         clients = DoorClients()
         self.door = Door({}, clients)
         shard = SimpleNamespace(
-            **{"room": self.room, "source": None, "topics": topics, "clients": clients, "broker_name": "broker-a"},
+            **{"room": self.room, "whole": None, "topics": topics, "clients": clients, "broker_name": "broker-a"},
             delivering=self.delivering,
         )
         self.pulls = Pulls(shard, clock=lambda: 0.0, **limits)

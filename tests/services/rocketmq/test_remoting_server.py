@@ -15,6 +15,7 @@ from services.rocketmq import remoting_server
 from services.rocketmq.address import Address
 from services.rocketmq.command import ANSWER, ONEWAY, Command, encode
 from services.rocketmq.remoting_server import (
+    CERTIFIED_SECONDS_MAX,
     FRAME_SECONDS_MAX,
     IDLE_SECONDS_MAX,
     OUTGOING_BYTES_MAX,
@@ -25,6 +26,7 @@ from services.rocketmq.remoting_server import (
     Connection,
     RemotingServer,
 )
+from services.serving.identity import names_of
 from tests.support.certificates import Authority
 from tests.support.remoting import RemotingClient
 from tests.support.waiting import wait_until
@@ -589,7 +591,7 @@ class TestTls:
                     secret.send(Command(ECHO, body=bytes(400_000), opaque=number))
                     assert (secret.receive().body, number) == (bytes(400_000), number)
 
-    def test_a_server_for_tls_alone_closes_plain_connections_and_one_without_a_certificate_closes_tls(
+    def test_a_server_for_tls_alone_tells_plain_connections_so_and_one_without_a_certificate_closes_tls(
         self, handler: Echo, contexts: tuple[ssl.SSLContext, ssl.SSLContext], connect: Connect
     ) -> None:
         without = connect()
@@ -602,12 +604,57 @@ class TestTls:
             broken = RemotingClient(socket.create_connection(address))
             with plain.socket, broken.socket:
                 plain.send(Command(ECHO, opaque=1))
+                told = plain.receive()
+                assert (told.opaque, told.code) == (1, 16)
+                assert "takes TLS only" in told.remark
                 assert plain.is_closed()
                 broken.socket.sendall(b"\x16\x03\x01\x00\x05hello")
                 with contextlib.suppress(ConnectionError):
                     while broken.socket.recv(100):
                         pass
         assert handler.came == []
+
+    def test_a_client_without_the_certificate_that_is_wanted_is_closed_and_one_with_it_is_known_by_it(
+        self, handler: Echo, tmp_path: Path
+    ) -> None:
+        authority, other = Authority(tmp_path), Authority(tmp_path / "other")
+        own = authority.issue("server", "localhost")
+        server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server_context.load_cert_chain(own.certificate, own.key)
+        server_context.load_verify_locations(authority.path)
+        server_context.verify_mode = ssl.CERT_REQUIRED
+        clock = Clock()
+        made = RemotingServer("test-tls", handler, lambda: server_context, tls_only=True, clock=clock)
+        with contextlib.closing(made) as server:
+            address = server.listen(Address("127.0.0.1", 0))
+            server.start()
+            for files in (None, other.issue("client", "client.example")):
+                context = ssl.create_default_context(cafile=str(authority.path))
+                if files is not None:
+                    context.load_cert_chain(files.certificate, files.key)
+                with (
+                    socket.create_connection(address) as plain,
+                    pytest.raises((ssl.SSLError, ConnectionError)) as refused,
+                ):
+                    asking = RemotingClient(context.wrap_socket(plain, server_hostname="localhost"))
+                    asking.receive()
+                assert "alert" in str(refused.value).lower()  # the last words of TLS reach the client
+            files = authority.issue("client", "client.example")
+            context = ssl.create_default_context(cafile=str(authority.path))
+            context.load_cert_chain(files.certificate, files.key)
+            known = RemotingClient(context.wrap_socket(socket.create_connection(address), server_hostname="localhost"))
+            with known.socket:
+                assert known.ask(Command(ECHO, opaque=3)).opaque == 3
+                (connection,) = server._connections.values()
+                assert connection.certificate is not None
+                assert names_of(connection.certificate) == {"client.example"}
+                end = clock.now + CERTIFIED_SECONDS_MAX
+                while clock.now < end - IDLE_SECONDS_MAX:
+                    clock.now += IDLE_SECONDS_MAX - 1
+                    assert known.ask(Command(ECHO, opaque=3)).opaque == 3
+                clock.now = end + 1
+                assert known.is_closed()
+        assert {each.opaque for each in handler.came} == {3}
 
     def test_a_connection_whose_client_said_its_last_over_tls_takes_nothing_more(
         self, handler: Echo, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
