@@ -11,12 +11,12 @@ The status and the next offset of a pull are those of `DefaultMessageStore.getMe
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from consumer_svc.delivering.life import Life, check_consuming
-from consumer_svc.filters.message_filter import EVERYTHING
+from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter
 from consumer_svc.state.queue_state import Ended, Moved, QueueRef
 from consumer_svc.wire import check_topic_named, count_of, filter_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
@@ -24,9 +24,11 @@ from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.following.state_topic.state_writer import wait_for
 from services.following.store_clock import StoreClock
-from services.local.encoded_records import EncodedRun, MessageForm
+from services.local.encoded_records import EncodedRun, MessageForm, fields_of
 from services.reading.queue_reader import QueueRange, checked, is_removed, too_large
 from store.errors import InvalidArgumentError, TopicNotFoundError
+from store.format.properties import TAGS, parse_properties
+from store.format.record import locate_properties
 from store.format.topic import RETRY_OR_DLQ_TOPIC_LENGTH_MAX as TOPIC_LENGTH_MAX
 from store.format.topic import TOPIC_QUEUE_COUNT_MAX
 
@@ -47,6 +49,10 @@ TOLD_MILLIS_MAX = 15 * 60_000
 ENDED_COUNT_MAX = 1_000
 # Messages that are read one by one where the kernel stopped, before it is asked again.
 PLAIN_COUNT = 16
+# With a filter, so many units are looked at together for each message that is still wanted.
+CANDIDATE_FACTOR = 4
+# Records between two that are wanted, which are read with them.
+NEAR_COUNT = 8
 FOUND = gateway_pb.PULL_STATUS_FOUND
 NO_NEW_MSG = gateway_pb.PULL_STATUS_NO_NEW_MSG
 NO_MATCHED_MSG = gateway_pb.PULL_STATUS_NO_MATCHED_MSG
@@ -74,6 +80,11 @@ class EncodedBatch:
     def append(self, message: StoredMessage) -> None:
         """One more."""
         self.data.append(pb.PullMessagesResponse(messages=[self.form.shown(message)]).SerializeToString())
+        self._count += 1
+
+    def add(self, field: bytes) -> None:
+        """One more message or record, as its field of an answer."""
+        self.data.append(field)
         self._count += 1
 
     def extend(self, run: EncodedRun) -> None:
@@ -230,6 +241,14 @@ class Pulls:
                         continue
                     # What stands here is not ordinary, or not built yet.
                     count = PLAIN_COUNT
+            elif isinstance(batch, EncodedBatch) and as_records and not has_messages_of_records:
+                before = at
+                units_left = SCANNED_UNIT_COUNT_MAX - scanned
+                at, body_bytes_left, is_full = self._take_records(batch, taken, at, count, units_left, body_bytes_left)
+                scanned += at - before
+                if is_full or at > before:
+                    continue
+                count = min(count, PLAIN_COUNT)  # likewise
             if as_records and batch and (taken is EVERYTHING or has_messages_of_records):
                 break
             run = reader.units(topic, queue_id, at, count)
@@ -286,6 +305,53 @@ class Pulls:
             # Its units are not built yet: RocketMQ's OFFSET_FOUND_NULL, which clients see as this.
             return pulled(at, NO_NEW_MSG, is_built=False)
         return pulled(at, FOUND if batch else NO_MATCHED_MSG, is_whole=is_whole)
+
+    def _take_records(
+        self, batch: EncodedBatch, taken: MessageFilter, at: int, count: int, units_left: int, body_bytes_left: int
+    ) -> tuple[int, int, bool]:
+        """Add records that a filter takes, up to one that is not ordinary.
+
+        Records that lie between those whose units match, and near them, are read with them: a call of the kernel costs as much
+        as a few records.
+
+        Args:
+            batch: gets them.
+            taken: the filter.
+            at: position of the first unit to look at.
+            count: how many are added at most.
+            units_left: how many units are looked at, at most.
+            body_bytes_left: bytes of bodies.
+
+        Returns:
+            The position behind what was looked at; the bytes of bodies that are left; whether the next one has no room.
+        """
+        reader, form = self._life.reader, batch.form
+        run = reader.units(form.topic, form.queue_id, at, min(units_left, CANDIDATE_FACTOR * count))
+        if run.queue_offset != at:
+            return at, body_bytes_left, False
+        matching = [number for number, unit in enumerate(run.units) if taken.matches_unit(unit.tags_code)]
+        end = len(run.units) if len(matching) <= count else matching[count]
+        for numbers in _near(matching[:count]):
+            first, last = numbers[0], numbers[-1]
+            encoded = reader.encoded(form, at + first, last + 1 - first, body_bytes_left=BODY_BYTES_MAX, is_first=True)
+            if encoded is None:
+                return at + first, body_bytes_left, False
+            fields = fields_of(b"".join(encoded.data))
+            for number in numbers:
+                if number - first >= encoded.count:
+                    break
+                field, begin = fields[number - first]
+                body_size_bytes, properties = locate_properties(field, begin)
+                named = parse_properties(properties)
+                if not taken.matches(named.get(TAGS, ""), named):
+                    continue
+                if len(batch) and body_size_bytes > body_bytes_left:
+                    return at + number, body_bytes_left, True
+                batch.add(field)
+                body_bytes_left -= body_size_bytes
+            if encoded.count < last + 1 - first:
+                return at + first + encoded.count, body_bytes_left, False
+        return at + end, body_bytes_left, False
 
     def commit(
         self,
@@ -418,6 +484,15 @@ class Pulls:
     def _is_news(self, move: Moved) -> bool:
         state = self._life.states.find(move.queue)
         return state is None or state.consumer_offset != move.next_offset
+
+
+def _near(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Rising numbers in groups, each no more than NEAR_COUNT behind the one before it."""
+    begin = 0
+    for place in range(1, len(numbers) + 1):
+        if place == len(numbers) or numbers[place] - numbers[place - 1] > NEAR_COUNT:
+            yield numbers[begin:place]
+            begin = place
 
 
 def _outside(queue_offset: int, known: QueueRange) -> "tuple[gateway_pb.PullStatus, int]":

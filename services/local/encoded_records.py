@@ -46,6 +46,25 @@ class MessageForm:
         return message
 
 
+def fields_of(data: bytes) -> list[tuple[bytes, int]]:
+    """The fields of a run with one after the other: the bytes of each, and where its record or message begins in them."""
+    found: list[tuple[bytes, int]] = []
+    at = 0
+    while at < len(data):
+        begin, size_bytes, shift = at, 0, 0
+        at += 1
+        while True:
+            byte = data[at]
+            at += 1
+            size_bytes |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+        found.append((data[begin : at + size_bytes], at - begin))
+        at += size_bytes
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedRun:
     """Messages as field 1 of an answer, or records as field 8.

@@ -42,6 +42,7 @@ from store.format.record_layout import (
     FRAME_SIZE_BYTES_MIN,
     HEADS,
     I16,
+    I32,
     I64,
     MAGIC_V1,
     MAGIC_V2,
@@ -155,6 +156,20 @@ def locate_topic(frame: memoryview, magic: int, topic_length_at: int) -> tuple[i
     if properties_length < 0 or properties_at + properties_length != size:
         return 0, 0, f"properties of {properties_length} bytes do not end at the end of a record of {size} bytes"
     return topic_at, properties_at, ""
+
+
+def locate_properties(data: bytes, at: int = 0) -> tuple[int, bytes]:
+    """The size of the body, and the property string, of a whole record that was checked before; `at` is where it begins."""
+    head = HEADS[data[at + SYS_FLAG_LOW_BYTE_AT] >> 4 & 3]
+    body_at = at + head.size
+    (body_size_bytes,) = I32.unpack_from(data, body_at - 4)
+    topic_at = body_at + body_size_bytes
+    if SIZE_AND_MAGIC.unpack_from(data, at)[1] == MAGIC_V2:
+        properties_at = topic_at + 2 + I16.unpack_from(data, topic_at)[0]
+    else:
+        properties_at = topic_at + 1 + data[topic_at]
+    (size_bytes,) = I16.unpack_from(data, properties_at)
+    return body_size_bytes, data[properties_at + 2 : properties_at + 2 + size_bytes]
 
 
 def corrupted(commit_log_offset: int, why: str) -> RecordCorruptedError:

@@ -191,6 +191,53 @@ def test_records_and_messages_in_turns_are_the_queue(pulling: Pulling, kernel_mo
     assert not wanted.messages
 
 
+@pytest.mark.parametrize("is_recent", [True, False], ids=["recent", "old"])
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"tags": "T || Q"},
+        {"tags": "Q"},
+        {"sql": "KEYS IS NOT NULL"},
+        {"sql": "KEYS IN ('k 1', 'k 30', 'k 31', 'k 77')"},
+    ],
+    ids=str,
+)
+def test_filtered_records_in_turns_are_the_filtered_queue(
+    pulling: Pulling, kernel_mode: str, is_recent: bool, wanted: dict[str, str]
+) -> None:
+    servicer, chance = pulling.servicer(is_recent=is_recent), random.Random(9)
+    chosen = gateway_pb.MessageFilter(**wanted)
+    whole = as_messages(servicer, topic=TOPIC, max_messages=1_024, max_bytes=4 << 20, filter=chosen)
+    found: list[StoredMessage] = []
+    at = 0
+    while at < pulling.damaged and len(found) < len(whole.messages):
+        limits = {"max_messages": chance.choice((1, 7, 50)), "max_bytes": chance.choice((1, 4_000, 100_000))}
+        answer = as_bytes(servicer, topic=TOPIC, queue_offset=at, as_records=True, filter=chosen, **limits)
+        shown = [stored_message(decode_record(frame), SHOWN_AS) for frame in answer.records] or answer.messages
+        assert len(shown) <= limits["max_messages"]
+        assert len(shown) == 1 or sum(len(message.body) for message in shown) <= limits["max_bytes"]
+        assert bool(shown) == (answer.status == gateway_pb.PULL_STATUS_FOUND)
+        assert answer.next_offset > at
+        found += shown
+        at = answer.next_offset
+    for message in found:
+        message.source = MESSAGE_SOURCE_LIVE
+    assert found == list(whole.messages)
+
+
+def test_filtered_records_are_not_decoded_as_messages(
+    pulling: Pulling, with_kernels: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servicer = pulling.servicer(is_recent=True)
+    read: list[int] = []
+    monkeypatch.setattr(CommitLogClient, "get_many", lambda client, offsets, **options: read.append(len(offsets)))
+    answer = as_bytes(
+        servicer, topic=TOPIC, max_messages=4, as_records=True, filter=gateway_pb.MessageFilter(sql="TAGS = 'T'")
+    )
+    assert len(answer.records) == 4
+    assert not read
+
+
 def test_ordinary_records_are_not_decoded(
     pulling: Pulling, with_kernels: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

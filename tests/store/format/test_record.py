@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from store.derive.record_dispatch import decode_dispatch
 from store.errors import InvalidMessageError, RecordCorruptedError
 from store.format.host import Host
+from store.format.properties import CRC32, parse_properties
 from store.format.record import (
     BLANK_MAGIC,
     MAGIC_V1,
@@ -20,6 +21,7 @@ from store.format.record import (
     decode_record,
     encode_blank,
     encode_record,
+    locate_properties,
 )
 from tests.store.format.record_cases import CASES, COMMIT_LOG_OFFSET, PLAIN, V4, V6, Case, make_case
 
@@ -49,6 +51,14 @@ def test_decode_takes_any_buffer_at_any_place(case: Case, wrap: type) -> None:
 
     assert case.record == decode_record(buffer, at=6)
     assert decode_dispatch(case.frame, 0, COMMIT_LOG_OFFSET) == decode_dispatch(buffer, 6, COMMIT_LOG_OFFSET)
+
+
+@each_case
+def test_properties_are_found_in_a_record_at_any_place(case: Case) -> None:
+    body_size_bytes, properties = locate_properties(b"before" + case.frame + b"after", 6)
+
+    assert body_size_bytes == len(case.record.body)
+    assert {**parse_properties(properties), CRC32: ""} == {**case.record.properties, CRC32: ""}
 
 
 @each_case
