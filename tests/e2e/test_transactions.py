@@ -183,10 +183,12 @@ def shard(tmp_path: pathlib.Path) -> Iterator[Shard]:
 
 
 class Gateway:
-    """Says that it has a producer of the topic, and hears checks."""
+    """Says that it has a producer of the group, and hears checks."""
 
     def __init__(self, shard: Shard, gateway_id: str = "g1") -> None:
-        shard.schedule.call(rpc.KEEP_PRODUCERS, pb.KeepProducersRequest(gateway_id=gateway_id, topics=[TOPIC]))
+        shard.schedule.call(
+            rpc.KEEP_PRODUCERS, pb.KeepProducersRequest(gateway_id=gateway_id, producer_groups=["producers"])
+        )
         self.checks: list[pb.WatchChecksResponse.Check] = []
         self._stream = shard.schedule.follow(rpc.WATCH_CHECKS, pb.WatchChecksRequest(gateway_id=gateway_id))
         self._thread = threading.Thread(target=self._hear)
