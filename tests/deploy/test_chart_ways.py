@@ -204,26 +204,16 @@ def test_door_and_name_servers_are_switched_off_each_and_nothing_is_left_of_them
         assert word not in stated, word
 
 
-@pytest.mark.parametrize(
-    ("values", "named"),
-    [
-        ("auth.enabled=true", "auth.enabled"),
-        ("gateway.settings.REPUT_GATEWAY_AUTH=on,gateway.settings.REPUT_GATEWAY_ACCESS_FILE=/x", "REPUT_GATEWAY_AUTH"),
-        ("gateway.settings.REPUT_GATEWAY_CLIENT_CA=/ca.crt", "REPUT_GATEWAY_CLIENT_CA"),
-        (
-            "gateway.extraEnv[0].name=REPUT_GATEWAY_CLIENT_CA,gateway.extraEnv[0].value=/ca.crt",
-            "REPUT_GATEWAY_CLIENT_CA",
-        ),
-    ],
-)
-def test_a_door_that_would_not_start_is_left_out_and_the_notes_say_why(
-    cluster: ControlPlane, values: str, named: str
+def test_doors_stay_where_clients_must_sign_in_and_the_notes_say_that_name_servers_check_no_one(
+    cluster: ControlPlane,
 ) -> None:
-    documents = rendered("--set", values)
+    documents = rendered("--set", "auth.enabled=true,gateway.settings.REPUT_GATEWAY_CLIENT_CA=/ca.crt")
     assert breaches(documents) == []
-    assert component(documents, "gateway").remoting_address == ""
-    assert "nameserver" not in workloads(documents)
-    assert f"no name server: {named} is set" in notes(cluster, "--set", values)
+    settings = component(documents, "gateway")
+    assert (settings.auth, list(settings.doors())) == ("on", ["broker-0"])
+    assert settings.client_ca is not None
+    assert "name servers check no one" in notes(cluster, "--set", "auth.enabled=true")
+    assert "name servers check no one" not in notes(cluster)
 
 
 def test_the_notes_say_what_clients_over_remoting_are_given(cluster: ControlPlane) -> None:

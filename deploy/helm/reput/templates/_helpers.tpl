@@ -20,40 +20,16 @@
 {{- .Values.replication.minInSync | default (min 2 (int .Values.replicas)) -}}
 {{- end -}}
 
-{{/* What keeps clients out who can neither sign in nor show a certificate, as those of the remoting protocol; empty: nothing. */}}
-{{- define "reput.clientGuard" -}}
-{{- $given := dict -}}
-{{- range .Values.gateway.extraEnv }}{{ $_ := set $given .name (.value | default "from elsewhere") }}{{ end -}}
-{{- range $name, $value := .Values.gateway.settings }}{{ $_ := set $given $name (toString $value) }}{{ end -}}
-{{- if .Values.auth.enabled -}}
-auth.enabled
-{{- else if has (get $given "REPUT_GATEWAY_AUTH") (list "on" "from elsewhere") -}}
-REPUT_GATEWAY_AUTH
-{{- else if get $given "REPUT_GATEWAY_CLIENT_CA" -}}
-REPUT_GATEWAY_CLIENT_CA
-{{- end -}}
-{{- end -}}
-
-{{/* "true" where the gateways have a remoting door for each shard. */}}
-{{- define "reput.hasRemoting" -}}
-{{- and .Values.gateway.remoting.enabled (not (include "reput.clientGuard" .)) -}}
-{{- end -}}
-
 {{/* "true" where a door has RocketMQ's fast port, the one two below. */}}
 {{- define "reput.hasFastPort" -}}
 {{- ne (get .Values.gateway.settings "REPUT_GATEWAY_REMOTING_VIP_CHANNEL" | toString) "off" -}}
-{{- end -}}
-
-{{/* "true" where there are name servers. */}}
-{{- define "reput.hasNameserver" -}}
-{{- and .Values.nameserver.enabled (not (include "reput.clientGuard" .)) -}}
 {{- end -}}
 
 {{/* Where the name servers are, as clients list them: HOST:PORT;... Takes (dict "root" $ "namespace" TEXT). */}}
 {{- define "reput.nameservers" -}}
 {{- $name := include "reput.fullname" .root -}}
 {{- $all := list -}}
-{{- if eq (include "reput.hasNameserver" .root) "true" -}}
+{{- if .root.Values.nameserver.enabled -}}
 {{- range $ordinal := until (int .root.Values.nameserver.replicas) -}}
 {{- $all = append $all (printf "%s-nameserver-%d.%s-nameserver.%s.svc:9876" $name $ordinal $name $.namespace) -}}
 {{- end -}}
@@ -64,7 +40,7 @@ REPUT_GATEWAY_CLIENT_CA
 {{/* The components that are installed, with blanks between. */}}
 {{- define "reput.components" -}}
 gateway commitlog consumequeue index consumer schedule
-{{- if eq (include "reput.hasNameserver" .) "true" }} nameserver{{ end -}}
+{{- if .Values.nameserver.enabled }} nameserver{{ end -}}
 {{- end -}}
 
 {{/* Takes (dict "root" $ "component" NAME), and "shard" NUMBER for what belongs to one shard with replicas. */}}
