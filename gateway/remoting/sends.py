@@ -362,7 +362,7 @@ class Sends:
         """The bytes of an AppendMessagesRequest with a single message."""
         properties = header.properties.encode("utf-8", "replace")
         stored = self._properties.of_send(properties, self._unique_keys.create)
-        return _request_of([_message_bytes(ask, header, ask.command.body, header.flag, stored)], flush)
+        return _request_of([_message_of(_head_of(ask, header, header.flag), ask.command.body, stored)], flush)
 
     def _batch(self, ask: Ask, header: SendHeader) -> Sequence[bytes]:
         """The bytes of NewMessages."""
@@ -376,7 +376,8 @@ class Sends:
                 f"a batch of {len(ask.command.body)} bytes: at most {REQUEST_BYTES_MAX} are possible, send several",
             )
         entries = decode_client_batch(ask.command.body, BATCH_COUNT_MAX)
-        return [_message_bytes(ask, header, entry.body, entry.flag, entry.properties) for entry in entries]
+        heads = {flag: _head_of(ask, header, flag) for flag in {entry.flag for entry in entries}}
+        return [_message_of(heads[entry.flag], entry.body, entry.properties) for entry in entries]
 
     def _make(self, header: SendHeader) -> Topic | None:
         """The topic of a send, which was not there; None: the append makes it (a topic of the broker's own).
@@ -599,17 +600,19 @@ def _flush_of(header: SendHeader) -> int:
     return message_pb2.FLUSH_MODE_UNSPECIFIED
 
 
-def _message_bytes(ask: Ask, header: SendHeader, body: bytes, flag: int, properties: bytes) -> bytes:
-    """The bytes of a NewMessage. What messages of a program have in common is kept as bytes, and fields come in any order."""
+def _head_of(ask: Ask, header: SendHeader, flag: int) -> bytes:
+    """The fields of a NewMessage before its body. What messages of a program have in common is kept as bytes."""
     common = _common_fields(
         *(header.topic, header.queue_id, _i32(flag), header.sys_flag & PRODUCER_MASK),
         *(min(max(header.reconsume_times, 0), (1 << 31) - 1), ask.connection.peer),
     )
+    return common + _born_time(max(header.born_millis, 0))
+
+
+def _message_of(head: bytes, body: bytes, properties: bytes) -> bytes:
+    """The bytes of a NewMessage; its fields come in any order."""
     return b"".join(
-        (
-            *(common, _born_time(max(header.born_millis, 0))),
-            *(_BODY_TAG, _varint(len(body)), body, _WIRE_PROPERTIES_TAG, _varint(len(properties)), properties),
-        )
+        (head, _BODY_TAG, _varint(len(body)), body, _WIRE_PROPERTIES_TAG, _varint(len(properties)), properties)
     )
 
 
