@@ -14,6 +14,7 @@ from consumer_svc.delivering.life_parts import LifeParts
 from consumer_svc.delivering.pulls import EncodedBatch
 from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.queue_locks import QueueLocks, check
+from consumer_svc.state.codec import mode_of
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import QueueRef
 from consumer_svc.wire import check_topic_named, duration_millis, settings_of
@@ -311,6 +312,9 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
     def UpdateGroup(self, request: pb.UpdateGroupRequest, context: grpc.ServicerContext) -> pb.UpdateGroupResponse:
         """See the proto."""
         settings = settings_of(request.settings)
+        if request.HasField("request_mode"):
+            self._delivery.groups.set_mode(settings.consumer_group, mode_of(request.request_mode), request.caller)
+            return pb.UpdateGroupResponse()
         if request.if_unset and not request.settings.is_set:
             settings = GroupSettings(settings.consumer_group)
         self._delivery.groups.update(settings, request.caller, if_unset=request.if_unset)

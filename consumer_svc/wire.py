@@ -3,6 +3,7 @@
 from google.protobuf.duration_pb2 import Duration
 
 from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter, filter_of_sql, filter_of_tags
+from consumer_svc.state.codec import mode_to_proto
 from consumer_svc.state.group_states import GroupSettings
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
@@ -54,6 +55,7 @@ def settings_to_proto(settings: GroupSettings, attempts_max: int) -> pb.GroupSet
         consume_enabled=settings.consume_enabled,
         broadcast=settings.broadcast,
         is_set=settings.is_set,
+        request_modes=map(mode_to_proto, settings.request_modes),
     )
 
 

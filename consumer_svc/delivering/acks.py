@@ -105,14 +105,16 @@ class Acks:
         life = self._life
         with life.lock:
             handle, lease = self._held(consumer_group, receipt_handle)
-            until = life.clock.millis() + invisible_millis
+            now = life.clock.millis()
+            until = now + invisible_millis
             changes: list[Change] = [Hidden(handle.queue, handle.queue_offset, until, is_released)]
             written = life.change(changes + (life.behind(handle.queue, lease) if is_released else []))
             life.expiry.note(until, handle.queue, handle.queue_offset, lease.delivery_number)
         wait_for(written)
-        return life.handles.make(
-            ReceiptHandle(handle.queue, handle.queue_offset, handle.delivery_number, until, handle.serial)
-        )
+        new = ReceiptHandle(handle.queue, handle.queue_offset, lease.delivery_number, until, lease.serial)
+        if handle.mark is not None:
+            return life.handles.make_check_point(new, now, handle.queue_offset)
+        return life.handles.make(new)
 
     def give_back(self, consumer_group: str, receipt_handle: str) -> None:
         """Hand a message out again at once: its program did not get it. Errors as `change_invisible`."""
@@ -176,6 +178,10 @@ class Acks:
         lease = state.leases.get(handle.queue_offset) if state is not None else None
         if lease is None or lease.is_moving:
             return None
+        if handle.mark is not None:
+            until = lease.invisible_until_millis
+            mark = self._life.handles.mark(handle.queue.consumer_group, handle.pop_millis, until, lease.serial)
+            return lease if (until, mark) == (handle.invisible_until_millis, handle.mark) else None
         names = (handle.delivery_number, handle.serial)
         return lease if names == (lease.delivery_number, lease.serial) else None
 

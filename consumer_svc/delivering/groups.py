@@ -7,17 +7,18 @@ import heapq
 import itertools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from consumer_svc.delivering.life import RELEASED_COUNT_MAX, Life, check_group_name
-from consumer_svc.state.group_states import Change, Group, GroupDeleted, GroupSet, GroupSettings
+from consumer_svc.state.group_states import Change, Group, GroupDeleted, GroupSet, GroupSettings, RequestMode
 from consumer_svc.state.queue_state import Postponed, QueueRef, QueueState, Returned
-from consumer_svc.wire import settings_to_proto
+from consumer_svc.wire import check_topic_named, settings_to_proto
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import timestamp_to_millis
 from services.following.state_topic.state_writer import wait_for
 from store.errors import GroupNotFoundError, InvalidArgumentError, TopicNotFoundError
+from store.format.topic import validate_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ ALL_GROUPS = GroupNames()
 LAG_COUNT_MAX = 1_000
 # Messages of one change: some 100 bytes each.
 RETURNED_COUNT_MAX = 1_000
+# Topics of which a group has a request mode; they are in each record of its settings.
+MODE_COUNT_MAX = 1_024
 
 
 class Groups:
@@ -117,7 +120,7 @@ class Groups:
             elif is_kept:
                 written = life.newest_write()  # it may still be under way
             else:
-                written = life.change([GroupSet(settings)])
+                written = life.change([GroupSet(replace(settings, request_modes=before.settings.request_modes))])
             if is_kept:
                 pass
             elif settings.consume_enabled is was_enabled:
@@ -125,6 +128,23 @@ class Groups:
             else:
                 # Polls and pulls that wait are refused, or go on. Pulls wait for topics, also for those that it has not read.
                 life.arrivals.note_all()
+        wait_for(written)
+
+    def set_mode(self, consumer_group: str, mode: RequestMode, caller: str) -> None:
+        """Set how members of a group get the messages of a topic. In the log when this returns; errors as `update`."""
+        check_group_name(consumer_group)
+        check_topic_named(mode.topic)
+        validate_topic(mode.topic)
+        life = self._life
+        life.refuse_if_over()
+        with life.lock:
+            settings = life.group(consumer_group, caller).settings.with_mode(mode)
+            if len(settings.request_modes) > MODE_COUNT_MAX:
+                raise InvalidArgumentError(
+                    f"group {consumer_group} has request modes of {MODE_COUNT_MAX} topics: no more are possible",
+                    field="request_mode",
+                )
+            written = life.change([GroupSet(settings)])
         wait_for(written)
 
     def delete(self, consumer_group: str) -> None:

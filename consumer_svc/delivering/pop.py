@@ -9,14 +9,14 @@ The next poll of the same attempt gets the messages of an answer that was lost a
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from consumer_svc.delivering.life import INVISIBLE_MILLIS_MAX, Life, check_consuming, group_not_known
 from consumer_svc.delivering.moves import next_retry_topic_of
 from consumer_svc.delivering.picks import MESSAGE_COUNT_MAX, Pick, Taking
 from consumer_svc.delivering.receipt_handle import ReceiptHandle
 from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter
-from consumer_svc.state.group_states import Change, GroupSettings
+from consumer_svc.state.group_states import Change, GroupSet, GroupSettings
 from consumer_svc.state.queue_state import Ended, HandedOut, Lease, Moved, Postponed, QueueRef, QueueState
 from consumer_svc.wire import check_topic_named, count_of, duration_millis, filter_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
@@ -38,6 +38,23 @@ PASSED_COUNT_MAX = 1_000
 ID_SIZE_BYTES_MAX = 1_024
 # Groups and topics of which it is known which queue comes next; then all begin with their first one again.
 TURN_COUNT_MAX = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class HandOut:
+    """What all deliveries of a pop have in common.
+
+    Attributes:
+        millis: when it began (ms since 1970).
+        until_millis: when the messages become visible again (ms since 1970).
+        renew_until_millis: until when that is renewed (ms since 1970); 0: it is not.
+        serial: names the deliveries.
+    """
+
+    millis: int
+    until_millis: int
+    renew_until_millis: int
+    serial: int
 
 
 class Pops:
@@ -96,10 +113,13 @@ class Pops:
         writes: list[Future[int]] = []
         unbuilt: QueueRef | None = None
         body_bytes_left = ANSWER_BODY_BYTES_MAX
+        if request.in_order and not settings.ordered:
+            settings = self._order(settings, request.caller)
         with life.turn(consumer_group, topic):
             queues = list(self._queues(request))
+            out = self._out(invisible_millis)
             if settings.ordered and request.attempt_id:
-                self._again(request, queues, invisible_millis, response)
+                self._again(request, queues, out, response)
                 if delivered:
                     del delivered[count_max:]
                     return response
@@ -113,7 +133,7 @@ class Pops:
                     if not delivered:
                         raise
                     break  # what the other queues gave is delivered
-                written = self._hand_out(request, settings, pick, invisible_millis, response)
+                written = self._hand_out(request, settings, pick, out, response)
                 if written is not None:
                     writes.append(written)
                     body_bytes_left -= pick.body_bytes
@@ -136,12 +156,29 @@ class Pops:
         self._life.check_room(request.consumer_group)
         self._life.change(self._life.ends(request.consumer_group, request.topic))
 
+    def _order(self, settings: GroupSettings, caller: str) -> GroupSettings:
+        """The settings of a group from now on, which is polled in order."""
+        life = self._life
+        with life.lock:
+            life.group(settings.consumer_group, caller)
+            ordered = replace(life.settings(settings.consumer_group), ordered=True)
+            life.change([GroupSet(ordered)], may_lose=True)
+        return ordered
+
+    def _out(self, invisible_millis: int) -> HandOut:
+        life = self._life
+        with life.lock:
+            now = life.clock.millis()
+            until = now + (invisible_millis or RENEWED_INVISIBLE_MILLIS)
+            return HandOut(now, until, 0 if invisible_millis else now + RENEWED_MILLIS_MAX, life.next_serial())
+
     def _queues(self, request: pb.PopMessagesRequest) -> Iterator[QueueRef]:
         """The queues that have something, in the order in which this pop asks them; the next pop begins with another."""
         life = self._life
         consumer_group, asked_topic = key = request.consumer_group, request.topic
-        if request.HasField("queue_id"):
-            yield QueueRef(consumer_group, asked_topic, request.queue_id)
+        one = request.queue_id if request.HasField("queue_id") else None
+        if one is not None and not request.as_check_points:
+            yield QueueRef(consumer_group, asked_topic, one)
             return
         has_attempt = bool(request.attempt_id)
         queues: list[QueueRef] = []
@@ -155,6 +192,8 @@ class Pops:
                 ends = sorted(life.reader.recent.ends(topic).items())
                 begin = turn % len(ends) if ends else 0
                 for queue_id, end in ends[begin:] + ends[:begin]:
+                    if topic == asked_topic and one not in (None, queue_id):
+                        continue
                     state = states.get(queue_id)
                     has_again = state is not None and (state.waiting or (has_attempt and state.leases))
                     if state is None or state.next_offset != end or has_again:
@@ -236,7 +275,7 @@ class Pops:
         request: pb.PopMessagesRequest,
         settings: GroupSettings,
         pick: Pick,
-        invisible_millis: int,
+        out: HandOut,
         response: pb.PopMessagesResponse,
     ) -> "Future[int] | None":
         """Put what was picked into the answer; what is done when it is in the log, None: there is nothing to wait for."""
@@ -248,22 +287,18 @@ class Pops:
             if found is not pick.state or (found is not None and found.version != pick.version):
                 return None  # a reset moved the group meanwhile, or it was deleted
             life.group(request.consumer_group, request.caller)
-            now = life.clock.millis()
-            invisible_until = now + (invisible_millis or RENEWED_INVISIBLE_MILLIS)
-            renew_until = 0 if invisible_millis else now + RENEWED_MILLIS_MAX
             client_id, attempt_id = request.client_id, request.attempt_id if settings.ordered else ""
-            serial = life.next_serial()
             leases = [
                 Lease(
                     waiting.queue_offset,
                     waiting.delivery_number + 1,
                     waiting.uncounted,
-                    invisible_until,
-                    renew_until,
+                    out.until_millis,
+                    out.renew_until_millis,
                     client_id,
                     attempt_id,
                     waiting.message_group,
-                    serial=serial,
+                    serial=out.serial,
                 )
                 for _, waiting in pick.picked
             ]
@@ -279,16 +314,31 @@ class Pops:
                 life.note_again(pick.ref)  # nothing else would make the pollers look at the rest
             for lease in leases:
                 life.expiry.note(lease.invisible_until_millis, pick.ref, lease.queue_offset, lease.delivery_number)
+        start_offset = min((lease.queue_offset for lease in leases), default=0)
         for (message, _), lease in zip(pick.picked, leases, strict=True):
-            self._deliver(response, pick.ref, message, lease)
+            self._deliver(request, response, pick.ref, message, lease, out, start_offset)
         return written if leases or pick.dead else None
 
-    def _deliver(self, response: pb.PopMessagesResponse, ref: QueueRef, message: StoredMessage, lease: Lease) -> None:
+    def _deliver(
+        self,
+        request: pb.PopMessagesRequest,
+        response: pb.PopMessagesResponse,
+        ref: QueueRef,
+        message: StoredMessage,
+        lease: Lease,
+        out: HandOut,
+        start_offset: int,
+    ) -> None:
         until = lease.invisible_until_millis
         handle = ReceiptHandle(ref, lease.queue_offset, lease.delivery_number, until, lease.serial)
+        handles = self._life.handles
+        if request.as_check_points:
+            text = handles.make_check_point(handle, out.millis, start_offset)
+        else:
+            text = handles.make(handle)
         response.deliveries.add(
             message=message,
-            receipt_handle=self._life.handles.make(handle),
+            receipt_handle=text,
             delivery_attempt=message.reconsume_times + lease.attempt_count,
             invisible_until=millis_to_timestamp(until),
         )
@@ -297,7 +347,7 @@ class Pops:
         self,
         request: pb.PopMessagesRequest,
         queues: Sequence[QueueRef],
-        invisible_millis: int,
+        out: HandOut,
         response: pb.PopMessagesResponse,
     ) -> None:
         """Put the messages that this attempt got before, in an answer that was lost, into the answer."""
@@ -307,9 +357,14 @@ class Pops:
         for ref in queues:
             with life.lock:
                 state = life.states.find(ref)
-                until = life.clock.millis() + (invisible_millis or RENEWED_INVISIBLE_MILLIS)
                 leases = [
-                    replace(lease, invisible_until_millis=until, is_released=False)
+                    replace(
+                        lease,
+                        invisible_until_millis=out.until_millis,
+                        is_released=False,
+                        # The deliveries of an answer have one mark. The handles of the lost answer are none any more then.
+                        serial=out.serial if request.as_check_points else lease.serial,
+                    )
                     for _, lease in sorted(state.leases.items() if state is not None else ())
                     if (lease.attempt_id, lease.client_id) == names and not lease.is_moving
                 ]
@@ -318,10 +373,11 @@ class Pops:
                 writes.append(life.change([HandedOut(ref, state.next_offset, leases)]))  # hidden from now on
                 for lease in leases:
                     life.expiry.note(lease.invisible_until_millis, ref, lease.queue_offset, lease.delivery_number)
+            start_offset = leases[0].queue_offset
             for lease in leases:
                 message = read_message(life.reader, ref.topic, ref.queue_id, lease.queue_offset)
                 if message is not None:
-                    self._deliver(response, ref, message, lease)
+                    self._deliver(request, response, ref, message, lease, out, start_offset)
         for write in writes:
             wait_for(write)
 
@@ -341,6 +397,10 @@ def _check(request: pb.PopMessagesRequest, invisible_millis: int) -> None:
             raise InvalidArgumentError(
                 f"{field_name} takes more than {ID_SIZE_BYTES_MAX} bytes: shorten it", field=field_name
             )
+    if request.as_check_points and not invisible_millis:
+        raise InvalidArgumentError(
+            "check points need an invisible_duration of 1 ms or more", field="invisible_duration"
+        )
     if invisible_millis > INVISIBLE_MILLIS_MAX:
         raise InvalidArgumentError(
             f"invisible_duration is {invisible_millis} ms: at most 12 h are possible", field="invisible_duration"

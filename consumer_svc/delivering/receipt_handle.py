@@ -2,6 +2,10 @@
 
 The key of the HMAC is a secret of the service, so a client cannot make a handle for a message that it did not get.
 store/format/delivery/receipt_handle.py has the text. Whether the message is still in flight is asked of the state.
+
+A handle that a client of RocketMQ's remoting protocol made of an answer has room for 31 bits only: its mark. The mark signs the
+group, the times and the serial of the delivery, which the handle does not hold: it can only be checked while the delivery is in
+flight. A changed time makes a new mark, so older handles of the delivery are none any more (ADR 0131).
 """
 
 import hashlib
@@ -11,11 +15,15 @@ from dataclasses import dataclass
 from consumer_svc.state.queue_state import QueueRef
 from store.errors import InvalidReceiptHandleError
 from store.format.delivery.receipt_handle import (
+    ExtraInfo,
     HandlePayload,
+    decode_check_point,
     decode_payload,
+    encode_check_point,
     encode_part,
     encode_payload,
     split_handle,
+    topic_kind_of,
 )
 
 MAC_SIZE_BYTES = 16
@@ -23,13 +31,25 @@ MAC_SIZE_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class ReceiptHandle:
-    """One delivery of a message to a group."""
+    """One delivery of a message to a group.
+
+    Attributes:
+        queue: where the message lies, and the group.
+        queue_offset: its position.
+        delivery_number: how often it was handed out; 0 in a check point, which does not say it.
+        invisible_until_millis: when it becomes visible again (ms since 1970).
+        serial: of the delivery; 0 in a check point, likewise.
+        pop_millis: of a check point: when its time began (ms since 1970).
+        mark: of a check point; None: it is none.
+    """
 
     queue: QueueRef
     queue_offset: int
     delivery_number: int
     invisible_until_millis: int
     serial: int = 0
+    pop_millis: int = 0
+    mark: int | None = None
 
 
 class ReceiptHandles:
@@ -61,13 +81,41 @@ class ReceiptHandles:
         )
         return f"{self._prefix}.{encode_part(payload)}.{encode_part(self._mac(payload))}"
 
+    def make_check_point(self, handle: ReceiptHandle, pop_millis: int, start_offset: int) -> str:
+        """The text of a handle of which a client gets parts; see ExtraInfo."""
+        queue = handle.queue
+        invisible_millis = handle.invisible_until_millis - pop_millis
+        mark = self.mark(queue.consumer_group, pop_millis, handle.invisible_until_millis, handle.serial)
+        return encode_check_point(
+            queue.topic,
+            ExtraInfo(
+                start_offset,
+                pop_millis,
+                invisible_millis,
+                mark,
+                topic_kind_of(queue.topic),
+                self._broker_name,
+                queue.queue_id,
+                handle.queue_offset,
+            ),
+        )
+
+    def mark(self, consumer_group: str, pop_millis: int, invisible_until_millis: int, serial: int) -> int:
+        """The mark of check points: 31 bits."""
+        signed = f"{consumer_group} {pop_millis} {invisible_until_millis} {serial}"
+        # A signed handle has a `.` here, so the two sign different texts.
+        mac = hmac.digest(self._secret, f"{self._prefix} {signed}".encode(), hashlib.sha256)
+        return int.from_bytes(mac[:4], "big") >> 1
+
     def read(self, text: str, consumer_group: str | None) -> ReceiptHandle:
-        """The handle of a text, which must be of that group; None: of any.
+        """The handle of a text, which must be of that group; None: of any, and no check point, which names no group.
 
         Raises:
             InvalidReceiptHandleError: it is none of this service's, or of another group.
         """
         try:
+            if " " in text and consumer_group is not None:
+                return self._read_check_point(text, consumer_group)
             parts = split_handle(text)
             if parts.broker_name != self._broker_name:
                 raise ValueError("it names another shard")
@@ -84,6 +132,19 @@ class ReceiptHandles:
         queue = QueueRef(payload.consumer_group, payload.topic, payload.queue_id)
         return ReceiptHandle(
             queue, payload.queue_offset, payload.delivery_number, payload.invisible_until_millis, payload.serial
+        )
+
+    def _read_check_point(self, text: str, consumer_group: str) -> ReceiptHandle:
+        topic, info = decode_check_point(text)
+        if info.broker_name != self._broker_name:
+            raise ValueError("it names another shard")
+        return ReceiptHandle(
+            QueueRef(consumer_group, topic, info.queue_id),
+            info.queue_offset,
+            0,
+            info.pop_millis + info.invisible_millis,
+            pop_millis=info.pop_millis,
+            mark=info.mark,
         )
 
     def _mac(self, payload: bytes) -> bytes:

@@ -34,7 +34,7 @@ An ordered group has no checkpoints in RocketMQ: its number is the lowest positi
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import structlog
@@ -236,6 +236,8 @@ def group_changes(life: Life, groups: bytes | None, *, is_backup: bool = False) 
         for name, config in decode_groups(groups).items():
             settings = GroupSettings(name, config.ordered, config.retry_count_max + 1, config.consume_enabled)
             known = life.states.groups.get(name)
+            if known is not None:  # the file does not say them
+                settings = replace(settings, request_modes=known.settings.request_modes)
             if known is None or (known.settings != settings and not is_backup):
                 yield GroupSet(settings)
 

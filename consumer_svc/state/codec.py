@@ -2,7 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from consumer_svc.state.group_states import Change, Group, GroupDeleted, GroupSet, GroupSettings, GroupStates
+from consumer_svc.state.group_states import (
+    Change,
+    Group,
+    GroupDeleted,
+    GroupSet,
+    GroupSettings,
+    GroupStates,
+    RequestMode,
+)
 from consumer_svc.state.queue_state import (
     Delivered,
     Ended,
@@ -16,6 +24,7 @@ from consumer_svc.state.queue_state import (
     Released,
     Returned,
 )
+from reput.consumer.v1 import consumer_service_pb2 as service_pb
 from reput.consumer.v1 import state_pb2 as pb
 
 # A piece of a full state; a record must stay far below the limit of a message (4 MiB).
@@ -217,11 +226,29 @@ def _settings(settings: GroupSettings, made_by: str) -> pb.GroupSet:
         delivery_attempts_max=settings.delivery_attempts_max,
         consume_enabled=settings.consume_enabled,
         broadcast=settings.broadcast,
+        request_modes=map(mode_to_proto, settings.request_modes),
         made_by=made_by,
     )
 
 
 def _to_settings(group: pb.GroupSet) -> GroupSettings:
     return GroupSettings(
-        group.consumer_group, group.ordered, group.delivery_attempts_max, group.consume_enabled, group.broadcast
+        group.consumer_group,
+        group.ordered,
+        group.delivery_attempts_max,
+        group.consume_enabled,
+        group.broadcast,
+        tuple(map(mode_of, group.request_modes)),
     )
+
+
+def mode_to_proto(mode: RequestMode) -> service_pb.RequestMode:
+    """A request mode, for records and answers."""
+    return service_pb.RequestMode(
+        topic=mode.topic, is_pop=mode.is_pop, pop_share_queue_count=mode.pop_share_queue_count
+    )
+
+
+def mode_of(mode: service_pb.RequestMode) -> RequestMode:
+    """A request mode of a record or request."""
+    return RequestMode(mode.topic, mode.is_pop, mode.pop_share_queue_count)

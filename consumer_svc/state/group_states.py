@@ -13,6 +13,15 @@ Queues = dict[int, QueueState]
 
 
 @dataclass(frozen=True, slots=True)
+class RequestMode:
+    """How the members of a group that ask the server for their queues get the messages of a topic; see the proto."""
+
+    topic: str
+    is_pop: bool
+    pop_share_queue_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class GroupSettings:
     """The settings of a group.
 
@@ -23,6 +32,7 @@ class GroupSettings:
             default.
         consume_enabled: whether it gets messages.
         broadcast: each member consumes every message and keeps its positions itself.
+        request_modes: of topics, by name; one of each.
     """
 
     consumer_group: str
@@ -30,11 +40,17 @@ class GroupSettings:
     delivery_attempts_max: int = 0
     consume_enabled: bool = True
     broadcast: bool = False
+    request_modes: tuple[RequestMode, ...] = ()
 
     @property
     def is_set(self) -> bool:
-        """Whether somebody has set them: gateways and brokers always name a number of attempts."""
-        return self != GroupSettings(self.consumer_group)
+        """Whether somebody has set them, modes apart: gateways and brokers always name a number of attempts."""
+        return self != GroupSettings(self.consumer_group, request_modes=self.request_modes)
+
+    def with_mode(self, mode: RequestMode) -> "GroupSettings":
+        """The same with another mode of a topic."""
+        others = [each for each in self.request_modes if each.topic != mode.topic]
+        return replace(self, request_modes=tuple(sorted([*others, mode], key=lambda each: each.topic)))
 
 
 @dataclass(frozen=True, slots=True)

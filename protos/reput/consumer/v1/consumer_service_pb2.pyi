@@ -14,7 +14,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class PopMessagesRequest(_message.Message):
-    __slots__ = ("consumer_group", "topic", "queue_id", "max_messages", "invisible_duration", "client_id", "attempt_id", "filter", "max_per_message_group", "known_only", "caller")
+    __slots__ = ("consumer_group", "topic", "queue_id", "max_messages", "invisible_duration", "client_id", "attempt_id", "filter", "max_per_message_group", "known_only", "as_check_points", "in_order", "caller")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +25,8 @@ class PopMessagesRequest(_message.Message):
     FILTER_FIELD_NUMBER: _ClassVar[int]
     MAX_PER_MESSAGE_GROUP_FIELD_NUMBER: _ClassVar[int]
     KNOWN_ONLY_FIELD_NUMBER: _ClassVar[int]
+    AS_CHECK_POINTS_FIELD_NUMBER: _ClassVar[int]
+    IN_ORDER_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     topic: str
@@ -36,8 +38,10 @@ class PopMessagesRequest(_message.Message):
     filter: _gateway_service_pb2.MessageFilter
     max_per_message_group: int
     known_only: bool
+    as_check_points: bool
+    in_order: bool
     caller: str
-    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., max_messages: _Optional[int] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., filter: _Optional[_Union[_gateway_service_pb2.MessageFilter, _Mapping]] = ..., max_per_message_group: _Optional[int] = ..., known_only: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., max_messages: _Optional[int] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., filter: _Optional[_Union[_gateway_service_pb2.MessageFilter, _Mapping]] = ..., max_per_message_group: _Optional[int] = ..., known_only: _Optional[bool] = ..., as_check_points: _Optional[bool] = ..., in_order: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class Delivery(_message.Message):
     __slots__ = ("message", "receipt_handle", "delivery_attempt", "invisible_until")
@@ -363,20 +367,32 @@ class GroupTopic(_message.Message):
     def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
 
 class GroupSettings(_message.Message):
-    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_enabled", "broadcast", "is_set")
+    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_enabled", "broadcast", "is_set", "request_modes")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     ORDERED_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
     CONSUME_ENABLED_FIELD_NUMBER: _ClassVar[int]
     BROADCAST_FIELD_NUMBER: _ClassVar[int]
     IS_SET_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_MODES_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     ordered: bool
     delivery_attempts_max: int
     consume_enabled: bool
     broadcast: bool
     is_set: bool
-    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_enabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ..., is_set: _Optional[bool] = ...) -> None: ...
+    request_modes: _containers.RepeatedCompositeFieldContainer[RequestMode]
+    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_enabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ..., is_set: _Optional[bool] = ..., request_modes: _Optional[_Iterable[_Union[RequestMode, _Mapping]]] = ...) -> None: ...
+
+class RequestMode(_message.Message):
+    __slots__ = ("topic", "is_pop", "pop_share_queue_count")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    IS_POP_FIELD_NUMBER: _ClassVar[int]
+    POP_SHARE_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    is_pop: bool
+    pop_share_queue_count: int
+    def __init__(self, topic: _Optional[str] = ..., is_pop: _Optional[bool] = ..., pop_share_queue_count: _Optional[int] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
     __slots__ = ("topic", "page_size", "after", "name_contains", "consumer_group")
@@ -443,14 +459,16 @@ class GetGroupResponse(_message.Message):
     def __init__(self, settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[Client, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[GroupQueue, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class UpdateGroupRequest(_message.Message):
-    __slots__ = ("settings", "if_unset", "caller")
+    __slots__ = ("settings", "if_unset", "request_mode", "caller")
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     IF_UNSET_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_MODE_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     settings: GroupSettings
     if_unset: bool
+    request_mode: RequestMode
     caller: str
-    def __init__(self, settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., if_unset: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
+    def __init__(self, settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., if_unset: _Optional[bool] = ..., request_mode: _Optional[_Union[RequestMode, _Mapping]] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class UpdateGroupResponse(_message.Message):
     __slots__ = ()
