@@ -1,13 +1,13 @@
-"""ReceiveMessage: a long poll that pops messages. It waits in gateway/delivery/waiting_room.py and takes no thread.
+"""ReceiveMessage: a long poll that pops messages (gateway/delivery/pops.py).
 
-What is popped for a caller that has gone is given back at once, also when it goes while its answers are on their way. The
-service renews messages only when it has heard that their answers were sent whole: this process may die before that.
+The service renews messages only when it has heard that their answers were sent whole: this process may die before that.
 """
 
 import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
@@ -15,11 +15,11 @@ from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.delivery.polls import Poll, QueueName, not_answered
+from gateway.delivery.pops import PopChecks, PopPoll
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.groups.joining import Join
 from gateway.groups.joins import Joins
-from gateway.ports.delivery import Delivering, DeliveringSource, Then, expression_of, filter_key, is_absent
+from gateway.ports.delivery import Delivering, DeliveringSource, Then
 from gateway.rocketmq.caller import Caller, consumer_of
 from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.filters import filter_of
@@ -27,12 +27,11 @@ from gateway.rocketmq.messages import resource_of, to_delivered
 from gateway.rocketmq.names import group_of, topic_of
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
-from services.methods import INNER_SECONDS
 from services.serving.admission.callers import caller_of_call
 from services.serving.admission.shares import client_of_name
 from services.serving.calls.open_work import OpenWork
 from services.serving.calls.streamed_later import Streamable
-from store.errors import GroupNotFoundError, InvalidArgumentError, StoreError
+from store.errors import InvalidArgumentError, StoreError
 
 # RocketMQ's limit of a poll: grpcClientConsumerMaxLongPollingTimeoutMillis.
 POLL_SECONDS_MAX = 20.0
@@ -110,11 +109,9 @@ class Receiving:
     ) -> None:
         self._shards = shards
         self._joins = joins
-        self._check_topic = check_topic
+        self.checks = PopChecks(shards, room, work, check_topic, None if joins is None else partial(_join, joins))
         self._limits = limits
-        self.room = room
         self.clients = clients
-        self.work = work or OpenWork()
         self.clock = clock
         self._turns = itertools.count()
 
@@ -122,45 +119,16 @@ class Receiving:
         """One poll; it is answered later, or at once when it is refused."""
         try:
             poll = self._poll(_parse(request), call)
-            self.room.add(poll)
+            self.checks.room.add(poll)
         except (RefusedError, StoreError) as error:
             _end_with(call, error)
             return
         call.on_gone(poll.leave)
 
-    def check_absent(self, absent: StoreError, topic: str, then: Callable[[StoreError | None], None]) -> None:
-        """Call `then` with None when another shard has a topic that one has not, else with the error of that one."""
-        if self._check_topic is None or len(self._shards.all()) == 1:
-            then(absent)
-        else:
-            self._check_topic(topic, then)
-
     def close(self) -> None:
         """Tell shards of no more groups."""
         if self._joins is not None:
             self._joins.close()
-
-    def join(
-        self,
-        delivering: Delivering,
-        question: pb.PopMessagesRequest,
-        unknown: StoreError,
-        then: Then[None],
-        is_over: Callable[[], bool],
-    ) -> None:
-        """Call `then` with None when a shard knows a group that it did not know, else with the error.
-
-        Nothing is done for a poll that is over.
-        """
-        if self._joins is None:
-            then(unknown)
-            return
-        begins_at_end = unknown.metadata.get("beginsAtEnd") == "true"
-        self._joins.join(
-            Join(delivering.broker_name, question.consumer_group, question.topic, begins_at_end, question.caller),
-            then,
-            is_over,
-        )
 
     def _poll(self, request: v2.ReceiveMessageRequest, call: Streamable) -> "ReceivePoll":
         caller = consumer_of(call)
@@ -184,7 +152,7 @@ class Receiving:
             attempt_id=request.attempt_id,
             filter=filter_of(request.filter_expression),
             max_per_message_group=1 if caller.language in ONE_PER_GROUP_LANGUAGES else 0,
-            known_only=self._joins is not None and len(self._shards.all()) > 1,
+            known_only=self.checks.are_joined,
             caller=caller_of_call(call),
         )
         delivering = self._delivering(request.message_queue.broker.name)
@@ -230,10 +198,10 @@ class Receiving:
         return self._shards.named(broker_name)
 
 
-class ReceivePoll(Poll):
+class ReceivePoll(PopPoll):
     """One poll."""
 
-    __slots__ = ("_call", "_delivering", "_has_joined", "_question", "_receiving")
+    __slots__ = ("_call", "_clients")
 
     def __init__(
         self,
@@ -246,126 +214,68 @@ class ReceivePoll(Poll):
         gives_up_at: float,
         must_look: bool,
     ) -> None:
-        name = QueueName(delivering.broker_name, question.topic, question.consumer_group, filter_key(question.filter))
         super().__init__(
-            name,
-            question.client_id,
-            ends_at,
-            gives_up_at,
-            must_look=must_look,
-            filter_characters=len(expression_of(question.filter)),
+            receiving.checks,
+            delivering,
+            question,
+            ends_at=ends_at,
+            gives_up_at=gives_up_at,
             owner=client_of_name(question.caller),
+            must_look=must_look,
         )
-        self._receiving = receiving
-        self._delivering = delivering
-        self._question = question
+        self._clients = receiving.clients
         self._call = call
-        self._has_joined = False  # in this look: it joins once
 
-    def look(self) -> None:
-        """See Poll."""
-        self._receiving.work.add(1)
-        self._has_joined = False
-        try:
-            self._delivering.pop(self._question, INNER_SECONDS, self._popped)
-        except Exception as error:  # a bug; the poll must not wait for ever
-            self._popped(error if isinstance(error, StoreError) else StoreError(f"the pop failed: {error!r}"))
+    @property
+    def is_caller_there(self) -> bool:
+        """See PopPoll."""
+        return self._call.is_active()
 
     def end(self) -> None:
         """See Poll."""
         self._call.send(_NOTHING)
         self._call.end(_delivered_now())
 
-    def give_up(self) -> None:
-        """See Poll."""
-        _end_with(self._call, not_answered(self._delivering.broker_name))
+    def refuse(self, error: StoreError) -> None:
+        """See PopPoll."""
+        _end_with(self._call, error)
 
-    def leave(self) -> None:
-        """The caller has gone."""
-        self._receiving.room.remove(self)
-
-    def _joined(self, outcome: StoreError | None) -> None:
-        """The shard knows the group now, or the error says why not."""
-        if outcome is not None:
-            self._failed(outcome)
-            return
-        self._has_joined = True
-        question = pb.PopMessagesRequest()
-        question.CopyFrom(self._question)
-        question.known_only = False
-        try:
-            self._delivering.pop(question, INNER_SECONDS, self._popped)
-        except Exception as error:  # a bug, as above
-            self._popped(error if isinstance(error, StoreError) else StoreError(f"the pop failed: {error!r}"))
-
-    def _popped(self, outcome: pb.PopMessagesResponse | StoreError) -> None:
-        room = self._receiving.room
-        if isinstance(outcome, GroupNotFoundError) and not self._has_joined:
-            self._receiving.join(self._delivering, self._question, outcome, self._joined, lambda: self.is_over)
-        elif isinstance(outcome, StoreError) and is_absent(outcome):
-            self._receiving.check_absent(outcome, self._question.topic, self._failed)
-        elif isinstance(outcome, StoreError):
-            self._failed(outcome)
-        elif not outcome.deliveries:
-            room.found_nothing(self)
-            self._done()
-        elif room.found(self) and self._call.is_active():
-            self._answer(outcome.deliveries)
-        else:
-            self._give_back(outcome.deliveries)
-
-    def _failed(self, error: StoreError | None) -> None:
-        """The look has failed; None: the topic is in other shards, and this one may get it."""
-        if error is None:
-            self._receiving.room.found_nothing(self)
-        elif self._receiving.room.failed(self):
-            _end_with(self._call, error)
-        self._done()
-
-    def _answer(self, deliveries: Sequence[pb.Delivery]) -> None:
-        topic = resource_of(self._question.topic)
+    def answer(self, deliveries: Sequence[pb.Delivery]) -> None:
+        """See PopPoll."""
+        topic = resource_of(self.question.topic)
         now_millis = time.time_ns() // 1_000_000
-        try:
-            answers = [
-                v2.ReceiveMessageResponse(message=to_delivered(each, topic, now_millis)).SerializeToString()
-                for each in deliveries
-            ]
-        except Exception:
-            self._give_back(deliveries)
-            raise
+        answers = [
+            v2.ReceiveMessageResponse(message=to_delivered(each, topic, now_millis)).SerializeToString()
+            for each in deliveries
+        ]
         self._call.send(_OK)
         for answer in answers:
             self._call.send(answer)
 
         def went(is_whole: bool) -> None:
             if is_whole:
-                if not self._question.HasField("invisible_duration"):
+                if not self.question.HasField("invisible_duration"):
                     handles = [each.receipt_handle for each in deliveries]
-                    self._receiving.clients.note_delivered(self._delivering.broker_name, handles)
-                self._done()
+                    self._clients.note_delivered(self._delivering.broker_name, handles)
+                self.went()
             else:
-                self._give_back(deliveries)
+                self.give_back(deliveries)
 
         self._call.end(_delivered_now(), went)
 
-    def _give_back(self, deliveries: Sequence[pb.Delivery]) -> None:
-        left = itertools.count(len(deliveries) - 1, -1)
 
-        def given_back(_outcome: object) -> None:
-            if next(left) == 0:  # one that fails is delivered again when its time is over
-                self._done()
-
-        for each in deliveries:
-            request = pb.ChangeInvisibleDurationRequest(
-                consumer_group=self._question.consumer_group,
-                receipt_handle=each.receipt_handle,
-                invisible_duration=Duration(),
-                give_back=True,
-            )
-            self._delivering.change_invisible(request, INNER_SECONDS, given_back)
-
-    def _done(self) -> None:
-        self._receiving.work.add(-1)
+def _join(
+    joins: Joins,
+    delivering: Delivering,
+    question: pb.PopMessagesRequest,
+    unknown: StoreError,
+    then: Then[None],
+    is_over: Callable[[], bool],
+) -> None:
+    """See JoinShard."""
+    begins_at_end = unknown.metadata.get("beginsAtEnd") == "true"
+    one = Join(delivering.broker_name, question.consumer_group, question.topic, begins_at_end, question.caller)
+    joins.join(one, then, is_over)
 
 
 def invisible_of(duration: Duration, millis_min: int) -> Duration:
