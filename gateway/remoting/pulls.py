@@ -1,16 +1,10 @@
-"""Pulls: PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361); a pull at the end of its queue waits and takes no thread.
+"""Pulls: PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361); a pull at the end of its queue waits (door_waits.py).
 
     status of the consumer service     code                          the client goes on
     FOUND                              SUCCESS, the log's records    at nextBeginOffset
     NO_NEW_MSG                         PULL_NOT_FOUND                at the same, once its time is over
     NO_MATCHED_MSG                     PULL_RETRY_IMMEDIATELY        at nextBeginOffset, at once
     OFFSET_ILLEGAL                     PULL_OFFSET_MOVED             at nextBeginOffset; also when its group was reset
-
-A pull looks once when it comes, and then waits. Both are divided among clients (services/serving/admission/shares.py):
-
-- LOOK_COUNT_MAX pulls look for the first time at once; others wait for their turn, so one client with thousands of queues does
-  not keep the consumer service from what others ask it.
-- WAITING_COUNT_MAX pulls wait. A pull beyond its client's share looks once, and is answered as if its time were over.
 
 Which messages are wanted stands in the pull when bit 4 of `sysFlag` is set, else it is what the heartbeat of the same
 connection said, or that of another member of the group. Sources: `PullMessageProcessor`, `DefaultPullMessageResultHandler`,
@@ -22,14 +16,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
-import structlog
-
 from gateway.delivery.pulls import PullChecks, PullPoll
 from gateway.groups.asking import check_consumed_topic
 from gateway.ports.delivery import Delivering, Pulled, filter_in
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, code_of
 from gateway.remoting.door_clients import TAG, DoorClient
 from gateway.remoting.door_shard import DoorShard
+from gateway.remoting.door_waits import GIVE_UP_SECONDS, LOOK_COUNT_MAX, WAITING_COUNT_MAX, DoorWaits, Place
 from gateway.remoting.filters import filter_of, wanted_by
 from gateway.remoting.positions import store_position
 from gateway.remoting.records import records_of
@@ -39,20 +32,12 @@ from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.remoting_server import Connection
-from services.serving.admission.shares import FairQueue, Shares
 from services.status import MESSAGE_BYTES_MAX, clip
 from store.errors import GroupDisabledError, StoreError, TopicNotReadableError
 
 # Bits of `sysFlag`.
 COMMIT_OFFSET, MAY_WAIT, HAS_SUBSCRIPTION = 1, 2, 4
-# A client asks for 15 or 20 s, and gives up after 30.
-WAIT_SECONDS_MAX = 60.0
-# How much longer than its time a pull waits for a look that is under way.
-GIVE_UP_SECONDS = 5.0
 MESSAGE_COUNT_MAX = 1_024
-# Some 20 KiB each: one for each queue and group that is consumed here.
-WAITING_COUNT_MAX = 16_384
-LOOK_COUNT_MAX = 512
 # A position that comes with a pull is passed on so often at most for each queue; clients store positions every 5 s besides.
 COMMIT_SECONDS = 1.0
 COMMIT_COUNT_MAX = 65_536
@@ -66,8 +51,6 @@ CODES: Mapping[int, int] = {
     gateway_pb.PULL_STATUS_NO_MATCHED_MSG: ResponseCode.PULL_RETRY_IMMEDIATELY,
     gateway_pb.PULL_STATUS_OFFSET_ILLEGAL: ResponseCode.PULL_OFFSET_MOVED,
 }
-
-_log = structlog.get_logger("reput.remoting")
 
 
 def handlers(shard: DoorShard) -> Mapping[int, Handler]:
@@ -97,12 +80,8 @@ class Pulls:
         self._shard = shard
         self._clock = clock
         self._checks = PullChecks(shard.room, shard.whole, clock)
+        self._waits = DoorWaits(shard.room, clock, waiting_count_max, look_count_max)
         self._lock = threading.Lock()
-        self._waiting: dict[Connection, dict[DoorPull, None]] = {}
-        self._places = Shares(waiting_count_max)
-        self._looking = Shares(look_count_max)
-        self._to_look: FairQueue[DoorPull] = FairQueue()
-        self._is_beginning = False  # a thread begins looks
         self._committed: OrderedDict[tuple[str, str, int], tuple[int, float]] = OrderedDict()
 
     def pull(self, ask: Ask) -> None:
@@ -152,93 +131,15 @@ class Pulls:
         )
         if sys_flag & COMMIT_OFFSET:
             self._commit(ask, group, topic.topic, queue_id)
-        wait_millis = ask.number("suspendTimeoutMillis", 0) if sys_flag & MAY_WAIT else 0
-        ends_at = self._clock() + min(max(wait_millis / 1000, 0.0), WAIT_SECONDS_MAX)
-        pull = DoorPull(self, self._checks, self._shard.delivering, question, ask, ends_at, is_lasting=is_lasting)
-        with self._lock:
-            pull.is_counted = self._places.has_room(ask.caller)
-            if pull.is_counted:
-                self._places.take(ask.caller)
-            else:
-                pull.ends_at = self._clock()
-                pull.gives_up_at = pull.ends_at + GIVE_UP_SECONDS
-            self._waiting.setdefault(ask.connection, {})[pull] = None
-            self._to_look.append(ask.caller, pull)
-        self._begin_looks()
-        if ask.connection.is_closed:
-            self.forget(ask.connection)
-
-    def _begin_looks(self) -> None:
-        """Have the pulls look whose turn it is; one thread at a time does it."""
-        with self._lock:
-            if self._is_beginning:
-                return
-            self._is_beginning = True
-        while True:
-            with self._lock:
-                found = self._to_look.pop(lambda client, pull: self._looking.has_room(client))
-                if found is None:
-                    self._is_beginning = False
-                    return
-                client, pull = found
-                is_open = pull in self._waiting.get(pull.ask.connection, {})
-                if is_open:
-                    pull.is_first_look = True
-                    self._looking.take(client)
-            if is_open:
-                self._let_wait(pull)
-
-    def _let_wait(self, pull: "DoorPull") -> None:
-        try:
-            self._shard.room.add(pull)
-        except StoreError as error:
-            self.done(pull)
-            pull.has_looked = False
-            pull.ask.refuse(error)
-        except Exception as error:  # a bug
-            _log.exception("pull.failed", topic=pull.question.topic)
-            self.done(pull)
-            pull.has_looked = False
-            pull.ask.answer(code=ResponseCode.SYSTEM_ERROR, remark=f"the request failed: {error!r}")
-        else:
-            with self._lock:
-                pull.is_added = True
-                is_open = pull in self._waiting.get(pull.ask.connection, {})
-            if not is_open:
-                pull.leave()
-        if not pull.has_looked:
-            self.looked(pull)
-
-    def looked(self, pull: "DoorPull") -> None:
-        """The first look of a pull has ended, or was not needed."""
-        with self._lock:
-            if not pull.is_first_look:
-                return
-            pull.is_first_look = False
-            self._looking.give_back(pull.ask.caller)
-        self._begin_looks()
-
-    def done(self, pull: "DoorPull") -> None:
-        """A pull is answered."""
-        with self._lock:
-            waiting = self._waiting.get(pull.ask.connection, {})
-            if pull in waiting:
-                del waiting[pull]
-                if pull.is_counted:
-                    self._places.give_back(pull.ask.caller)
-            if not waiting:
-                self._waiting.pop(pull.ask.connection, None)
+        ends_at = self._waits.ends_at(ask.number("suspendTimeoutMillis", 0) if sys_flag & MAY_WAIT else 0)
+        delivering = self._shard.delivering
+        self._waits.begin(
+            DoorPull(self._waits, self._checks, delivering, question, ask, ends_at, is_lasting=is_lasting)
+        )
 
     def forget(self, connection: Connection) -> None:
         """A connection has ended: so do its pulls."""
-        with self._lock:
-            waiting = self._waiting.pop(connection, {})
-            for pull in waiting:
-                if pull.is_counted:
-                    self._places.give_back(pull.ask.caller)
-            added = [pull for pull in waiting if pull.is_added]
-        for pull in added:
-            pull.leave()
+        self._waits.forget(connection)
 
     # --- what is wanted
 
@@ -295,11 +196,11 @@ class Pulls:
 class DoorPull(PullPoll):
     """One pull of a client."""
 
-    __slots__ = ("_pulls", "ask", "has_looked", "is_added", "is_counted", "is_first_look")
+    __slots__ = ("_waits", "place")
 
     def __init__(
         self,
-        pulls: Pulls,
+        waits: DoorWaits,
         checks: PullChecks,
         delivering: Delivering,
         question: pb.PullMessagesRequest,
@@ -319,20 +220,16 @@ class DoorPull(PullPoll):
             owner=ask.caller,
             is_lasting=is_lasting,
         )
-        self._pulls = pulls
-        self.ask = ask
-        self.is_counted = False  # among those that wait
-        self.is_first_look = False  # it is counted among those that look for the first time
-        self.has_looked = False
-        self.is_added = False  # to the room
+        self._waits = waits
+        self.place = Place(ask)
 
     def look(self) -> None:
         """See Poll."""
-        self.has_looked = True
+        self.place.has_looked = True
         super().look()
 
     def _pulled(self, outcome: Pulled | StoreError) -> None:
-        self._pulls.looked(self)
+        self._waits.looked(self)
         super()._pulled(outcome)
 
     def end(self) -> None:
@@ -364,11 +261,11 @@ class DoorPull(PullPoll):
     def leave(self) -> None:
         """See PullPoll."""
         super().leave()
-        self._pulls.done(self)
+        self._waits.done(self)
 
     def _answer(self, answer: Answer) -> None:
-        self._pulls.done(self)
-        self.ask.answer(*answer)
+        self._waits.done(self)
+        self.place.ask.answer(*answer)
 
 
 def _fields(next_offset: str, min_offset: str, max_offset: str) -> Mapping[str, str]:
