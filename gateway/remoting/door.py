@@ -44,13 +44,15 @@ ADMINISTRATION_CODES = range(200, 400)
 USUAL_CODES = frozenset(
     (
         *(RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.LITE_PULL_MESSAGE),
-        *(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2),
+        *(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2, RequestCode.RECALL_MESSAGE),
     )
 )
 # What changes nothing, so it is not done for a client that has gone.
 ASKING_CODES = frozenset(
     (
         *(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE),
+        *(RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE, RequestCode.NOTIFICATION, RequestCode.POLLING_INFO),
+        RequestCode.QUERY_ASSIGNMENT,
         *(RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_CONSUMER_OFFSET),
         *(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, RequestCode.GET_EARLIEST_MSG_STORETIME),
         *(RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET),
@@ -74,23 +76,22 @@ NOT_SERVED: Mapping[int, str] = {
     353: "topics that are forbidden to a group",
     354: "consume queues in RocksDB",
     355: "settings in RocksDB",
-    370: "the recall of a message",
-    400: "assignment by the broker",
-    401: "the request mode of a group (POP by remoting)",
     402: "the request modes of a copy",
     513: "static topics",
     902: "the choice of a broker's master",
     903: "the choice of a broker's master",
     905: "copies of a broker",
     908: "copies of a broker",
-    200_050: "POP by remoting",
-    200_051: "POP by remoting",
-    200_052: "POP by remoting",
-    200_053: "POP by remoting",
-    200_054: "POP by remoting",
-    200_055: "POP by remoting",
-    200_056: "POP by remoting",
-    200_151: "POP by remoting",
+    200_056: "the return of popped messages",
+    200_070: "lite topics",
+    200_071: "lite topics",
+    200_072: "lite topics",
+    200_074: "lite topics",
+    200_075: "lite topics",
+    200_076: "lite topics",
+    200_077: "lite topics",
+    200_078: "lite topics",
+    200_079: "lite topics",
 }
 
 CODE_BY_ERROR: Mapping[type[StoreError], int] = {
@@ -103,6 +104,8 @@ CODE_BY_ERROR: Mapping[type[StoreError], int] = {
     errors.TopicNotFoundError: ResponseCode.TOPIC_NOT_EXIST,
     errors.TopicNotReadableError: ResponseCode.NO_PERMISSION,
     errors.QueueNotFoundError: ResponseCode.INVALID_PARAMETER,
+    errors.InvalidReceiptHandleError: ResponseCode.MESSAGE_ILLEGAL,
+    errors.ReceiptHandleNotFoundError: ResponseCode.NO_MESSAGE,
     errors.VerdictTooLateError: ResponseCode.ILLEGAL_OPERATION,
     errors.FlushFailedError: ResponseCode.SERVICE_NOT_AVAILABLE,
     errors.DiskFullError: ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -133,6 +136,7 @@ LONG_FIELDS = frozenset(
             "bornTimestamp",
             "g",
         ),
+        *("invisibleTime", "pollTime", "bornTime"),
         *("tranStateTableOffset", "commitLogOffset", "beginTimestamp", "endTimestamp"),
     )
 )

@@ -6,7 +6,19 @@ from pathlib import Path
 
 import structlog
 
-from gateway.remoting import broker, groups, members, positions, pulls, queries, sends, topics, transactions
+from gateway.remoting import (
+    assignments,
+    broker,
+    groups,
+    members,
+    pops,
+    positions,
+    pulls,
+    queries,
+    sends,
+    topics,
+    transactions,
+)
 from gateway.remoting.door import Door, Handler, SignIn
 from gateway.remoting.door_shard import DoorShard
 from services.rocketmq.address import Address
@@ -17,9 +29,11 @@ from store.errors import InvalidSettingError
 # RocketMQ's fast port, for clients with `vipChannelEnabled`.
 FAST_PORT_BELOW = 2
 ROOMS: Sequence[Callable[[DoorShard], Mapping[int, Handler]]] = (
+    assignments.handlers,
     broker.handlers,
     groups.handlers,
     members.handlers,
+    pops.handlers,
     positions.handlers,
     pulls.handlers,
     queries.handlers,

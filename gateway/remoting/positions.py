@@ -74,8 +74,11 @@ def _is_young(shard: DoorShard, topic: str, queue_id: int, deadline: Deadline) -
         if not _has_from_start(shard, topic, queue_id):
             raise
         return False
-    if place.min_offset or not place.max_offset:
-        return False
+    return not place.min_offset and bool(place.max_offset) and is_in_memory(shard, topic, queue_id, deadline)
+
+
+def is_in_memory(shard: DoorShard, topic: str, queue_id: int, deadline: Deadline) -> bool:
+    """Whether the first message of a queue is taken to be in memory; waits."""
     found = get_units(shard.shard, topic, queue_id, 0, 1, deadline)
     units = found.answer.units
     return bool(units) and found.progress.log_end_offset - units[0].commit_log_offset <= IN_MEMORY_BYTES

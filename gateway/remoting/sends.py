@@ -1,4 +1,5 @@
-"""Sends: single messages (10, 310), batches (320), replies (324, 325), and messages that consumers send back (36).
+"""Sends: single messages (10, 310), batches (320), replies (324, 325), messages that consumers send back (36), and the recall
+of a message that waits for its time (370).
 
     frame ──▶ NewMessage with the property string as a broker stores it ──▶ AppendForwarder ──▶ commit log ──▶ Ask.answer
 
@@ -58,11 +59,14 @@ from services.rocketmq.remoting_server import Connection
 from services.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from services.status import from_status, to_status
 from store.errors import (
+    BrokerNotFoundError,
     DeadlineExceededError,
+    InvalidArgumentError,
     InvalidMessageError,
     NotConfirmedError,
     OffsetOutOfRangeError,
     RecordNotFoundError,
+    ScheduledMessageNotFoundError,
     StoreError,
 )
 from store.format.client_batch import decode_client_batch
@@ -134,6 +138,7 @@ def handlers(shard: DoorShard) -> Mapping[int, Handler]:
         RequestCode.SEND_BATCH_MESSAGE: sends.send,
         RequestCode.SEND_REPLY_MESSAGE: sends.reply,
         RequestCode.SEND_REPLY_MESSAGE_V2: sends.reply,
+        RequestCode.RECALL_MESSAGE: sends.recall,
         RequestCode.CONSUMER_SEND_MSG_BACK: in_thread(partial(consumer_send_msg_back, shard)),
     }
 
@@ -309,6 +314,32 @@ class Sends:
         }
         request = Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, ask.command.body)
         found[-1].connection.ask(request, REPLY_SECONDS_MAX, answered)
+
+    def recall(self, ask: Ask) -> None:
+        """370: a message that waits for its time is taken back, by the handle that the answer to its send had."""
+        ask.lasting_fields = {"MSG_REGION": self._properties.region}
+        topic, handle = ask.text("topic"), ask.text("recallHandle")
+        if self._shard.topics.find(topic) is None:
+            ask.work(lambda: self._recall_later(ask, topic, handle))
+        else:
+            self._recall(ask, topic, handle)
+
+    def _recall_later(self, ask: Ask, topic: str, handle: str) -> None:
+        if self._shard.topics.find_now(topic) is None:
+            raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist")
+        self._recall(ask, topic, handle)
+
+    def _recall(self, ask: Ask, topic: str, handle: str) -> None:
+        def recalled(outcome: gateway_pb.RecallMessageResponse | StoreError) -> None:
+            if isinstance(outcome, StoreError):
+                ask.refuse(_recall_refused(outcome))
+            else:
+                ask.answer({**ask.lasting_fields, "msgId": outcome.unique_key})
+
+        try:
+            self._shard.endings.recall(topic, handle, CALL_SECONDS, recalled)
+        except StoreError as error:
+            raise _recall_refused(error) from error
 
     def _reply_later(self, ask: Ask, header: SendHeader, problem: str) -> None:
         """Store a reply, and answer how the client that asked took it."""
@@ -563,6 +594,13 @@ class _Replier(_Sender):
 
     def _end(self, fields: Mapping[str, str]) -> None:
         self._ask.answer(fields, code=ResponseCode.SYSTEM_ERROR if self._problem else OK, remark=self._problem)
+
+
+def _recall_refused(error: StoreError) -> StoreError | RefusedError:
+    """A recall that cannot be is an ILLEGAL_OPERATION, whatever is wrong with its handle; a failure that may pass is none."""
+    if isinstance(error, (InvalidArgumentError, BrokerNotFoundError, ScheduledMessageNotFoundError)):
+        return RefusedError(ResponseCode.ILLEGAL_OPERATION, f"recall failed, {error.message}")
+    return error
 
 
 def _check_topic(header: SendHeader) -> None:

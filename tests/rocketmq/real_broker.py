@@ -221,6 +221,16 @@ class RealRocketMQ:
         out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
         return [line.removeprefix("> ") for line in out.splitlines() if line.startswith("> ")]
 
+    def pop(self, topic: str, group: str, tags: str, count: int, failing_key: str) -> list[list[str]]:
+        """What a real push consumer in POP mode gets: keys, body, how often it came before, and its handle; in any order.
+
+        Its first try of the message with the failing key fails.
+        """
+        command = self._java("PopMessages", self.namesrv, group, topic, tags, str(count), failing_key)
+        out = subprocess.run(command, capture_output=True, text=True, timeout=150, check=True).stdout
+        rows = [line.removeprefix("> ").split("|") for line in out.splitlines() if line.startswith("> ")]
+        return sorted(rows)
+
     def stop(self) -> None:
         """End the broker, then the name server, cleanly."""
         while self._processes:

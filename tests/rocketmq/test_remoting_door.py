@@ -72,6 +72,26 @@ def test_java_clients_and_mqadmin_use_reput_as_they_use_rocketmq(
     wait_until(lambda: "Orders" not in clients.mqadmin("topicList").split(), "the topic is gone", 60)
 
 
+def test_a_java_push_consumer_in_pop_mode_gets_each_message_once_and_what_failed_again(
+    served: tuple[HostedStack, ReputAsRocketMQ],
+) -> None:
+    stack, clients = served
+    door = stack.addresses["remoting"]
+    wait_until(lambda: door in clients.mqadmin("clusterList"), "the shard is registered", 60)
+    assert "success" in clients.mqadmin("updateTopic", "-c", "DefaultCluster", "-t", "Popped", "-r", "4", "-w", "4")
+    assert "success" in clients.mqadmin("updateSubGroup", "-c", "DefaultCluster", "-g", "poppers")
+    mode = ("-t", "Popped", "-g", "poppers", "-m", "POP", "-q", "0")
+    assert "success" in clients.mqadmin("setConsumeMode", "-c", "DefaultCluster", *mode)
+    assert len(clients.send("Popped", "order", 10)) == 10
+    rows = clients.pop("Popped", "poppers", "TagJ || TagK", 10, "order3")
+    assert [row[0] for row in rows] == [f"order{number}" for number in range(10)]
+    assert {row[0]: row[2] for row in rows} == {f"order{number}": "1" if number == 3 else "0" for number in range(10)}
+    handles = {row[0]: row[3].split(" ") for row in rows}
+    assert {len(handle) for handle in handles.values()} == {8}
+    assert {name for name, handle in handles.items() if handle[4] == "1"} == {"order3"}  # of the retry topic
+    assert re.search(r"Consume Diff Total: 0\b", clients.mqadmin("consumerProgress", "-g", "poppers"))
+
+
 def test_a_shard_of_reput_is_found_at_a_real_name_server_and_leaves_it_at_its_end(tmp_path: pathlib.Path) -> None:
     real = real_broker.RealRocketMQ(tmp_path / "unused", tmp_path / "rocketmq")
     with contextlib.ExitStack() as stack:

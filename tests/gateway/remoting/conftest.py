@@ -7,6 +7,7 @@ import pytest
 
 import reput_embedded
 from services.rocketmq.codes import RequestCode
+from services.rocketmq.fastjson import loads
 from tests.gateway.remoting.one_group import AnotherGateway, NearGateway
 from tests.gateway.remoting.requests import DoorClient, pull_fields
 from tests.support.waiting import wait_until
@@ -42,6 +43,10 @@ class DoorStack:
 
     def wait_until_built(self, topic, queue_id, queue_offset):
         wait_until(lambda: self._end_of(topic, queue_id) > queue_offset, "the queue is built")
+
+    def topic_queue_count(self, client, topic):
+        """Queues of a topic, as the door tells them."""
+        return loads(client.call(RequestCode.GET_TOPIC_CONFIG, topic=topic).body)["readQueueNums"]
 
     def _end_of(self, topic, queue_id):
         with contextlib.closing(self.client()) as client:

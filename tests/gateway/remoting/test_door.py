@@ -19,9 +19,9 @@ from tests.support.waiting import wait_until
 
 
 def test_a_code_that_is_not_served_is_refused_by_name(client):
-    answer = client.call(200_050)
+    answer = client.call(200_070)
     assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    assert answer.remark == " request type 200050 not supported: POP by remoting"
+    assert answer.remark == " request type 200070 not supported: lite topics"
     assert client.call(999).remark == " request type 999 not supported"
 
 

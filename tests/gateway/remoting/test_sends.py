@@ -1,8 +1,10 @@
 """Sends over the door: answers, stored records and refusals as those of RocketMQ 5.5.0."""
 
+import base64
 import contextlib
 import itertools
 import threading
+import time
 import zlib
 from unittest.mock import Mock
 
@@ -323,6 +325,32 @@ def test_a_delayed_message_comes_when_it_is_due(stack, client, topic):
     (record,) = pulled(stack, topic)
     assert record.unique_key == UNIQUE
     assert "DELAY" not in record.properties
+
+
+def recall(client, topic, handle):
+    return client.call(RequestCode.RECALL_MESSAGE, topic=topic, recallHandle=handle, producerGroup="pg")
+
+
+def test_a_message_that_waits_is_recalled_by_the_handle_of_its_answer_once(stack, client, topic):
+    due = int(time.time() * 1000) + 600_000
+    answer = send(client, topic, properties=properties(UNIQ_KEY=UNIQUE, TIMER_DELIVER_MS=due))
+    handle = answer.fields["recallHandle"]
+    kind, of_topic, broker, due_millis, unique_key = base64.urlsafe_b64decode(handle).decode().split(" ")
+    assert (kind, of_topic, broker, unique_key) == ("v1", topic, "broker-a", UNIQUE)
+    assert abs(int(due_millis) - due) < 1_000  # a timer's precision
+    recalled = wait_for(lambda: (found := recall(client, topic, handle)).code == 0 and found, "it is known to wait")
+    assert recalled.fields == {"MSG_REGION": "DefaultRegion", "msgId": UNIQUE}
+    again = recall(client, topic, handle)
+    assert (again.code, again.fields) == (ResponseCode.ILLEGAL_OPERATION, {"MSG_REGION": "DefaultRegion"})
+
+
+@pytest.mark.parametrize("handle", ["", "none", base64.urlsafe_b64encode(b"v1 other broker-a 1 K").decode()])
+def test_a_recall_by_a_handle_that_is_none_or_of_another_topic_is_refused(stack, client, topic, handle):
+    send(client, topic)
+    answer = recall(client, topic, handle)
+    assert answer.code == ResponseCode.ILLEGAL_OPERATION
+    assert answer.remark.startswith("recall failed, ")
+    assert recall(client, "NoSuchTopic", handle).code == ResponseCode.TOPIC_NOT_EXIST
 
 
 @pytest.mark.parametrize("error", [NotConfirmedError("on one log"), DeadlineExceededError("late")])

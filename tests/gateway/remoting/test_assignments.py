@@ -1,0 +1,113 @@
+"""Queues that the door gives to members of a group, and whether they pop or pull."""
+
+import contextlib
+import json
+
+import pytest
+
+from gateway.remoting.assignments import Queue, assigned
+from reput.consumer.v1 import consumer_service_pb2 as pb
+from services.rocketmq.codes import RequestCode, ResponseCode
+from services.rocketmq.fastjson import loads
+from tests.gateway.remoting.requests import heartbeat
+from tests.support.waiting import wait_until
+
+
+def numbers(queues):
+    return None if queues is None else [queue.queue_id for queue in queues]
+
+
+def shares(strategy, member_count, queue_count, mode=None):
+    """The queues of each member."""
+    members = [f"c{number}" for number in range(member_count)]
+    queues = [Queue("b", number) for number in range(queue_count)]
+    mode = mode or pb.RequestMode()
+    return [numbers(assigned(strategy, member, members, queues, mode)) for member in members]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "member_count", "queue_count", "expected"),
+    [
+        # AllocateMessageQueueAveragely, AllocateMessageQueueAveragelyByCircle
+        ("AVG", 1, 4, [[0, 1, 2, 3]]),
+        ("AVG", 3, 4, [[0, 1], [2], [3]]),
+        ("AVG", 2, 4, [[0, 1], [2, 3]]),
+        ("AVG", 4, 2, [[0], [1], [], []]),
+        ("AVG_BY_CIRCLE", 3, 4, [[0, 3], [1], [2]]),
+        ("AVG_BY_CIRCLE", 4, 2, [[0], [1], [], []]),
+        ("CONSISTENT_HASH", 1, 4, [None]),
+    ],
+)
+def test_members_that_pull_divide_the_queues_as_with_a_broker(strategy, member_count, queue_count, expected):
+    assert shares(strategy, member_count, queue_count) == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "member_count", "queue_count", "expected"),
+    [
+        (0, 2, 2, [[-1, -1], [-1, -1]]),  # every member polls everything
+        (2, 3, 2, [[-1, -1]] * 3),
+        (-1, 3, 1, [[-1]] * 3),
+        (1, 3, 4, [[0, 1, 2], [2, 3], [3, 0, 1]]),  # its own queues and those of the member behind it
+        (1, 4, 2, [[0], [1], [0], [1]]),  # each member gets one
+    ],
+)
+def test_members_that_pop_share_queues_as_with_a_broker(share, member_count, queue_count, expected):
+    mode = pb.RequestMode(is_pop=True, pop_share_queue_count=share)
+    assert shares("AVG", member_count, queue_count, mode) == expected
+
+
+def test_nobody_but_a_member_gets_queues(stack):
+    queues = [Queue("b", 0)]
+    assert assigned("AVG", "other", ["c"], queues, pb.RequestMode()) == ()
+    assert assigned("AVG", "c", [], queues, pb.RequestMode()) is None
+    assert assigned("AVG", "c", ["c"], [], pb.RequestMode()) is None
+
+
+def ask(client, topic, group="assigned", client_id="c1", model="CLUSTERING", strategy="AVG"):
+    fields = {"topic": topic, "consumerGroup": group, "clientId": client_id, "strategyName": strategy}
+    answer = client.call(RequestCode.QUERY_ASSIGNMENT, json.dumps(fields | {"messageModel": model}).encode())
+    assert answer.code == 0
+    return loads(answer.body).get("messageQueueAssignments")
+
+
+def set_mode(client, topic, group="assigned", mode="POP", share=0):
+    body = {"topic": topic, "consumerGroup": group, "mode": mode, "popShareQueueNum": share}
+    return client.call(RequestCode.SET_MESSAGE_REQUEST_MODE, json.dumps(body).encode()).code
+
+
+def test_a_group_pops_a_topic_once_its_mode_is_set(stack, client):
+    stack.append("Modes")
+    count = int(stack.topic_queue_count(client, "Modes"))
+    assert ask(client, "Modes") is None  # nobody is a member
+    with contextlib.closing(stack.client()) as other:
+        for member, name in ((client, "c1"), (other, "c2")):
+            assert member.call(RequestCode.HEART_BEAT, heartbeat(name, "assigned", topic="Modes")).code == 0
+        wait_until(lambda: len(ask(client, "Modes")) == (count + 1) // 2, "both are members")
+        mine, theirs = ask(client, "Modes"), ask(other, "Modes", client_id="c2")
+        assert {row["mode"] for row in mine + theirs} == {"PULL"}
+        assert sorted(row["messageQueue"]["queueId"] for row in mine + theirs) == list(range(count))
+        assert set_mode(client, "Modes") == 0
+        expected = {"messageQueue": {"brokerName": "broker-a", "queueId": -1, "topic": "Modes"}, "mode": "POP"}
+        assert ask(client, "Modes") == ask(other, "Modes", client_id="c2") == [expected]
+        assert ask(client, "%RETRY%assigned")[0]["mode"] == "PULL"
+        assert len(ask(client, "Modes", model="BROADCASTING")) == count
+        assert ask(client, "Modes", strategy="MACHINE_ROOM") in (None, [expected])
+        assert set_mode(client, "Modes", mode="PULL") == 0
+        assert len(ask(client, "Modes")) == (count + 1) // 2
+    assert ask(client, "NoSuchTopic") is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"topic": "NoSuchTopic"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"topic": "%RETRY%assigned"}, ResponseCode.NO_PERMISSION),
+        ({"mode": "PUSH"}, ResponseCode.INVALID_PARAMETER),
+        ({"share": 1 << 40}, ResponseCode.INVALID_PARAMETER),
+        ({"group": "no group!"}, ResponseCode.INVALID_PARAMETER),
+    ],
+)
+def test_a_mode_that_cannot_be_set_is_refused(stack, client, fields, code):
+    stack.append("NoMode")
+    assert set_mode(client, fields.pop("topic", "NoMode"), **fields) == code
