@@ -2,6 +2,7 @@
 
     consumerOffset.json  subscriptionGroup.json  consumerFilter.json  consumerOrderInfo.json     of the consumer service
     lmqConsumerOffset.json, if a broker with `enableLmq` wrote one                               of the consumer service
+    messageRequestMode.json, if a group has a mode                                               of the consumer service
     delayOffset.json     transactionMetrics      timermetrics         timercheck                 of the schedule service
 
 Sources: `BrokerPathConfigHelper` and `ConfigManager` of RocketMQ 5.3.3. `ConfigManager.persist` moves the file to its `.bak`
@@ -202,6 +203,7 @@ BACKED_UP_NAMES = frozenset(
         "subscriptionGroup.json",
         "consumerFilter.json",
         "consumerOrderInfo.json",
+        "messageRequestMode.json",
         "delayOffset.json",
         "transactionMetrics",
         "timermetrics",

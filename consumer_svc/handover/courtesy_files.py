@@ -1,4 +1,5 @@
-"""CourtesyFiles: RocketMQ's `consumerOffset.json` and `subscriptionGroup.json`, kept so that a real broker can take over.
+"""CourtesyFiles: RocketMQ's `consumerOffset.json` and `subscriptionGroup.json`, kept so that a real broker can take over;
+and `messageRequestMode.json` where groups have modes.
 
 They are read when a broker has written them since: then its positions count, what was in flight here is forgotten, and what the
 broker had in flight is in flight here. With the positions go checkpoints in the revive topic of the broker's cluster; see
@@ -41,21 +42,31 @@ import structlog
 
 from consumer_svc.delivering.life import Life
 from consumer_svc.handover.broker_pops import read_in_flight
-from consumer_svc.state.group_states import Change, GroupDeleted, GroupSet, GroupSettings, GroupStates
+from consumer_svc.state.group_states import Change, GroupDeleted, GroupSet, GroupSettings, GroupStates, RequestMode
 from consumer_svc.state.queue_state import HandedOut, Lease, Moved, Postponed, QueueRef, QueueState
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import AppendResult
 from services.calling.commitlog import CommitLogClient
 from services.following.state_topic.state_writer import wait_for
-from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreCorruptedError, StoreError, failure_fields
+from store.errors import (
+    InvalidArgumentError,
+    OffsetOutOfRangeError,
+    RecordNotFoundError,
+    StoreCorruptedError,
+    StoreError,
+    failure_fields,
+)
 from store.files.config_file import ConfigFile
 from store.format.config_json import is_own
 from store.format.delivery.consumer_files import (
     GroupConfig,
+    ModeTable,
     OffsetTable,
     decode_groups,
+    decode_modes,
     decode_offsets,
     encode_groups,
+    encode_modes,
     encode_offsets,
     joined_offsets,
 )
@@ -162,6 +173,8 @@ def _offset(queue: QueueState) -> int:
 OFFSETS, GROUPS = "consumerOffset.json", "subscriptionGroup.json"
 # With `enableLmq` a broker keeps the positions of all topics here, and does not write the other file.
 LIGHT_OFFSETS = "lmqConsumerOffset.json"
+# How groups get the messages of topics; written once a group has said it.
+MODES = "messageRequestMode.json"
 CALL_SECONDS = 5.0
 LOOK_SECONDS = 2.5  # twice as often as a broker writes its positions
 # A lease from a broker has had one delivery there.
@@ -240,6 +253,22 @@ def group_changes(life: Life, groups: bytes | None, *, is_backup: bool = False) 
                 settings = replace(settings, request_modes=known.settings.request_modes)
             if known is None or (known.settings != settings and not is_backup):
                 yield GroupSet(settings)
+
+
+def mode_changes(life: Life, content: bytes | None, before: Sequence[Change]) -> Iterator[Change]:
+    """The changes behind others that make the modes of all groups those of `messageRequestMode.json`, unless it is ours."""
+    if not content or is_own(content):
+        return
+    settings = {name: group.settings for name, group in life.states.groups.items()}
+    settings |= {one.settings.consumer_group: one.settings for one in before if isinstance(one, GroupSet)}
+    modes: dict[str, list[RequestMode]] = {}
+    for (group, topic), (is_pop, share) in sorted(decode_modes(content).items()):
+        modes.setdefault(group, []).append(RequestMode(topic, is_pop, share))
+    for name in settings.keys() | modes.keys():
+        known = settings.get(name, GroupSettings(name))
+        said = replace(known, request_modes=tuple(modes.get(name, ())))
+        if said != known:
+            yield GroupSet(said)
 
 
 def position_changes(
@@ -321,6 +350,7 @@ class CourtesyFiles:
         names = (GROUPS, OFFSETS, LIGHT_OFFSETS)
         files = [self._commitlog.read_config(name, timeout_seconds=CALL_SECONDS) for name in names]
         changes += group_changes(life, files[0].content, is_backup=files[0].is_backup)
+        changes += mode_changes(life, self._read_modes(), list(changes))
         tables = [decode_offsets(file.content) for file in files[1:] if file.content and not is_own(file.content)]
         if tables:
             is_backup = any(file.is_backup for file in files[1:])
@@ -364,6 +394,11 @@ class CourtesyFiles:
                 settings = group.settings
                 retries = life.attempts_max(settings) - 1
                 groups[name] = GroupConfig(settings.ordered, retries, settings.consume_enabled)
+            modes: ModeTable = {
+                (name, mode.topic): (mode.is_pop, mode.pop_share_queue_count)
+                for name, group in life.states.groups.items()
+                for mode in group.settings.request_modes
+            }
             now_millis = life.clock.millis()
         self._write_check_points(life, plan, now_millis)
         ends = life.reader.recent.ends
@@ -385,6 +420,16 @@ class CourtesyFiles:
             else:
                 content = encode_groups(groups, previous, time_millis=now_millis)
             self._commitlog.write_config_file(name, content, timeout_seconds=CALL_SECONDS)
+        before = self._read_modes()
+        if modes or before is not None:
+            content = encode_modes(modes, before, time_millis=now_millis)
+            self._commitlog.write_config_file(MODES, content, timeout_seconds=CALL_SECONDS)
+
+    def _read_modes(self) -> bytes | None:
+        try:
+            return self._commitlog.read_config(MODES, timeout_seconds=CALL_SECONDS).content
+        except InvalidArgumentError:  # a commit log of an older release does not know the file
+            return None
 
     def _read_transactions(self, previous: bytes | None) -> OffsetTable:
         """The positions among the half messages, for the file that is to follow `previous`."""

@@ -30,6 +30,7 @@ TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "lmqConsumerOffset.json": ("offsetTable", "lmqOffsetTable"),
         "consumerFilter.json": ("filterDataByTopic",),
         "consumerOrderInfo.json": ("table",),
+        "messageRequestMode.json": ("messageRequestModeMap",),
         "delayOffset.json": ("offsetTable",),
         "timermetrics": ("timingCount",),
         "transactionMetrics": ("transactionCount",),

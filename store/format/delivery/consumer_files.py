@@ -1,9 +1,11 @@
-"""RocketMQ's files of consumer groups: `config/consumerOffset.json` and `config/subscriptionGroup.json`.
+"""RocketMQ's files of consumer groups: `config/consumerOffset.json`, `config/subscriptionGroup.json` and
+`config/messageRequestMode.json`.
 
     {"dataVersion": {...}, "offsetTable": {"TOPIC@GROUP": {"0": 12, "1": 7}}}
     lmqConsumerOffset.json: likewise, with more members; takes the place of the first where a broker has `enableLmq`
     {"dataVersion": {...}, "subscriptionGroupTable": {GROUP: {"groupName": GROUP, "consumeEnable": true,
         "consumeBroadcastEnable": true, "consumeMessageOrderly": false, "retryMaxTimes": 16, ...}}}
+    {"messageRequestModeMap": {TOPIC: {GROUP: {"consumerGroup": GROUP, "mode": "POP", "popShareQueueNum": 0, "topic": TOPIC}}}}
 
 How the files are written and who wrote them last: config_json.py. Sources: `ConsumerOffsetSerializeWrapper` and
 `SubscriptionGroupConfig` of RocketMQ 5.3.3.
@@ -189,3 +191,49 @@ def new_group_row(name: str) -> dict[str, Any]:
         "retryQueueNums": 1,
         "whichBrokerWhenConsumeSlowly": 1,
     }
+
+
+POP, PULL = "POP", "PULL"
+MODES_TABLE = "messageRequestModeMap"
+# By group and topic: whether the group pops the topic, and the number of shared queues.
+ModeTable = dict[tuple[str, str], tuple[bool, int]]
+
+
+def decode_modes(data: bytes) -> ModeTable:
+    """How groups get the messages of topics; rows that cannot be read are left out."""
+    table = load_document(data).get(MODES_TABLE)
+    modes: ModeTable = {}
+    for topic, groups in table.items() if isinstance(table, dict) else ():
+        for group, row in groups.items() if isinstance(groups, dict) else ():
+            mode = _mode_of(row)
+            if mode is not None and _is_name(topic) and _is_name(group):
+                modes[group, topic] = mode
+    return modes
+
+
+def encode_modes(modes: ModeTable, previous: bytes | None, *, time_millis: int) -> bytes:
+    """A new file with exactly these modes, and the rows of the file before that cannot be read."""
+    document = next_document(previous, time_millis)
+    before = document.get(MODES_TABLE)
+    table: dict[str, Any] = {}
+    for topic, groups in before.items() if isinstance(before, dict) else ():
+        kept = groups
+        if isinstance(groups, dict):
+            kept = {group: row for group, row in groups.items() if _mode_of(row) is None}
+        if kept or not isinstance(kept, dict):
+            table[topic] = kept
+    for (group, topic), (is_pop, share) in sorted(modes.items()):
+        row = {"consumerGroup": group, "mode": POP if is_pop else PULL, "popShareQueueNum": share, "topic": topic}
+        groups = table.get(topic)
+        table[topic] = {**(groups if isinstance(groups, dict) else {}), group: row}
+    document[MODES_TABLE] = table
+    return dump_document(document)
+
+
+def _mode_of(row: object) -> tuple[bool, int] | None:
+    if not isinstance(row, dict):
+        return None
+    mode, share = row.get("mode", PULL), row.get("popShareQueueNum", 0)
+    if mode not in (POP, PULL) or not _is_int(share) or not -(1 << 31) <= share < 1 << 31:
+        return None
+    return mode == POP, share

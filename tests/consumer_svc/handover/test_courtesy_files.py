@@ -11,8 +11,16 @@ from typing import Any
 
 import pytest
 
-from consumer_svc.handover.courtesy_files import GROUPS, LIGHT_OFFSETS, OFFSETS, CourtesyFiles, check_points, plan_of
-from consumer_svc.state.group_states import GroupSet, GroupSettings, GroupStates
+from consumer_svc.handover.courtesy_files import (
+    GROUPS,
+    LIGHT_OFFSETS,
+    MODES,
+    OFFSETS,
+    CourtesyFiles,
+    check_points,
+    plan_of,
+)
+from consumer_svc.state.group_states import GroupSet, GroupSettings, GroupStates, RequestMode
 from consumer_svc.state.queue_state import Ended, HandedOut, Lease, Postponed, QueueRef, Released, Returned
 from reput.message.v1.message_pb2 import FLUSH_MODE_UNSPECIFIED
 from store.errors import ServiceUnavailableError, StoreCorruptedError
@@ -350,3 +358,40 @@ def test_a_store_without_light_queues_gets_no_file_for_them(
     log.config |= {GROUPS: GROUP_G, OFFSETS: b'{"offsetTable":{"first@g":{0:1}}}'}
     courtesy.take_over(life.life, START_MILLIS)
     assert LIGHT_OFFSETS not in log.config
+
+
+BROKERS_MODES = (
+    b'{"messageRequestModeMap":{"t":{"g":{"consumerGroup":"g","mode":"POP","popShareQueueNum":3,"topic":"t"}},'
+    b'"bad":{"g":{"mode":"PUSH"}},"worse":7}}'
+)
+
+
+def test_request_modes_of_a_broker_are_taken_over_and_what_cannot_be_read_is_kept(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles
+) -> None:
+    life.groups.set_mode("gone", RequestMode("t", is_pop=True), "")
+    log.config[MODES] = BROKERS_MODES
+    courtesy.take_over(life.life, START_MILLIS)
+    assert life.life.settings("g").request_modes == (RequestMode("t", is_pop=True, pop_share_queue_count=3),)
+    assert life.life.settings("gone").request_modes == ()
+    life.groups.set_mode("h", RequestMode("t", is_pop=False), "")
+    courtesy.write(life.life)
+    written = json.loads(log.config[MODES])["messageRequestModeMap"]
+    assert written == {
+        "t": {
+            "g": {"consumerGroup": "g", "mode": "POP", "popShareQueueNum": 3, "topic": "t"},
+            "h": {"consumerGroup": "h", "mode": "PULL", "popShareQueueNum": 0, "topic": "t"},
+        },
+        "bad": {"g": {"mode": "PUSH"}},
+        "worse": 7,
+    }
+
+
+def test_no_file_of_request_modes_is_written_while_no_group_has_one(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles
+) -> None:
+    log.send("b_log")
+    life.pop(ASK)
+    courtesy.write(life.life)
+    assert GROUPS in log.config
+    assert MODES not in log.config
