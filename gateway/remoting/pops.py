@@ -36,6 +36,7 @@ from google.protobuf.duration_pb2 import Duration
 from gateway.delivery.polls import Poll, QueueName
 from gateway.delivery.pops import PopChecks, PopPoll
 from gateway.groups.asking import ask_groups, check_consumed_topic
+from gateway.groups.joining import POSITION_COUNT_MAX
 from gateway.groups.positions import commit_positions
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import Delivering, pull_now
@@ -50,6 +51,7 @@ from gateway.remoting.positions import is_in_memory
 from gateway.remoting.records import record_of, records_of
 from gateway.remoting.topic_copy import Topic
 from gateway.remoting.topics import document_of
+from reput.consumequeue.v1.consumequeue_service_pb2 import Queue
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import RequestCode, ResponseCode
@@ -140,7 +142,7 @@ class Pops:
         """What has to be asked for first, in a thread."""
         topic = _topic(self._shard, ask.text("topic"))
         question = self._question(ask, topic)  # what is wrong with it is told before anything is made
-        self._begin_group(question, ask.number("initMode", AT_FIRST))
+        self._begin_group(question, topic.read_queue_count, ask.number("initMode", AT_FIRST))
         self._begin(ask, topic, question)
 
     def _begin(self, ask: Ask, topic: Topic, question: pb.PopMessagesRequest | None = None) -> None:
@@ -180,26 +182,34 @@ class Pops:
             caller=peer_of(ask.connection),
         )
 
-    def _begin_group(self, question: pb.PopMessagesRequest, init_mode: int) -> None:
-        """A group that has no position in a topic begins where its client says; so does RocketMQ's `getInitOffset`."""
+    def _begin_group(self, question: pb.PopMessagesRequest, queue_count: int, init_mode: int) -> None:
+        """A group that has no position in a topic begins where its client says; so does RocketMQ's `getInitOffset`.
+
+        It gets a position in queues without messages, too: later they are not new to it.
+        """
         group, topic = key = question.consumer_group, question.topic
         if not topic.startswith(RETRY_PREFIX) and not self._shard.delivering.offsets(group, topic, CALL_SECONDS):
             deadline = Deadline.after(CALL_SECONDS)
-            rows: list[tuple[str, pb.QueueOffset]] = []
+            begins = dict.fromkeys(range(queue_count), 0)
             for queue in list_built_queues(self._shard.shard, topic, deadline):
-                offset = queue.min_offset
-                is_old = bool(offset) or not is_in_memory(self._shard, topic, queue.queue_id, deadline)
-                if init_mode != AT_FIRST and queue.max_offset > offset and is_old:
-                    offset = queue.max_offset - 1
-                position = pb.QueueOffset(topic=topic, queue_id=queue.queue_id, queue_offset=offset)
-                rows.append((self._shard.broker_name, position))
-            if rows:
-                commit_positions(self._shard.source.now(), group, rows, deadline, begins=True)
+                begins[queue.queue_id] = queue.min_offset
+                if init_mode != AT_FIRST and queue.max_offset > queue.min_offset and self._is_old(queue, deadline):
+                    begins[queue.queue_id] = queue.max_offset - 1
+            rows = [
+                (self._shard.broker_name, pb.QueueOffset(topic=topic, queue_id=queue_id, queue_offset=offset))
+                for queue_id, offset in begins.items()
+            ]
+            for at in range(0, len(rows), POSITION_COUNT_MAX):
+                some = rows[at : at + POSITION_COUNT_MAX]
+                commit_positions(self._shard.source.now(), group, some, deadline, begins=True)
         with self._lock:
             self._begun[key] = None
             self._begun.move_to_end(key)
             if len(self._begun) > BEGUN_COUNT_MAX:
                 self._begun.popitem(last=False)
+
+    def _is_old(self, queue: Queue, deadline: Deadline) -> bool:
+        return bool(queue.min_offset) or not is_in_memory(self._shard, queue.topic, queue.queue_id, deadline)
 
     # --- what becomes of messages
 

@@ -68,6 +68,10 @@ def pop(client, topic, **more):
     return popped(client.call(RequestCode.POP_MESSAGE, **pop_fields(topic, **more)))
 
 
+def topic_fields(topic):
+    return {"topic": topic, "readQueueNums": 2, "writeQueueNums": 2, "perm": 6, "topicFilterType": "SINGLE_TAG"}
+
+
 def about(record, check_point, group="poppers", **more):
     fields = {"consumerGroup": group, "topic": record.topic, "queueId": record.queue_id, "offset": record.queue_offset}
     return fields | {"extraInfo": check_point} | more
@@ -240,6 +244,16 @@ def test_a_new_group_begins_at_the_last_message_of_an_old_queue(stack, client, m
     stack.append("Old", 3)
     assert [record.queue_offset for record, _ in pop(client, "Old", group="new", initMode=1)] == [2]
     assert [record.queue_offset for record, _ in pop(client, "Old", group="first", initMode=0)] == [0, 1, 2]
+
+
+def test_a_group_that_found_a_queue_empty_gets_what_comes_there_later(stack, client, monkeypatch):
+    assert client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, **topic_fields("Later")).code == 0
+    assert code_of_pop(client, "Later", initMode=1) == ResponseCode.POLLING_TIMEOUT
+    stack.append("Later", 3)
+    monkeypatch.setattr("gateway.remoting.positions.IN_MEMORY_BYTES", -1)
+    position = {"consumerGroup": "poppers", "topic": "Later", "queueId": 0}
+    assert client.call(RequestCode.QUERY_CONSUMER_OFFSET, **position).fields["offset"] == "0"
+    assert [record.queue_offset for record, _ in pop(client, "Later", initMode=1)] == [0, 1, 2]
 
 
 def test_a_look_and_a_notification_hand_nothing_out(stack, client):
