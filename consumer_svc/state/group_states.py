@@ -47,6 +47,10 @@ class GroupSettings:
         """Whether somebody has set them, modes apart: gateways and brokers always name a number of attempts."""
         return self != GroupSettings(self.consumer_group, request_modes=self.request_modes)
 
+    def pops(self, topic: str) -> bool:
+        """Whether somebody has said that members pop a topic."""
+        return any(mode.topic == topic and mode.is_pop for mode in self.request_modes)
+
     def with_mode(self, mode: RequestMode) -> "GroupSettings":
         """The same with another mode of a topic."""
         others = [each for each in self.request_modes if each.topic != mode.topic]

@@ -8,6 +8,7 @@ import pytest
 from consumer_svc.delivering.acks import OK
 from consumer_svc.delivering.pulls import TOLD_MILLIS_MAX
 from consumer_svc.live_consumers import RENEWED_SECONDS, LiveConsumers
+from consumer_svc.state.group_states import RequestMode
 from consumer_svc.state.queue_state import QueueRef
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
@@ -103,6 +104,22 @@ def test_what_a_killed_member_had_in_flight_never_came_to_those_that_pull(
 
 
 @pytest.mark.parametrize("seed", range(25))
+def test_what_a_member_in_pop_mode_had_in_flight_comes_to_those_that_pop(
+    begin: Callable[..., LogLife], log: MemoryLog, clock: ManualClock
+) -> None:
+    """A push consumer of RocketMQ in POP mode reads `%RETRY%group` too, and was taken for one that pulls."""
+    life = begin(clients=LiveConsumers(lambda: clock.now / 1000))
+    life.groups.set_mode(GROUP, RequestMode(TOPIC, is_pop=True), "")
+    send(log, 1)
+    for _ in range(2):
+        life.life.clients.keep(PULLER)
+        life.pop(ASK)
+        clock.now += int(RENEWED_SECONDS * 1000) + 1_000
+    life.life.clients.keep(PULLER)
+    life.expire()
+    assert [message.body for message in log.messages(f"%RETRY%{GROUP}_{TOPIC}")] == [b"m0"]
+
+
 def test_random_pulls_and_pops_lose_nothing_and_bring_nothing_again(
     seed: int, begin: Callable[..., LogLife], log: MemoryLog, clock: ManualClock
 ) -> None:
