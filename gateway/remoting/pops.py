@@ -78,6 +78,8 @@ BEGUN_COUNT_MAX = 65_536
 # ConsumeInitMode of RocketMQ: a new group begins at the first message, or at the last one.
 AT_FIRST = 0
 NOTHING = "NO_MESSAGE_IN_QUEUE"
+# Fields of an answer, as a broker sends them with a refusal.
+NO_TIMES: Mapping[str, str] = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0"}
 # In place of a filter: what a notification finds stays where it is.
 NOTIFICATION = "notification"
 
@@ -128,6 +130,7 @@ class Pops:
 
     def pop(self, ask: Ask) -> None:
         """200050: one pop; it is answered later, or at once when it is refused."""
+        ask.lasting_fields = {**NO_TIMES, "restNum": "0"}
         name, group = ask.text("topic"), ask.text("consumerGroup")
         check_consumed_topic(name)
         topic = self._shard.topics.find(name)
@@ -251,6 +254,7 @@ class Pops:
 
     def change_invisible_time(self, ask: Ask) -> None:
         """200053: a message stays hidden for another time from now on. The answer makes a new handle; the old one is none."""
+        ask.lasting_fields = NO_TIMES
         millis = ask.number("invisibleTime")
         change = pb.ChangeInvisibleDurationRequest(
             consumer_group=ask.text("consumerGroup"),
@@ -357,6 +361,9 @@ class DoorPop(PopPoll):
         code = ResponseCode.POLLING_TIMEOUT if self.place.is_counted else ResponseCode.POLLING_FULL
         millis = str(self.question.invisible_duration.ToMilliseconds())
         fields = {"popTime": _now_millis(), "invisibleTime": millis, "reviveQid": "0", "restNum": "0"}
+        fields |= {"startOffsetInfo": "", "msgOffsetInfo": ""} | (
+            {"orderCountInfo": ""} if self.question.in_order else {}
+        )
         self.place.ask.answer(fields, code=code, remark=NOTHING)
 
     def answer(self, deliveries: Sequence[pb.Delivery]) -> None:
@@ -512,7 +519,7 @@ def peek(shard: DoorShard, ask: Ask) -> Answer:
         if pulled.answer.status == gateway_pb.PULL_STATUS_FOUND:
             count -= len(pulled.messages)
             bodies.append(records_of(pulled))
-    fields = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNum": str(rest_count)}
+    fields = {**NO_TIMES, "restNum": str(rest_count)}
     if not bodies:
         return Answer(fields, code=ResponseCode.PULL_NOT_FOUND, remark=NOTHING)
     return Answer(fields, b"".join(bodies), remark="FOUND")

@@ -1,12 +1,14 @@
 """What a broker is asked over remoting, step by step; RocketMQ's answers lie in tests/fixtures/remoting_door/answers.jsonl.
 
-`python -m tests.gateway.remoting.scenario HOST:PORT` asks a broker on a fresh store, with enablePropertyFilter=true, and writes
-the file.
+`python -m tests.gateway.remoting.scenario HOST:PORT` asks a broker on a fresh store, with enablePropertyFilter=true and
+recallMessageEnable=true, and writes the file.
 """
 
+import base64
 import contextlib
 import json
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,13 +30,17 @@ from tests.support.waiting import wait_for
 
 ANSWERS = Path(__file__).parents[2] / "fixtures" / "remoting_door" / "answers.jsonl"
 TOPIC, GROUP = "ScenarioTopic", "ScenarioGroup"
+POPPED, POPPERS = "PopScenarioTopic", "PopScenarioGroup"
 FROM_HEARTBEAT = {"consumerGroup": GROUP, "sysFlag": 0}
 # Where the door's answers differ, and why (ADR 0133).
 DIFFERENT = {
     "by SQL that is none": "a broker brings all messages for a filter that it cannot read",
+    "to acknowledge behind the end": "a handle that is of another message is none, wherever its queue ends",
+    "to acknowledge by a text that is no handle": "a broker answers with an error of Java",
+    "to change the time behind the end": "as an acknowledgement",
 }
 # They differ from one store, or one run, to the next.
-VARYING = frozenset(("msgId", "timestamp", "recallHandle"))
+VARYING = frozenset(("msgId", "timestamp", "recallHandle", "popTime", "reviveQid", "restNum"))
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class Step:
         name: what it asks, in words.
         code, fields, body: of it.
         is_repeated: until its answer has code 0: what was sent before is on its way.
+        handle_of: the step whose answer brought the message that this one is about: the last one of its queue.
         compares_remark: the remark is RocketMQ's own text and not that of a Java exception, or of an address.
     """
 
@@ -54,6 +61,7 @@ class Step:
     body: bytes = b""
     is_repeated: bool = False
     compares_remark: bool = True
+    handle_of: str = ""
 
 
 def send(name: str, topic: str = TOPIC, body: bytes = b"hello", *, remark: bool = True, **more: object) -> Step:
@@ -82,6 +90,114 @@ def json_step(name: str, code: int, body: object, *, remark: bool = True) -> Ste
 def check_config(kind: str, text: str) -> object:
     subscription = {"topic": TOPIC, "subString": text, "expressionType": kind, "subVersion": 1}
     return {"clientId": "c1", "group": GROUP, "subscriptionData": subscription}
+
+
+def pop(name: str, topic: str = POPPED, *, until: bool = False, remark: bool = True, **more: object) -> Step:
+    fields = {
+        "consumerGroup": POPPERS,
+        "topic": topic,
+        "queueId": 1,
+        "maxMsgNums": 2,
+        "invisibleTime": 60_000,
+        "pollTime": 0,
+        "bornTime": 0,  # now, for a broker
+        "initMode": 0,
+        "order": "false",
+    }
+    return Step(name, RequestCode.POP_MESSAGE, fields | more, is_repeated=until, compares_remark=remark)
+
+
+def popped(name: str, of: str, code: int = RequestCode.ACK_MESSAGE, *, remark: bool = True, **more: object) -> Step:
+    """About the last message that another step has popped."""
+    return Step(name, code, {"consumerGroup": POPPERS, "topic": POPPED} | more, compares_remark=remark, handle_of=of)
+
+
+def handle_in(answer: Command) -> dict[str, object]:
+    """What a client gives back of the last message of a pop of one queue, or of a changed time of it."""
+    fields = answer.fields
+    kind, queue_id, offsets = fields["msgOffsetInfo"].split(" ")
+    start, offset = fields["startOffsetInfo"].split(" ")[2], offsets.split(",")[-1]
+    times = f"{fields['popTime']} {fields['invisibleTime']} {fields['reviveQid']}"
+    info = f"{start} {times} {kind} broker-a {queue_id} {offset}"
+    return {"queueId": queue_id, "offset": offset, "extraInfo": info}
+
+
+def of_places(name: str, code: int, *, until: bool = False, **more: object) -> Step:
+    fields = {"consumerGroup": POPPERS, "topic": POPPED, "queueId": 1} | more
+    # The remark of the other two says that nobody has set a code.
+    return Step(name, code, fields, is_repeated=until, compares_remark=code == RequestCode.PEEK_MESSAGE)
+
+
+def mode_of(topic: str = POPPED, group: str = POPPERS) -> object:
+    return {"topic": topic, "consumerGroup": group, "mode": "POP", "popShareQueueNum": 0}
+
+
+def assignment(strategy: str = "AVG", model: str = "CLUSTERING", topic: str = POPPED) -> object:
+    return {
+        **{"topic": topic, "consumerGroup": POPPERS, "clientId": "p1"},
+        **{"strategyName": strategy, "messageModel": model},
+    }
+
+
+def recall_handle(topic: str, broker: str = "broker-a") -> str:
+    due = time.time_ns() // 1_000_000 + 3_600_000
+    return base64.urlsafe_b64encode(f"v1 {topic} {broker} {due} K1".encode()).decode()
+
+
+POP_STEPS = (
+    *(send(f"message {number} to pop", POPPED, properties=properties(UNIQ_KEY=f"P{number}")) for number in range(4)),
+    json_step("the mode of a topic that is not there", RequestCode.SET_MESSAGE_REQUEST_MODE, mode_of("NoTopic")),
+    json_step("the mode of a retry topic", RequestCode.SET_MESSAGE_REQUEST_MODE, mode_of(f"%RETRY%{POPPERS}")),
+    Step("a heartbeat of a member that pops", RequestCode.HEART_BEAT, {}, heartbeat("p1", POPPERS, topic=POPPED)),
+    json_step("the mode POP", RequestCode.SET_MESSAGE_REQUEST_MODE, mode_of()),
+    json_step("its assignment", RequestCode.QUERY_ASSIGNMENT, assignment()),
+    json_step("the assignment of one that broadcasts", RequestCode.QUERY_ASSIGNMENT, assignment(model="BROADCASTING")),
+    json_step("the assignment by an unknown strategy", RequestCode.QUERY_ASSIGNMENT, assignment("NO_STRATEGY")),
+    json_step("the assignment of a topic that is not there", RequestCode.QUERY_ASSIGNMENT, assignment(topic="NoTopic")),
+    pop("to pop too many", maxMsgNums=33, remark=False),
+    pop("to pop a topic that is not there", "NoTopic", remark=False),
+    pop("to pop a queue that is not there", queueId=9, remark=False),
+    pop("to pop by SQL that is none", exp="a > ", expType="SQL92", remark=False),
+    of_places("to look at what waits", RequestCode.PEEK_MESSAGE, until=True, maxMsgNums=1),
+    of_places("whether there is something", RequestCode.NOTIFICATION, pollTime=0, bornTime=0),
+    of_places("how many pops wait", RequestCode.POLLING_INFO),
+    pop("two messages popped", until=True),
+    popped("to acknowledge the second", "two messages popped"),
+    popped("to acknowledge it again", "two messages popped"),
+    popped("to acknowledge in a topic that is not there", "two messages popped", topic="NoTopic", remark=False),
+    popped("to acknowledge in a queue that is not there", "two messages popped", queueId=9, remark=False),
+    popped("to acknowledge behind the end", "two messages popped", offset=99, remark=False),
+    popped("to acknowledge by a text that is no handle", "two messages popped", extraInfo="x", remark=False),
+    pop("the next message popped", maxMsgNums=1),
+    popped(
+        "to change its time",
+        "the next message popped",
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        invisibleTime=90_000,
+        remark=False,
+    ),
+    popped(
+        "to change the time behind the end",
+        "the next message popped",
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        **{"invisibleTime": 90_000, "offset": 99},
+        remark=False,
+    ),
+    json_step("to acknowledge none", RequestCode.BATCH_ACK_MESSAGE, {"brokerName": "broker-a", "acks": []}),
+    pop("the rest popped"),
+    pop("to pop when there is nothing"),
+    pop("to pop in order", order="true", consumerGroup="OrderedScenarioGroup"),
+    pop("to pop in order behind that", order="true", consumerGroup="OrderedScenarioGroup"),
+    *(
+        Step(name, RequestCode.RECALL_MESSAGE, {"topic": topic, "recallHandle": handle}, compares_remark=False)
+        for name, topic, handle in (
+            ("to recall by a text that is no handle", POPPED, "none"),
+            ("to recall in a topic that is not there", "NoTopic", recall_handle("NoTopic")),
+            ("to recall by the handle of another topic", POPPED, recall_handle("Other")),
+            ("to recall by the handle of another broker", POPPED, recall_handle(POPPED, "broker-z")),
+        )
+    ),
+)
 
 
 ENTRIES = [BatchEntry(n, b"in-batch", properties(UNIQ_KEY=f"B{n}", TAGS="B").encode()) for n in range(2)]
@@ -175,7 +291,7 @@ def shown(step: Step, answer: Command) -> dict[str, object]:
     if step.compares_remark:
         row["remark"] = answer.remark
     row["fields"] = {name: "" if name in VARYING else value for name, value in sorted(answer.fields.items())}
-    if step.code == RequestCode.PULL_MESSAGE:
+    if step.code in (RequestCode.PULL_MESSAGE, RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE):
         row["records"] = [_record(each) for each in _records(answer.body)]
     elif answer.body:
         row["body"] = _sorted(loads(answer.body))
@@ -210,14 +326,17 @@ def _sorted(value: object) -> object:
 def play(client: DoorClient) -> list[dict[str, object]]:
     """The answers to all steps."""
     rows = []
-    for step in STEPS:
+    answers: dict[str, Command] = {}
+    for step in (*STEPS, *POP_STEPS):
+        about = handle_in(answers[step.handle_of]) if step.handle_of else {}
 
-        def ask(step: Step = step) -> Command | None:
-            answer = client.call(step.code, step.body, **step.fields)
-            is_done = not step.is_repeated or (answer.code == 0 and answer.fields["maxOffset"] == "4")
+        def ask(step: Step = step, fields: Mapping[str, object] = about | step.fields) -> Command | None:
+            answer = client.call(step.code, step.body, **fields)
+            is_done = not step.is_repeated or (answer.code == 0 and answer.fields.get("maxOffset", "4") == "4")
             return answer if is_done else None
 
-        rows.append(shown(step, wait_for(ask, step.name)))
+        answers[step.name] = wait_for(ask, step.name)
+        rows.append(shown(step, answers[step.name]))
     return rows
 
 
