@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from consumer_svc.delivering.life import INVISIBLE_MILLIS_MAX, Life
-from consumer_svc.delivering.moves import attempts_of, base_topic, dead_letter_of
+from consumer_svc.delivering.moves import attempts_of, dead_letter_of
 from consumer_svc.delivering.receipt_handle import ReceiptHandle
 from consumer_svc.state.group_states import Change
 from consumer_svc.state.queue_state import Delivered, Ended, Hidden, Lease, QueueRef, Returned
@@ -18,6 +18,7 @@ from reput.consumer.v1 import consumer_service_pb2 as pb
 from services.following.state_topic.state_writer import wait_for
 from services.reading.queue_reader import read_message
 from store.errors import InvalidArgumentError, InvalidReceiptHandleError, ReceiptHandleNotFoundError
+from store.format.topic import popped_topic_of
 
 ACK_COUNT_MAX = 1_024
 
@@ -205,7 +206,7 @@ class Acks:
         state = self._life.states.find(handle.queue)
         if state is None or handle.queue_offset >= state.next_offset:
             return False  # the group was deleted or reset: it comes again
-        topic = base_topic(handle.queue.consumer_group, handle.queue.topic)
+        topic = popped_topic_of(handle.queue.consumer_group, handle.queue.topic)
         if self._life.topics.deleted_before(topic) and any(
             begin <= handle.queue_offset < end for begin, end in state.resets
         ):

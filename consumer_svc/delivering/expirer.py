@@ -19,7 +19,7 @@ import structlog
 
 from consumer_svc.delivering.expiry_heap import LeaseEnd
 from consumer_svc.delivering.life import RELEASED_COUNT_MAX, Life
-from consumer_svc.delivering.moves import attempts_of, base_topic, dead_letter_of, retry_of
+from consumer_svc.delivering.moves import attempts_of, dead_letter_of, retry_of
 from consumer_svc.delivering.pop import RENEWED_INVISIBLE_MILLIS
 from consumer_svc.state.group_states import Change, GroupSettings
 from consumer_svc.state.queue_state import Ended, Lease, QueueState, Returned
@@ -27,6 +27,7 @@ from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from services.following.state_topic.state_writer import wait_for
 from services.reading.queue_reader import read_message
 from store.errors import StoreError, failure_fields
+from store.format.topic import popped_topic_of
 
 # Leases that are ended together, before the next ones are looked at.
 BATCH_COUNT_MAX = 256
@@ -152,7 +153,7 @@ class Expirer:
                 elif not settings.ordered:
                     # Members that only pull would never see the topic of those that pop. Push consumers of RocketMQ in POP mode
                     # pull `%RETRY%group` as well, and seem to.
-                    is_popped = settings.pops(base_topic(ref.consumer_group, ref.topic))
+                    is_popped = settings.pops(popped_topic_of(ref.consumer_group, ref.topic))
                     is_pulled = not is_popped and life.clients.has_only_pullers(ref.consumer_group)
                     record = retry_of(message, ref.consumer_group, had, now, is_pulled=is_pulled)
                 if record is not None:

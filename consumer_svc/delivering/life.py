@@ -17,7 +17,6 @@ from weakref import WeakValueDictionary
 
 from consumer_svc.arrivals import Arrivals
 from consumer_svc.delivering.expiry_heap import ExpiryHeap
-from consumer_svc.delivering.moves import base_topic
 from consumer_svc.delivering.receipt_handle import ReceiptHandles
 from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.state.group_states import (
@@ -46,7 +45,7 @@ from store.errors import (
     StoreReadOnlyError,
 )
 from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS
-from store.format.topic import DLQ_PREFIX, RETRY_PREFIX, dead_letter_topic_of, validate_topic
+from store.format.topic import DLQ_PREFIX, RETRY_PREFIX, dead_letter_topic_of, popped_topic_of, validate_topic
 
 # Of groups of brokers and of older versions: they are in the share of none that calls.
 NOBODY = Client("nobody", "nobody")
@@ -201,7 +200,7 @@ class Life:
 
     def note_again(self, ref: QueueRef) -> None:
         """Tell pollers that a group may have messages of a queue again, or only now."""
-        self.arrivals.note_group(ref.consumer_group, base_topic(ref.consumer_group, ref.topic))
+        self.arrivals.note_group(ref.consumer_group, popped_topic_of(ref.consumer_group, ref.topic))
 
     def change(
         self, changes: Sequence[Change], records: Sequence[InternalRecord] = (), *, may_lose: bool = False
@@ -235,7 +234,7 @@ class Life:
     def turn(self, consumer_group: str, topic: str) -> threading.Lock:
         """The lock of a group's pops of a topic and its retry topic."""
         with self.lock:
-            return self._turns.setdefault((consumer_group, base_topic(consumer_group, topic)), threading.Lock())
+            return self._turns.setdefault((consumer_group, popped_topic_of(consumer_group, topic)), threading.Lock())
 
     def settings(self, name: str) -> GroupSettings:
         """The settings of a group, those of a new one when it is unknown; InvalidArgumentError when it is no group's name."""

@@ -61,11 +61,6 @@ def next_retry_topic_of(consumer_group: str, topic: str) -> str:
     return base if base.startswith(RETRY_PREFIX) else retry_topic_of(consumer_group, base)
 
 
-def base_topic(consumer_group: str, topic: str) -> str:
-    """The topic that a group polls to get messages of a topic, which may be its retry topic."""
-    return topic.removeprefix(retry_topic_v2_of(consumer_group, "")).removeprefix(retry_topic_of(consumer_group, ""))
-
-
 def attempts_of(message: StoredMessage, counted: int) -> int:
     """How often a message was delivered to the group.
 

@@ -31,7 +31,7 @@ from services.rocketmq.signature import ACCESS_KEY, SIGNATURE, signed_bytes
 from services.serving.identity import names_of
 from services.status import code_of
 from store.errors import PermissionDeniedError, StoreError, UnauthenticatedError
-from store.format.topic import RETRY_PREFIX
+from store.format.topic import RETRY_PREFIX, popped_topic_of
 
 NO_CLIENT = ""
 NOBODY = VisibleTopics(Access(NO_CLIENT, {}, ()), ANY)
@@ -57,6 +57,8 @@ class Rule(NamedTuple):
 
 SEND = MESSAGING_SERVICE + "SendMessage"
 PULL = GATEWAY_SERVICE + "PullMessages"
+RECEIVE = MESSAGING_SERVICE + "ReceiveMessage"
+ACK = MESSAGING_SERVICE + "AckMessage"
 STATUS = GATEWAY_SERVICE + "GetStatus"
 CHANGE_GROUP = GATEWAY_SERVICE + "UpdateConsumerGroup"
 OF_GROUP = GATEWAY_SERVICE + "GetConsumerGroup"
@@ -77,6 +79,19 @@ RULES: Mapping[int, Rule] = {
     RequestCode.CONSUMER_SEND_MSG_BACK: Rule(SEND_BACK, group="group"),
     RequestCode.PULL_MESSAGE: Rule(PULL, "topic", "consumerGroup"),
     RequestCode.LITE_PULL_MESSAGE: Rule(PULL, "topic", "consumerGroup"),
+    RequestCode.POP_MESSAGE: Rule(RECEIVE, "topic", "consumerGroup"),
+    RequestCode.PEEK_MESSAGE: Rule(RECEIVE, "topic", "consumerGroup"),
+    RequestCode.NOTIFICATION: Rule(RECEIVE, "topic", "consumerGroup"),
+    RequestCode.POLLING_INFO: Rule(RECEIVE, "topic", "consumerGroup"),
+    RequestCode.ACK_MESSAGE: Rule(ACK, "topic", "consumerGroup"),
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: Rule(
+        MESSAGING_SERVICE + "ChangeInvisibleDuration", "topic", "consumerGroup"
+    ),
+    # The bodies of these name topics and groups.
+    RequestCode.BATCH_ACK_MESSAGE: Rule(ACK),
+    RequestCode.QUERY_ASSIGNMENT: Rule(MESSAGING_SERVICE + "QueryAssignment"),
+    RequestCode.SET_MESSAGE_REQUEST_MODE: Rule(CHANGE_GROUP),
+    RequestCode.RECALL_MESSAGE: Rule(GATEWAY_SERVICE + "RecallMessage", "topic"),
     RequestCode.QUERY_CONSUMER_OFFSET: Rule(GATEWAY_SERVICE + "GetOffsets", "topic", "consumerGroup"),
     RequestCode.UPDATE_CONSUMER_OFFSET: Rule(GATEWAY_SERVICE + "CommitOffsets", "topic", "consumerGroup"),
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Rule(SEARCH, "topic"),
@@ -132,6 +147,10 @@ RULES: Mapping[int, Rule] = {
 }
 # What a consumer sends to its own retry topic is as if it had been sent back.
 RETRIES = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE))
+
+
+# A message that was popped may lie in the retry topic of its group and topic: whoever may pop the topic has it.
+OF_POPPED = frozenset((RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME))
 
 
 def rule_of(command: Command) -> Rule | None:
@@ -204,6 +223,8 @@ class SignedRights(Rights):
         if not access.has(roles):
             raise self._visible.refusal("any topic")
         topic, group = command.fields.get(rule.topic, ""), command.fields.get(rule.group, "")
+        if command.code in OF_POPPED:
+            topic = popped_topic_of(group, topic)
         if topic:
             self.check_topic(topic)
         if group:

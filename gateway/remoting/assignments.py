@@ -60,6 +60,8 @@ def query_assignment(shard: DoorShard, ask: Ask) -> Answer:
     topic, group, client_id, strategy = (
         _text(said.get(name)) for name in ("topic", "consumerGroup", "clientId", "strategyName")
     )
+    ask.rights.check_group(group)
+    ask.rights.check_topic(topic)
     mode = _mode_of(shard, group, topic)
     queues = _queues(shard, topic)
     found: Sequence[Queue] | None = None
@@ -85,6 +87,8 @@ def set_message_request_mode(shard: DoorShard, ask: Ask) -> Answer:
     said = document_of(ask.command.body)
     topic, group, name = (_text(said.get(field)) for field in ("topic", "consumerGroup", "mode"))
     share = said.get("popShareQueueNum", 0)
+    ask.rights.check_group(group)
+    ask.rights.check_topic(topic)
     if topic.startswith(RETRY_PREFIX):
         raise RefusedError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
     if name not in (POP, PULL) or type(share) is not int or not -(1 << 31) <= share < 1 << 31:

@@ -64,7 +64,7 @@ from store.format.delivery.receipt_handle import (
     parse_extra_info,
     topic_kind_of,
 )
-from store.format.topic import PERM_READ, RETRY_PREFIX, retry_topic_of, retry_topic_v2_of
+from store.format.topic import PERM_READ, RETRY_PREFIX, popped_topic_of, retry_topic_of, retry_topic_v2_of
 
 BATCH_COUNT_MAX = 32
 # A proxy acknowledges so many messages at once at most.
@@ -194,7 +194,7 @@ class Pops:
         if not topic.startswith(RETRY_PREFIX) and not self._shard.delivering.offsets(group, topic, CALL_SECONDS):
             deadline = Deadline.after(CALL_SECONDS)
             begins = dict.fromkeys(range(queue_count), 0)
-            for queue in list_built_queues(self._shard.shard, topic, deadline):
+            for queue in list_built_queues(self._shard.whole_shard, topic, deadline):
                 begins[queue.queue_id] = queue.min_offset
                 if init_mode != AT_FIRST and queue.max_offset > queue.min_offset and self._is_old(queue, deadline):
                     begins[queue.queue_id] = queue.max_offset - 1
@@ -204,7 +204,7 @@ class Pops:
             ]
             for at in range(0, len(rows), POSITION_COUNT_MAX):
                 some = rows[at : at + POSITION_COUNT_MAX]
-                commit_positions(self._shard.source.now(), group, some, deadline, begins=True)
+                commit_positions(self._shard.whole.now(), group, some, deadline, begins=True)
         with self._lock:
             self._begun[key] = None
             self._begun.move_to_end(key)
@@ -526,18 +526,21 @@ def peek(shard: DoorShard, ask: Ask) -> Answer:
 
 
 def places_of(shard: DoorShard, question: _Places) -> Iterator[pb.GroupQueue]:
-    """The queues in which a group may get something now, with its position in each; waits."""
+    """The queues in which a group may get something now, with its position in each; waits.
+
+    Its retry topics are among them, which the caller of the thread may not be allowed to see under their own names.
+    """
     group, topic = question.consumer_group, question.topic
     deadline = Deadline.after(CALL_SECONDS)
     known: dict[tuple[str, int], pb.GroupQueue] = {}
     with contextlib.suppress(GroupNotFoundError):
-        facts = ask_groups(shard.shard, GET_GROUP, pb.GetGroupRequest(consumer_group=group), deadline)
+        facts = ask_groups(shard.whole_shard, GET_GROUP, pb.GetGroupRequest(consumer_group=group), deadline)
         known = {(each.topic, each.queue_id): each for each in facts.queues}
     retry_topics = (retry_topic_of(group, topic), retry_topic_v2_of(group, topic))
     for name in (topic,) if topic.startswith(RETRY_PREFIX) else (*retry_topics, topic):
         if shard.topics.find(name) is None:
             continue
-        for queue in list_built_queues(shard.shard, name, deadline):
+        for queue in list_built_queues(shard.whole_shard, name, deadline):
             if name == topic and question.queue_id not in (-1, queue.queue_id):
                 continue
             place = known.get((name, queue.queue_id))
@@ -619,6 +622,8 @@ def _batch_handles(ask: Ask) -> Iterator[tuple[str, str]]:
     count = 0
     for row in rows if isinstance(rows, list) else ():
         one = _BatchRow.of(row, str(broker_name))
+        ask.rights.check_group(one.consumer_group)
+        ask.rights.check_topic(popped_topic_of(one.consumer_group, one.topic))
         for handle in one.handles():
             count += 1
             if count > ACK_COUNT_MAX:

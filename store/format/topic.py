@@ -87,6 +87,11 @@ def retry_topic_v2_of(consumer_group: str, topic: str) -> str:
     return f"{RETRY_PREFIX}{consumer_group}+{topic}"
 
 
+def popped_topic_of(consumer_group: str, topic: str) -> str:
+    """The topic that a group polls to get messages of a topic, which may be its retry topic."""
+    return topic.removeprefix(retry_topic_v2_of(consumer_group, "")).removeprefix(retry_topic_of(consumer_group, ""))
+
+
 def pull_retry_topic_of(consumer_group: str) -> str:
     """Where messages of all topics wait that consumers which pull have sent back (`MixAll.getRetryTopic`)."""
     return RETRY_PREFIX + consumer_group

@@ -62,11 +62,14 @@ NEEDS = {
         Ask.SEND_REPLY_MESSAGE_V2,
     ),
     "some_write": (Ask.END_TRANSACTION,),
+    "recall": (Ask.RECALL_MESSAGE,),
     "member": (
         *(Ask.PULL_MESSAGE, Ask.LITE_PULL_MESSAGE, Ask.QUERY_CONSUMER_OFFSET, Ask.UPDATE_CONSUMER_OFFSET),
         *(Ask.GET_CONSUME_STATS, Ask.QUERY_CONSUME_TIME_SPAN, Ask.QUERY_SUBSCRIPTION_BY_CONSUMER),
         *(Ask.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, Ask.QUERY_CONSUME_QUEUE),
         *(Ask.LOCK_BATCH_MQ, Ask.UNLOCK_BATCH_MQ, Ask.CHECK_CLIENT_CONFIG),
+        *(Ask.POP_MESSAGE, Ask.ACK_MESSAGE, Ask.BATCH_ACK_MESSAGE, Ask.CHANGE_MESSAGE_INVISIBLETIME),
+        *(Ask.PEEK_MESSAGE, Ask.NOTIFICATION, Ask.POLLING_INFO, Ask.QUERY_ASSIGNMENT),
     ),
     "read": (
         *(Ask.QUERY_MESSAGE, Ask.SEARCH_OFFSET_BY_TIMESTAMP, Ask.GET_MAX_OFFSET, Ask.GET_MIN_OFFSET),
@@ -94,6 +97,7 @@ NEEDS = {
             Ask.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
             Ask.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
             Ask.DELETE_SUBSCRIPTIONGROUP,
+            Ask.SET_MESSAGE_REQUEST_MODE,
         ),
         *(Ask.GET_CONSUMER_RUNNING_INFO, Ask.CONSUME_MESSAGE_DIRECTLY),
     ),
@@ -111,6 +115,7 @@ NEEDS = {
 # By need: which clients may, for OWN and the group shop-readers.
 MAY = {
     "write": {"writer", "admin", "chief"},
+    "recall": {"writer", "admin", "chief"},
     "some_write": {"writer", "admin", "chief", "banker"},
     "member": {"reader", "admin", "mixed", "chief"},
     "read": {"reader", "admin", "mixed", "chief"},
@@ -208,6 +213,13 @@ class SecuredDoor:
             "commitOrRollback": 0,
             "commitLogOffset": offset,
             "tranStateTableOffset": 0,
+            "recallHandle": "none",
+            "maxMsgNums": 1,
+            "invisibleTime": 1,
+            "pollTime": 0,
+            "bornTime": 0,
+            "initMode": 0,
+            "extraInfo": "none",
         }
         if code in NEEDS["write"]:
             is_old = code in (Ask.SEND_MESSAGE, Ask.SEND_REPLY_MESSAGE)
@@ -221,6 +233,15 @@ class SecuredDoor:
         elif code == Ask.CHECK_CLIENT_CONFIG:
             sql = {"topic": OWN, "subString": "a = 1", "expressionType": "SQL92"}
             fields, body = {}, json.dumps({"group": "shop-readers", "subscriptionData": sql}).encode()
+        elif code == Ask.QUERY_ASSIGNMENT:
+            said = {"clientId": fields["clientID"], "strategyName": "AVG", "messageModel": "CLUSTERING"}
+            fields, body = {}, json.dumps({"topic": OWN, "consumerGroup": "shop-readers"} | said).encode()
+        elif code == Ask.SET_MESSAGE_REQUEST_MODE:
+            said = {"topic": OWN, "consumerGroup": "shop-readers", "mode": "PULL", "popShareQueueNum": 0}
+            fields, body = {}, json.dumps(said).encode()
+        elif code == Ask.BATCH_ACK_MESSAGE:
+            row = {"c": "shop-readers", "t": OWN, "r": "1", "so": 0, "q": 0, "rq": 0, "pt": 0, "it": 0, "b": "AQ=="}
+            fields, body = {}, json.dumps({"brokerName": "broker-a", "acks": [row]}).encode()
         elif code == Ask.UPDATE_AND_CREATE_TOPIC_LIST:
             row = {"topicName": OWN, "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
             fields, body = {}, json.dumps({"topicConfigList": [row]}).encode()
@@ -328,8 +349,8 @@ def test_a_key_that_is_not_known_is_answered_as_a_wrong_secret(door):
 
 def test_a_code_that_is_not_served_needs_a_signature_too(door):
     with door.client(None) as unsigned, door.client("idler") as idler:
-        assert unsigned.call(200_050).code == ResponseCode.NO_PERMISSION
-        assert idler.call(200_050).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert unsigned.call(200_070).code == ResponseCode.NO_PERMISSION
+        assert idler.call(200_070).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 def test_each_request_of_a_connection_has_the_rights_of_its_own_signature(door):
@@ -555,3 +576,15 @@ def test_a_client_certificate_signs_in_where_the_request_is_not_signed(tmp_path)
         with contextlib.closing(SignedClient(address, key_of("chief"), SECRET)) as plain:
             told = plain.call(Ask.GET_MIN_OFFSET, **fields)
             assert (told.code, "TLS only" in told.remark) == (ResponseCode.NO_PERMISSION, True)
+
+
+def test_a_member_ends_what_it_popped_of_its_own_retry_topic_and_of_no_other(door):
+    retries = {OWN: f"%RETRY%shop-readers_{OWN}", OTHER: f"%RETRY%shop-readers_{OTHER}"}
+    fields = {"consumerGroup": "shop-readers", "queueId": 0, "offset": 0, "extraInfo": "0 1 2 3 1 broker-a 0 0"}
+    with door.client("reader") as reader:
+        for code in (Ask.ACK_MESSAGE, Ask.CHANGE_MESSAGE_INVISIBLETIME):
+            answers = {
+                topic: reader.call(code, **fields, topic=name, invisibleTime=1).code for topic, name in retries.items()
+            }
+            assert answers[OTHER] == ResponseCode.NO_PERMISSION
+            assert answers[OWN] in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_MESSAGE)
