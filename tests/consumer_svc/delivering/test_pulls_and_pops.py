@@ -103,7 +103,6 @@ def test_what_a_killed_member_had_in_flight_never_came_to_those_that_pull(
     assert (found.properties["RETRY_TOPIC"], found.reconsume_times) == (TOPIC, 1)
 
 
-@pytest.mark.parametrize("seed", range(25))
 def test_what_a_member_in_pop_mode_had_in_flight_comes_to_those_that_pop(
     begin: Callable[..., LogLife], log: MemoryLog, clock: ManualClock
 ) -> None:
@@ -120,6 +119,7 @@ def test_what_a_member_in_pop_mode_had_in_flight_comes_to_those_that_pop(
     assert [message.body for message in log.messages(f"%RETRY%{GROUP}_{TOPIC}")] == [b"m0"]
 
 
+@pytest.mark.parametrize("seed", range(25))
 def test_random_pulls_and_pops_lose_nothing_and_bring_nothing_again(
     seed: int, begin: Callable[..., LogLife], log: MemoryLog, clock: ManualClock
 ) -> None:

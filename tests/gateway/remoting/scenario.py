@@ -183,7 +183,9 @@ POP_STEPS = (
         **{"invisibleTime": 90_000, "offset": 99},
         remark=False,
     ),
-    json_step("to acknowledge none", RequestCode.BATCH_ACK_MESSAGE, {"brokerName": "broker-a", "acks": []}),
+    json_step(
+        "to acknowledge none", RequestCode.BATCH_ACK_MESSAGE, {"brokerName": "broker-a", "acks": []}, remark=False
+    ),
     pop("the rest popped"),
     pop("to pop when there is nothing"),
     pop("to pop in order", order="true", consumerGroup="OrderedScenarioGroup"),
@@ -292,7 +294,9 @@ def shown(step: Step, answer: Command) -> dict[str, object]:
         row["remark"] = answer.remark
     row["fields"] = {name: "" if name in VARYING else value for name, value in sorted(answer.fields.items())}
     if step.code in (RequestCode.PULL_MESSAGE, RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE):
-        row["records"] = [_record(each) for each in _records(answer.body)]
+        # Those of a pop are made again, with the properties sorted.
+        in_order = step.code == RequestCode.POP_MESSAGE
+        row["records"] = [_record(each, in_order=in_order) for each in _records(answer.body)]
     elif answer.body:
         row["body"] = _sorted(loads(answer.body))
     return row
@@ -307,12 +311,15 @@ def _records(body: bytes) -> list[object]:
     return found
 
 
-def _record(record: "object") -> dict[str, object]:
+def _record(record: "object", *, in_order: bool = False) -> dict[str, object]:
     stored = dict(record.properties)  # type: ignore[attr-defined]
     stored.pop("__CRC32#", None)
     names = ("topic", "queue_id", "queue_offset", "flag", "sys_flag", "born_time_millis", "reconsume_times")
     row: dict[str, object] = {name: getattr(record, name) for name in names}
-    return row | {"body": record.body.decode(), "properties": list(stored.items())}  # type: ignore[attr-defined]
+    return row | {
+        "body": record.body.decode(),
+        "properties": sorted(stored.items()) if in_order else list(stored.items()),
+    }  # type: ignore[attr-defined]
 
 
 def _sorted(value: object) -> object:
