@@ -3,11 +3,13 @@
 import contextlib
 import pathlib
 import re
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from tests.rocketmq import real_broker
+from tests.support.certificates import Authority
 from tests.support.stack import HostedStack, hosted_stack
 from tests.support.waiting import wait_until
 
@@ -90,6 +92,65 @@ def test_a_java_push_consumer_in_pop_mode_gets_each_message_once_and_what_failed
     assert {len(handle) for handle in handles.values()} == {8}
     assert {name for name, handle in handles.items() if handle[4] == "1"} == {"order3"}  # of the retry topic
     assert re.search(r"Consume Diff Total: 0\b", clients.mqadmin("consumerProgress", "-g", "poppers"))
+
+
+ACCESS = """
+[[clients]]
+name = "shop"
+access_keys = {shop-key = "its-secret"}
+read = ["Orders"]
+write = ["Orders"]
+groups = ["shop-*"]
+[[clients]]
+name = "operators"
+access_keys = {operators-key = "their-secret"}
+admin = ["*"]
+"""
+
+
+def test_java_clients_and_mqadmin_sign_in_over_tls_and_retry_what_they_do_not_consume(tmp_path: pathlib.Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    server = authority.issue("server", "localhost", "127.0.0.1")
+    access, tls = tmp_path / "access.toml", tmp_path / "tls.properties"
+    access.write_text(ACCESS)
+    client_side = {
+        "tls.test.mode.enable": "false",
+        "tls.client.authServer": "true",
+        "tls.client.trustCertPath": authority.path,
+    }
+    tls.write_text("".join(f"{name}={value}\n" for name, value in client_side.items()))
+    settings = {
+        "REPUT_GATEWAY_AUTH": "on",
+        "REPUT_GATEWAY_ACCESS_FILE": str(access),
+        "REPUT_GATEWAY_PUBLIC_TLS_CERTIFICATE": str(server.certificate),
+        "REPUT_GATEWAY_PUBLIC_TLS_KEY": str(server.key),
+    }
+    with hosted_stack(tmp_path / "store", settings=settings, nameserver_port=0, remoting_port=0) as stack:
+        clients = ReputAsRocketMQ(tmp_path, stack.addresses["nameserver"])
+        conf = clients.work / "home" / "conf"
+        conf.mkdir(parents=True)
+        (conf / "tools.yml").write_text("accessKey: operators-key\nsecretKey: their-secret\n")
+
+        def java(main: str, *args: str) -> str:
+            command = clients._java(main, *args)
+            flags = ["-Dtls.enable=true", f"-Dtls.config.file={tls}", f"-Drocketmq.home.dir={clients.work / 'home'}"]
+            command[1:1] = flags
+            done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+            return done.stdout + done.stderr
+
+        def mqadmin(*args: str) -> str:
+            return java("org.apache.rocketmq.tools.command.MQAdminStartup", *args, "-n", clients.namesrv)
+
+        door = stack.addresses["remoting"]
+        wait_until(lambda: door in mqadmin("clusterList"), "the shard is registered", 60)
+        assert "success" in mqadmin("updateTopic", "-c", "DefaultCluster", "-t", "Orders", "-r", "2", "-w", "2")
+        read = java("SignedClients", clients.namesrv, "shop-key", "its-secret", "Orders", "shop-readers", "3")
+        assert sorted(re.findall("> (body [0-9]) 1", read)) == ["body 0", "body 1", "body 2"]
+        forged = java("SignedClients", clients.namesrv, "shop-key", "wrong-secret", "Orders", "shop-readers", "3")
+        assert "CODE: 16  DESC: the access key is not known" in forged
+        assert "success" in mqadmin("updateTopic", "-c", "DefaultCluster", "-t", "Bank", "-r", "2", "-w", "2")
+        denied = java("SignedClients", clients.namesrv, "shop-key", "its-secret", "Bank", "shop-readers", "3")
+        assert "CODE: 16  DESC: shop may not write topic 'Bank'" in denied
 
 
 def test_a_shard_of_reput_is_found_at_a_real_name_server_and_leaves_it_at_its_end(tmp_path: pathlib.Path) -> None:
