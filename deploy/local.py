@@ -43,6 +43,7 @@ from deploy.remoting_ports import (
     Claims,
     Port,
     RemotingPorts,
+    certificate_of_nameserver,
     choose_remoting_ports,
     values_that_are_set,
 )
@@ -320,7 +321,7 @@ class LocalStack:
             return self._remoting.of_commitlog(self._set_value("", "nameservers"))
         if name == "gateway":
             grpc = self._set_value("nameserver", "address") or f"unix:{scratch / 'nameserver.sock'}"
-            return self._remoting.of_gateway(grpc)
+            return self._remoting.of_gateway(grpc) | certificate_of_nameserver(self._set_value)
         return {}
 
     def _spawn(self, name: str, settings: Mapping[str, str]) -> None:

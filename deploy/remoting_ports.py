@@ -90,6 +90,17 @@ class RemotingPorts:
         return settings
 
 
+def certificate_of_nameserver(set_value: Callable[[str, str], str]) -> dict[str, str]:
+    """Settings by which the name server shows the gateway's certificate for clients, unless it is given one of its own.
+
+    A client of RocketMQ that uses TLS uses it for both.
+    """
+    names = ("public_tls_certificate", "public_tls_key")
+    if any(set_value("nameserver", name) for name in names):
+        return {}
+    return {f"REPUT_NAMESERVER_{name}".upper(): value for name in names if (value := set_value("gateway", name))}
+
+
 def values_that_are_set(environ: Mapping[str, str]) -> dict[tuple[str, str], str]:
     """The settings of the environment or a file, by component and name, without those that have their defaults.
 

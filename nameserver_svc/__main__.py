@@ -21,7 +21,7 @@ from services.rocketmq.address import Address, parse_address
 from services.rocketmq.remoting_server import RemotingServer
 from services.serving.process import main
 from services.serving.server import Service, ServiceServer, write_atomically
-from services.settings.service_settings import Origins, TlsFiles
+from services.settings.service_settings import Origins
 from store.errors import InvalidSettingError
 
 _log = structlog.get_logger("reput.nameserver")
@@ -82,10 +82,8 @@ def listen(remoting: RemotingServer, address: Address) -> Address:
 
 def _tls_context(server: ServiceServer, settings: NameServerSettings) -> ssl.SSLContext | None:
     """For RocketMQ's clients, which show no certificate; None without a certificate of our own."""
-    files = settings.tls_files
-    if files is None:
-        return None
-    return server.identity_of(TlsFiles(files.certificate, files.key)).current().context
+    files = settings.remoting_tls_files
+    return None if files is None else server.identity_of(files).current().context
 
 
 SERVICE = Service("nameserver", NameServerSettings, serve)

@@ -1,11 +1,12 @@
 """Settings of the name server."""
 
 from pathlib import Path
+from typing import Self
 
 import pydantic
 
 from services.rocketmq.address import parse_address
-from services.settings.service_settings import ServiceSettings, as_value_error, listens_at, setting
+from services.settings.service_settings import ServiceSettings, TlsFiles, as_value_error, listens_at, setting
 
 
 class NameServerSettings(ServiceSettings):
@@ -20,12 +21,30 @@ class NameServerSettings(ServiceSettings):
     remoting_address_file: Path | None = setting(
         None, "File for the bound remoting address, written when the service listens."
     )
+    # The gateway's door has the same; `reput serve` takes those of the gateway.
+    public_tls_certificate: Path | None = setting(
+        None, "PEM chain shown to clients of RocketMQ, which may use TLS then; empty: tls_certificate."
+    )
+    public_tls_key: Path | None = setting(None, "PEM file of its private key.")
     # RocketMQ's file of that name has the same content.
     kv_config_path: Path | None = setting(
         None, "File that keeps the key-value configuration, kvConfig.json; empty: it ends with the process."
     )
     # RocketMQ's orderMessageEnable.
     order_message_enable: bool = setting(False, "Whether routes tell the order configuration of their topic.")
+
+    @pydantic.model_validator(mode="after")
+    def _has_whole_certificates(self) -> Self:
+        if (self.public_tls_certificate is None) != (self.public_tls_key is None):
+            raise ValueError("public_tls_certificate and public_tls_key are set together or not at all")
+        return self
+
+    @property
+    def remoting_tls_files(self) -> TlsFiles | None:
+        """The certificate for RocketMQ's clients, which show none."""
+        certificate = self.public_tls_certificate or self.tls_certificate
+        key = self.public_tls_key or self.tls_key
+        return None if certificate is None or key is None else TlsFiles(certificate, key)
 
     @pydantic.field_validator("remoting_address")
     @classmethod

@@ -117,6 +117,8 @@ ROWS: tuple[tuple[str, str, str, str, str, bool], ...] = (
     ("nameserver", "health_address", "", "host:port", "Where health is served without TLS; empty: not served.", False),
     ("nameserver", "remoting_address", "127.0.0.1:9876", "host:port", "Where brokers and clients of RocketMQ find the name server; port 0: a free one.", False),
     ("nameserver", "remoting_address_file", "", "", "File for the bound remoting address, written when the service listens.", False),
+    ("nameserver", "public_tls_certificate", "", "", "PEM chain shown to clients of RocketMQ, which may use TLS then; empty: tls_certificate.", False),
+    ("nameserver", "public_tls_key", "", "", "PEM file of its private key.", False),
     ("nameserver", "kv_config_path", "", "", "File that keeps the key-value configuration, kvConfig.json; empty: it ends with the process.", False),
     ("nameserver", "order_message_enable", "false", "true|false", "Whether routes tell the order configuration of their topic.", False),
     ("gateway", "address", "127.0.0.1:8081", "host:port|unix:/path", "Where the service listens; port 0: a free one.", False),
