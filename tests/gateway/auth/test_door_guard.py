@@ -464,6 +464,9 @@ def test_lists_have_only_what_a_client_may_see(door):
         assert OWN not in seen.body.decode()
         with door.client("chief") as chief:
             assert OWN in chief.call(Ask.GET_CONSUMER_CONNECTION_LIST, consumerGroup="bank-readers").body.decode()
+        assert mixed.call(Ask.HEART_BEAT, heartbeat("seen", "shop-again", "bank-readers", topic=OTHER)).code == 0
+        readers = json.loads(stranger.call(Ask.QUERY_TOPIC_CONSUME_BY_WHO, topic=OTHER).body)["groupList"]
+        assert ("bank-readers" in readers, "shop-again" in readers) == (True, False)
 
 
 def test_a_verdict_is_taken_from_a_client_that_may_send_to_the_topic(door):
