@@ -40,6 +40,7 @@ from services.rocketmq.fastjson import dump_bytes
 from services.rocketmq.signature import OF_SIGN_IN
 from store.errors import GroupNotFoundError
 from store.format.delivery.consumer_files import new_group_row
+from store.format.java_text import java_string_hash
 from store.format.message_id import decode_offset_msg_id
 from store.format.topic import TopicConfig
 
@@ -240,14 +241,15 @@ def connection_row(client: DoorClient) -> dict[str, object]:
 
 def _subscription(wanted: Subscription) -> dict[str, object]:
     is_tags = wanted.expression_type == TAG
-    tags = [tag.strip() for tag in wanted.expression.split("||")] if is_tags and wanted.expression != "*" else []
+    names = wanted.expression.split("||") if is_tags and wanted.expression != "*" else []
+    tags = [tag for tag in map(str.strip, names) if tag]
     return {
         "classFilterMode": False,
-        "codeSet": [],
+        "codeSet": [java_string_hash(tag) for tag in tags],
         "expressionType": wanted.expression_type,
         "subString": wanted.expression,
         "subVersion": wanted.version,
-        "tagsSet": [tag for tag in tags if tag],
+        "tagsSet": tags,
         "topic": wanted.topic,
     }
 

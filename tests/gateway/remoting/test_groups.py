@@ -180,7 +180,7 @@ def member(stack):
 
 WANTED = {
     "classFilterMode": False,
-    "codeSet": [],
+    "codeSet": [65, 66],
     "expressionType": "TAG",
     "subString": "A || B",
     "subVersion": 5,
