@@ -49,12 +49,13 @@ def classpath() -> str:
     return build_classpath(JAVA_SOURCES, TOOLS)
 
 
-def build_classpath(sources: pathlib.Path, home: pathlib.Path) -> str:
+def build_classpath(sources: pathlib.Path, home: pathlib.Path, version: str = "") -> str:
     """Resolve the jars of a pom.xml once, compile the drivers beside it that are new; return the class path.
 
     Args:
         sources: where pom.xml and the drivers lie.
         home: where what is made is kept.
+        version: RocketMQ's, where it is not that of the pom.xml.
     """
     listing = home / "classpath"
     classes = home / "classes"
@@ -66,6 +67,7 @@ def build_classpath(sources: pathlib.Path, home: pathlib.Path) -> str:
                 [
                     *("mvn", "-q", "-B", "-f", str(sources / "pom.xml"), "dependency:build-classpath"),
                     *(f"-Dmdep.outputFile={fresh}", "-Dmdep.includeScope=runtime"),
+                    *((f"-Drocketmq.version={version}",) if version else ()),
                 ],
                 check=True,
             )

@@ -4,11 +4,12 @@ import contextlib
 import pathlib
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
-from tests.rocketmq import real_broker
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from tests.rocketmq import real_broker, remoting_programs
 from tests.support.certificates import Authority
 from tests.support.stack import HostedStack, hosted_stack
 from tests.support.waiting import wait_until
@@ -38,6 +39,27 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HostedSta
     directory = tmp_path_factory.mktemp("served")
     with hosted_stack(directory / "store", nameserver_port=0, remoting_port=0) as stack:
         yield stack, ReputAsRocketMQ(directory, stack.addresses["nameserver"])
+
+
+@pytest.fixture(scope="module")
+def seen(
+    served: tuple[HostedStack, ReputAsRocketMQ], tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, Mapping[str, str]]:
+    """What the clients of all programs see, which run side by side."""
+    stack, clients = served
+
+    def make(topic: str) -> None:
+        request = gateway_pb.CreateTopicRequest(topic=topic, queue_count=remoting_programs.QUEUE_COUNT)
+        stack.gateway.CreateTopic(request, timeout=20)
+
+    work = tmp_path_factory.mktemp("programs")
+    return remoting_programs.run_all(clients.namesrv, stack.addresses["remoting"], work, make)
+
+
+@pytest.mark.skipif(remoting_programs.why_unavailable() is not None, reason=str(remoting_programs.why_unavailable()))
+@pytest.mark.parametrize("program", remoting_programs.PROGRAMS)
+def test_unmodified_clients_see_what_they_see_at_rocketmq(seen: Mapping[str, Mapping[str, str]], program: str) -> None:
+    assert seen[program] == remoting_programs.EXPECTED[program]
 
 
 def test_java_clients_and_mqadmin_use_reput_as_they_use_rocketmq(
