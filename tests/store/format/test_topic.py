@@ -21,6 +21,7 @@ from store.format.topic import (
     is_system_group,
     is_system_topic,
     name_matcher,
+    popped_topic_of,
     pull_retry_topic_of,
     reply_topic_of,
     retry_topic_of,
@@ -171,6 +172,9 @@ def test_the_topics_of_a_group_have_rocketmqs_names() -> None:
     assert retry_topic_v2_of("g", "T") == "%RETRY%g+T"
     assert pull_retry_topic_of("g") == "%RETRY%g"
     assert dead_letter_topic_of("g") == "%DLQ%g"
+    for topic in ("T", retry_topic_of("g", "T"), retry_topic_v2_of("g", "T")):
+        assert popped_topic_of("g", topic) == "T"
+    assert popped_topic_of("g", retry_topic_of("h", "T")) == "%RETRY%h_T"
 
 
 def test_the_name_of_a_light_queue_is_refused_as_unsupported() -> None:

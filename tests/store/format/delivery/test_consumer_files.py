@@ -12,8 +12,10 @@ from store.format.config_json import is_own
 from store.format.delivery.consumer_files import (
     GroupConfig,
     decode_groups,
+    decode_modes,
     decode_offsets,
     encode_groups,
+    encode_modes,
     encode_offsets,
     joined_offsets,
     problem_of_group,
@@ -25,6 +27,10 @@ OFFSETS = st.dictionaries(
 )
 GROUPS = st.dictionaries(
     NAMES, st.builds(GroupConfig, st.booleans(), st.integers(0, 10_000), st.booleans()), max_size=5
+)
+
+MODES = st.dictionaries(
+    st.tuples(NAMES, NAMES), st.tuples(st.booleans(), st.integers(-(1 << 31), (1 << 31) - 1)), max_size=5
 )
 
 
@@ -118,3 +124,43 @@ def test_a_name_that_is_no_text_is_no_group() -> None:
     data = b'{"subscriptionGroupTable": {"\\ud800": {}, "": {}, "g": {}}}'
     assert decode_groups(data) == {"g": GroupConfig()}
     assert problem_of_group("\ud800", {}) == "its name is empty, too long or no text"
+
+
+@given(MODES, MODES)
+def test_request_modes_written_here_are_read_as_they_were_and_replace_those_before(
+    before: dict[tuple[str, str], tuple[bool, int]], modes: dict[tuple[str, str], tuple[bool, int]]
+) -> None:
+    data = encode_modes(before, None, time_millis=5)
+    assert decode_modes(data) == before
+    assert decode_modes(encode_modes(modes, data, time_millis=6)) == modes
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"mode":"PUSH"}',
+        '{"mode":"POP","popShareQueueNum":true}',
+        '{"mode":"POP","popShareQueueNum":"3"}',
+        '{"mode":"POP","popShareQueueNum":2147483648}',
+        '{"popShareQueueNum":-2147483649}',
+        "7",
+    ],
+)
+def test_a_request_mode_that_cannot_be_read_is_left_out_and_stays_in_the_file(row: str) -> None:
+    data = b'{"messageRequestModeMap":{"t":{"g":' + row.encode() + b',"h":{}},"u":7,"v":{"w":{}}}}'
+    assert decode_modes(data) == {("h", "t"): (False, 0), ("w", "v"): (False, 0)}
+    written = json.loads(encode_modes({("k", "t"): (True, 3), ("k", "u"): (True, 0)}, data, time_millis=5))
+    assert written["messageRequestModeMap"] == {
+        "t": {
+            "g": json.loads(row),
+            "k": {"consumerGroup": "k", "mode": "POP", "popShareQueueNum": 3, "topic": "t"},
+        },
+        "u": {"k": {"consumerGroup": "k", "mode": "POP", "popShareQueueNum": 0, "topic": "u"}},
+    }
+
+
+def test_a_file_without_request_modes_has_none_of_them() -> None:
+    assert decode_modes(b"{}") == decode_modes(b'{"messageRequestModeMap":[]}') == {}
+    assert decode_modes(b'{"messageRequestModeMap":{"":{"g":{}},"t":{"":{}}}}') == {}
+    written = json.loads(encode_modes({("g", "t"): (False, 1)}, b'{"messageRequestModeMap":[]}', time_millis=5))
+    assert list(written["messageRequestModeMap"]) == ["t"]
