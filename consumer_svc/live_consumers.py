@@ -83,10 +83,22 @@ class LiveConsumers:
             if too_many is not None:
                 self._remove(*too_many)
 
-    def end(self, consumer_group: str, client_id: str) -> None:
-        """Note that a client has ended."""
+    def end(self, consumer_group: str, client_id: str, address: str = "") -> bool:
+        """Note that a client has ended, unless it lives at another address by now; whether it has.
+
+        A connection may be seen to end after its client has come again by another one, also at another gateway.
+
+        Args:
+            consumer_group: its group.
+            client_id: its id.
+            address: of the connection that has ended; empty: it has ended wherever it was.
+        """
         with self._lock:
+            member = self._seen.get(consumer_group, {}).get(client_id)
+            if member is not None and address not in ("", member.client.address):
+                return False
             self._remove(consumer_group, client_id)
+            return True
 
     def is_renewed(self, consumer_group: str, client_id: str) -> bool:
         """Whether what is in flight for the client is to be renewed.

@@ -274,7 +274,8 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
 
     def EndClient(self, request: pb.EndClientRequest, context: grpc.ServicerContext) -> pb.EndClientResponse:
         """See the proto."""
-        self._clients.end(request.consumer_group, request.client_id)
+        if not self._clients.end(request.consumer_group, request.client_id, request.address):
+            return pb.EndClientResponse()
         if not request.keep_locks:
             self._locks.end_client(request.consumer_group, request.client_id)
         self._delivery.groups.end_client(request.consumer_group, request.client_id)

@@ -159,8 +159,13 @@ class Delivering(Protocol):
     def make_group(self, settings: pb.GroupSettings, caller: str, seconds: float) -> None:
         """As MAKE_GROUP (groups.py), for a caller."""
 
-    def end_client(self, client_id: str, consumer_group: str, seconds: float, *, keep_locks: bool = False) -> None:
-        """Say that a client has ended; with `keep_locks` those that it has stay as long as they would have."""
+    def end_client(
+        self, client_id: str, consumer_group: str, seconds: float, *, keep_locks: bool = False, address: str = ""
+    ) -> None:
+        """Say that a client has ended, unless it lives at another address by now.
+
+        With `keep_locks` those that it has stay as long as they would have.
+        """
 
     def arrivals(self) -> ArrivalStream:
         """A new stream; connects with its first answer."""

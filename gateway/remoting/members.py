@@ -166,7 +166,7 @@ class Members:
             if not left.producer_groups and not left.memberships:
                 ask.rights.release(client_id)
         if group:
-            self._shard.delivering.end_client(client_id, group, CALL_SECONDS, keep_locks=True)
+            self._leave(client_id, group, ask.connection)
         return Answer()
 
     def list_members(self, ask: Ask) -> Answer:
@@ -250,9 +250,14 @@ class Members:
         for group in client.memberships.keys() - here:
             try:
                 with working_for(client_of_peer(peer_of(client.connection))):
-                    self._shard.delivering.end_client(client.client_id, group, CALL_SECONDS, keep_locks=True)
+                    self._leave(client.client_id, group, client.connection)
             except StoreError as error:  # its heartbeats are missed later
                 _log.info("member.not_ended", client_id=client.client_id, consumer_group=group, error=error.message)
+
+    def _leave(self, client_id: str, group: str, connection: Connection) -> None:
+        """Say that a client has ended; it may have come again by another connection, also at another gateway."""
+        address = peer_of(connection)
+        self._shard.delivering.end_client(client_id, group, CALL_SECONDS, keep_locks=True, address=address)
 
     def _keep_all(self) -> None:
         facts = [each for client in self._shard.clients.all() for each in facts_of(client)]

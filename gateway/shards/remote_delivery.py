@@ -92,9 +92,13 @@ class RemoteDelivering:
         request = pb.UpdateGroupRequest(settings=settings, if_unset=True, caller=caller)
         self._client.call(rpc.UPDATE_GROUP, request, seconds)
 
-    def end_client(self, client_id: str, consumer_group: str, seconds: float, *, keep_locks: bool = False) -> None:
+    def end_client(
+        self, client_id: str, consumer_group: str, seconds: float, *, keep_locks: bool = False, address: str = ""
+    ) -> None:
         """See the port."""
-        request = pb.EndClientRequest(client_id=client_id, consumer_group=consumer_group, keep_locks=keep_locks)
+        request = pb.EndClientRequest(
+            client_id=client_id, consumer_group=consumer_group, keep_locks=keep_locks, address=address
+        )
         self._client.call(rpc.END_CLIENT, request, seconds)
 
     def arrivals(self) -> EndlessStream[pb.WatchArrivalsResponse]:

@@ -42,6 +42,18 @@ def test_a_member_that_is_silent_is_gone_after_two_minutes() -> None:
     assert (clients.members("g"), clients.count()) == ([], 0)
 
 
+def test_the_late_end_of_a_connection_took_a_client_away_that_had_come_by_another_one() -> None:
+    changed = list[str]()
+    clients = LiveConsumers(Seconds(), changed=changed.append)
+    for address in ("ipv4:127.0.0.1:1", "ipv4:127.0.0.1:2"):
+        clients.keep(pb.Client(consumer_group="g", client_id="a", address=address))
+    assert not clients.end("g", "a", "ipv4:127.0.0.1:1")
+    assert [one.client_id for one in clients.members("g")] == ["a"]
+    assert clients.end("g", "a", "ipv4:127.0.0.1:2")
+    assert clients.end("g", "a", "ipv4:127.0.0.1:2")
+    assert (clients.members("g"), changed) == ([], ["g", "g"])
+
+
 def test_a_member_that_said_the_same_again_was_made_anew() -> None:
     clients = LiveConsumers(Seconds())
     clients.keep(client("g", "a"))

@@ -211,7 +211,7 @@ class MemoryDelivering:
             raise ServiceUnavailableError("down")
         self.groups[settings.consumer_group] = settings
 
-    def end_client(self, client_id, consumer_group, seconds, *, keep_locks=False):
+    def end_client(self, client_id, consumer_group, seconds, *, keep_locks=False, address=""):
         self.ended.append((client_id, consumer_group))
 
     def arrivals(self):

@@ -329,14 +329,16 @@ class KeepClientsResponse(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[GroupSettings, _Mapping]]] = ...) -> None: ...
 
 class EndClientRequest(_message.Message):
-    __slots__ = ("client_id", "consumer_group", "keep_locks")
+    __slots__ = ("client_id", "consumer_group", "keep_locks", "address")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     KEEP_LOCKS_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     consumer_group: str
     keep_locks: bool
-    def __init__(self, client_id: _Optional[str] = ..., consumer_group: _Optional[str] = ..., keep_locks: _Optional[bool] = ...) -> None: ...
+    address: str
+    def __init__(self, client_id: _Optional[str] = ..., consumer_group: _Optional[str] = ..., keep_locks: _Optional[bool] = ..., address: _Optional[str] = ...) -> None: ...
 
 class EndClientResponse(_message.Message):
     __slots__ = ()
