@@ -52,6 +52,8 @@ class LiveConsumers:
         self._started = clock()
         self._lock = threading.Lock()
         self._seen: dict[str, dict[str, _Member]] = {}  # by group and client id
+        # When a client that is no member, as those behind a proxy of RocketMQ, popped last; only of groups that have members.
+        self._popped_by_others: dict[str, float] = {}
         self._order: KeptKeys[tuple[str, str]] = KeptKeys(count_max)  # the one that was silent for longest first
         self._large_bytes = 0
 
@@ -124,14 +126,34 @@ class LiveConsumers:
             self._expire()
             return any(_is_puller(member.client) for member in self._seen.get(consumer_group, {}).values())
 
-    def has_only_pullers(self, consumer_group: str) -> bool:
-        """Whether a member of a group pulls, and none that pops was heard of for RENEWED_SECONDS, although it had the time."""
-        now = self._clock()
-        if now - self._started < RENEWED_SECONDS or not self.has_pullers(consumer_group):
-            return False
+    def note_pop(self, consumer_group: str, client_id: str) -> None:
+        """Note that a client pops for a group, perhaps one that sends no heartbeat."""
         with self._lock:
-            members = self._seen.get(consumer_group, {}).values()
-            return not any(now - each.seen < RENEWED_SECONDS and not _is_puller(each.client) for each in members)
+            members = self._seen.get(consumer_group)
+            if members is None:
+                return
+            member = members.get(client_id)
+            if member is None or _is_puller(member.client):
+                self._popped_by_others[consumer_group] = self._clock()
+
+    def reads_only_pull_retries(self, consumer_group: str) -> bool:
+        """Whether a member that lives reads `%RETRY%group`, and none that pops was heard of for RENEWED_SECONDS.
+
+        A member that pulls and does not subscribe to that topic, as DefaultLitePullConsumer, gets nothing of it.
+        """
+        now = self._clock()
+        if now - self._started < RENEWED_SECONDS:
+            return False  # nothing is known of those that pop yet
+        with self._lock:
+            living = [
+                each.client for each in self._seen.get(consumer_group, {}).values() if self._lives(each.seen, now)
+            ]
+            popped = self._popped_by_others.get(consumer_group)
+            return (
+                any(map(_reads_pull_retries, living))
+                and all(map(_is_puller, living))
+                and (popped is None or not self._lives(popped, now))
+            )
 
     def groups(self) -> Collection[str]:
         """The groups that have members that live."""
@@ -142,6 +164,10 @@ class LiveConsumers:
     def count(self) -> int:
         """Consumers that were heard of."""
         return len(self._order)
+
+    @staticmethod
+    def _lives(seen: float, now: float) -> bool:
+        return now - seen < RENEWED_SECONDS
 
     def _expire(self) -> None:
         """Forget those that are gone; with the lock held."""
@@ -156,6 +182,8 @@ class LiveConsumers:
         """A member is gone; with the lock held."""
         if self._take(consumer_group, client_id) is not None:
             self._changed(consumer_group)
+        if consumer_group not in self._seen:
+            self._popped_by_others.pop(consumer_group, None)
 
     def _take(self, consumer_group: str, client_id: str) -> pb.Client | None:
         """Forget a member, for now; with the lock held."""
@@ -172,8 +200,13 @@ class LiveConsumers:
 
 def _is_puller(client: pb.Client) -> bool:
     """Whether a member pulls: it says so, or reads what the group's members send back, as RocketMQ's clients over remoting."""
+    return client.kind == PULL_KIND or _reads_pull_retries(client)
+
+
+def _reads_pull_retries(client: pb.Client) -> bool:
+    """Whether a member subscribes to what the group's members send back."""
     retry_topic = pull_retry_topic_of(client.consumer_group)
-    return client.kind == PULL_KIND or any(each.topic == retry_topic for each in client.subscriptions)
+    return any(each.topic == retry_topic for each in client.subscriptions)
 
 
 def _remembered(client: pb.Client, subscriptions: Iterable[gateway_pb.TopicSubscription]) -> pb.Client:

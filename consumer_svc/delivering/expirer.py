@@ -151,10 +151,10 @@ class Expirer:
                 elif had >= life.attempts_max(settings):
                     record = dead_letter_of(message, ref.consumer_group, had, now)
                 elif not settings.ordered:
-                    # Members that only pull would never see the topic of those that pop. Push consumers of RocketMQ in POP mode
-                    # pull `%RETRY%group` as well, and seem to.
+                    # Members that only pull would never see the topic of those that pop, and only some see the other one. Push
+                    # consumers of RocketMQ in POP mode pull `%RETRY%group` as well, and seem to pull the topic.
                     is_popped = settings.pops(popped_topic_of(ref.consumer_group, ref.topic))
-                    is_pulled = not is_popped and life.clients.has_only_pullers(ref.consumer_group)
+                    is_pulled = not is_popped and life.clients.reads_only_pull_retries(ref.consumer_group)
                     record = retry_of(message, ref.consumer_group, had, now, is_pulled=is_pulled)
                 if record is not None:
                     changes: list[Change] = [Ended(ref, [end.queue_offset], moved=True)]

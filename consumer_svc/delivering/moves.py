@@ -2,7 +2,7 @@
 
 A message that was not consumed in time is appended to the retry topic of its group and topic, `%RETRY%<group>_<topic>`, with
 the number of its deliveries as `reconsume_times`, as RocketMQ's PopReviveService does, and to `%RETRY%<group>` when the group
-has only members that pull, which read no other; one that has had all its attempts to `%DLQ%<group>`, as its
+has only members that pull, and one of them reads that topic; one that has had all its attempts to `%DLQ%<group>`, as its
 SendMessageProcessor does. One that was pulled and sent back waits in `SCHEDULE_TOPIC_XXXX` for its delay
 level first, and goes to `%RETRY%<group>` then. All keep body, tags, keys, unique key and properties, and name their source:
 

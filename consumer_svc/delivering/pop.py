@@ -96,6 +96,7 @@ class Pops:
                     field="consumer_group",
                 )
             check_consuming(settings)
+            life.clients.note_pop(consumer_group, request.client_id)
             is_empty = not any(map(life.reader.recent.ends, _topics(consumer_group, topic)))
             if not life.has_begun(consumer_group, topic):
                 if request.known_only:

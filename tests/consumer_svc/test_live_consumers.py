@@ -97,6 +97,27 @@ def test_all_clients_are_renewed_until_they_had_time_to_be_heard_of() -> None:
     assert not clients.is_renewed("g", "a")
 
 
+def test_a_member_that_is_silent_reads_no_retry_topic_although_it_is_not_gone_yet() -> None:
+    """With both dead it still seemed that members pull: one counted for 120 s, the other for 30 s."""
+    clock = Seconds()
+    clients = LiveConsumers(clock)
+    puller = client("g", "puller")
+    puller.subscriptions.add(topic="%RETRY%g")
+    clients.keep(puller)
+    clients.keep(client("g", "popper"))
+    clock.now += RENEWED_SECONDS
+    assert (clients.has_pullers("g"), clients.reads_only_pull_retries("g")) == (True, False)
+    clients.keep(puller)
+    assert clients.reads_only_pull_retries("g")
+    clients.note_pop("g", "proxied")
+    clients.keep(puller)
+    assert not clients.reads_only_pull_retries("g")
+    clients.end("g", "puller")
+    clients.end("g", "popper")
+    clients.note_pop("g", "proxied")
+    assert clients._popped_by_others == {}
+
+
 def test_clients_of_groups_that_nobody_asks_about_are_forgotten_after_two_minutes() -> None:
     clock = Seconds()
     clients = LiveConsumers(clock)

@@ -24,6 +24,12 @@ PULLER = pb.Client(
     kind="push consumer",
     subscriptions=[gateway_pb.TopicSubscription(topic=TOPIC), gateway_pb.TopicSubscription(topic=f"%RETRY%{GROUP}")],
 )
+LITE_PULLER = pb.Client(
+    client_id="lite",
+    consumer_group=GROUP,
+    kind="pull consumer",
+    subscriptions=[gateway_pb.TopicSubscription(topic=TOPIC)],
+)
 POPPER = pb.Client(client_id="popper", consumer_group=GROUP, kind="push consumer")
 
 
@@ -97,6 +103,7 @@ def test_what_a_killed_member_had_in_flight_never_came_to_those_that_pull(
     assert [each.body for each in log.messages(f"%RETRY%{GROUP}_{TOPIC}")] == [b"m0"], "its member lives"
     life.pop(pop_of(GROUP, TOPIC, max_messages=2, invisible_millis=60_000))
     clock.now += int(RENEWED_SECONDS * 1000) + 60_000
+    life.life.clients.keep(PULLER)
     life.expire()
     assert sorted(each.body for each in log.messages(f"%RETRY%{GROUP}")) == [b"m0", b"m1"]
     (found,) = [each for each in log.messages(f"%RETRY%{GROUP}") if each.body == b"m1"]
@@ -117,6 +124,47 @@ def test_what_a_member_in_pop_mode_had_in_flight_comes_to_those_that_pop(
     life.life.clients.keep(PULLER)
     life.expire()
     assert [message.body for message in log.messages(f"%RETRY%{GROUP}_{TOPIC}")] == [b"m0"]
+
+
+@pytest.mark.parametrize("popper", ["", "proxied"])
+def test_what_a_client_without_heartbeats_had_in_flight_went_where_only_another_kind_reads(
+    popper: str, begin: Callable[..., LogLife], log: MemoryLog, clock: ManualClock
+) -> None:
+    """RocketMQ's proxies pop and send no heartbeat: their group seemed to have nobody that pops."""
+    life = begin(clients=LiveConsumers(lambda: clock.now / 1000))
+    clock.now += int(RENEWED_SECONDS * 1000)
+    send(log, 2)
+    ask = pop_of(GROUP, TOPIC, max_messages=1, invisible_millis=10_000, client_id=popper)
+    for member in (LITE_PULLER, PULLER):  # it keeps its place beside others
+        life.life.clients.keep(member)
+    life.pop(ask)
+    clock.now += 9_000
+    life.pop(ask)
+    life.life.clients.keep(PULLER)
+    clock.now += 1_000
+    life.expire()
+    assert [each.body for each in log.messages(f"%RETRY%{GROUP}_{TOPIC}")] == [b"m0"]
+    assert [each.body for each in log.messages(f"%RETRY%{GROUP}")] == []
+    clock.now += int(RENEWED_SECONDS * 1000)
+    life.life.clients.keep(PULLER)
+    life.expire()
+    assert [each.body for each in log.messages(f"%RETRY%{GROUP}")] == [b"m1"], "it is gone"
+
+
+def test_what_a_killed_member_had_in_flight_went_to_a_topic_that_a_lite_pull_consumer_never_reads(
+    begin: Callable[..., LogLife], log: MemoryLog, clock: ManualClock
+) -> None:
+    """DefaultLitePullConsumer subscribes to no retry topic: the message was never delivered, to no member."""
+    life = begin(clients=LiveConsumers(lambda: clock.now / 1000))
+    for member in (LITE_PULLER, POPPER):
+        life.life.clients.keep(member)
+    send(log, 1)
+    life.pop(ASK)
+    clock.now += int(RENEWED_SECONDS * 1000) + 10_000
+    life.life.clients.keep(LITE_PULLER)
+    life.expire()
+    (again,) = life.pop(ASK)
+    assert (again.message.body, again.message.topic) == (b"m0", f"%RETRY%{GROUP}_{TOPIC}")
 
 
 @pytest.mark.parametrize("seed", range(25))
