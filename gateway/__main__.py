@@ -142,7 +142,7 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     clients.start()
     keeping.start()
     if settings.remoting_address:
-        _open_doors(server, settings, directory, sign_in, delivering, room, forwarder, waiting, waits)
+        _open_doors(server, settings, directory, sign_in, delivering, room, timers, forwarder, waiting, waits)
     if settings.console == "on":
         from console.opening import open_console
 
@@ -157,12 +157,14 @@ def _open_doors(
     sign_in: "RequiredSignIn | None",
     delivering: DeliveryShards,
     room: WaitingRoom,
+    timers: Timers,
     forwarder: AppendForwarder,
     waiting: WaitingMessages,
     waits: FreshnessWaits,
 ) -> None:
     """Open the remoting doors; InvalidSettingError when a port cannot be bound."""
     # Loaded only by gateways that have some.
+    from gateway.remoting.builder_waits import BuilderWaits
     from gateway.remoting.door_clients import DoorClients
     from gateway.remoting.door_shard import DoorShard
     from gateway.remoting.opening import open_doors
@@ -193,6 +195,7 @@ def _open_doors(
             clients=DoorClients(),
             topics=TopicCopy(lambda: shards.now().named(name)),
             waits=waits,
+            builder_waits=BuilderWaits(timers),
             on_arrivals=delivering.on_arrivals,
         )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from gateway.appends.forwarder import AppendForwarder
 from gateway.delivery.waiting_room import WaitingRoom
@@ -12,6 +13,8 @@ from gateway.ports.groups import GET_GROUP
 from gateway.ports.shard import CREATE_TOPIC, Shard
 from gateway.ports.shards import Shards, ShardsSource
 from gateway.queries.freshness import FreshnessWaits
+from gateway.remoting.builder_waits import Arrival, BuilderWaits
+from gateway.remoting.door import Answer, Ask, Handler
 from gateway.remoting.door_clients import DoorClient, DoorClients
 from gateway.remoting.passed_locks import PassedLocks
 from gateway.remoting.position_order import PositionOrder
@@ -46,6 +49,7 @@ class DoorShard:
         clients: what the connections have said.
         topics: those of the shard.
         waits: make queries wait for what they should find.
+        builder_waits: likewise requests that a builder's delay would have refused; without a thread.
         on_arrivals: called with each shard's name and arrivals.
         on_close: called when the door is closed.
         on_beat: called with each client whose heartbeat was taken, in a thread that may wait.
@@ -67,6 +71,7 @@ class DoorShard:
     clients: DoorClients
     topics: TopicCopy
     waits: FreshnessWaits
+    builder_waits: BuilderWaits
     on_arrivals: list[Callable[[str, WatchArrivalsResponse], object]] = field(default_factory=list)
     on_close: list[Callable[[], object]] = field(default_factory=list)
     on_beat: list[Callable[[DoorClient], object]] = field(default_factory=list)
@@ -93,6 +98,18 @@ class DoorShard:
     def delivering(self) -> Delivering:
         """Its consumer service, for the frequent calls; ServiceUnavailableError when it has none."""
         return self.deliverings.named(self.broker_name)
+
+    def when_built(self, answer: Callable[[Ask, Arrival], Answer | None]) -> Handler:
+        """As `in_thread`, for an answer that may need what a builder has not built yet; see `BuilderWaits`."""
+        return lambda ask: self.work_when_built(ask, partial(answer, ask))
+
+    def once_built(self, answer: "Callable[[DoorShard, Ask], Answer | None]") -> Handler:
+        """As `when_built`, for an answer that itself says that a builder is behind."""
+        return self.when_built(lambda ask, arrival: answer(self, ask))
+
+    def work_when_built(self, ask: Ask, work: Callable[[Arrival], Answer | None]) -> None:
+        """As `Ask.work`, likewise."""
+        self.builder_waits.work(ask, lambda: self.whole_shard, work)
 
     def create_topic(self, name: str, queue_count: int = OWNED_QUEUE_COUNT) -> Topic:
         """Create a topic to read and write, and have it in the copy; waits. TopicExistsError, StoreError.

@@ -54,7 +54,12 @@ NOT_NOW = -1  # of a timestamp that asks for the end of a queue, and of a queue 
 
 def handlers(shard: DoorShard) -> Mapping[int, Handler]:
     """The handlers of this file, by request code."""
-    return {
+    once_built: dict[int, Handler] = {
+        RequestCode.GET_CONSUME_STATS: shard.once_built(get_consume_stats),
+        RequestCode.QUERY_CONSUME_TIME_SPAN: shard.once_built(query_consume_time_span),
+        RequestCode.GET_BROKER_CONSUME_STATS: shard.once_built(get_broker_consume_stats),
+    }
+    return once_built | {
         code: in_thread(partial(answer, shard))
         for code, answer in (
             (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, update_and_create_group),
@@ -63,9 +68,6 @@ def handlers(shard: DoorShard) -> Mapping[int, Handler]:
             (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, get_all_group_config),
             (RequestCode.DELETE_SUBSCRIPTIONGROUP, forget_group),
             (RequestCode.GET_CONSUMER_CONNECTION_LIST, get_consumer_connections),
-            (RequestCode.GET_CONSUME_STATS, get_consume_stats),
-            (RequestCode.QUERY_CONSUME_TIME_SPAN, query_consume_time_span),
-            (RequestCode.GET_BROKER_CONSUME_STATS, get_broker_consume_stats),
             (RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, query_topic_consume_by_who),
             (RequestCode.QUERY_TOPICS_BY_CONSUMER, query_topics_by_consumer),
             (RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, query_subscription_by_consumer),

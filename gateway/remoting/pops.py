@@ -28,7 +28,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from google.protobuf.duration_pb2 import Duration
@@ -93,7 +92,7 @@ def handlers(shard: DoorShard) -> Mapping[int, Handler]:
         RequestCode.ACK_MESSAGE: pops.ack,
         RequestCode.BATCH_ACK_MESSAGE: in_thread(pops.ack_batch),
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME: pops.change_invisible_time,
-        RequestCode.PEEK_MESSAGE: in_thread(partial(peek, shard)),
+        RequestCode.PEEK_MESSAGE: shard.once_built(peek),
         RequestCode.NOTIFICATION: pops.notify,
         RequestCode.POLLING_INFO: in_thread(pops.count_waiting),
     }
@@ -137,7 +136,7 @@ class Pops:
         with self._lock:
             has_begun = (group, name) in self._begun
         if topic is None or not has_begun:
-            ask.work(lambda: self._pop_later(ask))
+            self._shard.work_when_built(ask, lambda _: self._pop_later(ask))
         else:
             self._begin(ask, topic)
 

@@ -1,7 +1,9 @@
 """Positions: where a group is in a queue (14, 15), and the ends, times and first store time of queues (29 to 32).
 
 Sources: `ConsumerManageProcessor` and `AdminBrokerProcessor` of RocketMQ. Two answers differ from a broker's, which tells 0 for
-both: a topic that does not exist is TOPIC_NOT_EXIST, and while the queues are being built an end is SERVICE_NOT_AVAILABLE.
+both: a topic that does not exist is TOPIC_NOT_EXIST, and while the queues are being built after a start an end is
+SERVICE_NOT_AVAILABLE. Before that, an answer waits until the queues have what the log had when it was asked for
+(builder_waits.py): a message that was stored before is never skipped by a group that begins.
 """
 
 import os
@@ -13,7 +15,8 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.shard import get_units
 from gateway.ports.time_window import millis_in
 from gateway.queries.by_queue_offset import queue_place
-from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
+from gateway.remoting.builder_waits import Arrival
+from gateway.remoting.door import Answer, Ask, Handler, RefusedError
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
 from gateway.remoting.topics import config_of
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
@@ -30,7 +33,7 @@ IN_MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 40 
 def handlers(shard: DoorShard) -> Mapping[int, Handler]:
     """The handlers of this file, by request code."""
     of_queues: dict[int, Handler] = {
-        code: in_thread(partial(answer, shard))
+        code: shard.when_built(partial(answer, shard))
         for code, answer in (
             (RequestCode.QUERY_CONSUMER_OFFSET, query_consumer_offset),
             (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search_offset_by_timestamp),
@@ -47,7 +50,7 @@ def handlers(shard: DoorShard) -> Mapping[int, Handler]:
     return of_queues | {RequestCode.UPDATE_CONSUMER_OFFSET: update}
 
 
-def query_consumer_offset(shard: DoorShard, ask: Ask) -> Answer:
+def query_consumer_offset(shard: DoorShard, ask: Ask, arrival: Arrival) -> Answer:
     """14: where a group is in a queue; QUERY_NOT_FOUND sends its client to where it lets groups begin.
 
     A young queue is read from its first message, wherever the client would begin (`checkInMemByConsumeOffset`).
@@ -61,6 +64,7 @@ def query_consumer_offset(shard: DoorShard, ask: Ask) -> Answer:
         return Answer({"offset": str(offset)})
     if not ask.flag("setZeroIfNotFound", default=True):
         raise RefusedError(ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first")
+    arrival.require_queues()  # a first message that is not in its queue yet would be skipped
     if _is_young(shard, topic, queue_id, deadline):
         return Answer({"offset": "0"})
     raise RefusedError(ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
@@ -108,27 +112,27 @@ def store_position(
     shard.position_order.store(key, number, position.queue_offset, commit, goes_back=goes_back)
 
 
-def search_offset_by_timestamp(shard: DoorShard, ask: Ask) -> Answer:
+def search_offset_by_timestamp(shard: DoorShard, ask: Ask, arrival: Arrival) -> Answer:
     """29: the first position at or after a time, or with `boundaryType` upper the last at or before it."""
     is_upper = ask.text("boundaryType", "").lower() == "upper"
     boundary = gateway_pb.BOUNDARY_UPPER if is_upper else gateway_pb.BOUNDARY_LOWER
-    place = _place(shard, ask, ask.time_millis("timestamp"), boundary, needs_end=True)
+    place = _place(shard, ask, arrival, ask.time_millis("timestamp"), boundary, needs_end=True)
     return Answer({"offset": str(place.queue_offset)})
 
 
-def get_max_offset(shard: DoorShard, ask: Ask) -> Answer:
+def get_max_offset(shard: DoorShard, ask: Ask, arrival: Arrival) -> Answer:
     """30: the position of the next message."""
-    return Answer({"offset": str(_place(shard, ask, needs_end=True, needs_place=False).max_offset)})
+    return Answer({"offset": str(_place(shard, ask, arrival, needs_end=True, needs_place=False).max_offset)})
 
 
-def get_min_offset(shard: DoorShard, ask: Ask) -> Answer:
+def get_min_offset(shard: DoorShard, ask: Ask, arrival: Arrival) -> Answer:
     """31: the position of the first message that is in the log."""
-    return Answer({"offset": str(_place(shard, ask).min_offset)})
+    return Answer({"offset": str(_place(shard, ask, arrival).min_offset)})
 
 
-def get_earliest_msg_store_time(shard: DoorShard, ask: Ask) -> Answer:
+def get_earliest_msg_store_time(shard: DoorShard, ask: Ask, arrival: Arrival) -> Answer:
     """32: the store time of that message (ms since 1970); -1 when there is none."""
-    place = _place(shard, ask)
+    place = _place(shard, ask, arrival)
     millis = millis_in(place, "first_store_time")
     return Answer({"timestamp": str(-1 if millis is None else millis)})
 
@@ -136,6 +140,7 @@ def get_earliest_msg_store_time(shard: DoorShard, ask: Ask) -> Answer:
 def _place(
     shard: DoorShard,
     ask: Ask,
+    arrival: Arrival,
     time_millis: int = 0,
     boundary: gateway_pb.Boundary = gateway_pb.BOUNDARY_LOWER,
     *,
@@ -143,6 +148,7 @@ def _place(
     needs_place: bool = True,
 ) -> queue_pb.SearchOffsetResponse:
     topic, queue_id = ask.text("topic"), ask.number("queueId")
+    arrival.wait_for_queues()
     try:
         return queue_place(
             shard.shards,

@@ -28,7 +28,13 @@ from reput.message.v1.message_pb2 import StoredMessage
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import FRAME_BYTES_MAX
 from services.rocketmq.fastjson import dump_bytes
-from store.errors import OffsetOutOfRangeError, QueueNotFoundError, RecordNotFoundError, TopicNotFoundError
+from store.errors import (
+    OffsetOutOfRangeError,
+    QueueNotFoundError,
+    RecordNotFoundError,
+    ServiceUnavailableError,
+    TopicNotFoundError,
+)
 
 # RocketMQ's maxMsgsNumBatch, and its defaultQueryMaxNum, which counts for unique keys.
 COUNT_MAX, UNIQUE_COUNT = 64, 32
@@ -42,7 +48,7 @@ ANSWER_BYTES_MAX = FRAME_BYTES_MAX - (64 << 10)
 def handlers(shard: DoorShard) -> Mapping[int, Handler]:
     """The handlers of this file, by request code."""
     return {
-        RequestCode.QUERY_MESSAGE: in_thread(partial(query_message, shard)),
+        RequestCode.QUERY_MESSAGE: shard.once_built(query_message),
         RequestCode.VIEW_MESSAGE_BY_ID: in_thread(partial(view_message, shard)),
         RequestCode.QUERY_CONSUME_QUEUE: in_thread(partial(query_consume_queue, shard)),
     }
@@ -71,7 +77,7 @@ def query_message(shard: DoorShard, ask: Ask) -> Answer:
             why = next(
                 (each.error.message for each in outcomes if each.error is not None), "the index is behind the log"
             )
-            raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, f"nothing is found yet: {why}")
+            raise ServiceUnavailableError(f"nothing is found yet: {why}", service=Part.INDEX.value)
         fields = {"indexLastUpdatePhyoffset": "0", "indexLastUpdateTimestamp": "0"}
         remark = "can not find message, maybe time range not correct"
         return Answer(fields, code=ResponseCode.QUERY_NOT_FOUND, remark=remark)

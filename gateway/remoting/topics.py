@@ -62,7 +62,8 @@ Queue = tuple[str, int]  # topic and number
 
 def handlers(shard: DoorShard) -> Mapping[int, Handler]:
     """The handlers of this file, by request code."""
-    return {
+    once_built: dict[int, Handler] = {RequestCode.GET_TOPIC_STATS_INFO: shard.once_built(get_topic_stats)}
+    return once_built | {
         code: in_thread(partial(answer, shard))
         for code, answer in (
             (RequestCode.UPDATE_AND_CREATE_TOPIC, update_and_create_topic),
@@ -70,7 +71,6 @@ def handlers(shard: DoorShard) -> Mapping[int, Handler]:
             (RequestCode.DELETE_TOPIC_IN_BROKER, delete_topic),
             (RequestCode.GET_TOPIC_CONFIG, get_topic_config),
             (RequestCode.GET_ALL_TOPIC_CONFIG, get_all_topic_config),
-            (RequestCode.GET_TOPIC_STATS_INFO, get_topic_stats),
             (RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, get_system_topics),
         )
     }
