@@ -45,6 +45,9 @@ LEAD_SECONDS = 0.5  # how often a replica that does not lead looks whether it do
 CLOSE_SECONDS_MAX = (
     2.0  # a name server that does not take the end of the registration by then sees the end of the connection
 )
+# A command for a topic waits so long for name servers to take it; RocketMQ waits 3 s. Each command waits for one that hangs,
+# until ANSWER_SECONDS_MAX ends its connection.
+TAKEN_SECONDS_MAX = 1.0
 # More topics than these that changed together are sent with all the others.
 SINGLE_TOPIC_COUNT_MAX = 16
 ANSWER_BYTES_MAX = 1 << 20  # the key-value table of ORDER_TOPIC_CONFIG
@@ -115,6 +118,19 @@ class NameServers:
         for each in self._each:
             each.wake()
 
+    def wait_until_taken(self, seconds: float = TAKEN_SECONDS_MAX) -> bool:
+        """Tell the name servers of the topics as they are now, and wait until those at which the shard is registered have them.
+
+        A client that asks for the route of a topic after the answer to a command finds it, as with RocketMQ
+        (`registerSingleTopicAll`).
+
+        Returns:
+            False: some have not taken them within `seconds`; they are told nevertheless.
+        """
+        asked = [(each, each.tell()) for each in self._each]
+        deadline = time.monotonic() + seconds
+        return all(each.wait_until_told(number, deadline - time.monotonic()) for each, number in asked)
+
     def registered(self) -> dict[str, bool]:
         """By address of a name server, whether the shard is registered there."""
         return {str(each.address): each.is_registered for each in self._each}
@@ -157,10 +173,27 @@ class _Registration:
         self._told: Mapping[str, TopicConfig] = {}  # what the name server knows, over this connection
         self._problem = ""
         self._failure_count = 0  # since the last success
+        self._turns = threading.Condition()
+        self._asked_number = self._told_number = 0  # of the last `tell`, and of the last one that was done
 
     def wake(self) -> None:
         with contextlib.suppress(OSError):  # it is full of such bytes, or closed
             self._waker.send(b"\0")
+
+    def tell(self) -> int:
+        """Tell the topics soon; the number for `wait_until_told`."""
+        with self._turns:
+            self._asked_number += 1
+            number = self._asked_number
+        self.wake()
+        return number
+
+    def wait_until_told(self, number: int, seconds: float) -> bool:
+        """Whether the name server has taken what was to be told, or the shard is not registered there."""
+        with self._turns:
+            return self._turns.wait_for(
+                lambda: self._told_number >= number or not self.is_registered, max(0.0, seconds)
+            )
 
     def end(self) -> None:
         self._is_ending = True
@@ -178,6 +211,7 @@ class _Registration:
                 if self._connection is None:
                     self._connect()
                     next_whole = self._clock()
+                number = self._asked_number  # before the topics
                 topics = self._topics()
                 if self._clock() >= next_whole:
                     self._tell_all(topics)
@@ -189,7 +223,7 @@ class _Registration:
                 self._wait_to_retry(retry_seconds)
                 retry_seconds = min(2 * retry_seconds, RETRY_SECONDS_MAX)
                 continue
-            self._succeeded(len(topics.by_name))
+            self._succeeded(len(topics.by_name), number)
             retry_seconds = RETRY_SECONDS_MIN
             if not self._wait(max(0.0, next_whole - self._clock())):
                 self._failed(ConnectionError("the connection ended"))
@@ -243,7 +277,9 @@ class _Registration:
         self._told = {}
 
     def _disconnect(self) -> None:
-        self.is_registered = False
+        with self._turns:
+            self.is_registered = False
+            self._turns.notify_all()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -312,9 +348,13 @@ class _Registration:
 
     # --- what is logged: each change once
 
-    def _succeeded(self, topic_count: int) -> None:
-        if not self.is_registered:
+    def _succeeded(self, topic_count: int, number: int) -> None:
+        is_new = not self.is_registered
+        with self._turns:
             self.is_registered = True
+            self._told_number = number
+            self._turns.notify_all()
+        if is_new:
             _log.info("nameserver.registered", address=str(self.address), topics=topic_count)
         self._problem = ""
         self._failure_count = 0

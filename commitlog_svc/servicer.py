@@ -301,12 +301,19 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
     def CreateTopic(self, request: pb.CreateTopicRequest, context: grpc.ServicerContext) -> pb.CreateTopicResponse:
         """Creates a topic."""
         config = self._log.opened.topic_commands.create(request.topic, change_of_create(request))
+        self._have_taken()
         return pb.CreateTopicResponse(topic=topic_row(config))
 
     def UpdateTopic(self, request: pb.UpdateTopicRequest, context: grpc.ServicerContext) -> pb.UpdateTopicResponse:
         """Changes a topic."""
         config = self._log.opened.topic_commands.update(request.topic, change_of_update(request))
+        self._have_taken()
         return pb.UpdateTopicResponse(topic=topic_row(config))
+
+    def _have_taken(self) -> None:
+        """The name servers know the topics as they are now, or were waited for long enough."""
+        if self.registration is not None:
+            self.registration.wait_until_taken()
 
     def DeleteTopic(self, request: pb.DeleteTopicRequest, context: grpc.ServicerContext) -> pb.DeleteTopicResponse:
         """Takes a topic out of `config/topics.json`."""

@@ -125,6 +125,35 @@ def test_all_topics_are_told_once_and_a_topic_that_changes_alone_and_at_once(
     assert [one.told[-1][0], other.told[-1][0]] == [104, 104]
 
 
+def test_a_command_for_a_topic_is_answered_when_the_name_servers_have_taken_it(
+    fake: Callable[..., FakeNameServer],
+) -> None:
+    one, other, shard = fake(), fake(), Shard("t")
+    with registered(shard, one.address, other.address) as nameservers:
+        wait_until(lambda: all(nameservers.registered().values()), "the registrations")
+        for number in range(20):
+            shard.put(f"u{number}")
+            assert nameservers.wait_until_taken(10)
+            assert one.topics()[-1] == other.topics()[-1] == {f"u{number}"}
+
+
+def test_a_name_server_that_hangs_or_went_does_not_hold_the_answer_to_a_command_for_a_topic(
+    fake: Callable[..., FakeNameServer],
+) -> None:
+    one, other, shard = fake(), fake(), Shard("t")
+    with registered(shard, one.address, other.address) as nameservers:
+        wait_until(lambda: all(nameservers.registered().values()), "the registrations")
+        one.answers = False
+        shard.put("u")
+        assert not nameservers.wait_until_taken(0.05)
+        wait_until(lambda: one.topics()[-1] == other.topics()[-1] == {"u"}, "both are told")
+        one.server.close()
+        wait_until(lambda: not nameservers.registered()[str(one.address)], "its end")
+        shard.put("v")
+        assert nameservers.wait_until_taken(10)
+        assert other.topics()[-1] == {"v"}
+
+
 def test_all_topics_are_told_again_in_time(
     fake: Callable[..., FakeNameServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,7 +275,7 @@ def test_a_commit_log_registers_its_topics_and_those_of_every_broker_at_our_name
             assert shown["brokerAddrs"] == {"0": "127.0.0.1:10999"}
             assert [row["perm"] for row in found["queueDatas"]] == [7]
             commitlog.stub.CreateTopic(pb.CreateTopicRequest(topic="t", queue_count=3))
-            wait_until(lambda: client.ask(route("t").command()).code == 0, "the new topic")
+            assert client.ask(route("t").command()).code == 0
             assert loads(client.ask(route("t").command()).body)["queueDatas"][0]["writeQueueNums"] == 3
             assert client.ask(route("broker-a").command()).code == client.ask(route("c1").command()).code == 0
         assert client.ask(route("t").command()).code == 17
