@@ -7,7 +7,7 @@
 | a verdict: TRAN_MSG=true | `RMQ_SYS_TRANS_HALF_TOPIC` | 0 | `__transactionId__`, REAL_TOPIC, REAL_QID |
 
 A level wins over a time, the first of the three times counts, a level above the largest is the largest, and a time that has
-passed makes an ordinary message. All as in RocketMQ 5.3.3: `HookUtils.handleScheduleMessage`,
+passed, or a delay below zero, makes an ordinary message. All as in RocketMQ 5.3.3: `HookUtils.handleScheduleMessage`,
 `TransactionalMessageBridge.parseHalfMessageInner`, `SendMessageProcessor.attachRecallHandle`. Refused here, and not there: a
 transaction that also has a delay (RocketMQ's clients drop the delay), and values that RocketMQ reads as something else or
 fails at.
@@ -155,7 +155,7 @@ def _timed(
     limits: WaitingLimits,
     field: str,
 ) -> WaitingPlace | None:
-    value = _natural(properties, name, "wire_properties" if field == "wire_properties" else "properties")
+    value = _number(properties, name, "wire_properties" if field == "wire_properties" else "properties")
     deliver_millis = (
         value if name == TIMER_DELIVER_MS else now_millis + value * (1000 if name == TIMER_DELAY_SEC else 1)
     )
