@@ -55,6 +55,7 @@ class OpenDoor:
         has_fast_port: a fixed port has its fast port beside it.
         failed: called when nothing is served any more.
         sign_in: finds the rights of each request; None: every client may do everything.
+        door_count: doors of this process: the limits of their connections share its memory.
 
     Attributes:
         address: the bound one, when it listens.
@@ -69,6 +70,7 @@ class OpenDoor:
         has_fast_port: bool = True,
         failed: Callable[[Exception], object] = lambda error: None,
         sign_in: SignIn | None = None,
+        door_count: int = 1,
     ) -> None:
         table: dict[int, Handler] = {}
         for handlers in ROOMS:
@@ -83,6 +85,7 @@ class OpenDoor:
             tls_only=tls_only,
             failed=failed,
             turn_ended=self._end_turn,
+            server_count=door_count,
         )
         self.address = Address("", 0)
 
@@ -157,6 +160,7 @@ def open_doors(
             has_fast_port=has_fast_ports,
             failed=lambda error: server.fail(1, repr(error)),
             sign_in=sign_in,
+            door_count=len(doors),
         )
         try:
             listening = door.open(address)

@@ -26,6 +26,7 @@ What bounds a connection:
 | CERTIFIED_SECONDS_MAX since its client has shown a certificate | it is closed: the certificate may have ended meanwhile |
 | a frame that is none | it is closed, and a log line says why |
 
+The limits of all connections are lower where the process has little memory: see `part_of_memory`.
 Log lines about clients are limited, too (services/rocketmq/line_limit.py).
 
 A first byte of 0x16 begins TLS; no frame begins so. A client that begins without TLS where it is needed is told so in the
@@ -49,6 +50,7 @@ import structlog
 from services.rocketmq.address import Address
 from services.rocketmq.command import ONEWAY, Command, FrameError, FrameReader, encode_head
 from services.rocketmq.line_limit import LineLimit
+from store.files.memory_limit import memory_limit_bytes
 from store.files.open_files import open_file_limit
 
 if TYPE_CHECKING:
@@ -65,6 +67,10 @@ OUTGOING_BYTES_LIMIT = 64 << 20
 ALL_OUTGOING_BYTES_MAX = 256 << 20
 REQUEST_BYTES_MAX = 32 << 20
 ALL_REQUEST_BYTES_MAX = 512 << 20
+# Each of the limits of all connections is a part of the memory of the process, too; half of it together, because what is kept
+# has objects beside its bytes. Two frames always have room.
+REQUEST_MEMORY_DIVISOR, OUTGOING_MEMORY_DIVISOR, INCOMING_MEMORY_DIVISOR = 4, 8, 8
+ROOM_BYTES_MIN = 32 << 20
 # Of what is made here of a request, besides its frame.
 REQUEST_OVERHEAD_BYTES = 2_048
 INCOMING_BYTES_MAX = 256 << 20
@@ -579,6 +585,23 @@ class _Tls:
         return self._outgoing.read()
 
 
+def part_of_memory(bytes_max: int, memory_bytes: int, divisor: int) -> int:
+    """A limit of all connections (bytes): lower than `bytes_max` where the process has little memory."""
+    return min(bytes_max, max(memory_bytes // divisor, ROOM_BYTES_MIN))
+
+
+def kept_bytes_max(memory_bytes: int) -> int:
+    """The bytes that all connections of a server may have it keep."""
+    return sum(
+        part_of_memory(bytes_max, memory_bytes, divisor)
+        for bytes_max, divisor in (
+            (ALL_REQUEST_BYTES_MAX, REQUEST_MEMORY_DIVISOR),
+            (ALL_OUTGOING_BYTES_MAX, OUTGOING_MEMORY_DIVISOR),
+            (INCOMING_BYTES_MAX, INCOMING_MEMORY_DIVISOR),
+        )
+    )
+
+
 class RemotingServer:
     """Serves one or several ports with one handler.
 
@@ -590,6 +613,10 @@ class RemotingServer:
         failed: called when the thread cannot go on; nothing is served any more.
         turn_ended: called by the thread when all commands that have come were begun, before it waits for more.
         clock: seconds, rising.
+        server_count: of the servers of this process whose connections share its memory.
+
+    Attributes:
+        memory_bytes: what the connections have a part of.
     """
 
     def __init__(
@@ -602,7 +629,9 @@ class RemotingServer:
         failed: Callable[[Exception], object] = lambda error: None,
         turn_ended: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
+        server_count: int = 1,
     ) -> None:
+        self.memory_bytes = memory_limit_bytes() // server_count
         self._turn_ended = turn_ended
         self.tls_context = tls_context
         self.tls_only = tls_only
@@ -695,7 +724,7 @@ class RemotingServer:
     def count_incoming(self, host: str, more_bytes: int) -> None:
         """So many bytes more, or less, are kept for an address; for the thread of the server."""
         self._incoming.add(host, more_bytes)
-        if more_bytes > 0 and self._incoming.sum > INCOMING_BYTES_MAX:
+        if more_bytes > 0 and self._incoming.sum > self._part(INCOMING_BYTES_MAX, INCOMING_MEMORY_DIVISOR):
             most = max(
                 self._connections.values(), key=lambda each: (self._incoming.of(each.peer.host), each.counted_bytes)
             )
@@ -711,7 +740,7 @@ class RemotingServer:
         """So many bytes more, or less, wait for clients of an address; from any thread."""
         self._outgoing.add(host, more_bytes)
         self._note_given_back(more_bytes)
-        if more_bytes > 0 and self._outgoing.sum > ALL_OUTGOING_BYTES_MAX:
+        if more_bytes > 0 and self._outgoing.sum > self._outgoing_bytes_max:
             self._wake()  # its thread closes one: here another connection's lock may be held
 
     def _note_given_back(self, more_bytes: int) -> None:
@@ -721,9 +750,17 @@ class RemotingServer:
 
     def has_room(self, host: str) -> bool:
         """Whether an address may begin another request."""
-        return self._requests.has_room(host, ALL_REQUEST_BYTES_MAX) and self._outgoing.has_share(
-            host, ALL_OUTGOING_BYTES_MAX
+        request_bytes_max = self._part(ALL_REQUEST_BYTES_MAX, REQUEST_MEMORY_DIVISOR)
+        return self._requests.has_room(host, request_bytes_max) and self._outgoing.has_share(
+            host, self._outgoing_bytes_max
         )
+
+    def _part(self, bytes_max: int, divisor: int) -> int:
+        return part_of_memory(bytes_max, self.memory_bytes, divisor)
+
+    @property
+    def _outgoing_bytes_max(self) -> int:
+        return self._part(ALL_OUTGOING_BYTES_MAX, OUTGOING_MEMORY_DIVISOR)
 
     def warn(self, event: str, **fields: object) -> None:
         """Write a log line about a client, unless there are too many."""
@@ -733,7 +770,7 @@ class RemotingServer:
 
     def _close_fullest(self) -> None:
         """Close connections until what clients do not take is below its limit."""
-        while self._outgoing.sum > ALL_OUTGOING_BYTES_MAX:
+        while self._outgoing.sum > self._outgoing_bytes_max:
             most = max(
                 self._connections.values(),
                 key=lambda each: (self._outgoing.of(each.peer.host), each.outgoing_bytes),
@@ -771,7 +808,7 @@ class RemotingServer:
                     self._on_event(fd, events)
                 for _ in range(len(self._to_look_at)):
                     self._go_on(self._to_look_at.popleft())
-                if self._outgoing.sum > ALL_OUTGOING_BYTES_MAX:
+                if self._outgoing.sum > self._outgoing_bytes_max:
                     self._close_fullest()
                 if self._has_given_back:
                     self._go_on_with_held()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pydantic
 import pytest
 
+from services.rocketmq.remoting_server import kept_bytes_max
 from services.settings.service_settings import load_settings
 from services.settings.setting_names import SETTINGS
 from store.errors import InvalidSettingError
@@ -99,6 +100,15 @@ def test_the_pattern_of_digits_takes_exactly_the_numbers_between_the_bounds(low:
     for number in range(3_000):
         assert bool(pattern.match(str(number))) == (low <= number and (high is None or number <= high)), number
     assert not any(pattern.match(text) for text in ("", "-1", "1.5", "1e3", " 5", "5x"))
+
+
+@pytest.mark.parametrize("component", ["gateway", "nameserver"])
+def test_what_clients_of_rocketmq_may_have_a_pod_keep_fits_into_half_of_its_memory(component: str) -> None:
+    """The limit of requests was as large as the memory of the gateway's pod."""
+    yaml = pytest.importorskip("yaml", reason="needs PyYAML")
+    limit = yaml.safe_load((CHART / "values.yaml").read_text())[component]["resources"]["limits"]["memory"]
+    memory_bytes = int(limit.removesuffix("Mi")) << 20
+    assert kept_bytes_max(memory_bytes) <= memory_bytes // 2
 
 
 def test_the_readme_of_the_chart_has_a_row_for_each_value() -> None:

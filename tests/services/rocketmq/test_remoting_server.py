@@ -473,10 +473,20 @@ def test_fields_of_a_header_count_as_much_as_a_body(connect: Connect, handler: E
     assert len(handler.later) <= REQUEST_BYTES_MAX // 1_000_000 + 1
 
 
+@pytest.mark.parametrize("memory_bytes", [None, 16 << 20])
 def test_requests_of_one_address_share_the_room_of_all_connections(
-    connect: Connect, server: RemotingServer, handler: Echo, monkeypatch: pytest.MonkeyPatch
+    connect: Connect,
+    server: RemotingServer,
+    handler: Echo,
+    monkeypatch: pytest.MonkeyPatch,
+    memory_bytes: int | None,
 ) -> None:
-    monkeypatch.setattr(remoting_server, "ALL_REQUEST_BYTES_MAX", 4 << 20)
+    """The room is a number, and a part of the memory where that is less."""
+    if memory_bytes is None:
+        monkeypatch.setattr(remoting_server, "ALL_REQUEST_BYTES_MAX", 4 << 20)
+    else:
+        monkeypatch.setattr(remoting_server, "ROOM_BYTES_MIN", 0)
+        monkeypatch.setattr(server, "memory_bytes", memory_bytes)
     first, second = connect(), connect()
     first.send(*(Command(LATER, body=bytes(1 << 20), opaque=number) for number in range(3)))
     wait_until(lambda: len(handler.later) == 3, "three quarters of the room")
