@@ -179,18 +179,18 @@ class CheckGateways:
         """The topics and groups whose producers can be asked now; see HalfMessage."""
         return frozenset[str]().union(*(self._asked_by(stream) for stream in self._streams if stream.has_room))
 
-    def offer(self, asked: str, check: Check) -> bool:
-        """Give a check to a gateway that has a producer of the topic or group; False when there is none."""
-        streams = [stream for stream in self._streams if asked in self._asked_by(stream)]
+    def offer(self, asked: Sequence[str], check: Check) -> bool:
+        """Give a check to a gateway that has a producer of one of these topics or groups; False when there is none."""
+        streams = [stream for stream in self._streams if not self._asked_by(stream).isdisjoint(asked)]
         streams = [stream for stream in streams if stream.has_room] or streams
         if not streams:
             return False
         self._choose(streams).put(check)
         return True
 
-    def has_producer(self, asked: str) -> bool:
-        """Whether a gateway has a producer of the topic or group."""
-        return any(asked in self._asked_by(stream) for stream in self._streams)
+    def has_producer(self, asked: Sequence[str]) -> bool:
+        """Whether a gateway has a producer of one of these topics or groups."""
+        return any(not self._asked_by(stream).isdisjoint(asked) for stream in self._streams)
 
     def _asked_by(self, stream: CheckStream) -> frozenset[str]:
         kept_until, asked = self._kept.get(stream.gateway_id, (0.0, frozenset[str]()))

@@ -80,7 +80,7 @@ class HalfMessage:
         store_millis: when this record was stored (ms since 1970).
         check_count: how often producers were asked.
         own_immunity: its own immunity time as the producer spelled it; empty: none.
-        producer_group: whose producers know its verdict; empty: those of the topic.
+        producer_group: whose producers know its verdict; empty, or the topic: those of the topic, too.
     """
 
     topic: str
@@ -92,19 +92,27 @@ class HalfMessage:
     producer_group: str = ""
 
     @property
-    def asked(self) -> str:
-        """Which producers can be asked: a topic, or a group as `asked_group` has it.
+    def asked(self) -> tuple[str, ...]:
+        """Which producers can be asked: those of any of these topics, and groups as `asked_group` has them.
 
-        RocketMQ's proxy writes the topic as the producer group: any producer of the topic may be asked. Another group is that
-        of producers over remoting, and no other knows the verdict.
+        RocketMQ's proxy writes the topic as the producer group, without its namespace: any producer of the topic may be asked.
+        A group of producers over remoting may have that name, too. Of another group no other producer knows the verdict.
         """
-        names = ("", self.topic, self.topic.partition("%")[2])
-        return self.topic if self.producer_group in names else asked_group(self.producer_group)
+        group = self.producer_group
+        if not group:
+            return (self.topic,)
+        of_group = asked_group(group)
+        return (self.topic, of_group) if group in (self.topic, self.topic.partition("%")[2]) else (of_group,)
 
 
 def asked_group(producer_group: str) -> str:
     """A producer group among topics: no topic begins so."""
     return f"\0{producer_group}"
+
+
+def asked_hash(asked: Sequence[str]) -> int:
+    """63 bits of a HalfMessage's `asked`."""
+    return key_hash("\0".join(asked), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ Memory: ROW_BYTES for each row: 67 MB for one million half messages. Nothing els
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from schedule_svc.transactions.half_messages import CheckRules, HalfMessage, key_hash
+from schedule_svc.transactions.half_messages import CheckRules, HalfMessage, asked_hash, key_hash
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,6 +50,7 @@ class PendingTable:
         self._rules = rules
         self._topics: list[str] = []
         self._topic_numbers: dict[str, int] = {}
+        self._choices: dict[tuple[str, ...], int] = {}  # hashes of what has more than one name; at most two of a topic
         self._ended_count = 0
         self._unread_count = 0
         self._clear()
@@ -111,7 +113,9 @@ class PendingTable:
         self._made_millis[place] = half.made_millis
         self._next_check_millis[place] = self._rules.next_check_millis(half)
         self._key_hashes[place] = key_hash(half.topic, half.unique_key)
-        self._asked_hashes[place] = key_hash(half.asked, "")
+        self._asked_hashes[place] = hashed = asked_hash(half.asked)
+        if len(half.asked) > 1:
+            self._choices[half.asked] = hashed
         self._check_counts[place] = min(half.check_count, 32_767)
 
     def postpone(self, queue_offset: int, next_check_millis: int, store_millis: int) -> None:
@@ -181,7 +185,7 @@ class PendingTable:
         places = np.flatnonzero((topics == UNREAD) & (waits != 0) & (stored < stored_before_millis))
         return self._offsets_at(places[:count])
 
-    def due(self, now_millis: int, asked: Iterable[str], stored_before_millis: int, count: int) -> list[DueHalf]:
+    def due(self, now_millis: int, asked: AbstractSet[str], stored_before_millis: int, count: int) -> list[DueHalf]:
         """The first half messages with which something is to be done.
 
         Args:
@@ -194,7 +198,9 @@ class PendingTable:
 
         if not len(self):
             return []
-        hashes = np.array([key_hash(name, "") for name in asked], dtype=np.int64)
+        known = [asked_hash((name,)) for name in asked]
+        known += [hashed for names, hashed in self._choices.items() if not asked.isdisjoint(names)]
+        hashes = np.array(known, dtype=np.int64)
         topics_of, waits = self._view(self._topics_of, "i"), self._view(self._waits, "b")
         can_ask = np.isin(self._view(self._asked_hashes), hashes)
         is_over = self._view(self._check_counts, "h") >= self._rules.count_max

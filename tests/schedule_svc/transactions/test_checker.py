@@ -252,6 +252,29 @@ def test_checks_of_a_group_were_used_up_by_producers_of_another(log: MemoryLog, 
     assert [check.message.body for check in third.asked()] == [b"c"]
 
 
+@pytest.mark.parametrize(("topic", "group"), [("Orders", "Orders"), ("shop%Orders", "Orders")])
+def test_a_half_message_of_a_group_named_like_its_topic_was_never_checked(
+    log: MemoryLog, begin: Begin, topic: str, group: str
+) -> None:
+    """RocketMQ's proxy writes the topic as the group, so only producers of the topic were asked, none over remoting."""
+    log.send_half("a", topic=topic, group=group)
+    log.send_half("b", topic="Bills", group=group)
+    log.send_half("c", topic="Other")
+    life = begin()
+    of_other = Producers(life.gateways, "Other%Orders", gateway_id="g2", groups=["other", "Bills"])
+    of_group = Producers(life.gateways, groups=[group])
+    log.manual.now += 7_000
+    life.work()
+    assert [check.message.body for check in of_group.asked()] == [b"a", b"b"]
+    life.gateways.forget(of_group.stream)
+    of_topic = Producers(life.gateways, topic, gateway_id="g3")
+    log.manual.now += 30_001
+    life.work()
+    assert [check.message.body for check in of_topic.asked()] == [b"a"]
+    assert of_other.asked() == []
+    assert {row.unique_key: row.check_count for row in life.pending()} == {"key of a": 2, "key of b": 1, "key of c": 0}
+
+
 def test_a_gateway_that_is_silent_for_a_minute_is_forgotten() -> None:
     now = [0.0]
     gateways = CheckGateways(lambda: now[0])
@@ -260,7 +283,7 @@ def test_a_gateway_that_is_silent_for_a_minute_is_forgotten() -> None:
     assert gateways.asked() == {"T"}
     now[0] = 60.0
     assert gateways.asked() == frozenset()
-    assert not gateways.has_producer("T")
+    assert not gateways.has_producer(("T",))
 
 
 @pytest.mark.parametrize("gateway_id", ["", "x" * 256])

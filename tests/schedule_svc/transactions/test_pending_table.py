@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedule_svc.transactions.half_messages import CheckRules, HalfMessage, key_hash
+from schedule_svc.transactions.half_messages import CheckRules, HalfMessage, asked_group, key_hash
 from schedule_svc.transactions.loading import PAIR_COUNT_MAX, OpPositions
 from schedule_svc.transactions.pending_table import ROW_BYTES, TRIM_COUNT_MIN, PendingTable
 
@@ -21,6 +21,7 @@ HALVES = st.builds(
     st.integers(0, 3_000),
     st.integers(0, 4),
     st.just(""),
+    st.sampled_from(("", "A", "g")),
 )
 STEPS = st.lists(
     st.one_of(
@@ -34,9 +35,9 @@ STEPS = st.lists(
 )
 
 
-@given(STEPS, st.integers(0, 5_000), st.sets(st.sampled_from(TOPICS)))
+@given(STEPS, st.integers(0, 5_000), st.sets(st.sampled_from((*TOPICS, *map(asked_group, ("A", "B", "g"))))))
 @settings(deadline=None, max_examples=300)
-def test_it_says_what_a_dict_says(steps: list[tuple[str, int, Any]], now: int, topics: set[str]) -> None:
+def test_it_says_what_a_dict_says(steps: list[tuple[str, int, Any]], now: int, asked: set[str]) -> None:
     table = PendingTable(RULES, 5)
     model: dict[int, tuple[int, HalfMessage | None]] = {}  # stored, details
     next_offset = 5
@@ -79,10 +80,10 @@ def test_it_says_what_a_dict_says(steps: list[tuple[str, int, Any]], now: int, t
     due = [
         (offset, half.topic, is_check)
         for offset, half in known.items()
-        for is_check in [is_check_due(half, now, topics)]
+        for is_check in [is_check_due(half, now, asked)]
         if is_check or half.store_millis < now - 2_000
     ]
-    assert [tuple(one) for one in table.due(now, topics, now - 2_000, 1_000)] == due
+    assert [tuple(one) for one in table.due(now, asked, now - 2_000, 1_000)] == due
     for topic in ("", *TOPICS):
         rows = sorted(
             (half.made_millis, key_hash(half.topic, half.unique_key), offset)
@@ -95,9 +96,11 @@ def test_it_says_what_a_dict_says(steps: list[tuple[str, int, Any]], now: int, t
         assert [row[:2] for row in table.page(topic, (-1, -1), 1_000, TOPICS[-1].__eq__)] == of_last
 
 
-def is_check_due(half: HalfMessage, now: int, topics: set[str]) -> bool:
+def is_check_due(half: HalfMessage, now: int, asked: set[str]) -> bool:
     """Whether a half message is to be checked or given up."""
-    return RULES.next_check_millis(half) <= now and (half.topic in topics or half.check_count >= RULES.count_max)
+    can_ask = half.topic in asked if half.producer_group in ("", half.topic) else False
+    can_ask |= asked_group(half.producer_group) in asked
+    return RULES.next_check_millis(half) <= now and (can_ask or half.check_count >= RULES.count_max)
 
 
 def paged(table: PendingTable, topic: str) -> set[tuple[int, int]]:
