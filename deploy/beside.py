@@ -1,7 +1,7 @@
 """A service with others hosted in its process: `python -m deploy.beside gateway nameserver`.
 
-`reput serve` runs the name server this way: a process of its own would take 30 MiB more. All take their settings from the
-environment of the process, except for the files that tell the address and the readiness of the first one.
+`reput serve` runs the name server this way: a process of its own would take memory, and time at each start. All take their
+settings from the environment of the process, except for the files that tell the address and the readiness of the first one.
 """
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ Imports take most of the time of a start, and a third of the memory of an idle s
 
 ADR 0140 has the reasons and the figures.
 
-- Only a process without threads of Python and without a started gRPC may fork here: a fork has none of its parent's threads,
-  and finds their locks as they were. That of numpy's library is no matter, because it ends and begins again with a fork.
+- A fork has none of its parent's threads, and finds their locks as they were. So only a process with one thread may fork here:
+  gRPC must have none in it. The threads that numpy's library starts at its import are allowed: the library ends them before
+  each fork, and starts them again when it has work for them.
 - A fork is what `subprocess.Popen` makes, except for the interpreter: signals have their defaults, no descriptor of the parent
   is open, standard input is empty, the environment is the given one.
 - The command that would start it stands in the list of processes (`ps`, `pgrep -f`).
@@ -13,6 +14,7 @@ ADR 0140 has the reasons and the figures.
 
 import contextlib
 import ctypes
+import faulthandler
 import os
 import select
 import signal
@@ -21,10 +23,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NoReturn
 
-# Descriptors behind standard error; the kernel closes a range in one call.
-FIRST_DESCRIPTOR, DESCRIPTOR_MAX = 3, 2**31 - 1
+STANDARD_INPUT, STANDARD_ERROR = 0, 2
 # Fields of /proc/self/stat behind the name of the process: where the words of its command begin and end in memory (proc(5)).
 ARGUMENTS_BEGIN, ARGUMENTS_END = 48 - 3, 49 - 3
 
@@ -77,9 +79,26 @@ class Fork:
             os.kill(self.pid, number)
 
 
-def can_fork() -> bool:
-    """Whether this process may: it is one of Linux, and has one thread of Python."""
-    return hasattr(os, "pidfd_open") and threading.active_count() == 1
+def threads() -> frozenset[str]:
+    """The numbers of this process's threads, also of those that C libraries have started, which Python does not know.
+
+    Raises:
+        OSError: there is no /proc here.
+    """
+    return frozenset(os.listdir("/proc/self/task"))
+
+
+def can_fork(libraries: AbstractSet[str] = frozenset()) -> bool:
+    """Whether this process may: it has one thread, and the kernel has what a fork is watched and set up with.
+
+    Args:
+        libraries: threads that libraries have started at their import, and that do not count; see `threads`.
+    """
+    try:
+        os.close(os.pidfd_open(os.getpid()))  # an older kernel, and a container's filter of calls, refuse it
+        return not threads() - libraries - {str(threading.get_native_id())}
+    except (OSError, AttributeError):
+        return False
 
 
 def fork(run: Callable[[], object], command: Sequence[str], environ: Mapping[str, str]) -> Fork:
@@ -90,44 +109,85 @@ def fork(run: Callable[[], object], command: Sequence[str], environ: Mapping[str
         command: its words in the list of processes.
         environ: its environment.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    pid = os.fork()
-    if pid == 0:
-        _end_with(run, command, environ)
+    _flush_output()
+    # A signal that reached the child before it has its own handlers would go to those of the parent, and be lost.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _run_and_exit(run, command, environ, mask)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return Fork(pid)
 
 
-def _end_with(run: Callable[[], object], command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
+def _run_and_exit(
+    run: Callable[[], object], command: Sequence[str], environ: Mapping[str, str], mask: AbstractSet[int]
+) -> NoReturn:
     code = 1
     try:
-        _be_new(command, environ)
+        _reset_process(command, environ, mask)
         run()
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        if not isinstance(end.code, int | None) and sys.stderr is not None:
+            print(end.code, file=sys.stderr)  # as the end of an interpreter does
     except BaseException:
         traceback.print_exc()
     finally:  # what called `fork` in the parent must not go on here
-        with contextlib.suppress(OSError, ValueError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
+        try:
+            _flush_output()
+        finally:
+            os._exit(code)
 
 
-def _be_new(command: Sequence[str], environ: Mapping[str, str]) -> None:
+def _reset_process(command: Sequence[str], environ: Mapping[str, str], mask: AbstractSet[int]) -> None:
+    """Gives the child what a new interpreter has: signals (`mask`: the blocked ones), descriptors, environment, name."""
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.closerange(FIRST_DESCRIPTOR, DESCRIPTOR_MAX)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    _reset_descriptors()
     os.environ.clear()
     os.environ.update(environ)
     _show_command(command)
+
+
+def _reset_descriptors() -> None:
+    """Closes what an interpreter that was started would not have; the null device takes the place of what is then missing."""
+    # Not a range of numbers: where the kernel has no call for a range, CPython closes each number of it.
+    for number in map(int, os.listdir("/proc/self/fd")):  # the one that reads the list is closed by now
+        if number > STANDARD_ERROR:
+            with contextlib.suppress(OSError):
+                os.close(number)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.set_inheritable(nothing, True)
+    for number in range(STANDARD_ERROR + 1):
+        if number == STANDARD_INPUT or not _is_inherited(number):
+            os.dup2(nothing, number)
+    if nothing > STANDARD_ERROR:
+        os.close(nothing)
+    if faulthandler.is_enabled():  # the parent may have given it a descriptor that is another file's from now on
+        faulthandler.enable(STANDARD_ERROR)
+
+
+def _is_inherited(number: int) -> bool:
+    try:
+        return os.get_inheritable(number)
+    except OSError:
+        return False  # it is closed
+
+
+def _flush_output() -> None:
+    """Writes what is buffered, which the child would write once more; without standard output or errors there is none."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
 
 
 def _show_command(command: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ stop.
 """
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -87,11 +88,13 @@ class Processes:
     """Each service has a process of its own, a child of this one; for the main thread, which takes the signals.
 
     This process imports a service and forks, so that what services share is imported once and is in memory once. A service that
-    is started again is a new interpreter: meanwhile gRPC may have threads in this process, and no fork has those.
+    is started again is a new interpreter: meanwhile gRPC may have threads in this process, and no fork has those. So is one
+    that cannot be imported: its own process tells why, and ends.
     """
 
     def __init__(self) -> None:
         self._forked: set[str] = set()
+        self._threads_of_libraries: frozenset[str] = frozenset()
 
     def wakeups(self) -> contextlib.AbstractContextManager[socket.socket]:
         """See ServiceHost."""
@@ -103,19 +106,50 @@ class Processes:
         run = ["deploy.beside", name, *beside] if beside else [MODULES[name]]
         command = [sys.executable, "-P", "-m", *run]
         environ = {**environ, "REPUT_PARENT_PID": str(os.getpid())}
-        is_forked = name not in self._forked and forks.can_fork()
-        if is_forked:
-            environ = {**imported(name, *beside), **environ}
-            self._forked.add(name)
-        # Ctrl-C and a hang-up reach the whole process group. The children inherit them blocked, because this process
-        # stops them in the right order.
-        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINAL_SIGNALS)
-        try:
-            if is_forked:
-                return forks.fork(lambda: main_of(name, beside), command, environ)
+        if name not in self._forked and forks.can_fork(self._threads_of_libraries):
+            with _no_search_for_garbage(), contextlib.suppress(_ImportFailedError):
+                environ_of_fork = {**self._imported(name, *beside), **environ}
+                self._forked.add(name)
+                with _terminal_signals_blocked():
+                    return forks.fork(lambda: main_of(name, beside), command, environ_of_fork)
+        with _terminal_signals_blocked():
             return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL)
+
+    def _imported(self, *names: str) -> Mapping[str, str]:
+        """See `imported`; keeps which threads its libraries have started."""
+        try:
+            return imported(*names)
+        except (Exception, SystemExit) as error:
+            raise _ImportFailedError from error
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+            self._threads_of_libraries = forks.threads()
+
+
+class _ImportFailedError(Exception):
+    """A service cannot be imported."""
+
+
+@contextlib.contextmanager
+def _terminal_signals_blocked() -> Iterator[None]:
+    """Ctrl-C and a hang-up reach the whole process group. Children inherit them blocked: this process stops them in order."""
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINAL_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+
+
+@contextlib.contextmanager
+def _no_search_for_garbage() -> Iterator[None]:
+    """Python searches for none in the block, and never among what is there at its end: so forks go on sharing its memory."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
 
 
 def imported(*names: str) -> Mapping[str, str]:

@@ -1,7 +1,8 @@
 """Keeps unneeded modules and lines out of the process of a service: its `__main__` imports this before anything else.
 
-It stands in a process of services alone. A program that hosts them (deploy/background.py) keeps its modules and environment:
-it may want TLS from asyncio, or colours from rich.
+It is for a process that is a service, and for a command that forks services (deploy/hosts.py). A program of somebody else that
+hosts them (deploy/background.py) keeps its modules and environment: it may want TLS from asyncio, or colours from rich. In a
+command that forks, what was loaded before stays, and rich can be loaded later; the search for garbage goes on after each fork.
 
 - structlog loads rich, if installed, to colour tracebacks on a terminal: about 50 ms and 4 MiB in each service. It loads
   greenlet, if installed, for an interface that we do not use: 1 MiB.
