@@ -76,10 +76,16 @@ def socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 @contextlib.contextmanager
 def signals_to(writer: socket.socket) -> Iterator[None]:
-    """Stop signals and ends of children arrive as bytes on a socket, so that one `select` waits for all of them."""
-    handled = (*STOP_SIGNALS, signal.SIGCHLD)
-    before = {number: signal.getsignal(number) for number in handled}
-    for number in handled:
+    """Stop signals and ends of children arrive as bytes on a socket, so that one `select` waits for all of them.
+
+    A signal of the terminal that this process was started to ignore stays ignored: `nohup` has SIGHUP so, a shell SIGINT of a
+    job in the background.
+    """
+    before = {number: signal.getsignal(number) for number in (*STOP_SIGNALS, signal.SIGCHLD)}
+    for number in TERMINAL_SIGNALS:
+        if before[number] is signal.SIG_IGN:
+            del before[number]
+    for number in before:
         signal.signal(number, lambda _number, _frame: None)
     wakeup_before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     try:
