@@ -20,7 +20,9 @@ def become_supervisor(store: pathlib.Path, **arguments: Any) -> NoReturn:
         arguments: others of `deploy.local.LocalStack`, a replica as its two fields, and `single_process`; None: left out.
     """
     from deploy.processes import python_path
+    from store.files.open_files import open_standard_descriptors
 
+    open_standard_descriptors()
     given = {name: value for name, value in (("store", store), *arguments.items()) if value is not None}
     # The first argument is for people who look for it in a list of processes.
     command = [sys.executable, "-P", "-m", "cli.serving", "reput serve", json.dumps(given, default=str)]

@@ -21,7 +21,7 @@ from services.serving.server import Service, ServiceServer, tell_ignored
 from services.settings.service_settings import ServiceSettings, load_from_process, print_and_exit
 from store.compiled import loading
 from store.errors import InvalidSettingError, StoreError
-from store.files.open_files import DESCRIPTOR_COUNT_FEW, raise_open_file_limit
+from store.files.open_files import DESCRIPTOR_COUNT_FEW, open_standard_descriptors, raise_open_file_limit
 from store.files.umask import set_umask
 
 Settings = TypeVar("Settings", bound=ServiceSettings)
@@ -57,6 +57,7 @@ def main(service: Service[Settings], argv: Sequence[str] | None = None) -> NoRet
     """Run the process of a service; see the top of this file."""
     gc.freeze()  # what was imported lives until the end
     gc.enable()  # see services/light_imports.py
+    open_standard_descriptors()
     component = service.component
     try:
         settings, origins = load_from_process(component, service.settings, argv)

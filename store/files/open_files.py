@@ -48,6 +48,20 @@ def open_file_limit() -> int:
     return DESCRIPTOR_COUNT_MAX if soft == resource.RLIM_INFINITY else soft
 
 
+def open_standard_descriptors() -> None:
+    """Opens the null device in place of standard input, output and errors that this process was started without.
+
+    Otherwise the next file has the number of one of them, and gets what a library writes to standard error.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(
+                os.open(os.devnull, os.O_RDWR), True
+            )  # it takes the lowest number that is free: this one
+
+
 _log = logging.getLogger("reput.files")
 
 

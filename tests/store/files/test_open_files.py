@@ -130,3 +130,23 @@ def test_a_file_that_another_process_made_meanwhile_was_taken_for_a_foreign_one(
 
     assert [found for found in tmp_path.rglob("*") if ".foreign" in found.name] == []
     assert path.stat().st_size == 20
+
+
+@pytest.mark.parametrize("closed", ["0", "1", "2", "0 1 2"])
+def test_a_process_without_standard_streams_gives_their_numbers_to_none_of_its_files(closed: str) -> None:
+    """Named after what could follow: a line of a library at standard error, in a file of the store."""
+    code = """
+import os, sys
+from store.files.open_files import open_standard_descriptors
+open_standard_descriptors()
+numbers = [int(number) for number in sys.argv[1].split()]
+right = all(os.path.realpath(f"/proc/self/fd/{number}") == os.devnull and os.get_inheritable(number) for number in numbers)
+os._exit(open(os.devnull).fileno() if right else 1)
+"""
+    redirections = " ".join(f"{number}>&-" for number in closed.split())
+    ended = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$0" -c "$1" "$2" {redirections}', sys.executable, code, closed],
+        cwd=Path(__file__).parents[3], timeout=60, check=False,
+    )  # fmt: skip
+
+    assert ended.returncode == 3
