@@ -83,14 +83,15 @@ def demo(
                 _show(stack, read_only)
             except CliError as error:
                 print(f"The demonstration stopped: {error.reason}: {error.message}\n{error.hint}", flush=True)
-            return stack.wait()
+            exit_code = stack.wait()
+        return exit_code or stack.stop_exit_code
     except InvalidSettingError as error:
         usage_error(error.message, "`reput config` shows every setting and where its value comes from.")
     except ChildDiedError as death:
         say(str(death))
         return death.exit_code
     except StopAskedError:
-        return 0
+        return stack.stop_exit_code
 
 
 def _show(stack: "LocalStack", read_only: bool) -> None:

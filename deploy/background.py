@@ -36,7 +36,7 @@ class BackgroundStack:
         pid: the process that opened it.
         addresses: by service name; `console` too, if there is one.
         said: the lines that `reput serve` would print.
-        exit_code: 0, or the code of the service that ended by itself; None while the stack runs.
+        exit_code: 0, or the code of a service that ended by itself or not at all; None while the stack runs.
 
     Raises:
         InvalidSettingError: a setting is unknown or unusable.
@@ -127,6 +127,7 @@ class BackgroundStack:
                     exit_code = self._stack.wait()
                 else:
                     exit_code, self._error = failure, self._stack.death
+            exit_code = exit_code or self._stack.stop_exit_code
         except BaseException as error:
             self._error = error
         finally:

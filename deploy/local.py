@@ -115,6 +115,7 @@ class LocalStack:
     Attributes:
         addresses: by service name, once `start` has returned; `console`, `nameserver` and `remoting`, too, if there are such.
         death: the unexpected end of a service; None while there is none.
+        stop_exit_code: that of a service that had to be killed at the stop; 0 where all ended by themselves.
     """
 
     def __init__(
@@ -162,9 +163,13 @@ class LocalStack:
         self._stopping = False
         self.addresses: dict[str, str] = {}
         self.death: ChildDiedError | None = None
+        self.stop_exit_code = 0
 
     def run(self) -> int:
         """Start, serve until a signal or the end of a service, stop; returns the exit code."""
+        return self._run() or self.stop_exit_code
+
+    def _run(self) -> int:
         if self._follows_broker:
             os.nice(MIRROR_NICENESS)
         with self.started() as failure:
@@ -408,7 +413,9 @@ class LocalStack:
                     child.wait(max(0.0, deadline - time.monotonic()))
                 except subprocess.TimeoutExpired:
                     child.kill()
-                    child.wait()
+                    self.stop_exit_code = exit_code_of(child.wait())
+                    name = next(name for name in names if self._children.get(name) is child)
+                    self._say(f"{name} did not end within {DRAIN_SECONDS_MAX:g} s and was killed")
         self._claims.close()
         if self._port_file and self.addresses:
             self._port_file.unlink(missing_ok=True)

@@ -8,13 +8,14 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from deploy.hosts import ChildDiedError
+from deploy.hosts import ChildDiedError, ThisProcess
+from deploy.local import LocalStack
 from deploy.modules import MODULES
 from deploy.ports import free_ports
 from deploy.remoting_ports import REMOTING_SETTINGS
@@ -210,3 +211,74 @@ def test_a_second_stack_of_a_machine_starts_without_the_default_ports_of_the_fir
             wait_until(lambda: client.ask(route("TBW102").command()).code == 0, "the first one's shard is registered")
             (broker,) = loads(client.ask(route("TBW102").command()).body)["brokerDatas"]
             assert broker["brokerAddrs"] == {"0": first.addresses["remoting"]}
+
+
+class Hanging:
+    """A service that does not end when it is asked to; see `subprocess.Popen`."""
+
+    pid = os.getpid()
+    returncode: int | None = None
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def terminate(self) -> None:
+        pass
+
+    def kill(self) -> None:
+        self.returncode = -signal.SIGKILL
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            assert timeout is not None
+            raise subprocess.TimeoutExpired("the service", timeout)
+        return self.returncode
+
+
+class Ending(Hanging):
+    """A service that ends when it is asked to."""
+
+    def terminate(self) -> None:
+        self.returncode = 0
+
+
+class HostOf(ThisProcess):
+    """Starts services that serve nothing; some of them hang."""
+
+    def __init__(self, *hanging: str) -> None:
+        super().__init__()
+        self.hanging = hanging
+
+    def start(self, name: str, environ: Mapping[str, str], beside: Sequence[str] = ()) -> Hanging:
+        pathlib.Path(environ["REPUT_ADDRESS_FILE"]).write_text("127.0.0.1:1")
+        pathlib.Path(environ["REPUT_READY_FILE"]).touch()
+        return Hanging() if name in self.hanging else Ending()
+
+
+@pytest.mark.parametrize("hanging", [(), ("gateway",), ("schedule", "commitlog")])
+def test_a_service_that_has_to_be_killed_is_told_and_the_exit_code_says_so(
+    hanging: tuple[str, ...], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deploy.local.DRAIN_SECONDS_MAX", 0.25)
+    said: list[str] = []
+    host = HostOf(*hanging)
+    host.ask_to_stop()
+    stack = LocalStack(tmp_path, is_private=True, console_port="off", environ={}, host=host, say=said.append)
+
+    assert stack.run() == (128 + signal.SIGKILL if hanging else 0)
+    told = [line for line in said if "killed" in line]
+    assert told == [f"{name} did not end within 0.25 s and was killed" for name in hanging]
+
+
+def test_a_stack_without_standard_streams_starts_and_ends_as_any_other(tmp_path: pathlib.Path) -> None:
+    """Named after start scripts that close them: it ended with a traceback, and a file of a service had one's number."""
+    errors = tmp_path / "errors"
+    command = [sys.executable, "-m", "cli.main", "serve", "--store", str(tmp_path / "store"), "--gateway-port", "0"]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
+    ended = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$0" "$@" <&- >&- 2>{errors}', *command],
+        env={**environ, **NO_REMOTING, "REPUT_COMMITLOG_FLUSH_MODE": "nonsense"}, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert "flush_mode" in errors.read_text()
+    assert (ended.returncode, "Traceback" in errors.read_text()) == (2, False)
