@@ -101,7 +101,7 @@ def serve(
     single_process: Annotated[
         bool,
         typer.Option(
-            "--single-process", help="Run all services in this process: a third of the memory; not for a replica."
+            "--single-process", help="Run all services in this process: two fifths of the memory; not for a replica."
         ),
     ] = False,
 ) -> int:
