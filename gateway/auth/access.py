@@ -15,8 +15,8 @@ from functools import cached_property, lru_cache
 
 from store.format.topic import RETRY_PREFIX, name_matcher
 
-# Longer texts are no topics. Whoever sends one decides how long it is, so nothing is kept of it.
-TOPIC_CHARACTERS_MAX = 255
+# Longer texts are no topics and no groups. Whoever sends one decides how long it is, so nothing is kept of it.
+NAME_CHARACTERS_MAX = 255
 # Cached decisions of all clients together, each for a name within that limit: at most 24 MiB.
 DECISION_COUNT_MAX = 16_384
 
@@ -50,6 +50,8 @@ class Access:
         self.name = name
         self.groups = None if groups is None else frozenset(groups)
         self._matches_group = None if self.groups is None else name_matcher(self.groups)
+        self._named_groups = frozenset(group for group in self.groups or () if group.strip("*"))
+        self._matches_named_group = name_matcher(self._named_groups)
         given = {role: frozenset(patterns.get(role, ())) for role in Role}
         self.patterns = {role: given[role] | given[Role.ADMIN] for role in Role}
         self._matches = {role: name_matcher(of_role) for role, of_role in self.patterns.items()}
@@ -83,7 +85,7 @@ class Access:
         A client of RocketMQ's remoting protocol pulls that topic itself. It has messages of all topics of the group, so `*`
         alone names no group.
         """
-        named = {f"{RETRY_PREFIX}{group}" for group in self.groups or () if group != "*"}
+        named = {f"{RETRY_PREFIX}{group}" for group in self._named_groups}
         if not named:
             return self
         return Access(self.name, {**self.patterns, Role.READ: self.patterns[Role.READ] | named}, self.groups)
@@ -93,9 +95,15 @@ class Access:
         matches = self._matches_group
         return matches is None or matches.fullmatch(consumer_group) is not None
 
+    def names_group(self, consumer_group: str) -> bool:
+        """Whether it may consume for the group, and says so by more than `*`: the group's retry topic is its own."""
+        if len(consumer_group) > NAME_CHARACTERS_MAX:
+            return False
+        return self._matches_named_group.fullmatch(consumer_group) is not None
+
     def allows(self, roles: Roles, topic: str) -> bool:
         """Whether one of the roles holds for the topic."""
-        if len(topic) > TOPIC_CHARACTERS_MAX:
+        if len(topic) > NAME_CHARACTERS_MAX:
             return self.has_all_topics(roles)
         return _decided(self, roles, topic)
 

@@ -7,8 +7,9 @@ its topic and its group. What stands in a body is checked by the handler with `R
 a row is denied to every client. What goes through the chain of the shard is checked there a second time, and its answers are
 limited: the rights are those of the thread's caller (gateway/auth/caller_shards.py).
 
-A group's retry topic belongs to those that may consume for the group by name (`Access.as_member`): they read it, and send to
-it, as clients do with what they could not consume and could not send back.
+A group's retry topic belongs to those that may consume for the group by name (`Access.names_group`): they read it, and send to
+it, as clients do with what they could not consume and could not send back. All others need the right to write to it: what is
+sent there is delivered to the group as if it were a message of one of its topics.
 """
 
 from collections.abc import Mapping
@@ -145,19 +146,19 @@ RULES: Mapping[int, Rule] = {
     RequestCode.CLEAN_UNUSED_TOPIC: Rule(STATUS),
     RequestCode.DELETE_EXPIRED_COMMITLOG: Rule(STATUS),
 }
-# What a consumer sends to its own retry topic is as if it had been sent back.
+# What a member sends to its group's retry topic is as if it had been sent back.
 RETRIES = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE))
-
-
 # A message that was popped may lie in the retry topic of its group and topic: whoever may pop the topic has it.
 OF_POPPED = frozenset((RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME))
 
 
-def rule_of(command: Command) -> Rule | None:
-    """What a request needs; None when no client may send it."""
+def rule_of(command: Command, access: Access) -> Rule | None:
+    """What a request of a client needs; None when no client may send it."""
     rule = RULES.get(command.code)
-    if rule is not None and command.code in RETRIES and command.fields.get(rule.topic, "").startswith(RETRY_PREFIX):
-        return rule._replace(method=SEND_BACK)
+    if rule is not None and command.code in RETRIES:
+        topic = command.fields.get(rule.topic, "")
+        if topic.startswith(RETRY_PREFIX) and access.names_group(topic.removeprefix(RETRY_PREFIX)):
+            return rule._replace(method=SEND_BACK)
     return rule
 
 
@@ -214,11 +215,11 @@ class SignedRights(Rights):
     def check(self) -> None:
         """See Rights."""
         command = self._ask.command
-        rule = rule_of(command)
+        access, peer = self.access, peer_of(self._ask.connection)
+        rule = rule_of(command, access)
         if rule is None:
             raise PermissionDeniedError(f"no client may send the request {command.code}: it has no row in RULES")
         roles = _roles_of(rule.method)
-        access, peer = self.access, peer_of(self._ask.connection)
         self._visible = VisibleTopics(access, roles, lambda: self._door.audit.hidden(access.name, peer, self._method))
         if not access.has(roles):
             raise self._visible.refusal("any topic")

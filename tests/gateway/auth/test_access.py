@@ -8,7 +8,7 @@ import pytest
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
-from gateway.auth.access import ANY, DECISION_COUNT_MAX, READ, TOPIC_CHARACTERS_MAX, WRITE, Access, Role, _decided
+from gateway.auth.access import ANY, DECISION_COUNT_MAX, NAME_CHARACTERS_MAX, READ, WRITE, Access, Role, _decided
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.status import from_rpc_error
@@ -41,7 +41,7 @@ def test_names_longer_than_a_topics_leave_nothing_in_memory(pattern: str) -> Non
 
 def test_the_decisions_of_all_clients_together_are_bounded() -> None:
     """JWTs make a client of each combination of groups, so a bound for each client would be none."""
-    topic = "\U0001f600" * (TOPIC_CHARACTERS_MAX - 5)  # the widest characters
+    topic = "\U0001f600" * (NAME_CHARACTERS_MAX - 5)  # the widest characters
     before = _decided.cache_info().currsize
 
     def ask() -> None:

@@ -48,6 +48,7 @@ RIGHTS = {
     "mixed": {"read": ["shop-*", "bank-*"], "groups": ["shop-readers", "shop-again", "bank-readers"]},
     "stranger": {"read": ["bank-*"], "groups": ["bank-*"]},
     "banker": {"write": ["bank-*"], "groups": []},
+    "auditor": {"read": ["*"], "groups": ["audit"]},
     "chief": {"admin": ["*"]},
     "idler": {},
 }
@@ -118,9 +119,9 @@ MAY = {
     "recall": {"writer", "admin", "chief"},
     "some_write": {"writer", "admin", "chief", "banker"},
     "member": {"reader", "admin", "mixed", "chief"},
-    "read": {"reader", "admin", "mixed", "chief"},
+    "read": {"reader", "admin", "mixed", "auditor", "chief"},
     "group": {"reader", "admin", "mixed", "chief"},
-    "some": {"reader", "admin", "mixed", "stranger", "chief"},
+    "some": {"reader", "admin", "mixed", "stranger", "auditor", "chief"},
     "consumed": {"reader", "admin", "mixed", "chief"},
     "left": {"reader", "admin", "mixed", "chief"},
     "admin": {"admin", "chief"},
@@ -437,6 +438,33 @@ def test_the_retry_topic_of_a_group_that_is_named_is_its_members_and_nobody_else
             assert client.call(Ask.PULL_MESSAGE, **pull).code == ResponseCode.NO_PERMISSION
             assert client.call(Ask.SEND_MESSAGE_V2, b"x", **send_fields(retry)).code == ResponseCode.NO_PERMISSION
             assert client.call(Ask.SEND_MESSAGE_V2, b"x", **send_fields("%DLQ%shop-again")).code == 16
+
+
+def test_a_client_that_may_read_everything_appends_nothing_by_way_of_retry_topics(door):
+    """What lies in a retry topic, of members that pull or that pop, is delivered as a message of the group's topics."""
+    foreign = (
+        "%RETRY%bank-consumers",
+        f"%RETRY%bank-poppers_{OTHER}",
+        f"%RETRY%audit_{OTHER}",
+        "%RETRY%audit+x",
+        "%RETRY%",
+    )
+    with door.client("auditor") as auditor, door.client("chief") as chief:
+        for topic in foreign:
+            for code in (Ask.SEND_MESSAGE, Ask.SEND_MESSAGE_V2, Ask.SEND_BATCH_MESSAGE):
+                for times in (0, 17):  # more than its group has: a dead letter
+                    fields = send_fields(topic, code, queueId=0, reconsumeTimes=times, maxReconsumeTimes=16)
+                    answer = auditor.call(code, b"forged", **fields)
+                    assert answer.code == ResponseCode.NO_PERMISSION, (topic, answer)
+                    assert "auditor may not write" in answer.remark
+        made = json.loads(chief.call(Ask.GET_ALL_TOPIC_CONFIG).body)["topicConfigTable"]
+        assert not {*foreign, "%DLQ%bank-consumers"} & made.keys()
+        own = auditor.call(
+            Ask.SEND_MESSAGE_V2, b"again", **send_fields("%RETRY%audit", queueId=0, maxReconsumeTimes=16)
+        )
+        assert own.code == 0, own.remark
+        given = chief.call(Ask.SEND_MESSAGE_V2, b"given", **send_fields("%RETRY%bank-consumers", queueId=0))
+        assert given.code == 0, given.remark
 
 
 def test_a_message_of_another_topic_is_as_one_that_is_absent(door):

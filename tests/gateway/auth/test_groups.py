@@ -4,7 +4,7 @@ import grpc
 import pytest
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.auth.access import Access, Role
+from gateway.auth.access import READ, Access, Role
 from gateway.auth.access_file import WatchedFile, parse_access_file
 from gateway.auth.audit import Audit
 from gateway.auth.guard import GatewayGuard
@@ -40,6 +40,25 @@ CLIENTS = {
 )
 def test_without_patterns_every_group_is_allowed_and_with_them_only_those_that_fit(groups, group, allowed):
     assert Access("a", {Role.READ: ["*"]}, groups).allows_group(group) is allowed
+
+
+@pytest.mark.parametrize(
+    ("groups", "group", "named"),
+    [
+        (None, "any", False),
+        (["*"], "any", False),
+        (["**"], "any", False),
+        (["*", "shop-*"], "shop-billing", True),
+        (["*", "shop-*"], "bank-billing", False),
+        (["shop"], "shop_orders", False),
+        (["*x"], "x" * 255, True),
+        (["*x"], "x" * 256, False),
+    ],
+)
+def test_a_group_is_named_by_more_than_a_star(groups, group, named):
+    access = Access("a", {Role.READ: ["orders"]}, groups)
+    assert access.names_group(group) is named
+    assert access.as_member.allows(READ, f"%RETRY%{group[:200]}") is (named or len(group) > 255)
 
 
 def test_the_rights_of_several_jwt_groups_are_added():
