@@ -13,13 +13,15 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from store.errors import PermissionDeniedError
+from store.errors import InvalidArgumentError, PermissionDeniedError
 
 # As long as a gateway remembers a silent client: gateway/rocketmq/clients.py.
 EXPIRE_SECONDS = 120.0
 # Ids of one identity, and of all: some 300 bytes each.
 IDENTITY_COUNT_MAX = 8_192
 COUNT_MAX = 65_536
+# Both doors refuse or leave out longer ids before this.
+CLIENT_ID_CHARACTERS_MAX = 255
 # Of an id in an error.
 CHARACTERS_SHOWN = 64
 
@@ -38,7 +40,17 @@ class ClientIds:
         self._used: dict[str, OrderedDict[str, float]] = {}  # by identity: when each id was used, the oldest first
 
     def claim(self, client_id: str, identity: str) -> None:
-        """An identity has used an id; PermissionDeniedError when another one has it."""
+        """An identity has used an id.
+
+        Raises:
+            PermissionDeniedError: another one has it.
+            InvalidArgumentError: it is too long.
+        """
+        if len(client_id) > CLIENT_ID_CHARACTERS_MAX:
+            raise InvalidArgumentError(
+                f"the client id has {len(client_id)} characters: at most {CLIENT_ID_CHARACTERS_MAX} are possible.",
+                field="client_id",
+            )
         now = self._clock()
         with self._lock:
             owner = self._identities.get(client_id)

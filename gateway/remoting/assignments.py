@@ -19,7 +19,7 @@ from gateway.groups.asking import ask_groups, check_users_group
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import LIST_GROUPS, UPDATE_GROUP
 from gateway.ports.shard import LIST_TOPICS, Shard
-from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
+from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread, name_in
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
 from gateway.remoting.topics import config_of, document_of
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
@@ -58,7 +58,7 @@ def query_assignment(shard: DoorShard, ask: Ask) -> Answer:
     """400: the queues of a member, and how it gets their messages."""
     said = document_of(ask.command.body)
     topic, group, client_id, strategy = (
-        _text(said.get(name)) for name in ("topic", "consumerGroup", "clientId", "strategyName")
+        name_in(said, name) for name in ("topic", "consumerGroup", "clientId", "strategyName")
     )
     ask.rights.check_group(group)
     ask.rights.check_topic(topic)
@@ -85,7 +85,7 @@ def query_assignment(shard: DoorShard, ask: Ask) -> Answer:
 def set_message_request_mode(shard: DoorShard, ask: Ask) -> Answer:
     """401: whether a group pops or pulls a topic."""
     said = document_of(ask.command.body)
-    topic, group, name = (_text(said.get(field)) for field in ("topic", "consumerGroup", "mode"))
+    topic, group, name = (name_in(said, field) for field in ("topic", "consumerGroup", "mode"))
     share = said.get("popShareQueueNum", 0)
     ask.rights.check_group(group)
     ask.rights.check_topic(topic)
@@ -183,7 +183,3 @@ def _count_in(shard: Shard, topic: str, deadline: Deadline) -> int:
 
 def _readable(topic: log_pb.ListTopicsResponse.Topic | None) -> int:
     return topic.read_queue_count if topic is not None and topic.perm & PERM_READ else 0
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

@@ -9,7 +9,7 @@ A handler is a function of an `Ask`; the other files of this folder say which co
 handler is answered REQUEST_CODE_NOT_SUPPORTED, with the name of what it asks for where that is known.
 
 Who asks, and whether it may, is found before the handler (gateway/auth/door_guard.py); a handler has `Ask.rights` for what
-stands in a body.
+stands in a body. So is how long the names are that stand in its fields (NAME_FIELDS); `name_in` does it for those in a body.
 
 `code_of` is the only place where an error becomes a response code; the text of the error is the remark. A client repeats a
 send on 1, 2, 14, 16 and 17, so a failure that may pass is 14 (SERVICE_NOT_AVAILABLE) or 2 (SYSTEM_BUSY).
@@ -22,7 +22,7 @@ Single sends and pulls take no thread, unless something has to be asked for firs
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import structlog
 
@@ -143,6 +143,22 @@ LONG_FIELDS = frozenset(
 # Fields of a message whose refusal RocketMQ's broker tells as INVALID_PARAMETER.
 PARAMETERS = frozenset(("topic", "queue_id"))
 
+# Names are kept, compared with patterns and logged, and a header has room for 1 MiB. Groups: RocketMQ's GROUP_MAX_LENGTH, which
+# its clients check.
+NAME_CHARACTERS_MAX = 255
+# %RETRY% and a group are no topic that can be made, and are subscribed to.
+TOPIC_CHARACTERS_MAX = 300
+# By field: the most characters of what it names. A letter stands for a field of a send (sends.py).
+NAME_FIELDS: Mapping[str, int] = {
+    **dict.fromkeys(("topic", "defaultTopic", "b", "c"), TOPIC_CHARACTERS_MAX),
+    **dict.fromkeys(
+        ("consumerGroup", "producerGroup", "group", "groupName", "srcGroup", "destGroup", "a"), NAME_CHARACTERS_MAX
+    ),
+    **dict.fromkeys(("clientID", "clientId", "clientAddr"), NAME_CHARACTERS_MAX),
+}
+# Of a number of 64 bits with its sign: a longer text is none, however many blanks or zeros it has.
+NUMBER_CHARACTERS_MAX = 20
+
 _log = structlog.get_logger("reput.remoting")
 
 
@@ -167,6 +183,31 @@ class Answer(NamedTuple):
     body: bytes = b""
     code: int = OK
     remark: str = ""
+
+
+def check_name(field: str, name: str, characters_max: int = NAME_CHARACTERS_MAX) -> None:
+    """RefusedError for the name of a group, topic or client that is longer than any; what it has else is not looked at."""
+    if len(name) > characters_max:
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER,
+            f"{field} has {len(name)} characters: at most {characters_max} are possible",
+        )
+
+
+def name_in(said: Mapping[str, Any], field: str) -> str:
+    """The name of a group, topic or client in a JSON object; empty for anything but a text. RefusedError as `check_name`."""
+    name = said.get(field)
+    if not isinstance(name, str):
+        return ""
+    check_name(field, name, NAME_FIELDS.get(field, NAME_CHARACTERS_MAX))
+    return name
+
+
+def _check_names(fields: Mapping[str, str]) -> None:
+    """The same for the fields of a request; nearly all requests have no text that is so long."""
+    if fields and max(map(len, fields.values())) > NAME_CHARACTERS_MAX:
+        for field in fields.keys() & NAME_FIELDS:
+            check_name(field, fields[field], NAME_FIELDS[field])
 
 
 def code_of(error: StoreError) -> int:
@@ -288,7 +329,7 @@ class Ask:
             return default
         text = self.text(name)
         try:
-            number = int(text)
+            number = int(text) if len(text) <= NUMBER_CHARACTERS_MAX else 1 << 63
         except ValueError:
             number = 1 << 63
         limit = 1 << (63 if name in LONG_FIELDS else 31)
@@ -368,6 +409,7 @@ class Door:
             if self._sign_in is not None:
                 ask.rights = self._sign_in.rights_of(ask)
                 ask.rights.sign_in()
+            _check_names(command.fields)
             if handler is None:
                 what = NOT_SERVED.get(command.code) or name_of(command.code)
                 raise RefusedError(

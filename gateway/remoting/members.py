@@ -23,7 +23,7 @@ from gateway.groups.pulling import LOCKED_COUNT_MAX, lock_queues
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import KEEP_BYTES_MAX, OVERHEAD_BYTES, client_bytes, count_in_one_call, pull_now
 from gateway.ports.groups import default_settings
-from gateway.remoting.door import MAY_PASS, Answer, Ask, Handler, RefusedError, code_of, in_thread, peer_of
+from gateway.remoting.door import MAY_PASS, Answer, Ask, Handler, RefusedError, code_of, in_thread, name_in, peer_of
 from gateway.remoting.door_clients import (
     GROUP_COUNT_MAX,
     SUBSCRIPTION_COUNT_MAX,
@@ -48,11 +48,8 @@ from store.format.topic import pull_retry_topic_of
 
 # Groups whose topics were made; one that is forgotten is made again, which changes nothing.
 KNOWN_GROUP_COUNT_MAX = 65_536
-CLIENT_ID_CHARACTERS_MAX = 255
-# Of groups of producers and consumers; RocketMQ's GROUP_MAX_LENGTH, which its clients check.
-GROUP_CHARACTERS_MAX = 255
-# Of the topics that a heartbeat names: %RETRY% and a group are no topic that can be made, and are subscribed to.
-TOPIC_CHARACTERS_MAX = 300
+# Of the name of a client's language; as over gRPC. The longest of RocketMQ's has 6.
+LANGUAGE_CHARACTERS_MAX = 32
 # What the heartbeats of all connections have said; one of them has KEEP_BYTES_MAX at most, so that it can be passed on.
 ALL_CLIENTS_BYTES_MAX = 128 << 20
 END_THREAD_COUNT = 2
@@ -182,7 +179,7 @@ class Members:
     def lock(self, ask: Ask, *, unlock: bool) -> Answer:
         """41, 42: lock queues for a member for 60 s, or unlock them; the answer names those that it has."""
         said = document_of(ask.command.body)
-        group, client_id = _text(said, "consumerGroup"), _text(said, "clientId")
+        group, client_id = name_in(said, "consumerGroup"), name_in(said, "clientId")
         queues = [_queue(each) for each in _list(said, "mqSet")]
         ask.rights.check_group(group)
         for topic in dict.fromkeys(topic for topic, _ in queues):
@@ -198,14 +195,14 @@ class Members:
         self._shard.locks.note(group, client_id, queues, () if unlock else held)
         if unlock:
             return Answer()
-        found = [each for each in _list(said, "mqSet") if (_text(each, "topic"), _number(each, "queueId")) in held]
+        found = [each for each in _list(said, "mqSet") if _queue(each) in held]
         rows = [{name: each.get(name) for name in ("topic", "brokerName", "queueId")} for each in found]
         return Answer(body=dump_bytes({"lockOKMQSet": rows}))
 
     def check_client_config(self, ask: Ask) -> Answer:
         """46: whether a filter can be used; SUBSCRIPTION_PARSE_FAILED says why not."""
         body = document_of(ask.command.body)
-        ask.rights.check_group(_text(body, "group"))
+        ask.rights.check_group(name_in(body, "group"))
         said = body.get("subscriptionData")
         if not isinstance(said, dict):
             return Answer()
@@ -354,12 +351,9 @@ def client_of(ask: Ask, said: Mapping[str, Any], before: DoorClient | None) -> t
 
     A heartbeat of 5.x may leave subscriptions out that it named before.
     """
-    client_id = _text(said, "clientID")
-    if not client_id or len(client_id) > CLIENT_ID_CHARACTERS_MAX:
-        raise RefusedError(
-            ResponseCode.INVALID_PARAMETER,
-            f"clientID has {len(client_id)} characters: 1 to {CLIENT_ID_CHARACTERS_MAX} are possible",
-        )
+    client_id = name_in(said, "clientID")
+    if not client_id:
+        raise RefusedError(ResponseCode.INVALID_PARAMETER, "clientID is empty: a heartbeat names its client")
     known = before.memberships if before is not None and before.client_id == client_id else {}
     is_short = said.get("withoutSub") is True
     consumers, producers = _list(said, "consumerDataSet"), _list(said, "producerDataSet")
@@ -371,7 +365,7 @@ def client_of(ask: Ask, said: Mapping[str, Any], before: DoorClient | None) -> t
     memberships: dict[str, Membership] = {}
     is_whole = True
     for each in consumers:
-        group = _group_name(each)
+        group = name_in(each, "groupName")
         if is_short and group in known:
             memberships[group] = known[group]
             is_whole = False
@@ -385,17 +379,17 @@ def client_of(ask: Ask, said: Mapping[str, Any], before: DoorClient | None) -> t
         subscriptions = {one.topic: one for one in map(subscription_of, rows)}
         memberships[group] = Membership(
             group,
-            _text(each, "consumeType") or "CONSUME_PASSIVELY",
-            _text(each, "messageModel") or "CLUSTERING",
-            _text(each, "consumeFromWhere") or "CONSUME_FROM_LAST_OFFSET",
+            name_in(each, "consumeType") or "CONSUME_PASSIVELY",
+            name_in(each, "messageModel") or "CLUSTERING",
+            name_in(each, "consumeFromWhere") or "CONSUME_FROM_LAST_OFFSET",
             subscriptions,
         )
     client = DoorClient(
         ask.connection,
         client_id,
-        ask.command.language,
+        ask.command.language[:LANGUAGE_CHARACTERS_MAX],
         ask.command.version,
-        frozenset(map(_group_name, producers)),
+        frozenset(name_in(each, "groupName") for each in producers),
         memberships,
         ask.rights.access,
     )
@@ -412,36 +406,16 @@ def _check_rights(ask: Ask, client: DoorClient) -> None:
 
 
 def subscription_of(said: Mapping[str, Any]) -> Subscription:
-    """What SubscriptionData says; RefusedError for a filter that is too long."""
+    """What SubscriptionData says; RefusedError for a topic or filter that is too long."""
     version = said.get("subVersion")
     one = Subscription(
-        _text(said, "topic"),
+        name_in(said, "topic"),
         _text(said, "subString") or "*",
-        _text(said, "expressionType") or TAG,
+        name_in(said, "expressionType") or TAG,
         version if isinstance(version, int) else 0,
     )
-    if len(one.topic) > TOPIC_CHARACTERS_MAX:
-        raise RefusedError(
-            ResponseCode.INVALID_PARAMETER,
-            f"a topic has {len(one.topic)} characters: at most {TOPIC_CHARACTERS_MAX} are possible",
-        )
     filter_of(one.expression_type, one.expression)
     return one
-
-
-def check_group_length(name: str) -> None:
-    """RefusedError for the name of a group that no client of RocketMQ would take; what it has else is not looked at."""
-    if len(name) > GROUP_CHARACTERS_MAX:
-        raise RefusedError(
-            ResponseCode.INVALID_PARAMETER,
-            f"the name of a group has {len(name)} characters: at most {GROUP_CHARACTERS_MAX} are possible",
-        )
-
-
-def _group_name(said: Mapping[str, Any]) -> str:
-    name = _text(said, "groupName")
-    check_group_length(name)
-    return name
 
 
 def client_bytes_of(client: DoorClient, facts: Sequence[pb.Client]) -> int:
@@ -488,4 +462,4 @@ def _list(said: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 
 def _queue(said: Mapping[str, Any]) -> tuple[str, int]:
-    return _text(said, "topic"), _number(said, "queueId")
+    return name_in(said, "topic"), _number(said, "queueId")

@@ -41,7 +41,7 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import Delivering, pull_now
 from gateway.ports.groups import GET_GROUP
 from gateway.ports.shards import list_built_queues
-from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread, peer_of
+from gateway.remoting.door import NAME_FIELDS, Answer, Ask, Handler, RefusedError, check_name, in_thread, peer_of
 from gateway.remoting.door_clients import TAG
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
 from gateway.remoting.door_waits import GIVE_UP_SECONDS, LOOK_COUNT_MAX, WAITING_COUNT_MAX, DoorWaits, Place
@@ -666,6 +666,8 @@ class _BatchRow(NamedTuple):
             real = {"0": topic, "1": retry_topic_of(group, topic), "2": retry_topic_v2_of(group, topic)}[kind]
         except (AttributeError, KeyError, TypeError, ValueError, binascii.Error) as error:
             raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, f"an acknowledgement cannot be read: {error!r}") from error
+        for field, name in (("consumerGroup", group), ("topic", topic)):
+            check_name(field, name, NAME_FIELDS[field])
         info = ExtraInfo(start, popped, invisible, mark, topic_kind_of(real), broker_name, queue_id, start)
         return cls(group, real, info, bits)
 

@@ -46,7 +46,6 @@ from gateway.ports.groups import LIST_GROUPS, attempts_max_of, default_settings
 from gateway.ports.shard import get_record
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
 from gateway.remoting.door_shard import CALL_SECONDS, OWNED_QUEUE_COUNT, DoorShard
-from gateway.remoting.members import check_group_length
 from gateway.remoting.topic_copy import Topic
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
@@ -147,10 +146,20 @@ _SHORT_NAMES = tuple(LETTERS.values())
 _LONG_NAMES = tuple(LETTERS)
 
 
-@lru_cache(maxsize=1_024)
+# Of a number of 32 bits as clients write it.
+I32_CHARACTERS_MAX = 11
+
+
 def _i32_of(text: str | None) -> int:
-    """A number of 32 bits; ValueError, TypeError for another text, and for none."""
-    number = int(text)  # type: ignore[arg-type]
+    """A number of 32 bits; ValueError, TypeError for another text, for a longer one and for none."""
+    if len(text) > I32_CHARACTERS_MAX:  # type: ignore[arg-type]
+        raise ValueError("too long")
+    return _short_i32_of(text)
+
+
+@lru_cache(maxsize=1_024)
+def _short_i32_of(text: str) -> int:
+    number = int(text)
     if not -(1 << 31) <= number < 1 << 31:
         raise ValueError(text)
     return number
@@ -614,7 +623,6 @@ def _check_topic(header: SendHeader) -> None:
 
 def _check_lengths(header: SendHeader) -> None:
     """Before anything is made of them."""
-    check_group_length(header.producer_group)
     if len(header.properties) > PROPERTIES_SIZE_BYTES_MAX:
         raise RefusedError(
             ResponseCode.MESSAGE_ILLEGAL,

@@ -10,7 +10,7 @@ from gateway.auth.audit import Audit
 from gateway.auth.client_ids import EXPIRE_SECONDS, ClientIds
 from gateway.auth.guard import GatewayGuard
 from gateway.auth.sign_in import SignIn
-from store.errors import PermissionDeniedError
+from store.errors import InvalidArgumentError, PermissionDeniedError
 from tests.gateway.auth.conftest import access_text, shown
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 from tests.gateway.rocketmq.consumers import serving
@@ -47,6 +47,13 @@ def is_refused(ids, client_id, identity):
     except PermissionDeniedError:
         return True
     return False
+
+
+def test_an_id_that_is_longer_than_any_is_not_kept(ids):
+    with pytest.raises(InvalidArgumentError, match="256 characters"):
+        ids.claim("i" * 256, "billing")
+    ids.claim("i" * 255, "billing")
+    assert list(ids._identities) == ["i" * 255]
 
 
 def test_a_signed_in_caller_could_speak_for_the_client_of_another(tmp_path, clock):

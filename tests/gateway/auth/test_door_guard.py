@@ -13,6 +13,7 @@ import pytest
 
 from gateway.auth.access import Access, Role
 from gateway.auth.door_guard import RULES
+from gateway.remoting.door import NAME_FIELDS
 from gateway.remoting.door_clients import DoorClient
 from gateway.remoting.opening import ROOMS
 from gateway.remoting.transactions import DoorSession
@@ -286,6 +287,10 @@ def test_every_code_that_is_served_has_a_rule_and_a_line_in_the_table():
     assert sorted(code for codes in NEEDS.values() for code in codes) == sorted(served)
 
 
+def test_no_field_that_a_rule_looks_at_may_be_of_any_length():
+    assert {field for rule in RULES.values() for field in (rule.topic, rule.group) if field} <= NAME_FIELDS.keys()
+
+
 @pytest.mark.parametrize("code", sorted(RULES), ids=lambda code: code.name)
 def test_no_code_is_open_and_each_client_may_do_what_its_rights_say(door, code):
     need = next(need for need, codes in NEEDS.items() if code in codes)
@@ -547,7 +552,7 @@ def test_huge_and_many_fields_cost_an_unsigned_client_its_answer_only(door):
         many = {f"f{number}": "v" for number in range(1_000)}
         assert client.call(Ask.GET_MAX_OFFSET, **many).code == ResponseCode.NO_PERMISSION
     with door.client("reader") as reader:
-        assert reader.call(Ask.GET_MAX_OFFSET, topic="t" * 1_000_000, queueId=0).code == ResponseCode.NO_PERMISSION
+        assert reader.call(Ask.GET_MAX_OFFSET, topic="t" * 1_000_000, queueId=0).code == ResponseCode.INVALID_PARAMETER
 
 
 def test_the_trace_topic_is_written_by_those_that_may_write_to_it(door):

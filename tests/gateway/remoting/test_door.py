@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 
 from gateway.ports.shards import FanOut
-from gateway.remoting.door import Door, in_thread
+from gateway.remoting.door import NAME_FIELDS, Ask, Door, RefusedError, in_thread
 from gateway.remoting.door_clients import DoorClients
 from gateway.remoting.opening import OpenDoor
 from services.rocketmq.address import Address
@@ -50,6 +50,34 @@ class From:
 
     def answer(self, request, answer):
         pass
+
+
+def test_a_name_that_is_longer_than_any_is_refused_before_anything_looks_at_it():
+    """A waiting notification, a lock or a remembered pull kept the name of a group with 900,000 characters."""
+    asked, answers = [], []
+    connected = From("10.0.0.1")
+    connected.answer = lambda _, answer: answers.append(answer)
+    door = Door({RequestCode.NOTIFICATION: asked.append}, DoorClients())
+    for field, most in NAME_FIELDS.items():
+        door.on_command(connected, Command(RequestCode.NOTIFICATION, {field: "x" * most, "properties": "p" * 900}))
+        assert (len(asked), answers) == (1, []), field
+        door.on_command(connected, Command(RequestCode.NOTIFICATION, {field: "x" * (most + 1)}))
+        assert (len(asked), answers[0].code) == (1, ResponseCode.INVALID_PARAMETER), field
+        assert answers[0].remark == f"{field} has {most + 1} characters: at most {most} are possible"
+        asked.clear()
+        answers.clear()
+    door.close()
+
+
+def test_a_number_that_is_mostly_blanks_and_zeros_is_none():
+    door = Door({}, DoorClients())
+    for text in (" " * 20 + "4", "0" * 21, "4" + "\n" * 900_000):
+        ask = Ask(
+            door, From("10.0.0.1"), Command(RequestCode.POP_MESSAGE, {"queueId": text}), client_of_peer("ipv4:1:1")
+        )
+        with pytest.raises(RefusedError, match="<queueId> is no number"):
+            ask.number("queueId")
+    door.close()
 
 
 def test_what_a_client_asked_before_it_went_is_not_looked_for():

@@ -1,6 +1,7 @@
 """Requests that no client sends: each is answered with a code, and the door goes on."""
 
 import contextlib
+import json
 import random
 import string
 
@@ -48,6 +49,7 @@ BODIES = (
     b'{"clientID":"c","consumerDataSet":[null,7,{"groupName":"g"}]}',
     b"\0" * 64,
 )
+ACKED = {"c": "g", "t": "hostile", "r": "0", "so": 0, "q": 0, "rq": 0, "pt": 0, "it": 0, "b": "AQ=="}
 
 
 def codes():
@@ -103,3 +105,24 @@ def test_names_that_are_too_long_make_no_group(client):
     refused = client.call(RequestCode.HEART_BEAT, heartbeat("c", long_name))
     assert refused.code == ResponseCode.INVALID_PARAMETER
     assert client.call(RequestCode.HEART_BEAT, heartbeat("c" * 256, "g")).code == ResponseCode.INVALID_PARAMETER
+
+
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        (RequestCode.LOCK_BATCH_MQ, lock_body("c" * 256, "g", "hostile", 0)),
+        (RequestCode.LOCK_BATCH_MQ, lock_body("c", "g" * 256, "hostile", 0)),
+        (RequestCode.UNLOCK_BATCH_MQ, lock_body("c", "g", "t" * 301, 0)),
+        (RequestCode.CHECK_CLIENT_CONFIG, {"group": "g" * 256}),
+        (RequestCode.CHECK_CLIENT_CONFIG, {"group": "g", "subscriptionData": {"topic": "t" * 301}}),
+        (RequestCode.QUERY_ASSIGNMENT, {"topic": "hostile", "consumerGroup": "g", "clientId": "c" * 256}),
+        (RequestCode.QUERY_ASSIGNMENT, {"topic": "hostile", "consumerGroup": "g" * 256, "clientId": "c"}),
+        (RequestCode.SET_MESSAGE_REQUEST_MODE, {"topic": "t" * 301, "consumerGroup": "g", "mode": "POP"}),
+        (RequestCode.BATCH_ACK_MESSAGE, {"acks": [ACKED | {"c": "g" * 256}]}),
+        (RequestCode.BATCH_ACK_MESSAGE, {"acks": [ACKED | {"t": "t" * 301}]}),
+        (RequestCode.HEART_BEAT, {"clientID": "c", "consumerDataSet": [{"groupName": "g", "messageModel": "m" * 256}]}),
+    ],
+)
+def test_a_name_in_a_body_that_is_longer_than_any_is_refused(client, code, body):
+    answer = client.call(code, body if isinstance(body, bytes) else json.dumps(body).encode())
+    assert (answer.code, "characters: at most" in answer.remark) == (ResponseCode.INVALID_PARAMETER, True), answer

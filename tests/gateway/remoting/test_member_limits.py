@@ -64,10 +64,11 @@ def members():
     members.close()
 
 
-def beat(members, connected, body):
+def beat(members, connected, body, language="JAVA"):
     door = Door({}, members.clients)
     caller = client_of_peer(f"ipv4:{connected.peer.host}:{connected.peer.port}")
-    members.beat(AskAtOnce(door, connected, Command(RequestCode.HEART_BEAT, body=body), caller))
+    command = Command(RequestCode.HEART_BEAT, body=body, language=language)
+    members.beat(AskAtOnce(door, connected, command, caller))
     door.close()
 
 
@@ -118,4 +119,6 @@ def test_names_of_groups_and_topics_that_are_too_long_are_refused(members):
     ):
         with pytest.raises(RefusedError, match="characters"):
             beat(members, From(1), body)
-    beat(members, From(1), heartbeat("c", "g" * 255, producers=["g" * 255]))
+    connected = From(1)
+    beat(members, connected, heartbeat("c", "g" * 255, producers=["g" * 255]), "L" * 1_000_000)
+    assert members.clients.of(connected).language == "L" * 32

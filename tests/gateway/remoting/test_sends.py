@@ -5,13 +5,14 @@ import contextlib
 import itertools
 import threading
 import time
+import tracemalloc
 import zlib
 from unittest.mock import Mock
 
 import pytest
 
 from gateway.remoting import sends
-from gateway.remoting.door import Ask
+from gateway.remoting.door import Ask, RefusedError
 from gateway.remoting.sends import _PartSender, _Sender
 from gateway.remoting.topic_copy import Topic
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
@@ -174,6 +175,20 @@ def test_names_and_properties_that_are_too_long_are_refused_before_they_are_kept
     assert send(client, topic, producerGroup="g" * 255).code == 0
     long = send(client, topic, properties=properties(a="x" * 32_767))
     assert (long.code, "characters" in long.remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
+
+
+def test_a_number_of_a_million_blanks_is_refused_and_not_kept():
+    """The numbers of sends are remembered by their text."""
+    fields = {name: str(value) for name, value in send_fields("T").items()}
+    tracemalloc.start()
+    try:
+        for number in range(16):
+            ask = Ask(Mock(), Mock(), Command(V2, fields | {"d": f"{'':{(1 << 20) - number}}4"}), Mock())
+            with pytest.raises(RefusedError, match="<d> is no number"):
+                sends.SendHeader.of(ask)
+        assert tracemalloc.get_traced_memory()[0] < 4 << 20  # the last request is still there
+    finally:
+        tracemalloc.stop()
 
 
 def test_sends_of_one_turn_are_one_append_and_answered_in_one_write():
