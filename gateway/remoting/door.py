@@ -350,8 +350,14 @@ class Ask:
         self, fields: Mapping[str, str] | None = None, body: bytes = b"", code: int = OK, remark: str = ""
     ) -> None:
         """Answer it; nothing is sent to a client that wants no answer, or has gone."""
+        self.connection.answer(*self.answered(fields, body, code, remark))
+
+    def answered(
+        self, fields: Mapping[str, str] | None = None, body: bytes = b"", code: int = OK, remark: str = ""
+    ) -> tuple[Command, Command]:
+        """The request and its answer, for a write of several; the request counts as answered, also in the audit log."""
         self.rights.answered(code)
-        self.connection.answer(self.command, self.command.answer(code, remark, fields, body))
+        return self.command, self.command.answer(code, remark, fields, body)
 
     def refuse(self, error: StoreError | RefusedError) -> None:
         """Answer it with a failure."""

@@ -485,10 +485,8 @@ class _Sender:
         """Answer several sends, those of a connection in one write."""
         by_connection: dict[Connection, list[tuple[Command, Command]]] = {}
         for sender, response in answers:
-            request = sender._ask.command
-            by_connection.setdefault(sender._ask.connection, []).append(
-                (request, request.answer(fields=sender._fields(response)))
-            )
+            ask = sender._ask
+            by_connection.setdefault(ask.connection, []).append(ask.answered(sender._fields(response)))
         for connection, answered in by_connection.items():
             connection.answer_all(answered)
 

@@ -7,7 +7,7 @@ import threading
 import time
 import tracemalloc
 import zlib
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -19,7 +19,7 @@ from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1 import message_pb2
 from services.rocketmq.address import Address
 from services.rocketmq.codes import RequestCode, ResponseCode
-from services.rocketmq.command import ONEWAY, Command
+from services.rocketmq.command import OK, ONEWAY, Command
 from services.status import to_status
 from store.errors import DeadlineExceededError, NotConfirmedError, NotLeaderError
 from store.format.client_batch import BatchEntry, decode_client_batch, encode_client_batch
@@ -219,6 +219,17 @@ def test_sends_of_one_turn_are_one_append_and_answered_in_one_write():
     _Sender.answer_together([(each.caller, response) for each in together])
     ((answered,),) = [call.args for call in connection.answer_all.mock_calls]
     assert [(answer.opaque, answer.fields["queueOffset"]) for _, answer in answered] == [(0, "7"), (1, "7")]
+
+
+def test_sends_that_are_answered_together_are_each_in_the_audit_log():
+    connection, response = Mock(), gateway_pb.AppendMessagesResponse(results=[{"queue_id": 1}]).SerializeToString()
+    asks = [Ask(Mock(), connection, Command(V2, {}, b"", opaque), Mock()) for opaque in range(3)]
+    for ask in asks:
+        ask.rights = Mock()
+    _Sender.answer_together([(_Sender(ask, Mock(is_batch=False, topic="T")), response) for ask in asks])
+    assert [ask.rights.answered.mock_calls for ask in asks] == [[call(OK)]] * 3
+    ((answered,),) = [each.args for each in connection.answer_all.mock_calls]
+    assert [answer.opaque for _, answer in answered] == [0, 1, 2]
 
 
 def test_sends_that_cannot_be_appended_are_refused_each():
