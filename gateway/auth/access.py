@@ -92,6 +92,8 @@ class Access:
 
     def allows_group(self, consumer_group: str) -> bool:
         """Whether it may consume for the group."""
+        if len(consumer_group) > NAME_CHARACTERS_MAX:
+            return self.groups is None or "*" in self.groups
         matches = self._matches_group
         return matches is None or matches.fullmatch(consumer_group) is not None
 

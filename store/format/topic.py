@@ -344,6 +344,17 @@ def _malformed(why: str) -> StoreCorruptedError:
 
 
 def name_matcher(patterns: Iterable[str]) -> re.Pattern[str]:
-    """Its `fullmatch` takes the names that fit one of the patterns; none when there are no patterns."""
-    parts = [".*".join(map(re.escape, pattern.split("*"))) for pattern in sorted(patterns)]
+    """Its `fullmatch` takes the names that fit one of the patterns; none when there are no patterns.
+
+    It takes time by the length of a name, with any number of stars: what stands between two stars is looked for once, and where
+    it comes first is as good as where it comes later.
+    """
+    parts = [_expression_of(pattern) for pattern in sorted(patterns)]
     return re.compile("|".join(parts) if parts else r"(?!)", re.DOTALL)
+
+
+def _expression_of(pattern: str) -> str:
+    first, *others = map(re.escape, pattern.split("*"))
+    if not others:
+        return first
+    return f"{first}{''.join(f'(?>.*?{each})' for each in others[:-1] if each)}.*{others[-1]}"

@@ -36,6 +36,10 @@ CLIENTS = {
         (["a", "b*"], "ab", False),
         (["*"], "any", True),
         (["shop"], "shop\n", False),
+        (["shop-*"], "shop-" + "x" * 250, True),
+        (["shop-*"], "shop-" + "x" * 251, False),  # longer than a group: no pattern is tried
+        (["shop-*", "*"], "x" * 256, True),
+        (None, "x" * 256, True),
     ],
 )
 def test_without_patterns_every_group_is_allowed_and_with_them_only_those_that_fit(groups, group, allowed):
