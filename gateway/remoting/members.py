@@ -14,6 +14,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -55,6 +56,8 @@ ALL_CLIENTS_BYTES_MAX = 128 << 20
 END_THREAD_COUNT = 2
 # Heartbeats that are read in the loop of the connections; one of some 30 groups has so many bytes.
 LOOP_BEAT_BYTES_MAX = 16 << 10
+# Of a client whose heartbeats are read there: a short one may stand for all that was said before. Each needs a right.
+LOOP_SUBSCRIPTION_COUNT_MAX = 128
 KINDS = {
     "CONSUME_PASSIVELY": "push consumer",
     "CONSUME_ACTIVELY": "pull consumer",
@@ -103,26 +106,26 @@ class Members:
         client of 5.x sends a heartbeat with a new version after a rebalance, gives it up while another one has no answer, and
         can pull nothing (SUBSCRIPTION_NOT_LATEST) until the next one, 30 s later.
         """
-        if len(ask.command.body) > LOOP_BEAT_BYTES_MAX:
+        before = ask.client
+        if len(ask.command.body) > LOOP_BEAT_BYTES_MAX or _subscription_count(before) > LOOP_SUBSCRIPTION_COUNT_MAX:
             ask.work(lambda: self._beat(ask, *self._heard(ask)))
             return
-        client, is_whole, facts = self._heard(ask)
-        before = ask.client
-        if before is None or before.producer_groups != client.producer_groups or facts_of(before) != facts:
-            ask.work(lambda: self._beat(ask, client, is_whole, facts))
+        client, is_whole = self._heard(ask)
+        if before is None or not _says_the_same(client, before):
+            ask.work(lambda: self._beat(ask, client, is_whole))
             return
         if self._shard.clients.settle(client):
-            ask.beside(lambda: self._keep(facts))
+            ask.beside(lambda: self._keep(facts_of(client)))
             ask.beside(lambda: self._tell_hearers(client))
         ask.answer(_beat_fields(is_whole))
 
-    def _heard(self, ask: Ask) -> tuple[DoorClient, bool, Sequence[pb.Client]]:
+    def _heard(self, ask: Ask) -> tuple[DoorClient, bool]:
         client, is_whole = client_of(ask, document_of(ask.command.body), ask.client)
         _check_rights(ask, client)
-        return client, is_whole, facts_of(client)
+        return client, is_whole
 
-    def _beat(self, ask: Ask, client: DoorClient, is_whole: bool, facts: Sequence[pb.Client]) -> Answer:
-        before = ask.client
+    def _beat(self, ask: Ask, client: DoorClient, is_whole: bool) -> Answer:
+        before, facts = ask.client, facts_of(client)
         self._take_room(ask, client_bytes_of(client, facts))
         if not self._shard.clients.settle(client):
             self.give_room_back(ask.connection)
@@ -332,6 +335,27 @@ class Members:
         except QueueNotFoundError:
             return set()
         return {(queue.topic, queue.queue_id) for queue in locked.queues}
+
+
+def _subscription_count(client: DoorClient | None) -> int:
+    return 0 if client is None else sum(len(each.subscriptions) for each in client.memberships.values())
+
+
+def _says_the_same(client: DoorClient, before: DoorClient) -> bool:
+    """Whether a client says what it said before, but for the versions of its subscriptions."""
+    return (
+        (client.client_id, client.language, client.version) == (before.client_id, before.language, before.version)
+        and client.producer_groups == before.producer_groups
+        and client.memberships.keys() == before.memberships.keys()
+        and all(_wants_the_same(each, before.memberships[name]) for name, each in client.memberships.items())
+    )
+
+
+def _wants_the_same(now: Membership, before: Membership) -> bool:
+    if now is before or now == before:
+        return True
+    wanted = ({topic: replace(one, version=0) for topic, one in each.subscriptions.items()} for each in (now, before))
+    return replace(now, subscriptions=next(wanted)) == replace(before, subscriptions=next(wanted))
 
 
 def _beat_fields(is_whole: bool) -> Mapping[str, str]:
