@@ -253,6 +253,14 @@ class SignedRights(Rights):
         """See Rights."""
         self._visible.check_group(group)
 
+    def check_change(self, group: str) -> None:
+        """See Rights."""
+        changing = replace(self._visible, roles=_roles_of(CHANGE_GROUP))
+        changing.check_group(group)
+        if not self.access.has(changing.roles):
+            raise changing.refusal(f"consumer group {group!r}", group=group)
+        self._door.audit.admin(self.access.name, peer_of(self._ask.connection), self._method, group=group)
+
     def claim(self, client_id: str) -> None:
         """See Rights."""
         self._door.client_ids.claim(client_id, self.access.name)

@@ -256,6 +256,9 @@ class Rights:
     def check_group(self, group: str) -> None:
         """PermissionDeniedError when it may not."""
 
+    def check_change(self, group: str) -> None:
+        """PermissionDeniedError when the client may not change the settings of a group; the audit log has it when it may."""
+
     def claim(self, client_id: str) -> None:
         """The client says that this is its id; PermissionDeniedError when it is that of another identity."""
 

@@ -39,7 +39,7 @@ from gateway.groups.joining import POSITION_COUNT_MAX
 from gateway.groups.positions import commit_positions
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import Delivering, pull_now
-from gateway.ports.groups import GET_GROUP
+from gateway.ports.groups import GET_GROUP, LIST_GROUPS
 from gateway.ports.shards import list_built_queues
 from gateway.remoting.door import NAME_FIELDS, Answer, Ask, Handler, RefusedError, check_name, in_thread, peer_of
 from gateway.remoting.door_clients import TAG
@@ -135,7 +135,8 @@ class Pops:
         topic = self._shard.topics.find(name)
         with self._lock:
             has_begun = (group, name) in self._begun
-        if topic is None or not has_begun:
+        may_order = ask.rights.access is None or not ask.flag("order")
+        if topic is None or not has_begun or not may_order:
             self._shard.work_when_built(ask, lambda _: self._pop_later(ask))
         else:
             self._begin(ask, topic)
@@ -144,8 +145,20 @@ class Pops:
         """What has to be asked for first, in a thread."""
         topic = _topic(self._shard, ask.text("topic"))
         question = self._question(ask, topic)  # what is wrong with it is told before anything is made
+        if question.in_order:
+            self._check_order(ask)
         self._begin_group(question, topic.read_queue_count, ask.number("initMode", AT_FIRST))
         self._begin(ask, topic, question)
+
+    def _check_order(self, ask: Ask) -> None:
+        """A pop in order makes its group an ordered one, for all its members: a client that signs in needs the right for it."""
+        if ask.rights.access is None:
+            return
+        group = ask.text("consumerGroup")
+        request = pb.ListGroupsRequest(consumer_group=group, page_size=1)
+        found = ask_groups(self._shard.shard, LIST_GROUPS, request, Deadline.after(CALL_SECONDS)).groups
+        if not any(settings.ordered for settings in found):
+            ask.rights.check_change(group)
 
     def _begin(self, ask: Ask, topic: Topic, question: pb.PopMessagesRequest | None = None) -> None:
         question = question or self._question(ask, topic)

@@ -43,7 +43,7 @@ OWN, OTHER = "shop-orders", "bank-transfers"
 # As many characters as RocketMQ wants at least; one of them is no ASCII.
 SECRET = "gehe\u00edm-1"
 RIGHTS = {
-    "reader": {"read": ["shop-*"], "groups": ["shop-readers", "shop-again"]},
+    "reader": {"read": ["shop-*"], "groups": ["shop-readers", "shop-again", "shop-in-order"]},
     "writer": {"write": ["shop-*"], "groups": []},
     "admin": {"admin": ["shop-*"], "groups": ["shop-*"]},
     "mixed": {"read": ["shop-*", "bank-*"], "groups": ["shop-readers", "shop-again", "bank-readers"]},
@@ -470,6 +470,32 @@ def test_a_client_that_may_read_everything_appends_nothing_by_way_of_retry_topic
         assert own.code == 0, own.remark
         given = chief.call(Ask.SEND_MESSAGE_V2, b"given", **send_fields("%RETRY%bank-consumers", queueId=0))
         assert given.code == 0, given.remark
+
+
+def test_a_reader_cannot_make_its_group_an_ordered_one_by_a_pop(door, caplog):
+    """It was refused the settings of the group (200), and set them by a pop, for all members and for ever."""
+    group = "shop-in-order"
+    fields = {"consumerGroup": group, "topic": OWN, "queueId": -1, "maxMsgNums": 1, "invisibleTime": 1_000}
+    fields |= {"pollTime": 0, "bornTime": 0, "initMode": 0, "exp": "*", "expType": "TAG"}
+    with door.client("reader") as reader, door.client("admin") as admin, door.client("chief") as chief:
+
+        def is_ordered():
+            answer = chief.call(Ask.GET_SUBSCRIPTIONGROUP_CONFIG, group=group)
+            return json.loads(answer.body)["consumeMessageOrderly"]
+
+        def admins():
+            return [each for each in caplog.messages if "audit.admin" in each and group in each]
+
+        for _ in range(2):  # of a group that is not there, and of one that is
+            refused = reader.call(Ask.POP_MESSAGE, **fields, order="true")
+            assert refused.code == ResponseCode.NO_PERMISSION
+            assert f"reader may not admin consumer group '{group}'" in refused.remark
+            assert not is_ordered()
+            assert reader.call(Ask.POP_MESSAGE, **fields, order="false").code != ResponseCode.NO_PERMISSION
+        assert admins() == []
+        assert admin.call(Ask.POP_MESSAGE, **fields, order="true").code != ResponseCode.NO_PERMISSION
+        assert (is_ordered(), len(admins())) == (True, 1)
+        assert reader.call(Ask.POP_MESSAGE, **fields, order="true").code != ResponseCode.NO_PERMISSION
 
 
 def test_a_message_of_another_topic_is_as_one_that_is_absent(door):
