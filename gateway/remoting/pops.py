@@ -49,7 +49,7 @@ from gateway.remoting.filters import filter_of
 from gateway.remoting.positions import is_in_memory
 from gateway.remoting.records import record_of, records_of
 from gateway.remoting.topic_copy import Topic
-from gateway.remoting.topics import document_of
+from gateway.remoting.topics import document_of, number_of
 from reput.consumequeue.v1.consumequeue_service_pb2 import Queue
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
@@ -669,7 +669,7 @@ class _BatchRow(NamedTuple):
                 *(("so", "startOffset"), ("pt", "popTime"), ("it", "invisibleTime")),
                 *(("rq", "reviveQueueId"), ("q", "queueId")),
             )
-            start, popped, invisible, mark, queue_id = (int(value(*names)) for names in numbers)
+            start, popped, invisible, mark, queue_id = (number_of(value(*names)) for names in numbers)
             packed = value("b", "bitSet")
             bits = (
                 base64.b64decode(packed, validate=True)

@@ -132,9 +132,8 @@ def update_and_create_topic_list(shard: DoorShard, ask: Ask) -> Answer:
         raise RefusedError(ResponseCode.INVALID_PARAMETER, f"topicConfigList has no list of at most {LIST_COUNT_MAX}")
     for row in rows:
         try:
-            config = TopicConfig(
-                str(row["topicName"]), int(row["readQueueNums"]), int(row["writeQueueNums"]), int(row.get("perm", 6))
-            )
+            counts = number_of(row["readQueueNums"], 32), number_of(row["writeQueueNums"], 32)
+            config = TopicConfig(str(row["topicName"]), *counts, number_of(row.get("perm", 6), 32))
             attributes = ",".join(f"{name}={value}" for name, value in (row.get("attributes") or {}).items())
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RefusedError(ResponseCode.INVALID_PARAMETER, f"a topic cannot be read: {error!r}") from error
@@ -296,3 +295,14 @@ def document_of(body: bytes) -> Mapping[str, Any]:
     if not isinstance(document, dict):
         raise RefusedError(ResponseCode.SYSTEM_ERROR, "the body is no JSON object")
     return document
+
+
+def number_of(value: Any, bits: int = 64) -> int:
+    """A number of JSON, or a text that is one, as a signed number of so many bits; TypeError, ValueError for anything else."""
+    try:
+        number = int(value)
+    except OverflowError as error:  # 1e400 is infinite
+        raise ValueError(f"{value} is no number of {bits} bits") from error
+    if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
+        raise ValueError(f"it is no number of {bits} bits")
+    return number

@@ -126,3 +126,16 @@ def test_names_that_are_too_long_make_no_group(client):
 def test_a_name_in_a_body_that_is_longer_than_any_is_refused(client, code, body):
     answer = client.call(code, body if isinstance(body, bytes) else json.dumps(body).encode())
     assert (answer.code, "characters: at most" in answer.remark) == (ResponseCode.INVALID_PARAMETER, True), answer
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "NaN", str(1 << 63), str(1 << 70), '"1e400"', "[]"])
+def test_a_number_of_a_body_that_no_field_has_is_refused_without_an_error_in_the_log(client, caplog, number):
+    for field in ("so", "q", "rq", "pt", "it"):
+        body = json.dumps({"brokerName": "broker-a", "acks": [ACKED | {field: 0.5}]}).replace("0.5", number)
+        assert client.call(RequestCode.BATCH_ACK_MESSAGE, body.encode()).code == ResponseCode.MESSAGE_ILLEGAL
+    for field in ("readQueueNums", "writeQueueNums", "perm"):
+        row = {"topicName": "hostile", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6} | {field: 0.5}
+        body = json.dumps({"topicConfigList": [row]}).replace("0.5", number)
+        answer = client.call(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body.encode())
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert not [each for each in caplog.messages if "request.failed" in each]
