@@ -31,7 +31,7 @@ from gateway.remoting.door_clients import TAG, DoorClient, Subscription
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
 from gateway.remoting.positions import store_position
 from gateway.remoting.records import record_of
-from gateway.remoting.topics import Queue, config_of, document_of, queue_key, store_times
+from gateway.remoting.topics import Queue, config_of, configs_of, document_of, queue_key, store_times
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import RequestCode, ResponseCode
@@ -47,6 +47,8 @@ from store.format.topic import TopicConfig
 # Groups of one page of the consumer service, and of one answer.
 PAGE_COUNT, GROUP_COUNT_MAX = 1_000, 100_000
 LIST_COUNT_MAX = 1_000
+# Topics that a question for a group's progress names; without any it is for all that the group has positions in.
+TOPIC_COUNT_MAX = 1_024
 # A client that is asked answers at once, or consumes a message first.
 RUNNING_INFO_SECONDS, CONSUME_SECONDS, STATUS_SECONDS = 10.0, 60.0, 5.0
 NOT_NOW = -1  # of a timestamp that asks for the end of a queue, and of a queue or offset that is not said
@@ -263,6 +265,11 @@ def get_consume_stats(shard: DoorShard, ask: Ask) -> Answer:
     """208: where a group is in each queue, and when the last message was stored that it has consumed (ms since 1970)."""
     group, topic = ask.text("consumerGroup"), ask.text("topic", "")
     listed = [each for each in ask.text("topicList", "").split(";") if each]
+    if len(listed) > TOPIC_COUNT_MAX:
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER,
+            f"topicList names {len(listed)} topics: at most {TOPIC_COUNT_MAX} are possible, ask several times",
+        )
     deadline = Deadline.after(CALL_SECONDS)
     facts = _facts(shard, group, deadline)
     if facts is None:
@@ -309,7 +316,7 @@ def _progress(
     """The rows of a group by queue: every queue that is read of the topics that it has positions in, or of these."""
     known = {(each.topic, each.queue_id): each for each in facts.queues}
     wanted = [topic for topic in topics if topic] or sorted({each.topic for each in facts.queues})
-    configs = {topic: config for topic in wanted if (config := config_of(shard, topic)) is not None}
+    configs = configs_of(shard, wanted)
     numbers = [(topic, number) for topic, config in configs.items() for number in range(config.read_queue_count)]
     ends = {
         (each.topic, each.queue_id): each.max_offset
@@ -424,8 +431,10 @@ def clone_group_offset(shard: DoorShard, ask: Ask) -> Answer:
     is_offline = ask.flag("offline")
     facts = _facts(shard, source, Deadline.after(CALL_SECONDS))
     wanted = {its.topic for member in facts.clients for its in member.subscriptions} if facts is not None else set()
-    for each in facts.queues if facts is not None else ():
-        if only not in ("", each.topic) or config_of(shard, each.topic) is None:
+    queues = [each for each in facts.queues if only in ("", each.topic)] if facts is not None else []
+    configs = configs_of(shard, (each.topic for each in queues))
+    for each in queues:
+        if each.topic not in configs:
             continue
         if not is_offline and wanted and each.topic not in wanted:
             continue

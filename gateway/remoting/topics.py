@@ -8,7 +8,7 @@ Sources: `AdminBrokerProcessor` of RocketMQ 5.5.0; the bodies are those that it 
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -81,9 +81,18 @@ def handlers(shard: DoorShard) -> Mapping[int, Handler]:
 
 def config_of(shard: DoorShard, topic: str) -> TopicConfig | None:
     """A topic as a broker has it; None when there is none."""
-    found = shard.topics.find_now(topic)
+    return configs_of(shard, (topic,)).get(topic)
+
+
+def configs_of(shard: DoorShard, topics: Iterable[str]) -> dict[str, TopicConfig]:
+    """Those of the topics that exist, by name, in this order; waits. However many are not known, they are asked for once."""
+    names = dict.fromkeys(topics)
+    if any(shard.topics.find(name) is None for name in names):
+        shard.topics.look()
+    found = {name: known for name in names if (known := shard.topics.find(name)) is not None}
     own = _own_topics(shard)
-    return own.get(topic) if found is None else with_rows(own, (_as_config(found),))[topic]
+    table = with_rows(own, map(_as_config, found.values()))
+    return {name: table[name] for name in names if name in found or name in own}
 
 
 def queue_key(shard: DoorShard, topic: str, queue_id: int) -> Key:

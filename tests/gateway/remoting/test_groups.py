@@ -104,6 +104,8 @@ def test_the_progress_of_a_group_tells_every_queue_that_is_read(client, moved):
         row = {"brokerOffset": 2, "consumerOffset": 1, "lastTimestamp": millis, "pullOffset": 1}
         assert table[topic, 1] == row
     assert table_of(client.call(RequestCode.GET_CONSUME_STATS, consumerGroup="nope", topic="")) == {}
+    many = client.call(RequestCode.GET_CONSUME_STATS, **asked, topicList="x;" * 1_025)
+    assert (many.code, "at most 1024" in many.remark) == (ResponseCode.INVALID_PARAMETER, True)
 
 
 def test_the_progress_of_all_groups_is_told(client, moved):

@@ -1,9 +1,13 @@
 """The administration of topics over the door; the answers are those that RocketMQ 5.5.0 was recorded with."""
 
 import json
+from unittest.mock import Mock
 
 import pytest
 
+from gateway.remoting.topic_copy import TopicCopy
+from gateway.remoting.topics import config_of, configs_of
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.fastjson import Key, loads
 
@@ -115,3 +119,14 @@ def test_the_figures_of_a_topic_tell_each_queue(stack, client):
 def test_the_topics_of_the_broker_are_told_by_name(client):
     names = loads(client.call(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).body)["topicList"]
     assert {"TBW102", "SELF_TEST_TOPIC", "SCHEDULE_TOPIC_XXXX", "DefaultCluster", BROKER} <= set(names)
+
+
+def test_names_that_are_not_known_are_asked_for_once_however_many_they_are():
+    """A list of 2,000 names took a call to the commit log for each, in one of the four threads of administration."""
+    asked = Mock(return_value=log_pb.ListTopicsResponse(version=1, topics=[{"topic": "T", "read_queue_count": 3}]))
+    shard = Mock(topics=TopicCopy(lambda: Mock(call=asked)), cluster_name="c", broker_name="b")
+    found = configs_of(shard, [f"x{number}" for number in range(2_000)] + ["T", "b", "T"])
+    assert (list(found), found["T"].read_queue_count, asked.call_count) == (["T", "b"], 3, 1)
+    assert list(configs_of(shard, ["T"])) == ["T"]
+    assert asked.call_count == 1
+    assert config_of(shard, "x1") is None
