@@ -29,6 +29,7 @@ from services.methods import GATEWAY_SERVICE, MESSAGING_SERVICE, METHODS
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import OK, Command
 from services.rocketmq.signature import ACCESS_KEY, SIGNATURE, signed_bytes
+from services.serving.admission.shares import client_of_identity
 from services.serving.identity import names_of
 from services.status import code_of
 from store.errors import PermissionDeniedError, StoreError, UnauthenticatedError
@@ -211,6 +212,7 @@ class SignedRights(Rights):
         if access is None:
             raise UnauthenticatedError(f"the request is not signed: {HOW}")
         self._visible = VisibleTopics(access.as_member, ANY)
+        self._ask.caller = client_of_identity(access.name)  # as over gRPC: one share, however many connections it has
 
     def check(self) -> None:
         """See Rights."""

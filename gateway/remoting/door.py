@@ -33,6 +33,7 @@ from services.rocketmq.address import Address
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import OK, Command
 from services.rocketmq.remoting_server import Connection
+from services.serving.admission.callers import NAME_CHARACTERS_MAX as CALLER_CHARACTERS_MAX
 from services.serving.admission.callers import working_for
 from services.serving.admission.shares import Client, client_of_peer
 from services.status import MESSAGE_BYTES_MAX, clip
@@ -234,7 +235,7 @@ class Rights:
         return None
 
     def sign_in(self) -> None:
-        """Find who asks; UnauthenticatedError."""
+        """Find who asks, and in whose share the request counts (`Ask.caller`); UnauthenticatedError."""
 
     def check(self) -> None:
         """PermissionDeniedError when the client may not send this request, or not for the topic and group of its fields."""
@@ -296,7 +297,7 @@ class Ask:
         command: as it came.
         connection: from where.
         client: what the connection's heartbeats have said; None before the first.
-        caller: in whose share it counts.
+        caller: in whose share it counts: the identity that has signed it, else the connection.
         lasting_fields: of its answer, also of one that refuses it.
         rights: what its client may do.
     """
@@ -315,6 +316,11 @@ class Ask:
     def client(self) -> DoorClient | None:
         """See the class."""
         return self._door.clients.of(self.connection)
+
+    @property
+    def caller_name(self) -> str:
+        """The caller, as other services are told, which divide what they keep by it."""
+        return self.caller.name[:CALLER_CHARACTERS_MAX]
 
     def text(self, name: str, default: str | None = None) -> str:
         """A field; RefusedError when it is absent and there is no default."""

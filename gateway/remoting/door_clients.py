@@ -75,6 +75,7 @@ class DoorClient:
         producer_groups: that it sends for.
         memberships: its consumer groups, by name.
         access: the rights of its last heartbeat; None: clients do not sign in.
+        caller_name: in whose share its members count; empty: that of its connection.
     """
 
     connection: Connection
@@ -84,6 +85,7 @@ class DoorClient:
     producer_groups: frozenset[str] = frozenset()
     memberships: Mapping[str, Membership] = field(default_factory=dict)
     access: Allowed | None = None
+    caller_name: str = ""
 
 
 class DoorClients:

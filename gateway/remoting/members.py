@@ -43,7 +43,7 @@ from services.rocketmq.command import Command
 from services.rocketmq.fastjson import dump_bytes
 from services.rocketmq.remoting_server import Connection
 from services.serving.admission.callers import caller_here, working_for
-from services.serving.admission.shares import Client, Shares, client_of_peer
+from services.serving.admission.shares import Client, Shares, client_of_name
 from store.errors import IllegalFilterError, QueueNotFoundError, StoreError, TopicNotFoundError
 from store.format.topic import pull_retry_topic_of
 
@@ -161,6 +161,7 @@ class Members:
                 client.producer_groups - {producer_group},
                 {name: each for name, each in client.memberships.items() if name != group},
                 client.access,
+                client.caller_name,
             )
             self._shard.clients.settle(left)
             if not left.producer_groups and not left.memberships:
@@ -249,7 +250,7 @@ class Members:
         here = {name for each in self._shard.clients.named(client.client_id) for name in each.memberships}
         for group in client.memberships.keys() - here:
             try:
-                with working_for(client_of_peer(peer_of(client.connection))):
+                with working_for(client_of_name(client.caller_name or peer_of(client.connection))):
                     self._leave(client.client_id, group, client.connection)
             except StoreError as error:  # its heartbeats are missed later
                 _log.info("member.not_ended", client_id=client.client_id, consumer_group=group, error=error.message)
@@ -344,7 +345,10 @@ def _subscription_count(client: DoorClient | None) -> int:
 def _says_the_same(client: DoorClient, before: DoorClient) -> bool:
     """Whether a client says what it said before, but for the versions of its subscriptions."""
     return (
-        (client.client_id, client.language, client.version) == (before.client_id, before.language, before.version)
+        all(
+            getattr(client, name) == getattr(before, name)
+            for name in ("client_id", "language", "version", "caller_name")
+        )
         and client.producer_groups == before.producer_groups
         and client.memberships.keys() == before.memberships.keys()
         and all(_wants_the_same(each, before.memberships[name]) for name, each in client.memberships.items())
@@ -416,6 +420,7 @@ def client_of(ask: Ask, said: Mapping[str, Any], before: DoorClient | None) -> t
         frozenset(name_in(each, "groupName") for each in producers),
         memberships,
         ask.rights.access,
+        ask.caller_name,
     )
     return client, is_whole
 
@@ -462,7 +467,7 @@ def facts_of(client: DoorClient) -> list[pb.Client]:
             version=str(client.version),
             address=peer,
             kind=KINDS.get(each.consume_type, each.consume_type.lower()),
-            caller=peer,
+            caller=client.caller_name or peer,
         )
         for each in client.memberships.values()
     ]

@@ -41,7 +41,7 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import Delivering, pull_now
 from gateway.ports.groups import GET_GROUP, LIST_GROUPS
 from gateway.ports.shards import list_built_queues
-from gateway.remoting.door import NAME_FIELDS, Answer, Ask, Handler, RefusedError, check_name, in_thread, peer_of
+from gateway.remoting.door import NAME_FIELDS, Answer, Ask, Handler, RefusedError, check_name, in_thread
 from gateway.remoting.door_clients import TAG
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
 from gateway.remoting.door_waits import GIVE_UP_SECONDS, LOOK_COUNT_MAX, WAITING_COUNT_MAX, DoorWaits, Place
@@ -194,7 +194,7 @@ class Pops:
             filter=filter_of(ask.text("expType", TAG), ask.text("exp", "*")),
             as_check_points=True,
             in_order=ask.flag("order"),
-            caller=peer_of(ask.connection),
+            caller=ask.caller_name,
         )
 
     def _begin_group(self, question: pb.PopMessagesRequest, queue_count: int, init_mode: int) -> None:

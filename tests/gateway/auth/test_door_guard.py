@@ -12,17 +12,22 @@ from unittest.mock import Mock
 import pytest
 
 from gateway.auth.access import Access, Role
-from gateway.auth.door_guard import RULES
-from gateway.remoting.door import NAME_FIELDS
-from gateway.remoting.door_clients import DoorClient
+from gateway.auth.door_guard import RULES, DoorGuard
+from gateway.remoting.door import NAME_FIELDS, Door
+from gateway.remoting.door_clients import DoorClient, DoorClients
+from gateway.remoting.members import client_of, facts_of
 from gateway.remoting.opening import ROOMS
+from gateway.remoting.pops import Pops
+from gateway.remoting.topic_copy import Topic
 from gateway.remoting.transactions import DoorSession
 from reput.message.v1.message_pb2 import StoredMessage
 from reput.schedule.v1.schedule_service_pb2 import WatchChecksResponse
+from services.rocketmq.address import Address
 from services.rocketmq.codes import RequestCode as Ask
 from services.rocketmq.codes import ResponseCode
-from services.rocketmq.command import ONEWAY
+from services.rocketmq.command import ONEWAY, Command
 from services.rocketmq.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
+from services.serving.admission.shares import client_of_identity, client_of_peer
 from store.format.message_id import decode_offset_msg_id
 from tests.gateway.remoting.requests import (
     MAY_WAIT,
@@ -285,6 +290,28 @@ def test_every_code_that_is_served_has_a_rule_and_a_line_in_the_table():
     served = codes_that_are_served()
     assert served == set(RULES)
     assert sorted(code for codes in NEEDS.values() for code in codes) == sorted(served)
+
+
+def test_requests_that_one_key_signs_have_one_share_whatever_their_connections():
+    """Each connection had its own: a tenth of the groups and members of a shard, and as many waits as one client."""
+    access = {"shop-key": Access("shop", {Role.READ: ["*"]}), "bank-key": Access("bank", {Role.READ: ["*"]})}
+    guard = DoorGuard(Mock(access_by_signature=lambda key, *_: access[key]), Mock(), Mock())
+    asked = []
+    for sign_in in (guard, None):
+        door = Door({Ask.POLLING_INFO: asked.append}, DoorClients(), sign_in=sign_in)
+        for key, host in (("shop-key", "10.0.0.1"), ("shop-key", "10.0.0.2"), ("bank-key", "10.0.0.1")):
+            command = Command(Ask.POLLING_INFO, {"topic": OWN, "consumerGroup": "g", ACCESS_KEY: key})
+            door.on_command(Mock(peer=Address(host, 5)), command)
+        door.close()
+    identities = [client_of_identity(name) for name in ("shop", "shop", "bank")]
+    peers = [client_of_peer(f"ipv4:10.0.0.{number}:5") for number in (1, 2, 1)]
+    assert [each.caller for each in asked] == identities + peers
+    topic, fields = Topic(topic=OWN, read_queue_count=1), {"queueId": "0", "maxMsgNums": "1", "invisibleTime": "1"}
+    for each in asked:  # what other services divide by it
+        each.command = Command(Ask.POP_MESSAGE, each.command.fields | fields, heartbeat("c", "g"))
+        assert Pops(Mock())._question(each, topic).caller == each.caller.name
+        member, _ = client_of(each, json.loads(each.command.body), None)
+        assert [fact.caller for fact in facts_of(member)] == [each.caller.name]
 
 
 def test_no_field_that_a_rule_looks_at_may_be_of_any_length():
