@@ -66,7 +66,7 @@ def stack(tmp_path_factory):
 @pytest.fixture(scope="package")
 def gateways(stack, tmp_path_factory):
     """Two gateways in front of the stack."""
-    with contextlib.closing(AnotherGateway(stack, tmp_path_factory.mktemp("gateway"))) as other:
+    with contextlib.closing(AnotherGateway(tmp_path_factory.mktemp("gateway"), broker_a=stack.store)) as other:
         yield NearGateway(stack), other
 
 

@@ -5,6 +5,7 @@ import json
 import random
 import threading
 from collections import Counter
+from dataclasses import dataclass
 
 from deploy.hosts import ThisProcess
 from reput_client import ConsumerSettings, PullConsumer, PullConsumerSettings, ReputClientError
@@ -27,34 +28,54 @@ class NearGateway:
 
 
 class AnotherGateway:
-    """A second gateway in front of the services of a stack, with a door of its own.
+    """A second gateway in front of the services of stores, with a door of its own for each.
 
     Args:
-        stack: the stack.
         directory: a new one.
+        stores: embedded ones, by the name of their shard.
     """
 
-    def __init__(self, stack, directory):
-        addresses = stack.store._stack.addresses
+    def __init__(self, directory, **stores):
         address_file = directory / "address"
         self.target = f"unix:{directory / 'gateway.sock'}"
         services = ("commitlog", "consumequeue", "index", "consumer", "schedule")
-        environ = {f"REPUT_{name.upper()}_TARGET": addresses[name] for name in services}
-        environ |= {
+        shards = {
+            name.replace("_", "-"): ",".join(f"{service}={store._stack.addresses[service]}" for service in services)
+            for name, store in stores.items()
+        }
+        environ = {
+            "REPUT_GATEWAY_SHARDS": ";".join(f"{name}={targets}" for name, targets in shards.items()),
             "REPUT_GATEWAY_ADDRESS": self.target,
             "REPUT_GATEWAY_CONSOLE": "off",
-            "REPUT_GATEWAY_REMOTING_ADDRESS": "127.0.0.1:0",
+            "REPUT_GATEWAY_REMOTING_ADDRESS": ",".join(f"{name}=127.0.0.1:0" for name in shards),
             "REPUT_GATEWAY_REMOTING_ADDRESS_FILE": str(address_file),
         }
         self._service = ThisProcess().start("gateway", environ)
-        self.address = address_file.read_text().strip()
+        bound = [line.rpartition("=")[2] for line in address_file.read_text().split()]
+        self.addresses = dict(zip(shards, bound, strict=True))
+
+    def door(self, shard):
+        """That of a shard, as members know gateways."""
+        return DoorOfShard(self.target, self.addresses[shard])
 
     def client(self, **options):
-        return DoorClient(self.address, **options)
+        (address,) = self.addresses.values()
+        return DoorClient(address, **options)
 
     def close(self):
         self._service.terminate()
         assert self._service.wait(JOIN_SECONDS_MAX) == 0
+
+
+@dataclass(frozen=True)
+class DoorOfShard:
+    """The door of a shard, at a gateway with several."""
+
+    target: str
+    address: str
+
+    def client(self, **options):
+        return DoorClient(self.address, **options)
 
 
 class Seen:
@@ -124,14 +145,14 @@ class RemotingMember(Member):
         (consumer,) = said["consumerDataSet"]
         (wanted,) = consumer["subscriptionDataSet"]
         consumer["subscriptionDataSet"].append(wanted | {"topic": f"%RETRY%{group}"})
-        assert self._client.call(RequestCode.HEART_BEAT, json.dumps(said).encode()).code == 0
+        assert self._ask(RequestCode.HEART_BEAT, json.dumps(said).encode()).code == 0
 
     def run(self):
         with contextlib.closing(self._client):
             self._rebalance()
             while not self._stopping.is_set():
                 has_found = sum(self._pull(queue) for queue in list(self._positions)) > 0
-                if any(told.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED for told in self._client.told):
+                if self._is_told():
                     self._rebalance()
                 if not has_found:
                     self._ask(
@@ -144,22 +165,40 @@ class RemotingMember(Member):
     def _ask(self, code, body=b"", **fields):
         return self._client.call(code, body, **fields)
 
+    def _is_told(self):
+        return any(told.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED for told in self._client.told)
+
+    def _members(self):
+        answer = self._ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=self._names[0])
+        return json.loads(answer.body)["consumerIdList"]
+
     def _rebalance(self):
-        group, _, client_id = self._names
+        client_id = self._names[2]
         self.notice_count += len(self._client.told)
         self._client.told.clear()
-        members = json.loads(self._ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=group).body)[
-            "consumerIdList"
-        ]
+        members = self._members()
         mine = {each for queues in self._queues for each in averagely(members.index(client_id), members, queues)}
         for queue in self._positions.keys() - mine:
             self._store(queue)
+            self._let_go(queue)
             del self._positions[queue]
-        for topic, queue_id in mine - self._positions.keys():
-            fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id}
-            answer = self._ask(RequestCode.QUERY_CONSUMER_OFFSET, **fields)
-            assert answer.code in (0, ResponseCode.QUERY_NOT_FOUND), answer
-            self._positions[topic, queue_id] = int(answer.fields.get("offset", "0"))
+        for queue in mine - self._positions.keys():
+            if self._takes(queue):
+                self._positions[queue] = self._position(queue)
+
+    def _takes(self, queue):
+        """Whether it may pull from a queue that is its share."""
+        return True
+
+    def _let_go(self, queue):
+        """A queue is the share of another one."""
+
+    def _position(self, queue):
+        topic, queue_id = queue
+        fields = {"consumerGroup": self._names[0], "topic": topic, "queueId": queue_id}
+        answer = self._ask(RequestCode.QUERY_CONSUMER_OFFSET, **fields)
+        assert answer.code in (0, ResponseCode.QUERY_NOT_FOUND), answer
+        return int(answer.fields.get("offset", "0"))
 
     def _pull(self, queue):
         group, _, _ = self._names
@@ -183,10 +222,13 @@ class RemotingMember(Member):
                 )
                 assert back.code == 0, back
             else:
-                self.seen.note("remoting", record.body)
+                self._process(record)
         if found and self.dice.random() < 0.5:
             self._store(queue)
         return bool(found)
+
+    def _process(self, record):
+        self.seen.note("remoting", record.body)
 
     def _store(self, queue):
         group, _, _ = self._names
