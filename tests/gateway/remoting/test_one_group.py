@@ -115,3 +115,26 @@ def test_a_queue_is_locked_for_one_member_of_all_gateways(gateways, stack):
         one.call(RequestCode.UNLOCK_BATCH_MQ, lock_body("one", group, topic, 0))
         theirs = two.call(RequestCode.LOCK_BATCH_MQ, lock_body("two", group, topic, 0))
         assert theirs.body.count(topic.encode()) == 1
+
+
+def test_the_late_end_of_an_old_connection_leaves_a_member_that_is_at_another_gateway(gateways, stack):
+    near, far = gateways
+    group, topic = "connects-elsewhere", "ConnectsElsewhere"
+    stack.append(topic)
+    beats = {name: heartbeat(name, group, topic=topic) for name in ("mover", "passing", "stayer")}
+    with contextlib.closing(near.client()) as stayer, contextlib.closing(near.client()) as mover:
+        assert stayer.call(RequestCode.HEART_BEAT, beats["stayer"]).code == 0
+        with contextlib.closing(far.client()) as old, contextlib.closing(far.client()) as passing:
+            assert old.call(RequestCode.HEART_BEAT, beats["mover"]).code == 0
+            assert mover.call(RequestCode.HEART_BEAT, beats["mover"]).code == 0
+            assert passing.call(RequestCode.HEART_BEAT, beats["passing"]).code == 0
+            old.close()
+            # The ends of connections are told in their order.
+            passing.close()
+            wait_until(lambda: "passing" not in members_of(stack, group), "the member that passed by has gone")
+        assert members_of(stack, group) == {"mover", "stayer"}
+
+
+def members_of(stack, group):
+    """The members of a group, as its shard knows them."""
+    return {member.client_id for member in stack.store.consumer_group(group).members}
