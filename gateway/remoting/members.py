@@ -5,14 +5,16 @@
     consumer service ══ arrivals: members of a group changed ══▶ every door ══ NOTIFY_CONSUMER_IDS_CHANGED ══▶ its members
 
 The end of a connection takes its client out of its groups at once, as in RocketMQ, and leaves its locks until their time is
-over: its program may still work on what it pulled. A consumer service that begins anew hears of all members at once.
+over: its program may still work on what it pulled. So it does not when the client has another connection, here or at another
+gateway, or when this gateway ends: its clients connect elsewhere, and nothing is rebalanced (ADR 0127). A consumer service that
+begins anew hears of all members at once.
 
 Sources: `ClientManageProcessor`, `ConsumerManageProcessor`, `AdminBrokerProcessor`, `DefaultConsumerIdsChangeListener`.
 """
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -97,6 +99,7 @@ class Members:
         self._known_groups: OrderedDict[str, None] = OrderedDict()
         self._room = Shares(ALL_CLIENTS_BYTES_MAX)
         self._sizes: dict[Connection, tuple[Client, int]] = {}
+        self._is_closing = False
         self._ends = ThreadPoolExecutor(END_THREAD_COUNT, thread_name_prefix="remoting-ends")
 
     def beat(self, ask: Ask) -> None:
@@ -230,21 +233,28 @@ class Members:
     def end_connection(self, client: DoorClient) -> None:
         """A connection has ended: its client is no member any more, unless it has another connection."""
         if client.memberships:
-            self._ends.submit(self._end_client, client)
+            self._later(self._end_client, client)
 
     def hear(self, broker_name: str, arrivals: pb.WatchArrivalsResponse) -> None:
         """Members of groups have changed, as the shard's consumer service says."""
         if broker_name != self._shard.broker_name:
             return
         if arrivals.all:
-            self._ends.submit(self._keep_all)
+            self._later(self._keep_all)
         for group in arrivals.member_groups:
             for client in self._shard.clients.members(group):
                 client.connection.tell(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}))
 
     def close(self) -> None:
-        """Tell the consumer service nothing more."""
+        """Tell the consumer service nothing more: this gateway ends, and its clients go on elsewhere."""
+        with self._lock:
+            self._is_closing = True
         self._ends.shutdown(wait=False, cancel_futures=True)
+
+    def _later(self, work: Callable[..., object], *arguments: object) -> None:
+        with self._lock:
+            if not self._is_closing:
+                self._ends.submit(work, *arguments)
 
     def _end_client(self, client: DoorClient) -> None:
         here = {name for each in self._shard.clients.named(client.client_id) for name in each.memberships}

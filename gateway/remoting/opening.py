@@ -111,10 +111,10 @@ class OpenDoor:
 
     def close(self) -> None:
         """End all connections."""
+        for close in self._shard.on_close:  # before the ends of connections, which are none of their clients
+            close()
         self.server.close()
         self._shard.topics.close()
-        for close in self._shard.on_close:
-            close()
         self._door.close()
 
 

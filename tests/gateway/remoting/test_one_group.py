@@ -7,8 +7,8 @@ import pytest
 
 from reput_client import AdminClient
 from services.rocketmq.codes import RequestCode
-from tests.gateway.remoting.one_group import PoppingMember, PullingMember, RemotingMember, Seen
-from tests.gateway.remoting.requests import heartbeat, lock_body
+from tests.gateway.remoting.one_group import AnotherGateway, PoppingMember, PullingMember, RemotingMember, Seen
+from tests.gateway.remoting.requests import heartbeat, lock_body, pull_fields, records
 from tests.support.waiting import wait_until
 
 QUEUE_COUNT = 4
@@ -115,6 +115,37 @@ def test_a_queue_is_locked_for_one_member_of_all_gateways(gateways, stack):
         one.call(RequestCode.UNLOCK_BATCH_MQ, lock_body("one", group, topic, 0))
         theirs = two.call(RequestCode.LOCK_BATCH_MQ, lock_body("two", group, topic, 0))
         assert theirs.body.count(topic.encode()) == 1
+
+
+def test_members_whose_gateway_ends_keep_membership_locks_and_positions_at_another(stack, gateways, tmp_path):
+    near, _ = gateways
+    ending = AnotherGateway(tmp_path, broker_a=stack.store)
+    group, topic = "moves-over", "MovesOver"
+    stack.append(topic, count=5)
+    beats = {name: heartbeat(name, group, topic=topic) for name in ("mover", "stayer")}
+    position = {"consumerGroup": group, "topic": topic, "queueId": 0}
+    with contextlib.closing(near.client()) as stayer:
+        with contextlib.closing(ending.client()) as mover:
+            for client, name in ((mover, "mover"), (stayer, "stayer")):
+                assert client.call(RequestCode.HEART_BEAT, beats[name]).code == 0
+            assert topic.encode() in mover.call(RequestCode.LOCK_BATCH_MQ, lock_body("mover", group, topic, 0)).body
+            assert mover.call(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=3, **position).code == 0
+            members = stayer.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=group).body
+            stayer.told.clear()
+            ending.close()
+            # Nothing is rebalanced, and the queue stays locked, while the member is on its way.
+            assert stayer.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=group).body == members
+            theirs = stayer.call(RequestCode.LOCK_BATCH_MQ, lock_body("stayer", group, topic, 0))
+            assert (members, theirs.body) == (b'{"consumerIdList":["mover","stayer"]}', b'{"lockOKMQSet":[]}')
+        with contextlib.closing(near.client()) as mover:
+            # A pull that comes before the heartbeat is answered, too.
+            pulled = mover.call(RequestCode.PULL_MESSAGE, **pull_fields(topic, 3, consumerGroup=group, sysFlag=0))
+            assert [record.queue_offset for record in records(pulled.body)] == [3, 4]
+            assert mover.call(RequestCode.HEART_BEAT, beats["mover"]).code == 0
+            assert topic.encode() in mover.call(RequestCode.LOCK_BATCH_MQ, lock_body("mover", group, topic, 0)).body
+            assert mover.call(RequestCode.QUERY_CONSUMER_OFFSET, **position).fields["offset"] == "3"
+            assert stayer.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=group).body == members
+            assert stayer.told == []
 
 
 def test_the_late_end_of_an_old_connection_leaves_a_member_that_is_at_another_gateway(gateways, stack):
