@@ -4,11 +4,17 @@ import contextlib
 import pathlib
 import re
 import subprocess
+import types
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from reput.message.v1.message_pb2 import NewMessage
+from services.rocketmq.codes import RequestCode
+from tests.gateway.remoting.one_group import PoppingMember, PullingMember, Seen
+from tests.gateway.remoting.requests import DoorClient
 from tests.rocketmq import real_broker, remoting_programs
 from tests.support.certificates import Authority
 from tests.support.stack import HostedStack, hosted_stack
@@ -114,6 +120,37 @@ def test_a_java_push_consumer_in_pop_mode_gets_each_message_once_and_what_failed
     assert {len(handle) for handle in handles.values()} == {8}
     assert {name for name, handle in handles.items() if handle[4] == "1"} == {"order3"}  # of the retry topic
     assert re.search(r"Consume Diff Total: 0\b", clients.mqadmin("consumerProgress", "-g", "poppers"))
+
+
+def test_a_java_push_consumer_shares_a_group_with_consumers_of_the_other_doors(
+    served: tuple[HostedStack, ReputAsRocketMQ],
+) -> None:
+    stack, clients = served
+    topic, group = "Shared", "sharers"
+    stack.gateway.CreateTopic(gateway_pb.CreateTopicRequest(topic=topic, queue_count=6), timeout=20)
+    with contextlib.closing(DoorClient(clients.namesrv)) as names:
+        route = RequestCode.GET_ROUTEINFO_BY_TOPIC
+        wait_until(lambda: names.call(route, topic=topic).code == 0, "the topic is registered", 60)
+    gateway = types.SimpleNamespace(target=stack.addresses["gateway"])
+    seen, sent = Seen(), []
+    members = [member(gateway, group, topic, seen, 1).start() for member in (PoppingMember, PullingMember)]
+
+    def send() -> None:
+        messages = [NewMessage(topic=topic, body=f"m{len(sent) + number}".encode()) for number in range(6)]
+        stack.gateway.AppendMessages(gateway_pb.AppendMessagesRequest(messages=messages), timeout=20)
+        sent.extend(message.body for message in messages)
+
+    with ThreadPoolExecutor(1) as pool:
+        pushed = pool.submit(clients.pop, topic, group, "*", 5, "none fails")
+        wait_until(lambda: send() or pushed.done(), "the push consumer has messages", 120, poll_seconds=0.2)
+    by_java = {row[1].encode() for row in pushed.result()}
+    wait_until(
+        lambda: by_java.issuperset(seen.missing(sent)), lambda: f"missing: {set(seen.missing(sent)) - by_java}", 60
+    )
+    for member in members:
+        member.stop()
+    assert len(by_java) >= 5
+    assert seen.by_door.keys() == {"grpc", "pull"}
 
 
 ACCESS = """
