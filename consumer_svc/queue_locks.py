@@ -52,6 +52,7 @@ class QueueLocks:
         self._lock = threading.Lock()
         self._locks: dict[QueueRef, _Lock] = {}
         self._members: dict[tuple[str, str], dict[QueueRef, None]] = {}  # by group and client id
+        self._groups: dict[str, dict[QueueRef, None]] = {}
         self._sweep_at = SWEEP_COUNT_MIN
         self._refused_until = self._started
 
@@ -61,6 +62,7 @@ class QueueLocks:
             self._started = self._clock()
             self._locks.clear()
             self._members.clear()
+            self._groups.clear()
             self._shares = kept_shares(self._shares.count_max)
 
     def lock(
@@ -110,6 +112,12 @@ class QueueLocks:
                 held.append(ref)
         return held
 
+    def has_some(self, consumer_group: str) -> bool:
+        """Whether a member of a group has a queue; RocketMQ's `isLockAllExpired` is the opposite."""
+        now = self._clock()
+        with self._lock:
+            return any(self._locks[ref].until > now for ref in self._groups.get(consumer_group, ()))
+
     def unlock(self, client_id: str, queues: Sequence[QueueRef]) -> None:
         """Unlock the queues that a member has; errors as `lock`."""
         check(client_id, queues)
@@ -139,6 +147,7 @@ class QueueLocks:
             self._drop(ref)
         self._locks[ref] = lock
         self._members.setdefault((ref.consumer_group, lock.client_id), {})[ref] = None
+        self._groups.setdefault(ref.consumer_group, {})[ref] = None
         self._shares.take(lock.owner)
 
     def _drop(self, ref: QueueRef) -> None:
@@ -148,6 +157,9 @@ class QueueLocks:
         del self._members[member][ref]
         if not self._members[member]:
             del self._members[member]
+        del self._groups[ref.consumer_group][ref]
+        if not self._groups[ref.consumer_group]:
+            del self._groups[ref.consumer_group]
 
     def _make_room(self, now: float, owner: Client) -> None:
         """Drop locks that are over when there are many, or the owner has no room."""

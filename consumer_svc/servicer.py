@@ -308,7 +308,9 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
 
     def GetGroup(self, request: pb.GetGroupRequest, context: grpc.ServicerContext) -> pb.GetGroupResponse:
         """See the proto."""
-        return self._current.groups.describe(request.consumer_group)
+        described = self._current.groups.describe(request.consumer_group)
+        described.has_locks = self._locks.has_some(request.consumer_group)
+        return described
 
     def UpdateGroup(self, request: pb.UpdateGroupRequest, context: grpc.ServicerContext) -> pb.UpdateGroupResponse:
         """See the proto."""

@@ -22,7 +22,12 @@ from gateway.remoting.topic_copy import Topic, TopicCopy
 from gateway.waiting.endings import Endings
 from gateway.waiting.producers import Producers
 from reput.commitlog.v1.commitlog_service_pb2 import CreateTopicRequest
-from reput.consumer.v1.consumer_service_pb2 import Client, GetGroupRequest, WatchArrivalsResponse
+from reput.consumer.v1.consumer_service_pb2 import (
+    Client,
+    GetGroupRequest,
+    GetGroupResponse,
+    WatchArrivalsResponse,
+)
 from store.errors import GroupNotFoundError
 from store.format.topic import PERM_READ, PERM_WRITE
 
@@ -126,8 +131,15 @@ class DoorShard:
 
         They have to be the same for each of them, so none is left out; the caller has checked the group.
         """
+        return self._group(consumer_group).clients
+
+    def has_locks(self, consumer_group: str) -> bool:
+        """Whether a member of a group has locked a queue, over any door; ServiceUnavailableError."""
+        return self.locks.has_some(consumer_group) or self._group(consumer_group).has_locks
+
+    def _group(self, consumer_group: str) -> GetGroupResponse:
         request = GetGroupRequest(consumer_group=consumer_group)
         try:
-            return ask_groups(self.whole_shard, GET_GROUP, request, Deadline.after(CALL_SECONDS)).clients
+            return ask_groups(self.whole_shard, GET_GROUP, request, Deadline.after(CALL_SECONDS))
         except GroupNotFoundError:
-            return ()
+            return GetGroupResponse()

@@ -458,7 +458,7 @@ class Sends:
             question = consumer_pb.ListGroupsRequest(page_size=1, consumer_group=group)
             page = ask_groups(self._shard.shard, LIST_GROUPS, question, Deadline.after(CALL_SECONDS)).groups
             count_max = attempts_max_of(page[0] if page else default_settings(group)) - 1
-        if header.reconsume_times <= count_max and not self._shard.locks.has_some(group):
+        if header.reconsume_times <= count_max and not self._shard.has_locks(group):
             return header, topic
         name = dead_letter_topic_of(group)
         found = self._shard.topics.find_now(name) or self._shard.create_topic(name)

@@ -45,6 +45,23 @@ def test_a_queue_belongs_to_the_first_until_it_unlocks_it(locks: QueueLocks) -> 
     assert lock(locks, "a", FIRST, SECOND) == []
 
 
+def test_a_group_has_locks_until_all_are_unlocked_or_over(locks: QueueLocks, clock: Clock) -> None:
+    assert not locks.has_some("g")
+    lock(locks, "a", FIRST)
+    clock.now += LOCK_SECONDS / 2
+    lock(locks, "b", SECOND)
+    locks.unlock("b", [SECOND])
+    assert (locks.has_some("g"), locks.has_some("other")) == (True, False)
+    clock.now += LOCK_SECONDS / 2
+    assert not locks.has_some("g")
+    lock(locks, "a", FIRST)
+    locks.unlock("a", [FIRST])
+    assert not locks.has_some("g")
+    lock(locks, "a", FIRST)
+    locks.begin_again()
+    assert not locks.has_some("g")
+
+
 def test_another_group_has_locks_of_its_own(locks: QueueLocks) -> None:
     other = QueueRef("other", "t", 0)
     assert lock(locks, "a", FIRST) == [FIRST]

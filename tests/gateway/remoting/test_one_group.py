@@ -8,8 +8,17 @@ import pytest
 from reput_client import AdminClient
 from services.rocketmq.codes import RequestCode
 from tests.gateway.remoting.one_group import AnotherGateway, PoppingMember, PullingMember, RemotingMember, Seen
-from tests.gateway.remoting.requests import heartbeat, lock_body, pull_fields, records
-from tests.support.waiting import wait_until
+from tests.gateway.remoting.requests import (
+    UNIQUE,
+    V2,
+    heartbeat,
+    lock_body,
+    properties,
+    pull_fields,
+    records,
+    send_fields,
+)
+from tests.support.waiting import wait_for, wait_until
 
 QUEUE_COUNT = 4
 
@@ -164,6 +173,21 @@ def test_the_late_end_of_an_old_connection_leaves_a_member_that_is_at_another_ga
             passing.close()
             wait_until(lambda: "passing" not in members_of(stack, group), "the member that passed by has gone")
         assert members_of(stack, group) == {"mover", "stayer"}
+
+
+def test_a_group_with_locks_at_one_gateway_has_dead_letters_at_each(gateways, stack):
+    near, far = gateways
+    group, topic = "locks-far", "LocksFar"
+    stack.append(topic)
+    again = properties(UNIQ_KEY=UNIQUE, RETRY_TOPIC=topic, DELAY="1")
+    sent_again = send_fields(f"%RETRY%{group}", queueId=0, reconsumeTimes=16, maxReconsumeTimes=16, properties=again)
+    with contextlib.closing(near.client()) as one, contextlib.closing(far.client()) as two:
+        assert one.call(RequestCode.HEART_BEAT, heartbeat("one", group, topic=topic)).code == 0
+        assert topic.encode() in two.call(RequestCode.LOCK_BATCH_MQ, lock_body("two", group, topic, 0)).body
+        assert one.call(V2, b"tried often enough", **sent_again).code == 0
+        fields = pull_fields(f"%DLQ%{group}")
+        letters = wait_for(lambda: records(one.call(RequestCode.PULL_MESSAGE, **fields).body) or None, "the letter")
+        assert [letter.body for letter in letters] == [b"tried often enough"]
 
 
 def members_of(stack, group):

@@ -449,16 +449,18 @@ class GroupQueue(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., consumer_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., in_flight_count: _Optional[int] = ..., waiting_count: _Optional[int] = ..., oldest_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., removed_count: _Optional[int] = ...) -> None: ...
 
 class GetGroupResponse(_message.Message):
-    __slots__ = ("settings", "clients", "queues", "problems")
+    __slots__ = ("settings", "clients", "queues", "problems", "has_locks")
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    HAS_LOCKS_FIELD_NUMBER: _ClassVar[int]
     settings: GroupSettings
     clients: _containers.RepeatedCompositeFieldContainer[Client]
     queues: _containers.RepeatedCompositeFieldContainer[GroupQueue]
     problems: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[Client, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[GroupQueue, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
+    has_locks: bool
+    def __init__(self, settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[Client, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[GroupQueue, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., has_locks: _Optional[bool] = ...) -> None: ...
 
 class UpdateGroupRequest(_message.Message):
     __slots__ = ("settings", "if_unset", "request_mode", "caller")
