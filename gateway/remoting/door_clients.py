@@ -23,6 +23,10 @@ TAG = "TAG"
 class Allowed(Protocol):
     """What a client that has signed in may do; an Access."""
 
+    @property
+    def name(self) -> str:
+        """Of the identity."""
+
     def may_write(self, topic: str, /) -> bool:
         """Whether it may send to a topic."""
 

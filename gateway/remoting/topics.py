@@ -296,10 +296,12 @@ def _document(ask: Ask) -> Mapping[str, Any]:
 
 
 def document_of(body: bytes) -> Mapping[str, Any]:
-    """A JSON object; RefusedError for anything else."""
+    """A JSON object, without lone surrogates, which no protobuf takes; RefusedError for anything else."""
     try:
         document = loads(body)
-    except ValueError as error:
+        if b"\\u" in body and b"\\ud" in body.lower():
+            document = loads(dump_bytes(document))
+    except (ValueError, RecursionError) as error:
         raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the body is no JSON: {error}") from error
     if not isinstance(document, dict):
         raise RefusedError(ResponseCode.SYSTEM_ERROR, "the body is no JSON object")

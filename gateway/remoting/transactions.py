@@ -16,7 +16,7 @@ import structlog
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import get_record
-from gateway.remoting.door import Ask, Handler, RefusedError
+from gateway.remoting.door import Ask, Handler, RefusedError, peer_of
 from gateway.remoting.door_clients import DoorClient
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
 from gateway.remoting.records import record_of
@@ -25,6 +25,7 @@ from reput.schedule.v1 import schedule_service_pb2 as pb
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import Command, FrameError
 from services.rocketmq.remoting_server import Connection
+from services.serving.admission.shares import Client, client_of_identity, client_of_peer
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError
 from store.format.delivery.waiting_handles import TRANSACTION, WaitingHandle, encode_handle
 from store.format.properties import PRODUCER_GROUP, REAL_TOPIC
@@ -112,7 +113,7 @@ class Transactions:
             if session is None and groups and not client.connection.is_closed:
                 session = self._sessions[client.connection] = DoorSession(self._shard, client.connection)
         if session is not None:
-            self._shard.producers.settle(client.client_id, session, (), groups)
+            self._shard.producers.settle(client.client_id, session, (), groups, _owner_of(client))
             if client.connection.is_closed:
                 self.forget(client.connection)
 
@@ -159,6 +160,12 @@ class DoorSession:
             _log.warning("transactions.not_asked", topic=message.topic, error=str(error))
             return False
         return not self._connection.is_closed
+
+
+def _owner_of(client: DoorClient) -> Client:
+    if client.access is not None:
+        return client_of_identity(client.access.name)
+    return client_of_peer(peer_of(client.connection))
 
 
 def _not_found() -> RefusedError:

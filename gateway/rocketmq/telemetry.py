@@ -21,6 +21,7 @@ from gateway.waiting.producers import Producers
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.serving.admission.callers import caller_here
+from services.serving.admission.shares import client_of_name
 from store.errors import InvalidArgumentError
 
 # The retry policy that producers get: RocketMQ's proxy's default, few and quick retries.
@@ -65,7 +66,8 @@ def telemetry(
 
     def settle(settings: v2.Settings) -> None:
         if producers is not None and session is not None and settings.HasField("publishing"):
-            producers.settle(client_id, session, _served_topics(settings))
+            owner = client_of_name(caller_here())
+            producers.settle(client_id, session, _served_topics(settings), owner=owner)
 
     def answer(command: v2.TelemetryCommand) -> v2.TelemetryCommand | None:
         if not command.HasField("settings"):

@@ -2,9 +2,11 @@
 
 import contextlib
 import itertools
+import json
 
 import pytest
 
+from gateway.remoting.topics import document_of
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import ONEWAY
 from store.format.message_id import decode_offset_msg_id
@@ -102,6 +104,20 @@ def test_a_producer_of_the_group_is_asked_for_a_verdict(stack, client, topic):
     assert end(client, half, COMMIT, producerGroup=group, **said).code == 0
     (record,) = pulled(stack, topic)
     assert record.body == b"half"
+
+
+def test_half_of_a_surrogate_in_a_heartbeat_switched_off_the_checks_of_a_gateway(stack, client, topic):
+    """No message of protobuf takes one, so what names the producers of all clients could not be made."""
+    assert document_of(b'{"a":"\\uD83D","b":["\\ud83d\\ude00"],"\\udead":1}') == {"a": "?", "b": ["\U0001f600"], "?": 1}
+    group = f"asked-{topic}"
+    with contextlib.closing(stack.client()) as other:
+        said = {"clientID": "half", "producerDataSet": [{"groupName": "\ud83d"}]}
+        assert other.call(RequestCode.HEART_BEAT, json.dumps(said).encode()).code == 0
+        beat(client, "p1", producers=(group,))
+        with contextlib.closing(stack.client()) as sender:
+            send_half(sender, topic, group=group, CHECK_IMMUNITY_TIME_IN_SECONDS="1")
+        check = client.next_told()
+    assert decode_record(check.body).topic == topic
 
 
 def test_a_producer_at_another_gateway_was_not_asked(gateways, client, topic):

@@ -1,14 +1,17 @@
 """Which producers are asked for verdicts, and what the schedule services are told of them."""
 
+import itertools
+import string
 import threading
 
 import pytest
 
 from gateway.waiting.keeping import ProducerKeeping
-from gateway.waiting.producers import ALL_GROUPS_CHARACTERS_MAX, Producers
+from gateway.waiting.producers import NAME_COUNT_MAX, NAMES_BYTES_MAX, Producers
 from gateway.waiting.shards import SchedulingShards
 from reput.message.v1.message_pb2 import StoredMessage
 from reput.schedule.v1.schedule_service_pb2 import WatchChecksResponse
+from schedule_svc.transactions.checker import CheckGateways
 from tests.gateway.waiting.memory_waiting import MemoryScheduling
 
 WAIT_SECONDS = 20
@@ -62,7 +65,53 @@ def test_a_check_goes_to_a_producer_of_its_group_whatever_the_topic() -> None:
 def test_a_call_names_no_more_groups_than_it_has_room_for() -> None:
     producers = Producers()
     producers.settle("1", MemorySession(), (), {f"{number:0255}" for number in range(8_192)})
-    assert len(producers.groups()) == ALL_GROUPS_CHARACTERS_MAX // 255
+    assert len(producers.groups()) == NAMES_BYTES_MAX // 255
+
+
+def test_one_client_with_many_names_switched_off_the_checks_of_a_gateway() -> None:
+    """66,560 groups of four letters were more than the service takes, so it took no name of any client."""
+    producers = Producers()
+    letters = itertools.product(string.ascii_letters, repeat=4)
+    groups = [{"".join(next(letters)) for _ in range(1_024)} for _ in range(65)]
+    sessions = [MemorySession() for _ in groups]
+    for session, names in zip(sessions, groups, strict=True):
+        producers.settle("many", session, sorted(names), names, owner=(f"ipv4:10.0.0.9:{id(session)}", "ipv4:10.0.0.9"))
+    producers.settle("late", MemorySession(), ["bills"], {"bank"}, owner=("ipv4:10.0.0.7:1", "ipv4:10.0.0.7"))
+    for told, name in ((producers.topics(), "bills"), (producers.groups(), "bank")):
+        assert len(told) == len(set(told)) == NAME_COUNT_MAX
+        assert name in told
+    CheckGateways().keep("gateway-1", producers.topics(), producers.groups())
+    for session in sessions:
+        producers.drop(session)
+    assert (producers.topics(), producers.groups()) == (["bills"], ["bank"])
+
+
+def test_long_names_of_one_address_left_out_the_groups_of_others() -> None:
+    producers = Producers()
+    for number in range(5):
+        names = {f"{number}-{count:0253}" for count in range(1_024)}
+        producers.settle("many", MemorySession(), (), names, owner=(f"ipv4:10.0.0.9:{number}", "ipv4:10.0.0.9"))
+    for number in range(50):
+        producers.settle(
+            "late", MemorySession(), (), {f"bank-{number}"}, owner=(f"ipv4:10.0.0.7:{number}", "ipv4:10.0.0.7")
+        )
+    assert {f"bank-{number}" for number in range(50)} <= set(producers.groups())
+
+
+def test_a_heartbeat_that_said_nothing_new_told_every_shard(kept) -> None:
+    """Clients send one each 30 s, so many of them had the shards told ten times a second."""
+    producers, _, _ = kept
+    session, other = MemorySession(), MemorySession()
+    producers.settle("1", session, (), {"tx"})
+    assert producers.wait_for_change(0)
+    producers.settle("1", session, (), {"tx"})
+    producers.settle("2", other, (), {"tx"})
+    producers.drop(other)
+    assert not producers.wait_for_change(0)
+    producers.settle("1", session, (), {"tx", "other"})
+    assert producers.wait_for_change(0)
+    producers.end("1")
+    assert producers.wait_for_change(0)
 
 
 def test_new_settings_replace_the_topics_and_the_end_of_a_client_or_stream_forgets_them() -> None:
