@@ -402,20 +402,22 @@ class LocalStack:
 
     def _stop(self) -> None:
         self._stopping = True
+        killed = []
         for names in STOP_ORDER:
-            running = [self._children[name] for name in names if name in self._children]
-            for child in running:
+            running = {name: self._children[name] for name in names if name in self._children}
+            for child in running.values():
                 if child.poll() is None:
                     child.kill() if self._lost_its_log() else child.terminate()
             deadline = time.monotonic() + DRAIN_SECONDS_MAX
-            for child in running:
+            for name, child in running.items():
                 try:
                     child.wait(max(0.0, deadline - time.monotonic()))
                 except subprocess.TimeoutExpired:
                     child.kill()
                     self.stop_exit_code = exit_code_of(child.wait())
-                    name = next(name for name in names if self._children.get(name) is child)
-                    self._say(f"{name} did not end within {DRAIN_SECONDS_MAX:g} s and was killed")
+                    killed.append(name)
         self._claims.close()
         if self._port_file and self.addresses:
             self._port_file.unlink(missing_ok=True)
+        for name in killed:  # at last, because nobody may read the lines any more
+            self._say(f"{name} did not end within {DRAIN_SECONDS_MAX:g} s and was killed")

@@ -282,3 +282,20 @@ def test_a_stack_without_standard_streams_starts_and_ends_as_any_other(tmp_path:
 
     assert "flush_mode" in errors.read_text()
     assert (ended.returncode, "Traceback" in errors.read_text()) == (2, False)
+
+
+def test_a_stop_goes_on_to_its_end_where_nobody_reads_that_a_service_was_killed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deploy.local.DRAIN_SECONDS_MAX", 0.01)
+
+    def say(line: str) -> None:
+        if "killed" in line:
+            raise BrokenPipeError
+
+    host = HostOf("gateway")
+    stack = LocalStack(tmp_path, is_private=True, console_port="off", environ={}, host=host, say=say)
+    with pytest.raises(BrokenPipeError), stack.started():
+        children = dict(stack._children)
+
+    assert [child.poll() for child in children.values()] == [0] * 5 + [-signal.SIGKILL]
