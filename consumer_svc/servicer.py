@@ -221,7 +221,12 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             # The queues' service may know messages that this service has not seen. A pop would take such a position back.
             self._see_all()
         self._delivery.pulls.commit(
-            request.consumer_group, offsets, request.caller, begins=request.begins, known_only=request.known_only
+            request.consumer_group,
+            offsets,
+            request.caller,
+            member=request.member,
+            begins=request.begins,
+            known_only=request.known_only,
         )
         return pb.CommitOffsetsResponse()
 

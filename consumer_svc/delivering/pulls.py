@@ -10,13 +10,13 @@ The status and the next offset of a pull are those of `DefaultMessageStore.getMe
     else                                   FOUND            next = behind the last message looked at
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from consumer_svc.delivering.life import Life, check_consuming
 from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter
+from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import Ended, Moved, QueueRef
 from consumer_svc.wire import check_topic_named, count_of, filter_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
@@ -26,11 +26,12 @@ from services.following.state_topic.state_writer import wait_for
 from services.following.store_clock import StoreClock
 from services.local.encoded_records import EncodedRun, MessageForm, fields_of
 from services.reading.queue_reader import QueueRange, checked, is_removed, too_large
+from services.serving.admission.shares import KeptKeys, client_of_name
 from store.errors import InvalidArgumentError, TopicNotFoundError
 from store.format.properties import TAGS, parse_properties
 from store.format.record import locate_properties
 from store.format.topic import RETRY_OR_DLQ_TOPIC_LENGTH_MAX as TOPIC_LENGTH_MAX
-from store.format.topic import TOPIC_QUEUE_COUNT_MAX
+from store.format.topic import TOPIC_QUEUE_COUNT_MAX, popped_topic_of
 
 MESSAGE_COUNT_MAX = 1_024
 MESSAGE_COUNT_DEFAULT = 32
@@ -43,6 +44,7 @@ OFFSET_COUNT_MAX = 1_024
 ENCODED_COUNT_MIN = 16
 # Queues of groups of which it is known that a member pulls them and follows resets.
 FOLLOWED_COUNT_MAX = 65_536
+MEMBER_CHARACTERS_MAX = 256
 # For so long a reset waits for its member; RocketMQ's consumeTimeout: one that pulls less often is stuck.
 TOLD_MILLIS_MAX = 15 * 60_000
 # Messages of one change.
@@ -100,15 +102,18 @@ class ToldResets:
     """Resets that members which keep their positions themselves have to follow; RocketMQ's `useServerSideResetOffset`.
 
     A member hears of a reset with its next pull of the queue, and until it pulls there, what it commits has no effect: it does
-    not know of the reset yet. In memory only; the owner holds the life's lock.
+    not know of the reset yet. What others commit counts, and the member is sent there instead. In memory only; the owner holds
+    the life's lock.
 
     Args:
         clock: tells milliseconds.
+        followed_count_max: queues that are remembered; a caller above its share (shares.py) loses its own.
     """
 
-    def __init__(self, clock: StoreClock) -> None:
+    def __init__(self, clock: StoreClock, followed_count_max: int = FOLLOWED_COUNT_MAX) -> None:
         self._clock = clock
-        self._followed: OrderedDict[QueueRef, None] = OrderedDict()  # the queue that was pulled longest ago first
+        self._followed: dict[QueueRef, str] = {}  # the member that pulled last
+        self._order: KeptKeys[QueueRef] = KeptKeys(followed_count_max)
         self._waiting: dict[QueueRef, tuple[int, int]] = {}  # position, and until when (ms since 1970)
 
     def note(self, ref: QueueRef, after: int) -> bool:
@@ -118,27 +123,40 @@ class ToldResets:
             self._waiting[ref] = after, self._clock.millis() + TOLD_MILLIS_MAX
         return is_followed
 
-    def waits(self, ref: QueueRef) -> bool:
-        """Whether no member has followed a reset of the queue yet."""
-        found = self._waiting.get(ref)
-        if found is not None and found[1] <= self._clock.millis():
-            del self._waiting[ref]
-            found = None
-        return found is not None
+    def ignores(self, ref: QueueRef, member: str) -> bool:
+        """Whether a member has not followed a reset of the queue yet, so that its position there has no effect."""
+        return self._waits(ref) and self._followed[ref] == member[:MEMBER_CHARACTERS_MAX]
 
-    def goes_on_at(self, ref: QueueRef, queue_offset: int, consumer_offset: int) -> int | None:
+    def moved(self, ref: QueueRef, after: int) -> None:
+        """Another than the member that is to follow has moved the group: it follows there."""
+        if self._waits(ref):
+            self._waiting[ref] = after, self._waiting[ref][1]
+
+    def goes_on_at(
+        self, ref: QueueRef, member: str, caller: str, queue_offset: int, consumer_offset: int
+    ) -> int | None:
         """Where a member has to go on that pulls at a position; None: where it is."""
-        self._followed[ref] = None
-        self._followed.move_to_end(ref)
-        if len(self._followed) > FOLLOWED_COUNT_MAX:
-            self._waiting.pop(self._followed.popitem(last=False)[0], None)
-        if not self.waits(ref):
+        self._followed[ref] = member[:MEMBER_CHARACTERS_MAX]
+        too_many = self._order.use(ref, client_of_name(caller))
+        if too_many is not None:
+            self._order.drop(too_many)
+            del self._followed[too_many]
+            self._waiting.pop(too_many, None)
+        if not self._waits(ref):
             return None
         after, _ = self._waiting[ref]
         if queue_offset in (after, consumer_offset):
             del self._waiting[ref]
             return None
         return after
+
+    def _waits(self, ref: QueueRef) -> bool:
+        """Whether no member has followed a reset of the queue yet."""
+        found = self._waiting.get(ref)
+        if found is not None and found[1] <= self._clock.millis():
+            del self._waiting[ref]
+            found = None
+        return found is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +236,7 @@ class Pulls:
             return Pulled(answer, batch)
 
         if request.follows_resets:
-            goes_on_at = self._goes_on_at(QueueRef(request.consumer_group, topic, queue_id), begin)
+            goes_on_at = self._goes_on_at(request)
             if goes_on_at is not None:
                 return pulled(goes_on_at, OFFSET_ILLEGAL)
         status, next_offset = _outside(begin, known)
@@ -359,17 +377,20 @@ class Pulls:
         offsets: Sequence[tuple[str, int, int]],
         caller: str = "",
         *,
+        member: str = "",
         begins: bool = False,
         known_only: bool = False,
     ) -> None:
         """Set positions, given as topic, queue and position. In the log when this returns; errors as Life.group.
 
+        Those of a member that has not followed a reset yet have no effect; see ToldResets.
+
         With `begins` the group begins there: positions that it has are kept, and what lies before these is skipped. With
         `known_only` GroupNotFoundError for a group that is not known.
 
-        While a member of the group pulls, a position inside of what pops have handed out says how far that member has read:
-        what is in flight before it is consumed, and what is behind it stays as it is (ADR 0138). Any other position moves the
-        group.
+        While a member of the group pulls, and the group does not pop the topic by its request mode, a position inside of what
+        pops have handed out says how far that member has read: what is in flight before it is consumed, and what is behind it
+        stays as it is (ADR 0138). Any other position moves the group.
         """
         if not 1 <= len(offsets) <= OFFSET_COUNT_MAX:
             raise InvalidArgumentError(f"{len(offsets)} offsets: 1 to {OFFSET_COUNT_MAX} are possible", field="offsets")
@@ -389,13 +410,15 @@ class Pulls:
         with life.lock:
             if known_only:
                 life.check_known(consumer_group)
-            life.group(consumer_group, caller)
+            settings = life.group(consumer_group, caller).settings
             moves = [
                 Moved(QueueRef(consumer_group, topic, queue_id), at, is_reset=begins) for topic, queue_id, at in offsets
             ]
             has_pullers = life.clients.has_pullers(consumer_group)
             news = [
-                move for move in moves if self._is_news(move) and not (has_pullers and self._resets.waits(move.queue))
+                move
+                for move in moves
+                if self._is_news(move) and not (has_pullers and self._resets.ignores(move.queue, member))
             ]
             if begins:
                 news = [move for move in news if life.states.find(move.queue) is None]
@@ -403,7 +426,10 @@ class Pulls:
                 life.check_room(consumer_group)
             changes: list[Moved | Ended] = [*news]
             if news and not begins and has_pullers:
-                changes = self._passed(news)
+                changes = self._passed(news, settings)
+            for change in changes:
+                if isinstance(change, Moved):
+                    self._resets.moved(change.queue, change.next_offset)
             # A position that is known may still be under way.
             written = life.change(changes) if changes else life.newest_write()
             for topic in {change.queue.topic for change in changes}:
@@ -462,17 +488,23 @@ class Pulls:
         wait_for(written)
         return resets
 
-    def _goes_on_at(self, ref: QueueRef, queue_offset: int) -> int | None:
+    def _goes_on_at(self, request: pb.PullMessagesRequest) -> int | None:
         life = self._life
+        ref = QueueRef(request.consumer_group, request.topic, request.queue_id)
         with life.lock:
+            if ref.consumer_group not in life.states.groups:
+                return None  # callers invent names, and a group that is not known was not reset
             state = life.states.find(ref)
-            return self._resets.goes_on_at(ref, queue_offset, -1 if state is None else state.consumer_offset)
+            consumer_offset = -1 if state is None else state.consumer_offset
+            return self._resets.goes_on_at(ref, request.member, request.caller, request.queue_offset, consumer_offset)
 
-    def _passed(self, moves: Sequence[Moved]) -> list[Moved | Ended]:
+    def _passed(self, moves: Sequence[Moved], settings: GroupSettings) -> list[Moved | Ended]:
         """What positions of a member that pulls change."""
         changes: list[Moved | Ended] = []
         for move in moves:
-            state = self._life.states.find(move.queue)
+            # Push consumers in POP mode seem to pull the topic: they pull `%RETRY%group`.
+            is_popped = settings.pops(popped_topic_of(settings.consumer_group, move.queue.topic))
+            state = self._life.states.find(move.queue) if not is_popped else None
             passed = state.passed_by(move.next_offset) if state is not None else None
             if passed is None:
                 changes.append(move)

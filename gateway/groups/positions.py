@@ -82,10 +82,11 @@ def commit_positions(
     deadline: Deadline,
     *,
     begins: bool = False,
+    member: str = "",
 ) -> None:
     """Set positions, each with the name of its shard, which may be empty when there is only one.
 
-    With `begins` the group begins at them; positions that it has are kept.
+    With `begins` the group begins at them; positions that it has are kept. `member`: whose they are, as its pulls name it.
 
     Raises:
         InvalidArgumentError, BrokerNotFoundError, TopicNotFoundError, QueueNotFoundError: nothing was set.
@@ -118,7 +119,11 @@ def commit_positions(
 
     def commit(shard: Shard) -> pb.CommitOffsetsResponse:
         request = pb.CommitOffsetsRequest(
-            consumer_group=consumer_group, offsets=by_shard[shard.broker_name], begins=begins, known_only=True
+            consumer_group=consumer_group,
+            offsets=by_shard[shard.broker_name],
+            begins=begins,
+            known_only=True,
+            member=member,
         )
         return ask_groups(shard, COMMIT_OFFSETS, request, shard_deadline)
 

@@ -16,7 +16,7 @@ from gateway.ports.shard import get_units
 from gateway.ports.time_window import millis_in
 from gateway.queries.by_queue_offset import queue_place
 from gateway.remoting.builder_waits import Arrival
-from gateway.remoting.door import Answer, Ask, Handler, RefusedError
+from gateway.remoting.door import Answer, Ask, Handler, RefusedError, peer_of
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
 from gateway.remoting.topics import config_of
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
@@ -95,18 +95,30 @@ def update_consumer_offset(shard: DoorShard, number: int, ask: Ask) -> Answer:
     position = consumer_pb.QueueOffset(
         topic=ask.text("topic"), queue_id=queue_id, queue_offset=ask.number("commitOffset")
     )
-    store_position(shard, number, ask.text("consumerGroup"), position)
+    store_position(shard, number, ask.text("consumerGroup"), position, member=member_of(ask))
     return Answer()
 
 
+def member_of(ask: Ask) -> str:
+    """The name of a member that pulls and stores positions: its client id, before its first heartbeat its address."""
+    client = ask.client
+    return peer_of(ask.connection) if client is None else client.client_id
+
+
 def store_position(
-    shard: DoorShard, number: int, group: str, position: consumer_pb.QueueOffset, *, goes_back: bool = True
+    shard: DoorShard,
+    number: int,
+    group: str,
+    position: consumer_pb.QueueOffset,
+    *,
+    goes_back: bool = True,
+    member: str = "",
 ) -> None:
-    """Have a position of a group stored in its turn; see `PositionOrder.store`."""
+    """Have a position of a group stored in its turn; see `PositionOrder.store`, and `commit_positions` for the member."""
 
     def commit() -> None:
         rows = [(shard.broker_name, position)]
-        commit_positions(shard.source.now(), group, rows, Deadline.after(CALL_SECONDS))
+        commit_positions(shard.source.now(), group, rows, Deadline.after(CALL_SECONDS), member=member)
 
     key = group, position.topic, position.queue_id
     shard.position_order.store(key, number, position.queue_offset, commit, goes_back=goes_back)

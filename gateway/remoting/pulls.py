@@ -24,7 +24,7 @@ from gateway.remoting.door_clients import TAG, DoorClient
 from gateway.remoting.door_shard import DoorShard
 from gateway.remoting.door_waits import GIVE_UP_SECONDS, LOOK_COUNT_MAX, WAITING_COUNT_MAX, DoorWaits, Place
 from gateway.remoting.filters import filter_of, wanted_by
-from gateway.remoting.positions import store_position
+from gateway.remoting.positions import member_of, store_position
 from gateway.remoting.records import records_of
 from gateway.remoting.topic_copy import Topic
 from gateway.remoting.topics import config_of
@@ -128,6 +128,8 @@ class Pulls:
             shown_as=self._shard.broker_name,
             as_records=True,
             follows_resets=group != TOOLS_GROUP,
+            member=member_of(ask),
+            caller=ask.caller_name,
         )
         if sys_flag & COMMIT_OFFSET:
             self._commit(ask, group, topic.topic, queue_id)
@@ -190,7 +192,8 @@ class Pulls:
                 self._committed.popitem(last=False)
         position = pb.QueueOffset(topic=topic, queue_id=queue_id, queue_offset=offset)
         number = self._shard.position_order.number()
-        ask.beside(lambda: store_position(self._shard, number, group, position, goes_back=False))
+        member = member_of(ask)
+        ask.beside(lambda: store_position(self._shard, number, group, position, goes_back=False, member=member))
 
 
 class DoorPull(PullPoll):

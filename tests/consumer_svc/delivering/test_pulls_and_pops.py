@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from consumer_svc.delivering.acks import OK
-from consumer_svc.delivering.pulls import TOLD_MILLIS_MAX
+from consumer_svc.delivering.pulls import TOLD_MILLIS_MAX, ToldResets
 from consumer_svc.live_consumers import RENEWED_SECONDS, LiveConsumers
 from consumer_svc.state.group_states import RequestMode
 from consumer_svc.state.queue_state import QueueRef
@@ -270,3 +270,89 @@ def test_a_reset_waits_for_the_members_that_pull_and_for_no_other(
     assert commit(2) == 2, "no member is left that would follow"
     clock.now += TOLD_MILLIS_MAX
     assert pull(3, follows_resets=True) == 5, "two messages from 3 on"
+
+
+class Following:
+    """A queue of a group that members of several names pull, which follow resets."""
+
+    def __init__(self, begin: Callable[..., LogLife], log: MemoryLog, clock: ManualClock) -> None:
+        self.life = begun(begin, clock)
+        send(log, 8)
+
+    def pull(self, at: int, member: str, caller: str = "", queue_id: int = 0) -> int:
+        """Where the member is to go on; one message is ahead of where it is."""
+        request = pull_of(
+            TOPIC, queue_id, at, consumer_group=GROUP, max_messages=1, follows_resets=True, member=member, caller=caller
+        )
+        return self.life.pulls.pull(request).answer.next_offset
+
+    def commit(self, at: int, member: str = "") -> int:
+        """The group's position after the member, or a tool, has stored one."""
+        self.life.pulls.commit(GROUP, [(TOPIC, 0, at)], member=member)
+        return dict(self.life.pulls.offsets(GROUP, TOPIC))[REF]
+
+    def reset(self, at: int) -> None:
+        """As an operator does."""
+        self.life.pulls.reset(GROUP, TOPIC, {0: at}, dry_run=False)
+
+
+def test_a_position_that_a_tool_or_another_member_stored_was_dropped_for_as_long_as_a_reset_waited(
+    begin: Callable[..., LogLife], log: MemoryLog, clock: ManualClock
+) -> None:
+    """It was answered as stored."""
+    queue = Following(begin, log, clock)
+    assert queue.commit(2, "puller") == 2
+    assert queue.pull(4, "puller") == 5
+    queue.reset(1)
+    assert queue.commit(5, "puller") == 1, "it does not know of the reset yet"
+    assert queue.commit(3) == 3
+    assert queue.commit(5, "puller") == 3
+    assert queue.commit(6, "other") == 6
+    assert queue.pull(5, "puller") == 6, "it follows to where the group is now"
+    assert (queue.pull(6, "puller"), queue.commit(7, "puller")) == (7, 7)
+
+
+def test_a_reset_is_followed_by_the_member_that_has_the_queue_now(
+    begin: Callable[..., LogLife], log: MemoryLog, clock: ManualClock
+) -> None:
+    queue = Following(begin, log, clock)
+    assert (queue.commit(4, "puller"), queue.pull(4, "puller")) == (4, 5)
+    queue.reset(1)
+    assert queue.pull(4, "other") == 1
+    assert queue.commit(5, "other") == 1
+    assert (queue.pull(1, "other"), queue.commit(2, "other")) == (2, 2)
+
+
+def test_pulls_of_invented_groups_and_queues_pushed_out_resets_that_wait(
+    begin: Callable[..., LogLife], log: MemoryLog, clock: ManualClock
+) -> None:
+    """A stranger needed 65,536 pulls to have members undo the resets of all groups with their next positions."""
+    queue = Following(begin, log, clock)
+    resets = queue.life.pulls._resets = ToldResets(clock, followed_count_max=64)
+    queue.commit(4, "puller")
+    assert queue.pull(4, "puller", "identity:good") == 5
+    queue.reset(1)
+    for number in range(200):
+        queue.life.pulls.pull(
+            pull_of(TOPIC, 0, 0, consumer_group=f"invented-{number}", follows_resets=True, member="m" * 1_000)
+        )
+    assert len(resets._followed) == 1, "of groups that are not there nothing is kept"
+    for number in range(1, 200):
+        queue.pull(0, "m" * 1_000, "identity:stranger", queue_id=number)
+    assert len(resets._followed) < 64
+    assert max(map(len, resets._followed.values())) <= 256
+    assert queue.commit(5, "puller") == 1
+    assert queue.pull(5, "puller", "identity:good") == 1
+
+
+def test_a_position_that_a_tool_set_in_a_popped_topic_had_no_effect(
+    begin: Callable[..., LogLife], log: MemoryLog, clock: ManualClock
+) -> None:
+    """A push consumer in POP mode subscribes to `%RETRY%group`, and was taken for one that pulls the topic."""
+    life = begun(begin, clock)
+    life.groups.set_mode(GROUP, RequestMode(TOPIC, is_pop=True), "")
+    send(log, 5)
+    life.acks.ack(GROUP, [one.receipt_handle for one in life.pop(ASK)])
+    life.pulls.commit(GROUP, [(TOPIC, 0, 1)])
+    assert life.pulls.offsets(GROUP, TOPIC) == [(REF, 1)]
+    assert places(life.pop(ASK)) == [1, 2, 3, 4]

@@ -116,7 +116,7 @@ class ForwardToDeadLetterTopicResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class PullMessagesRequest(_message.Message):
-    __slots__ = ("topic", "queue_id", "queue_offset", "max_messages", "max_bytes", "filter", "consumer_group", "shown_as", "ignore_perm", "as_records", "follows_resets")
+    __slots__ = ("topic", "queue_id", "queue_offset", "max_messages", "max_bytes", "filter", "consumer_group", "shown_as", "ignore_perm", "as_records", "follows_resets", "member", "caller")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -128,6 +128,8 @@ class PullMessagesRequest(_message.Message):
     IGNORE_PERM_FIELD_NUMBER: _ClassVar[int]
     AS_RECORDS_FIELD_NUMBER: _ClassVar[int]
     FOLLOWS_RESETS_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     queue_offset: int
@@ -139,7 +141,9 @@ class PullMessagesRequest(_message.Message):
     ignore_perm: bool
     as_records: bool
     follows_resets: bool
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., filter: _Optional[_Union[_gateway_service_pb2.MessageFilter, _Mapping]] = ..., consumer_group: _Optional[str] = ..., shown_as: _Optional[str] = ..., ignore_perm: _Optional[bool] = ..., as_records: _Optional[bool] = ..., follows_resets: _Optional[bool] = ...) -> None: ...
+    member: str
+    caller: str
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., filter: _Optional[_Union[_gateway_service_pb2.MessageFilter, _Mapping]] = ..., consumer_group: _Optional[str] = ..., shown_as: _Optional[str] = ..., ignore_perm: _Optional[bool] = ..., as_records: _Optional[bool] = ..., follows_resets: _Optional[bool] = ..., member: _Optional[str] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class PullMessagesResponse(_message.Message):
     __slots__ = ("messages", "next_offset", "min_offset", "max_offset", "status", "shown_as", "is_whole", "records", "seen_offset")
@@ -224,18 +228,20 @@ class QueueOffset(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ...) -> None: ...
 
 class CommitOffsetsRequest(_message.Message):
-    __slots__ = ("consumer_group", "offsets", "begins", "known_only", "caller")
+    __slots__ = ("consumer_group", "offsets", "begins", "known_only", "member", "caller")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     BEGINS_FIELD_NUMBER: _ClassVar[int]
     KNOWN_ONLY_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     offsets: _containers.RepeatedCompositeFieldContainer[QueueOffset]
     begins: bool
     known_only: bool
+    member: str
     caller: str
-    def __init__(self, consumer_group: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ..., begins: _Optional[bool] = ..., known_only: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
+    def __init__(self, consumer_group: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ..., begins: _Optional[bool] = ..., known_only: _Optional[bool] = ..., member: _Optional[str] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class CommitOffsetsResponse(_message.Message):
     __slots__ = ()
