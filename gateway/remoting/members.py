@@ -142,6 +142,8 @@ class Members:
             if code_of(error) not in MAY_PASS:  # else the shard hears of it later
                 self._shard.clients.take_back(client.connection, before)
             raise
+        if before is not None:  # it may have had another id, or other groups
+            self._leave_groups(before)
         ask.beside(lambda: self._tell_hearers(client))
         return Answer(_beat_fields(is_whole))
 
@@ -257,11 +259,15 @@ class Members:
                 self._ends.submit(work, *arguments)
 
     def _end_client(self, client: DoorClient) -> None:
+        with working_for(client_of_name(client.caller_name or peer_of(client.connection))):
+            self._leave_groups(client)
+
+    def _leave_groups(self, client: DoorClient) -> None:
+        """A client is in none of its groups any more, but for those that it names by any connection."""
         here = {name for each in self._shard.clients.named(client.client_id) for name in each.memberships}
         for group in client.memberships.keys() - here:
             try:
-                with working_for(client_of_name(client.caller_name or peer_of(client.connection))):
-                    self._leave(client.client_id, group, client.connection)
+                self._leave(client.client_id, group, client.connection)
             except StoreError as error:  # its heartbeats are missed later
                 _log.info("member.not_ended", client_id=client.client_id, consumer_group=group, error=error.message)
 

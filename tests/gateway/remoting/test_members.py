@@ -43,6 +43,20 @@ def test_a_heartbeat_makes_a_member_and_the_retry_topic(client, group):
     assert client.call(RequestCode.PULL_MESSAGE, **fields).code == ResponseCode.PULL_NOT_FOUND
 
 
+def test_one_connection_was_as_many_members_as_it_had_names(stack, client, group):
+    """A broker has one client for a connection. The others were members for two minutes, and had queues that nobody read."""
+    with contextlib.closing(stack.client()) as other:
+        for number in range(5):
+            assert beat(other, f"c{number}", group).code == 0
+        assert members(client, group) == ["c4"]
+        assert beat(other, "c4", f"{group}-next").code == 0
+        assert members(client, group).code == ResponseCode.SYSTEM_ERROR
+        assert members(client, f"{group}-next") == ["c4"]
+        assert beat(client, "c4", f"{group}-next").code == 0  # by another connection, too
+        assert beat(other, "c5", f"{group}-next").code == 0
+        assert members(client, f"{group}-next") == ["c4", "c5"]
+
+
 def test_a_heartbeat_with_newer_versions_only_waits_for_no_service(stack, client, group, monkeypatch):
     """A client of 5.x whose heartbeat is under way sends no other one for 30 s, and pulls nothing until then."""
     topic = f"{group}-topic"
