@@ -109,6 +109,11 @@ class Access:
             return self.has_all_topics(roles)
         return _decided(self, roles, topic)
 
+    @property
+    def may_write_some(self) -> bool:
+        """Whether it may append to any topic at all."""
+        return self.has(WRITE)
+
     def may_write(self, topic: str) -> bool:
         """Whether it may append to the topic."""
         return self.allows(WRITE, topic)

@@ -24,8 +24,8 @@ class Allowed(Protocol):
     """What a client that has signed in may do; an Access."""
 
     @property
-    def name(self) -> str:
-        """Of the identity."""
+    def may_write_some(self) -> bool:
+        """Whether it may send to any topic at all."""
 
     def may_write(self, topic: str, /) -> bool:
         """Whether it may send to a topic."""

@@ -25,7 +25,7 @@ from reput.schedule.v1 import schedule_service_pb2 as pb
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import Command, FrameError
 from services.rocketmq.remoting_server import Connection
-from services.serving.admission.shares import Client, client_of_identity, client_of_peer
+from services.serving.admission.shares import client_of_name
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError
 from store.format.delivery.waiting_handles import TRANSACTION, WaitingHandle, encode_handle
 from store.format.properties import PRODUCER_GROUP, REAL_TOPIC
@@ -108,12 +108,15 @@ class Transactions:
     def settle(self, client: DoorClient) -> None:
         """A client has said for which groups it sends."""
         groups = client.producer_groups - {INNER_PRODUCER_GROUP}
+        if client.access is not None and not client.access.may_write_some:
+            groups = frozenset()  # it may see no check, and a check that nobody takes counts
         with self._lock:
             session = self._sessions.get(client.connection)
             if session is None and groups and not client.connection.is_closed:
                 session = self._sessions[client.connection] = DoorSession(self._shard, client.connection)
         if session is not None:
-            self._shard.producers.settle(client.client_id, session, (), groups, _owner_of(client))
+            owner = client_of_name(client.caller_name or peer_of(client.connection))
+            self._shard.producers.settle(client.client_id, session, (), groups, owner)
             if client.connection.is_closed:
                 self.forget(client.connection)
 
@@ -160,12 +163,6 @@ class DoorSession:
             _log.warning("transactions.not_asked", topic=message.topic, error=str(error))
             return False
         return not self._connection.is_closed
-
-
-def _owner_of(client: DoorClient) -> Client:
-    if client.access is not None:
-        return client_of_identity(client.access.name)
-    return client_of_peer(peer_of(client.connection))
 
 
 def _not_found() -> RefusedError:

@@ -19,7 +19,8 @@ from gateway.remoting.members import client_of, facts_of
 from gateway.remoting.opening import ROOMS
 from gateway.remoting.pops import Pops
 from gateway.remoting.topic_copy import Topic
-from gateway.remoting.transactions import DoorSession
+from gateway.remoting.transactions import DoorSession, Transactions
+from gateway.waiting.producers import Producers
 from reput.message.v1.message_pb2 import StoredMessage
 from reput.schedule.v1.schedule_service_pb2 import WatchChecksResponse
 from services.rocketmq.address import Address
@@ -586,6 +587,20 @@ def test_a_check_of_a_transaction_goes_to_producers_that_may_send_to_its_topic()
         shard.clients.of.return_value = DoorClient(connection, "id", "JAVA", 513, frozenset({"tx"}), {}, access)
         assert DoorSession(shard, connection).ask(check) is is_asked
         assert connection.tell.called is is_asked
+
+
+def test_a_client_that_may_send_nothing_used_up_the_checks_of_a_producer_group():
+    """Its heartbeat named the group, so it was a producer that can be asked; each check that it did not get was counted."""
+    for access, names in (
+        (Access("reader", {Role.READ: ["*"]}), []),
+        (Access("own", {Role.WRITE: ["shop-*"]}), ["tx"]),
+        (Access("chief", {Role.ADMIN: ["shop-*"]}), ["tx"]),
+        (None, ["tx"]),
+    ):
+        shard, connection = Mock(producers=Producers(), on_beat=[]), Mock(is_closed=False, peer=("10.0.0.1", 1))
+        client = DoorClient(connection, "id", "JAVA", 513, frozenset({"tx"}), {}, access)
+        Transactions(shard).settle(client)
+        assert shard.producers.groups() == names
 
 
 def test_a_member_that_is_asked_does_not_get_the_signature_of_the_one_that_asks(door):
