@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 from gateway.groups.asking import ask_groups, check_users_group
 from gateway.ports.deadline import Deadline
-from gateway.ports.groups import LIST_GROUPS, UPDATE_GROUP
+from gateway.ports.groups import LIST_GROUPS, UPDATE_GROUP, default_settings
 from gateway.ports.shard import LIST_TOPICS, Shard
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread, name_in
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
@@ -97,7 +97,8 @@ def set_message_request_mode(shard: DoorShard, ask: Ask) -> Answer:
         raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
     check_users_group(group)
     request = pb.UpdateGroupRequest(
-        settings=pb.GroupSettings(consumer_group=group),
+        # A consumer service of an older release sets these, and does not know modes.
+        settings=_settings_of(shard, group) or default_settings(group),
         request_mode=pb.RequestMode(topic=topic, is_pop=name == POP, pop_share_queue_count=share),
     )
     ask_groups(shard.shard, UPDATE_GROUP, request, Deadline.after(CALL_SECONDS))
@@ -150,10 +151,16 @@ STRATEGIES: Mapping[str, Strategy] = {"AVG": averagely, "AVG_BY_CIRCLE": by_circ
 
 def _mode_of(shard: DoorShard, group: str, topic: str) -> pb.RequestMode:
     """How a group gets messages of a topic: it pulls, unless somebody has said otherwise."""
+    settings = _settings_of(shard, group)
+    modes = settings.request_modes if settings is not None else ()
+    return next((each for each in modes if each.topic == topic), pb.RequestMode(topic=topic))
+
+
+def _settings_of(shard: DoorShard, group: str) -> pb.GroupSettings | None:
+    """The settings of a group; None: the shard does not know it."""
     request = pb.ListGroupsRequest(consumer_group=group, page_size=1)
     found = ask_groups(shard.shard, LIST_GROUPS, request, Deadline.after(CALL_SECONDS)).groups
-    modes = found[0].request_modes if found else ()
-    return next((each for each in modes if each.topic == topic), pb.RequestMode(topic=topic))
+    return found[0] if found else None
 
 
 def _here(shard: DoorShard, group: str) -> set[str]:

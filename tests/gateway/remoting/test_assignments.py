@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from gateway.groups.asking import ask_groups
 from gateway.remoting.assignments import Queue, assigned
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from services.rocketmq.codes import RequestCode, ResponseCode
@@ -74,6 +75,32 @@ def ask(client, topic, group="assigned", client_id="c1", model="CLUSTERING", str
 def set_mode(client, topic, group="assigned", mode="POP", share=0):
     body = {"topic": topic, "consumerGroup": group, "mode": mode, "popShareQueueNum": share}
     return client.call(RequestCode.SET_MESSAGE_REQUEST_MODE, json.dumps(body).encode()).code
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+def test_a_mode_disabled_its_group_over_an_older_consumer_service(stack, client, monkeypatch, is_set):
+    """Such a service knows no modes, and set the settings that came with one: none."""
+    group, topic = f"rolled-{is_set}", f"Rolled-{is_set}"
+    stack.append(topic)
+    said = {"groupName": group, "retryMaxTimes": 5, "consumeEnable": True, "consumeMessageOrderly": True}
+    if is_set:
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        assert client.call(code, json.dumps(said).encode()).code == 0
+
+    def config():
+        return loads(client.call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group=group).body)
+
+    def ask_older(shard, method, request, deadline):
+        if isinstance(request, pb.UpdateGroupRequest):
+            request.ClearField("request_mode")
+        return ask_groups(shard, method, request, deadline)
+
+    before = config()
+    with monkeypatch.context() as older:
+        older.setattr("gateway.remoting.assignments.ask_groups", ask_older)
+        assert set_mode(client, topic, group) == 0
+    assert config() == before
+    assert (before["consumeEnable"], before["retryMaxTimes"]) == (True, 5 if is_set else 16)
 
 
 def test_a_group_pops_a_topic_once_its_mode_is_set(stack, client):
