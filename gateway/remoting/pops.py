@@ -55,7 +55,7 @@ from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.remoting_server import Connection
-from store.errors import GroupNotFoundError, StoreError
+from store.errors import GroupNotFoundError, ServiceUnavailableError, StoreError
 from store.format.delivery.receipt_handle import (
     ExtraInfo,
     decode_check_point,
@@ -380,8 +380,21 @@ class DoorPop(PopPoll):
 
     def answer(self, deliveries: Sequence[pb.Delivery]) -> None:
         """See PopPoll."""
-        fields = fields_of(deliveries, in_order=self.question.in_order)
-        body = b"".join(map(_record, deliveries))
+        try:
+            fields = fields_of(deliveries, in_order=self.question.in_order)
+            body = b"".join(map(_record, deliveries))
+        except Exception as error:
+            # Else the client would wait for its own timeout, and its place here would be lost.
+            name = self._delivering.broker_name
+            self.refuse(
+                ServiceUnavailableError(
+                    f"the consumer service of shard {name} hands out what a remoting client cannot be told: {error}; upgrade "
+                    "it, if it is of an older release than this gateway",
+                    service="consumer",
+                    brokerName=name,
+                )
+            )
+            raise
         self._waits.done(self)
         self.place.ask.answer(fields, body, remark="FOUND")
         self.went()

@@ -256,6 +256,25 @@ def test_a_group_that_found_a_queue_empty_gets_what_comes_there_later(stack, cli
     assert [record.queue_offset for record, _ in pop(client, "Later", initMode=1)] == [0, 1, 2]
 
 
+def test_a_pop_over_an_older_consumer_service_was_not_answered(stack, client, monkeypatch):
+    """Such a service makes receipt handles for gRPC clients, whatever it is asked for."""
+    with monkeypatch.context() as older:
+        handles = "consumer_svc.delivering.receipt_handle.ReceiptHandles"
+        older.setattr(f"{handles}.make_check_point", lambda self, handle, *_: self.make(handle))
+        stack.append("OfOlder")
+        refused = client.call(RequestCode.POP_MESSAGE, **pop_fields("OfOlder"))
+        assert (refused.code, "upgrade" in refused.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, True)
+        asked = {"consumerGroup": "poppers", "topic": "OfOlder", "queueId": -1}
+        assert client.call(RequestCode.POLLING_INFO, **asked).fields["pollingNum"] == "0"
+    (again, _) = wait_for(lambda: again_of(client, "OfOlder"), "it was given back")
+    assert (again.queue_offset, again.reconsume_times) == (0, 0)
+
+
+def again_of(client, topic):
+    answer = client.call(RequestCode.POP_MESSAGE, **pop_fields(topic))
+    return popped(answer)[0] if answer.code == ResponseCode.SUCCESS else None
+
+
 def test_a_look_and_a_notification_hand_nothing_out(stack, client):
     stack.append("Looked", 2)
     fields = {"consumerGroup": "lookers", "topic": "Looked", "queueId": -1}
