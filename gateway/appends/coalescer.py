@@ -6,8 +6,10 @@ requests collect; the first sender that becomes idle sends all of them in one ba
 share its flush in this way.
 
 Each caller sees the same result as if its request had been sent alone. When a batch is refused and nothing of it was
-written, the request with the refused message is sent again alone, and the others again together. Any other failure goes to
-all callers of the batch, and nothing is sent again.
+written, the request with the refused message is sent again alone, and the others again together. When those are refused, too,
+those of each client are sent by themselves, and in parts where they are refused again; batches of others are sent in between.
+So bad requests of one client delay no other for long. Any other failure goes to all callers of the batch, and nothing is sent
+again.
 
 Where a request can be sent without waiting (`begin`), no thread of a sender is woken for it: the caller's thread sends it, and
 the next batch is sent by the thread that gets the response to the one before, before it answers callers. What has to wait, a
@@ -26,6 +28,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Protocol, TypeAlias
 
 import structlog
@@ -87,7 +90,8 @@ class PendingAppend:
         message_count: the number of its messages.
         flush: its FlushMode.
         deadline_seconds: the caller's deadline on the coalescer's clock.
-        caller: gets the response.
+        caller: gets the response; its `client`, where it has one, is the client that it calls for.
+        is_suspect: it was in a batch that was refused.
     """
 
     request: bytes
@@ -95,6 +99,7 @@ class PendingAppend:
     flush: int
     deadline_seconds: float
     caller: Caller
+    is_suspect: bool = False
 
 
 class AppendCoalescer:
@@ -138,6 +143,8 @@ class AppendCoalescer:
         self._is_closed = False
         self._sender_count = sender_count
         self._waiting: dict[int, deque[PendingAppend]] = {}
+        self._suspects: dict[int, deque[list[PendingAppend]]] = {}  # each is sent as it is
+        self._was_suspect: dict[int, bool] = {}
         self._busy_counts: dict[int, int] = {}
         self._lock = threading.Lock()
 
@@ -169,8 +176,10 @@ class AppendCoalescer:
         with self._lock:
             self._is_closed = True
             left = [append for waiting in self._waiting.values() for append in waiting]
+            left += [append for pieces in self._suspects.values() for piece in pieces for append in piece]
             for waiting in self._waiting.values():
                 waiting.clear()
+            self._suspects.clear()
         for append in left:
             append.caller.fail(self._closed())
 
@@ -231,7 +240,11 @@ class AppendCoalescer:
         batch: list[PendingAppend] = []
         message_count = size_bytes = 0
         with self._lock:
-            waiting = self._waiting[flush]
+            waiting, suspects = self._waiting[flush], self._suspects.get(flush)
+            if suspects and not (waiting and self._was_suspect.get(flush)):
+                self._was_suspect[flush] = True
+                return suspects.popleft()
+            self._was_suspect[flush] = False
             if not waiting:
                 self._busy_counts[flush] -= 1
                 return None
@@ -266,10 +279,16 @@ class AppendCoalescer:
                 for append in batch:
                     append.caller.fail(outcome.status)
                 return []
+            if batch[0].is_suspect:
+                self._suspect(_pieces(batch, outcome.index))
+                return []
             refused = _at_message(batch, outcome.index)
             alone = [batch[refused]]
             self._tell(alone, self._sent(alone))
-            return batch[:refused] + batch[refused + 1 :]
+            left = batch[:refused] + batch[refused + 1 :]
+            for append in left:
+                append.is_suspect = True
+            return left
         if len(batch) == 1:
             batch[0].caller.answer(outcome)
             return []
@@ -280,6 +299,16 @@ class AppendCoalescer:
         else:
             _answer_all([(append.caller, response) for append, response in zip(batch, responses, strict=True)])
         return []
+
+    def _suspect(self, pieces: Sequence[list[PendingAppend]]) -> None:
+        """Have parts of a batch that was refused twice sent one by one, by this sender or another one."""
+        with self._lock:
+            is_closed = self._is_closed
+            if not is_closed:
+                self._suspects.setdefault(pieces[0][0].flush, deque()).extend(pieces)
+        if is_closed:
+            for append in chain.from_iterable(pieces):
+                append.caller.fail(self._closed())
 
     def _seconds_of(self, batch: Sequence[PendingAppend]) -> float:
         """What is left to the most patient caller."""
@@ -306,6 +335,19 @@ def _joined(batch: Sequence[PendingAppend]) -> bytes:
 def _is_sent_again(batch: Sequence[PendingAppend], outcome: bytes | AppendFailedError) -> bool:
     """Whether one message of several requests was refused, and nothing was written."""
     return isinstance(outcome, AppendFailedError) and outcome.is_refused and len(batch) > 1
+
+
+def _pieces(batch: list[PendingAppend], index: int | None) -> list[list[PendingAppend]]:
+    """The requests of each client; those of one: what is before the refused message, its request, the rest in halves."""
+    by_client: dict[object, list[PendingAppend]] = {}
+    for append in batch:
+        by_client.setdefault(getattr(append.caller, "client", None), []).append(append)
+    if len(by_client) > 1:
+        return list(by_client.values())
+    refused = _at_message(batch, index)
+    middle = (refused + 1 + len(batch)) // 2
+    pieces = [batch[:refused], [batch[refused]], batch[refused + 1 : middle], batch[middle:]]
+    return [piece for piece in pieces if piece]
 
 
 def _at_message(batch: Sequence[PendingAppend], index: int | None) -> int:

@@ -56,6 +56,7 @@ from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import OK, Command
 from services.rocketmq.remoting_server import Connection
 from services.rocketmq.system_topics import AUTO_CREATE_TOPIC
+from services.serving.admission.shares import Client
 from services.status import from_status, to_status
 from store.errors import (
     BrokerNotFoundError,
@@ -475,6 +476,11 @@ class _Sender:
     def __init__(self, ask: Ask, header: SendHeader) -> None:
         self._ask = ask
         self._header = header
+
+    @property
+    def client(self) -> Client:
+        """See PendingAppend."""
+        return self._ask.caller
 
     def answer(self, response: bytes) -> None:
         """See Answerable."""

@@ -199,6 +199,42 @@ def test_a_refused_request_gets_its_own_refusal_and_fails_no_other(coalescer, co
     assert sorted(b"".join(written)) == sorted(b"firstabde")  # each once
 
 
+def test_bad_requests_that_came_together_were_peeled_off_one_by_one(coalescer, commitlog):
+    """Each of them cost two calls, and the second one had all that were left: time that grew with their square."""
+    count = 256
+    _, callers = offer_behind_one(coalescer, commitlog, [b"!"] * count + [b"a"])
+    commitlog.gate.release()
+    outcomes = [caller.outcome() for caller in callers]
+    assert outcomes == ["refused 0 of !"] * count + [b"A"]
+    assert sum(map(len, commitlog.sent)) <= count * 12
+
+
+def test_requests_of_others_waited_until_all_bad_ones_were_refused(coalescer, commitlog):
+    class Of(Caller):
+        def __init__(self, client):
+            super().__init__()
+            self.client = client
+
+    callers = [Of("bad") for _ in range(100)] + [Of("good")]
+    commitlog.is_gated = True
+    first = offer(coalescer, b"first")
+    assert commitlog.arrived.acquire(timeout=WAIT_SECONDS_MAX)
+    requests = [b"!"] * 100 + [b"g"]
+    coalescer.offer_all(
+        [PendingAppend(each, 1, 0, 160.0, caller) for each, caller in zip(requests, callers, strict=True)]
+    )
+    for _ in range(2):  # the refusal of all, and the one of the first
+        commitlog.gate.release()
+        assert commitlog.arrived.acquire(timeout=WAIT_SECONDS_MAX)
+    later = offer(coalescer, b"z")
+    commitlog.is_gated = False
+    commitlog.gate.release()
+    assert first.outcome() == b"FIRST"
+    assert [caller.outcome() for caller in callers] == ["refused 0 of !"] * 100 + [b"G"]
+    assert later.outcome() == b"Z"
+    assert max(commitlog.sent.index(each) for each in (b"g", b"z")) < 10
+
+
 def test_a_failure_is_everybodys_who_was_under_way_and_nothing_is_sent_twice(coalescer, commitlog):
     first, callers = offer_behind_one(coalescer, commitlog, [b"a", b"b"])
     commitlog.fail_with = AppendFailedError("unavailable")
