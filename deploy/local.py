@@ -43,7 +43,6 @@ from deploy.remoting_ports import (
     Claims,
     Port,
     RemotingPorts,
-    certificate_of_nameserver,
     choose_remoting_ports,
     values_that_are_set,
 )
@@ -326,7 +325,7 @@ class LocalStack:
             return self._remoting.of_commitlog(self._set_value("", "nameservers"))
         if name == "gateway":
             grpc = self._set_value("nameserver", "address") or f"unix:{scratch / 'nameserver.sock'}"
-            return self._remoting.of_gateway(grpc) | certificate_of_nameserver(self._set_value)
+            return self._remoting.of_gateway(grpc)
         return {}
 
     def _spawn(self, name: str, settings: Mapping[str, str]) -> None:

@@ -54,11 +54,13 @@ class RemotingPorts:
         has_fast_port: the door has RocketMQ's fast port beside it, two below; not if the door's port was free by chance,
             because the one two below may be another program's next.
         store_host: what clients are told of where the door listens; empty: a setting says it, or there is no door.
+        certificate: settings by which the name server shows clients a certificate.
     """
 
     addresses: Mapping[str, str] = dataclasses.field(default_factory=dict)
     has_fast_port: bool = True
     store_host: str = ""
+    certificate: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def bound(self) -> dict[str, str]:
@@ -80,25 +82,14 @@ class RemotingPorts:
 
     def of_gateway(self, nameserver_grpc: str) -> dict[str, str]:
         """Settings of the gateway and of the name server in its process, which serves gRPC at an address."""
-        settings = {"REPUT_STORE_HOST": self.store_host} if self.store_host else {}
-        settings["REPUT_GATEWAY_REMOTING_ADDRESS"] = self.addresses.get("remoting", OFF)
+        settings = {"REPUT_GATEWAY_REMOTING_ADDRESS": self.addresses.get("remoting", OFF)}
         if not self.has_fast_port:
             settings["REPUT_GATEWAY_REMOTING_VIP_CHANNEL"] = OFF
         if "nameserver" in self.addresses:
             settings["REPUT_NAMESERVER_REMOTING_ADDRESS"] = self.addresses["nameserver"]
             settings["REPUT_NAMESERVER_ADDRESS"] = nameserver_grpc
+            settings |= self.certificate
         return settings
-
-
-def certificate_of_nameserver(set_value: Callable[[str, str], str]) -> dict[str, str]:
-    """Settings by which the name server shows the gateway's certificate for clients, unless it is given one of its own.
-
-    A client of RocketMQ that uses TLS uses it for both.
-    """
-    names = ("public_tls_certificate", "public_tls_key")
-    if any(set_value("nameserver", name) for name in names):
-        return {}
-    return {f"REPUT_NAMESERVER_{name}".upper(): value for name in names if (value := set_value("gateway", name))}
 
 
 def values_that_are_set(environ: Mapping[str, str]) -> dict[tuple[str, str], str]:
@@ -166,7 +157,7 @@ def choose_remoting_ports(
                 f"remoting clients are told {told}, the store host, and the door listens at {door}: where that does not lead "
                 "here, set REPUT_GATEWAY_REMOTING_ADDRESS or REPUT_STORE_HOST"
             )
-    return RemotingPorts(found, "remoting" not in free_by_chance, store_host)
+    return RemotingPorts(found, "remoting" not in free_by_chance, store_host, _certificate_of_nameserver(set_value))
 
 
 def _asked(key: str, ports: Mapping[str, Port], set_value: Callable[[str, str], str]) -> str:
@@ -182,6 +173,17 @@ def _obstacle(set_value: Callable[[str, str], str], *, has_door_address: bool) -
         variable = f"REPUT_GATEWAY_{shards}".upper()
         return f"{variable} is set, and each shard needs a port: REPUT_GATEWAY_REMOTING_ADDRESS=NAME=HOST:PORT,..."
     return ""
+
+
+def _certificate_of_nameserver(set_value: Callable[[str, str], str]) -> dict[str, str]:
+    """Settings by which the name server shows the gateway's certificate for clients, unless it is given one of its own.
+
+    A client of RocketMQ that uses TLS uses it for both.
+    """
+    names = ("public_tls_certificate", "public_tls_key")
+    if any(set_value("nameserver", name) for name in names):
+        return {}
+    return {f"REPUT_NAMESERVER_{name}".upper(): value for name in names if (value := set_value("gateway", name))}
 
 
 def _why_left_out(keys: Sequence[str], obstacle: str) -> str:

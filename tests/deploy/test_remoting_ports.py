@@ -7,7 +7,7 @@ import pytest
 
 from deploy.local import LocalStack
 from deploy.ports import free_ports
-from deploy.remoting_ports import OFF, Claims, Port, RemotingPorts, certificate_of_nameserver, choose_remoting_ports
+from deploy.remoting_ports import OFF, Claims, Port, RemotingPorts, choose_remoting_ports
 from tests.support.stack import NO_REMOTING
 
 DOOR = ("gateway", "remoting_address")
@@ -161,16 +161,20 @@ def test_clients_that_sign_in_have_both_ports_as_others_do(name: str, value: str
 
 
 def test_the_name_server_shows_the_gateways_certificate_for_clients_unless_it_has_its_own() -> None:
-    def told(**is_set: str) -> dict[str, str]:
-        return certificate_of_nameserver(lambda component, name: is_set.get(f"{component}_{name}", ""))
+    """A client of RocketMQ that uses TLS uses it for both."""
 
-    of_gateway = {"gateway_public_tls_certificate": "a.crt", "gateway_public_tls_key": "a.key"}
-    assert told() == {}
-    assert told(**of_gateway) == {
+    def told(is_set: dict[tuple[str, str], str], **asked: Port) -> dict[str, str]:
+        settings = choose(is_set, **asked).ports.of_gateway("")
+        return {name: value for name, value in settings.items() if "TLS" in name}
+
+    of_gateway = {("gateway", "public_tls_certificate"): "a.crt", ("gateway", "public_tls_key"): "a.key"}
+    of_nameserver = {("nameserver", "public_tls_certificate"): "n.crt", ("nameserver", "public_tls_key"): "n.key"}
+    assert told({}) == {}
+    assert told(of_gateway) == {
         "REPUT_NAMESERVER_PUBLIC_TLS_CERTIFICATE": "a.crt",
         "REPUT_NAMESERVER_PUBLIC_TLS_KEY": "a.key",
     }
-    assert told(**of_gateway, nameserver_public_tls_certificate="n.crt", nameserver_public_tls_key="n.key") == {}
+    assert told(of_gateway | of_nameserver) == told(of_gateway, nameserver=OFF) == {}
 
 
 def test_a_stack_whose_gateway_serves_further_shards_needs_an_address_for_each_door() -> None:

@@ -160,6 +160,14 @@ def test_all_replicas_and_the_gateway_are_told_of_one_door_and_one_name_server(t
     assert gateway._environ["REPUT_NAMESERVER_REMOTING_ADDRESS"] == nameserver
 
 
+def test_the_name_server_of_a_cluster_shows_the_gateways_certificate(tmp_path: pathlib.Path) -> None:
+    """Its door takes TLS only, and a client of RocketMQ uses TLS for both or for neither."""
+    names = {"REPUT_GATEWAY_PUBLIC_TLS_CERTIFICATE": "a.crt", "REPUT_GATEWAY_PUBLIC_TLS_KEY": "a.key"}
+    cluster = LocalCluster(Layout.of(tmp_path, 1), "etcd", tmp_path / "status", environ=names, nameserver_port=0)
+    told = {name.replace("GATEWAY", "NAMESERVER"): value for name, value in names.items()}
+    assert told.items() <= cluster._gateway._environ.items()
+
+
 def test_a_cluster_whose_remoting_ports_are_off_has_none_of_both(tmp_path: pathlib.Path) -> None:
     layout = Layout.of(tmp_path, 1)
     cluster = LocalCluster(layout, "etcd", tmp_path / "status", environ={}, nameserver_port="off", remoting_port="off")
