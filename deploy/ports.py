@@ -1,34 +1,46 @@
-"""Ports of loopback that a starter chooses for services that start later, free also between two starts of a service."""
+"""Ports that a starter chooses for services that start later, free also between two starts of a service."""
 
+import errno
 import pathlib
 import random
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 RANGE_FILE = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range")
 RANGE_BEGIN_DEFAULT = 32_768
 PORT_MIN = 10_000
+LOOPBACK = "127.0.0.1"
+TAKEN_ERRORS = (errno.EADDRINUSE, errno.EACCES)
 
 
-def free_ports(count: int) -> list[int]:
+def free_ports(count: int, host: str = LOOPBACK, avoided: Collection[int] = ()) -> list[int]:
     """So many ports that nothing listens on, below those that the kernel gives to outgoing connections.
 
     A port of that range could be taken by a connection while the service that has it is started again.
 
+    Args:
+        count: how many.
+        host: where they will be bound: a port may be taken at one address of the machine and free at another.
+        avoided: those that have another purpose.
+
     Raises:
-        OSError: there are not so many.
+        OSError: there are not so many, or no port of this host can be bound here.
     """
     found: list[int] = []
     for port in _candidates():
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        if port in avoided:
+            continue
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
             try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+                probe.bind((host, port))
+            except OSError as error:
+                if error.errno in TAKEN_ERRORS:
+                    continue
+                raise
         found.append(port)
         if len(found) == count:
             return found
-    raise OSError(f"{count} free ports of loopback were not found")
+    raise OSError(f"{count} free ports of {host} were not found")
 
 
 def is_free(port: int) -> bool:

@@ -11,10 +11,12 @@ RemotingPorts: what was chosen, and what the services are told of it.
 import contextlib
 import dataclasses
 import ipaddress
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal
 
 from deploy.ports import claim_port, free_ports
+from services.rocketmq.address import Address, parse_named_addresses
+from store.errors import InvalidArgumentError, InvalidSettingError
 
 OFF: Literal["off"] = "off"
 # Of a port that may be left out: 0 is a free one; None: its setting, or the default one if that is free.
@@ -50,22 +52,24 @@ class RemotingPorts:
     """See the top of this file.
 
     Attributes:
-        addresses: where both listen, by key in the port file; without what is left out.
-        has_fast_port: the door has RocketMQ's fast port beside it, two below; not if the door's port was free by chance,
-            because the one two below may be another program's next.
+        addresses: where both listen, by key in the port file, as the services are told it; without what is left out.
+        door: where the door of the stack's own shard listens; empty: it has none. A gateway with further shards has others.
+        has_fast_port: doors have RocketMQ's fast port beside them, two below; not if a door's port was free by chance, because
+            the one two below may be another program's next.
         store_host: what clients are told of where the door listens; empty: a setting says it, or there is no door.
         certificate: settings by which the name server shows clients a certificate.
     """
 
     addresses: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    door: str = ""
     has_fast_port: bool = True
     store_host: str = ""
     certificate: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def bound(self) -> dict[str, str]:
-        """The addresses, each as `HOST:PORT`."""
-        return {key: address.rpartition("=")[2] for key, address in self.addresses.items()}
+        """The addresses of the name server and of the own shard's door, each as `HOST:PORT`."""
+        return {key: address for key, address in {**self.addresses, "remoting": self.door}.items() if address}
 
     @property
     def beside_gateway(self) -> tuple[str, ...]:
@@ -75,7 +79,7 @@ class RemotingPorts:
     def of_commitlog(self, further_nameservers: str) -> dict[str, str]:
         """Settings of the commit log, which registers the shard."""
         settings = {"REPUT_STORE_HOST": self.store_host} if self.store_host else {}
-        if len(self.addresses) == len(REMOTING_SETTINGS):  # without a door the routes to this shard would lead nowhere
+        if self.door and "nameserver" in self.addresses:  # without a door the routes to this shard would lead nowhere
             own = _dialled(self.addresses["nameserver"]) or self.addresses["nameserver"]
             settings["REPUT_NAMESERVERS"] = ";".join(filter(None, (own, further_nameservers)))
         return settings
@@ -122,11 +126,17 @@ def choose_remoting_ports(
         is_on: what is not asked for has its default port.
         claims: claims a port; False: it is taken.
         own: ports for port 0 and instead of default ones that are taken; default: free ones, and none.
+
+    Raises:
+        InvalidSettingError: an address is none, or cannot be one of this machine.
     """
-    found, left_out, free_by_chance = {}, [], []
-    free = own
+    found: dict[str, str] = {}
+    left_out, free_by_chance = [], []
+    door = ""
+    chosen: set[int] = set()
     obstacle = _obstacle(set_value, has_door_address=bool(_asked("remoting", ports, set_value)))
-    for key, (_, _, default_port) in REMOTING_SETTINGS.items():
+    own_shard = set_value("", "broker_name") or _default_broker_name()
+    for key, (component, setting, default_port) in REMOTING_SETTINGS.items():
         address = _asked(key, ports, set_value)
         if address == OFF or not (address or is_on):
             continue
@@ -136,16 +146,20 @@ def choose_remoting_ports(
                 left_out.append(key)
                 continue
             address = f"127.0.0.1:{default_port if is_claimed else 0}"
-        host, _, number = address.rpartition(":")
-        if number == "0":  # the commit log must know the port before the gateway starts
+        names = [own_shard] if key == "nameserver" else _shard_names(set_value, own_shard)
+        places = _places(component, setting, address, names)
+        if any(place.port == 0 for place in places.values()):  # the commit log must know the port before the gateway starts
             free_by_chance.append(key)
-            free = free or dict(zip(REMOTING_SETTINGS, free_ports(len(REMOTING_SETTINGS)), strict=True))
-            address = f"{host}:{free[key]}"
+            fixed = {own_shard: own[key]} if own else {}
+            places = _with_free_ports(component, setting, places, fixed, chosen)
+            address = ",".join(f"{name}={place}" if "=" in address else str(place) for name, place in places.items())
+        chosen.update(place.port for place in places.values())
         found[key] = address
+        if key == "remoting":
+            door = str(places.get(own_shard, ""))
     if left_out:
         say(_why_left_out(left_out, obstacle))
     store_host = ""
-    door = found.get("remoting")
     if door and not set_value(
         "commitlog", "broker_address"
     ):  # which says what clients are told, and what stands in ids
@@ -157,13 +171,59 @@ def choose_remoting_ports(
                 f"remoting clients are told {told}, the store host, and the door listens at {door}: where that does not lead "
                 "here, set REPUT_GATEWAY_REMOTING_ADDRESS or REPUT_STORE_HOST"
             )
-    return RemotingPorts(found, "remoting" not in free_by_chance, store_host, _certificate_of_nameserver(set_value))
+    has_fast_port = "remoting" not in free_by_chance
+    return RemotingPorts(found, door, has_fast_port, store_host, _certificate_of_nameserver(set_value))
 
 
 def _asked(key: str, ports: Mapping[str, Port], set_value: Callable[[str, str], str]) -> str:
     """The address that a flag or a setting says, or OFF; empty where neither does."""
     port, (component, setting, _) = ports[key], REMOTING_SETTINGS[key]
     return set_value(component, setting) if port is None else port if port == OFF else f"127.0.0.1:{port}"
+
+
+def _default_broker_name() -> str:
+    from services.settings.setting_names import SETTINGS
+
+    return next(str(one.default) for one in SETTINGS if (one.component, one.name) == ("", "broker_name"))
+
+
+def _shard_names(set_value: Callable[[str, str], str], own_shard: str) -> list[str]:
+    """The shards that the gateway knows from its settings: an address without a name is that of the only one."""
+    from gateway.shards.targets import of_ordinals, parse_shards, parse_template
+
+    try:
+        shards = parse_shards(set_value("gateway", "shards"))
+        if template := set_value("gateway", "shard_template"):
+            shards = of_ordinals(parse_template(template), range(int(set_value("gateway", "shard_count") or 1)))
+    except ValueError:  # the gateway says what is wrong
+        shards = ()
+    return list(dict.fromkeys(one.broker_name for one in shards)) or [own_shard]
+
+
+def _places(component: str, setting: str, text: str, names: Sequence[str]) -> dict[str, Address]:
+    """Where is to be listened, by the name of the shard; InvalidSettingError."""
+    try:
+        return parse_named_addresses(text, names, setting, port_min=0)
+    except InvalidArgumentError as error:
+        raise InvalidSettingError(f"settings of {component}: {setting}: {error.message}", name=setting) from error
+
+
+def _with_free_ports(
+    component: str, setting: str, places: Mapping[str, Address], fixed: Mapping[str, int], avoided: Collection[int]
+) -> dict[str, Address]:
+    """The places with a free port instead of port 0, or with a fixed one; InvalidSettingError."""
+    found: dict[str, Address] = {}
+    for name, (host, port) in places.items():
+        if port == 0:
+            taken = {*avoided, *(place.port for place in (*places.values(), *found.values()))}
+            try:
+                port = fixed.get(name) or free_ports(1, host, taken)[0]
+            except (OSError, UnicodeError) as error:  # an empty or too long part of a name is a UnicodeError
+                raise InvalidSettingError(
+                    f"{component} cannot listen at {Address(host, 0)}: {error}; set {setting} to another one", name=setting
+                ) from error
+        found[name] = Address(host, port)
+    return found
 
 
 def _obstacle(set_value: Callable[[str, str], str], *, has_door_address: bool) -> str:
@@ -209,13 +269,12 @@ def _dialled(listens: str) -> str | None:
 
 
 def _dialled_address(door: str, say: Callable[[str], None]) -> str:
-    """What clients are told of where a door listens (`[NAME=]HOST:PORT`): an IP, since ids have room for nothing else.
+    """What clients are told of where a door listens (`HOST:PORT`): an IP, since ids have room for nothing else.
 
     An address of all interfaces cannot be dialled, and a name stands in no id: then it is loopback, and `say` tells so.
     """
-    listens = door.rpartition("=")[2]
-    host, _, port = listens.rpartition(":")
-    told = _dialled(listens) or f"127.0.0.1:{port}"
-    if told != listens and host != "localhost":
-        say(f"remoting clients are told {told}: set REPUT_STORE_HOST to the IP and port where they reach {listens}")
+    host, _, port = door.rpartition(":")
+    told = _dialled(door) or f"127.0.0.1:{port}"
+    if told != door and host != "localhost":
+        say(f"remoting clients are told {told}: set REPUT_STORE_HOST to the IP and port where they reach {door}")
     return told

@@ -1,13 +1,17 @@
 """Where the name server and the remoting door are: what was asked for, a setting, a default port that is free, or nowhere."""
 
 import pathlib
+import socket
 from typing import NamedTuple
 
 import pytest
 
+import deploy.ports
 from deploy.local import LocalStack
 from deploy.ports import free_ports
 from deploy.remoting_ports import OFF, Claims, Port, RemotingPorts, choose_remoting_ports
+from services.rocketmq.address import parse_named_addresses
+from store.errors import InvalidSettingError
 from tests.support.stack import NO_REMOTING
 
 DOOR = ("gateway", "remoting_address")
@@ -177,20 +181,69 @@ def test_the_name_server_shows_the_gateways_certificate_for_clients_unless_it_ha
     assert told(of_gateway | of_nameserver) == told(of_gateway, nameserver=OFF) == {}
 
 
+SHARDS = {("gateway", "shards"): "broker-a=1,2,3;broker-b=4,5,6"}
+DOORS = "broker-a=127.0.0.1:10911,broker-b=127.0.0.1:10921"
+
+
 def test_a_stack_whose_gateway_serves_further_shards_needs_an_address_for_each_door() -> None:
     """The gateway would not start: one port says nothing of which shard a client of 4.x means."""
-    shards = {("gateway", "shards"): "a=1,2,3;b=4,5,6"}
-    left = choose(shards)
+    left = choose(SHARDS)
     assert left.ports.addresses == {}
     (line,) = left.said
     assert "REPUT_GATEWAY_SHARDS is set" in line
-    given = choose(shards | {DOOR: "a=127.0.0.1:10911,b=127.0.0.1:10921"})
-    assert (given.said, set(given.ports.addresses)) == ([], set(BOTH))
+    given = choose(SHARDS | {DOOR: DOORS})
+    assert (given.said, given.ports.addresses) == ([], {**BOTH, "remoting": DOORS})
+    for address in ("127.0.0.1:10911", "broker-a=nowhere"):
+        with pytest.raises(InvalidSettingError, match="remoting_address"):
+            choose(SHARDS | {DOOR: address})
+
+
+def test_of_doors_with_names_clients_are_told_the_one_of_the_stacks_own_shard() -> None:
+    """At the door of another shard a client would find none of the queues that it looks for."""
+    for name, door in (("", "127.0.0.1:10911"), ("broker-a", "127.0.0.1:10911"), ("broker-b", "127.0.0.1:10921")):
+        ports = choose(SHARDS | {DOOR: DOORS, ("", "broker_name"): name}).ports
+        assert ports.of_commitlog("") == {"REPUT_STORE_HOST": door, "REPUT_NAMESERVERS": "127.0.0.1:9876"}
+        assert ports.bound == {"nameserver": "127.0.0.1:9876", "remoting": door}
+        assert ports.of_gateway("")["REPUT_GATEWAY_REMOTING_ADDRESS"] == DOORS
+
+
+@pytest.mark.parametrize(
+    "is_set",
+    [
+        SHARDS | {DOOR: "broker-b=127.0.0.1:10921"},
+        {("gateway", "shards"): "broker-b=4,5,6", DOOR: "127.0.0.1:10921"},
+        {("gateway", "shard_template"): "shard-{i}=c{i},q{i},x{i}", DOOR: "127.0.0.1:10921"},
+    ],
+)
+def test_a_shard_without_a_door_of_its_own_does_not_register_at_the_one_of_another(
+    is_set: dict[tuple[str, str], str],
+) -> None:
+    ports = choose(is_set).ports
+    assert ports.of_commitlog("") == {}
+    assert ports.bound == {"nameserver": "127.0.0.1:9876"}
 
 
 def test_port_0_is_a_free_port_before_anything_starts() -> None:
     found = choose(is_on=False, nameserver=0, remoting=0).ports.addresses
     assert all(int(address.rpartition(":")[2]) for address in found.values())
+    doors = choose(SHARDS | {DOOR: "broker-a=127.0.0.1:0,broker-b=127.0.0.1:0"}, nameserver=0).ports
+    gateway = doors.of_gateway("")
+    chosen = parse_named_addresses(gateway["REPUT_GATEWAY_REMOTING_ADDRESS"], [], "remoting_address")
+    assert doors.bound["remoting"] == str(chosen["broker-a"])
+    assert len({doors.bound["nameserver"], *map(str, chosen.values())}) == 3
+    assert gateway["REPUT_GATEWAY_REMOTING_VIP_CHANNEL"] == "off"
+
+
+def test_a_free_port_is_free_at_the_address_where_it_will_be_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program may have it there and not on the loopback address that was looked at."""
+    with socket.create_server(("127.0.0.2", 0)) as other:
+        port = other.getsockname()[1]
+        monkeypatch.setattr(deploy.ports, "_candidates", lambda: iter((port, port + 1, port + 2, port + 3)))
+        assert choose(remoting=OFF, nameserver=0).ports.bound["nameserver"] == f"127.0.0.1:{port}"
+        for host in ("127.0.0.2", "0.0.0.0"):
+            assert not choose({DOOR: f"{host}:0"}, nameserver=OFF).ports.bound["remoting"].endswith(f":{port}")
+    with pytest.raises(InvalidSettingError, match=r"gateway cannot listen at 192\.0\.2\.1:0"):
+        choose({DOOR: "192.0.2.1:0"}, nameserver=OFF)
 
 
 @pytest.mark.parametrize("environ", [{"REPUT_FOLLOW": "true"}, {"REPUT_MIRROR": "rocketmq://127.0.0.1:10912"}])
