@@ -106,8 +106,8 @@ class CommitLogSettings(StoreSettings):
     # ADR 0127, 0134.
     nameservers: str = setting(
         "",
-        "Name servers of RocketMQ at which the shard registers with its store host; empty: none.",
-        unit="host:port;...",
+        "Name servers of RocketMQ at which the shard registers with its store host; off, empty: none.",
+        unit="host:port;...|off",
         shared=True,
     )
     # ADR 0136.
@@ -211,8 +211,7 @@ class CommitLogSettings(StoreSettings):
     @classmethod
     def _are_nameservers(cls, value: str) -> str:
         with as_value_error():
-            parse_nameservers(value)
-        return value
+            return "" if value == "off" else str(value) if parse_nameservers(value) else ""
 
     @pydantic.field_validator("rocketmq_slaves")
     @classmethod

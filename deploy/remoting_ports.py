@@ -56,14 +56,17 @@ class RemotingPorts:
         door: where the door of the stack's own shard listens; empty: it has none. A gateway with further shards has others.
         has_fast_port: doors have RocketMQ's fast port beside them, two below; not if a door's port was free by chance, because
             the one two below may be another program's next.
-        store_host: what clients are told of where the door listens; empty: a setting says it, or there is no door.
+        told: settings of the commit log that tell clients where the own door is; empty: a setting says it, or there is none.
+        leads_nowhere: clients can be told no address of the shard, so it does not register: another program may have the
+            address that is the default one.
         certificate: settings by which the name server shows clients a certificate.
     """
 
     addresses: Mapping[str, str] = dataclasses.field(default_factory=dict)
     door: str = ""
     has_fast_port: bool = True
-    store_host: str = ""
+    told: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    leads_nowhere: bool = False
     certificate: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
@@ -78,10 +81,11 @@ class RemotingPorts:
 
     def of_commitlog(self, further_nameservers: str) -> dict[str, str]:
         """Settings of the commit log, which registers the shard."""
-        settings = {"REPUT_STORE_HOST": self.store_host} if self.store_host else {}
-        if self.door and "nameserver" in self.addresses:  # without a door the routes to this shard would lead nowhere
-            own = _dialled(self.addresses["nameserver"]) or self.addresses["nameserver"]
-            settings["REPUT_NAMESERVERS"] = ";".join(filter(None, (own, further_nameservers)))
+        settings = dict(self.told)
+        if self.leads_nowhere and further_nameservers:
+            settings["REPUT_NAMESERVERS"] = OFF  # an empty one would leave that of a settings file
+        elif not self.leads_nowhere and "nameserver" in self.addresses:
+            settings["REPUT_NAMESERVERS"] = _nameservers(self.addresses, further_nameservers)
         return settings
 
     def of_gateway(self, nameserver_grpc: str) -> dict[str, str]:
@@ -122,7 +126,8 @@ def choose_remoting_ports(
     Args:
         ports: what was asked for on loopback, by REMOTING_SETTINGS' keys; None: nothing was.
         set_value: tells a setting by component and name; empty where it has its default.
-        say: told in one line which default ports are left out, and why; and where clients are told another address.
+        say: told in one line which default ports are left out, and why; where clients are told another address than the
+            door's; and that the shard does not register for want of one.
         is_on: what is not asked for has its default port.
         claims: claims a port; False: it is taken.
         own: ports for port 0 and instead of default ones that are taken; default: free ones, and none.
@@ -148,7 +153,9 @@ def choose_remoting_ports(
             address = f"127.0.0.1:{default_port if is_claimed else 0}"
         names = [own_shard] if key == "nameserver" else _shard_names(set_value, own_shard)
         places = _places(component, setting, address, names)
-        if any(place.port == 0 for place in places.values()):  # the commit log must know the port before the gateway starts
+        if any(
+            place.port == 0 for place in places.values()
+        ):  # the commit log must know the port before the gateway starts
             free_by_chance.append(key)
             fixed = {own_shard: own[key]} if own else {}
             places = _with_free_ports(component, setting, places, fixed, chosen)
@@ -159,20 +166,43 @@ def choose_remoting_ports(
             door = str(places.get(own_shard, ""))
     if left_out:
         say(_why_left_out(left_out, obstacle))
-    store_host = ""
-    if door and not set_value(
-        "commitlog", "broker_address"
-    ):  # which says what clients are told, and what stands in ids
-        is_default = not _asked("remoting", ports, set_value)
-        told = set_value("", "store_host")
-        store_host = "" if told else _dialled_address(door, say)
-        if told and is_default and told != door:
-            say(
-                f"remoting clients are told {told}, the store host, and the door listens at {door}: where that does not lead "
-                "here, set REPUT_GATEWAY_REMOTING_ADDRESS or REPUT_STORE_HOST"
-            )
-    has_fast_port = "remoting" not in free_by_chance
-    return RemotingPorts(found, door, has_fast_port, store_host, _certificate_of_nameserver(set_value))
+    door_is_set = ports["remoting"] is None and bool(_asked("remoting", ports, set_value))
+    is_fixed = door_is_set and "remoting" not in free_by_chance
+    told = _told_already(set_value, own_shard)
+    if door and told and told != door and not is_fixed:
+        say(
+            f"remoting clients are told {told}, as a setting says, and the door listens at {door}: where that does not lead "
+            "here, set REPUT_GATEWAY_REMOTING_ADDRESS or REPUT_STORE_HOST"
+        )
+    has_address = bool(door or set_value("commitlog", "broker_address"))
+    nameservers = _nameservers(found, set_value("", "nameservers"))
+    is_meant_to_register = _nameservers({}, set_value("", "nameservers")) or "remoting" in found
+    if nameservers and not has_address and is_meant_to_register:
+        say(
+            f"the shard does not register at {nameservers}: {own_shard} has no remoting door here; "
+            "REPUT_COMMITLOG_BROKER_ADDRESS says where it has one elsewhere"
+        )
+    return RemotingPorts(
+        found,
+        door,
+        has_fast_port="remoting" not in free_by_chance,
+        told=_told_of(door, say) if door and not told and not set_value("commitlog", "broker_address") else {},
+        leads_nowhere=not has_address,
+        certificate=_certificate_of_nameserver(set_value),
+    )
+
+
+def _told_already(set_value: Callable[[str, str], str], own_shard: str) -> str:
+    """The address that a setting tells clients, which stands in ids as well; empty: none does."""
+    if listed := set_value("commitlog", "broker_address"):
+        return str(_places("commitlog", "broker_address", listed, [own_shard]).get(own_shard, ""))
+    return set_value("", "store_host")
+
+
+def _nameservers(addresses: Mapping[str, str], further: str) -> str:
+    """The own name server, as it is dialled here, and further ones."""
+    own = addresses.get("nameserver", "")
+    return ";".join(filter(None, (_dialled(own) or own, "" if further == OFF else further)))
 
 
 def _asked(key: str, ports: Mapping[str, Port], set_value: Callable[[str, str], str]) -> str:
@@ -213,16 +243,18 @@ def _with_free_ports(
 ) -> dict[str, Address]:
     """The places with a free port instead of port 0, or with a fixed one; InvalidSettingError."""
     found: dict[str, Address] = {}
-    for name, (host, port) in places.items():
-        if port == 0:
+    for name, place in places.items():
+        found[name] = place
+        if place.port == 0:
             taken = {*avoided, *(place.port for place in (*places.values(), *found.values()))}
             try:
-                port = fixed.get(name) or free_ports(1, host, taken)[0]
+                port = fixed.get(name) or free_ports(1, place.host, taken)[0]
             except (OSError, UnicodeError) as error:  # an empty or too long part of a name is a UnicodeError
                 raise InvalidSettingError(
-                    f"{component} cannot listen at {Address(host, 0)}: {error}; set {setting} to another one", name=setting
+                    f"{component} cannot listen at {place}: {error}; set {setting} to another one",
+                    name=setting,
                 ) from error
-        found[name] = Address(host, port)
+            found[name] = place._replace(port=port)
     return found
 
 
@@ -268,13 +300,15 @@ def _dialled(listens: str) -> str | None:
     return f"127.0.0.1:{port}" if ip.is_unspecified else listens
 
 
-def _dialled_address(door: str, say: Callable[[str], None]) -> str:
-    """What clients are told of where a door listens (`HOST:PORT`): an IP, since ids have room for nothing else.
+def _told_of(door: str, say: Callable[[str], None]) -> dict[str, str]:
+    """Settings of the commit log that tell clients where a door listens (`HOST:PORT`).
 
-    An address of all interfaces cannot be dialled, and a name stands in no id: then it is loopback, and `say` tells so.
+    A name is told as it is: the commit log finds the IP for ids. An address of all interfaces cannot be dialled: then
+    loopback is told, and `say` tells so.
     """
-    host, _, port = door.rpartition(":")
-    told = _dialled(door) or f"127.0.0.1:{port}"
-    if told != door and host != "localhost":
-        say(f"remoting clients are told {told}: set REPUT_STORE_HOST to the IP and port where they reach {door}")
-    return told
+    dialled = _dialled(door)
+    if dialled is None:
+        return {"REPUT_COMMITLOG_BROKER_ADDRESS": door}
+    if dialled != door and not door.startswith("localhost:"):
+        say(f"remoting clients are told {dialled}: set REPUT_STORE_HOST to the IP and port where they reach {door}")
+    return {"REPUT_STORE_HOST": dialled}

@@ -261,7 +261,7 @@ class LocalCluster:
         environ: the environment that settings come from.
 
     Raises:
-        InvalidSettingError: a setting is unknown, or a port is asked for that cannot be there (deploy/remoting_ports.py).
+        InvalidSettingError: a setting is unknown, or an address of the remoting ports is none or not of this machine.
     """
 
     def __init__(

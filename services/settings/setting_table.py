@@ -29,7 +29,7 @@ ROWS: tuple[tuple[str, str, str, str, str, bool], ...] = (
     ("", "tls_key", "", "", "PEM file of its private key.", False),
     ("", "tls_ca", "", "", "PEM file of the authority that signs the certificates of all services.", False),
     ("", "allowed_identities", "gateway=spiffe://reput/gateway;consumequeue=spiffe://reput/consumequeue;index=spiffe://reput/index;consumer=spiffe://reput/consumer;schedule=spiffe://reput/schedule;commitlog=spiffe://reput/commitlog", "role=identity,...;...", "Which names in certificates are which service.", False),
-    ("", "nameservers", "", "host:port;...", "Name servers of RocketMQ at which the shard registers with its store host; empty: none.", False),
+    ("", "nameservers", "", "host:port;...|off", "Name servers of RocketMQ at which the shard registers with its store host; off, empty: none.", False),
     ("", "commitlog_target", "127.0.0.1:8082", "host:port|unix:/path", "Where the commitlog service is.", False),
     ("", "consumequeue_target", "127.0.0.1:8083", "host:port|unix:/path", "Where the consumequeue service is.", False),
     ("", "index_target", "127.0.0.1:8084", "host:port|unix:/path", "Where the index service is.", False),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 import deploy.ports
-from deploy.local import LocalStack
+from deploy.local import LocalStack, Replica
 from deploy.ports import free_ports
 from deploy.remoting_ports import OFF, Claims, Port, RemotingPorts, choose_remoting_ports
 from services.rocketmq.address import parse_named_addresses
@@ -111,7 +111,6 @@ def test_two_starters_do_not_both_find_a_port_free() -> None:
         ("[fd00::5]:10911", "[fd00::5]:10911", 0),
         ("0.0.0.0:10911", "127.0.0.1:10911", 1),
         ("[::]:10911", "127.0.0.1:10911", 1),
-        ("broker.example:10911", "127.0.0.1:10911", 1),
     ],
 )
 def test_clients_are_told_the_address_where_the_door_listens(door: str, expected: str, line_count: int) -> None:
@@ -120,18 +119,74 @@ def test_clients_are_told_the_address_where_the_door_listens(door: str, expected
     assert ["REPUT_STORE_HOST" in line for line in chosen.said] == [True] * line_count
 
 
-def test_a_store_host_that_leads_elsewhere_than_to_the_default_door_is_said() -> None:
+def test_a_door_at_a_name_is_told_by_its_name() -> None:
+    """It listens at the address of that name alone, so loopback would lead nowhere."""
+    chosen = choose({DOOR: "broker.example:10911"})
+    told = {"REPUT_COMMITLOG_BROKER_ADDRESS": "broker.example:10911", "REPUT_NAMESERVERS": "127.0.0.1:9876"}
+    assert (chosen.said, chosen.ports.of_commitlog("")) == ([], told)
+    behind = choose({DOOR: "broker.example:10911", ("", "store_host"): "10.0.0.5:10911"})
+    assert (behind.said, set(behind.ports.of_commitlog(""))) == ([], {"REPUT_NAMESERVERS"})
+
+
+STORE_HOST = ("", "store_host")
+BROKER_ADDRESS = ("commitlog", "broker_address")
+
+
+@pytest.mark.parametrize(
+    ("is_set", "asked", "line_count"),
+    [
+        ({STORE_HOST: "10.0.0.5:10911"}, {}, 1),
+        ({STORE_HOST: "10.0.0.5:10911"}, {"remoting": 20_911, "nameserver": 19_876}, 1),
+        ({STORE_HOST: "10.0.0.5:10911"}, {"remoting": 0, "nameserver": 0}, 1),
+        ({STORE_HOST: "10.0.0.5:10911", DOOR: "0.0.0.0:0"}, {}, 1),
+        ({STORE_HOST: "127.0.0.1:10911"}, {"remoting": 0}, 1),
+        ({BROKER_ADDRESS: "shard.example:10911"}, {"remoting": 0}, 1),
+        ({BROKER_ADDRESS: "broker-b=10.0.0.5:10911"}, {"remoting": 0}, 0),  # it does not register
+        ({STORE_HOST: "127.0.0.1:10911"}, {}, 0),
+        ({STORE_HOST: "127.0.0.1:20911"}, {"remoting": 20_911}, 0),
+        ({STORE_HOST: "10.0.0.5:10911", DOOR: "0.0.0.0:10911"}, {}, 0),  # both are set: the network translates
+        ({BROKER_ADDRESS: "shard.example:10911", DOOR: "0.0.0.0:10911"}, {}, 0),
+    ],
+)
+def test_an_address_that_leads_elsewhere_than_to_a_door_that_no_setting_names_is_said(
+    is_set: dict[tuple[str, str], str], asked: dict[str, Port], line_count: int
+) -> None:
     """Such as that of an old broker.conf: clients would reach the old broker."""
-    chosen = choose({("", "store_host"): "10.0.0.5:10911"})
-    assert "remoting clients are told 10.0.0.5:10911" in chosen.said[0]
+    chosen = choose(is_set, **asked)
+    told = next(value for key, value in is_set.items() if key != DOOR)
+    assert [f"remoting clients are told {told}" in line for line in chosen.said] == [True] * line_count
     assert "REPUT_STORE_HOST" not in chosen.ports.of_commitlog("")
-    assert choose({("", "store_host"): "127.0.0.1:10911"}).said == []
-    assert choose({("", "store_host"): "10.0.0.5:10911", DOOR: "0.0.0.0:10911"}).said == []
 
 
-def test_a_broker_address_says_what_clients_are_told_instead_of_the_store_host() -> None:
-    chosen = choose({("commitlog", "broker_address"): "shard.example:10911", DOOR: "0.0.0.0:10911"})
-    assert (chosen.said, chosen.ports.store_host) == ([], "")
+@pytest.mark.parametrize(
+    ("is_set", "taken", "asked", "lines"),
+    [
+        (
+            {},
+            (10_911,),
+            {},
+            ["no remoting door: port 10911", "the shard does not register at 127.0.0.1:9876;10.0.0.9:9876"],
+        ),
+        ({}, (), {"remoting": OFF}, ["the shard does not register at 127.0.0.1:9876;10.0.0.9:9876"]),
+        ({DOOR: "broker-b=127.0.0.1:10921"}, (), {}, ["the shard does not register at 127.0.0.1:9876;10.0.0.9:9876"]),
+    ],
+)
+def test_a_shard_without_a_door_registers_at_no_further_name_server(
+    is_set: dict[tuple[str, str], str], taken: tuple[int, ...], asked: dict[str, Port], lines: list[str]
+) -> None:
+    """The address that it would tell is that of another program, which has the port."""
+    nameservers = {("", "nameservers"): "10.0.0.9:9876"}
+    chosen = choose(is_set | nameservers, taken, **asked)
+    assert chosen.ports.of_commitlog("10.0.0.9:9876") == {"REPUT_NAMESERVERS": OFF}
+    assert [line.startswith(begin) for line, begin in zip(chosen.said, lines, strict=True)] == [True] * len(lines)
+    elsewhere = choose(is_set | nameservers | {BROKER_ADDRESS: "10.0.0.5:10911"}, taken, **asked)
+    registers = elsewhere.ports.of_commitlog("10.0.0.9:9876").get("REPUT_NAMESERVERS")
+    assert registers == "127.0.0.1:9876;10.0.0.9:9876"
+
+
+def test_a_replica_keeps_the_name_servers_that_its_cluster_gives_it(tmp_path: pathlib.Path) -> None:
+    replica = LocalStack(tmp_path, environ={"REPUT_NAMESERVERS": "127.0.0.1:1"}, replica=Replica("r1", "etcd://x/y"))
+    assert replica.remoting_settings("commitlog", tmp_path) == {}
 
 
 def test_the_shard_registers_at_our_name_server_and_at_further_ones() -> None:
