@@ -33,9 +33,17 @@ SERVICES = COMPOSE["services"]
 MISSING = containers.missing_programs()
 
 
-def _variables(text: str) -> str:
-    """A text of the file where no variable is set."""
-    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
+def _variables(text: str, **is_set: str) -> str:
+    """A text of the file where these variables are set and no others; a default may have another variable."""
+    while (filled := re.sub(r"\$\{(\w+):-([^{}]*)\}", lambda one: is_set.get(one[1], one[2]), text)) != text:
+        text = filled
+    return text
+
+
+def _published(**is_set: str) -> dict[str, str]:
+    """The ports of this machine that lead to those of the container, by these."""
+    parts = (_variables(port, **is_set).split(":") for port in SERVICES["reput"]["ports"])
+    return {inner: outer for _, outer, inner in parts}
 
 
 def _volumes(service: str) -> list[tuple[str, str, bool]]:
@@ -86,12 +94,20 @@ def test_prometheus_reads_every_page_and_grafana_reads_prometheus() -> None:
 
 def test_clients_over_remoting_are_told_a_port_that_is_published() -> None:
     environment = SERVICES["reput"]["environment"]
-    published = {inner: outer for _, outer, inner in (port.split(":") for port in SERVICES["reput"]["ports"])}
     for name, port in (("REPUT_NAMESERVER_REMOTING_ADDRESS", "9876"), ("REPUT_GATEWAY_REMOTING_ADDRESS", "10911")):
         assert environment[name] == f"0.0.0.0:{port}"
-        assert published[port] == port
-    assert published["10909"] == "10909"  # the door's fast port
+        assert _published()[port] == port
+    assert _published()["10909"] == "10909"  # the door's fast port
     assert _variables(environment["REPUT_STORE_HOST"]) == "127.0.0.1:10911"
+
+
+def test_a_machine_with_rocketmq_publishes_other_ports_of_which_clients_are_told() -> None:
+    chosen = {"REPUT_NAMESERVER_PORT": "19876", "REPUT_REMOTING_PORT": "20911", "REPUT_FAST_PORT": "20909"}
+    published = _published(**chosen)
+    assert [published[port] for port in ("9876", "10911", "10909")] == list(chosen.values())
+    told = SERVICES["reput"]["environment"]["REPUT_STORE_HOST"]
+    assert _variables(told, **chosen) == "127.0.0.1:20911"
+    assert _variables(told, **chosen, REPUT_STORE_HOST="10.0.0.5:10911") == "10.0.0.5:10911"
 
 
 @pytest.fixture(scope="module")
