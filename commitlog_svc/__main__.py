@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from commitlog_svc.append.append_path import Timings
-from commitlog_svc.broker_address import host_at
+from commitlog_svc.broker_address import KnownOnce, host_at
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.log_status import LogStatus
 from commitlog_svc.nameservers import NameServers, Topics, parse_nameservers
@@ -34,7 +34,7 @@ from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.local.server import over_bytes, serve_local
 from services.local.wire import APPENDS, LOOKUPS, LocalMethod
 from services.observing.meters import APPEND_REFUSED, ROCKETMQ_LABELS, Meters, rocketmq_labels, show_moved_aside
-from services.rocketmq.address import parse_address, parse_addresses, parse_mirror
+from services.rocketmq.address import Address, parse_address, parse_addresses, parse_mirror
 from services.rocketmq.remoting import Broker
 from services.rocketmq.system_topics import system_topics, with_rows
 from services.serving.process import main
@@ -203,12 +203,17 @@ def begin_master(log: CommitLog, settings: CommitLogSettings, server: ServiceSer
 
 
 def begin_registration(
-    log: CommitLog, settings: CommitLogSettings, server: ServiceServer, leads: Callable[[], bool]
+    log: CommitLog,
+    settings: CommitLogSettings,
+    server: ServiceServer,
+    address: Address,
+    leads: Callable[[], bool],
 ) -> NameServers:
     """Begins to register the shard at the name servers of the settings; the end of the process unregisters it.
 
     Args:
         log, settings, server: of the process; the log is recovered.
+        address: where clients reach the shard.
         leads: tells whether this replica leads.
     """
     auto_create_count = log.topics.new_topic_queue_count if settings.auto_create_topic else 0
@@ -224,10 +229,12 @@ def begin_registration(
     fields = {
         "clusterName": settings.cluster_name,
         "brokerName": settings.broker_name,
-        "brokerAddr": str(settings.door() or settings.store_host),
+        "brokerAddr": str(address),
         "haServerAddr": settings.rocketmq_ha_address,
     }
-    nameservers = NameServers(parse_nameservers(settings.nameservers), fields, topics, leads)
+    nameservers = NameServers(
+        parse_nameservers(settings.nameservers), fields, topics, leads, is_known=KnownOnce(address)
+    )
     server.meters.gauge(
         "reput_nameserver_registered",
         "1 while the shard is registered at the name server.",
@@ -240,9 +247,14 @@ def begin_registration(
     return nameservers
 
 
-def _has_door(settings: CommitLogSettings) -> bool:
-    """Whether clients reach the shard: where doors have an address each, those of other shards lead nowhere."""
-    return not settings.broker_address or settings.door() is not None
+def _told_address(settings: CommitLogSettings) -> Address | None:
+    """Where clients reach the shard; None: nowhere.
+
+    Where doors have an address each, those of other shards lead nowhere, and a broker has the clients of its log.
+    """
+    if settings.follow or settings.mirror:
+        return None
+    return settings.door() if settings.broker_address else parse_address(settings.store_host, port_min=0)
 
 
 def _with_dialled_host(settings: CommitLogSettings) -> CommitLogSettings:
@@ -289,6 +301,7 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
         raise InvalidSettingError(
             error.message, name="delay_levels", source=origins.get("delay_levels", DEFAULT)
         ) from error
+    told = _told_address(settings)
     settings = _with_dialled_host(settings)
     log = CommitLog(settings.store, settings, on_fenced=fenced, timings=timings_of(server.meters), on_changed=changed)
     log.hold()  # before a socket is made: a process that does not get the store must not answer for it
@@ -303,6 +316,7 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
         auto_create_topic=settings.auto_create_topic,
         replica=replication.replica if replication is not None else None,
         in_memory_size_bytes=_memory_size_bytes() * settings.access_message_in_memory_max_ratio // 100,
+        broker_address="" if told is None else str(told),
     )
     server.add("reput.commitlog.v1.CommitLogService", add_to_server, servicer)
 
@@ -348,9 +362,9 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
         if replication is not None:
             replication.start()
         # The last one that is told to stop is the first: the shard is out of routes before it hands over its lead.
-        if settings.nameservers and not settings.follow and not settings.mirror and _has_door(settings):
+        if settings.nameservers and told is not None:
             servicer.registration = begin_registration(
-                log, settings, server, lambda: replication is None or replication.replica.serves_as_leader
+                log, settings, server, told, lambda: replication is None or replication.replica.serves_as_leader
             )
         server.set_serving(True)
 

@@ -1,7 +1,8 @@
 """The address by which clients of the remoting protocol know the shard (docs/adr/0136).
 
 Name servers are told it as it is set, so it may be a name, such as that of a Kubernetes Service. Message ids have room for an
-IP only: the one that DNS gives for the name when the process starts.
+IP only: the one that DNS gives for the name when the process starts. While DNS does not know the name, the shard does not
+register: `KnownOnce`.
 """
 
 import contextlib
@@ -16,6 +17,30 @@ from store.format.host import Host
 # A start waits no longer for DNS; the names of a new installation are known within a second or two.
 LOOKUP_SECONDS_MAX = 5.0
 LOOKUP_INTERVAL_SECONDS = 0.5
+
+
+class KnownOnce:
+    """Tells whether DNS has known a name since this was made; thread-safe.
+
+    A name that was known is not asked for again: a shard that clients have found must not leave their routes with DNS.
+
+    Args:
+        address: a name or an IP.
+        look_up: asks DNS, as `socket.getaddrinfo`; it may block.
+    """
+
+    def __init__(self, address: Address, look_up: Callable[..., list[Any]] = socket.getaddrinfo) -> None:
+        self._address = address
+        self._look_up = look_up
+        self._is_known = False
+
+    def __call__(self) -> bool:
+        """Whether DNS has known it; asks if it has not."""
+        if not self._is_known:
+            # A name with an empty or too long part is a UnicodeError.
+            with contextlib.suppress(OSError, UnicodeError):
+                self._is_known = bool(self._look_up(self._address.host, self._address.port, type=socket.SOCK_STREAM))
+        return self._is_known
 
 
 def host_at(address: Address, look_up: Callable[..., list[Any]] = socket.getaddrinfo) -> Host | None:

@@ -6,6 +6,8 @@ One thread for each name server, because they do not know one another, and one t
          ▲                     │ it refused, broke off, or did not answer in time
          └──── waits ◀─────────┘ 0.1 s, then twice as long each time, up to 30 s
 
+A door at a name registers once DNS knows the name: consumers would get queues that they cannot pull from.
+
 Only the replica that leads registers, as id 0 and with the store host, which is the address of the gateway's remoting door. The
 connection stays open: a name server takes a broker out when it ends, so a killed process is out of routes at once. A clean end
 unregisters. A replica that lost the lead only closes the connection: the next leader has the same address.
@@ -82,6 +84,10 @@ class RefusedError(Exception):
     """A name server has answered that it does not take the registration."""
 
 
+class UnknownAddressError(Exception):
+    """Clients would not find the address that they are told."""
+
+
 class NameServers:
     """Registers the shard until it is closed.
 
@@ -91,9 +97,7 @@ class NameServers:
         topics: tells the topics.
         leads: tells whether this replica leads.
         clock: seconds, rising.
-
-    Attributes:
-        broker_address: what the name servers tell clients.
+        is_known: tells whether clients could find the address that they are told; it may wait.
     """
 
     def __init__(
@@ -103,10 +107,10 @@ class NameServers:
         topics: Callable[[], Topics],
         leads: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
+        is_known: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.broker_address = fields["brokerAddr"]
         fields = {**fields, "brokerId": MASTER_ID}
-        self._each = [_Registration(address, fields, topics, leads, clock) for address in addresses]
+        self._each = [_Registration(address, fields, topics, leads, clock, is_known) for address in addresses]
 
     def start(self) -> None:
         """Begin to register."""
@@ -155,6 +159,7 @@ class _Registration:
         topics: Callable[[], Topics],
         leads: Callable[[], bool],
         clock: Callable[[], float],
+        is_known: Callable[[], bool],
     ) -> None:
         self.address = address
         self.is_registered = False
@@ -163,6 +168,7 @@ class _Registration:
         self._topics = topics
         self._leads = leads
         self._clock = clock
+        self._is_known = is_known
         self._opaques = itertools.count(1)
         self._is_ending = False
         self._woken, self._waker = socket.socketpair()
@@ -209,6 +215,11 @@ class _Registration:
                 continue
             try:
                 if self._connection is None:
+                    # Once registered, a shard stays so while DNS is away: clients have its address by then.
+                    if not self._is_known():
+                        raise UnknownAddressError(
+                            f"DNS does not know {self._fields['brokerAddr']}, which clients would dial"
+                        )
                     self._connect()
                     next_whole = self._clock()
                 number = self._asked_number  # before the topics

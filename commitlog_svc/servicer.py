@@ -68,6 +68,7 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         auto_create_topic: whether the first message of a topic creates it.
         replica: the log's replication; None: the shard has one copy.
         in_memory_size_bytes: how much of the end of the log is expected to be in memory; None: not known.
+        broker_address: where clients of the remoting protocol reach the shard; empty: nowhere.
 
     Attributes:
         registration: the shard's at name servers; None: it registers at none, or not yet.
@@ -82,12 +83,14 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         auto_create_topic: bool = True,
         replica: Replica | None = None,
         in_memory_size_bytes: int | None = None,
+        broker_address: str = "",
     ) -> None:
         self._log = log
         self._broker_name = broker_name
         self._auto_create_topic = auto_create_topic
         self._replica = replica
         self._in_memory_size_bytes = in_memory_size_bytes
+        self._broker_address = broker_address
         self.registration: NameServers | None = None
         # The newest batch that a follower got: the others that are as far get it, too (column_batches.py).
         self._encoded: tuple[DispatchColumns, pb.ReputColumns] | None = None
@@ -344,9 +347,9 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
                 self._log.opened.appends.flush_soon()
         if self._in_memory_size_bytes is not None:
             answer.in_memory_size_bytes = self._in_memory_size_bytes
+        answer.broker_address = self._broker_address
         if self.registration is not None:
             answer.nameservers.update(self.registration.registered())
-            answer.broker_address = self.registration.broker_address
         return answer
 
     def append_bytes(self, data: bytes, born_host: Host) -> bytes:

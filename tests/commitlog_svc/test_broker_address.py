@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import commitlog_svc.broker_address
-from commitlog_svc.broker_address import host_at
+from commitlog_svc.broker_address import KnownOnce, host_at
 from commitlog_svc.settings import CommitLogSettings
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.rocketmq.address import Address
@@ -108,10 +108,24 @@ def test_name_servers_are_told_the_name_and_ids_have_its_ip(tmp_path: Path) -> N
         assert host == "127.0.0.1:10999"
 
 
-def test_a_name_that_dns_does_not_know_is_told_and_ids_keep_the_store_host(tmp_path: Path) -> None:
-    with _routes(tmp_path / "unknown", REPUT_COMMITLOG_BROKER_ADDRESS="no-such-name.invalid:10911") as (told, host):
-        assert told["brokerDatas"][0]["brokerAddrs"] == {"0": "no-such-name.invalid:10911"}
-        assert host == "10.0.7.1:10911"
+def test_a_shard_at_a_name_that_dns_does_not_know_is_served_and_does_not_register(tmp_path: Path) -> None:
+    """Consumers would be given its queues and could not pull from them."""
+    address = "broker-a=no-such-name.invalid:10911,broker-b=192.0.2.1:30911"
+    with _routes(tmp_path / "unknown", REPUT_COMMITLOG_BROKER_ADDRESS=address) as (told, host):
+        assert (told, host) == ({}, "10.0.7.1:10911")
+
+
+def test_a_name_that_dns_has_known_once_stays_known() -> None:
+    answers: list[list[Any] | OSError] = [socket.gaierror(socket.EAI_NONAME, "not yet"), [V4]]
+
+    def look_up(host: str, port: int, **how: Any) -> list[Any]:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    is_known = KnownOnce(DOOR, look_up)
+    assert [is_known(), is_known(), is_known()] == [False, True, True]
 
 
 def test_a_shard_whose_address_is_not_listed_is_served_and_does_not_register(tmp_path: Path) -> None:

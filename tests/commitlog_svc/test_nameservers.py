@@ -244,6 +244,27 @@ def test_only_a_replica_that_leads_registers_and_one_that_was_deposed_leaves_the
     assert [code for code, _ in one.told] == [103, 103, 104]  # that of the one that leads
 
 
+def test_an_address_that_dns_learns_later_is_registered_then_and_no_earlier(
+    fake: Callable[..., FakeNameServer],
+) -> None:
+    """As that of a shard that `kubectl scale` added before its Service was made."""
+    one, shard = fake(), Shard("t")
+    asked: list[int] = []
+
+    def is_known() -> bool:
+        asked.append(len(one.told))
+        return len(asked) > commitlog_svc.nameservers.TOLD_TRY_COUNT
+
+    with capture_logs() as logs:
+        nameservers = NameServers((one.address,), FIELDS, shard.topics, is_known=is_known)
+        nameservers.start()
+        wait_until(lambda: nameservers.registered()[str(one.address)], "the registration")
+        nameservers.close()
+    assert asked == [0] * (commitlog_svc.nameservers.TOLD_TRY_COUNT + 1)
+    (failed,) = [line for line in logs if line["event"] == "nameserver.failed"]
+    assert "DNS does not know 10.0.0.1:10911" in str(failed)
+
+
 def test_addresses_of_name_servers_are_separated_as_rocketmq_separates_them() -> None:
     assert parse_nameservers("10.0.0.1:9876; [::1]:9877;10.0.0.1:9876;") == (
         Address("10.0.0.1", 9876),
