@@ -184,7 +184,7 @@ def _open_doors(
         return DoorShard(
             broker_name=name,
             cluster_name=settings.cluster_name,
-            address=str(doors[name]),
+            listens_at=str(doors[name]),
             source=shards if callers is None else callers,
             whole=shards,
             deliverings=delivering,

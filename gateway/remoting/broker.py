@@ -14,14 +14,11 @@ from functools import partial
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import STATUSES, StatusRow, get_record, store_millis
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
-from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
+from gateway.remoting.door_shard import CALL_SECONDS, DoorShard, LogStatus
 from gateway.remoting.groups import connection_row
-from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.fastjson import dump_bytes
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError
-
-LogStatus = gateway_pb.GetStatusResponse.ServiceStatus
 
 # The release whose answers these are, as `clusterList` shows it.
 VERSION_TEXT = "V5_5_0"
@@ -113,7 +110,8 @@ def get_runtime_info(shard: DoorShard, started_millis: int, ask: Ask) -> Answer:
 
 def get_broker_config(shard: DoorShard, ask: Ask) -> Answer:
     """26: the configuration as a properties file, as far as RocketMQ's names say it."""
-    host, _, port = shard.address.rpartition(":")
+    log = _log_status(shard)
+    host, _, port = shard.address(log).rpartition(":")
     names = {
         "autoCreateTopicEnable": str(bool(shard.topics.new_topic_queue_count)).lower(),
         "brokerClusterName": shard.cluster_name,
@@ -124,7 +122,7 @@ def get_broker_config(shard: DoorShard, ask: Ask) -> Answer:
         "brokerRole": "ASYNC_MASTER",
         "defaultTopicQueueNums": str(shard.topics.new_topic_queue_count),
         "listenPort": port,
-        "mappedFileSizeCommitLog": str(_log_status(shard).file_size_bytes),
+        "mappedFileSizeCommitLog": str(log.file_size_bytes),
     }
     version = dump_bytes({"counter": 0, "stateVersion": 0, "timestamp": 0}).decode()
     return Answer({"version": version}, "".join(f"{name}={value}\n" for name, value in names.items()).encode())

@@ -10,7 +10,7 @@ from gateway.groups.asking import ask_groups
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import Delivering, DeliveringSource
 from gateway.ports.groups import GET_GROUP
-from gateway.ports.shard import CREATE_TOPIC, Shard
+from gateway.ports.shard import CREATE_TOPIC, STATUSES, Shard
 from gateway.ports.shards import Shards, ShardsSource
 from gateway.queries.freshness import FreshnessWaits
 from gateway.remoting.builder_waits import Arrival, BuilderWaits
@@ -28,8 +28,11 @@ from reput.consumer.v1.consumer_service_pb2 import (
     GetGroupResponse,
     WatchArrivalsResponse,
 )
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import GroupNotFoundError
 from store.format.topic import PERM_READ, PERM_WRITE
+
+LogStatus = gateway_pb.GetStatusResponse.ServiceStatus
 
 # Of a call to a service of the shard; clients wait 3 to 15 s.
 CALL_SECONDS = 3.0
@@ -43,7 +46,7 @@ class DoorShard:
     Attributes:
         broker_name: the shard.
         cluster_name: the installation.
-        address: where clients find the door, as settings say it.
+        listens_at: where the door listens.
         source: all shards, as the caller of the thread may see them.
         whole: all shards, without the limits of a caller.
         deliverings: their consumer services.
@@ -65,7 +68,7 @@ class DoorShard:
 
     broker_name: str
     cluster_name: str
-    address: str
+    listens_at: str
     source: ShardsSource
     whole: ShardsSource
     deliverings: DeliveringSource
@@ -115,6 +118,17 @@ class DoorShard:
     def work_when_built(self, ask: Ask, work: Callable[[Arrival], Answer | None]) -> None:
         """As `Ask.work`, likewise."""
         self.builder_waits.work(ask, lambda: self.whole_shard, work)
+
+    def address(self, log: LogStatus | None = None) -> str:
+        """Where clients are told the door is; where the door listens, if the commit log does not say; waits.
+
+        Args:
+            log: the commit log's status, if it is known.
+        """
+        if log is None:
+            statuses = self.whole_shard.call(STATUSES, None, Deadline.after(CALL_SECONDS))
+            log = next(each.status for each in statuses if each.status.service == "commitlog")
+        return log.broker_address or self.listens_at
 
     def create_topic(self, name: str, queue_count: int = OWNED_QUEUE_COUNT) -> Topic:
         """Create a topic to read and write, and have it in the copy; waits. TopicExistsError, StoreError.

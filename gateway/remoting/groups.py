@@ -302,7 +302,7 @@ def get_broker_consume_stats(shard: DoorShard, ask: Ask) -> Answer:
         ]
         rows.append({settings.consumer_group: stats})
     document = {
-        "brokerAddr": shard.address,
+        "brokerAddr": shard.address(),
         "consumeStatsList": rows,
         "totalDiff": behind,
         "totalInflightDiff": in_flight,
@@ -391,7 +391,7 @@ def query_topics_by_consumer(shard: DoorShard, ask: Ask) -> Answer:
     """343: the topics that a group has positions in."""
     facts = _facts(shard, ask.text("group"), Deadline.after(CALL_SECONDS))
     topics = sorted({each.topic for each in facts.queues}) if facts is not None else []
-    return Answer(body=dump_bytes({"brokerAddr": shard.address, "topicList": topics}))
+    return Answer(body=dump_bytes({"brokerAddr": shard.address(), "topicList": topics}))
 
 
 # --- resets, and what members are asked

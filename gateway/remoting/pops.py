@@ -171,7 +171,7 @@ class Pops:
         if count > BATCH_COUNT_MAX:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
-                f"the broker[{self._shard.address}] pop message's num is greater than {BATCH_COUNT_MAX}",
+                f"the broker[{self._shard.broker_name}] pop message's num is greater than {BATCH_COUNT_MAX}",
             )
         millis = ask.number("invisibleTime")
         if millis <= 0:

@@ -374,7 +374,7 @@ class ServiceStatus:
         coordinator: address of the coordinator of its leadership; empty for a shard without replicas (commitlog only).
         features: what the store uses that is not wholly supported, a sentence each (commitlog only).
         nameservers: by address of a name server of RocketMQ, whether the shard is registered there (commitlog only).
-        broker_address: where those name servers send clients of RocketMQ's remoting protocol (commitlog only).
+        broker_address: where clients of RocketMQ's remoting protocol reach the shard; name servers tell it (commitlog only).
         followed_lag_bytes: what a broker has written and is not shown yet (commitlog that follows or mirrors one);
             None: not known.
         followed_lag_seconds: how old the newest record is that is shown, while something is not (the same); else None.

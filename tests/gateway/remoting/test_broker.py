@@ -1,5 +1,10 @@
 """The broker as tools see it over the door; the names are those that RocketMQ 5.5.0 was recorded with."""
 
+from types import SimpleNamespace
+
+from gateway.ports.shard import StatusRow
+from gateway.remoting.broker import get_broker_config
+from gateway.remoting.door_shard import DoorShard, LogStatus
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.fastjson import loads
 
@@ -39,3 +44,33 @@ def test_what_has_no_counts_producers_or_copies_is_told_as_rocketmq_tells_it(cli
 def test_cleaning_is_done_by_the_store_itself(client):
     for code in (306, 316, 329):
         assert client.call(code).code == 0
+
+
+def test_the_address_of_the_broker_is_the_one_that_clients_are_told_and_not_where_the_door_listens():
+    """A door listens at 0.0.0.0 on Kubernetes, and at another port than its Service: a program that dials that fails."""
+
+    def door(told: str) -> DoorShard:
+        log = StatusRow(LogStatus(service="commitlog", file_size_bytes=4096, broker_address=told))
+        others = [StatusRow(LogStatus(service=name)) for name in ("consumequeue", "index")]
+        shard = SimpleNamespace(call=lambda method, request, deadline: [*others, log])
+        source = SimpleNamespace(now=lambda: SimpleNamespace(named=lambda name: shard))
+        rest = dict.fromkeys(("deliverings", "endings", "producers", "forwarder", "room", "clients", "waits"))
+        topics = SimpleNamespace(new_topic_queue_count=8)
+        return DoorShard("broker-a", "c", "0.0.0.0:10921", source=source, whole=source, topics=topics, **rest)
+
+    def config(told: str) -> dict[str, str]:
+        lines = get_broker_config(door(told), None).body.decode().splitlines()
+        return dict(line.split("=", 1) for line in lines)
+
+    of_service = config("reput-broker-1.messages.svc:10911")
+    assert (of_service["brokerIP1"], of_service["listenPort"]) == ("reput-broker-1.messages.svc", "10911")
+    assert (config("")["brokerIP1"], config("")["listenPort"]) == ("0.0.0.0", "10921")
+    assert door("10.0.0.5:30911").address() == "10.0.0.5:30911"
+
+
+def test_answers_about_groups_name_the_address_that_clients_are_told(stack, client):
+    text = client.call(RequestCode.GET_BROKER_CONFIG).body.decode()
+    names = dict(line.split("=", 1) for line in text.splitlines())
+    told = f"{names['brokerIP1']}:{names['listenPort']}"
+    assert loads(client.call(RequestCode.QUERY_TOPICS_BY_CONSUMER, group="g").body)["brokerAddr"] == told
+    assert loads(client.call(RequestCode.GET_BROKER_CONSUME_STATS, isOrder="false").body)["brokerAddr"] == told
