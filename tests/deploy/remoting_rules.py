@@ -45,6 +45,20 @@ def doors_lead_to_their_shards(documents: list[Document]) -> Iterator[str]:
             yield f"{name}: the fast port of {told} leads to {led.get(told.port - 2)}"
         if not service["spec"]["selector"].items() <= labels_of(workloads(documents)["gateway"]).items():
             yield f"{name}: {told} does not lead to the gateways"
+    if not of_part:
+        yield from _a_shard_that_was_added_by_hand_tells_no_address_of_another(documents, count)
+
+
+def _a_shard_that_was_added_by_hand_tells_no_address_of_another(
+    documents: list[Document], ordinal: int
+) -> Iterator[str]:
+    """It has no Service: it may be told a name that DNS does not know, with which it does not register, or nothing."""
+    container = _container(documents, "commitlog")
+    told = load_environment("commitlog", container, ordinal).door()
+    of_others = {load_environment("commitlog", container, other).door() for other in range(ordinal)}
+    services = {f"{item['metadata']['name']}.{NAMESPACE}.svc" for item in of_kind(documents, "Service")}
+    if told is not None and (told in of_others or told.host in services):
+        yield f"broker-{ordinal}: it has no Service, and it is told {told}"
 
 
 def _dialled(documents: list[Document], told: Address, name: str) -> Document | None:

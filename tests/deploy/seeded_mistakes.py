@@ -225,6 +225,11 @@ _RULES = (
         ),
         "leads to the port None",
     ),
+    (
+        "a shard that was scaled up and is told the door of another",
+        put("commitlog box env REPUT_COMMITLOG_BROKER_ADDRESS value", "reput-broker-0.$(POD_NAMESPACE).svc:10911"),
+        "it has no Service, and it is told",
+    ),
     ("a door without its fast port", cut("Service reput-broker-0 ports 1"), "the fast port of"),
     (
         "doors before another service",
