@@ -54,7 +54,9 @@ def test_the_address_of_the_broker_is_the_one_that_clients_are_told_and_not_wher
         others = [StatusRow(LogStatus(service=name)) for name in ("consumequeue", "index")]
         shard = SimpleNamespace(call=lambda method, request, deadline: [*others, log])
         source = SimpleNamespace(now=lambda: SimpleNamespace(named=lambda name: shard))
-        rest = dict.fromkeys(("deliverings", "endings", "producers", "forwarder", "room", "clients", "waits"))
+        rest = dict.fromkeys(
+            ("deliverings", "endings", "producers", "forwarder", "room", "clients", "waits", "builder_waits")
+        )
         topics = SimpleNamespace(new_topic_queue_count=8)
         return DoorShard("broker-a", "c", "0.0.0.0:10921", source=source, whole=source, topics=topics, **rest)
 
