@@ -37,7 +37,7 @@ _FRAME = re.compile(
 )
 _COUNTS = re.compile(r"^(?P<name>.*) \((?P<counts>[\d,]+ samples?, [\d.]+%)\)$", re.S)
 _PROCESS = re.compile(r"^process \d+:\"(?P<command>.*)\"$", re.S)
-_MODULE = re.compile(r"(?:^|\s)-m\s+([\w.]+)")
+_MODULE = re.compile(r"(?:^|\s)-m\s+(?:deploy\.beside\s+)?([\w.]+)")  # of the service that has others beside it
 _DIRECTORY = re.compile(r"(?<![\w.<>-])/(?:[^\s/()\"]+/)+")
 
 

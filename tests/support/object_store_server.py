@@ -94,7 +94,9 @@ class Quiet(WSGIRequestHandler):
 
 
 def say(line: object) -> None:
-    print(line, flush=True)
+    """A line in one piece: requests are answered by threads, and `print` writes the end of a line apart."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
