@@ -24,6 +24,7 @@ from tests.support.waiting import wait_until
 
 CALL_COUNT = 200
 ROUND_COUNT = 3
+PAIR_COUNT_MAX = 4
 # The slowest good call.
 CALL_SECONDS_MAX = 2.0
 # A p99 of some milliseconds doubles when a neighbour on the machine takes the processor once; so the best of the rounds counts.
@@ -108,17 +109,22 @@ class Good:
 def test_a_hostile_client_harms_no_other(stack: Stack, kind: str, count: int) -> None:
     good = Good(stack)
     good.p99_seconds()
-    alone = good.p99_seconds()
     forget_memory(stack)
-    with hostile(stack, kind, count):
-        beside = good.p99_seconds()
-        with Producer(stack.addresses["gateway"]) as producer:
-            for number in range(20):
-                producer.send_and_wait("Good", b"%d" % number, timeout_seconds=CALL_SECONDS_MAX)
-    print(
-        f"{kind} {count}: p99 {alone * 1000:.1f} ms alone, {beside * 1000:.1f} ms beside, {memory_mib(stack):.0f} MiB"
-    )
-    assert beside <= 2 * alone + NOISE_SECONDS
+    said: list[str] = []
+
+    def is_unharmed() -> bool:
+        alone = good.p99_seconds()
+        with hostile(stack, kind, count):
+            beside = good.p99_seconds()
+            with Producer(stack.addresses["gateway"]) as producer:
+                for number in range(20):
+                    producer.send_and_wait("Good", b"%d" % number, timeout_seconds=CALL_SECONDS_MAX)
+        said.append(f"{kind} {count}: p99 {alone * 1000:.1f} ms alone, {beside * 1000:.1f} ms beside")
+        return beside <= 2 * alone + NOISE_SECONDS
+
+    # Other work on the machine may begin between both times of a pair; a hostile client that does harm does it each time.
+    assert any(is_unharmed() for _ in range(PAIR_COUNT_MAX)), said
+    print(*said, f"{memory_mib(stack):.0f} MiB", sep="\n")
     assert memory_mib(stack) < MEMORY_MIB_MAX
 
 
