@@ -80,7 +80,7 @@ class Asking:
         shard = DoorShard(
             broker_name=BROKER,
             cluster_name="c",
-            address="127.0.0.1:1",
+            listens_at="127.0.0.1:1",
             source=source,
             whole=source,
             deliverings=SimpleNamespace(named=lambda name: delivering, all=lambda: [delivering]),
