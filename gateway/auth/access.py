@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 
 from store.format.topic import RETRY_PREFIX, name_matcher
 
-# Longer texts are no topics and no groups. Whoever sends one decides how long it is, so nothing is kept of it.
+# Longer texts are no topics and no groups. Its sender decides how long it is, so nothing is kept of it.
 NAME_CHARACTERS_MAX = 255
 # Cached decisions of all clients together, each for a name within that limit: at most 24 MiB.
 DECISION_COUNT_MAX = 16_384

@@ -1,4 +1,4 @@
-"""Sign-in at a remoting door: who sends a request, and whether it may.
+"""Sign-in at a remoting door: which client sends a request, and whether it may.
 
     request ══ AccessKey and Signature, or the client's certificate ══▶ rights ══ RULES ══▶ the right of an RPC ══▶ handler
 
@@ -149,7 +149,7 @@ RULES: Mapping[int, Rule] = {
 }
 # What a member sends to its group's retry topic is as if it had been sent back.
 RETRIES = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE))
-# A message that was popped may lie in the retry topic of its group and topic: whoever may pop the topic has it.
+# A message that was popped may lie in the retry topic of its group and topic: a client that may pop the topic has it.
 OF_POPPED = frozenset((RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME))
 
 

@@ -108,7 +108,7 @@ def set_message_request_mode(shard: DoorShard, ask: Ask) -> Answer:
 def assigned(
     strategy_name: str, client_id: str, client_ids: Sequence[str], queues: Sequence[Queue], mode: pb.RequestMode
 ) -> Sequence[Queue] | None:
-    """The queues of a member; None: nobody can say.
+    """The queues of a member; None: they are not known.
 
     Args:
         strategy_name: AVG or AVG_BY_CIRCLE.

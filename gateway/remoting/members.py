@@ -158,15 +158,10 @@ class Members:
         ask.rights.claim(client_id)
         client = ask.client
         if client is not None and client.client_id == client_id:
-            left = DoorClient(
-                client.connection,
-                client_id,
-                client.language,
-                client.version,
-                client.producer_groups - {producer_group},
-                {name: each for name, each in client.memberships.items() if name != group},
-                client.access,
-                client.caller_name,
+            left = replace(
+                client,
+                producer_groups=client.producer_groups - {producer_group},
+                memberships={name: each for name, each in client.memberships.items() if name != group},
             )
             self._shard.clients.settle(left)
             if not left.producer_groups and not left.memberships:
@@ -372,10 +367,11 @@ def _says_the_same(client: DoorClient, before: DoorClient) -> bool:
 
 
 def _wants_the_same(now: Membership, before: Membership) -> bool:
-    if now is before or now == before:
-        return True
-    wanted = ({topic: replace(one, version=0) for topic, one in each.subscriptions.items()} for each in (now, before))
-    return replace(now, subscriptions=next(wanted)) == replace(before, subscriptions=next(wanted))
+    return now == before or _without_versions(now) == _without_versions(before)
+
+
+def _without_versions(one: Membership) -> Membership:
+    return replace(one, subscriptions={topic: replace(each, version=0) for topic, each in one.subscriptions.items()})
 
 
 def _beat_fields(is_whole: bool) -> Mapping[str, str]:

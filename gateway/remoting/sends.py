@@ -152,9 +152,9 @@ I32_CHARACTERS_MAX = 11
 
 
 def _i32_of(text: str | None) -> int:
-    """A number of 32 bits; ValueError, TypeError for another text, for a longer one and for none."""
-    if len(text) > I32_CHARACTERS_MAX:  # type: ignore[arg-type]
-        raise ValueError("too long")
+    """A number of 32 bits; ValueError for another text, for a longer one and for none."""
+    if text is None or len(text) > I32_CHARACTERS_MAX:
+        raise ValueError("none, or too long")
     return _short_i32_of(text)
 
 
@@ -192,7 +192,7 @@ class SendHeader(NamedTuple):
         )
         if group is not None and topic is not None and model is not None:
             with contextlib.suppress(ValueError, TypeError):
-                born_millis = int(born)  # type: ignore[arg-type]
+                born_millis = int(born)  # type: ignore[arg-type]  # TypeError without it
                 if -(1 << 63) <= born_millis < 1 << 63:
                     return cls(
                         *(group, topic, model, _i32_of(queues), _i32_of(queue_id), _i32_of(sys_flag), born_millis),
@@ -590,7 +590,7 @@ class _Replier(_Sender):
     """
 
     __slots__ = ("_problem",)
-    answer_together = None  # type: ignore[assignment]
+    answer_together = None  # type: ignore[assignment]  # an answer says, too, whether the asking client got the reply
 
     def __init__(self, ask: Ask, header: SendHeader, problem: str) -> None:
         super().__init__(ask, header)

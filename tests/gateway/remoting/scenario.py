@@ -319,7 +319,7 @@ def _record(record: "object", *, in_order: bool = False) -> dict[str, object]:
     return row | {
         "body": record.body.decode(),
         "properties": sorted(stored.items()) if in_order else list(stored.items()),
-    }  # type: ignore[attr-defined]
+    }
 
 
 def _sorted(value: object) -> object:
