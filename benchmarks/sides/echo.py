@@ -12,7 +12,7 @@ import multiprocessing
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
 import grpc
@@ -35,7 +35,7 @@ def _serve_threaded(pipe: Connection) -> None:
     server.add_generic_rpc_handlers((_ThreadedHandlers(),))
     pipe.send(server.add_insecure_port("127.0.0.1:0"))
     server.start()
-    _wait_for_end(pipe)
+    wait_for_end(pipe)
     server.stop(None).wait()
 
 
@@ -58,13 +58,13 @@ def _serve_aio(pipe: Connection) -> None:
         server.add_generic_rpc_handlers((Handlers(),))
         pipe.send(server.add_insecure_port("127.0.0.1:0"))
         await server.start()
-        await asyncio.get_running_loop().run_in_executor(None, _wait_for_end, pipe)
+        await asyncio.get_running_loop().run_in_executor(None, wait_for_end, pipe)
         await server.stop(None)
 
     asyncio.run(main())
 
 
-def _wait_for_end(pipe: Connection) -> None:
+def wait_for_end(pipe: Connection) -> None:
     """Returns when asked to end, or when the parent process is gone."""
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         pipe.recv()
@@ -73,9 +73,19 @@ def _wait_for_end(pipe: Connection) -> None:
 @contextlib.contextmanager
 def running_echo(kind: str = "threads") -> Iterator[str]:
     """The address of an echo server, `threads` or `aio`, in a process of its own, which ends with the block."""
+    with running(_serve_threaded if kind == "threads" else _serve_aio) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def running(serve: Callable[[Connection], None]) -> Iterator[str]:
+    """The address of a server in a process of its own, which ends with the block.
+
+    Args:
+        serve: sends its port by the pipe, then serves until `wait_for_end` returns.
+    """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    serve = _serve_threaded if kind == "threads" else _serve_aio
     process = context.Process(target=serve, args=(theirs,), daemon=True)
     process.start()
     theirs.close()

@@ -6,13 +6,12 @@ unmodified clients send to it, so the figure is the rate that no door in this la
 """
 
 import contextlib
-import multiprocessing
 import select
 import socket
 import threading
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
+from benchmarks.sides.echo import running, wait_for_end
 from services.rocketmq.codes import RequestCode
 from services.rocketmq.command import Command, encode
 from services.rocketmq.fastjson import dump_bytes
@@ -95,23 +94,9 @@ def _serve(pipe: Connection) -> None:
                     client.sendall(answers)
 
     threading.Thread(target=run, daemon=True).start()
-    with contextlib.suppress(EOFError, KeyboardInterrupt):
-        pipe.recv()
+    wait_for_end(pipe)
 
 
-@contextlib.contextmanager
-def running_remoting_echo() -> Iterator[str]:
+def running_remoting_echo() -> contextlib.AbstractContextManager[str]:
     """The address of the server, in a process of its own, which ends with the block."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs,), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        yield f"127.0.0.1:{ours.recv()}"
-    finally:
-        ours.close()
-        process.join(5)
-        if process.is_alive():
-            process.kill()
-            process.join()
+    return running(_serve)
