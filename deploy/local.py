@@ -418,5 +418,5 @@ class LocalStack:
         self._claims.close()
         if self._port_file and self.addresses:
             self._port_file.unlink(missing_ok=True)
-        for name in killed:  # at last, because nobody may read the lines any more
+        for name in killed:  # at last, because the reader of the lines may be gone
             self._say(f"{name} did not end within {DRAIN_SECONDS_MAX:g} s and was killed")
