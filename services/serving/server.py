@@ -360,7 +360,7 @@ class ServiceServer:
             else:
                 port = self._server.add_secure_port(address, server_credentials(self.identity_of(files)))
         except (RuntimeError, OSError) as error:
-            raise self._cannot_listen("address", address) from error
+            raise self._cannot_listen("address", address, error) from error
         return _reachable(address, port)
 
     def _serve_health(self, address: str) -> str:
@@ -374,18 +374,17 @@ class ServiceServer:
         try:
             port = server.add_insecure_port(address)
         except RuntimeError as error:
-            raise self._cannot_listen("health_address", address) from error
+            raise self._cannot_listen("health_address", address, error) from error
         server.start()
         self.on_stop(partial(pool.shutdown, wait=False))
         self.on_stop(lambda: server.stop(None))
         return _reachable(address, port)
 
-    def _cannot_listen(self, name: str, address: str) -> InvalidSettingError:
-        return InvalidSettingError(
-            f"{self.name} cannot listen at {address}: another process listens there, or the address is not one of this machine",
-            name=name,
-            source=address,
-        )
+    def _cannot_listen(self, name: str, address: str, error: RuntimeError | OSError) -> InvalidSettingError:
+        # gRPC's own error, a RuntimeError, does not give the reason.
+        gives_reason = isinstance(error, OSError)
+        why = error if gives_reason else "another process listens there, or the address is not one of this machine"
+        return InvalidSettingError(f"{self.name} cannot listen at {address}: {why}", name=name, source=address)
 
     def _serve_metrics(self, address: str) -> str:
         from services.observing.metrics import Metrics  # takes 20 ms, only with this setting
