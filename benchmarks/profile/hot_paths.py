@@ -34,7 +34,6 @@ CALLERS = 4
 ACKS_OF_A_CALLER_MAX = 12_000  # more than a caller can send in a recording; they are received before it
 APPENDERS = 32  # of row 3
 CALL_SECONDS_MAX = 30.0
-BUILT_SECONDS_MAX = 120.0
 LOAD_SECONDS_MAX = 3_600.0  # a load is ended, not waited for
 
 IsOver = Callable[[], bool]
@@ -137,7 +136,7 @@ class Reading(HotPath):
             stack.gateway.CreateTopic(request, timeout=CALL_SECONDS_MAX)
             address = stack.addresses["gateway"]
             count = int(Load(address, warm_seconds=0, seconds=fill_seconds).run()["count"])
-            stack.wait_until_built(BUILT_SECONDS_MAX)
+            stack.wait_until_built()
             over = threading.Event()
             with grpc.insecure_channel(address, options=options) as channel, ThreadPoolExecutor(CALLERS) as pool:
                 work = self._prepare(channel, count)

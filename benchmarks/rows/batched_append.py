@@ -76,7 +76,7 @@ class BatchedAppend(Row):
         with context.ours() as stack:
             before = processes.cpu_seconds(stack.pids())
             outcome = self._load(stack.addresses["gateway"], "producer").run()
-            stack.wait_until_built(120)
+            stack.wait_until_built()
             used = processes.cpu_seconds(stack.pids()) - before
         values = {THROUGH_GATEWAY: outcome["rate"], CPU: used * 1e6 / outcome["count"]}
         with context.ours() as stack:

@@ -78,7 +78,7 @@ class CatchUp(Row):
                 wait_until(
                     lambda: _status(follower).log_flushed_offset >= end_offset,
                     lambda: f"{_status(follower)}",
-                    CATCH_UP_SECONDS_MAX,
+                    seconds=CATCH_UP_SECONDS_MAX,
                     poll_seconds=POLL_SECONDS,
                 )
                 return float(end_offset / MB / (time.perf_counter() - start))
@@ -96,7 +96,7 @@ def _replica(name: str, path: pathlib.Path, settings: Mapping[str, str], wait: s
 @contextlib.contextmanager
 def _until_leading(service: Service) -> Iterator[None]:
     """Waits first: a new record is made after a lease."""
-    wait_until(lambda: _status(service).role == "leader", "the first replica leads", CATCH_UP_SECONDS_MAX)
+    wait_until(lambda: _status(service).role == "leader", "the first replica leads", seconds=CATCH_UP_SECONDS_MAX)
     yield
 
 

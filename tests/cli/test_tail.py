@@ -75,10 +75,10 @@ def test_what_comes_is_followed_and_filtered(stack: HostedStack, tmp_path: Path)
             [*command, "--ignore-case", "--address", stack.addresses["gateway"]], cwd=ROOT, stdout=out
         )
     try:
-        wait_until(lambda: numbers(shown.read_text()) == [29], "the last message", 30)
+        wait_until(lambda: numbers(shown.read_text()) == [29], "the last message")
         for number, tag, text in ((100, "even", "Body"), (101, "odd", "else"), (103, "odd", "Body")):
             send(stack, "Orders", f"{text} {number}", "--tag", tag)
-        wait_until(lambda: 103 in numbers(shown.read_text()), "what came", 30)
+        wait_until(lambda: 103 in numbers(shown.read_text()), "what came")
         assert numbers(shown.read_text()) == [29, 103]
     finally:
         running.kill()

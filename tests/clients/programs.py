@@ -53,7 +53,6 @@ TOOLS = {
 PUSH_LANGUAGES = ("java", "go", "python", "node")
 LANGUAGES = (*PUSH_LANGUAGES, "rust")
 BUILD_SECONDS_MAX = 900
-START_SECONDS_MAX = 60.0
 # A push consumer waits for its open poll: 20 s, and 3 s for the answer.
 STOP_SECONDS_MAX = 60.0
 # As much as a person reads of what failed.
@@ -118,13 +117,12 @@ class Program:
         """The messages that a push consumer has got."""
         return self.events("received")
 
-    def wait(self, is_so: Callable[[], object], what: object, seconds: float) -> None:
-        """Return once something holds; AssertionError when the time is up or the program has ended before.
+    def wait(self, is_so: Callable[[], object], what: object) -> None:
+        """Return once something holds; AssertionError when it does not in time, or the program has ended before.
 
         Args:
             is_so: asked again and again.
             what: said when it does not hold.
-            seconds: how long to wait at the most.
         """
 
         def holds() -> bool:
@@ -137,11 +135,11 @@ class Program:
         def missing() -> str:
             return f"{self.name}: {what() if callable(what) else what}; it said {self.said[-SAID_SHOWN:]}"
 
-        wait_until(holds, missing, seconds)
+        wait_until(holds, missing)
 
     def wait_until_started(self) -> "Program":
         """Return it once its client runs."""
-        self.wait(lambda: self.events("started"), "it starts", START_SECONDS_MAX)
+        self.wait(lambda: self.events("started"), "it starts")
         return self
 
     def tell(self, **line: object) -> None:

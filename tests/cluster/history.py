@@ -94,10 +94,10 @@ class Producers:
             thread.join(END_SECONDS_MAX)
             assert not thread.is_alive()
 
-    def wait_for(self, count: int, seconds: float = END_SECONDS_MAX) -> None:
+    def wait_for(self, count: int) -> None:
         """Return once so many more appends are acknowledged as replicated."""
         target = self._replicated_count() + count
-        wait_until(lambda: self._replicated_count() >= target, lambda: f"{self.failures[-3:]}", seconds)
+        wait_until(lambda: self._replicated_count() >= target, lambda: f"{self.failures[-3:]}")
 
     def silences(self, since: float = 0.0) -> list[float]:
         """The times between two acknowledgements of replicated messages, over all producers (seconds)."""

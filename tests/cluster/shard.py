@@ -35,7 +35,6 @@ COORDINATOR, GATEWAY = "coordinator", "gateway"
 KEEP_SECONDS = 0.05
 ASK_SECONDS_MAX = 2.0
 CALLER_TRIES_MAX = 40  # only replicas dial replicas
-WAIT_SECONDS_MAX = 90.0
 # Files must not go because a disk is nearly full, and the disk itself is to say that it is.
 KEEP_EVERYTHING = {
     "REPUT_COMMITLOG_CLEAN_FILE_FORCIBLY_ENABLED": "false",
@@ -124,7 +123,7 @@ class Shard:
             found = self.leader() or ""
             return found not in ("", *besides)
 
-        wait_until(is_found, lambda: f"a leader besides {besides}\n{self.log()}", WAIT_SECONDS_MAX, 0.05)
+        wait_until(is_found, lambda: f"a leader besides {besides}\n{self.log()}", poll_seconds=0.05)
         return found
 
     def in_sync(self) -> frozenset[str]:
@@ -135,7 +134,7 @@ class Shard:
 
     def wait_until_whole(self) -> str:
         """Return once one leads and all are in sync; the leader."""
-        wait_until(lambda: self._is_sound() and self.in_sync() == set(self.names), self.log, WAIT_SECONDS_MAX, 0.05)
+        wait_until(lambda: self._is_sound() and self.in_sync() == set(self.names), self.log, poll_seconds=0.05)
         return self.wait_for_leader()
 
     def settle(self) -> None:
@@ -147,7 +146,7 @@ class Shard:
             offsets = {offset for one in statuses for offset in (one.log_end_offset, one.confirm_offset)}
             return len(statuses) == len(self.names) and len(offsets) == 1
 
-        wait_until(is_settled, self.log, WAIT_SECONDS_MAX, 0.1)
+        wait_until(is_settled, self.log, poll_seconds=0.1)
 
     def log(self) -> str:
         """The last lines of all processes."""

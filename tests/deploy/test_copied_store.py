@@ -25,7 +25,6 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOYMENT: dict[str, Any] = yaml.safe_load((ROOT / "deploy/examples/copied-store.yaml").read_text(encoding="utf-8"))
 POD = DEPLOYMENT["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]
-START_SECONDS_MAX = 60
 
 
 def test_the_manifest_fits_its_schema_and_the_pod_may_write_nowhere_but_to_its_scratch_space() -> None:
@@ -56,7 +55,7 @@ def test_a_broker_s_store_is_found_in_with_the_command_and_the_settings_of_the_m
         process = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=log, stderr=log)
     try:
         port = ports[str(CONTAINER["readinessProbe"]["grpc"]["port"])]
-        wait_until(lambda: _is_ready(port), "the readiness probe", START_SECONDS_MAX)
+        wait_until(lambda: _is_ready(port), "the readiness probe")
         sent = next(row for row in read_rows("broker.sends.jsonl") if row["keys"])
         here = ("--address", environ["REPUT_GATEWAY_ADDRESS"])
         # The gateway is ready as soon as it can answer, which may be before the services of the pod's shard can.
@@ -66,13 +65,13 @@ def test_a_broker_s_store_is_found_in_with_the_command_and_the_settings_of_the_m
             answers.append(run_command("queryMsgById", "-i", sent["offset_msg_id"], "-o", "json", *here))
             return "SERVICE_UNAVAILABLE" not in answers[-1].stderr
 
-        wait_until(is_answered, "an answer of the shard", START_SECONDS_MAX)
+        wait_until(is_answered, "an answer of the shard")
         found = answers[-1]
         assert found.returncode == 0, found.stderr
         assert json.loads(found.stdout)["messages"][0]["topic"] == sent["topic"]
         by_key = ("queryMsgByKey", "-t", sent["topic"], "-k", sent["keys"].split()[0], "-o", "json", *here)
         # Until the index is built, the answer says that it is partial.
-        wait_until(lambda: run_command(*by_key).returncode == 0, lambda: run_command(*by_key).stderr, START_SECONDS_MAX)
+        wait_until(lambda: run_command(*by_key).returncode == 0, lambda: run_command(*by_key).stderr)
         refused = run_command("send", "-t", sent["topic"], "-b", "x", *here)
         assert "STORE_READ_ONLY" in refused.stderr
     finally:

@@ -8,7 +8,7 @@ import pytest
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.support.ports import free_port
-from tests.support.prometheus import PROMETHEUS, WAIT_SECONDS_MAX, Prometheus
+from tests.support.prometheus import PROMETHEUS, Prometheus
 from tests.support.stack import Stack, new_message, running_stack
 from tests.support.waiting import wait_until
 
@@ -66,13 +66,13 @@ def test_the_query_of_the_example_is_the_lag_that_the_gateway_shows(tmp_path: Pa
         _append(stack, 1_000)
         _commit(stack, queue_0=0)  # it never read the other queues, which count too
         stack.wait_until_built()
-        wait_until(lambda: _lag(stack) == 1_000, lambda: f"the gateway says {_lag(stack)}", WAIT_SECONDS_MAX)
-        wait_until(lambda: asked() == 1_000, lambda: f"Prometheus says {asked()}", WAIT_SECONDS_MAX)
+        wait_until(lambda: _lag(stack) == 1_000, lambda: f"the gateway says {_lag(stack)}")
+        wait_until(lambda: asked() == 1_000, lambda: f"Prometheus says {asked()}")
         # KEDA's trigger is an AverageValue: the autoscaler wants so many.
         assert math.ceil(1_000 / float(TRIGGER["metadata"]["threshold"])) == 2
 
         _commit(stack, queue_0=125, queue_1=75)
-        wait_until(lambda: asked() == 800, lambda: f"Prometheus says {asked()}", WAIT_SECONDS_MAX)
+        wait_until(lambda: asked() == 800, lambda: f"Prometheus says {asked()}")
         assert _lag(stack) == 800
 
 

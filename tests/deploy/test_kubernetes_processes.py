@@ -106,7 +106,6 @@ class Pods:
         wait_until(
             lambda: self.health(component, service) == state,
             lambda: f"{component} {service} is {self.health(component, service)}, not {state}",
-            START_SECONDS_MAX,
         )
 
     def channel(self, component: str, *, client: str | None = None, name: str | None = None) -> grpc.Channel:
@@ -219,7 +218,7 @@ def test_a_copied_store_is_served_read_only_with_queues_and_index_on_volumes_of_
     assert found.returncode == 0, found.stderr
     by_key = ("queryMsgByKey", "-t", sent["topic"], "-k", sent["keys"].split()[0], "-o", "json", *here)
     # Until queues and index are built, the answer says that it is partial.
-    wait_until(lambda: run_command(*by_key).returncode == 0, lambda: run_command(*by_key).stderr, START_SECONDS_MAX)
+    wait_until(lambda: run_command(*by_key).returncode == 0, lambda: run_command(*by_key).stderr)
     refused = run_command("send", "-t", sent["topic"], "-b", "x", *here)
     assert "STORE_READ_ONLY" in refused.stderr
 

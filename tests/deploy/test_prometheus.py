@@ -24,9 +24,10 @@ from reput.message.v1 import message_pb2
 from store.format import paths
 from tests.support.halting import halt
 from tests.support.ports import free_port
-from tests.support.prometheus import PROMETHEUS, PROMTOOL, WAIT_SECONDS_MAX, Prometheus
+from tests.support.prometheus import PROMETHEUS, PROMTOOL, Prometheus
 from tests.support.service import Service
 from tests.support.stack import new_message
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy" / "alerts" / "reput.rules.yaml"

@@ -199,7 +199,7 @@ def served(environment: Environment, directory: pathlib.Path) -> Iterator[dict[s
             stdout=log,
         )
     try:
-        wait_until(lambda: port_file.exists() or child.poll() is not None, "reput serve", SECONDS_MAX)
+        wait_until(lambda: port_file.exists() or child.poll() is not None, "reput serve")
         assert child.poll() is None, (directory / "log").read_text()
         yield json.loads(port_file.read_text())
     finally:

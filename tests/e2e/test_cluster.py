@@ -108,12 +108,12 @@ def test_a_client_of_the_name_server_goes_on_at_the_same_address_when_the_leader
         def is_sent() -> bool:
             return bool(client.call(V2, b"body", **send_fields("Routed")).code == OK)
 
-        wait_until(is_routed, cluster.log, TAKE_SECONDS_MAX)
-        wait_until(is_sent, cluster.log, TAKE_SECONDS_MAX)
+        wait_until(is_routed, cluster.log)
+        wait_until(is_sent, cluster.log)
         cluster.kill(leader)
         cluster.wait_for_leader()
-        wait_until(is_sent, cluster.log, TAKE_SECONDS_MAX)
-        wait_until(is_routed, cluster.log, TAKE_SECONDS_MAX)
+        wait_until(is_sent, cluster.log)
+        wait_until(is_routed, cluster.log)
 
 
 def test_a_leader_that_is_stopped_beyond_its_lease_acknowledges_nothing_when_it_goes_on(cluster: Cluster) -> None:

@@ -83,7 +83,7 @@ class Shard:
                 return False
             return True
 
-        wait_until(is_answered, "a pop is answered", 30)
+        wait_until(is_answered, "a pop is answered")
         return found
 
     def pop_until(self, count: int, seconds: float) -> list[pb.Delivery]:
@@ -94,7 +94,7 @@ class Shard:
             found.extend(self.pop(seconds))
             return len(found) >= count
 
-        wait_until(are_there, f"{count} deliveries", 30)
+        wait_until(are_there, f"{count} deliveries")
         return found
 
     def ack(self, deliveries: list[pb.Delivery]) -> list[int]:
@@ -110,7 +110,7 @@ class Shard:
                 return False
             return True
 
-        wait_until(is_answered, "an acknowledgement is answered", 30)
+        wait_until(is_answered, "an acknowledgement is answered")
         return found
 
     def copies(self) -> list[str]:
@@ -188,7 +188,7 @@ def test_attempts_end_in_one_dead_letter_over_kills_at_each_attempt(shard: Shard
         except StoreError:
             return []
 
-    wait_until(lambda: len(letters()) >= 5, "all are dead", 30)
+    wait_until(lambda: len(letters()) >= 5, "all are dead")
     assert letters() == [f"m{at}" for at in range(5)]
     assert len(shard.copies()) == 10
     assert shard.pop(1) == []
@@ -207,7 +207,7 @@ def test_messages_are_sent_back_once_and_a_queue_keeps_its_holder_over_a_kill(sh
             except (ServiceUnavailableError, StoreRecoveringError, DeadlineExceededError, TopicNotFoundError):
                 return None
 
-        return wait_for(ask, "an answer", 30)
+        return wait_for(ask, "an answer")
 
     def lock(client_id: str, *, renew: bool = False) -> int:
         request = pb.LockQueuesRequest(consumer_group="g", client_id=client_id, renew=renew)

@@ -59,7 +59,7 @@ def test_blanked_slots_are_never_complete_and_heal_by_themselves(tmp_path: pathl
     stack = Stack(store, settings=SETTINGS)
     try:
         fill(stack)
-        wait_until(lambda: sealed_count(store) >= 8, "the checksums are saved", 30)
+        wait_until(lambda: sealed_count(store) >= 8, "the checksums are saved")
         if stopped:
             assert stack.stop() == 0
             zero_slots(store)
@@ -68,14 +68,14 @@ def test_blanked_slots_are_never_complete_and_heal_by_themselves(tmp_path: pathl
         else:
             zero_slots(store)
             # The promise of docs/durability.md: within two seconds.
-            wait_until(lambda: by_key(stack)[1] != COMPLETE or healed(stack), "the damage is noticed", 30)
+            wait_until(lambda: by_key(stack)[1] != COMPLETE or healed(stack), "the damage is noticed")
         answers = []
 
         def is_healed() -> bool:
             answers.append(by_key(stack))
             return answers[-1] == (COUNT, COMPLETE) and healed(stack)
 
-        wait_until(is_healed, "the index is built again", 60)
+        wait_until(is_healed, "the index is built again")
         log = stack.log()
     finally:
         stack.stop()
@@ -96,10 +96,10 @@ def test_a_zeroed_queue_file_heals_by_itself(tmp_path: pathlib.Path) -> None:
     store = tmp_path / "store"
     with running_stack(store, settings=SETTINGS) as stack:
         fill(stack)
-        wait_until(lambda: sealed_count(store, "consumequeue") >= 24, "the checksums are saved", 30)
+        wait_until(lambda: sealed_count(store, "consumequeue") >= 24, "the checksums are saved")
         zero_queue_file(store)
-        wait_until(lambda: "file.built_again" in stack.log(), "the file is built again", 60)
-        wait_until(lambda: by_offset(stack) == (COUNT, COMPLETE), "the answer is whole", 10)
+        wait_until(lambda: "file.built_again" in stack.log(), "the file is built again")
+        wait_until(lambda: by_offset(stack) == (COUNT, COMPLETE), "the answer is whole")
 
 
 def test_planted_names_stop_no_service_and_no_start(tmp_path: pathlib.Path) -> None:

@@ -58,7 +58,7 @@ def append_all_kinds(stack: HostedStack) -> None:
     messages.append(new_message("Out0", b"\x80" * (4 << 20), keys=["large"]))
     for begin in range(0, len(messages), 50):
         stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages[begin : begin + 50]), timeout=60)
-    stack.wait_until_built(60)
+    stack.wait_until_built()
 
 
 def kept(row: dict[str, object]) -> dict[str, object]:
@@ -129,6 +129,6 @@ def test_what_a_gateway_exports_is_what_the_store_holds_and_can_be_imported_agai
         bad.write_text(json.dumps({**json.loads(lines[0]), "queue_id": 99}))
         assert reput("import", bad, "--deduplicate", address=address) == 2
         assert "line 1: topic Out0 has the queues 0 to " in reput.err
-        stack.wait_until_built(60)
+        stack.wait_until_built()
         assert reput("export", "--out", tmp_path / "imported.jsonl", address=address) == 0, reput.err
     assert list(map(kept, rows_of(tmp_path / "imported.jsonl"))) == list(map(kept, offline))

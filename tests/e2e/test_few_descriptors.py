@@ -76,7 +76,7 @@ def test_a_builder_with_few_descriptors_builds_many_queues(start, store, tmp_pat
                 return False
             return end > 0 and status.next_offset >= end and not status.catching_up
 
-        wait_until(is_built, f"{name} to be built; it says: {log.read_text()[-2000:]}", 60)
+        wait_until(is_built, f"{name} to be built; it says: {log.read_text()[-2000:]}")
         assert "failed" not in log.read_text()
         assert f'"limit": {limit}, "enough": 256' in log.read_text()
     finally:
@@ -96,7 +96,7 @@ def test_the_queues_of_a_builder_with_few_descriptors_are_read_by_many_callers(s
             except StoreError:
                 return False
 
-        wait_until(has_all, f"all queues; it says: {log.read_text()[-2000:]}", 60)
+        wait_until(has_all, f"all queues; it says: {log.read_text()[-2000:]}")
         for queue_id in range(0, QUEUE_COUNT, 7):
             request = pb.GetQueueUnitsRequest(topic="orders", queue_id=queue_id, max_units=10)
             assert len(client.call(consumequeue.GET_QUEUE_UNITS, request, 5.0).units) == 1

@@ -108,7 +108,7 @@ def test_two_members_never_have_one_queue_and_order_is_kept_over_joins_and_leave
     sent += send(200)
     first.stop()
     sent += send(200)
-    wait_until(lambda: watch.count() >= sent, lambda: (watch.count(), sent), seconds=120)
+    wait_until(lambda: watch.count() >= sent, lambda: (watch.count(), sent))
     second.stop()
 
     assert watch.wrong == []

@@ -46,7 +46,7 @@ def test_100_000_messages_of_one_key_come_once_each_over_index_files_a_writer_an
     token = ""
     with running_stack(tmp_path / "store", settings=settings) as stack:
         append_many(stack, 0, count)
-        stack.wait_until_built(120)
+        stack.wait_until_built()
         while len(found) < count // 2:
             answer = page(stack, token, 500)
             assert len(answer.messages) == 500
@@ -54,7 +54,7 @@ def test_100_000_messages_of_one_key_come_once_each_over_index_files_a_writer_an
             token = answer.next_page_token
             if len(found) % 10_000 == 0:
                 append_many(stack, count + len(found), BATCH_COUNT)
-        stack.wait_until_built(120)
+        stack.wait_until_built()
     with running_stack(tmp_path / "store", settings=settings) as stack:
         while token:
             answer = page(stack, token, 500)
@@ -90,7 +90,7 @@ def test_64_messages_of_4_mib_by_key_fit_a_default_client_and_services_limited_t
         for body in bodies:
             request = pb.AppendMessagesRequest(messages=[new_message(TOPIC, body, keys=["all"])])
             stack.gateway.AppendMessages(request, timeout=60)
-        stack.wait_until_built(120)
+        stack.wait_until_built()
         found: list[bytes] = []
         token = ""
         while True:

@@ -30,8 +30,6 @@ EXPIRING = SMALL_FILES | {
     "REPUT_COMMITLOG_FILE_RESERVED_SECONDS": "1",
     "REPUT_COMMITLOG_DELETE_WHEN_HOURS": ";".join(str(hour) for hour in range(24)),
 }
-WAIT_SECONDS_MAX = 90.0
-POLL_SECONDS = 0.05
 
 
 def log_status(stack: Stack) -> commitlog_pb.GetStatusResponse:
@@ -55,7 +53,7 @@ def wait_until_expired(stack: Stack) -> commitlog_pb.GetStatusResponse:
         status = log_status(stack)
         return status if status.log_end_offset - status.log_first_offset <= status.file_size_bytes else None
 
-    return wait_for(find, lambda: log_status(stack), WAIT_SECONDS_MAX)
+    return wait_for(find, lambda: log_status(stack))
 
 
 def wait_until_min_offset(stack: Stack, queue_id: int, queue_offset: int) -> pb.QueryMessageByOffsetResponse:
@@ -66,7 +64,7 @@ def wait_until_min_offset(stack: Stack, queue_id: int, queue_offset: int) -> pb.
         answer = stack.gateway.QueryMessageByOffset(request, timeout=10)
         return answer if answer.min_offset == queue_offset else None
 
-    return wait_for(find, f"queue {queue_id} begins at {queue_offset}", WAIT_SECONDS_MAX)
+    return wait_for(find, f"queue {queue_id} begins at {queue_offset}")
 
 
 def by_key(stack: Stack, key: str) -> pb.QueryMessageByKeyResponse:
@@ -182,7 +180,7 @@ def test_builders_that_do_not_run_hold_the_log(tmp_path: pathlib.Path) -> None:
         for i in range(MESSAGE_COUNT):
             message = new_message("Expiring", b"%04d" % i * 200)
             service.stub.AppendMessages(commitlog_pb.AppendMessagesRequest(messages=[message]), timeout=10)
-        wait_until(lambda: "retention.held" in service.log(), "retention is held", WAIT_SECONDS_MAX)
+        wait_until(lambda: "retention.held" in service.log(), "retention is held")
 
         status = service.stub.GetStatus(commitlog_pb.GetStatusRequest(), timeout=10)
         assert (0, 0) == (status.log_first_offset, len(status.retention_events))

@@ -57,9 +57,7 @@ class Services:
 
     def wait_for(self, count: int) -> None:
         """Until so many messages are delivered."""
-        wait_until(
-            lambda: len(self.delivered()) >= count, lambda: f"{count} messages, not {self.bodies()}", SECONDS_MAX
-        )
+        wait_until(lambda: len(self.delivered()) >= count, lambda: f"{count} messages, not {self.bodies()}")
 
     def close(self) -> None:
         """Close all."""
@@ -72,7 +70,7 @@ def test_what_waits_comes_once_at_its_time_also_after_a_kill(tmp_path: pathlib.P
     store = tmp_path / "store"
     with running_stack(store) as stack:
         services = Services(stack)
-        wait_until(lambda: services.status().state == "serving", "the service has its state", SECONDS_MAX)
+        wait_until(lambda: services.status().state == "serving", "the service has its state")
         now_millis = time.time_ns() // 1_000_000
         messages = [
             NewMessage(topic=TOPIC, queue_id=0, body=b"level", unique_key="level", delay_level=1),
@@ -145,7 +143,6 @@ def test_a_store_that_is_only_read_shows_what_waits(tmp_path: pathlib.Path) -> N
         wait_until(
             lambda: len(services.schedule.call(rpc.LIST_SCHEDULED_MESSAGES, everything).messages) == 1,
             "the message is listed",
-            SECONDS_MAX,
         )
         log_status = services.commitlog.call(commitlog.GET_STATUS, log_pb.GetStatusRequest())
         assert log_status.log_end_offset == services.status().next_offset

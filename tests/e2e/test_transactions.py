@@ -89,7 +89,7 @@ class Shard:
                 return False
             return True
 
-        wait_until(is_answered, "a verdict is answered", 30)
+        wait_until(is_answered, "a verdict is answered")
         return answers[0].result
 
     def messages(self, topic: str = "") -> list[StoredMessage]:
@@ -99,7 +99,6 @@ class Shard:
         wait_until(
             lambda: self.queues.call(consumequeue.GET_STATUS, status).next_offset >= past_offset,
             "the queues are built",
-            30,
         )
         try:
             request = queue_pb.GetQueueUnitsRequest(topic=topic or self.topic, max_units=1_000)
@@ -132,7 +131,7 @@ class Shard:
             except (StoreRecoveringError, ServiceUnavailableError, DeadlineExceededError):
                 return False
 
-        wait_until(is_listed, "the half messages are listed", 30)
+        wait_until(is_listed, "the half messages are listed")
         return rows
 
 
@@ -232,11 +231,11 @@ def test_a_producer_is_asked_and_what_nobody_knows_is_given_up(tmp_path: pathlib
         shard.send(2)
         gateway = Gateway(shard)
         try:
-            wait_until(lambda: len(gateway.checks) >= 2, "both are asked for", 30)
+            wait_until(lambda: len(gateway.checks) >= 2, "both are asked for")
             check = next(check for check in gateway.checks if check.message.body == b"m0")
             assert (check.message.topic, check.message.queue_id) == (TOPIC, 0)
             shard.end(check.transaction_id, COMMIT)
-            wait_until(lambda: shard.bodies(CHECK_MAX_TIME_TOPIC) == [b"m1"], "the other is given up", 30)
+            wait_until(lambda: shard.bodies(CHECK_MAX_TIME_TOPIC) == [b"m1"], "the other is given up")
             (given_up,) = shard.messages(CHECK_MAX_TIME_TOPIC)
             assert given_up.properties[TRANSACTION_CHECK_TIMES] == "2"
             assert sum(check.message.body == b"m1" for check in gateway.checks) == 2
@@ -300,7 +299,7 @@ def test_the_kill_of_the_log_loses_no_transaction(processes: Processes) -> None:
                 return False
             return True
 
-        wait_until(rolls_back, "the service has a new life", 60)
+        wait_until(rolls_back, "the service has a new life")
         assert [row.unique_key for row in shard.pending()] == [receipts[2].unique_key]
         assert shard.bodies() == [b"m0"]
 

@@ -99,7 +99,7 @@ def followed(stack: HostedStack, arguments: list[str], shown: Path) -> int:
     with shown.open("wb") as out:
         process = subprocess.Popen([sys.executable, "-m", "cli.main", *arguments], cwd=ROOT, env=environ, stdout=out)
     try:
-        wait_until(something_is_shown, "a message", 60)
+        wait_until(something_is_shown, "a message")
         process.send_signal(signal.SIGINT)
         return process.wait(60)
     finally:

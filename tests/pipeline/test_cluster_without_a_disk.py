@@ -111,7 +111,9 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n", (directory / "driver.log").read_text()[-4000:]
             wait_until(
-                lambda: all(len(pids) == 1 for pids in cluster.executors()), cluster.executors, READY_SECONDS_MAX
+                lambda: all(len(pids) == 1 for pids in cluster.executors()),
+                cluster.executors,
+                seconds=READY_SECONDS_MAX,
             )
             try:
                 yield driver
@@ -262,7 +264,7 @@ def test_a_job_completes_although_its_executors_are_killed_in_its_middle(
     victims = [pid for pids in driver.cluster.executors() for pid in pids]
     for pid in victims:  # all of them: one has the task that waits
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: _is_replaced(driver.cluster, victims), driver.cluster.executors, READY_SECONDS_MAX)
+    wait_until(lambda: _is_replaced(driver.cluster, victims), driver.cluster.executors, seconds=READY_SECONDS_MAX)
     object_store.tell("release")
 
     report = driver.report(code=None if job == "audit" else 0)
@@ -286,7 +288,9 @@ def test_a_job_completes_although_a_worker_is_killed_in_its_middle(
     driver.begin("archive", "--store", store, "--archive", uri, "--include-active")
     assert object_store.said() == "held"
     driver.cluster.kill_worker(0)
-    wait_until(lambda: sum(map(len, driver.cluster.executors())) == 1, driver.cluster.executors, READY_SECONDS_MAX)
+    wait_until(
+        lambda: sum(map(len, driver.cluster.executors())) == 1, driver.cluster.executors, seconds=READY_SECONDS_MAX
+    )
     object_store.tell("release")
 
     driver.report()

@@ -149,7 +149,7 @@ def test_groups_of_every_kind_go_on_after_a_kill(tmp_path: pathlib.Path) -> None
             table: dict[str, object] = site.file("consumerOffset.json")["offsetTable"]
             return table.get("T@G") == {"0": 9} and table.get("T@Pull") == {"0": 3} and table.get("F@FG") == {"0": 1}
 
-        wait_until(is_written, "the file has the positions", 30)
+        wait_until(is_written, "the file has the positions")
         acknowledge(consumer, held["m1"])  # since the file was written: it may come again
     with site.rocketmq() as (stage, rocketmq):
         config = "".join(rocketmq.mqadmin("getConsumerConfig", "-g", "FG").split())

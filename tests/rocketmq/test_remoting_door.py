@@ -73,7 +73,7 @@ def test_java_clients_and_mqadmin_use_reput_as_they_use_rocketmq(
 ) -> None:
     stack, clients = served
     door = stack.addresses["remoting"]
-    wait_until(lambda: door in clients.mqadmin("clusterList"), "the shard is registered", 60)
+    wait_until(lambda: door in clients.mqadmin("clusterList"), "the shard is registered")
     assert "success" in clients.mqadmin("updateTopic", "-c", "DefaultCluster", "-t", "Orders", "-r", "4", "-w", "4")
     receipts = clients.send("Orders", "order", 10)
     assert len(receipts) == 10
@@ -99,7 +99,7 @@ def test_java_clients_and_mqadmin_use_reput_as_they_use_rocketmq(
         assert f"Consume Diff Total: {lag}\n" in clients.mqadmin("consumerProgress", "-g", "readers")
     assert "success" in clients.mqadmin("updateTopicPerm", "-c", "DefaultCluster", "-t", "Orders", "-p", "4")
     assert "success" in clients.mqadmin("deleteTopic", "-c", "DefaultCluster", "-t", "Orders")
-    wait_until(lambda: "Orders" not in clients.mqadmin("topicList").split(), "the topic is gone", 60)
+    wait_until(lambda: "Orders" not in clients.mqadmin("topicList").split(), "the topic is gone")
 
 
 def test_a_java_push_consumer_in_pop_mode_gets_each_message_once_and_what_failed_again(
@@ -107,7 +107,7 @@ def test_a_java_push_consumer_in_pop_mode_gets_each_message_once_and_what_failed
 ) -> None:
     stack, clients = served
     door = stack.addresses["remoting"]
-    wait_until(lambda: door in clients.mqadmin("clusterList"), "the shard is registered", 60)
+    wait_until(lambda: door in clients.mqadmin("clusterList"), "the shard is registered")
     assert "success" in clients.mqadmin("updateTopic", "-c", "DefaultCluster", "-t", "Popped", "-r", "4", "-w", "4")
     assert "success" in clients.mqadmin("updateSubGroup", "-c", "DefaultCluster", "-g", "poppers")
     mode = ("-t", "Popped", "-g", "poppers", "-m", "POP", "-q", "0")
@@ -130,7 +130,7 @@ def test_a_java_push_consumer_shares_a_group_with_consumers_of_the_other_doors(
     stack.gateway.CreateTopic(gateway_pb.CreateTopicRequest(topic=topic, queue_count=6), timeout=20)
     with contextlib.closing(DoorClient(clients.namesrv)) as names:
         route = RequestCode.GET_ROUTEINFO_BY_TOPIC
-        wait_until(lambda: names.call(route, topic=topic).code == 0, "the topic is registered", 60)
+        wait_until(lambda: names.call(route, topic=topic).code == 0, "the topic is registered")
     gateway = types.SimpleNamespace(target=stack.addresses["gateway"])
     seen, sent = Seen(), []
     members = [member(gateway, group, topic, seen, 1).start() for member in (PoppingMember, PullingMember)]
@@ -142,11 +142,9 @@ def test_a_java_push_consumer_shares_a_group_with_consumers_of_the_other_doors(
 
     with ThreadPoolExecutor(1) as pool:
         pushed = pool.submit(clients.pop, topic, group, "*", 5, "none fails")
-        wait_until(lambda: send() or pushed.done(), "the push consumer has messages", 120, poll_seconds=0.2)
+        wait_until(lambda: send() or pushed.done(), "the push consumer has messages", poll_seconds=0.2)
     by_java = {row[1].encode() for row in pushed.result()}
-    wait_until(
-        lambda: by_java.issuperset(seen.missing(sent)), lambda: f"missing: {set(seen.missing(sent)) - by_java}", 60
-    )
+    wait_until(lambda: by_java.issuperset(seen.missing(sent)), lambda: f"missing: {set(seen.missing(sent)) - by_java}")
     for member in members:
         member.stop()
     assert len(by_java) >= 5
@@ -201,7 +199,7 @@ def test_java_clients_and_mqadmin_sign_in_over_tls_and_retry_what_they_do_not_co
             return java("org.apache.rocketmq.tools.command.MQAdminStartup", *args, "-n", clients.namesrv)
 
         door = stack.addresses["remoting"]
-        wait_until(lambda: door in mqadmin("clusterList"), "the shard is registered", 60)
+        wait_until(lambda: door in mqadmin("clusterList"), "the shard is registered")
         assert "success" in mqadmin("updateTopic", "-c", "DefaultCluster", "-t", "Orders", "-r", "2", "-w", "2")
         read = java("SignedClients", clients.namesrv, "shop-key", "its-secret", "Orders", "shop-readers", "3")
         assert sorted(re.findall("> (body [0-9]) 1", read)) == ["body 0", "body 1", "body 2"]
@@ -219,7 +217,7 @@ def test_a_shard_of_reput_is_found_at_a_real_name_server_and_leaves_it_at_its_en
         real.start_name_server()
         settings = {"REPUT_NAMESERVERS": real.namesrv, "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(1 << 20)}
         with hosted_stack(tmp_path / "store", settings=settings, remoting_port=0) as ours:
-            wait_until(lambda: ours.addresses["remoting"] in real.mqadmin("clusterList"), "the registration", 60)
+            wait_until(lambda: ours.addresses["remoting"] in real.mqadmin("clusterList"), "the registration")
             assert len(real.send("Bills", "bill", 5)) == 5  # a topic that the first message makes
             assert len(real.consume("Bills", "payers", "tag", "*", 5)) == 5
             assert "Bills" in real.mqadmin("topicList").split()

@@ -90,7 +90,6 @@ def test_what_becomes_of_half_messages_is_what_the_real_broker_writes(tmp_path: 
         wait_until(
             lambda: len(records(store).get(CHECK_MAX_TIME_TOPIC, ())) == 2,
             lambda: f"two are given up: {[(topic, len(found)) for topic, found in records(store).items()]}",
-            120,
             poll_seconds=0.2,
         )
         broker.stop()

@@ -20,9 +20,7 @@ from services.rpcs.commitlog import GET_STATUS
 from tests.support.failures import watch_log
 from tests.support.waiting import wait_until
 
-START_SECONDS_MAX = 120
 STOP_SECONDS_MAX = 60
-ELECTION_SECONDS_MAX = 60
 SMALL_FILES = {
     "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(16 << 20),
     "REPUT_INDEX_HASH_SLOT_COUNT": "5000",
@@ -60,7 +58,7 @@ class Cluster:
         with open(self._log_path, "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ)
         try:
-            wait_until(lambda: self.port_file.exists() or self.process.poll() is not None, self.log, START_SECONDS_MAX)
+            wait_until(lambda: self.port_file.exists() or self.process.poll() is not None, self.log)
             assert self.process.poll() is None, f"ended with {self.process.returncode}"
         except AssertionError as error:
             self.process.kill()
@@ -88,14 +86,14 @@ class Cluster:
 
     def wait_for_leader(self, besides: Collection[str] = ()) -> str:
         """The name of the leader, once one leads that is none of these."""
-        wait_until(lambda: self.leader() not in (None, *besides), self.log, ELECTION_SECONDS_MAX)
+        wait_until(lambda: self.leader() not in (None, *besides), self.log)
         leader = self.leader()
         assert leader is not None
         return leader
 
     def wait_until_whole(self) -> str:
         """Return once one replica leads and all are in sync; its name."""
-        wait_until(self._is_whole, lambda: f"{self.replicas()}\n{self.log()}", START_SECONDS_MAX, 0.2)
+        wait_until(self._is_whole, lambda: f"{self.replicas()}\n{self.log()}", poll_seconds=0.2)
         return self.wait_for_leader()
 
     def _is_whole(self) -> bool:
@@ -175,7 +173,7 @@ class Load:
     def wait_for(self, count: int) -> None:
         """Return once so many more appends are acknowledged."""
         target = len(self.acknowledged) + count
-        wait_until(lambda: len(self.acknowledged) >= target, lambda: f"{self.failures[-3:]}", 120)
+        wait_until(lambda: len(self.acknowledged) >= target, lambda: f"{self.failures[-3:]}")
 
     def longest_silence_seconds(self) -> float:
         """The longest time between two acknowledgements, over all producers."""

@@ -141,11 +141,11 @@ def removed_afterwards(*kinds_and_names: tuple[str, str]) -> Iterator[None]:
                 podman(kind, "rm", "--force", *at_once, name, check=False)
 
 
-def wait_for(is_true: object, what: str, seconds: float = 60.0) -> float:
+def wait_for(is_true: object, what: str) -> float:
     """The seconds until a function gives something true, looked at every 50 ms.
 
     Raises:
         AssertionError: it never did.
     """
     assert callable(is_true)
-    return wait_until(is_true, what, seconds, poll_seconds=0.05)
+    return wait_until(is_true, what, poll_seconds=0.05)

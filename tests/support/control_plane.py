@@ -138,9 +138,9 @@ class ControlPlane:
         self.wait_until(lambda: self.has("serviceaccount", "default", namespace=name))
         return name
 
-    def wait_until(self, reached: Callable[[], object], seconds: float = START_SECONDS_MAX) -> None:
-        """Return once `reached()` is true; AssertionError after so many seconds."""
-        waiting.wait_until(reached, "the cluster's state", seconds, POLL_SECONDS)
+    def wait_until(self, reached: Callable[[], object]) -> None:
+        """Return once `reached()` is true; AssertionError when it is not in time."""
+        waiting.wait_until(reached, "the cluster's state", poll_seconds=POLL_SECONDS)
 
     def _output(self, done: subprocess.CompletedProcess[str]) -> str:
         if done.returncode != 0:

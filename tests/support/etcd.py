@@ -13,7 +13,6 @@ from tests.support.waiting import wait_until
 
 ETCD = os.environ.get("ETCD") or shutil.which("etcd")
 MISSING = "needs etcd (Debian's package etcd-server)"
-START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 15.0
 
 
@@ -57,7 +56,7 @@ class Etcd:
         ]  # fmt: skip
         with open(self._directory / "log", "ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        wait_until(self._listens, f"etcd: {self._directory / 'log'}", START_SECONDS_MAX)
+        wait_until(self._listens, f"etcd: {self._directory / 'log'}")
 
     def stop(self) -> None:
         if self._process is not None:

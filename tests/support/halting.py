@@ -7,8 +7,6 @@ import signal
 
 from tests.support.waiting import wait_until
 
-HALT_SECONDS_MAX = 30
-
 
 def halt(pid: int) -> None:
     """Stop a process, and return once each of its threads stands still: the signal itself comes back at once."""
@@ -23,7 +21,7 @@ def halt(pid: int) -> None:
     def stands_still() -> bool:
         return all(is_halted(task) for task in tasks.iterdir())
 
-    wait_until(stands_still, f"process {pid} stands still", HALT_SECONDS_MAX, poll_seconds=0.001)
+    wait_until(stands_still, f"process {pid} stands still", poll_seconds=0.001)
 
 
 def resume(pid: int) -> None:

@@ -125,6 +125,6 @@ def nothing_left_behind() -> Iterator[None]:
             def differences() -> dict[str, object]:
                 return before.differences(ProcessState.now(pathlib.Path(made), pools))
 
-            wait_until(lambda: not differences(), differences, 10)
+            wait_until(lambda: not differences(), differences)
         finally:
             gc.enable()

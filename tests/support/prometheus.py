@@ -20,7 +20,6 @@ from tests.support.waiting import wait_until
 PROMETHEUS = os.environ.get("PROMETHEUS") or shutil.which("prometheus")
 PROMTOOL = os.environ.get("PROMTOOL") or shutil.which("promtool")
 SCRAPE = "500ms"
-WAIT_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.1
 START_COUNT_MAX = 3
 
@@ -70,7 +69,7 @@ class Prometheus:
             raise AssertionError(f"{expression}: {error.read().decode()}") from error
         return [(row["metric"], float(row["value"][1])) for row in result]
 
-    def wait_for(self, expression: str, seconds: float = WAIT_SECONDS_MAX, act: Callable[[], object] = int) -> None:
+    def wait_for(self, expression: str, act: Callable[[], object] = int) -> None:
         """Return once an expression has a sample; `act` is done again and again meanwhile."""
 
         def has_sample() -> bool:
@@ -79,7 +78,7 @@ class Prometheus:
             act()
             return False
 
-        wait_until(has_sample, expression, seconds, POLL_SECONDS)
+        wait_until(has_sample, expression, poll_seconds=POLL_SECONDS)
 
     def fired(self) -> set[str]:
         """The names of alerts that have fired since it was started."""
@@ -102,7 +101,7 @@ class Prometheus:
             return False
 
         try:
-            wait_until(is_ready, "it is ready", WAIT_SECONDS_MAX, POLL_SECONDS)
+            wait_until(is_ready, "it is ready", poll_seconds=POLL_SECONDS)
         except AssertionError:
             self._process.kill()
             self._process.wait()

@@ -89,7 +89,6 @@ class Service:
         command_prefix: Sequence[str] = (),
         *,
         wait: str = "serving",
-        start_seconds_max: float = START_SECONDS_MAX,
     ) -> None:
         self.name = name.removesuffix("_svc")
         self.store = store
@@ -111,7 +110,7 @@ class Service:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ)
         if wait:
             try:
-                self.wait_until(wait, start_seconds_max)
+                self.wait_until(wait)
             except BaseException:
                 self.kill()
                 raise
@@ -137,7 +136,7 @@ class Service:
         """The stub of its own service."""
         return STUBS[self.name](self.channel)
 
-    def wait_until(self, state: str = "serving", seconds: float = START_SECONDS_MAX) -> None:
+    def wait_until(self, state: str = "serving") -> None:
         """Return once it is `serving`, `not-serving` or just `answering`; RuntimeError with its log otherwise."""
         health = ""
 
@@ -150,7 +149,7 @@ class Service:
             return False
 
         try:
-            wait_until(is_reached, state, seconds)
+            wait_until(is_reached, state)
         except AssertionError as error:
             raise RuntimeError(f"{self.name} is not {state} but {health}: {error}\n{self.log()[-4000:]}") from error
 

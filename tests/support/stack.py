@@ -26,7 +26,7 @@ from services.observing.telemetry import LIBRARY_LOGS
 from services.serving.hosted import HostedService
 from tests.support.failures import watch_log
 from tests.support.processes import children_of
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 STOP_SECONDS_MAX = 60
 # Unless a test says another: small files, because files are allocated whole, and 1 GiB for each of many stores fills a disk;
@@ -48,7 +48,7 @@ class _AnyStack:
     addresses: dict[str, str]
     gateway: gateway_grpc.GatewayServiceStub
 
-    def wait_until_built(self, seconds: float = 30.0) -> None:
+    def wait_until_built(self, seconds: float = WAIT_SECONDS_MAX) -> None:
         """Return once queues and index hold everything that the log holds now."""
         services: dict[str, pb.ServiceStatus] = {}
 
@@ -65,7 +65,7 @@ class _AnyStack:
             builders = [services[name] for name in ("consumequeue", "index")]
             return all(row.next_offset >= target and not row.catching_up for row in builders)
 
-        wait_until(are_built, lambda: f"queues and index are built up to {target}: {services}", seconds)
+        wait_until(are_built, lambda: f"queues and index are built up to {target}: {services}", seconds=seconds)
 
 
 class Stack(_AnyStack):

@@ -22,6 +22,7 @@ Value = TypeVar("Value")
 def wait_until(
     is_so: Callable[[], object],
     what: object = "",
+    *,
     seconds: float = WAIT_SECONDS_MAX,
     poll_seconds: float = POLL_SECONDS,
 ) -> float:
@@ -30,14 +31,14 @@ def wait_until(
     Args:
         is_so: asked again and again; an AssertionError that it raises ends the wait.
         what: said when the time is up; a function is called for it.
-        seconds: how long to wait at the most; fewer than WAIT_SECONDS_MAX are taken as that many, because a limit is for a
-            hang, and how fast a busy machine is proves nothing.
+        seconds: how long to wait at the most, where that is longer than WAIT_SECONDS_MAX: a limit is for a hang, and how fast
+            a busy machine is proves nothing.
         poll_seconds: between two questions at the least.
 
     Raises:
         AssertionError: the condition does not hold in time.
     """
-    seconds = max(seconds, WAIT_SECONDS_MAX)
+    assert seconds >= WAIT_SECONDS_MAX, "a shorter limit than the usual one proves nothing"
     began = time.monotonic()
     while not is_so():
         waited = time.monotonic() - began
@@ -50,7 +51,7 @@ def wait_until(
 def wait_for(
     find: Callable[[], Value | None],
     what: object = "",
-    seconds: float = WAIT_SECONDS_MAX,
+    *,
     poll_seconds: float = POLL_SECONDS,
 ) -> Value:
     """Poll until `find` gives something else than None; see `wait_until`."""
@@ -62,7 +63,7 @@ def wait_for(
             found.append(value)
         return value is not None
 
-    wait_until(is_there, what, seconds, poll_seconds)
+    wait_until(is_there, what, poll_seconds=poll_seconds)
     return found[0]
 
 

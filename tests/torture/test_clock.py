@@ -76,7 +76,7 @@ class Clocked:
             self.receipts.append(self.stack.gateway.AppendMessages(request, timeout=30).results[0])
 
     def check(self) -> None:
-        self.stack.wait_until_built(60)
+        self.stack.wait_until_built()
         receipts = self.receipts
         assert all(a.commit_log_offset < b.commit_log_offset for a, b in itertools.pairwise(receipts))
         times = [millis(receipt.store_time) for receipt in receipts]

@@ -304,7 +304,9 @@ class GroupOfAllDoors:
         sent = [f"{name}|".encode() for name in produced]
         processed = self.processed
         wait_until(
-            lambda: not processed.missing(sent), lambda: f"{processed.missing(sent)[:9]} miss", DRAIN_SECONDS_MAX
+            lambda: not processed.missing(sent),
+            lambda: f"{processed.missing(sent)[:9]} miss",
+            seconds=DRAIN_SECONDS_MAX,
         )
         for member in self._pulling:
             member.stop()
@@ -332,7 +334,9 @@ class LockingGroup:
         sent = [f"{name}|".encode() for name in produced]
         processed = self.processed
         wait_until(
-            lambda: not processed.missing(sent), lambda: f"{processed.missing(sent)[:9]} miss", DRAIN_SECONDS_MAX
+            lambda: not processed.missing(sent),
+            lambda: f"{processed.missing(sent)[:9]} miss",
+            seconds=DRAIN_SECONDS_MAX,
         )
         for member in self._members:
             member.stop()
@@ -384,7 +388,7 @@ def consume_under_kills(store: Path, seed: int, kill_count: int) -> str:
             wait_until_consumed(services.running("gateway").stub, (PLAIN, ORDERED))
             print(f"{time.monotonic() - begun:.1f} s: all groups have all")
             # Longer than anything is hidden.
-            wait_until(lambda: time.monotonic() - max(each.idle_since for each in consumers) > 4.0, "nothing comes", 60)
+            wait_until(lambda: time.monotonic() - max(each.idle_since for each in consumers) > 4.0, "nothing comes")
         finally:
             for consumer in consumers:
                 consumer.stop()
@@ -408,7 +412,7 @@ def consume_under_kills(store: Path, seed: int, kill_count: int) -> str:
 def wait_for_acks(seen: dict[str, Seen], count: int) -> None:
     """Return when that many more acknowledgements were answered."""
     target = sum(len(each.acked) for each in seen.values()) + count
-    wait_until(lambda: sum(len(each.acked) for each in seen.values()) >= target, f"{target} acknowledgements", 120)
+    wait_until(lambda: sum(len(each.acked) for each in seen.values()) >= target, f"{target} acknowledgements")
 
 
 def wait_until_consumed(stub: gateway_grpc.GatewayServiceStub, groups: tuple[str, ...]) -> None:
@@ -427,7 +431,9 @@ def wait_until_consumed(stub: gateway_grpc.GatewayServiceStub, groups: tuple[str
         left[:] = [f"{group}: {str(row)!r}" for group, row in rows if row.consumer_offset != row.max_offset]
         return not left
 
-    wait_until(is_consumed, lambda: f"the groups have consumed all but {left}", DRAIN_SECONDS_MAX, poll_seconds=0.2)
+    wait_until(
+        is_consumed, lambda: f"the groups have consumed all but {left}", seconds=DRAIN_SECONDS_MAX, poll_seconds=0.2
+    )
 
 
 def test_consumers_under_random_kills_miss_nothing_and_keep_their_order(tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ from tests.torture.tools.toxiproxy import MISSING, Link, Toxiproxy, binary
 
 pytestmark = pytest.mark.skipif(binary() is None, reason=MISSING)
 
-WAIT_SECONDS_MAX = 90.0
 TOPIC = "net"
 QUEUE_COUNT = 4
 SETTINGS = {
@@ -105,7 +104,7 @@ class Builders:
                 status = service.stub.GetStatus(request, timeout=10)
                 return status.next_offset >= offset and not status.catching_up
 
-            wait_until(is_built, f"{service.name} stays behind {offset}", WAIT_SECONDS_MAX)
+            wait_until(is_built, f"{service.name} stays behind {offset}")
 
     def end(self) -> None:
         """Both, cleanly: everything is on the disk."""
@@ -275,4 +274,4 @@ def wait_until_answered(gateway: Service, results: list[message_pb2.AppendResult
             problem = str(error)
             return False
 
-    wait_until(is_back, lambda: f"the gateway does not come back: {problem}", WAIT_SECONDS_MAX)
+    wait_until(is_back, lambda: f"the gateway does not come back: {problem}")

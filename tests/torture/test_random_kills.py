@@ -32,7 +32,6 @@ NAMES = ("commitlog", "consumequeue", "index", "consumer", "schedule", "gateway"
 KILLS_PER_STORE = 50
 WRITER_COUNT = 2
 BATCH_MAX = 8
-CATCH_UP_SECONDS_MAX = 120.0
 ACK_SECONDS_MAX = 120.0
 LAYOUT = IndexLayout(503, 2000)
 SETTINGS = {
@@ -110,7 +109,7 @@ class Services:
             target = rows["commitlog"].log_end_offset
             return all(rows[name].next_offset >= target for name in ("consumequeue", "index"))
 
-        wait_until(are_built, lambda: f"queues and index are not built: {rows}", CATCH_UP_SECONDS_MAX)
+        wait_until(are_built, lambda: f"queues and index are not built: {rows}")
 
     def stop(self) -> dict[str, int]:
         """A clean end of all, against the flow; their exit codes."""
@@ -193,7 +192,6 @@ def wait_for_acks(writers: list[Writer], count: int) -> None:
     wait_until(
         lambda: sum(len(writer.acked) for writer in writers) >= target,
         f"{target} acknowledgements",
-        ACK_SECONDS_MAX,
         poll_seconds=0.002,
     )
 

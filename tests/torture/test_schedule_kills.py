@@ -100,7 +100,7 @@ def test_waiting_messages_under_random_kills_and_stops_come_once_and_never_early
 def wait_for_acks(work: list[Work], count: int) -> None:
     """Return when that many more messages have receipts."""
     target = sum(one.acked_count for one in work) + count
-    wait_until(lambda: sum(one.acked_count for one in work) >= target, f"{target} receipts", 120)
+    wait_until(lambda: sum(one.acked_count for one in work) >= target, f"{target} receipts")
 
 
 def cases() -> list[Case]:

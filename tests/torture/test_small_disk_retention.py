@@ -27,7 +27,6 @@ SETTINGS = {
     "REPUT_COMMITLOG_CLEAN_RESOURCE_INTERVAL_MILLIS": "0",
 }
 CALL_SECONDS = 30.0
-REFUSED_SECONDS_MAX = 60.0  # snapshots come every 5 s, and files go up to the last one; on a busy machine
 RETRY_SECONDS = 0.05
 
 
@@ -43,7 +42,7 @@ def append(service: Service, body: bytes) -> message_pb2.AppendResult:
                 raise
             return None
 
-    return wait_for(try_once, "the disk has room again", REFUSED_SECONDS_MAX, RETRY_SECONDS)
+    return wait_for(try_once, "the disk has room again", poll_seconds=RETRY_SECONDS)
 
 
 def settled_status(service: Service) -> pb.GetStatusResponse:
@@ -53,7 +52,7 @@ def settled_status(service: Service) -> pb.GetStatusResponse:
         status: pb.GetStatusResponse = service.stub.GetStatus(pb.GetStatusRequest(), timeout=CALL_SECONDS)
         return status if status.retention_events[0].end_offset == status.log_first_offset else None
 
-    return wait_for(find, "an event for the first offset of the log", REFUSED_SECONDS_MAX, RETRY_SECONDS)
+    return wait_for(find, "an event for the first offset of the log", poll_seconds=RETRY_SECONDS)
 
 
 def read_oldest(service: Service, receipts: Sequence[message_pb2.AppendResult]) -> pb.GetStatusResponse:
@@ -70,7 +69,7 @@ def read_oldest(service: Service, receipts: Sequence[message_pb2.AppendResult]) 
             return None
         return status
 
-    return wait_for(try_once, "the oldest message is read", REFUSED_SECONDS_MAX, RETRY_SECONDS)
+    return wait_for(try_once, "the oldest message is read", poll_seconds=RETRY_SECONDS)
 
 
 def check_events(status: pb.GetStatusResponse) -> None:

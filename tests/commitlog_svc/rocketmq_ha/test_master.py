@@ -88,7 +88,7 @@ def test_our_slave_behind_our_master_has_the_same_log(leader: tuple[CommitLog, H
         try:
             append(log, new_message(b"while it copies"))
             end_offset = log.status.end_offset
-            wait_until(lambda: copy.status.flushed_offset == end_offset, lambda: slave.state, 20)
+            wait_until(lambda: copy.status.flushed_offset == end_offset, lambda: slave.state)
             assert copy.read_bytes(0, end_offset) == log.read_bytes(0, end_offset)
             wait_until(lambda: end_offset in master.acknowledged_offsets().values())
         finally:

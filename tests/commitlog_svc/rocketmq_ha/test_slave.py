@@ -54,7 +54,7 @@ def mirrored(
 
 
 def wait_for_end(log: CommitLog, end_offset: int) -> None:
-    wait_until(lambda: log.status.flushed_offset == end_offset, lambda: log.status.flushed_offset, 10)
+    wait_until(lambda: log.status.flushed_offset == end_offset, lambda: log.status.flushed_offset)
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 7, 1000, 32768])

@@ -331,7 +331,7 @@ def stream_of(spread, batches):
 
 
 def wait_until_nothing_waits(stream):
-    wait_until(lambda: not stream._queues, "something of the stream is still under way", WAIT_SECONDS_MAX)
+    wait_until(lambda: not stream._queues, "something of the stream is still under way")
 
 
 @pytest.mark.parametrize("unknown", [error for error in UNKNOWN_OUTCOMES if error.reason() != "FLUSH_FAILED"], ids=str)
@@ -360,7 +360,7 @@ def test_nothing_is_sent_behind_a_part_that_failed_while_another_part_may_be_wri
     assert logs["b"].arrived.acquire(timeout=WAIT_SECONDS_MAX)
     for outcome in (errors.DiskFullError("no room"), None):
         logs["a"].outcomes.put(outcome)
-    wait_until(lambda: "a" not in stream._queues, "the part for a is still under way", WAIT_SECONDS_MAX)
+    wait_until(lambda: "a" not in stream._queues, "the part for a is still under way")
     logs["b"].outcomes.put(None)
     wait_until_nothing_waits(stream)
 

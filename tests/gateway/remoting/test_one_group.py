@@ -99,11 +99,11 @@ def test_members_of_three_doors_lose_no_message_of_their_group(gateways, stack, 
         wait_until(lambda before=before: sum(seen.processed.values()) > before, "the group goes on")
     extra = join("remoting")
     # A PullConsumer has its queues a while after it has joined.
-    wait_until(lambda: send(4) or len(seen.by_door) == 3, lambda: f"only {set(seen.by_door)} got messages", 60)
-    wait_until(lambda: not seen.missing(sent), lambda: f"{seen.missing(sent)[:8]} of {len(sent)} are missing", 60)
+    wait_until(lambda: send(4) or len(seen.by_door) == 3, lambda: f"only {set(seen.by_door)} got messages")
+    wait_until(lambda: not seen.missing(sent), lambda: f"{seen.missing(sent)[:8]} of {len(sent)} are missing")
     for member in (extra, members["pull"], members["remoting"]):
         member.stop()
-    wait_until(lambda: lag_of(stack, group, topic) == 0, lambda: f"the lag is {lag_of(stack, group, topic)}", 60)
+    wait_until(lambda: lag_of(stack, group, topic) == 0, lambda: f"the lag is {lag_of(stack, group, topic)}")
     members["grpc"].stop()
     assert extra.notice_count, "it was told of members"
 

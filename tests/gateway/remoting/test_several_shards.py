@@ -42,7 +42,7 @@ def test_a_group_has_the_messages_of_each_shard_and_one_that_dies_stops_only_its
             for client, shard in zip((one, two), SHARDS, strict=True):
                 sent.append(f"{shard} {number}".encode())
                 assert client.call(V2, sent[-1], **send_fields(topic, queueId=number % QUEUE_COUNT)).code == 0
-        wait_until(lambda: not seen.missing(sent), lambda: f"{seen.missing(sent)[:8]} are missing", 60)
+        wait_until(lambda: not seen.missing(sent), lambda: f"{seen.missing(sent)[:8]} are missing")
         for member in members:
             member.stop()
         other_store.close()

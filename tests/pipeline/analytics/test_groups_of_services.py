@@ -48,7 +48,7 @@ def test_positions_are_those_that_the_services_answer(tmp_path: Path) -> None:
 
         # What a program did not take was not attempted, so it stays where it is.
         expected = {("pops", "Popped", 1): ACKED, ("pulls", "Pulled", 0): 7}
-        wait_until(lambda: answers() == expected, answers, 60)
+        wait_until(lambda: answers() == expected, answers)
     schema = NATIVE_SCHEMA.__class__([NATIVE_SCHEMA[name] for name in COLUMNS])
     reader = make_reader(tmp_path / "store", schema, topics=STATE_TOPIC)
     batches = [batch for split in reader.partitions() for batch in reader.read(split)]

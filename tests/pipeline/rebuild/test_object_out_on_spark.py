@@ -16,7 +16,6 @@ from tests.support.object_store import CREDENTIALS, ROOT, running_object_store
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
-END_SECONDS_MAX = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +99,7 @@ def test_a_killed_rebuild_looks_unfinished_and_runs_again(spark, credentials, ob
         driver.send_signal(signal.SIGKILL)
         driver.wait()
         # Java ends when its driver is gone, and its Python workers with it.
-        wait_until(lambda: processes_of(driver.pid) == [], lambda: processes_of(driver.pid), END_SECONDS_MAX)
+        wait_until(lambda: processes_of(driver.pid) == [], lambda: processes_of(driver.pid))
     finally:
         for process in processes_of(driver.pid):
             os.kill(process, signal.SIGKILL)

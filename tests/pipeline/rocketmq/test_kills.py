@@ -101,7 +101,7 @@ def wait_until_planned(driver: "subprocess.Popen[bytes]", work: Path, begun: int
         assert driver.poll() is None, said()
         return False
 
-    wait_until(is_planned_or_lost, said, WAIT_SECONDS_MAX)
+    wait_until(is_planned_or_lost, said)
 
 
 def fell_to_sparks_race(work: Path) -> bool:
@@ -130,7 +130,7 @@ def kill(driver: "subprocess.Popen[bytes]") -> None:
         driver.poll()
         return not pids
 
-    wait_until(is_gone, "all that the driver started has ended", WAIT_SECONDS_MAX)
+    wait_until(is_gone, "all that the driver started has ended")
     driver.wait(WAIT_SECONDS_MAX)
 
 

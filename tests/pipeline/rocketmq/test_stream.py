@@ -22,8 +22,6 @@ from tests.support.stack import HostedStack, hosted_stack
 from tests.support.waiting import wait_for
 
 QUEUE_COUNT = 8
-WAIT_SECONDS_MAX = 90.0
-POLL_SECONDS = 0.05
 # Log files of some 40 records, which expire at any hour once they are a second old.
 SMALL_FILES = {"REPUT_COMMITLOG_FILE_SIZE_BYTES": "16384", "REPUT_CONSUMEQUEUE_FILE_SIZE_BYTES": "400"}
 EXPIRING = SMALL_FILES | {
@@ -331,7 +329,6 @@ def wait_until_first(stack: HostedStack) -> int:
     return wait_for(
         lambda: stack.gateway.QueryMessageByOffset(request, timeout=10).min_offset or None,
         "the queue begins later",
-        WAIT_SECONDS_MAX,
     )
 
 
