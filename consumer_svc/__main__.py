@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from consumer_svc.arrivals import Arrivals
+from consumer_svc.figures import Figures
 from consumer_svc.follower import ConsumerPart
 from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.queue_locks import QueueLocks
@@ -39,7 +40,9 @@ def serve(server: ServiceServer, settings: ConsumerSettings, origins: Origins) -
     consumequeue = ServiceClient("consumequeue", settings.consumequeue_target, tls=server.tls)
     progress, arrivals = FollowerProgress(), Arrivals()
     clients = LiveConsumers(time.monotonic, changed=arrivals.note_members)
-    servicer = ConsumerServicer(progress, clients, QueueLocks(time.monotonic), arrivals, server.stopping.is_set)
+    figures = Figures()
+    locks = QueueLocks(time.monotonic)
+    servicer = ConsumerServicer(progress, clients, locks, arrivals, server.stopping.is_set, figures)
     server.add("reput.consumer.v1.ConsumerService", add_to_server, servicer)
     if settings.group_metrics:
         server.meters.gauge(
@@ -57,6 +60,7 @@ def serve(server: ServiceServer, settings: ConsumerSettings, origins: Origins) -
         consumequeue,
         clients,
         arrivals,
+        figures,
     )
     server.on_drain(arrivals.end)
     server.on_stop(consumequeue.close)  # after the follower has stopped

@@ -7,6 +7,7 @@ consumer offsets for a broker that opens the store later.
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -16,6 +17,7 @@ from consumer_svc.delivering.expirer import Expirer
 from consumer_svc.delivering.life import Life, Rules
 from consumer_svc.delivering.life_parts import Answering, LifeParts
 from consumer_svc.delivering.receipt_handle import ReceiptHandles
+from consumer_svc.figures import Figures
 from consumer_svc.handover.courtesy_files import LOOK_SECONDS, BrokerGroups, CourtesyFiles
 from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.settings import ConsumerSettings
@@ -32,6 +34,9 @@ from services.reading.queue_reader import QueueReader
 from services.reading.recent_units import RecentUnits
 from services.rpcs import Calls
 from store.errors import StoreError
+
+if TYPE_CHECKING:
+    from store.derive.dispatch_columns import DispatchColumns
 
 # Heartbeats of the log come once a second.
 TOPICS_SECONDS = 0.5
@@ -61,6 +66,7 @@ class ConsumerFollower(StateFollower):
         broker: the groups of a broker that runs beside this service; None when none does.
         on_flushed: told how far the log is not needed any more.
         end_offset: asks for the end of what the log has written (bytes).
+        figures: count what the log gets.
         clock: seconds, rising.
     """
 
@@ -76,10 +82,12 @@ class ConsumerFollower(StateFollower):
         broker: BrokerGroups | None,
         on_flushed: Callable[[int, int | None], None] | None,
         end_offset: Callable[[], int],
+        figures: Figures,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(writer, progress, recent, begin_offset, loaded.first_offset, on_flushed, end_offset, clock)
         self._life = life
+        self._figures = figures
         self._courtesy = courtesy
         self._broker = broker
         self._expirer = Expirer(life)
@@ -111,6 +119,14 @@ class ConsumerFollower(StateFollower):
     def error(self) -> StoreError | None:
         """See StateFollower."""
         return None if self._writer is None else self._writer.error
+
+    def apply(
+        self, records: "DispatchColumns | None", next_offset: int, log_first_offset: int, log_end_offset: int
+    ) -> bool:
+        """See StateFollower; the records are counted."""
+        if records is not None and len(records):
+            self._figures.add_records(records)
+        return super().apply(records, next_offset, log_first_offset, log_end_offset)
 
     def hear(self, topics: Collection[str], store_time_millis: int) -> None:
         """See StateFollower: polls that wait for these topics look again."""
@@ -160,6 +176,7 @@ class ConsumerPart(StatePart[GroupStates, StateWriter]):
         consumequeue: the client for queues.
         clients: the consumers that live.
         arrivals: hears of messages that may be delivered.
+        figures: count what the log gets.
     """
 
     def __init__(
@@ -172,6 +189,7 @@ class ConsumerPart(StatePart[GroupStates, StateWriter]):
         consumequeue: Calls,
         clients: LiveConsumers,
         arrivals: Arrivals,
+        figures: Figures | None = None,
     ) -> None:
         super().__init__(TOPIC, settings, servicer.shut, commitlog, consumequeue)
         self._settings = settings
@@ -179,6 +197,7 @@ class ConsumerPart(StatePart[GroupStates, StateWriter]):
         self._progress = progress
         self._clients = clients
         self._arrivals = arrivals
+        self._figures = figures or Figures()
         self._secret = secret
         self._handles: ReceiptHandles | None = None
         self._rules = Rules(
@@ -241,4 +260,5 @@ class ConsumerPart(StatePart[GroupStates, StateWriter]):
             broker,
             on_flushed,
             self._state_log.end_offset,
+            self._figures,
         )

@@ -12,6 +12,7 @@ from consumer_svc.delivering.groups import GroupNames
 from consumer_svc.delivering.life import check_group_name
 from consumer_svc.delivering.life_parts import LifeParts
 from consumer_svc.delivering.pulls import EncodedBatch
+from consumer_svc.figures import DELIVERED, SENT_BACK, Figures
 from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.queue_locks import QueueLocks, check
 from consumer_svc.state.codec import mode_of
@@ -52,6 +53,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         locks: of queues, for those that pull in order.
         arrivals: hears of messages that may be delivered.
         is_stopping: whether the process ends.
+        figures: count what comes and goes.
 
     Attributes:
         state: of the follower.
@@ -64,7 +66,9 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         locks: QueueLocks,
         arrivals: Arrivals,
         is_stopping: Callable[[], bool],
+        figures: Figures | None = None,
     ) -> None:
+        self._figures = figures or Figures()
         self.state: Callable[[], FollowerState] = lambda: FollowerState("waiting", 0, "")
         self._progress = progress
         self._clients = clients
@@ -95,6 +99,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         """See the proto."""
         delivery = self._delivery
         popped = delivery.pops.pop(request)
+        self._count_popped(request, popped)
         if popped.deliveries and not context.is_active():
             _give_back(delivery.acks, request.consumer_group, popped)
         return popped
@@ -103,6 +108,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         """PopMessages over a local socket."""
         delivery = self._delivery
         popped = delivery.pops.pop(request)
+        self._count_popped(request, popped)
         give_back = partial(_give_back, delivery.acks, request.consumer_group, popped)
         return RevocableAnswer(popped.SerializeToString(), give_back)
 
@@ -157,7 +163,11 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             raise
         answer, batch = pulled.answer, pulled.messages
         if isinstance(batch, EncodedBatch):
-            return b"".join([answer.SerializeToString(), *batch.data])
+            data = b"".join(batch.data)
+            self._figures.add(DELIVERED, request.topic, request.consumer_group, len(batch), len(data))
+            return answer.SerializeToString() + data
+        size_bytes = sum(message.store_size_bytes for message in batch)
+        self._figures.add(DELIVERED, request.topic, request.consumer_group, len(batch), size_bytes)
         answer.messages.extend(batch)
         return answer.SerializeToString()
 
@@ -175,6 +185,8 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             known_only=request.known_only,
             attempts_max=max(request.delivery_attempts_max, 0),
         )
+        count = len(outcomes) - outcomes.count(gateway_pb.SEND_BACK_OUTCOME_REMOVED)
+        self._figures.add(SENT_BACK, request.topic, request.consumer_group, count, 0)
         return pb.SendBackMessagesResponse(outcomes=outcomes)
 
     def LockQueues(self, request: pb.LockQueuesRequest, context: grpc.ServicerContext) -> pb.LockQueuesResponse:
@@ -338,6 +350,10 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         self._delivery.deletions.see_now()
         return pb.SeeTopicsResponse()
 
+    def GetFigures(self, request: pb.GetFiguresRequest, context: grpc.ServicerContext) -> pb.GetFiguresResponse:
+        """See the proto."""
+        return self._figures.answer(request)
+
     def TrackMessage(self, request: pb.TrackMessageRequest, context: grpc.ServicerContext) -> pb.TrackMessageResponse:
         """See the proto."""
         return self._current.tracks.page(request.message, _names(request))
@@ -365,6 +381,13 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         """Messages that are not consumed, by group and topic; none while the groups' state is being read or not current."""
         delivery = self._current_or_none
         return dict(delivery.groups.lag_counts().items()) if delivery is not None else {}
+
+    def _count_popped(self, request: pb.PopMessagesRequest, popped: pb.PopMessagesResponse) -> None:
+        by_topic: dict[str, list[int]] = {}
+        for one in popped.deliveries:
+            by_topic.setdefault(one.message.topic, []).append(one.message.store_size_bytes)
+        for topic, sizes in by_topic.items():
+            self._figures.add(DELIVERED, topic, request.consumer_group, len(sizes), sum(sizes))
 
     @property
     def _delivery(self) -> LifeParts:

@@ -28,6 +28,7 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.groups import (
     COMMIT_OFFSETS,
     DELETE_GROUP,
+    GET_FIGURES,
     GET_GROUP,
     GET_OFFSETS,
     LIST_GROUPS,
@@ -469,6 +470,7 @@ DECIDED: Mapping[ShardMethod[Any, Any], Decide] = {
     GET_GROUP: _group,
     GET_OFFSETS: _positions,
     COMMIT_OFFSETS: _of_group_and("offsets"),
+    GET_FIGURES: _whole,  # the door asks for what its caller may see
     SEE_TOPICS: _whole,  # answers nothing, and does what happens by itself within seconds
     SEND_BACK: _of_group_and_topic,
     LOCK_QUEUES: _of_group_and("queues"),

@@ -1,9 +1,11 @@
 """The broker as tools see it: its state (28), configuration (26, 25), producers (204, 328), counts (315), copies (907), and
 cleaning (306, 316, 329), which Reput does by itself.
 
-Sources: `AdminBrokerProcessor` of RocketMQ 5.5.0; the bodies are those that it was recorded with. It differs from a broker:
+Sources: `AdminBrokerProcessor`, `StoreStatsService`, `BrokerStatsManager` of RocketMQ 5.5.0; the bodies are those that it was
+recorded with. It differs from a broker:
 
-- The state has what Reput knows; rates and counts of messages are its metrics, and 0 here.
+- Rates and counts are those of the shard, over all doors and gateways, since its consumer service started (ADR 0145); what
+  Reput does not count, as pulls that found nothing, is 0, or not found.
 - The configuration is read and not changed: settings belong to the start.
 """
 
@@ -14,15 +16,15 @@ from functools import partial
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import STATUSES, StatusRow, get_record, store_millis
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
-from gateway.remoting.door_shard import CALL_SECONDS, DoorShard, LogStatus
+from gateway.remoting.door_shard import CALL_SECONDS, DoorShard, LogStatus, per_second
 from gateway.remoting.groups import connection_row
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.fastjson import dump_bytes
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError
 
 # The release whose answers these are, as `clusterList` shows it.
 VERSION_TEXT = "V5_5_0"
-RATES = "0.0 0.0 0.0"  # of 10 s, 1 minute, 10 minutes
 # What tools read as numbers and Reput has none of: it keeps no queues of requests.
 ZEROS = (
     *("sendThreadPoolQueueSize", "pullThreadPoolQueueSize", "queryThreadPoolQueueSize", "EndTransactionQueueSize"),
@@ -30,8 +32,6 @@ ZEROS = (
     *("sendThreadPoolQueueHeadWaitTimeMills", "pullThreadPoolQueueHeadWaitTimeMills"),
     *("queryThreadPoolQueueHeadWaitTimeMills", "litePullThreadPoolQueueHeadWaitTimeMills"),
     *("ackThreadPoolQueueHeadWaitTimeMills", "pageCacheLockTimeMills"),
-    *("msgPutTotalYesterdayMorning", "msgPutTotalTodayMorning", "msgPutTotalTodayNow", "putMessageTimesTotal"),
-    *("msgGetTotalYesterdayMorning", "msgGetTotalTodayMorning", "msgGetTotalTodayNow", "putMessageSizeTotal"),
     *(
         "timerReadBehind",
         "timerOffsetBehind",
@@ -43,7 +43,27 @@ ZEROS = (
 )
 CAPACITIES = ("sendThreadPoolQueueCapacity", "pullThreadPoolQueueCapacity", "queryThreadPoolQueueCapacity")
 CAPACITY = "4096"  # requests of one connection (services/rocketmq/remoting_server.py)
-TPS = ("putTps", "getTotalTps", "getFoundTps", "getMissTps", "getTransferredTps")
+# By statistic (315): what is counted, and whether its messages or the bytes of their records are told.
+STATISTICS: Mapping[str, tuple["pb.FigureKind", bool]] = {
+    "TOPIC_PUT_NUMS": (pb.FIGURE_KIND_APPENDED, False),
+    "TOPIC_PUT_SIZE": (pb.FIGURE_KIND_APPENDED, True),
+    "GROUP_GET_NUMS": (pb.FIGURE_KIND_DELIVERED, False),
+    "GROUP_GET_SIZE": (pb.FIGURE_KIND_DELIVERED, True),
+    "SNDBCK_PUT_NUMS": (pb.FIGURE_KIND_SENT_BACK, False),
+}
+# The same of the whole shard, by the name of the cluster; whether system topics are left out.
+BROKER_STATISTICS: Mapping[str, tuple["pb.FigureKind", bool]] = {
+    "BROKER_PUT_NUMS": (pb.FIGURE_KIND_APPENDED, False),
+    "BROKER_GET_NUMS": (pb.FIGURE_KIND_DELIVERED, False),
+    "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": (pb.FIGURE_KIND_APPENDED, True),
+    "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": (pb.FIGURE_KIND_DELIVERED, True),
+}
+# Figures of the state (28): appended and delivered, of all topics and without system topics.
+STATE_KEYS = [
+    pb.FigureKey(kind=kind, without_system_topics=without_system_topics)
+    for without_system_topics in (False, True)
+    for kind in (pb.FIGURE_KIND_APPENDED, pb.FIGURE_KIND_DELIVERED)
+]
 
 
 def handlers(shard: DoorShard) -> Mapping[int, Handler]:
@@ -56,11 +76,11 @@ def handlers(shard: DoorShard) -> Mapping[int, Handler]:
             (RequestCode.GET_BROKER_HA_STATUS, get_ha_status),
             (RequestCode.GET_PRODUCER_CONNECTION_LIST, get_producer_connections),
             (RequestCode.GET_ALL_PRODUCER_INFO, get_all_producers),
+            (RequestCode.VIEW_BROKER_STATS_DATA, view_stats),
         )
     }
     at_once: dict[int, Handler] = {
         RequestCode.UPDATE_BROKER_CONFIG: refuse_configuration,
-        RequestCode.VIEW_BROKER_STATS_DATA: view_stats,
         **dict.fromkeys(
             (
                 RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
@@ -88,10 +108,9 @@ def get_runtime_info(shard: DoorShard, started_millis: int, ask: Ask) -> Answer:
     table = {
         **dict.fromkeys(ZEROS, "0"),
         **dict.fromkeys(CAPACITIES, CAPACITY),
-        **dict.fromkeys(TPS, RATES),
+        **_counts(shard.figures(STATE_KEYS)),
         "timerEnqueueTps": "0.0",
         "timerDequeueTps": "0.0",
-        "putMessageAverageSize": "0.0",
         "bootTimestamp": str(started_millis),
         "brokerActive": "true",
         "brokerVersionDesc": VERSION_TEXT,
@@ -172,10 +191,60 @@ def get_all_producers(shard: DoorShard, ask: Ask) -> Answer:
     return Answer(body=dump_bytes({"data": dict(sorted(table.items()))}))
 
 
-def view_stats(ask: Ask) -> None:
-    """315: counts are metrics here, and none of RocketMQ's exists."""
+def view_stats(shard: DoorShard, ask: Ask) -> Answer:
+    """315: a count by minute, hour and day; one that nothing was counted for is no statistic, as with a broker."""
     name, key = ask.text("statsName"), ask.text("statsKey")
-    raise RefusedError(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
+    by_size = False
+    wanted: pb.FigureKey | None = None
+    if name in STATISTICS:
+        kind, by_size = STATISTICS[name]
+        topic, _, group = key.rpartition("@") if kind != pb.FIGURE_KIND_APPENDED else (key, "", "")
+        wanted = pb.FigureKey(kind=kind, topic=topic, consumer_group=group)
+    elif name in BROKER_STATISTICS and key == shard.cluster_name:
+        kind, without_system_topics = BROKER_STATISTICS[name]
+        wanted = pb.FigureKey(kind=kind, without_system_topics=without_system_topics)
+    figure = shard.figures([wanted])[0] if wanted is not None else pb.Figure()
+    if not figure.is_known:
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
+    document = {
+        told: _statistic(span, by_size=by_size)
+        for told, span in (("statsDay", figure.day), ("statsHour", figure.hour), ("statsMinute", figure.minute))
+    }
+    return Answer(body=dump_bytes(document))
+
+
+def _statistic(span: pb.FigureSpan, *, by_size: bool) -> dict[str, object]:
+    """BrokerStatsItem: of a span the sum, the rate (a second), and the average of a call."""
+    count = span.size_bytes if by_size else span.message_count
+    average = count / span.call_count if span.call_count else 0.0
+    return {"avgpt": average, "sum": count, "tps": per_second(span, count)}
+
+
+def _counts(figures: Sequence[pb.Figure]) -> dict[str, str]:
+    """What StoreStatsService and BrokerStats tell; `figures` of STATE_KEYS."""
+    appended, delivered, appended_today, delivered_today = figures
+
+    def rates(figure: pb.Figure, field: str = "message_count") -> str:
+        spans = (figure.ten_seconds, figure.minute, figure.ten_minutes)
+        return " ".join(str(per_second(span, getattr(span, field))) for span in spans)
+
+    total = appended.total
+    return {
+        "putTps": rates(appended),
+        "getTotalTps": rates(delivered, "call_count"),
+        "getFoundTps": rates(delivered, "call_count"),
+        "getMissTps": "0.0 0.0 0.0",
+        "getTransferredTps": rates(delivered),
+        "putMessageTimesTotal": str(max(total.message_count, 1)),  # as a broker's, which divides by it
+        "putMessageSizeTotal": str(total.size_bytes),
+        "putMessageAverageSize": str(total.size_bytes / max(total.message_count, 1)),
+        "msgPutTotalTodayNow": str(appended_today.total.message_count),
+        "msgPutTotalTodayMorning": str(appended_today.message_count_today),
+        "msgPutTotalYesterdayMorning": str(appended_today.message_count_yesterday),
+        "msgGetTotalTodayNow": str(delivered_today.total.message_count),
+        "msgGetTotalTodayMorning": str(delivered_today.message_count_today),
+        "msgGetTotalYesterdayMorning": str(delivered_today.message_count_yesterday),
+    }
 
 
 def _log_status(shard: DoorShard) -> LogStatus:

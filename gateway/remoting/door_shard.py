@@ -9,7 +9,7 @@ from gateway.delivery.waiting_room import WaitingRoom
 from gateway.groups.asking import ask_groups
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import Delivering, DeliveringSource
-from gateway.ports.groups import GET_GROUP
+from gateway.ports.groups import GET_FIGURES, GET_GROUP
 from gateway.ports.shard import CREATE_TOPIC, STATUSES, Shard
 from gateway.ports.shards import Shards, ShardsSource
 from gateway.queries.freshness import FreshnessWaits
@@ -24,6 +24,10 @@ from gateway.waiting.producers import Producers
 from reput.commitlog.v1.commitlog_service_pb2 import CreateTopicRequest
 from reput.consumer.v1.consumer_service_pb2 import (
     Client,
+    Figure,
+    FigureKey,
+    FigureSpan,
+    GetFiguresRequest,
     GetGroupRequest,
     GetGroupResponse,
     WatchArrivalsResponse,
@@ -147,6 +151,16 @@ class DoorShard:
         """
         return self._group(consumer_group).clients
 
+    def figures(self, keys: Sequence[FigureKey]) -> Sequence[Figure]:
+        """What the shard's consumer service has counted, in the order of the keys; waits. ServiceUnavailableError.
+
+        The caller has checked who asks.
+        """
+        if not keys:
+            return ()
+        request = GetFiguresRequest(keys=keys)
+        return ask_groups(self.whole_shard, GET_FIGURES, request, Deadline.after(CALL_SECONDS)).figures
+
     def has_locks(self, consumer_group: str) -> bool:
         """Whether a member of a group has locked a queue, over any door; ServiceUnavailableError."""
         return self.locks.has_some(consumer_group) or self._group(consumer_group).has_locks
@@ -157,3 +171,8 @@ class DoorShard:
             return ask_groups(self.whole_shard, GET_GROUP, request, Deadline.after(CALL_SECONDS))
         except GroupNotFoundError:
             return GetGroupResponse()
+
+
+def per_second(span: FigureSpan, count: int) -> float:
+    """The rate of what was counted in a span; 0 for none."""
+    return count * 1_000 / span.duration_millis if span.duration_millis else 0.0

@@ -14,7 +14,7 @@ from a broker:
 import contextlib
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ from gateway.ports.shards import list_built_queues
 from gateway.ports.time_window import set_millis
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
 from gateway.remoting.door_clients import TAG, DoorClient, Subscription
-from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
+from gateway.remoting.door_shard import CALL_SECONDS, DoorShard, per_second
 from gateway.remoting.positions import store_position
 from gateway.remoting.records import record_of
 from gateway.remoting.topics import Queue, config_of, configs_of, document_of, queue_key, store_times
@@ -274,9 +274,9 @@ def get_consume_stats(shard: DoorShard, ask: Ask) -> Answer:
     facts = _facts(shard, group, deadline)
     if facts is None:
         return Answer(body=dump_bytes({"consumeTps": 0.0, "offsetTable": {}}))
-    return Answer(
-        body=dump_bytes({"consumeTps": 0.0, "offsetTable": _progress(shard, facts, listed or [topic], deadline)})
-    )
+    table = _progress(shard, facts, listed or [topic], deadline)
+    tps = sum(_consume_tps(shard, group, _topics_of(facts, listed or [topic])).values())
+    return Answer(body=dump_bytes({"consumeTps": tps, "offsetTable": table}))
 
 
 def get_broker_consume_stats(shard: DoorShard, ask: Ask) -> Answer:
@@ -295,8 +295,9 @@ def get_broker_consume_stats(shard: DoorShard, ask: Ask) -> Answer:
             by_topic.setdefault(each.topic, [])
             behind += max(each.max_offset - each.consumer_offset, 0)
             in_flight += max(each.next_offset - each.consumer_offset, 0)
+        tps = _consume_tps(shard, settings.consumer_group, by_topic)
         stats = [
-            {"consumeTps": 0.0, "offsetTable": _progress(shard, facts, [topic], deadline)}
+            {"consumeTps": tps[topic], "offsetTable": _progress(shard, facts, [topic], deadline)}
             for topic in by_topic
             if facts is not None
         ]
@@ -310,12 +311,24 @@ def get_broker_consume_stats(shard: DoorShard, ask: Ask) -> Answer:
     return Answer(body=dump_bytes(document))
 
 
+def _topics_of(facts: pb.GetGroupResponse, topics: Collection[str]) -> Sequence[str]:
+    """These topics, or all that a group has positions in."""
+    return [topic for topic in topics if topic] or sorted({each.topic for each in facts.queues})
+
+
+def _consume_tps(shard: DoorShard, group: str, topics: Collection[str]) -> dict[str, float]:
+    """How many messages of each topic the group got in a second of the last minute."""
+    keys = [pb.FigureKey(kind=pb.FIGURE_KIND_DELIVERED, topic=topic, consumer_group=group) for topic in topics]
+    minutes = [figure.minute for figure in shard.figures(keys)]
+    return {topic: per_second(each, each.message_count) for topic, each in zip(topics, minutes, strict=True)}
+
+
 def _progress(
     shard: DoorShard, facts: pb.GetGroupResponse, topics: Collection[str], deadline: Deadline
 ) -> dict[object, object]:
     """The rows of a group by queue: every queue that is read of the topics that it has positions in, or of these."""
     known = {(each.topic, each.queue_id): each for each in facts.queues}
-    wanted = [topic for topic in topics if topic] or sorted({each.topic for each in facts.queues})
+    wanted = _topics_of(facts, topics)
     configs = configs_of(shard, wanted)
     numbers = [(topic, number) for topic, config in configs.items() for number in range(config.read_queue_count)]
     ends = {

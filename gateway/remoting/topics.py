@@ -26,7 +26,7 @@ from gateway.ports.shard import (
 )
 from gateway.ports.shards import list_built_queues
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
-from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
+from gateway.remoting.door_shard import CALL_SECONDS, DoorShard, per_second
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1 import message_pb2
@@ -211,7 +211,9 @@ def get_topic_stats(shard: DoorShard, ask: Ask) -> Answer:
             "maxOffset": end,
             "minOffset": first,
         }
-    return Answer(body=dump_bytes({"offsetTable": table, "topicPutTps": 0.0}))
+    minute = shard.figures([pb.FigureKey(kind=pb.FIGURE_KIND_APPENDED, topic=topic)])[0].minute
+    put_tps = per_second(minute, minute.message_count)
+    return Answer(body=dump_bytes({"offsetTable": table, "topicPutTps": put_tps}))
 
 
 def get_system_topics(shard: DoorShard, ask: Ask) -> Answer:

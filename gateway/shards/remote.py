@@ -12,6 +12,7 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.groups import (
     COMMIT_OFFSETS,
     DELETE_GROUP,
+    GET_FIGURES,
     GET_GROUP,
     GET_OFFSETS,
     LIST_GROUPS,
@@ -224,6 +225,7 @@ def serve_consumer(table: MethodTable, client: ServiceClient) -> None:
     serve_rpc(table, GET_GROUP, client, consumer_rpc.GET_GROUP)
     serve_rpc(table, GET_OFFSETS, client, consumer_rpc.GET_OFFSETS)
     _serve_for_caller(table, COMMIT_OFFSETS, client, consumer_rpc.COMMIT_OFFSETS)
+    serve_rpc(table, GET_FIGURES, client, consumer_rpc.GET_FIGURES)
     serve_rpc(table, SEE_TOPICS, client, consumer_rpc.SEE_TOPICS)
     _serve_for_caller(table, SEND_BACK, client, consumer_rpc.SEND_BACK_MESSAGES)
     _serve_for_caller(table, LOCK_QUEUES, client, consumer_rpc.LOCK_QUEUES)

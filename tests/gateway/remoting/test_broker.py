@@ -7,6 +7,7 @@ from gateway.remoting.broker import get_broker_config
 from gateway.remoting.door_shard import DoorShard, LogStatus
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.fastjson import loads
+from tests.gateway.remoting.requests import pull_fields, records
 
 
 def test_the_state_has_the_names_that_cluster_list_reads(stack, client):
@@ -17,8 +18,8 @@ def test_the_state_has_the_names_that_cluster_list_reads(stack, client):
     assert int(table["commitLogMaxOffset"]) > int(table["commitLogMinOffset"]) == 0
     assert int(table["earliestMessageTimeStamp"]) > 1_700_000_000_000
     assert 0 < float(table["commitLogDiskRatio"]) < 1
-    for name in ("putTps", "getTransferredTps"):
-        assert [float(rate) for rate in table[name].split(" ")] == [0.0, 0.0, 0.0]
+    for name in ("putTps", "getTransferredTps", "getMissTps"):
+        assert len([float(rate) for rate in table[name].split(" ")]) == 3
     for name in ("sendThreadPoolQueueSize", "pullThreadPoolQueueHeadWaitTimeMills", "pageCacheLockTimeMills"):
         assert table[name] == "0"
 
@@ -39,6 +40,45 @@ def test_what_has_no_counts_producers_or_copies_is_told_as_rocketmq_tells_it(cli
     producers = client.call(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup="nope")
     assert (producers.code, producers.remark) == (1, "the producer group[nope] not exist")
     assert loads(client.call(RequestCode.GET_BROKER_HA_STATUS).body)["haConnectionInfo"] == []
+
+
+def test_counts_of_a_topic_a_group_and_the_broker_are_what_came_and_went(stack, client):
+    (receipt, *_) = stack.append("counted", 3, keys=["k"])
+    pulled = client.call(RequestCode.PULL_MESSAGE, **pull_fields("counted", 0, consumerGroup="counters", maxMsgNums=32))
+    assert len(records(pulled.body)) == 3
+    size_bytes = len(pulled.body)
+
+    def statistic(name, key):
+        answer = client.call(RequestCode.VIEW_BROKER_STATS_DATA, statsName=name, statsKey=key)
+        return loads(answer.body)["statsMinute"] if answer.code == 0 else answer.remark
+
+    put, got = statistic("TOPIC_PUT_NUMS", "counted"), statistic("GROUP_GET_NUMS", "counted@counters")
+    assert put["sum"] == got["sum"] == 3
+    assert 0 < put["tps"] <= 0.3
+    assert got["avgpt"] == 3.0
+    assert statistic("TOPIC_PUT_SIZE", "counted")["sum"] == size_bytes
+    # Fields of an answer have some bytes besides their records.
+    assert size_bytes <= statistic("GROUP_GET_SIZE", "counted@counters")["sum"] <= size_bytes + 4 * 3
+    for name in ("BROKER_PUT_NUMS", "BROKER_GET_NUMS"):
+        assert statistic(name, "DefaultCluster")["sum"] >= 3
+        assert statistic(name, "another") == f"The stats <{name}> <another> not exist"
+    assert (
+        statistic("SNDBCK_PUT_NUMS", "counted@counters") == "The stats <SNDBCK_PUT_NUMS> <counted@counters> not exist"
+    )
+    assert statistic("GROUP_GET_LATENCY", "counted@counters").endswith("not exist")
+
+    table = loads(client.call(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]
+    assert float(table["putTps"].split(" ")[1]) > 0
+    assert float(table["getTransferredTps"].split(" ")[1]) > 0
+    assert int(table["msgPutTotalTodayNow"]) >= 3
+    assert int(table["putMessageSizeTotal"]) >= size_bytes
+    stats = loads(client.call(RequestCode.GET_TOPIC_STATS_INFO, topic="counted").body)
+    assert 0 < stats["topicPutTps"] <= 0.3
+    offsets = {"consumerGroup": "counters", "topic": "counted", "queueId": 0, "commitOffset": 3}
+    assert client.call(RequestCode.UPDATE_CONSUMER_OFFSET, **offsets).code == 0
+    progress = loads(client.call(RequestCode.GET_CONSUME_STATS, consumerGroup="counters").body)
+    assert 0 < progress["consumeTps"] <= 0.3
+    assert receipt.queue_offset == 0
 
 
 def test_cleaning_is_done_by_the_store_itself(client):

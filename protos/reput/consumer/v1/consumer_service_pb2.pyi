@@ -13,6 +13,17 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class FigureKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FIGURE_KIND_UNSPECIFIED: _ClassVar[FigureKind]
+    FIGURE_KIND_APPENDED: _ClassVar[FigureKind]
+    FIGURE_KIND_DELIVERED: _ClassVar[FigureKind]
+    FIGURE_KIND_SENT_BACK: _ClassVar[FigureKind]
+FIGURE_KIND_UNSPECIFIED: FigureKind
+FIGURE_KIND_APPENDED: FigureKind
+FIGURE_KIND_DELIVERED: FigureKind
+FIGURE_KIND_SENT_BACK: FigureKind
+
 class PopMessagesRequest(_message.Message):
     __slots__ = ("consumer_group", "topic", "queue_id", "max_messages", "invisible_duration", "client_id", "attempt_id", "filter", "max_per_message_group", "known_only", "as_check_points", "in_order", "caller")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -501,6 +512,64 @@ class SeeTopicsRequest(_message.Message):
 class SeeTopicsResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class FigureKey(_message.Message):
+    __slots__ = ("kind", "topic", "consumer_group", "without_system_topics")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_SYSTEM_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    kind: FigureKind
+    topic: str
+    consumer_group: str
+    without_system_topics: bool
+    def __init__(self, kind: _Optional[_Union[FigureKind, str]] = ..., topic: _Optional[str] = ..., consumer_group: _Optional[str] = ..., without_system_topics: _Optional[bool] = ...) -> None: ...
+
+class GetFiguresRequest(_message.Message):
+    __slots__ = ("keys",)
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedCompositeFieldContainer[FigureKey]
+    def __init__(self, keys: _Optional[_Iterable[_Union[FigureKey, _Mapping]]] = ...) -> None: ...
+
+class FigureSpan(_message.Message):
+    __slots__ = ("duration_millis", "message_count", "size_bytes", "call_count")
+    DURATION_MILLIS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CALL_COUNT_FIELD_NUMBER: _ClassVar[int]
+    duration_millis: int
+    message_count: int
+    size_bytes: int
+    call_count: int
+    def __init__(self, duration_millis: _Optional[int] = ..., message_count: _Optional[int] = ..., size_bytes: _Optional[int] = ..., call_count: _Optional[int] = ...) -> None: ...
+
+class Figure(_message.Message):
+    __slots__ = ("is_known", "ten_seconds", "minute", "ten_minutes", "hour", "day", "total", "message_count_today", "message_count_yesterday")
+    IS_KNOWN_FIELD_NUMBER: _ClassVar[int]
+    TEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    MINUTE_FIELD_NUMBER: _ClassVar[int]
+    TEN_MINUTES_FIELD_NUMBER: _ClassVar[int]
+    HOUR_FIELD_NUMBER: _ClassVar[int]
+    DAY_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_COUNT_TODAY_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_COUNT_YESTERDAY_FIELD_NUMBER: _ClassVar[int]
+    is_known: bool
+    ten_seconds: FigureSpan
+    minute: FigureSpan
+    ten_minutes: FigureSpan
+    hour: FigureSpan
+    day: FigureSpan
+    total: FigureSpan
+    message_count_today: int
+    message_count_yesterday: int
+    def __init__(self, is_known: _Optional[bool] = ..., ten_seconds: _Optional[_Union[FigureSpan, _Mapping]] = ..., minute: _Optional[_Union[FigureSpan, _Mapping]] = ..., ten_minutes: _Optional[_Union[FigureSpan, _Mapping]] = ..., hour: _Optional[_Union[FigureSpan, _Mapping]] = ..., day: _Optional[_Union[FigureSpan, _Mapping]] = ..., total: _Optional[_Union[FigureSpan, _Mapping]] = ..., message_count_today: _Optional[int] = ..., message_count_yesterday: _Optional[int] = ...) -> None: ...
+
+class GetFiguresResponse(_message.Message):
+    __slots__ = ("figures",)
+    FIGURES_FIELD_NUMBER: _ClassVar[int]
+    figures: _containers.RepeatedCompositeFieldContainer[Figure]
+    def __init__(self, figures: _Optional[_Iterable[_Union[Figure, _Mapping]]] = ...) -> None: ...
 
 class TrackMessageRequest(_message.Message):
     __slots__ = ("message", "page_size", "after", "name_contains", "consumer_group")

@@ -125,6 +125,11 @@ class ConsumerServiceStub:
                 request_serializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.SeeTopicsRequest.SerializeToString,
                 response_deserializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.SeeTopicsResponse.FromString,
                 _registered_method=True)
+        self.GetFigures = channel.unary_unary(
+                '/reput.consumer.v1.ConsumerService/GetFigures',
+                request_serializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.GetFiguresRequest.SerializeToString,
+                response_deserializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.GetFiguresResponse.FromString,
+                _registered_method=True)
         self.TrackMessage = channel.unary_unary(
                 '/reput.consumer.v1.ConsumerService/TrackMessage',
                 request_serializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.TrackMessageRequest.SerializeToString,
@@ -287,6 +292,14 @@ class ConsumerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetFigures(self, request, context):
+        """How many messages came and went lately, as this service has counted them since it started, whatever door or gateway they
+        took. Errors: INVALID_ARGUMENT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def TrackMessage(self, request, context):
         """What has become of a message for each group.
         """
@@ -393,6 +406,11 @@ def add_ConsumerServiceServicer_to_server(servicer, server):
                     servicer.SeeTopics,
                     request_deserializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.SeeTopicsRequest.FromString,
                     response_serializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.SeeTopicsResponse.SerializeToString,
+            ),
+            'GetFigures': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetFigures,
+                    request_deserializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.GetFiguresRequest.FromString,
+                    response_serializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.GetFiguresResponse.SerializeToString,
             ),
             'TrackMessage': grpc.unary_unary_rpc_method_handler(
                     servicer.TrackMessage,
@@ -892,6 +910,33 @@ class ConsumerService:
             '/reput.consumer.v1.ConsumerService/SeeTopics',
             reput_dot_consumer_dot_v1_dot_consumer__service__pb2.SeeTopicsRequest.SerializeToString,
             reput_dot_consumer_dot_v1_dot_consumer__service__pb2.SeeTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetFigures(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.consumer.v1.ConsumerService/GetFigures',
+            reput_dot_consumer_dot_v1_dot_consumer__service__pb2.GetFiguresRequest.SerializeToString,
+            reput_dot_consumer_dot_v1_dot_consumer__service__pb2.GetFiguresResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -81,6 +81,10 @@ class ConsumerServiceStub:
     """Looks at the topics of the commit log now, and takes the groups past what was deleted: what they had in flight there is
     forgotten. It does so by itself within seconds. In the log when this returns.
     """
+    GetFigures: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.GetFiguresRequest, _consumer_service_pb2.GetFiguresResponse]
+    """How many messages came and went lately, as this service has counted them since it started, whatever door or gateway they
+    took. Errors: INVALID_ARGUMENT.
+    """
     TrackMessage: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.TrackMessageRequest, _consumer_service_pb2.TrackMessageResponse]
     """What has become of a message for each group."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.GetStatusRequest, _consumer_service_pb2.GetStatusResponse]
@@ -243,6 +247,15 @@ class ConsumerServiceServicer:
     ) -> _consumer_service_pb2.SeeTopicsResponse:
         """Looks at the topics of the commit log now, and takes the groups past what was deleted: what they had in flight there is
         forgotten. It does so by itself within seconds. In the log when this returns.
+        """
+
+    def GetFigures(
+        self,
+        request: _consumer_service_pb2.GetFiguresRequest,
+        context: _grpc.ServicerContext,
+    ) -> _consumer_service_pb2.GetFiguresResponse:
+        """How many messages came and went lately, as this service has counted them since it started, whatever door or gateway they
+        took. Errors: INVALID_ARGUMENT.
         """
 
     def TrackMessage(
