@@ -408,7 +408,7 @@ def _require_sign_in(server: ServiceServer, settings: GatewaySettings, source: S
     from gateway.auth.client_ids import ClientIds
     from gateway.auth.guard import GatewayGuard
     from gateway.auth.jwt_tokens import JwtTokens
-    from gateway.auth.sign_in import SignIn
+    from gateway.auth.sign_in import SignatureDates, SignIn
 
     assert settings.access_file is not None, "checked with the settings"
     jwts = None
@@ -422,7 +422,8 @@ def _require_sign_in(server: ServiceServer, settings: GatewaySettings, source: S
         )
     clients = WatchedFile("access_file", settings.access_file, parse_access_file, time.monotonic)
     audit = Audit(get_audit_logger().info, time.monotonic)
-    sign_in = SignIn(clients, jwts, asks_certificates=settings.client_ca is not None)
+    dates = SignatureDates(settings.signature_window_seconds, settings.time_zones, time.time)
+    sign_in = SignIn(clients, jwts, asks_certificates=settings.client_ca is not None, dates=dates)
     client_ids = ClientIds()
     guard = GatewayGuard(sign_in, audit, client_ids)
     server.guard_calls(guard)

@@ -1,7 +1,9 @@
 """The gateway's settings."""
 
+from datetime import tzinfo
 from pathlib import Path
 from typing import ClassVar, Literal, Self
+from zoneinfo import ZoneInfo
 
 import pydantic
 
@@ -127,6 +129,14 @@ class GatewaySettings(ServiceSettings):
     jwt_keys_file: Path | None = setting(None, "JWKS file of the issuers of accepted JWTs; empty: no JWTs.")
     jwt_issuer: str = setting("", "The `iss` that a JWT must have.")
     jwt_audience: str = setting("", "The `aud` that a JWT must have.")
+    # RocketMQ's clients over gRPC sign a date only: within this time a signature that was read on its way can be used again.
+    signature_window_seconds: float = setting(
+        300, "How far the date of a call that is signed with an access key may be off.", unit="s", gt=0, le=86_400
+    )
+    # Java's, Python's, Go's and C#'s clients write the local time of their machine as if it was UTC.
+    signature_time_zones: str = setting(
+        "", "Time zones besides UTC whose local time such dates may be in.", unit="Asia/Shanghai,..."
+    )
     # Each shard has a port of its own, because requests of old clients name no broker (ADR 0127).
     remoting_address: str = setting(
         "",
@@ -152,6 +162,12 @@ class GatewaySettings(ServiceSettings):
     @classmethod
     def _is_nowhere_if_off(cls, value: str) -> str:
         return "" if value == "off" else value
+
+    @pydantic.field_validator("signature_time_zones")
+    @classmethod
+    def _are_time_zones(cls, value: str) -> str:
+        _time_zones(value)
+        return value
 
     @pydantic.field_validator("shards")
     @classmethod
@@ -209,6 +225,11 @@ class GatewaySettings(ServiceSettings):
         return self
 
     @property
+    def time_zones(self) -> tuple[tzinfo, ...]:
+        """Those of signature_time_zones."""
+        return _time_zones(self.signature_time_zones)
+
+    @property
     def server_tls_files(self) -> TlsFiles | None:
         """The certificate files for clients; clients show a certificate only if `client_ca` is set."""
         certificate = self.public_tls_certificate or self.tls_certificate
@@ -245,3 +266,13 @@ class GatewaySettings(ServiceSettings):
             schedule=self.schedule_target,
         )
         return parse_shards(self.shards) or (one,)
+
+
+def _time_zones(value: str) -> tuple[tzinfo, ...]:
+    zones = []
+    for name in filter(None, map(str.strip, value.split(","))):
+        try:
+            zones.append(ZoneInfo(name))
+        except (OSError, ValueError, LookupError) as error:
+            raise ValueError(f"{name!r} is no time zone that this machine knows, as Europe/Berlin is one") from error
+    return tuple(zones)

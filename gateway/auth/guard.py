@@ -132,17 +132,17 @@ class _MethodGuard:
         visible: VisibleTopics = self.noting(context, lambda: self._enter(context, request))
         return visible
 
-    def check_bytes(self, context: Any, request: bytes) -> "_Append | None":
+    def check_bytes(self, context: Any, request: bytes, *, has_begun: bool = False) -> "_Append | None":
         """The same for a request of bytes; InvalidArgumentError when it cannot be read.
 
-        What an append does is recorded.
+        What an append does is recorded. `has_begun`: its stream was checked when it began.
         """
 
         def enter() -> _Append | None:
             assert self._rule is not None
             assert self._rule.topics is not None
             assert self._rule.parse is not None
-            visible = self._signed_in(context)
+            visible = self._signed_in(context, has_begun)
             try:
                 check_field_count(request, self.method)
                 parsed = self._rule.parse(request)
@@ -210,7 +210,7 @@ class _MethodGuard:
         """The request of a session, if its client may consume for the groups and write to the topics that it names."""
 
         def check() -> None:
-            visible = self._signed_in(context)
+            visible = self._signed_in(context, has_begun=True)
             self._check_groups(visible, request)
             rule = self._rule
             for topics, roles in ((rule.written, WRITE), (rule.consumed, READ)) if rule is not None else ():
@@ -240,8 +240,8 @@ class _MethodGuard:
             if not visible.access.allows_group(group):
                 raise visible.refusal(f"for consumer group {group[:GROUP_CHARACTERS_SHOWN]!r}", group=group)
 
-    def _signed_in(self, context: Any) -> VisibleTopics:
-        access: Access = self._sign_in.access_of(context)
+    def _signed_in(self, context: Any, has_begun: bool = False) -> VisibleTopics:
+        access: Access = self._sign_in.access_of(context, has_begun=has_begun)
         if self._rule is None:
             raise PermissionDeniedError(
                 f"no client may call {self.method}: it has no roles in services/methods.py", client=access.name
@@ -384,7 +384,7 @@ class _StreamChecks:
     def request(self, request: bytes) -> bytes:
         """The bytes for the handler."""
         try:
-            append = self._guard.check_bytes(self._context, request)
+            append = self._guard.check_bytes(self._context, request, has_begun=True)
             assert append is not None, "a stream of appends"
             self._unanswered.append(append)
         except StoreError as refusal:

@@ -1,23 +1,35 @@
-"""Finds the caller: by an API key, a JWT or a client certificate, in this order.
+"""Finds the caller: by an API key, a JWT, a signature or a client certificate, in this order.
 
     metadata        authorization: Bearer reput_...     an API key
                     x-api-key: reput_...                the same
                     authorization: Bearer eyJ...        a JWT
+                    authorization: MQv2-HMAC-SHA1 ...   a date, signed with the secret of an access key by RocketMQ's clients
     TLS             a certificate with a name that the access file knows
 
-A request of RocketMQ's remoting protocol is signed with the secret of an access key (services/rocketmq/signature.py) instead.
+A request of RocketMQ's remoting protocol is signed with the secret of an access key, too (services/rocketmq/signature.py).
+The signature of a call is of its date only, so it is good for every call while the date is near the gateway's clock. A stream
+is checked again with each request, except for its date, which was near when the stream began.
 Two credentials in the metadata are refused, because it would be unclear which one counts. No error and no log line contains
 a credential.
 """
 
 import hmac
-from collections.abc import Iterable
-from typing import Any
+import time
+from collections.abc import Callable, Iterable
+from datetime import tzinfo
+from typing import Any, NamedTuple
 
 from gateway.auth.access import Access
 from gateway.auth.access_file import KEY_PREFIX, AccessFile, WatchedFile, hash_key
 from gateway.auth.jwt_tokens import JwtTokens
-from services.rocketmq.signature import signature_of
+from services.rocketmq.signature import (
+    ALGORITHM,
+    DATE_TIME,
+    CallSignature,
+    parse_authorization,
+    seconds_off,
+    signature_of,
+)
 from services.serving.identity import peer_identities
 from store.errors import UnauthenticatedError
 
@@ -26,7 +38,40 @@ API_KEY = "x-api-key"
 BEARER = "bearer "
 # What a request with a key that is not known is checked against.
 UNKNOWN_SECRET = b"no secret of an access key"
-HOW = "give an API key or a JWT as `authorization: Bearer ...` (docs/security.md)"
+HOW = (
+    "give an API key or a JWT as `authorization: Bearer ...`, or an access key and its secret to a client of RocketMQ "
+    "(docs/security.md)"
+)
+DATE_CHARACTERS_SHOWN = 40
+
+
+class SignatureDates(NamedTuple):
+    """Which dates of signed calls are near enough.
+
+    Attributes:
+        window_seconds: how far a date may be from this clock, in both directions.
+        zones: where clients write their local time as if it was UTC.
+        wall_clock: seconds since 1970.
+    """
+
+    window_seconds: float = 300
+    zones: tuple[tzinfo, ...] = ()
+    wall_clock: Callable[[], float] = time.time
+
+    def check(self, date: str) -> None:
+        """UnauthenticatedError when a date is too far away, or is none."""
+        shown = date[:DATE_CHARACTERS_SHOWN]
+        try:
+            off_seconds = seconds_off(date, self.wall_clock(), self.zones)
+        except ValueError as error:
+            raise UnauthenticatedError(f"the {DATE_TIME} of the call, {shown!r}, is no date") from error
+        if abs(off_seconds) > self.window_seconds:
+            where = "ahead of" if off_seconds > 0 else "behind"
+            raise UnauthenticatedError(
+                f"the {DATE_TIME} of the call, {shown!r}, is {abs(off_seconds):.0f} s {where} the gateway's clock, and may be "
+                f"{self.window_seconds:g} s off: set the clock of the client's machine, or, where its client writes local "
+                f"time, name the time zone in signature_time_zones of the gateway"
+            )
 
 
 class SignIn:
@@ -36,20 +81,38 @@ class SignIn:
         clients: the access file.
         tokens: checks JWTs; None: JWTs are refused.
         asks_certificates: whether clients send certificates.
+        dates: which dates of signed calls are near enough.
     """
 
-    def __init__(self, clients: WatchedFile[AccessFile], tokens: JwtTokens | None, *, asks_certificates: bool) -> None:
+    def __init__(
+        self,
+        clients: WatchedFile[AccessFile],
+        tokens: JwtTokens | None,
+        *,
+        asks_certificates: bool,
+        dates: SignatureDates = SignatureDates(),  # noqa: B008 - immutable
+    ) -> None:
         self._clients = clients
         self._tokens = tokens
         self._asks_certificates = asks_certificates
+        self._dates = dates
 
-    def access_of(self, context: Any) -> Access:
+    def access_of(self, context: Any, *, has_begun: bool = False) -> Access:
         """The rights of the caller of a gRPC call.
 
+        Args:
+            context: the call's.
+            has_begun: whether it was checked when it began: the date of its signature is then not looked at.
+
         Raises:
-            UnauthenticatedError: there is no credential, or it is not known.
+            UnauthenticatedError: there is no credential, or it is not known or no longer valid.
         """
         shown = credential_of(context.invocation_metadata() or ())
+        if isinstance(shown, CallSignature):
+            access_by_key = self.access_by_signature(shown.access_key, shown.signature, shown.date.encode())
+            if not has_begun:
+                self._dates.check(shown.date)
+            return access_by_key
         if shown:
             return self.access_by(shown)
         access = self.access_by_certificate(peer_identities(context)) if self._asks_certificates else None
@@ -99,24 +162,38 @@ class SignIn:
         return access
 
 
-def credential_of(metadata: Iterable[tuple[str, str | bytes]]) -> str:
-    """The credential of a call's metadata; empty when there is none.
+def credential_of(metadata: Iterable[tuple[str, str | bytes]]) -> str | CallSignature:
+    """The credential of a call's metadata: an API key, a JWT or a signature; empty when there is none.
 
     Raises:
-        UnauthenticatedError: there are two, or one of an unknown kind.
+        UnauthenticatedError: there are two, or one that is of an unknown kind or cannot be read.
     """
-    found = ""
-    for name, value in metadata:
+    texts = [(name, value if isinstance(value, str) else value.decode("utf-8", "replace")) for name, value in metadata]
+    found: str | CallSignature = ""
+    for name, text in texts:
         if name not in (AUTHORIZATION, API_KEY):
             continue
-        text = value if isinstance(value, str) else value.decode("utf-8", "replace")
-        if name == AUTHORIZATION:
+        if name == AUTHORIZATION and text[: len(ALGORITHM)].lower() == ALGORITHM:
+            signature = _signature_in(text, dict(texts).get(DATE_TIME, ""))
+            if signature is None:  # of a client without an access key
+                continue
+            credential: str | CallSignature = signature
+        elif name == AUTHORIZATION:
             if text[: len(BEARER)].lower() != BEARER:
                 raise UnauthenticatedError(f"the authorization is of an unknown kind: {HOW}")
-            text = text[len(BEARER) :].strip()
-        if found or not text:
+            credential = text[len(BEARER) :].strip()
+        else:
+            credential = text
+        if found or not credential:
             raise UnauthenticatedError(
                 f"the metadata has {'two credentials' if found else 'an empty credential'}, not one: {HOW}"
             )
-        found = text
+        found = credential
     return found
+
+
+def _signature_in(authorization: str, date: str) -> CallSignature | None:
+    try:
+        return parse_authorization(authorization, date)
+    except ValueError as error:
+        raise UnauthenticatedError(f"{error}: {HOW}") from error

@@ -150,6 +150,8 @@ ROWS: tuple[tuple[str, str, str, str, str, bool], ...] = (
     ("gateway", "jwt_keys_file", "", "", "JWKS file of the issuers of accepted JWTs; empty: no JWTs.", False),
     ("gateway", "jwt_issuer", "", "", "The `iss` that a JWT must have.", False),
     ("gateway", "jwt_audience", "", "", "The `aud` that a JWT must have.", False),
+    ("gateway", "signature_window_seconds", "300", "s", "How far the date of a call that is signed with an access key may be off.", False),
+    ("gateway", "signature_time_zones", "", "Asia/Shanghai,...", "Time zones besides UTC whose local time such dates may be in.", False),
     ("gateway", "remoting_address", "", "host:port|NAME=host:port,...", "Where clients of RocketMQ's remoting protocol find the shards; port 0: a free one; off, or empty: nowhere.", False),
     ("gateway", "remoting_vip_channel", "on", "on|off", "Whether the port two below a fixed one serves the same, RocketMQ's fast port, where it is free.", False),
     ("gateway", "remoting_address_file", "", "", "File that gets the bound remoting addresses.", False),

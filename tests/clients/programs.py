@@ -1,6 +1,6 @@
 """One program for each official client, all with one line protocol, so that pytest is the judge of each.
 
-    PROGRAM ORDER       ORDER is JSON: {role, endpoint, topic, ...}
+    PROGRAM ORDER       ORDER is JSON: {role, endpoint, topic, ...}; a client with credentials has access_key and secret, too
 
 stdin and stdout have one JSON object a line; what a program says has an `event`. It ends cleanly when stdin ends.
 

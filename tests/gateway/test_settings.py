@@ -109,6 +109,8 @@ GUARDED = {
         ({"REPUT_GATEWAY_AUTH": "on"}, "access_file"),
         ({"REPUT_GATEWAY_JWT_KEYS_FILE": "jwks.json", "REPUT_GATEWAY_JWT_ISSUER": "i"}, "jwt_audience"),
         ({"REPUT_GATEWAY_CLIENT_CA": "ca.crt"}, "client_ca needs TLS"),
+        ({"REPUT_GATEWAY_SIGNATURE_TIME_ZONES": "Asia/Shanghai,Mars"}, "'Mars' is no time zone"),
+        ({"REPUT_GATEWAY_SIGNATURE_TIME_ZONES": "../../etc/passwd"}, "is no time zone"),
         ({"REPUT_GATEWAY_PUBLIC_TLS_CERTIFICATE": "a.crt"}, "public_tls_key"),
         ({"REPUT_TLS_CERTIFICATE": "a.crt", "REPUT_TLS_KEY": "a.key"}, "tls_ca"),
     ],
@@ -116,6 +118,12 @@ GUARDED = {
 def test_security_that_would_be_half_is_refused(environ, why):
     with pytest.raises(InvalidSettingError, match=why):
         load_settings("gateway", GatewaySettings, environ=environ)
+
+
+def test_time_zones_of_signed_dates_are_named_as_in_the_database():
+    environ = {"REPUT_GATEWAY_SIGNATURE_TIME_ZONES": "Asia/Shanghai, Europe/Berlin"}
+    settings, _ = load_settings("gateway", GatewaySettings, environ=environ)
+    assert [str(zone) for zone in settings.time_zones] == ["Asia/Shanghai", "Europe/Berlin"]
 
 
 def test_a_remoting_address_that_is_off_is_none_at_all():

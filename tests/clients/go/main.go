@@ -19,6 +19,8 @@ import (
 type order struct {
 	Role         string `json:"role"`
 	Endpoint     string `json:"endpoint"`
+	AccessKey    string `json:"access_key"`
+	Secret       string `json:"secret"`
 	Topic        string `json:"topic"`
 	Group        string `json:"group"`
 	Tag          string `json:"tag"`
@@ -212,7 +214,8 @@ func simple(given order) error {
 
 func configuration(given order) *rmq.Config {
 	return &rmq.Config{
-		Endpoint: given.Endpoint, ConsumerGroup: given.Group, Credentials: &credentials.SessionCredentials{},
+		Endpoint: given.Endpoint, ConsumerGroup: given.Group,
+		Credentials: &credentials.SessionCredentials{AccessKey: given.AccessKey, AccessSecret: given.Secret},
 	}
 }
 

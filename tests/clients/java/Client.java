@@ -15,8 +15,10 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
 import org.apache.rocketmq.client.apis.ClientException;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
@@ -44,8 +46,13 @@ public class Client {
 
     private Client(JsonObject order) {
         this.order = order;
-        configuration =
-            ClientConfiguration.newBuilder().setEndpoints(text("endpoint")).enableSsl(false).build();
+        ClientConfigurationBuilder builder =
+            ClientConfiguration.newBuilder().setEndpoints(text("endpoint")).enableSsl(false);
+        if (order.has("access_key")) {
+            builder.setCredentialProvider(
+                new StaticSessionCredentialsProvider(text("access_key"), text("secret")));
+        }
+        configuration = builder.build();
     }
 
     public static void main(String[] args) throws Exception {

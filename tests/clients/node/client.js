@@ -6,6 +6,10 @@ const { ConsumeResult, FilterExpression, Producer, PushConsumer, SimpleConsumer 
 const { FilterType, TransactionResolution } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb');
 
 const order = JSON.parse(process.argv[2]);
+const server = { endpoints: order.endpoint };
+if (order.access_key) {
+  server.sessionCredentials = { accessKey: order.access_key, accessSecret: order.secret };
+}
 const lines = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 
 function say(event, said = {}) {
@@ -43,7 +47,7 @@ async function send() {
       return TransactionResolution[order.checker] ?? TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED;
     },
   };
-  const producer = new Producer({ endpoints: order.endpoint, topic: order.topic, checker });
+  const producer = new Producer({ ...server, topic: order.topic, checker });
   await producer.startup();
   say('started');
   for (let line = await read(); line; line = await read()) {
@@ -92,7 +96,7 @@ async function push() {
   };
   const subscriptions = new Map([[order.topic, filter()]]);
   const consumer = new PushConsumer({
-    endpoints: order.endpoint, consumerGroup: order.group, subscriptions, messageListener,
+    ...server, consumerGroup: order.group, subscriptions, messageListener,
   });
   await consumer.startup();
   say('started');
@@ -104,7 +108,7 @@ async function simple() {
   const held = new Map();
   const subscriptions = new Map([[order.topic, filter()]]);
   const consumer = new SimpleConsumer({
-    endpoints: order.endpoint, consumerGroup: order.group, subscriptions, awaitDuration: order.await_seconds * 1000,
+    ...server, consumerGroup: order.group, subscriptions, awaitDuration: order.await_seconds * 1000,
   });
   await consumer.startup();
   say('started');

@@ -41,7 +41,7 @@ def lines() -> Iterator[Order]:
 
 
 def configuration(order: Order) -> ClientConfiguration:
-    return ClientConfiguration(order["endpoint"], Credentials())
+    return ClientConfiguration(order["endpoint"], Credentials(order.get("access_key", ""), order.get("secret", "")))
 
 
 def subscription(order: Order) -> dict[str, FilterExpression]:

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from gateway.auth.access import READ, WRITE, Access, Role
 from gateway.auth.access_file import LOOK_SECONDS, WatchedFile, hash_key, make_key, parse_access_file
 from gateway.auth.jwt_tokens import JwtTokens, parse_jwks
-from gateway.auth.sign_in import SignIn
+from gateway.auth.sign_in import SignatureDates, SignIn
 from services.serving.identity import CERTIFICATE_FACT
 from store.errors import InvalidSettingError, UnauthenticatedError
 from tests.support.certificates import Authority
@@ -208,6 +208,115 @@ def test_a_certificate_is_one_way_to_sign_in_and_nothing_shown_is_none(sign_in):
 def test_what_is_shown_in_another_way_or_twice_is_refused(sign_in, metadata):
     with pytest.raises(UnauthenticatedError):
         sign_in.access_of(Context(metadata, names=["spiffe://shop/billing"]))
+
+
+SHOP = """
+[[clients]]
+name = "shop"
+access_keys = {shop-key = "its-secret", new-key = "new-secret"}
+write = ["a-*"]
+"""
+SIGNED_SECONDS = 1_795_977_588  # 2026-11-29T18:39:48Z
+
+
+def signed_call(key="shop-key", secret="its-secret", date="20261129T183948Z", *others):
+    digest = hmac.new(secret.encode(), date.encode(), hashlib.sha1).hexdigest()
+    authorization = f"MQv2-HMAC-SHA1 Credential={key}, SignedHeaders=x-mq-date-time, Signature={digest}"
+    return Context([("x-mq-date-time", date), ("authorization", authorization), *others])
+
+
+@pytest.fixture
+def signing(access_path, clock):
+    access_path.write_text(ACCESS + SHOP)
+    dates = SignatureDates(300, (), lambda: SIGNED_SECONDS + clock[0])
+    return SignIn(
+        WatchedFile("access_file", access_path, parse_access_file, lambda: clock[0]),
+        None,
+        asks_certificates=True,
+        dates=dates,
+    )
+
+
+def test_a_call_that_an_access_key_signs_has_the_rights_of_its_client(signing):
+    assert signing.access_of(signed_call()).name == "shop"
+    assert signing.access_of(signed_call("new-key/region/RocketMQ", "new-secret")).allows(WRITE, "a-1")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        signed_call("other-key"),
+        signed_call(secret="new-secret"),
+        signed_call("jane"),
+        Context([("authorization", "MQv2-HMAC-SHA1 Credential=shop-key, SignedHeaders=x-mq-date-time, Signature=")]),
+        Context(
+            [
+                ("x-mq-date-time", "20261129T183948Z"),
+                ("authorization", "MQv2-HMAC-SHA1 Credential=shop-key, Signature="),
+            ]
+        ),
+    ],
+)
+def test_a_call_with_a_wrong_signature_is_refused_without_its_parts(signing, call):
+    with pytest.raises(UnauthenticatedError) as refused:
+        signing.access_of(call)
+    assert not {"key", "secret"} & set(refused.value.message.replace(":", " ").split("'"))
+    assert "shop-key" not in refused.value.message
+
+
+def test_a_key_that_is_not_known_and_a_wrong_secret_get_the_same_answer(signing):
+    texts = set()
+    for call in (signed_call("other-key"), signed_call(secret="wrong-secret")):
+        with pytest.raises(UnauthenticatedError) as refused:
+            signing.access_of(call)
+        texts.add(refused.value.message)
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("off_seconds", [-3600, -301, 301, 3600])
+def test_a_clock_that_is_off_by_more_than_the_window_is_named_in_the_refusal(signing, clock, off_seconds):
+    clock[0] = off_seconds
+    with pytest.raises(UnauthenticatedError, match=f"{abs(off_seconds)} s {'ahead' if off_seconds < 0 else 'behind'}"):
+        signing.access_of(signed_call())
+    clock[0] = 300 if off_seconds > 0 else -300
+    assert signing.access_of(signed_call())
+
+
+def test_a_signature_that_was_read_on_its_way_is_of_no_use_after_the_window(signing, clock):
+    call = signed_call()
+    assert signing.access_of(call)
+    clock[0] = 301
+    with pytest.raises(UnauthenticatedError, match="signature_time_zones"):
+        signing.access_of(call)
+    # A stream that began in the window goes on, as long as its key is in the file.
+    assert signing.access_of(call, has_begun=True).name == "shop"
+
+
+def test_a_stream_ends_with_the_key_that_signed_it(signing, access_path, clock):
+    call = signed_call()
+    access_path.write_text(ACCESS)
+    clock[0] += LOOK_SECONDS
+    with pytest.raises(UnauthenticatedError, match="not known"):
+        signing.access_of(call, has_begun=True)
+
+
+@pytest.mark.parametrize("date", ["yesterday", "x" * 1_000])
+def test_a_signed_date_that_is_none_is_refused_and_shown_in_short(signing, date):
+    with pytest.raises(UnauthenticatedError, match="is no date") as refused:
+        signing.access_of(signed_call(date=date))
+    assert len(refused.value.message) < 200
+
+
+def test_a_call_with_an_empty_access_key_signs_in_by_what_else_it_has(signing):
+    unsigned = ("authorization", "MQv2-HMAC-SHA1 Credential=//Rocketmq, SignedHeaders=x-mq-date-time, Signature=00")
+    assert signing.access_of(Context([unsigned], names=["spiffe://shop/billing"])).name == "billing"
+    with pytest.raises(UnauthenticatedError, match="no credentials"):
+        signing.access_of(Context([unsigned]))
+
+
+def test_a_signature_beside_an_api_key_is_refused_as_two_credentials(signing):
+    with pytest.raises(UnauthenticatedError, match="two credentials"):
+        signing.access_of(signed_call("shop-key", "its-secret", "20261129T183948Z", ("x-api-key", "reput_a")))
 
 
 def test_a_key_signs_in_by_its_hash_and_by_nothing_else(sign_in, access_path, clock):

@@ -6,11 +6,20 @@ a token and keys that are no ASCII, and the end of a client with an empty token.
 
 import base64
 from dataclasses import replace
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from services.rocketmq.command import Command, decode
-from services.rocketmq.signature import SIGNATURE, V4_9_3, signature_of, signed_bytes
+from services.rocketmq.signature import (
+    SIGNATURE,
+    V4_9_3,
+    parse_authorization,
+    seconds_off,
+    signature_of,
+    signed_bytes,
+)
 
 SECRETS = {"orders-key": "orders-secret", "\u7b80orders-key": "ge\u00a3heim\u00df"}
 FRAMES = {
@@ -104,3 +113,111 @@ def test_a_field_that_old_clients_add_behind_their_signature_is_no_part_of_it() 
     without = {name: value for name, value in command.fields.items() if name != "_UNIQUE_KEY_QUERY"}
     old = replace(command, version=V4_9_3)
     assert signed_bytes(old) == signed_bytes(replace(old, fields=without))
+
+
+# What the official clients sent with this key: Java 5.2.0, Go 5.1.4, Python and Node 1.0.8, on a machine in Shanghai. Those of
+# C#, C++ and Rust are written as their sources say.
+CALLS = {
+    "java": (
+        "MQv2-HMAC-SHA1 Credential=shop-key, SignedHeaders=x-mq-date-time, "
+        "Signature=AACB561D7DB197FE5B42273B938E9AB5926A4715",
+        "20261130T025639Z",
+    ),
+    "go": (
+        "MQv2-HMAC-SHA1 Credential=shop-key//Rocketmq, SignedHeaders=x-mq-date-time, "
+        "Signature=ab96653628750a7e6090d6eb7cf80ccf0de18dc8",
+        "20261130T025632Z",
+    ),
+    "python": (
+        "MQv2-HMAC-SHA1 Credential=shop-key, SignedHeaders=x-mq-date-time, "
+        "Signature=35b555e957bb6333bc5be091f1d348ec3c987e73",
+        "20261130T024546Z",
+    ),
+    "node": (
+        "MQv2-HMAC-SHA1 Credential=shop-key, SignedHeaders=x-mq-date-time, "
+        "Signature=DB0E322E5B374E812778129784447821D41DDC6B",
+        "20261129T185635Z",
+    ),
+    "csharp": (
+        "MQv2-HMAC-SHA1 Credential=shop-key, SignedHeaders=x-mq-date-time, "
+        "Signature=888E1F70E634BAA2FBC3AB08BD240ACB7B2D9D78",
+        "20261129T185639Z",
+    ),
+    "cpp": (
+        "MQv2-HMAC-SHA1 Credential=shop-key/cn-hangzhou/RocketMQ, SignedHeaders=x-mq-date-time, "
+        "Signature=888E1F70E634BAA2FBC3AB08BD240ACB7B2D9D78",
+        "20261129T185639Z",
+    ),
+    "rust": (
+        "MQv2-HMAC-SHA1 Credential=shop-key, SignedHeaders=x-mq-date-time, "
+        "Signature=815493b58c4225d715b86f4bbae18a9ac7c1f4d5",
+        "2026-11-30T02:56:39.123456789+08:00",
+    ),
+}
+CALL_KEY, CALL_SECRET = "shop-key", b"its-secret"
+
+
+@pytest.mark.parametrize("language", CALLS)
+def test_the_signature_of_a_call_is_the_one_that_each_official_client_makes(language: str) -> None:
+    authorization, date = CALLS[language]
+    signed = parse_authorization(authorization, date)
+    assert signed is not None
+    assert signed == (CALL_KEY, signature_of(date.encode(), CALL_SECRET), date)
+    assert signed.signature != signature_of(date.encode(), b"another-secret")
+
+
+@pytest.mark.parametrize("credential", ["Credential=", "Credential=//Rocketmq", ""])
+def test_a_call_whose_key_is_empty_is_not_signed(credential: str) -> None:
+    authorization = f"MQv2-HMAC-SHA1 {credential}, SignedHeaders=x-mq-date-time, Signature=00"
+    assert parse_authorization(authorization, "20261129T183948Z") is None
+
+
+@pytest.mark.parametrize(
+    ("authorization", "date", "why"),
+    [
+        ("MQv2-HMAC-SHA1 Credential=shop-key, Signature=xyz", "20261129T183948Z", "hex digits"),
+        ("MQv2-HMAC-SHA1 Credential=shop-key, Signature=00", "", "no x-mq-date-time"),
+    ],
+)
+def test_a_signature_of_a_call_that_cannot_be_read_says_what_is_wrong_without_it(
+    authorization: str, date: str, why: str
+) -> None:
+    with pytest.raises(ValueError, match=why) as refused:
+        parse_authorization(authorization, date)
+    assert "shop-key" not in str(refused.value)
+    assert "xyz" not in str(refused.value)
+
+
+NOW_SECONDS = datetime.fromisoformat("2026-11-29T18:39:48+00:00").timestamp()
+SHANGHAI, BERLIN = ZoneInfo("Asia/Shanghai"), ZoneInfo("Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("date", "zones", "off_seconds"),
+    [
+        ("20261129T183948Z", (), 0),
+        ("20261129T183958Z", (), 10),
+        ("2026-11-29T19:39:48.999999999+01:00", (), 0.999999),  # Rust's
+        ("2026-11-29T18:39:38Z", (), -10),
+        ("20261130T023948Z", (), 8 * 3600),  # Java's in Shanghai
+        ("20261130T023948Z", (SHANGHAI,), 0),
+        ("20261129T193950Z", (SHANGHAI, BERLIN), 2),
+        ("20261129T183948Z", (SHANGHAI, BERLIN), 0),
+        ("2026-11-30T02:39:48+00:00", (SHANGHAI,), 8 * 3600),  # it says that it is UTC, and not by a Z
+    ],
+)
+def test_a_date_is_read_as_utc_or_as_local_time_of_a_named_zone(
+    date: str, zones: tuple[ZoneInfo, ...], off_seconds: float
+) -> None:
+    assert seconds_off(date, NOW_SECONDS, zones) == pytest.approx(off_seconds, abs=1e-5)
+
+
+@pytest.mark.parametrize("utc", ["2026-10-25T00:30:00+00:00", "2026-10-25T01:30:00+00:00"])
+def test_an_hour_that_a_clock_has_twice_is_read_both_ways(utc: str) -> None:
+    assert seconds_off("20261025T023000Z", datetime.fromisoformat(utc).timestamp(), (BERLIN,)) == 0
+
+
+@pytest.mark.parametrize("date", ["", "now", "20261399T183948Z", "x" * 10_000, "20261129T183948ZZ"])
+def test_what_is_no_date_is_refused_as_none(date: str) -> None:
+    with pytest.raises(ValueError, match=r"isoformat|month must be"):
+        seconds_off(date, NOW_SECONDS, (SHANGHAI,))

@@ -130,6 +130,10 @@ async fn simple(order: &Value, mut lines: Lines<BufReader<Stdin>>) -> Outcome {
 fn client_option(order: &Value) -> ClientOption {
     let mut option = ClientOption::default();
     option.set_access_url(text(order, "endpoint"));
+    if order.get("access_key").is_some() {
+        option.set_access_key(text(order, "access_key"));
+        option.set_secret_key(text(order, "secret"));
+    }
     option.set_enable_tls(false);
     if let Some(seconds) = order["await_seconds"].as_u64() {
         // This is also its deadline, so that it must be more than the least that a server waits.
