@@ -94,6 +94,7 @@ class ScheduleServicer(pb_grpc.ScheduleServiceServicer):
     ) -> pb.KeepProducersResponse:
         """See the proto."""
         self._gateways.keep(request.gateway_id, request.topics, request.producer_groups)
+        self._gateways.put_back(request.unasked_transaction_ids)
         return pb.KeepProducersResponse()
 
     def WatchChecks(

@@ -52,9 +52,17 @@ class Scheduling(Protocol):
         """Take a message back. ScheduledMessageNotFoundError, StoreReadOnlyError."""
 
     def keep_producers(
-        self, gateway_id: str, topics: Sequence[str], producer_groups: Sequence[str], seconds: float
+        self,
+        gateway_id: str,
+        topics: Sequence[str],
+        producer_groups: Sequence[str],
+        seconds: float,
+        unasked: Sequence[str] = (),
     ) -> None:
-        """Say which topics the producers of a gateway serve, and groups; replaces what it said before."""
+        """Say which topics the producers of a gateway serve, and groups; replaces what it said before.
+
+        `unasked`: transaction ids of checks with which it could ask none of them.
+        """
 
     def checks(self, gateway_id: str) -> CheckStream:
         """A new stream; connects with its first answer."""

@@ -53,7 +53,8 @@ def handlers(shard: DoorShard) -> Mapping[int, Handler]:
 def query_consumer_offset(shard: DoorShard, ask: Ask, arrival: Arrival) -> Answer:
     """14: where a group is in a queue; QUERY_NOT_FOUND sends its client to where it lets groups begin.
 
-    A young queue is read from its first message, wherever the client would begin (`checkInMemByConsumeOffset`).
+    A young queue is read from its first message, wherever the client would begin (`checkInMemByConsumeOffset`). So is an empty
+    one: the client would ask for its end next, and skip what is stored between its two questions.
     """
     group, topic, queue_id = ask.text("consumerGroup"), ask.text("topic"), ask.number("queueId")
     deadline = Deadline.after(CALL_SECONDS)
@@ -71,14 +72,14 @@ def query_consumer_offset(shard: DoorShard, ask: Ask, arrival: Arrival) -> Answe
 
 
 def _is_young(shard: DoorShard, topic: str, queue_id: int, deadline: Deadline) -> bool:
-    """Whether the queue has its first message, and that is taken to be in memory."""
+    """Whether the queue has no message yet, or its first message, and that is taken to be in memory."""
     try:
         place = queue_place(shard.shards, topic, queue_id, 0, broker_name=shard.broker_name, deadline=deadline)
     except TopicNotFoundError:
         if not _has_from_start(shard, topic, queue_id):
             raise
-        return False
-    return not place.min_offset and bool(place.max_offset) and is_in_memory(shard, topic, queue_id, deadline)
+        return True
+    return not place.max_offset or (not place.min_offset and is_in_memory(shard, topic, queue_id, deadline))
 
 
 def is_in_memory(shard: DoorShard, topic: str, queue_id: int, deadline: Deadline) -> bool:

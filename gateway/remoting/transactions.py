@@ -109,7 +109,7 @@ class Transactions:
         """A client has said for which groups it sends."""
         groups = client.producer_groups - {INNER_PRODUCER_GROUP}
         if client.access is not None and not client.access.may_write_some:
-            groups = frozenset()  # it may see no check, and a check that nobody takes counts
+            groups = frozenset()  # it may see no check
         with self._lock:
             session = self._sessions.get(client.connection)
             if session is None and groups and not client.connection.is_closed:

@@ -33,10 +33,17 @@ class RemoteScheduling:
         self._client.later(rpc.RECALL_MESSAGE, request, seconds, then)
 
     def keep_producers(
-        self, gateway_id: str, topics: Sequence[str], producer_groups: Sequence[str], seconds: float
+        self,
+        gateway_id: str,
+        topics: Sequence[str],
+        producer_groups: Sequence[str],
+        seconds: float,
+        unasked: Sequence[str] = (),
     ) -> None:
         """See the port."""
-        request = pb.KeepProducersRequest(gateway_id=gateway_id, topics=topics, producer_groups=producer_groups)
+        request = pb.KeepProducersRequest(
+            gateway_id=gateway_id, topics=topics, producer_groups=producer_groups, unasked_transaction_ids=unasked
+        )
         self._client.call(rpc.KEEP_PRODUCERS, request, seconds)
 
     def checks(self, gateway_id: str) -> EndlessStream[pb.WatchChecksResponse]:

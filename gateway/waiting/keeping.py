@@ -45,7 +45,7 @@ class ProducerKeeping:
             self._tell([], [])
 
     def keep(self) -> None:
-        """Tell every shard now, if there is or was something to tell."""
+        """Tell every shard now, if there is or was something to tell: also which checks asked nobody."""
         topics, groups = self._producers.topics(), self._producers.groups()
         if topics or groups or self._has_told:
             self._tell(topics, groups)
@@ -54,7 +54,8 @@ class ProducerKeeping:
     def _tell(self, topics: list[str], groups: list[str]) -> None:
         for scheduling in self._source.all():
             try:
-                scheduling.keep_producers(self._gateway_id, topics, groups, KEEP_CALL_SECONDS)
+                unasked = self._producers.take_unasked(scheduling.broker_name)
+                scheduling.keep_producers(self._gateway_id, topics, groups, KEEP_CALL_SECONDS, unasked)
             except StoreError as error:
                 _log.info("transactions.keep_failed", broker_name=scheduling.broker_name, error=error.message)
 

@@ -26,6 +26,8 @@ NAME_COUNT_MAX = 16_384
 NAMES_BYTES_MAX = 1 << 20
 # Names that are looked at, where there are more, to find those: a group may have thousands of producers.
 LOOK_COUNT_MAX = 131_072
+# Checks of a shard with which no producer could be asked, and that it was not told of yet; further ones count there.
+UNASKED_COUNT_MAX = 1_024
 
 _log = structlog.get_logger("reput.gateway")
 
@@ -133,6 +135,7 @@ class Producers:
         self._served: dict[int, _Served] = {}
         self._tables = _Table("topics"), _Table("groups")
         self._changed = threading.Event()
+        self._unasked: dict[str, list[str]] = {}
 
     def settle(
         self,
@@ -194,6 +197,20 @@ class Producers:
             sessions.remove(session)
         _log.info("transactions.check_unasked", topic=check.message.topic)
         return False
+
+    def ask_all(self, broker_name: str, checks: Iterable[pb.WatchChecksResponse.Check]) -> None:
+        """Ask for the checks of a shard; those with which no producer can be asked are told to it with the next keep."""
+        unasked = [check.transaction_id for check in checks if not self.ask(check)]
+        if unasked:
+            with self._lock:
+                waiting = self._unasked.setdefault(broker_name, [])
+                waiting += unasked[: UNASKED_COUNT_MAX - len(waiting)]
+            self._changed.set()
+
+    def take_unasked(self, broker_name: str) -> Sequence[str]:
+        """The transaction ids that this shard is to be told of, each once."""
+        with self._lock:
+            return self._unasked.pop(broker_name, ())
 
     def wait_for_change(self, seconds: float) -> bool:
         """Wait until the topics may have changed; False when the time is over first."""

@@ -17,8 +17,7 @@ class SchedulingShards(FollowedShards[Scheduling]):
     def __init__(self, producers: Producers, gateway_id: str) -> None:
         def follow(scheduling: Scheduling) -> StreamFollower:
             def take(answer: pb.WatchChecksResponse) -> None:
-                for check in answer.checks:
-                    producers.ask(check)
+                producers.ask_all(scheduling.broker_name, answer.checks)
 
             def open_stream() -> CheckStream:
                 return scheduling.checks(gateway_id)

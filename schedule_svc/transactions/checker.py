@@ -1,6 +1,7 @@
 """Checker: has producers asked for verdicts, and gives up half messages for which none knows one.
 
     the check is due, and a gateway has a producer of the topic    renewed with one check more, then asked
+    no producer got the check                                      renewed with one check less (ADR 0142)
     it had all its checks                                          to TRANS_CHECK_MAX_TIME_TOPIC
     it is too old, and no producer can be asked                    the same
     its record is old                                              renewed as it is
@@ -17,11 +18,12 @@ looked at what waits for an hour without a gap of an hour: until then each one w
 CheckGateways: which gateways can ask a producer of a topic for verdicts, and the checks on their way to them.
 """
 
+import contextlib
 import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
@@ -37,6 +39,7 @@ from schedule_svc.transactions.half_messages import (
     asked_group,
     for_check,
     given_up,
+    half_of,
     renewed,
     transaction_id_of,
 )
@@ -51,6 +54,7 @@ from store.errors import (
     StoreError,
     UnsupportedStoreError,
 )
+from store.format.delivery.waiting_handles import TRANSACTION, decode_handle
 
 # A gateway says again and again which producers it has.
 KEPT_SECONDS = 60.0
@@ -61,6 +65,8 @@ NAME_LENGTH_MAX = 255
 # Checks that wait for one stream; the half message of one that finds no room is not counted as checked.
 CHECK_COUNT_MAX = 1_024
 CHECK_BYTES_MAX = 16 << 20
+# Checks that no producer got and that are not taken back yet; further ones count.
+UNHEARD_COUNT_MAX = 16_384
 # What is offered between two looks at `asked`, and goes into one answer.
 ROUND_COUNT_MAX = 256
 ANSWER_BYTES_MAX = 4 << 20
@@ -83,13 +89,16 @@ class CheckStream:
         """Whether it takes another round of checks."""
         return len(self._checks) <= CHECK_COUNT_MAX - ROUND_COUNT_MAX and self._size_bytes < CHECK_BYTES_MAX
 
-    def put(self, check: Check) -> None:
-        """Add a check."""
+    def put(self, check: Check) -> bool:
+        """Add a check; False: the stream has ended."""
         size_bytes = check.ByteSize()
         with self._changed:
+            if self._is_over:
+                return False
             self._checks.append((check, size_bytes))
             self._size_bytes += size_bytes
             self._changed.notify()
+            return True
 
     def take(self, timeout_seconds: float) -> Sequence[Check]:
         """Wait for checks and take what one answer holds; none when the time ran out first, or at the end."""
@@ -110,6 +119,15 @@ class CheckStream:
             self._is_over = True
             self._changed.notify()
 
+    def rest(self) -> Sequence[Check]:
+        """End it, and take the checks that nobody took."""
+        with self._changed:
+            self._is_over = True
+            rest = [check for check, _ in self._checks]
+            self._checks.clear()
+            self._size_bytes = 0
+        return rest
+
 
 class CheckGateways:
     """See the top of this file; thread-safe.
@@ -129,6 +147,7 @@ class CheckGateways:
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[float, frozenset[str]]] = {}  # kept until, and who can be asked
         self._streams: tuple[CheckStream, ...] = ()
+        self._unheard: deque[str] = deque()
 
     def keep(self, gateway_id: str, topics: Sequence[str], producer_groups: Sequence[str] = ()) -> None:
         """A gateway has producers of these topics and of these groups, and no others.
@@ -166,9 +185,20 @@ class CheckGateways:
         return stream
 
     def forget(self, stream: CheckStream) -> None:
-        """A stream has ended; the producers of its checks are asked again later."""
+        """A stream has ended; the checks that it still has were not heard."""
         with self._lock:
             self._streams = tuple(one for one in self._streams if one is not stream)
+        self.put_back([check.transaction_id for check in stream.rest()])
+
+    def put_back(self, transaction_ids: Sequence[str]) -> None:
+        """No producer got these checks."""
+        with self._lock:
+            self._unheard.extend(transaction_ids[: UNHEARD_COUNT_MAX - len(self._unheard)])
+
+    def take_unheard(self) -> Sequence[str]:
+        """Some of the checks that no producer got, each once."""
+        with self._lock:
+            return [self._unheard.popleft() for _ in range(min(ROUND_COUNT_MAX, len(self._unheard)))]
 
     def end(self) -> None:
         """The service stops: no stream waits any more."""
@@ -183,10 +213,7 @@ class CheckGateways:
         """Give a check to a gateway that has a producer of one of these topics or groups; False when there is none."""
         streams = [stream for stream in self._streams if not self._asked_by(stream).isdisjoint(asked)]
         streams = [stream for stream in streams if stream.has_room] or streams
-        if not streams:
-            return False
-        self._choose(streams).put(check)
-        return True
+        return bool(streams) and self._choose(streams).put(check)
 
     def has_producer(self, asked: Sequence[str]) -> bool:
         """Whether a gateway has a producer of one of these topics or groups."""
@@ -248,6 +275,7 @@ class Checker:
             self._age_counts_millis = now + AGE_PAUSE_MILLIS
         self._looked_millis = now
         is_more = transactions.read_details(now - UNREAD_MILLIS) == READ_COUNT_MAX
+        put_back = self._put_back(now)
         with transactions.lock:
             due = transactions.table.due(now, self._gateways.asked(), now - RENEW_MILLIS, ROUND_COUNT_MAX)
             due = [one for one in due if not transactions.is_claimed(one.queue_offset)]
@@ -260,7 +288,7 @@ class Checker:
             for one in due:
                 transactions.release(one.queue_offset)
             raise
-        written: list[Future[None]] = []
+        written = list(put_back)
         failure: StoreError | None = None
         for one, place, outcome in zip(due, places, outcomes, strict=True):
             try:
@@ -328,6 +356,63 @@ class Checker:
                 self._ask(outcome, half, outcome)
 
         return self._append(queue_offset, renewed(outcome, count), settle, when_refused)
+
+    def _put_back(self, now: int) -> "Sequence[Future[None]]":
+        """Take back checks that no producer got: these half messages are renewed with one check less.
+
+        One that is too old for that keeps its checks, so that it ends although its producers are named and never got.
+        """
+        transactions = self._transactions
+        unheard = self._gateways.take_unheard()
+        places = list(self._places_of(unheard))
+        written: list[Future[None]] = []
+        try:
+            records = transactions.read(places) if places else ()
+        except StoreError:
+            self._gateways.put_back(unheard)
+            raise
+        for record in records:
+            whole = record
+            if isinstance(record, StoredMessage) and record.body_omitted:
+                whole = transactions.reader.whole(record)
+            if not isinstance(whole, StoredMessage) or half_of(whole) is None:
+                continue  # it is gone, or cannot be read: the check counts
+            half, queue_offset = transactions.details_of(whole), whole.queue_offset
+            with transactions.lock:
+                count = max(half.check_count, transactions.table.check_count(queue_offset))
+                if not count or now - half.made_millis > PENDING_MILLIS_MAX or not transactions.waits(queue_offset):
+                    continue
+                if transactions.claim(queue_offset) is not None:
+                    continue  # a verdict came
+            is_in_log = half.check_count == count  # else the log did not take it again
+            after = replace(half, check_count=count - 1, unheard_millis=half.store_millis)
+            if is_in_log:
+                written.append(self._take_back(whole, after))
+            else:
+                self._stay(queue_offset, after)
+        return written
+
+    def _take_back(self, record: StoredMessage, after: HalfMessage) -> "Future[None]":
+        queue_offset = record.queue_offset
+
+        def settle(result: AppendResult | None) -> None:
+            assert result is not None
+            self._transactions.renew(queue_offset, result.queue_offset, after)
+
+        return self._append(
+            queue_offset,
+            renewed(record, after.check_count),
+            settle,
+            lambda _error: self._stay(queue_offset, after),
+        )
+
+    def _places_of(self, transaction_ids: Sequence[str]) -> Iterator[int]:
+        """Where the half messages of checks are in the log (bytes); of this shard only."""
+        for transaction_id in transaction_ids:
+            with contextlib.suppress(InvalidArgumentError):
+                handle = decode_handle(TRANSACTION, transaction_id, "transaction_id")
+                if handle.broker_name == self._broker_name:
+                    yield handle.number
 
     def _append(
         self,
@@ -425,4 +510,5 @@ class Checker:
         with self._transactions.lock:
             self._transactions.counts.checks += 1
         if not self._gateways.offer(half.asked, check):
-            _log.info("checks.unheard", topic=half.topic, unique_key=half.unique_key)  # asked again after the interval
+            _log.info("checks.unheard", topic=half.topic, unique_key=half.unique_key)
+            self._gateways.put_back([check.transaction_id])

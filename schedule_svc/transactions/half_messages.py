@@ -81,6 +81,7 @@ class HalfMessage:
         check_count: how often producers were asked.
         own_immunity: its own immunity time as the producer spelled it; empty: none.
         producer_group: whose producers know its verdict; empty, or the topic: those of the topic, too.
+        unheard_millis: when producers should have been asked last, and none was (ms since 1970); 0: no record says it.
     """
 
     topic: str
@@ -90,6 +91,7 @@ class HalfMessage:
     check_count: int
     own_immunity: str
     producer_group: str = ""
+    unheard_millis: int = 0
 
     @property
     def asked(self) -> tuple[str, ...]:
@@ -132,7 +134,8 @@ class CheckRules:
     def next_check_millis(self, half: HalfMessage) -> int:
         """When producers are to be asked next (ms since 1970); after the last check: when it is given up."""
         immune_until = half.made_millis + self._immunity_millis(half)
-        return max(immune_until, half.store_millis + self.interval_millis) if half.check_count else immune_until
+        checked = half.unheard_millis or (half.store_millis if half.check_count else 0)
+        return max(immune_until, checked + self.interval_millis) if checked else immune_until
 
     def is_too_late(self, half: HalfMessage, now_millis: int) -> bool:
         """Whether a verdict that answers no check comes after the immunity time that the message sets itself.
@@ -219,6 +222,7 @@ def renewed(record: StoredMessage, check_count: int) -> InternalRecord:
     RocketMQ loses `flag` and `reconsume_times` here; we keep them.
     """
     copy = _copy(record, HALF_TOPIC)
+    copy.properties.pop(TRANSACTION_CHECK_TIMES, None)
     if check_count:
         copy.properties[TRANSACTION_CHECK_TIMES] = str(check_count)
     shorten(copy, (MOVED_FROM, *_DISPENSABLE), _KEPT)

@@ -36,13 +36,25 @@ def test_a_position_is_what_was_committed(stack, client):
     assert ask(client, RequestCode.QUERY_CONSUMER_OFFSET, **group).fields == {"offset": "1"}
 
 
-def test_an_empty_queue_has_no_position_and_ends_at_zero(stack, client):
+def test_an_empty_queue_begins_and_ends_at_zero(stack, client):
     stack.append("empty", queue_id=1)
 
     assert ask(client, RequestCode.GET_MAX_OFFSET, "empty").fields == {"offset": "0"}
     assert ask(client, RequestCode.GET_EARLIEST_MSG_STORETIME, "empty").fields == {"timestamp": "-1"}
-    answer = ask(client, RequestCode.QUERY_CONSUMER_OFFSET, "empty", consumerGroup="new")
-    assert answer.code == ResponseCode.QUERY_NOT_FOUND
+    of_group = {"consumerGroup": "new"}
+    none = ask(client, RequestCode.QUERY_CONSUMER_OFFSET, "empty", setZeroIfNotFound="false", **of_group)
+    assert none.code == ResponseCode.QUERY_NOT_FOUND
+    assert ask(client, RequestCode.QUERY_CONSUMER_OFFSET, "empty", **of_group).fields == {"offset": "0"}
+
+
+def test_a_message_between_two_questions_of_a_new_group_was_skipped(stack, client):
+    """A client that begins at the end asks for the group's position first, and for the end where there is none."""
+    stack.append("soon", queue_id=1)  # makes the topic; queue 0 is empty
+    begin = ask(client, RequestCode.QUERY_CONSUMER_OFFSET, "soon", consumerGroup="new")
+    stack.append("soon", queue_id=0)
+    if begin.code == ResponseCode.QUERY_NOT_FOUND:
+        begin = ask(client, RequestCode.GET_MAX_OFFSET, "soon")
+    assert begin.fields == {"offset": "0"}
 
 
 def test_a_group_consumes_the_system_topics_that_a_broker_opens(stack, client):

@@ -52,6 +52,7 @@ class MemoryScheduling:
         self.messages: list[pb.ScheduledMessage] = list(scheduled)
         self.verdicts: list[pb.EndTransactionRequest] = []
         self.told: queue.SimpleQueue = queue.SimpleQueue()
+        self.unasked: list[str] = []
         self.stream = MemoryChecks()
         self.is_down = False
         self.asked: list[pb.ListPendingTransactionsRequest | pb.ListScheduledMessagesRequest] = []
@@ -80,9 +81,10 @@ class MemoryScheduling:
         self.messages.remove(found[0])
         then(pb.RecallMessageResponse(offset_msg_id=found[0].offset_msg_id))
 
-    def keep_producers(self, gateway_id, topics, producer_groups, seconds):
+    def keep_producers(self, gateway_id, topics, producer_groups, seconds, unasked=()):
         if self.is_down:
             raise ServiceUnavailableError("down")
+        self.unasked += unasked
         self.told.put((gateway_id, sorted([*topics, *producer_groups])))
 
     def checks(self, gateway_id):

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from gateway.waiting.keeping import ProducerKeeping
-from gateway.waiting.producers import NAME_COUNT_MAX, NAMES_BYTES_MAX, Producers
+from gateway.waiting.producers import NAME_COUNT_MAX, NAMES_BYTES_MAX, UNASKED_COUNT_MAX, Producers
 from gateway.waiting.shards import SchedulingShards
 from reput.message.v1.message_pb2 import StoredMessage
 from reput.schedule.v1.schedule_service_pb2 import WatchChecksResponse
@@ -44,6 +44,28 @@ def test_a_check_goes_to_one_producer_of_its_topic_and_to_another_when_that_cann
     assert producers.ask(check("a"))
     assert (here.asked, other.asked) == (["a"], [])
     assert not producers.ask(check("b", "Unheard"))
+
+
+def test_a_check_that_asked_nobody_is_told_to_its_shard_once() -> None:
+    producers = Producers()
+    producers.settle("1", MemorySession(is_reachable=False), ["Orders"])
+    shard = MemoryScheduling("broker-a")
+    source = SchedulingShards(producers, "gateway-1")
+    source.keep([shard])
+    keeping = ProducerKeeping(producers, source, "gateway-1")
+    producers.ask_all("broker-a", [check("a"), check("b")])
+    producers.ask_all("broker-b", [check("c")])
+    for _ in range(2):
+        keeping.keep()
+    source.close()
+    assert shard.unasked == ["a", "b"]
+
+
+def test_checks_that_asked_nobody_are_remembered_up_to_a_limit() -> None:
+    producers = Producers()
+    producers.ask_all("broker-a", [check(str(number)) for number in range(UNASKED_COUNT_MAX + 1)])
+    producers.ask_all("broker-a", [check("last")])
+    assert len(producers.take_unasked("broker-a")) == UNASKED_COUNT_MAX
 
 
 def test_a_check_goes_to_a_producer_of_its_group_whatever_the_topic() -> None:

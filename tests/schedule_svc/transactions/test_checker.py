@@ -7,6 +7,7 @@ import pytest
 
 from schedule_svc.transactions.checker import PENDING_MILLIS_MAX, RENEW_MILLIS, CheckGateways
 from schedule_svc.transactions.half_messages import CheckRules
+from schedule_svc.transactions.kind import LOOK_MILLIS
 from schedule_svc.transactions.transactions import is_gone
 from store.errors import (
     OffsetOutOfRangeError,
@@ -14,6 +15,7 @@ from store.errors import (
     ServiceUnavailableError,
     TransactionNotFoundError,
 )
+from store.format.delivery.waiting_handles import TRANSACTION, WaitingHandle, encode_handle
 from store.format.properties import REAL_TOPIC, TRANSACTION_CHECK_TIMES
 from store.format.topic import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from tests.schedule_svc.transactions.lives import (
@@ -175,6 +177,107 @@ def test_any_gateway_with_a_producer_is_asked(log: MemoryLog, begin: Begin) -> N
     log.manual.now += 30_001
     life.work()
     assert len(second.asked()) == 1
+
+
+def unheard_for(log: MemoryLog, life: LogLife, rounds: int) -> int:
+    """So many rounds of a gateway that can ask no producer; how many checks it took."""
+    producers = Producers(life.gateways, TOPIC_NAME)
+    taken = 0
+    for _ in range(rounds):
+        log.manual.now += 30_001
+        life.work()
+        checks = producers.asked()
+        taken += len(checks)
+        life.gateways.put_back([check.transaction_id for check in checks])
+        log.manual.now += LOOK_MILLIS
+        life.work()
+    life.gateways.forget(producers.stream)
+    return taken
+
+
+def test_a_half_message_was_given_up_after_checks_that_no_producer_got(log: MemoryLog, begin: Begin) -> None:
+    log.send_half("a")
+    life = begin()
+    assert unheard_for(log, life, 2 * MAX_CHECKS) == 2 * MAX_CHECKS  # each interval, not more often
+    (half,) = log.waiting().values()
+    assert TRANSACTION_CHECK_TIMES not in half.properties
+    assert not list(log.messages(CHECK_MAX_TIME_TOPIC))
+    producers = Producers(life.gateways, TOPIC_NAME)
+    log.manual.now += 30_001
+    life.work()
+    (check,) = producers.asked()
+    life.end_by_id(check.transaction_id, from_check=True)
+    assert committed_bodies(log) == ["a"]
+    assert log.waiting() == {}
+
+
+def test_checks_that_no_producer_got_count_for_no_later_life(log: MemoryLog, begin: Begin) -> None:
+    log.send_half("a")
+    asked = 0
+    for _ in range(2 * MAX_CHECKS):
+        life = begin()
+        unheard_for(log, life, 2)
+        producers = Producers(life.gateways, TOPIC_NAME)
+        log.manual.now += 30_001
+        life.work()
+        asked += len(producers.asked())
+        life.close()
+    assert asked == MAX_CHECKS
+    assert len(list(log.messages(CHECK_MAX_TIME_TOPIC))) == 1
+
+
+def test_checks_that_a_stream_had_at_its_end_do_not_count(log: MemoryLog, begin: Begin) -> None:
+    for body in ("a", "b"):
+        log.send_half(body)
+    life = begin()
+    producers = Producers(life.gateways, TOPIC_NAME)
+    log.manual.now += 7_000
+    life.work()
+    life.gateways.forget(producers.stream)
+    log.manual.now += LOOK_MILLIS
+    life.work()
+    assert [row.check_count for row in life.pending()] == [0, 0]
+    assert not any(TRANSACTION_CHECK_TIMES in half.properties for half in log.waiting().values())
+
+
+def test_a_check_that_comes_when_its_stream_has_ended_does_not_count(log: MemoryLog, begin: Begin) -> None:
+    log.send_half("a")
+    life = begin()
+    stream = Producers(life.gateways, TOPIC_NAME).stream
+    log.manual.now += 7_000
+    stream.end()  # between the look at its producers and the offer
+    life.work()
+    log.manual.now += LOOK_MILLIS
+    life.work()
+    (row,) = life.pending()
+    assert row.check_count == 0
+
+
+def test_what_is_told_of_a_check_twice_or_wrongly_changes_nothing(log: MemoryLog, begin: Begin) -> None:
+    log.send_half("a")
+    life = begin()
+    producers = Producers(life.gateways, TOPIC_NAME)
+    for _ in range(2):
+        log.manual.now += 30_001
+        life.work()
+    first, second = producers.asked()
+    other = encode_handle(TRANSACTION, WaitingHandle(TOPIC_NAME, "broker-z", second.message.commit_log_offset, "k"))
+    told = [first.transaction_id, second.transaction_id, second.transaction_id, other, "no handle"]
+    for _ in range(2):
+        life.gateways.put_back(told)
+        log.manual.now += LOOK_MILLIS
+        life.work()
+    assert [half.properties[TRANSACTION_CHECK_TIMES] for half in log.waiting().values()] == ["1"]
+
+
+def test_a_half_message_of_three_days_ends_although_no_producer_gets_its_checks(log: MemoryLog, begin: Begin) -> None:
+    log.send_half("a")
+    life = begin()
+    unheard_for(log, life, 2)
+    log.manual.now += PENDING_MILLIS_MAX
+    unheard_for(log, life, MAX_CHECKS + 1)
+    assert log.waiting() == {}
+    assert len(list(log.messages(CHECK_MAX_TIME_TOPIC))) == 1
 
 
 def test_a_gateway_without_room_gets_no_checks_and_nothing_is_counted(log: MemoryLog, begin: Begin) -> None:

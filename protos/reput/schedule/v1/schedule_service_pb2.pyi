@@ -148,14 +148,16 @@ class ListScheduledMessagesResponse(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[ScheduledMessage, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., pending_count: _Optional[int] = ...) -> None: ...
 
 class KeepProducersRequest(_message.Message):
-    __slots__ = ("gateway_id", "topics", "producer_groups")
+    __slots__ = ("gateway_id", "topics", "producer_groups", "unasked_transaction_ids")
     GATEWAY_ID_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    UNASKED_TRANSACTION_IDS_FIELD_NUMBER: _ClassVar[int]
     gateway_id: str
     topics: _containers.RepeatedScalarFieldContainer[str]
     producer_groups: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, gateway_id: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., producer_groups: _Optional[_Iterable[str]] = ...) -> None: ...
+    unasked_transaction_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, gateway_id: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., producer_groups: _Optional[_Iterable[str]] = ..., unasked_transaction_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class KeepProducersResponse(_message.Message):
     __slots__ = ()
