@@ -89,12 +89,20 @@ CONTEXT_VERBS = {
     "list": ("cli.contexts", "list_contexts"),
     "remove": ("cli.contexts", "remove"),
 }
+# The same for `reput user NAME`.
+USER_VERBS = {
+    "create": ("cli.users", "create"),
+    "list": ("cli.users", "list_users"),
+    "delete": ("cli.users", "delete"),
+    "import": ("cli.users", "import_users"),
+}
 # Verbs in groups: their help and their verbs.
 GROUPS = {
     "pipeline": ("Jobs on Spark over the store's files; each prints a JSON report.", PIPELINE_VERBS),
     "topic": ("Create, change, delete and list topics.", TOPIC_VERBS),
     "group": ("Change and delete consumer groups.", CONSUMER_GROUP_VERBS),
     "context": ("Names for gateways, with their certificates and credentials.", CONTEXT_VERBS),
+    "user": ("Users of RocketMQ's clients, in the access file of a gateway.", USER_VERBS),
     "dlq": ("List and resend the dead letters of a consumer group.", DEAD_LETTER_VERBS),
 }
 

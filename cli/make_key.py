@@ -1,4 +1,4 @@
-"""`reput make-key`: an API key for a client of a gateway that requires keys (docs/security.md)."""
+"""`reput make-key`: an API key or an access key for a client of a gateway whose clients sign in (docs/security.md)."""
 
 import pathlib
 from typing import Annotated
@@ -9,6 +9,7 @@ from cli.exits import Exit, usage_error, warn
 
 PATTERN_CHARACTERS = frozenset("%|abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_*-")
 NAME_CHARACTERS_MAX = 128
+ACCESS_KEY_BYTES, SECRET_BYTES = 8, 32
 
 
 def make_key(
@@ -19,6 +20,12 @@ def make_key(
     ] = None,
     write: Annotated[list[str] | None, typer.Option("--write", help="Topics that it may append to.")] = None,
     admin: Annotated[list[str] | None, typer.Option("--admin", help="Topics for which it has all rights.")] = None,
+    group: Annotated[
+        list[str] | None, typer.Option("--group", help="Groups that it may consume for; without it, every group.")
+    ] = None,
+    access_key: Annotated[
+        bool, typer.Option("--access-key", help="An access key and its secret, for RocketMQ's clients, which sign.")
+    ] = False,
     file: Annotated[
         pathlib.Path | None,
         typer.Option("--file", help="Access file to add the client to; without it the entry is printed."),
@@ -26,46 +33,33 @@ def make_key(
 ) -> int:
     """Make an API key: prints the key on stdout, once, and its hash and rights for the access file.
 
-    The key itself is not stored. To replace a key, add the hash of the new one beside that of the old one.
+    The key itself is not stored. To replace a key, add the hash of the new one beside that of the old one. With --access-key
+    it prints an access key and its secret, separated by a blank; the file has both.
     """
     import secrets
 
-    from gateway.auth.access_file import hash_key, parse_access_file
+    from gateway.auth.access_file import Client, change_access_file, entry_text, hash_key
     from gateway.auth.access_file import make_key as new_key
+    from gateway.auth.users import added, why
 
     if not 0 < len(name) <= NAME_CHARACTERS_MAX or not name.isprintable() or '"' in name or "\\" in name:
         usage_error(f"the name {name!r} cannot be used: 1 to {NAME_CHARACTERS_MAX} characters, no quotes")
-    rights = {"read": read or [], "write": write or [], "admin": admin or []}
-    for patterns in rights.values():
-        for pattern in patterns:
-            if not pattern or set(pattern) - PATTERN_CHARACTERS:
-                usage_error(f"{pattern!r} is not a topic pattern: use the characters of topic names, and `*`")
-    key = new_key(secrets.token_bytes)
-    lines = ["[[clients]]", f'name = "{name}"', f'api_key_sha256 = ["{hash_key(key)}"]']
-    lines += [
-        f"{role} = [{', '.join(f'{chr(34)}{each}{chr(34)}' for each in rights[role])}]"
-        for role in rights
-        if rights[role]
-    ]
-    entry = "\n".join(lines) + "\n"
+    for pattern in (*(read or ()), *(write or ()), *(admin or ()), *(group or ())):
+        if not pattern or set(pattern) - PATTERN_CHARACTERS:
+            usage_error(f"{pattern!r} is not a topic pattern: use the characters of topic names, and `*`")
+    client = Client(name=name, read=read or [], write=write or [], admin=admin or [], groups=group or None)
+    if access_key:
+        key, secret = secrets.token_hex(ACCESS_KEY_BYTES), secrets.token_urlsafe(SECRET_BYTES)
+        shown, client = f"{key} {secret}", client.model_copy(update={"access_keys": {key: secret}})
+    else:
+        shown = new_key(secrets.token_bytes)
+        client = client.model_copy(update={"api_key_sha256": [hash_key(shown)]})
     if file is None:
-        warn(f"for the access file:\n{entry}")
+        warn(f"for the access file:\n{entry_text(client)}")
     else:
         try:
-            before = file.read_text("utf-8") if file.exists() else ""
-            after = f"{before}\n{entry}" if before else entry
-            parse_access_file(after.encode())
-            _replace(file, after)
+            change_access_file(file, lambda text: added(text, client))
         except (OSError, ValueError) as error:
-            usage_error(f"{file} cannot be used: {error}")
-    print(key)
+            usage_error(f"{file} cannot be used: {why(error)}")
+    print(shown)
     return Exit.FOUND
-
-
-def _replace(file: pathlib.Path, text: str) -> None:
-    """Replace the file atomically: a gateway may be reading it."""
-    scratch = file.with_name(f".{file.name}.new")
-    scratch.write_text(text, "utf-8")
-    if file.exists():
-        scratch.chmod(file.stat().st_mode)
-    scratch.replace(file)

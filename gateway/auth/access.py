@@ -61,6 +61,11 @@ class Access:
         """Whether it may see the state of the store."""
         return self.has(ADMIN)
 
+    @property
+    def may_do_everything(self) -> bool:
+        """Whether it is an admin of every topic, and may consume for every group: RocketMQ's Super user."""
+        return self.has_all_topics(ADMIN) and self.groups is None
+
     def has(self, roles: Roles) -> bool:
         """Whether it has one of the roles, for any topic."""
         return any(self.patterns[role] for role in roles)

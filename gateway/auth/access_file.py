@@ -21,7 +21,11 @@ An API key is `reput_` and 256 random bits in base64url; services keep the SHA-2
 """
 
 import base64
+import fcntl
 import hashlib
+import json
+import os
+import re
 import threading
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -48,12 +52,14 @@ _log = structlog.get_logger("reput.gateway")
 Parsed = TypeVar("Parsed")
 Patterns = list[Annotated[str, pydantic.Field(pattern=PATTERN_PATTERN)]]
 Hashes = list[Annotated[str, pydantic.Field(pattern=KEY_HASH_PATTERN)]]
-# RocketMQ takes keys and secrets of more than 6 characters.
-KEY_CHARACTERS_MIN, KEY_CHARACTERS_MAX = 7, 128
-KeyText = Annotated[str, pydantic.Field(min_length=KEY_CHARACTERS_MIN, max_length=KEY_CHARACTERS_MAX)]
+# RocketMQ 5 takes names and passwords of any length but 0; 4.x wants more than 6 characters.
+KEY_CHARACTERS_MAX = 128
+KeyText = Annotated[str, pydantic.Field(min_length=1, max_length=KEY_CHARACTERS_MAX)]
 
 
-class _Client(pydantic.BaseModel):
+class Client(pydantic.BaseModel):
+    """An entry of the file; see above."""
+
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     name: str = pydantic.Field(min_length=1, max_length=128)
@@ -71,7 +77,7 @@ class _Client(pydantic.BaseModel):
 class _File(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    clients: list[_Client] = []
+    clients: list[Client] = []
 
 
 class AccessFile:
@@ -80,16 +86,18 @@ class AccessFile:
     Attributes:
         by_key_hash, by_subject, by_group, by_certificate, by_access_key: rights by credential.
         secrets: by access key.
+        clients: the entries, in the order of the file.
         by_claims: rights by a JWT's subject and groups; None when the file has none of them.
     """
 
-    def __init__(self, clients: list[_Client]) -> None:
+    def __init__(self, clients: list[Client]) -> None:
         self.by_key_hash: dict[str, Access] = {}
         self.by_subject: dict[str, Access] = {}
         self.by_group: dict[str, Access] = {}
         self.by_certificate: dict[str, Access] = {}
         self.by_access_key: dict[str, Access] = {}
         self.secrets: dict[str, bytes] = {}
+        self.clients = tuple(clients)
         # The cache lives as long as this version of the file.
         self.by_claims = lru_cache(ACCESS_COUNT_MAX)(self._by_claims)
         for client in clients:
@@ -133,6 +141,94 @@ def parse_access_file(data: bytes) -> AccessFile:
     return AccessFile(_File.model_validate(table).clients)
 
 
+def entry_text(client: Client) -> str:
+    """An entry as the file has it."""
+    lines = ["[[clients]]", f"name = {_toml(client.name)}"]
+    if client.access_keys:
+        pairs = (f"{_toml(key)} = {_toml(secret)}" for key, secret in client.access_keys.items())
+        lines.append(f"access_keys = {{{', '.join(pairs)}}}")
+    for field in ("api_key_sha256", "jwt_subjects", "jwt_groups", "certificates", "read", "write", "admin", "groups"):
+        texts = getattr(client, field)
+        if texts or (field == "groups" and texts is not None):
+            lines.append(f"{field} = [{', '.join(map(_toml, texts))}]")
+    return "\n".join(lines) + "\n"
+
+
+def _toml(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+_BEGINS_ENTRY = re.compile(r"^(?=[ \t]*\[\[[ \t]*clients[ \t]*\]\])", re.MULTILINE)
+_CONTENT = re.compile(r"^[ \t]*[^#\s]", re.MULTILINE)
+
+
+def with_entry(text: str, name: str, client: Client | None) -> str:
+    """The text of a file with another entry for a client: replaced, else added; None: removed. All else stays as it is.
+
+    Raises:
+        ValueError: the entry cannot be replaced, because the file is not written as a list of `[[clients]]`.
+    """
+    wanted = [client if each.name == name else each for each in parse_access_file(text.encode()).clients]
+    if client is not None and client not in wanted:
+        wanted.append(client)
+    parts, is_there = [], False
+    for part in _BEGINS_ENTRY.split(text):
+        if not is_there and _name_in(part) == name:
+            is_there = True
+            # Comments behind the entry are those of the next one.
+            end = part.find("\n", max(match.start() for match in _CONTENT.finditer(part)))
+            parts += [entry_text(client) if client is not None else "", part[end + 1 :] if end >= 0 else ""]
+        else:
+            parts.append(part)
+    new = "".join(parts)
+    if client is not None and not is_there:
+        new += ("" if new.endswith("\n") or not new else "\n") + ("\n" if new else "") + entry_text(client)
+    try:
+        is_right = list(parse_access_file(new.encode()).clients) == [each for each in wanted if each is not None]
+    except tomllib.TOMLDecodeError:
+        is_right = False
+    if not is_right:
+        raise ValueError(f"the entry of {name!r} cannot be changed by a program: edit the file")
+    return new
+
+
+def _name_in(part: str) -> str | None:
+    try:
+        return str(tomllib.loads(part)["clients"][0]["name"])
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
+def change_access_file(path: Path, change: Callable[[str], str]) -> None:
+    """Change a file, which may not exist, as one of several programs that do; a gateway sees all of it or nothing.
+
+    The file keeps its mode; a new one is for its user alone.
+
+    Raises:
+        OSError: it cannot be read or written.
+        ValueError: from `change`, or the changed file would not be valid.
+    """
+    path = path.resolve()
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        mode = path.stat().st_mode if path.exists() else 0o600
+        new = change(path.read_text("utf-8") if path.exists() else "").encode()
+        parse_access_file(new)
+        if len(new) > FILE_BYTES_MAX:
+            raise ValueError(f"it would have more than {FILE_BYTES_MAX} bytes")
+        scratch = path.with_name(f".{path.name}.new")
+        scratch.unlink(missing_ok=True)
+        with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            os.fchmod(file.fileno(), mode & 0o7777)
+            file.write(new)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    finally:
+        os.close(directory)
+
+
 class WatchedFile(Generic[Parsed]):
     """A file's parsed contents; `current` checks it for changes at most every LOOK_SECONDS.
 
@@ -148,7 +244,7 @@ class WatchedFile(Generic[Parsed]):
 
     def __init__(self, setting: str, path: Path, parse: Callable[[bytes], Parsed], clock: Callable[[], float]) -> None:
         self._setting = setting
-        self._path = path
+        self.path = path
         self._parse = parse
         self._clock = clock
         self._look_seconds = clock() + LOOK_SECONDS
@@ -173,6 +269,12 @@ class WatchedFile(Generic[Parsed]):
                 self._looking.release()
         return self._parsed
 
+    def look_at_once(self) -> Parsed:
+        """The same after a look now: for the program that has changed the file."""
+        with self._looking:
+            self._look_again()
+        return self._parsed
+
     def _look_again(self) -> None:
         try:
             stamp = self._look()
@@ -184,16 +286,16 @@ class WatchedFile(Generic[Parsed]):
                 self._stamp = stamp  # not read again until it changes; a missing file may appear at any time
                 raise
             self._stamp = stamp
-            _log.info("auth.reloaded", name=self._setting, path=str(self._path))
+            _log.info("auth.reloaded", name=self._setting, path=str(self.path))
         except (OSError, ValueError) as error:
-            _log.error("auth.reload_failed", name=self._setting, path=str(self._path), error=str(error))
+            _log.error("auth.reload_failed", name=self._setting, path=str(self.path), error=str(error))
 
     def _look(self) -> tuple[int, int, int]:
-        look = self._path.stat()
+        look = self.path.stat()
         return look.st_mtime_ns, look.st_ino, look.st_size
 
     def _read(self) -> Parsed:
-        with self._path.open("rb") as file:
+        with self.path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
         if len(data) > FILE_BYTES_MAX:
             raise ValueError(f"it has more than {FILE_BYTES_MAX} bytes")

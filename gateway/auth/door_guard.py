@@ -23,6 +23,7 @@ from gateway.auth.audit import Audit
 from gateway.auth.caller_shards import VisibleTopics, work_for
 from gateway.auth.client_ids import ClientIds
 from gateway.auth.sign_in import SignIn
+from gateway.auth.users import Users
 from gateway.remoting.door import Ask, Rights, name_of, peer_of
 from gateway.remoting.sends import IN_LETTERS, LETTERS
 from services.methods import GATEWAY_SERVICE, MESSAGING_SERVICE, METHODS
@@ -146,6 +147,8 @@ RULES: Mapping[int, Rule] = {
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: Rule(STATUS),
     RequestCode.CLEAN_UNUSED_TOPIC: Rule(STATUS),
     RequestCode.DELETE_EXPIRED_COMMITLOG: Rule(STATUS),
+    # The handlers refuse a client that may not do everything (`Rights.users`).
+    **{code: Rule(STATUS) for code in RequestCode if code.name.startswith("AUTH_")},
 }
 # What a member sends to its group's retry topic is as if it had been sent back.
 RETRIES = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE))
@@ -176,6 +179,7 @@ class DoorGuard:
         self.sign_in = sign_in
         self.audit = audit
         self.client_ids = client_ids
+        self.users = Users(sign_in.clients)
 
     def rights_of(self, ask: Ask) -> "SignedRights":
         """Those of a request, before anything is checked."""
@@ -262,6 +266,12 @@ class SignedRights(Rights):
         if not self.access.has(changing.roles):
             raise changing.refusal(f"consumer group {group!r}", group=group)
         self._door.audit.admin(self.access.name, peer_of(self._ask.connection), self._method, group=group)
+
+    def users(self) -> Users:
+        """See Rights."""
+        if not self.access.may_do_everything:
+            raise self._visible.refusal("every topic and group, as is needed for users")
+        return self._door.users
 
     def claim(self, client_id: str) -> None:
         """See Rights."""

@@ -78,7 +78,7 @@ class SignIn:
     """Finds a caller's rights; thread-safe.
 
     Args:
-        clients: the access file.
+        clients: the access file; also an attribute.
         tokens: checks JWTs; None: JWTs are refused.
         asks_certificates: whether clients send certificates.
         dates: which dates of signed calls are near enough.
@@ -92,7 +92,7 @@ class SignIn:
         asks_certificates: bool,
         dates: SignatureDates = SignatureDates(),  # noqa: B008 - immutable
     ) -> None:
-        self._clients = clients
+        self.clients = clients
         self._tokens = tokens
         self._asks_certificates = asks_certificates
         self._dates = dates
@@ -122,7 +122,7 @@ class SignIn:
 
     def access_by_certificate(self, names: Iterable[str]) -> Access | None:
         """The rights of a certificate with these names; None when the access file has none of them."""
-        by_certificate = self._clients.current().by_certificate if self._asks_certificates else {}
+        by_certificate = self.clients.current().by_certificate if self._asks_certificates else {}
         return next((by_certificate[name] for name in sorted(names) if name in by_certificate), None)
 
     def access_by_signature(self, access_key: str, signature: str, data: bytes) -> Access:
@@ -130,7 +130,7 @@ class SignIn:
 
         A key that is not known takes as long as one that is, and gets the same answer.
         """
-        clients = self._clients.current()
+        clients = self.clients.current()
         wanted = signature_of(data, clients.secrets.get(access_key, UNKNOWN_SECRET))
         is_right = hmac.compare_digest(wanted.encode(), signature.encode("utf-8", "replace"))
         access = clients.by_access_key.get(access_key)
@@ -143,7 +143,7 @@ class SignIn:
 
     def access_by(self, credential: str) -> Access:
         """The rights for an API key or a JWT; errors as `access_of`."""
-        clients = self._clients.current()
+        clients = self.clients.current()
         if credential.startswith(KEY_PREFIX):
             # The time of a table lookup may reveal a part of the hash, which reveals nothing of the key.
             wanted = hash_key(credential)

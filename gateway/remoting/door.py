@@ -260,6 +260,14 @@ class Rights:
     def check_change(self, group: str) -> None:
         """PermissionDeniedError when the client may not change the settings of a group; the audit log has it when it may."""
 
+    def users(self) -> Any:
+        """The users of the access file (gateway/auth/users.py); None: clients do not sign in.
+
+        Raises:
+            PermissionDeniedError: the client may not do everything.
+        """
+        return None
+
     def claim(self, client_id: str) -> None:
         """The client says that this is its id; PermissionDeniedError when it is that of another identity."""
 

@@ -18,6 +18,7 @@ from gateway.remoting import (
     sends,
     topics,
     transactions,
+    users,
 )
 from gateway.remoting.door import Door, Handler, SignIn
 from gateway.remoting.door_shard import DoorShard
@@ -40,6 +41,7 @@ ROOMS: Sequence[Callable[[DoorShard], Mapping[int, Handler]]] = (
     sends.handlers,
     topics.handlers,
     transactions.handlers,
+    users.handlers,
 )
 
 _log = structlog.get_logger("reput.remoting")

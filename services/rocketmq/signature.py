@@ -27,6 +27,7 @@ Sources: `AclUtils.combineRequestContent`, `AclSigner`, `DefaultAuthenticationCo
 import base64
 import hmac
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from typing import NamedTuple
 
@@ -103,3 +104,9 @@ def seconds_off(date: str, now_seconds: float, zones: Iterable[tzinfo] = ()) -> 
         # An hour that a clock has twice is read both ways.
         readings += [read.replace(tzinfo=zone, fold=fold) for zone in zones for fold in (0, 1)]
     return min((reading.timestamp() - now_seconds for reading in readings), key=abs)
+
+
+def sign(command: Command, access_key: str, secret: bytes) -> Command:
+    """A request with its signature, as `AclClientRPCHook` leaves it."""
+    keyed = replace(command, fields={**command.fields, ACCESS_KEY: access_key})
+    return replace(keyed, fields={**keyed.fields, SIGNATURE: signature_of(signed_bytes(keyed), secret)})

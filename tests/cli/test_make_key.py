@@ -77,3 +77,16 @@ def test_flags_that_do_not_fit_are_a_usage_error_that_repeats_no_key(flags, caps
 
     assert code == 2
     assert "reput_" not in capsys.readouterr().err
+
+
+def test_an_access_key_and_its_secret_are_printed_and_sign_for_the_client(tmp_path, capsys):
+    file = tmp_path / "access.toml"
+    rights = {"read": ["a-*"], "write": None, "admin": None, "group": ["readers"]}
+    make_key(name="one", access_key=True, file=file, **rights)
+    key, secret = capsys.readouterr().out.split()
+
+    clients = parse_access_file(file.read_bytes())
+    assert clients.secrets == {key: secret.encode()}
+    assert clients.by_access_key[key].name == "one"
+    assert clients.by_access_key[key].groups == {"readers"}
+    assert file.stat().st_mode & 0o777 == 0o600

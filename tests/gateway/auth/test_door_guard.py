@@ -59,8 +59,9 @@ RIGHTS = {
     "chief": {"admin": ["*"]},
     "idler": {},
 }
-# What a request needs: read, write or admin for the topic; member: read, and the group; status: admin of any topic;
-# some: read for any topic; group: read for any topic, and the group; consumed: the group and any right; known: any right.
+# What a request needs: read, write or admin for the topic; member: read, and the group; status: admin of any topic; users:
+# admin of every topic and group; some: read for any topic; group: read for any topic, and the group; consumed: the group and
+# any right; known: any right.
 NEEDS = {
     "write": (
         Ask.SEND_MESSAGE,
@@ -119,6 +120,7 @@ NEEDS = {
         ),
         *(Ask.CLEAN_EXPIRED_CONSUMEQUEUE, Ask.CLEAN_UNUSED_TOPIC, Ask.DELETE_EXPIRED_COMMITLOG),
     ),
+    "users": tuple(code for code in Ask if code.name.startswith("AUTH_")),
 }
 # By need: which clients may, for OWN and the group shop-readers.
 MAY = {
@@ -135,6 +137,7 @@ MAY = {
     "admin_group": {"admin", "chief"},
     "status_group": {"admin", "chief"},
     "status": {"admin", "chief"},
+    "users": {"chief"},
 }
 
 
@@ -342,6 +345,65 @@ def test_no_code_is_open_and_each_client_may_do_what_its_rights_say(door, code):
             with door.client(name) as client:
                 answer = client.call(code, body.replace(b"client-", f"{name}-".encode()), **own)
             assert answer.code != ResponseCode.NO_PERMISSION, (name, answer.remark)
+
+
+def test_a_user_that_mqadmin_makes_may_do_what_its_policies_say_at_once(door):
+    """As mqadmin's createUser, createAcl, updateUser, deleteAcl and deleteUser send them."""
+    acl = {
+        "subject": "User:alice",
+        "policies": [
+            {
+                "entries": [
+                    {"resource": resource, "actions": ["Pub", "Sub"], "sourceIps": [], "decision": "ALLOW"}
+                    for resource in (f"Topic:{OWN}", "Group:alice-*")
+                ]
+            }
+        ],
+    }
+
+    def code_of(ask, secret="alice123", **fields):
+        with contextlib.closing(SignedClient(door.address, "alice", secret)) as alice:
+            return alice.call(ask, **fields).code
+
+    with door.client("chief") as chief:
+
+        def done(code, document=None, **fields):
+            answer = chief.call(code, b"" if document is None else json.dumps(document).encode(), **fields)
+            assert answer.code == 0, answer.remark
+            return json.loads(answer.body) if answer.body else None
+
+        user = {"username": "alice", "password": "alice123", "userType": "Normal"}
+        for _ in range(2):  # once for each shard of a cluster
+            done(Ask.AUTH_CREATE_USER, user, username="alice")
+        assert chief.call(Ask.AUTH_CREATE_USER, b'{"password": "other"}', username="alice").code != 0
+        assert code_of(Ask.GET_MAX_OFFSET, topic=OWN, queueId=0) == ResponseCode.NO_PERMISSION
+        done(Ask.AUTH_CREATE_ACL, acl, subject="User:alice")
+        assert code_of(Ask.GET_MAX_OFFSET, topic=OWN, queueId=0) == 0
+        assert code_of(Ask.GET_MAX_OFFSET, topic=OTHER, queueId=0) == ResponseCode.NO_PERMISSION
+        assert code_of(Ask.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="shop-readers") == ResponseCode.NO_PERMISSION
+        assert done(Ask.AUTH_GET_USER, username="alice") == {
+            "username": "alice",
+            "userType": "Normal",
+            "userStatus": "enable",
+        }
+        shown = done(Ask.AUTH_GET_ACL, subject="User:alice")["policies"][0]["entries"]
+        assert {each["resource"]: each["actions"] for each in shown} == {
+            f"Topic:{OWN}": ["Pub", "Sub"],
+            "Group:alice-*": ["Sub"],
+        }
+        assert [each["username"] for each in done(Ask.AUTH_LIST_USER, filter="ali")] == ["alice"]
+        assert [each["subject"] for each in done(Ask.AUTH_LIST_ACL, subjectFilter="ali", resourceFilter=OWN)] == [
+            "User:alice"
+        ]
+        done(Ask.AUTH_UPDATE_USER, {"password": "changed1"}, username="alice")
+        assert code_of(Ask.GET_MAX_OFFSET, topic=OWN, queueId=0) == ResponseCode.NO_PERMISSION
+        assert code_of(Ask.GET_MAX_OFFSET, "changed1", topic=OWN, queueId=0) == 0
+        done(Ask.AUTH_DELETE_ACL, subject="User:alice", resource=f"Topic:{OWN}")
+        assert code_of(Ask.GET_MAX_OFFSET, "changed1", topic=OWN, queueId=0) == ResponseCode.NO_PERMISSION
+        done(Ask.AUTH_DELETE_USER, username="alice")
+        assert done(Ask.AUTH_GET_USER, username="alice") is None
+        assert chief.call(Ask.AUTH_GET_ACL, subject="User:alice").code != 0
+        assert "admin" in str(done(Ask.AUTH_LIST_USER))  # the others are there
 
 
 @pytest.mark.parametrize("command_flag", [0, ONEWAY])

@@ -2,11 +2,10 @@
 
 import json
 import socket
-from dataclasses import replace
 
 from services.rocketmq.codes import RequestCode
 from services.rocketmq.command import Command
-from services.rocketmq.signature import ACCESS_KEY, SIGNATURE, signature_of, signed_bytes
+from services.rocketmq.signature import sign
 from store.format.java_text import java_string_hash
 from store.format.record import decode_record
 from tests.support.remoting import RemotingClient
@@ -75,9 +74,7 @@ class SignedClient(DoorClient):
 
 def signed(command, access_key, secret):
     """A request as `AclClientRPCHook` leaves it."""
-    command = replace(command, fields={**command.fields, ACCESS_KEY: access_key})
-    signature = signature_of(signed_bytes(command), secret.encode())
-    return replace(command, fields={**command.fields, SIGNATURE: signature})
+    return sign(command, access_key, secret.encode())
 
 
 def properties(**named):

@@ -1,0 +1,170 @@
+"""`reput user`: the users of RocketMQ's clients in an access file, and those of a broker brought there (ADR 0144)."""
+
+import contextlib
+import json
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from cli.exits import Exit, say_empty, store_failure, usage_error, warn
+
+SECRET_BYTES = 24
+CALL_SECONDS_MAX = 10.0
+File = Annotated[pathlib.Path, typer.Option("--file", help="The access file of the gateway.")]
+Patterns = list[str] | None
+
+
+def create(
+    *,
+    name: Annotated[str, typer.Argument(help="Name of the user, which is its access key.")],
+    file: File,
+    super_user: Annotated[bool, typer.Option("--super", help="It may do everything.")] = False,
+    read: Annotated[Patterns, typer.Option("--read", help="Topics that it may consume; `*`: any characters.")] = None,
+    write: Annotated[Patterns, typer.Option("--write", help="Topics that it may send to.")] = None,
+    admin: Annotated[Patterns, typer.Option("--admin", help="Topics for which it has all rights.")] = None,
+    group: Annotated[Patterns, typer.Option("--group", help="Groups that it may consume for.")] = None,
+    secret_file: Annotated[
+        pathlib.Path | None,
+        typer.Option("--secret-file", help="File of its secret; without it one is made and printed."),
+    ] = None,
+) -> int:
+    """Create a user: an access key for RocketMQ's clients, over gRPC and remoting.
+
+    A gateway sees it within a second.
+    """
+    import secrets
+
+    from gateway.auth.access_file import change_access_file
+    from gateway.auth.users import NORMAL, SUPER, added, new_user
+
+    rights = {"read": read or [], "write": write or [], "admin": admin or [], "groups": group or []}
+    if super_user and any(rights.values()):
+        usage_error("a super user may do everything: leave the other rights out")
+    secret = _secret_in(secret_file) if secret_file else secrets.token_urlsafe(SECRET_BYTES)
+    with _refusals(file):
+        user = new_user(name, secret, SUPER if super_user else NORMAL)
+        if not super_user:
+            user = type(user)(**user.model_dump() | rights)
+        change_access_file(file, lambda text: added(text, user))
+    if secret_file is None:
+        print(secret)
+    return Exit.FOUND
+
+
+def list_users(*, file: File) -> int:
+    """List the users of an access file and their policies, without secrets."""
+    from gateway.auth.access_file import parse_access_file
+    from gateway.auth.users import acl_row, entries_of, user_row
+
+    with _refusals(file):
+        clients = parse_access_file(file.read_bytes()).clients
+    users = [(name, client) for client in clients for name in client.access_keys]
+    for name, client in users:
+        acl = acl_row(name, client)
+        policies = [f"{each['resource']}={'|'.join(each['actions'])}" for each in entries_of(acl)] if acl else []
+        print("\t".join((name, str(user_row(name, client)["userType"]), ",".join(policies))))
+    if not users:
+        say_empty(f"{file} has no access keys")
+        return Exit.NOTHING_FOUND
+    return Exit.FOUND
+
+
+def delete(*, name: Annotated[str, typer.Argument(help="Name of the user.")], file: File) -> int:
+    """Remove a user: a gateway refuses its next request."""
+    from gateway.auth.access_file import change_access_file, parse_access_file, with_entry
+
+    with _refusals(file):
+        clients = parse_access_file(file.read_bytes()).clients
+        named = next((client for client in clients if client.name == name and name in client.access_keys), None)
+        if named is None:
+            say_empty(f"{file} has no user {name}")
+            return Exit.NOTHING_FOUND
+        change_access_file(file, lambda text: with_entry(text, name, None))
+    return Exit.FOUND
+
+
+def import_users(
+    *,
+    file: File,
+    broker: Annotated[str, typer.Option("--broker", help="A broker of RocketMQ 5 that has the users: HOST:PORT.")],
+    access_key: Annotated[str, typer.Option("--access-key", help="A super user of the broker.")] = "",
+    secret_file: Annotated[pathlib.Path | None, typer.Option("--secret-file", help="File of its secret.")] = None,
+) -> int:
+    """Bring the users and policies of a broker into an access file; those that have no like here are named and left out."""
+    from gateway.auth.access_file import change_access_file
+    from gateway.auth.users import SUPER, added, name_of, new_user, with_policies
+    from services.rocketmq.codes import RequestCode
+    from store.errors import InvalidArgumentError
+
+    with _refusals(file):
+        ask = _asking(broker, access_key, _secret_in(secret_file) if secret_file else "")
+        acls = {name_of(str(row.get("subject"))): row for row in ask(RequestCode.AUTH_LIST_ACL)}
+        users = ask(RequestCode.AUTH_LIST_USER)
+    failures = 0
+    for row in users:
+        name, kind = str(row.get("username")), str(row.get("userType") or "")
+        try:
+            user = new_user(name, str(row.get("password") or ""), kind, str(row.get("userStatus") or ""))
+            if name in acls and kind.lower() != SUPER.lower():
+                user = with_policies(user, acls[name])
+        except InvalidArgumentError as error:
+            failures += 1
+            warn(f"{name} is left out: {error.message}")
+            continue
+        with _refusals(file):
+            change_access_file(file, partial(added, client=user))
+        print(name)
+    return Exit.PARTIAL if failures else Exit.FOUND
+
+
+def _asking(broker: str, access_key: str, secret: str) -> Callable[[int], list[Mapping[str, Any]]]:
+    import socket
+
+    from services.rocketmq.address import parse_address
+    from services.rocketmq.command import OK, Command
+    from services.rocketmq.remoting import exchange
+    from services.rocketmq.signature import sign
+    from store.errors import ServiceUnavailableError
+
+    address = parse_address(broker)
+
+    def ask(code: int) -> list[Mapping[str, Any]]:
+        command = Command(code, {}, opaque=1)
+        if access_key:
+            command = sign(command, access_key, secret.encode())
+        try:
+            with socket.create_connection(address, CALL_SECONDS_MAX) as connection:
+                answer = exchange(connection, command)
+        except OSError as error:
+            raise ServiceUnavailableError(
+                f"the broker at {address} did not answer: {error}", service="rocketmq"
+            ) from error
+        if answer.code != OK:
+            usage_error(f"the broker at {address} refused request {code}: {answer.remark or answer.code}")
+        return list(json.loads(answer.body)) if answer.body else []
+
+    return ask
+
+
+def _secret_in(path: pathlib.Path) -> str:
+    try:
+        return path.read_text("utf-8").strip()
+    except (OSError, ValueError) as error:
+        usage_error(f"the secret cannot be read from {path}: {error}")
+
+
+@contextlib.contextmanager
+def _refusals(file: pathlib.Path) -> Iterator[None]:
+    """Inside the block, what a file cannot take is a usage error, without its secrets."""
+    from gateway.auth.users import why
+    from store.errors import StoreError
+
+    try:
+        yield
+    except StoreError as error:
+        raise store_failure(error) from error
+    except (OSError, ValueError) as error:
+        usage_error(f"{file} cannot be used: {why(error)}")

@@ -1,0 +1,320 @@
+"""RocketMQ's users and policies as entries of the access file (ADR 0144).
+
+    user of RocketMQ                        entry
+    name, password                          `name`, and an access key of that name with this secret
+    type Super                              admin = ["*"], every group
+    type Normal                             the rights below, none at first
+    Topic:X   Pub; Sub; All                 write; read; admin = ["X"]
+    Group:X   Sub or All                    groups = ["X"]
+    *         the same of Topic:* and Group:*
+
+Other keys of the file are shown as users, too. Only an entry that has nothing but its own access key is changed: what stands
+in another one belongs to the person that wrote it. Passwords are never answered.
+
+What has no like here is refused by its name: disabled users, Deny, addresses, policies of the type Default, clusters,
+and the actions of an administrator without All. `Get` and `List` come with Pub, Sub or All.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pydantic
+
+from gateway.auth.access_file import (
+    AccessFile,
+    Client,
+    WatchedFile,
+    change_access_file,
+    parse_access_file,
+    with_entry,
+)
+from store.errors import InvalidArgumentError, StoreReadOnlyError
+
+SUPER, NORMAL = "Super", "Normal"
+ENABLE = "enable"
+CUSTOM, ALLOW = "Custom", "Allow"
+ANY, TOPIC, GROUP = "*", "Topic:", "Group:"
+PUB, SUB, ALL = "Pub", "Sub", "All"
+ACTIONS = {name.lower(): name for name in (ALL, PUB, SUB, "Create", "Update", "Delete", "Get", "List")}
+SHOWING = frozenset(("Get", "List"))
+USER = "User:"
+Row = Mapping[str, Any]
+
+
+def new_user(name: str, password: str, kind: str = NORMAL, status: str = ENABLE) -> Client:
+    """The entry of a new user; InvalidArgumentError."""
+    _check_status(status)
+    return _with_kind(_checked(name=name, access_keys={name: password}, groups=[]), kind or NORMAL)
+
+
+def changed_user(client: Client, password: str = "", kind: str = "", status: str = "") -> Client:
+    """The entry of a user with what is not empty; InvalidArgumentError."""
+    _check_status(status)
+    if password:
+        client = _changed(client, access_keys={client.name: password})
+    return _with_kind(client, kind) if kind else client
+
+
+def is_super(client: Client) -> bool:
+    """Whether a client may do everything."""
+    return ANY in client.admin and client.groups is None
+
+
+def user_row(name: str, client: Client) -> Row:
+    """A user as mqadmin gets it; without its password."""
+    return {"userStatus": ENABLE, "userType": SUPER if is_super(client) else NORMAL, "username": name}
+
+
+def acl_row(name: str, client: Client) -> Row | None:
+    """The policies of a user likewise; None when it has none."""
+    if is_super(client):
+        return None
+    actions: dict[str, list[str]] = {}
+    for patterns, said in ((client.admin, ALL), (client.write, PUB), (client.read, SUB)):
+        for pattern in patterns:
+            if ALL not in actions.setdefault(f"{TOPIC}{pattern}", []):
+                actions[f"{TOPIC}{pattern}"].append(said)
+    for pattern in [ANY] if client.groups is None else client.groups:
+        actions[f"{GROUP}{pattern}"] = [SUB]
+    if not actions:
+        return None
+    entries = [
+        {"actions": said, "decision": ALLOW, "resource": resource, "sourceIps": []}
+        for resource, said in actions.items()
+    ]
+    return {"policies": [{"entries": entries, "policyType": CUSTOM}], "subject": f"{USER}{name}"}
+
+
+def with_policies(client: Client, acl: Row) -> Client:
+    """The entry with the policies of an `AclInfo`: each replaces that of the same resource. InvalidArgumentError."""
+    if is_super(client):
+        raise InvalidArgumentError(f"{client.name} is a {SUPER} user, which has all rights: make it {NORMAL} first")
+    for policy in _list(acl.get("policies"), "policies"):
+        if str(policy.get("policyType") or CUSTOM).lower() != CUSTOM.lower():
+            raise InvalidArgumentError(f"policies of the type {policy['policyType']!r} are not supported: use {CUSTOM}")
+        for entry in _list(policy.get("entries"), "entries"):
+            client = _with_policy(client, entry)
+    return client
+
+
+def without_policies(client: Client, resource: str = "") -> Client:
+    """The entry without the policies of a resource, or without any. InvalidArgumentError."""
+    if is_super(client):
+        raise InvalidArgumentError(f"{client.name} is a {SUPER} user, which has no policies: make it {NORMAL}")
+    if not resource:
+        return _changed(client, read=[], write=[], admin=[], groups=[])
+    for kind, pattern in _parts_of(resource):
+        client = _without(client, kind, pattern)
+    return client
+
+
+def name_of(subject: str) -> str:
+    """The user that a subject names; InvalidArgumentError."""
+    if not subject.startswith(USER) or subject == USER:
+        raise InvalidArgumentError(f"the subject {subject!r} is no user, as `{USER}alice` is one")
+    return subject.removeprefix(USER)
+
+
+class Users:
+    """The users of an access file; thread-safe.
+
+    Args:
+        file: the file.
+    """
+
+    def __init__(self, file: WatchedFile[AccessFile]) -> None:
+        self._file = file
+
+    def create(self, name: str, password: str, kind: str, status: str) -> None:
+        """Add a user; one that is there as it is stays. InvalidArgumentError, StoreReadOnlyError."""
+        client, known = new_user(name, password, kind, status), self._named(name)
+        if known == client:
+            return  # mqadmin tells each shard of a cluster, and they have one file
+        if known is not None:
+            raise InvalidArgumentError(f"The user is existed: {name}")
+        self._write(name, lambda text: added(text, client))
+
+    def update(self, name: str, password: str, kind: str, status: str) -> None:
+        """Give a user another password or type, where they are not empty; errors likewise."""
+        self._change(name, lambda client: changed_user(client, password, kind, status))
+
+    def delete(self, name: str) -> None:
+        """Remove a user, if there is one; errors likewise."""
+        if self._named(name) is not None:
+            self._own(name)
+            self._write(name, lambda text: with_entry(text, name, None))
+
+    def row(self, name: str) -> Row | None:
+        """A user; None when there is none."""
+        client = self._named(name)
+        return None if client is None else user_row(name, client)
+
+    def rows(self, wanted: str) -> list[Row]:
+        """The users whose names have this text in them."""
+        return [user_row(name, client) for name, client in self._all() if wanted in name]
+
+    def set_policies(self, subject: str, acl: Row) -> None:
+        """Give a user policies; each replaces that of the same resource. Errors likewise."""
+        self._change(name_of(subject), lambda client: with_policies(client, acl))
+
+    def delete_policies(self, subject: str, resource: str) -> None:
+        """Take the policies of a resource, or all when it is empty; errors likewise."""
+        self._change(name_of(subject), lambda client: without_policies(client, resource))
+
+    def acl(self, subject: str) -> Row | None:
+        """The policies of a user; None when it has none. InvalidArgumentError when there is no such user."""
+        name = name_of(subject)
+        return acl_row(name, self._known(name))
+
+    def acls(self, subject: str, resource: str) -> list[Row]:
+        """Those of users and resources whose names have these texts in them."""
+        rows = (acl_row(name, client) for name, client in self._all() if subject in f"{USER}{name}")
+        return [
+            row for row in rows if row is not None and any(resource in each["resource"] for each in entries_of(row))
+        ]
+
+    def _all(self) -> list[tuple[str, Client]]:
+        return [(key, client) for client in self._file.look_at_once().clients for key in client.access_keys]
+
+    def _named(self, name: str) -> Client | None:
+        return dict(self._all()).get(name)
+
+    def _known(self, name: str) -> Client:
+        client = self._named(name)
+        if client is None:
+            raise InvalidArgumentError(f"The user is not exist: {name}")
+        return client
+
+    def _own(self, name: str) -> Client:
+        client = self._known(name)
+        if client.name != name or _credentials_of(client) != [name]:
+            raise InvalidArgumentError(
+                f"the access key {name} belongs to the client {client.name}, which has a name or credentials besides it: edit "
+                f"the access file"
+            )
+        return client
+
+    def _change(self, name: str, change: Callable[[Client], Client]) -> None:
+        client = self._own(name)
+        new = change(client)
+        if new != client:
+            self._write(name, lambda text: with_entry(text, name, new))
+
+    def _write(self, name: str, change: Callable[[str], str]) -> None:
+        path = self._file.path
+        try:
+            change_access_file(path, change)
+        except OSError as error:
+            raise StoreReadOnlyError(
+                f"the access file {path} cannot be written: {error.strerror or error}; change the user {name} where the file "
+                f"comes from"
+            ) from error
+        except ValueError as error:
+            raise InvalidArgumentError(f"the access file {path} is not changed: {why(error)}") from error
+        self._file.look_at_once()
+
+
+def added(text: str, client: Client) -> str:
+    """The text of a file with one more entry; ValueError."""
+    if any(each.name == client.name for each in parse_access_file(text.encode()).clients):
+        raise ValueError(f"two clients have the name {client.name!r}")
+    return with_entry(text, client.name, client)
+
+
+def entries_of(row: Row) -> list[Row]:
+    """The entries of all policies of a user."""
+    return [entry for policy in row["policies"] for entry in policy["entries"]]
+
+
+def _credentials_of(client: Client) -> list[str]:
+    return [
+        *client.access_keys,
+        *client.api_key_sha256,
+        *client.jwt_subjects,
+        *client.jwt_groups,
+        *client.certificates,
+    ]
+
+
+def _check_status(status: str) -> None:
+    if status and status.lower() != ENABLE:
+        raise InvalidArgumentError(f"a user of the status {status!r} is not supported: delete the user")
+
+
+def _with_kind(client: Client, kind: str) -> Client:
+    if kind.lower() == SUPER.lower():
+        return _changed(client, read=[], write=[], admin=[ANY], groups=None)
+    if kind.lower() != NORMAL.lower():
+        raise InvalidArgumentError(f"the type of a user is {SUPER} or {NORMAL}, not {kind!r}")
+    return without_policies(_changed(client, admin=[], groups=[])) if is_super(client) else client
+
+
+def _with_policy(client: Client, entry: Row) -> Client:
+    resource = str(entry.get("resource") or "")
+    if str(entry.get("decision") or "").lower() != ALLOW.lower():
+        raise InvalidArgumentError(
+            f"{resource}: the decision {entry.get('decision')!r} is not supported, {ALLOW} alone is"
+        )
+    if entry.get("sourceIps"):
+        raise InvalidArgumentError(f"{resource}: addresses of clients are not supported: leave sourceIps out")
+    said = entry.get("actions")
+    actions = {ACTIONS.get(str(name).lower(), "") for name in (said if isinstance(said, list) else [])}
+    if not actions & {PUB, SUB, ALL}:
+        raise InvalidArgumentError(f"{resource}: the actions {said} have neither {PUB} nor {SUB} nor {ALL}")
+    administers = sorted(actions - {PUB, SUB, ALL} - SHOWING)
+    if administers and ALL not in actions:
+        raise InvalidArgumentError(f"{resource}: the actions {administers} are part of {ALL}, and not given without it")
+    for kind, pattern in _parts_of(resource):
+        client = _without(client, kind, pattern)
+        if kind == GROUP:
+            if actions & {SUB, ALL}:
+                client = _changed(client, groups=[*(client.groups or ()), pattern])
+        elif ALL in actions:
+            client = _changed(client, admin=[*client.admin, pattern])
+        else:
+            for action, field in ((PUB, "write"), (SUB, "read")):
+                if action in actions:
+                    client = _changed(client, **{field: [*getattr(client, field), pattern]})
+    return client
+
+
+def _parts_of(resource: str) -> Iterable[tuple[str, str]]:
+    if resource == ANY:
+        return ((TOPIC, ANY), (GROUP, ANY))
+    for kind in (TOPIC, GROUP):
+        if resource.lower().startswith(kind.lower()) and len(resource) > len(kind):
+            return ((kind, resource[len(kind) :]),)
+    raise InvalidArgumentError(f"the resource {resource!r} is not supported: name a {TOPIC}..., a {GROUP}... or {ANY}")
+
+
+def _without(client: Client, kind: str, pattern: str) -> Client:
+    if kind == GROUP:
+        groups = [ANY] if client.groups is None else client.groups
+        return _changed(client, groups=[each for each in groups if each != pattern])
+    kept = {field: [each for each in getattr(client, field) if each != pattern] for field in ("read", "write", "admin")}
+    return _changed(client, **kept)
+
+
+def _changed(client: Client, **fields: Any) -> Client:
+    return _checked(**client.model_dump() | fields)
+
+
+def _checked(**fields: Any) -> Client:
+    try:
+        return Client(**fields)
+    except ValueError as error:
+        raise InvalidArgumentError(why(error)) from error
+
+
+def why(error: Exception) -> str:
+    """What is wrong with a file or an entry, without any value: it may be a secret."""
+    if not isinstance(error, pydantic.ValidationError):
+        return str(error)
+    said = error.errors(include_input=False)
+    return "; ".join(f"{each['loc'][0] if each['loc'] else 'client'}: {each['msg']}" for each in said)
+
+
+def _list(value: Any, name: str) -> list[Row]:
+    if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
+        raise InvalidArgumentError(f"the body has no {name}")
+    return value

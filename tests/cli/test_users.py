@@ -1,0 +1,130 @@
+"""`reput user`: users of an access file, and those of a broker."""
+
+import base64
+import contextlib
+import json
+import socket
+import threading
+
+import pytest
+
+from cli.main import main
+from gateway.auth.access import READ, WRITE
+from gateway.auth.access_file import parse_access_file
+from services.rocketmq.codes import RequestCode
+from services.rocketmq.command import Command, decode, encode
+from services.rocketmq.signature import ACCESS_KEY, SIGNATURE, signature_of, signed_bytes
+
+
+def test_a_user_is_created_listed_and_deleted_in_the_file(tmp_path, capsys):
+    file = str(tmp_path / "access.toml")
+    assert main(["user", "create", "alice", "--file", file, "--write", "orders-*", "--group", "g"]) == 0
+    secret = capsys.readouterr().out.strip()
+    assert len(base64.urlsafe_b64decode(f"{secret}==")) >= 24
+    clients = parse_access_file((tmp_path / "access.toml").read_bytes())
+    assert clients.secrets == {"alice": secret.encode()}
+    assert clients.by_access_key["alice"].allows(WRITE, "orders-1")
+    assert clients.by_access_key["alice"].groups == {"g"}
+
+    (tmp_path / "secret").write_text("chosen-secret\n")
+    assert main(["user", "create", "root", "--file", file, "--super", "--secret-file", str(tmp_path / "secret")]) == 0
+    assert capsys.readouterr().out == ""
+    assert main(["user", "list", "--file", file]) == 0
+    shown = capsys.readouterr().out
+    assert shown == "alice\tNormal\tTopic:orders-*=Pub,Group:g=Sub\nroot\tSuper\t\n"
+    assert main(["user", "delete", "alice", "--file", file]) == 0
+    assert main(["user", "delete", "alice", "--file", file]) == 1
+    assert parse_access_file((tmp_path / "access.toml").read_bytes()).secrets == {"root": b"chosen-secret"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["create", "alice"],
+        ["create", "bob", "--super", "--read", "x"],
+        ["create", "bob", "--read", "a b"],
+        ["create", "bob", "--secret-file", "/nowhere/secret"],
+    ],
+)
+def test_a_user_that_cannot_be_created_changes_nothing(tmp_path, capsys, line):
+    file = tmp_path / "access.toml"
+    assert main(["user", "create", "alice", "--file", str(file)]) == 0
+    before = file.read_bytes()
+    capsys.readouterr()
+    assert main(["user", *line, "--file", str(file)]) == 2
+    told = capsys.readouterr()
+    assert file.read_bytes() == before
+    assert told.out == ""
+    assert parse_access_file(before).secrets["alice"].decode() not in told.err
+
+
+USERS = [
+    {"username": "root", "password": "root1234", "userType": "Super", "userStatus": "enable"},
+    {"username": "alice", "password": "alice123", "userType": "Normal", "userStatus": "enable"},
+    {"username": "idle", "password": "idle1234", "userType": "Normal", "userStatus": "disable"},
+    {"username": "denied", "password": "denied12", "userType": "Normal", "userStatus": "enable"},
+]
+ACLS = [
+    {
+        "subject": f"User:{name}",
+        "policies": [
+            {
+                "policyType": "Custom",
+                "entries": [{"resource": "Topic:t", "actions": ["Sub"], "sourceIps": None, "decision": decision}],
+            }
+        ],
+    }
+    for name, decision in (("alice", "Allow"), ("denied", "Deny"))
+]
+
+
+@contextlib.contextmanager
+def broker(secret):
+    """Answers as a broker of RocketMQ 5.5.0, to requests that are signed by root."""
+    answers = {RequestCode.AUTH_LIST_USER: USERS, RequestCode.AUTH_LIST_ACL: ACLS}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection, connection.makefile("rb") as stream:
+                    ask = decode(stream.read(int.from_bytes(stream.read(4), "big")))
+                    is_right = ask.fields.get(ACCESS_KEY) == "root" and ask.fields.get(SIGNATURE) == signature_of(
+                        signed_bytes(ask), secret
+                    )
+                    answer = (
+                        Command(0, {}, json.dumps(answers[ask.code]).encode(), opaque=ask.opaque)
+                        if is_right
+                        else Command(16, {}, opaque=ask.opaque, remark="check signature failed.")
+                    )
+                    connection.sendall(encode(answer))
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def test_the_users_of_a_broker_come_with_their_policies_and_what_has_no_like_is_named(tmp_path, capsys):
+    file, secret = tmp_path / "access.toml", tmp_path / "secret"
+    secret.write_text("root1234")
+    with broker(b"root1234") as address:
+        line = ["user", "import", "--file", str(file), "--broker", address, "--access-key", "root"]
+        assert main([*line, "--secret-file", str(secret)]) == 3
+        told = capsys.readouterr()
+        assert told.out == "root\nalice\n"
+        assert "idle is left out: a user of the status 'disable'" in told.err
+        assert "denied is left out: Topic:t: the decision 'Deny'" in told.err
+        secret.write_text("wrong")
+        assert main([*line, "--secret-file", str(secret)]) == 2
+        assert "check signature failed." in capsys.readouterr().err
+    clients = parse_access_file(file.read_bytes())
+    assert clients.secrets == {"root": b"root1234", "alice": b"alice123"}
+    assert clients.by_access_key["root"].may_do_everything
+    assert clients.by_access_key["alice"].allows(READ, "t")
+    assert not clients.by_access_key["alice"].allows_group("g")
+    assert main([*line, "--secret-file", str(secret)]) == 4  # it is gone

@@ -1,0 +1,257 @@
+"""Users and policies of RocketMQ 5 as entries of the access file, and how a program changes that file."""
+
+import json
+import stat
+import tomllib
+
+import pytest
+
+from gateway.auth.access import ADMIN, READ, WRITE
+from gateway.auth.access_file import (
+    Client,
+    WatchedFile,
+    change_access_file,
+    entry_text,
+    parse_access_file,
+    with_entry,
+)
+from gateway.auth.users import (
+    Users,
+    acl_row,
+    changed_user,
+    new_user,
+    user_row,
+    with_policies,
+    without_policies,
+)
+from store.errors import InvalidArgumentError, StoreReadOnlyError
+
+FILE = """# of the shop
+[[clients]]   # first
+name = "shop"
+api_key_sha256 = []
+access_keys = { shop-key = "its-secret" }  # exchanged in May
+read = ["shop-*"]
+# of the bank: see ticket 7
+[[clients]]
+name = "alice"
+access_keys = {alice = "alice123"}
+
+# the last one
+[[clients]]
+name = "last"
+write = ["x"]"""
+
+
+def acl(*entries, kind="Custom"):
+    rows = [{"resource": resource, "actions": list(actions), "decision": "Allow"} for resource, actions in entries]
+    return {"subject": "User:alice", "policies": [{"policyType": kind, "entries": rows}]}
+
+
+def access_of(client):
+    return parse_access_file(entry_text(client).encode()).by_access_key[client.name]
+
+
+def test_a_normal_user_may_do_nothing_until_it_has_policies_and_a_super_user_everything():
+    normal, chief = new_user("alice", "pw"), new_user("root", "pw", "SUPER")
+    assert not access_of(normal).has(READ | WRITE | ADMIN)
+    assert not access_of(normal).allows_group("g")
+    assert access_of(chief).may_do_everything
+    assert [user_row(each.name, each)["userType"] for each in (normal, chief)] == ["Normal", "Super"]
+    assert acl_row("alice", normal) is None
+    assert acl_row("root", chief) is None
+    assert "pw" not in json.dumps([user_row(each.name, each) for each in (normal, chief)])
+
+
+def test_policies_are_rights_for_topics_and_groups_and_come_back_as_they_were():
+    entries = (
+        ("Topic:orders-*", ["Pub", "Sub"]),
+        ("Topic:bills", ["Sub"]),
+        ("Topic:own", ["All"]),
+        ("Group:readers", ["Sub"]),
+        ("topic:sent", ["PUB", "get", "List"]),
+    )
+    client = with_policies(new_user("alice", "pw"), acl(*entries))
+    access = access_of(client)
+    for topic, read, write, admin in (
+        ("orders-eu", True, True, False),
+        ("bills", True, False, False),
+        ("own", True, True, True),
+        ("sent", False, True, False),
+        ("other", False, False, False),
+    ):
+        assert (access.allows(READ, topic), access.allows(WRITE, topic), access.allows(ADMIN, topic)) == (
+            read,
+            write,
+            admin,
+        )
+    assert access.allows_group("readers")
+    assert not access.allows_group("others")
+    assert not access.may_do_everything
+    row = acl_row("alice", client)
+    assert with_policies(new_user("alice", "pw"), row) == client
+    assert {each["resource"] for each in row["policies"][0]["entries"]} == {
+        *("Topic:orders-*", "Topic:bills", "Topic:own", "Topic:sent", "Group:readers")
+    }
+
+
+def test_a_policy_replaces_that_of_its_resource_and_no_other_one():
+    client = with_policies(
+        new_user("alice", "pw"), acl(("Topic:a", ["All"]), ("Topic:b", ["Pub"]), ("Group:g", ["Sub"]))
+    )
+    client = with_policies(client, acl(("Topic:a", ["Sub"])))
+    assert (client.read, client.write, client.admin, client.groups) == (["a"], ["b"], [], ["g"])
+    assert without_policies(client, "Group:g").groups == []
+    client = without_policies(client, "Topic:b")
+    assert (client.read, client.write, client.groups) == (["a"], [], ["g"])
+    assert without_policies(client) == new_user("alice", "pw")
+
+
+@pytest.mark.parametrize("actions", [["All"], ["Pub", "Sub"]])
+def test_a_policy_of_all_resources_is_one_of_all_topics_and_all_groups(actions):
+    client = with_policies(new_user("alice", "pw"), acl(("*", actions)))
+    assert access_of(client).allows(READ, "any")
+    assert access_of(client).allows(ADMIN, "any") == (actions == ["All"])
+    assert access_of(client).allows_group("any")
+    assert not access_of(client).may_do_everything  # it makes no users
+    assert without_policies(client, "*") == new_user("alice", "pw")
+
+
+DENY = {"policies": [{"entries": [{"resource": "Topic:a", "actions": ["Pub"], "decision": "Deny"}]}]}
+ADDRESS = {
+    "policies": [
+        {"entries": [{"resource": "Topic:a", "actions": ["Pub"], "decision": "Allow", "sourceIps": ["10.0.0.1"]}]}
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (DENY, "Deny"),
+        (ADDRESS, "addresses"),
+        (acl(("Topic:a", ["Pub"]), kind="Default"), "'Default'"),
+        (acl(("Cluster:c", ["All"])), "'Cluster:c'"),
+        (acl(("Topic:", ["All"])), "'Topic:'"),
+        (acl(("Topic:a", ["Create", "Pub"])), "Create"),
+        (acl(("Topic:a", ["Get"])), "neither"),
+        (acl(("Topic:a", ["Any", "Pub"])), "''"),
+        (acl(("Topic:a b", ["Pub"])), "write"),
+        ({}, "no policies"),
+        ({"policies": [{"entries": "x"}]}, "no entries"),
+        ({"policies": ["x"]}, "no policies"),
+    ],
+)
+def test_a_policy_that_has_no_like_here_is_refused_by_its_name(said, why):
+    with pytest.raises(InvalidArgumentError, match=why):
+        with_policies(new_user("alice", "pw"), said)
+
+
+def test_a_user_changes_its_type_and_password_and_is_never_disabled():
+    client = with_policies(new_user("alice", "pw"), acl(("Topic:a", ["Pub"])))
+    assert changed_user(client) == client
+    assert changed_user(client, password="new") == client.model_copy(update={"access_keys": {"alice": "new"}})
+    chief = changed_user(client, kind="Super")
+    assert access_of(chief).may_do_everything
+    assert not access_of(changed_user(chief, kind="Normal")).has(READ | WRITE | ADMIN)
+    for wrong in ({"status": "disable"}, {"kind": "Custom"}, {"password": "x" * 129}):
+        with pytest.raises(InvalidArgumentError) as refused:
+            changed_user(client, **wrong)
+        assert "x" * 129 not in refused.value.message
+    for said in (lambda: with_policies(chief, acl(("Topic:a", ["Pub"]))), lambda: without_policies(chief)):
+        with pytest.raises(InvalidArgumentError, match="Super"):
+            said()
+    with pytest.raises(InvalidArgumentError):
+        new_user("alice", "")
+
+
+def test_an_entry_is_replaced_or_removed_and_every_other_line_stays():
+    changed = with_entry(FILE, "alice", new_user("alice", "new"))
+    assert changed == FILE.replace('access_keys = {alice = "alice123"}', 'access_keys = {"alice" = "new"}\ngroups = []')
+    removed = with_entry(FILE, "alice", None)
+    assert removed == FILE.replace('[[clients]]\nname = "alice"\naccess_keys = {alice = "alice123"}\n', "")
+    assert with_entry(FILE, "last", None) == FILE[: FILE.index('[[clients]]\nname = "last"')]
+    added = with_entry(FILE, "bob", new_user("bob", 'b"o\\b\u20ac'))
+    assert added.startswith(FILE)
+    assert [each["name"] for each in tomllib.loads(added)["clients"]] == ["shop", "alice", "last", "bob"]
+    assert parse_access_file(added.encode()).secrets["bob"] == 'b"o\\b\u20ac'.encode()
+    assert with_entry("", "bob", new_user("bob", "b")) == entry_text(new_user("bob", "b"))
+    assert with_entry(FILE, "nobody", None) == FILE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'clients = [{name = "alice", access_keys = {alice = "alice123"}}, {name = "bob"}]\n',
+        '[[clients]]\nname = "shop"\ncertificates = ["""\n[[clients]]\nname = "alice"\n#"""]\n[[clients]]\nname = "alice"\n',
+    ],
+)
+def test_a_file_that_a_program_cannot_change_safely_is_not_changed(text):
+    with pytest.raises(ValueError, match="cannot be changed by a program"):
+        with_entry(text, "alice", None)
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "access.toml"
+    path.write_text(FILE)
+    path.chmod(0o640)
+    return path
+
+
+@pytest.fixture
+def users(path):
+    return Users(WatchedFile("access_file", path, parse_access_file, lambda: 0.0))
+
+
+def test_users_are_kept_in_the_file_with_its_mode_and_known_at_once(users, path):
+    users.create("bob", "bob12345", "", "")
+    users.create("bob", "bob12345", "Normal", "enable")
+    users.set_policies("User:bob", acl(("Topic:t", ["Pub"])))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert parse_access_file(path.read_bytes()).by_access_key["bob"].allows(WRITE, "t")
+    assert [row["username"] for row in users.rows("")] == ["shop-key", "alice", "bob"]
+    assert [row["subject"] for row in users.acls("", "Topic:t")] == ["User:bob"]
+    assert users.acl("User:alice") == acl_row("alice", Client(name="alice"))  # of every group: it has no `groups`
+    users.delete("bob")
+    users.delete("bob")
+    assert users.row("bob") is None
+    assert path.read_text() == f"{FILE}\n\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda users: users.create("alice", "other", "", ""), "existed"),
+        (lambda users: users.create("shop", "other", "", ""), "'shop'"),
+        (lambda users: users.update("nobody", "x", "", ""), "not exist"),
+        (lambda users: users.update("shop-key", "x", "", ""), "belongs to the client shop"),
+        (lambda users: users.delete("shop-key"), "belongs to the client shop"),
+        (lambda users: users.set_policies("Group:alice", acl(("Topic:t", ["Pub"]))), "no user"),
+        (lambda users: users.acl("User:nobody"), "not exist"),
+    ],
+)
+def test_a_change_that_is_refused_leaves_the_file_as_it_is(users, path, change, why):
+    with pytest.raises(InvalidArgumentError, match=why):
+        change(users)
+    assert path.read_text() == FILE
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    path = tmp_path / "access.toml"
+    path.write_text(FILE)
+    users = Users(WatchedFile("access_file", path, parse_access_file, lambda: 0.0))
+
+    def refuse(*_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("gateway.auth.users.change_access_file", refuse)
+    with pytest.raises(StoreReadOnlyError, match="Read-only file system; change the user bob where"):
+        users.create("bob", "bob12345", "", "")
+
+
+def test_a_new_file_of_secrets_is_for_its_user_alone(tmp_path):
+    path = tmp_path / "new.toml"
+    change_access_file(path, lambda text: with_entry(text, "bob", new_user("bob", "b")))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [each.name for each in tmp_path.iterdir()] == ["new.toml"]
