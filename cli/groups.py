@@ -37,7 +37,7 @@ LAG_COLUMNS = [
 ]
 # Columns that a narrow terminal leaves out, the first one first.
 LAG_DROPPED_FIRST = ("removed", "in_flight", "consumer_offset", "max_offset", "broker_name", "lag_seconds")
-MEMBER_COLUMNS = ["client_id", "language", "version", "address", "subscriptions"]
+MEMBER_COLUMNS = ["client_id", "kind", "language", "version", "address", "subscriptions"]
 
 GroupPart = Annotated[str, typer.Option("--group", help="Only groups whose names hold this, ignoring case.")]
 GroupArgument = Annotated[str, typer.Argument(metavar="[GROUP]", help="The only group; all when left out.")]
@@ -163,6 +163,7 @@ def show_group(name: str, output: OutputFormat, address: str, timeout: float, cl
     members = [
         {
             "client_id": member.client_id,
+            "kind": member.kind,
             "language": member.language,
             "version": member.version,
             "address": member.address,
@@ -181,7 +182,7 @@ def show_group(name: str, output: OutputFormat, address: str, timeout: float, cl
     }
     if output.is_table:
         print_rows("groups", [group_row(details.settings)], GROUP_COLUMNS, output)
-        print_rows("members", members, MEMBER_COLUMNS, output, dropped_first=["version", "address"])
+        print_rows("members", members, MEMBER_COLUMNS, output, dropped_first=["kind", "version", "address"])
         print_rows("queues", queues, LAG_COLUMNS[1:], output, dropped_first=LAG_DROPPED_FIRST)
         print(f"{details.retry_count} retries, {details.dead_letter_count} dead letters")
     else:

@@ -72,6 +72,8 @@ ASKING_CODES = frozenset(
 NOT_SERVED: Mapping[int, str] = {
     47: "the configuration of a client",
     53: "bodies of class filters",
+    301: "class filters",
+    302: "class filters",
     308: "corrections of offsets",
     323: "the resumption of transaction checks",
     353: "topics that are forbidden to a group",
@@ -79,20 +81,19 @@ NOT_SERVED: Mapping[int, str] = {
     355: "settings in RocksDB",
     402: "the request modes of a copy",
     513: "static topics",
-    902: "the choice of a broker's master",
-    903: "the choice of a broker's master",
+    902: "broker containers",
+    903: "broker containers",
     905: "copies of a broker",
     908: "copies of a broker",
+    **dict.fromkeys(
+        range(1001, 1019), "a controller: `reput status` and `reput lead` show and move the leader of a shard"
+    ),
+    2001: "limits of cold data: pulls of it have limits of their own",
+    2002: "limits of cold data: pulls of it have limits of their own",
+    2003: "limits of cold data: pulls of it have limits of their own",
+    2004: "read-ahead modes of the log",
     200_056: "the return of popped messages",
-    200_070: "lite topics",
-    200_071: "lite topics",
-    200_072: "lite topics",
-    200_074: "lite topics",
-    200_075: "lite topics",
-    200_076: "lite topics",
-    200_077: "lite topics",
-    200_078: "lite topics",
-    200_079: "lite topics",
+    **dict.fromkeys(range(200_070, 200_080), "lite topics"),
 }
 
 CODE_BY_ERROR: Mapping[type[StoreError], int] = {

@@ -35,7 +35,7 @@ from gateway.remoting.topics import Queue, config_of, configs_of, document_of, q
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import RequestCode, ResponseCode
-from services.rocketmq.command import OK, VERSION, Command
+from services.rocketmq.command import OK, Command, version_ordinal
 from services.rocketmq.fastjson import dump_bytes
 from services.rocketmq.signature import OF_SIGN_IN
 from store.errors import GroupNotFoundError
@@ -181,7 +181,7 @@ def get_consumer_connections(shard: DoorShard, ask: Ask) -> Answer:
                     "clientAddr": member.address,
                     "clientId": member.client_id,
                     "language": member.language or "OTHER",
-                    "version": int(member.version) if member.version.isdecimal() else VERSION,
+                    "version": version_ordinal(member.version),
                 }
             )
             for its in member.subscriptions:

@@ -41,7 +41,7 @@ from gateway.remoting.topics import document_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import RequestCode, ResponseCode
-from services.rocketmq.command import Command
+from services.rocketmq.command import Command, version_text
 from services.rocketmq.fastjson import dump_bytes
 from services.rocketmq.remoting_server import Connection
 from services.serving.admission.callers import caller_here, working_for
@@ -476,7 +476,7 @@ def facts_of(client: DoorClient) -> list[pb.Client]:
                 for topic, one in sorted(each.subscriptions.items())
             ],
             language=client.language,
-            version=str(client.version),
+            version=version_text(client.version),
             address=peer,
             kind=KINDS.get(each.consume_type, each.consume_type.lower()),
             caller=client.caller_name or peer,

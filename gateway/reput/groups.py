@@ -353,6 +353,7 @@ def _member_to(member: consumer_pb.Client) -> pb.ConsumerGroupMember:
         subscriptions=[
             pb.TopicSubscription(topic=each.topic, filter=filter_in(each.filter)) for each in member.subscriptions
         ],
+        kind=member.kind,
     )
 
 

@@ -57,13 +57,14 @@ class ConsumerGroups:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A consumer that lives; `subscriptions` are topics and filters, as text."""
+    """A consumer that lives; `subscriptions` are topics and filters, as text, `kind` says how it consumes."""
 
     client_id: str
     language: str
     version: str
     address: str
     subscriptions: tuple[tuple[str, str], ...]
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,6 +454,7 @@ def _details_of(answer: pb.GetConsumerGroupResponse) -> ConsumerGroupDetails:
                 each.version,
                 each.address,
                 tuple((one.topic, one.filter.sql or one.filter.tags or "*") for one in each.subscriptions),
+                each.kind,
             )
             for each in answer.members
         ),

@@ -46,6 +46,9 @@ LANGUAGES = (
 LANGUAGE = "PYTHON"
 # MQVersion's ordinal of the release whose protocol this is: V5_3_3.
 VERSION = 479
+# MQVersion's first release with a name of three digits, 4.0.0-SNAPSHOT; from there on each has two: a snapshot and itself.
+FIRST_ORDINAL, FIRST_RELEASE = 212, 400
+LAST_ORDINAL = 611
 ANSWER, ONEWAY = 0x01, 0x02
 OK = 0
 
@@ -68,6 +71,26 @@ assert _BINARY_HEAD.size == 17
 
 class FrameError(ValueError):
     """Bytes that are no command; the connection that they came from cannot go on."""
+
+
+def version_text(ordinal: int) -> str:
+    """The release of a client: `5.5.0` of 513, `5.5.0-SNAPSHOT` of 512; its number where MQVersion's table is another."""
+    if not FIRST_ORDINAL <= ordinal <= LAST_ORDINAL:
+        return str(ordinal)
+    release = ".".join(str(FIRST_RELEASE + (ordinal - FIRST_ORDINAL) // 2))
+    return release if ordinal % 2 else f"{release}-SNAPSHOT"
+
+
+def version_ordinal(text: str) -> int:
+    """The other way, also for a version that a client over gRPC told; VERSION when MQVersion has none like it."""
+    if text.isascii() and text.isdecimal() and len(text) <= len(str(LAST_ORDINAL)):
+        return int(text)
+    release = text.removesuffix("-SNAPSHOT")
+    digits = release.replace(".", "")
+    if len(release) != 5 or not (digits.isascii() and digits.isdecimal()) or release != ".".join(digits):
+        return VERSION
+    ordinal = FIRST_ORDINAL + 2 * (int(digits) - FIRST_RELEASE) + (release == text)
+    return ordinal if FIRST_ORDINAL <= ordinal <= LAST_ORDINAL else VERSION
 
 
 @dataclass(slots=True)

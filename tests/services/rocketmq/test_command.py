@@ -13,12 +13,15 @@ from services.rocketmq.command import (
     HEADER_BYTES_MAX,
     LANGUAGES,
     ONEWAY,
+    VERSION,
     Command,
     FrameError,
     FrameReader,
     decode,
     encode,
     encode_head,
+    version_ordinal,
+    version_text,
 )
 from tests.support.remoting import commands_of
 
@@ -241,3 +244,32 @@ def test_a_header_with_more_fields_than_any_client_has_is_refused() -> None:
     fields = {str(number): "" for number in range(FIELD_COUNT_MAX + 1)}
     with pytest.raises(FrameError, match="at most 1024"):
         decode(encode(Command(1, fields))[4:])
+
+
+@pytest.mark.parametrize(
+    ("ordinal", "text"),
+    # MQVersion of RocketMQ 5.5.0
+    [
+        (212, "4.0.0-SNAPSHOT"),
+        (317, "4.5.2"),
+        (409, "4.9.8"),
+        (413, "5.0.0"),
+        (479, "5.3.3"),
+        (513, "5.5.0"),
+        (611, "5.9.9"),
+    ],
+)
+def test_the_release_of_a_client_is_known_by_its_ordinal_and_the_other_way(ordinal, text):
+    assert version_text(ordinal) == text
+    assert version_ordinal(text) == ordinal
+    assert version_ordinal(str(ordinal)) == ordinal
+
+
+@pytest.mark.parametrize("ordinal", [-1, 0, 211, 612, 1 << 31])
+def test_an_ordinal_that_has_no_release_of_three_digits_is_told_as_it_is(ordinal):
+    assert version_text(ordinal) == str(ordinal)
+
+
+@pytest.mark.parametrize("text", ["", "v5", "5.10.0", "5.5", "9.9.9", "1.0.0", "5.5.0-beta", "٥.٥.٠", "x" * 4_000])
+def test_a_version_that_rocketmq_has_not_is_told_as_that_of_the_protocol(text):
+    assert version_ordinal(text) == VERSION

@@ -1155,18 +1155,20 @@ class GetConsumerGroupRequest(_message.Message):
     def __init__(self, consumer_group: _Optional[str] = ...) -> None: ...
 
 class ConsumerGroupMember(_message.Message):
-    __slots__ = ("client_id", "language", "version", "address", "subscriptions")
+    __slots__ = ("client_id", "language", "version", "address", "subscriptions", "kind")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     LANGUAGE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     language: str
     version: str
     address: str
     subscriptions: _containers.RepeatedCompositeFieldContainer[TopicSubscription]
-    def __init__(self, client_id: _Optional[str] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., subscriptions: _Optional[_Iterable[_Union[TopicSubscription, _Mapping]]] = ...) -> None: ...
+    kind: str
+    def __init__(self, client_id: _Optional[str] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., subscriptions: _Optional[_Iterable[_Union[TopicSubscription, _Mapping]]] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class TopicSubscription(_message.Message):
     __slots__ = ("topic", "filter")
