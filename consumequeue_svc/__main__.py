@@ -153,7 +153,11 @@ def serve(server: ServiceServer, settings: ConsumeQueueSettings, origins: Origin
     part.show_aside(server.meters)
     server.add("reput.consumequeue.v1.ConsumeQueueService", pb_grpc.add_ConsumeQueueServiceServicer_to_server, servicer)
     follow(FOLLOWER, server, settings, client, progress, part, servicer)
-    lookups = {LocalMethod.GET_QUEUE_UNITS: over_bytes(pb.GetQueueUnitsRequest, servicer.GetQueueUnits)}
+    lookups = {
+        LocalMethod.GET_QUEUE_UNITS: over_bytes(pb.GetQueueUnitsRequest, servicer.GetQueueUnits),
+        LocalMethod.LIST_QUEUES: over_bytes(pb.ListQueuesRequest, servicer.ListQueues),
+        LocalMethod.CONSUMEQUEUE_STATUS: over_bytes(pb.GetStatusRequest, servicer.GetStatus),
+    }
     serve_local(LOOKUPS, settings.address, lookups, server)
 
 

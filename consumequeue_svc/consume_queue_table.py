@@ -77,6 +77,7 @@ class ConsumeQueueTable:
         self._files = OpenFiles(fs)
         self._lock = Lock()
         self._queues: dict[QueueId, ConsumeQueue] = {}
+        self._numbers: dict[str, set[int]] = {}  # of these queues, by topic
         self._hidden = dict(hidden)
         self._hidden_at_start = frozenset(hidden)
         self._hidden_by_record: set[str] = set()
@@ -105,7 +106,7 @@ class ConsumeQueueTable:
             if drop_cache and queue.ext_files is not None:
                 drop_cached_pages(self.fs, queue.ext_files.paths())
             with self._lock:
-                self._queues[topic, queue_id] = queue
+                self._put((topic, queue_id), queue)
 
     def drop_cache(self) -> None:
         """Drops the files from the page cache: a replay keeps what it reads, so it must read the disk."""
@@ -116,6 +117,16 @@ class ConsumeQueueTable:
         """All queues, by topic and number."""
         with self._lock:
             return sorted(self._queues.items(), key=lambda item: item[0])
+
+    def of_topic(self, topic: str) -> list[tuple[QueueId, ConsumeQueue]]:
+        """The queues of a topic, by number."""
+        with self._lock:
+            ids = [(topic, number) for number in sorted(self._numbers.get(topic, ()))]
+            return [(queue_id, self._queues[queue_id]) for queue_id in ids]
+
+    def counts(self) -> tuple[int, int]:
+        """How many queues there are, and how many topics."""
+        return len(self._queues), len(self._numbers)
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """One queue.
@@ -131,7 +142,7 @@ class ConsumeQueueTable:
             queue = self._queues.get((topic, queue_id))
             if queue is not None:
                 return queue
-            has_topic = any(name == topic for name, _ in self._queues)
+            has_topic = topic in self._numbers
         if (topic, queue_id) in self.left_alone:
             shown = topic[:TOPIC_NAME_SHOWN]
             raise UnsupportedStoreError(
@@ -168,7 +179,7 @@ class ConsumeQueueTable:
                     _log.warning("queues are not served: %s", self._hidden[topic])
                 self._hidden_by_record.add(topic)
             for queue_id in [queue_id for queue_id in self._queues if queue_id[0] in self._hidden]:
-                del self._queues[queue_id]  # its files stay as they are
+                self._take(queue_id)  # its files stay as they are
 
     def forget_batches(self) -> None:
         """Forgets what records told of batch queues: the whole log is applied anew, and it is another one."""
@@ -223,7 +234,7 @@ class ConsumeQueueTable:
                 )
             if queue.units.end > queue.units.begin:
                 with self._lock:
-                    self._queues[queue_id] = queue
+                    self._put(queue_id, queue)
 
     def end_replay(self, log_first_offset: int) -> int:
         """Cuts off what a replay did not confirm, leaves a broker's queues alone; returns how many were cut."""
@@ -241,7 +252,8 @@ class ConsumeQueueTable:
     def leave_alone(self, queue_id: QueueId) -> None:
         """Takes a queue out of the table; its files stay as they are."""
         with self._lock:
-            self._queues.pop(queue_id, None)
+            if queue_id in self._queues:
+                self._take(queue_id)
         self.left_alone.add(queue_id)
 
     def tell_left_alone(self) -> None:
@@ -342,6 +354,18 @@ class ConsumeQueueTable:
         """Closes all files."""
         self._files.close()
 
+    def _put(self, queue_id: QueueId, queue: ConsumeQueue) -> None:
+        """With the lock held, as `_take`."""
+        self._queues[queue_id] = queue
+        self._numbers.setdefault(queue_id[0], set()).add(queue_id[1])
+
+    def _take(self, queue_id: QueueId) -> ConsumeQueue:
+        numbers = self._numbers[queue_id[0]]
+        numbers.discard(queue_id[1])
+        if not numbers:
+            del self._numbers[queue_id[0]]
+        return self._queues.pop(queue_id)
+
     def _all(self) -> list[ConsumeQueue]:
         with self._lock:
             return list(self._queues.values())
@@ -361,4 +385,4 @@ class ConsumeQueueTable:
         with self._lock:
             for queue_id, queue in list(self._queues.items()):
                 if queue.units.end <= queue.units.begin:
-                    self._emptied.add(self._queues.pop(queue_id))
+                    self._emptied.add(self._take(queue_id))

@@ -91,8 +91,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         count = _page_size(request.page_size, "page_size")
         rows: dict[tuple[str, int], Callable[[], pb.Queue]] = {
             queue_id: partial(self._row, queue_id, queue)
-            for queue_id, queue in table.items()
-            if request.topic in ("", queue_id[0])
+            for queue_id, queue in (table.of_topic(request.topic) if request.topic else table.items())
         }
         if not request.topic and (hidden := table.hidden):
             in_part = table.batches.queue_ids(hidden.keys())
@@ -218,13 +217,13 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         """See the proto."""
         may_wait = self._wait.wait(request)
         table, state = None if may_wait else self._table, self.state()
-        queue_ids = [queue_id for queue_id, _ in table.items()] if table is not None else []
+        queue_count, topic_count = table.counts() if table is not None else (0, 0)
         response = pb.GetStatusResponse(
             next_offset=max(self._progress.next_offset, 0),
             log_end_offset=self._progress.log_end_offset,
             catching_up=self._progress.catching_up,
-            queue_count=len(queue_ids),
-            topic_count=len({topic for topic, _ in queue_ids}),
+            queue_count=queue_count,
+            topic_count=topic_count,
             last_error=state.last_error,
             state=state.state,
             failure_count=state.failure_count,

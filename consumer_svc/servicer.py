@@ -121,6 +121,9 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
                 pb.ChangeInvisibleDurationRequest, self.ChangeInvisibleDuration
             ),
             LocalMethod.PULL_MESSAGES: over_bytes(pb.PullMessagesRequest, self.pull_bytes),
+            LocalMethod.LIST_GROUPS: over_bytes(pb.ListGroupsRequest, self.ListGroups),
+            LocalMethod.GET_GROUP: over_bytes(pb.GetGroupRequest, self.GetGroup),
+            LocalMethod.GET_FIGURES: over_bytes(pb.GetFiguresRequest, self.GetFigures),
         }
 
     def AckMessages(self, request: pb.AckMessagesRequest, context: grpc.ServicerContext) -> pb.AckMessagesResponse:

@@ -131,6 +131,7 @@ def update_and_create_topic(shard: DoorShard, ask: Ask) -> Answer:
         ask.text("topic"), ask.number("readQueueNums"), ask.number("writeQueueNums"), ask.number("perm")
     )
     _set_topic(shard, config, ask.text("attributes", ""))
+    shard.topics.look()
     return Answer()
 
 
@@ -147,6 +148,7 @@ def update_and_create_topic_list(shard: DoorShard, ask: Ask) -> Answer:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RefusedError(ResponseCode.INVALID_PARAMETER, f"a topic cannot be read: {error!r}") from error
         _set_topic(shard, config, attributes)
+    shard.topics.look()  # once: an answer has all topics
     return Answer()
 
 
@@ -268,7 +270,6 @@ def _set_topic(shard: DoorShard, config: TopicConfig, attributes: str) -> None:
             shard.shard.call(CREATE_TOPIC, made, deadline)
         if config.write_queue_count != config.read_queue_count:
             shard.shard.call(UPDATE_TOPIC, change, deadline)
-    shard.topics.look()
 
 
 def _message_type(attributes: str) -> str | None:

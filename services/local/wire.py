@@ -110,6 +110,12 @@ class LocalMethod(Enum):
     CHANGE_INVISIBLE_DURATION = (12, DELIVERIES, CONSUMER_SERVICE + "ChangeInvisibleDuration")
     PULL_MESSAGES = (13, DELIVERIES, CONSUMER_SERVICE + "PullMessages")
     END_TRANSACTIONS = (14, VERDICTS, SCHEDULE_SERVICE + "EndTransactions")
+    # Tools of RocketMQ ask for each topic or group in turn, so the time of one answer counts.
+    LIST_QUEUES = (15, LOOKUPS, CONSUMEQUEUE_SERVICE + "ListQueues")
+    CONSUMEQUEUE_STATUS = (16, LOOKUPS, CONSUMEQUEUE_SERVICE + "GetStatus")
+    LIST_GROUPS = (17, DELIVERIES, CONSUMER_SERVICE + "ListGroups")
+    GET_GROUP = (18, DELIVERIES, CONSUMER_SERVICE + "GetGroup")
+    GET_FIGURES = (19, DELIVERIES, CONSUMER_SERVICE + "GetFigures")
 
     def __init__(self, number: int, socket: LocalSocket, rpc: str, retry: Retry | None = None) -> None:
         self.number = number

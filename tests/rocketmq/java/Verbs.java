@@ -43,8 +43,17 @@ public class Verbs {
         }
     }
 
+    public static void main(String[] args) {
+        try {
+            run(args);
+        } catch (Exception error) {
+            error.printStackTrace();
+            Runtime.getRuntime().halt(1); // its clients have threads that would go on
+        }
+    }
+
     @SuppressWarnings("removal")
-    public static void main(String[] args) throws Exception {
+    private static void run(String[] args) throws Exception {
         String names = args[0];
         int count = Integer.parseInt(args[3]);
         DefaultMQProducer producer = new DefaultMQProducer("makers");
@@ -54,9 +63,6 @@ public class Verbs {
             producer.setNamesrvAddr(names);
             producer.setInstanceName("maker");
             producer.start();
-            for (MessageQueue queue : producer.fetchPublishMessageQueues("Verbs")) {
-                queue.getQueueId();
-            }
             for (int number = 0; number < count; number++) {
                 Message message = new Message("Verbs", "TagA", "key" + number, ("body " + number).getBytes(StandardCharsets.UTF_8));
                 sent.add(producer.send(message, (queues, asked, at) -> {
@@ -117,6 +123,7 @@ public class Verbs {
             out.println("end");
             out.flush();
         }
+        System.setSecurityManager(null);
         Runtime.getRuntime().halt(0);
     }
 }
