@@ -25,6 +25,13 @@ from store.errors import OffsetOutOfRangeError, RecordNotFoundError
 
 # The release whose answers these are, as `clusterList` shows it.
 VERSION_TEXT = "V5_5_0"
+# Of the same release. Brokers of 5.x do not tell it; rocketmq-exporter, which is of 4.9, reads nothing of a state without it.
+VERSION_NUMBER = "513"
+# How long puts took, which is not measured here; rocketmq-exporter reads nothing of a state without it, either.
+PUT_TIMES = (
+    *("<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s", "1~2s", "2~3s", "3~4s", "4~5s"),
+    *("5~10s", "10s~"),
+)
 # What tools read as numbers and Reput has none of: it keeps no queues of requests.
 ZEROS = (
     *("sendThreadPoolQueueSize", "pullThreadPoolQueueSize", "queryThreadPoolQueueSize", "EndTransactionQueueSize"),
@@ -41,7 +48,10 @@ ZEROS = (
     ),
     *("putMessageFailedTimes", "putMessageEntireTimeMax", "getMessageEntireTimeMax", "remainTransientStoreBufferNumbs"),
 )
-CAPACITIES = ("sendThreadPoolQueueCapacity", "pullThreadPoolQueueCapacity", "queryThreadPoolQueueCapacity")
+CAPACITIES = (
+    *("sendThreadPoolQueueCapacity", "pullThreadPoolQueueCapacity", "queryThreadPoolQueueCapacity"),
+    *("litePullThreadPoolQueueCapacity", "ackThreadPoolQueueCapacity", "EndTransactionThreadPoolQueueCapacity"),
+)
 CAPACITY = "4096"  # requests of one connection (services/rocketmq/remoting_server.py)
 # By statistic (315): what is counted, and whether its messages or the bytes of their records are told.
 STATISTICS: Mapping[str, tuple["pb.FigureKind", bool]] = {
@@ -113,7 +123,9 @@ def get_runtime_info(shard: DoorShard, started_millis: int, ask: Ask) -> Answer:
         "timerDequeueTps": "0.0",
         "bootTimestamp": str(started_millis),
         "brokerActive": "true",
+        "brokerVersion": VERSION_NUMBER,
         "brokerVersionDesc": VERSION_TEXT,
+        "putMessageDistributeTime": " ".join(f"[{each}]:0" for each in PUT_TIMES),
         "commitLogDirCapacity": capacity,
         "commitLogDiskRatio": ratio,
         "consumeQueueDiskRatio": ratio,

@@ -24,6 +24,31 @@ def test_the_state_has_the_names_that_cluster_list_reads(stack, client):
         assert table[name] == "0"
 
 
+def test_the_state_has_all_that_rocketmq_exporter_reads_or_it_reads_nothing(client):
+    """`BrokerRuntimeStats` of rocketmq-exporter 0.0.3 fails as a whole for a name that is absent or no number."""
+    table = loads(client.call(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]
+    numbers = (
+        *("msgPutTotalTodayNow", "msgGetTotalTodayNow", "msgPutTotalYesterdayMorning", "msgGetTotalYesterdayMorning"),
+        *("msgPutTotalTodayMorning", "msgGetTotalTodayMorning", "queryThreadPoolQueueSize", "pullThreadPoolQueueSize"),
+        *("sendThreadPoolQueueSize", "queryThreadPoolQueueCapacity", "sendThreadPoolQueueCapacity", "bootTimestamp"),
+        *("pullThreadPoolQueueCapacity", "sendThreadPoolQueueHeadWaitTimeMills", "commitLogMinOffset", "brokerVersion"),
+        *("queryThreadPoolQueueHeadWaitTimeMills", "pullThreadPoolQueueHeadWaitTimeMills", "dispatchMaxBuffer"),
+        *("pageCacheLockTimeMills", "commitLogMaxOffset", "getMessageEntireTimeMax", "putMessageTimesTotal"),
+        *("startAcceptSendRequestTimeStamp", "putMessageEntireTimeMax", "earliestMessageTimeStamp"),
+        *("remainTransientStoreBufferNumbs", "dispatchBehindBytes", "putMessageSizeTotal"),
+    )
+    assert all(int(table[name]) >= -1 for name in numbers)
+    assert all(
+        float(table[name]) >= 0 for name in ("consumeQueueDiskRatio", "commitLogDiskRatio", "putMessageAverageSize")
+    )
+    for name in ("putTps", "getMissTps", "getTransferredTps", "getTotalTps", "getFoundTps"):
+        assert len([float(rate) for rate in table[name].split(" ")]) == 3
+    assert float(table["remainHowManyDataToFlush"].split(" ")[0]) == 0
+    assert all(int(each.split(":")[1]) == 0 for each in table["putMessageDistributeTime"].split(" "))
+    total, free = table["commitLogDirCapacity"].split(", ")
+    assert float(total.split(" ")[2]) >= float(free.split(" ")[2]) > 0
+
+
 def test_the_configuration_is_read_and_not_changed(stack, client):
     text = client.call(RequestCode.GET_BROKER_CONFIG).body.decode()
     names = dict(line.split("=", 1) for line in text.splitlines())

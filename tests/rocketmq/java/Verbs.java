@@ -62,6 +62,8 @@ public class Verbs {
         if (count > 0) {
             producer.setNamesrvAddr(names);
             producer.setInstanceName("maker");
+            producer.setSendMsgTimeout(60_000);
+            producer.setRetryTimesWhenSendFailed(20); // a broker answers that it is busy on a slow machine
             producer.start();
             for (int number = 0; number < count; number++) {
                 Message message = new Message("Verbs", "TagA", "key" + number, ("body " + number).getBytes(StandardCharsets.UTF_8));
