@@ -230,11 +230,21 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         self, request: pb.CommitOffsetsRequest, context: grpc.ServicerContext
     ) -> pb.CommitOffsetsResponse:
         """See the proto."""
+        is_beginning, beginning = request.HasField("beginning"), request.beginning
+        if is_beginning and request.offsets:
+            raise InvalidArgumentError("offsets and beginning are set: set one of them", field="beginning")
         offsets = [(one.topic, one.queue_id, one.queue_offset) for one in request.offsets]
+        if is_beginning:
+            offsets = [(beginning.topic, queue_id, at) for queue_id, at in enumerate(beginning.queue_offsets)]
         recent = self._delivery.life.reader.recent
         if any(queue_offset > recent.end(topic, queue_id) for topic, queue_id, queue_offset in offsets):
             # The queues' service may know messages that this service has not seen. A pop would take such a position back.
             self._see_all()
+        if is_beginning:
+            self._delivery.pulls.begin(
+                request.consumer_group, beginning.topic, beginning.queue_offsets, known_only=request.known_only
+            )
+            return pb.CommitOffsetsResponse()
         self._delivery.pulls.commit(
             request.consumer_group,
             offsets,

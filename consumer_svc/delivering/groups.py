@@ -137,8 +137,15 @@ class Groups:
         validate_topic(mode.topic)
         life = self._life
         life.refuse_if_over()
+        known = life.states.groups.get(consumer_group)
+        kept = {mode.topic}
+        if known is not None and len(known.settings.request_modes) >= MODE_COUNT_MAX:
+            kept |= life.topics.queue_counts().keys()  # the modes of topics that are no more make room; it waits
         with life.lock:
             settings = life.group(consumer_group, caller).settings.with_mode(mode)
+            if len(settings.request_modes) > MODE_COUNT_MAX:
+                modes = tuple(each for each in settings.request_modes if each.topic in kept)
+                settings = replace(settings, request_modes=modes)
             if len(settings.request_modes) > MODE_COUNT_MAX:
                 raise InvalidArgumentError(
                     f"group {consumer_group} has request modes of {MODE_COUNT_MAX} topics: no more are possible",

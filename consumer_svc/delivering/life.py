@@ -273,6 +273,10 @@ class Life:
         """Whether the group has begun in the topic here, or begins at its first message; the caller holds `lock`."""
         if not self.rules.begins_at_end or topic.startswith((DLQ_PREFIX, RETRY_PREFIX)):
             return True
+        return self.has_position(name, topic)
+
+    def has_position(self, name: str, topic: str) -> bool:
+        """Whether the group has a position in the topic; the caller holds `lock`."""
         group = self.states.groups.get(name)
         return group is not None and topic in group.topics
 

@@ -25,7 +25,7 @@ from services.convert import millis_to_timestamp
 from services.following.state_topic.state_writer import wait_for
 from services.reading.queue_reader import ANSWER_BODY_BYTES_MAX, read_message
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
-from store.format.topic import retry_topic_v2_of, validate_topic
+from store.format.topic import RETRY_PREFIX, retry_topic_v2_of, validate_topic
 
 # Hidden for so long when the caller says nothing, and renewed for so long in all while its client lives.
 RENEWED_INVISIBLE_MILLIS = 60_000
@@ -73,7 +73,8 @@ class Pops:
 
         Raises:
             InvalidArgumentError, IllegalFilterError: the request is wrong.
-            GroupNotFoundError: `known_only`, and this shard does not know the group, or where it begins.
+            GroupNotFoundError: `known_only`, and this shard does not know the group, or where it begins; or `begun_only`, and
+                it has no position in the topic.
             TopicNotFoundError: there is no such topic, and no message makes it by itself, or it was deleted.
             StoreError: nothing was handed out, or it is not known and the leases end by themselves.
         """
@@ -97,6 +98,12 @@ class Pops:
                 )
             check_consuming(settings)
             life.clients.note_pop(consumer_group, request.client_id)
+            if (
+                request.begun_only
+                and not topic.startswith(RETRY_PREFIX)
+                and not life.has_position(consumer_group, topic)
+            ):
+                raise group_not_known(consumer_group, begins_at_end=life.rules.begins_at_end)
             is_empty = not any(map(life.reader.recent.ends, _topics(consumer_group, topic)))
             if not life.has_begun(consumer_group, topic):
                 if request.known_only:

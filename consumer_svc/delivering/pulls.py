@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from consumer_svc.delivering.life import Life, check_consuming
 from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter
-from consumer_svc.state.group_states import GroupSettings
+from consumer_svc.state.group_states import Began, GroupSettings
 from consumer_svc.state.queue_state import Ended, Moved, QueueRef
 from consumer_svc.wire import check_topic_named, count_of, filter_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
@@ -434,6 +434,29 @@ class Pulls:
             written = life.change(changes) if changes else life.newest_write()
             for topic in {change.queue.topic for change in changes}:
                 life.note_again(QueueRef(consumer_group, topic, 0))
+        wait_for(written)
+
+    def begin(self, consumer_group: str, topic: str, queue_offsets: Sequence[int], *, known_only: bool = False) -> None:
+        """As `commit` with `begins`, by queue, from queue 0 on, -1: nothing there. In the log as a whole when this returns."""
+        if (
+            not 1 <= len(topic) <= TOPIC_LENGTH_MAX
+            or not 1 <= len(queue_offsets) <= TOPIC_QUEUE_COUNT_MAX
+            or min(queue_offsets) < -1
+        ):
+            raise InvalidArgumentError(
+                f"topic {topic[:64]!r} with {len(queue_offsets)} queues: name it, with positions of -1 or more in 1 to "
+                f"{TOPIC_QUEUE_COUNT_MAX} queues",
+                field="beginning",
+            )
+        life = self._life
+        life.refuse_if_over()
+        with life.lock:
+            if known_only:
+                life.check_known(consumer_group)
+            life.group(consumer_group, caller="")
+            life.check_room(consumer_group)
+            written = life.change([Began(consumer_group, topic, queue_offsets)])
+            life.note_again(QueueRef(consumer_group, topic, 0))
         wait_for(written)
 
     def offsets(self, consumer_group: str, topic: str) -> Sequence[tuple[QueueRef, int]]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from consumer_svc.state.group_states import (
+    Began,
     Change,
     Group,
     GroupDeleted,
@@ -70,6 +71,9 @@ def change_to_proto(change: Change) -> pb.Change:
             )
         case GroupSet():
             return pb.Change(group_set=_settings(change.settings, change.made_by))
+        case Began():
+            beginning = service_pb.Beginning(topic=change.topic, queue_offsets=change.queue_offsets)
+            return pb.Change(began=pb.Began(consumer_group=change.consumer_group, beginning=beginning))
         case GroupDeleted():
             return pb.Change(group_deleted=pb.GroupDeleted(consumer_group=change.consumer_group))
 
@@ -97,6 +101,9 @@ def change_from_proto(change: pb.Change) -> Change | None:
             return Moved(_to_ref(change.moved.queue), change.moved.next_offset, change.moved.is_reset)
         case "group_set":
             return GroupSet(_to_settings(change.group_set), change.group_set.made_by)
+        case "began":
+            beginning = change.began.beginning
+            return Began(change.began.consumer_group, beginning.topic, tuple(beginning.queue_offsets))
         case "group_deleted":
             return GroupDeleted(change.group_deleted.consumer_group)
         case _:

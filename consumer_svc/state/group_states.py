@@ -1,10 +1,10 @@
 """The state of all groups of a shard, in memory; pure. See `queue_state.py` for a queue."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from consumer_svc.state.queue_state import QueueChange, QueueRef, QueueState
+from consumer_svc.state.queue_state import Moved, QueueChange, QueueRef, QueueState
 
 # Of a shard, unless the setting says another number.
 GROUP_COUNT_MAX = 100_000
@@ -72,7 +72,16 @@ class GroupDeleted:
     consumer_group: str
 
 
-Change = QueueChange | GroupSet | GroupDeleted
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A group begins in a topic, at a position of each queue, -1: at none there; positions that it has stay."""
+
+    consumer_group: str
+    topic: str
+    queue_offsets: Sequence[int]
+
+
+Change = QueueChange | GroupSet | GroupDeleted | Began
 
 
 @dataclass(slots=True)
@@ -148,6 +157,11 @@ class GroupStates:
                 deleted = self.groups.pop(change.consumer_group, None)
                 if deleted is not None and self._owners is not None:
                     self._owners.deleted(deleted.made_by)
+            case Began():
+                for queue_id, queue_offset in enumerate(change.queue_offsets):
+                    ref = QueueRef(change.consumer_group, change.topic, queue_id)
+                    if queue_offset >= 0 and self.find(ref) is None:
+                        self.queue(ref).apply(Moved(ref, queue_offset, is_reset=True))
             case _:
                 self.queue(change.queue).apply(change)
 

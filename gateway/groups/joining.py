@@ -22,7 +22,7 @@ first message in any case, and ends that another gateway sets meanwhile stay.
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -59,8 +59,9 @@ GAP_SECONDS = 30.0
 CONSUMERS, QUEUES = "consumer", "consumequeue"
 # Longer than CALL_SECONDS: what another gateway has begun in the first shard, it has then begun in all, or it has failed.
 SETTLE_SECONDS = 1.5
-# Of one CommitOffsets.
-POSITION_COUNT_MAX = 1_024
+# A group begins in more queues by a `Beginning`, which a consumer service of an older release does not know. So many positions
+# of one CommitOffsets are in the log together.
+TOGETHER_COUNT_MAX = 1_000
 
 Answer = TypeVar("Answer")
 
@@ -246,14 +247,13 @@ def join(shards: Shards, one: Join, silence: Silence | None = None) -> bool:
         within = Deadline.after(CALL_SECONDS)
         queues = ends_by_name[each.broker_name]
         from_first = one.sent_back_queue_id if each.broker_name == one.broker_name else None
-        positions = [
-            _position(one.topic, queue.queue_id, queue.min_offset if queue.queue_id == from_first else queue.max_offset)
-            for queue in queues
-        ]
+        positions = {
+            queue.queue_id: queue.min_offset if queue.queue_id == from_first else queue.max_offset for queue in queues
+        }
         if not positions and each.broker_name != one.broker_name:  # the topic comes later there, if it comes
             return
         _make(each, settings, within)
-        _begin(each, one.consumer_group, positions or [_position(one.topic, 0, 0)], within)
+        begin_in(each, one.consumer_group, one.topic, positions or {0: 0}, within)
 
     # All are asked, also one that was slow for another group: what is not begun now comes from its first message.
     for name, outcome in zip(names, shards.fan_out.ask(asked, begin), strict=True):
@@ -276,8 +276,8 @@ def begin_later(shards: Shards, one: Join, silence: Silence | None = None) -> No
         queues = list_built_queues(each, one.topic, within)
         # A position in one queue says that it has begun; the others then begin at their first messages.
         first = [queue for queue in queues if queue.queue_id == one.sent_back_queue_id] or queues[:1]
-        at = [_position(one.topic, queue.queue_id, queue.min_offset) for queue in first]
-        _begin(each, one.consumer_group, at or [_position(one.topic, 0, 0)], within)
+        at = {queue.queue_id: queue.min_offset for queue in first}
+        begin_in(each, one.consumer_group, one.topic, at or {0: 0}, within)
 
     for outcome in shards.fan_out.ask([shard], begin):
         if isinstance(outcome, StoreError):
@@ -311,12 +311,17 @@ def _make(shard: Shard, settings: pb.GroupSettings, within: Deadline) -> None:
     ask_groups(shard, MAKE_GROUP, pb.UpdateGroupRequest(settings=settings, if_unset=True), within)
 
 
-def _begin(shard: Shard, consumer_group: str, positions: Sequence[pb.QueueOffset], within: Deadline) -> None:
-    for at in range(0, len(positions), POSITION_COUNT_MAX):
-        some = positions[at : at + POSITION_COUNT_MAX]
-        request = pb.CommitOffsetsRequest(consumer_group=consumer_group, offsets=some, begins=True, known_only=True)
-        ask_groups(shard, COMMIT_OFFSETS, request, within)
+def begin_in(shard: Shard, consumer_group: str, topic: str, positions: Mapping[int, int], within: Deadline) -> None:
+    """Let a group that the shard knows begin in a topic there, in all queues or in none; positions that it has are kept.
 
-
-def _position(topic: str, queue_id: int, queue_offset: int) -> pb.QueueOffset:
-    return pb.QueueOffset(topic=topic, queue_id=queue_id, queue_offset=queue_offset)
+    Args:
+        positions: the next message to consume, by queue.
+    """
+    request = pb.CommitOffsetsRequest(consumer_group=consumer_group, begins=True, known_only=True)
+    if len(positions) <= TOGETHER_COUNT_MAX:
+        for queue_id, queue_offset in positions.items():
+            request.offsets.add(topic=topic, queue_id=queue_id, queue_offset=queue_offset)
+    else:
+        offsets = [positions.get(queue_id, -1) for queue_id in range(max(positions) + 1)]
+        request.beginning.MergeFrom(pb.Beginning(topic=topic, queue_offsets=offsets))
+    ask_groups(shard, COMMIT_OFFSETS, request, within)

@@ -12,7 +12,7 @@ from gateway.groups.asking import (
     group_not_found,
     raise_failure,
 )
-from gateway.groups.joining import POSITION_COUNT_MAX, ask_joined
+from gateway.groups.joining import ask_joined
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import DeliveringSource
 from gateway.ports.groups import COMMIT_OFFSETS, GET_OFFSETS, RESET_OFFSETS
@@ -28,6 +28,9 @@ from store.errors import (
     StoreError,
     TopicNotFoundError,
 )
+
+# Of one CommitOffsets.
+POSITION_COUNT_MAX = 1_024
 
 
 def get_positions(

@@ -34,9 +34,8 @@ from google.protobuf.duration_pb2 import Duration
 
 from gateway.delivery.polls import Poll, QueueName
 from gateway.delivery.pops import PopChecks, PopPoll
-from gateway.groups.asking import ask_groups, check_consumed_topic
-from gateway.groups.joining import POSITION_COUNT_MAX
-from gateway.groups.positions import commit_positions
+from gateway.groups.asking import ask_groups, check_consumed_topic, check_users_group
+from gateway.groups.joining import ask_joined, begin_in
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import Delivering, pull_now
 from gateway.ports.groups import GET_GROUP, LIST_GROUPS
@@ -139,16 +138,23 @@ class Pops:
         if topic is None or not has_begun or not may_order:
             self._shard.work_when_built(ask, lambda _: self._pop_later(ask))
         else:
-            self._begin(ask, topic)
+            self._begin(ask, topic, begin_again=self._begin_again)
 
-    def _pop_later(self, ask: Ask) -> None:
+    def _begin_again(self, poll: "DoorPop") -> None:
+        """The group that had begun has no position any more: it was deleted, and begins where its client says."""
+        ask, ends_at = poll.place.ask, poll.ends_at
+        with self._lock:
+            self._begun.pop((poll.question.consumer_group, poll.question.topic), None)
+        self._shard.work_when_built(ask, lambda _: self._pop_later(ask, ends_at))
+
+    def _pop_later(self, ask: Ask, ends_at: float | None = None) -> None:
         """What has to be asked for first, in a thread."""
         topic = _topic(self._shard, ask.text("topic"))
         question = self._question(ask, topic)  # what is wrong with it is told before anything is made
         if question.in_order:
             self._check_order(ask)
         self._begin_group(question, topic.read_queue_count, ask.number("initMode", AT_FIRST))
-        self._begin(ask, topic, question)
+        self._begin(ask, topic, question, ends_at, self._begin_again if ends_at is None else None)
 
     def _check_order(self, ask: Ask) -> None:
         """A pop in order makes its group an ordered one, for all its members: a client that signs in needs the right for it."""
@@ -160,10 +166,19 @@ class Pops:
         if not any(settings.ordered for settings in found):
             ask.rights.check_change(group)
 
-    def _begin(self, ask: Ask, topic: Topic, question: pb.PopMessagesRequest | None = None) -> None:
+    def _begin(
+        self,
+        ask: Ask,
+        topic: Topic,
+        question: pb.PopMessagesRequest | None = None,
+        ends_at: float | None = None,
+        begin_again: "Callable[[DoorPop], None] | None" = None,
+    ) -> None:
         question = question or self._question(ask, topic)
-        ends_at = self._waits.ends_at(ask.number("pollTime"))
-        self._waits.begin(DoorPop(self._waits, self._checks, self._shard.delivering, question, ask, ends_at))
+        if ends_at is None:
+            ends_at = self._waits.ends_at(ask.number("pollTime"))
+        delivering = self._shard.delivering
+        self._waits.begin(DoorPop(self._waits, self._checks, delivering, question, ask, ends_at, begin_again))
 
     def _question(self, ask: Ask, topic: Topic) -> pb.PopMessagesRequest:
         queue_id = _queue_id(ask, topic)
@@ -193,6 +208,7 @@ class Pops:
             attempt_id=attempt_id,
             filter=filter_of(ask.text("expType", TAG), ask.text("exp", "*")),
             as_check_points=True,
+            begun_only=True,
             in_order=ask.flag("order"),
             caller=ask.caller_name,
         )
@@ -204,19 +220,22 @@ class Pops:
         """
         group, topic = key = question.consumer_group, question.topic
         if not topic.startswith(RETRY_PREFIX) and not self._shard.delivering.offsets(group, topic, CALL_SECONDS):
+            check_users_group(group)
             deadline = Deadline.after(CALL_SECONDS)
             begins = dict.fromkeys(range(queue_count), 0)
             for queue in list_built_queues(self._shard.whole_shard, topic, deadline):
                 begins[queue.queue_id] = queue.min_offset
                 if init_mode != AT_FIRST and queue.max_offset > queue.min_offset and self._is_old(queue, deadline):
                     begins[queue.queue_id] = queue.max_offset - 1
-            rows = [
-                (self._shard.broker_name, pb.QueueOffset(topic=topic, queue_id=queue_id, queue_offset=offset))
-                for queue_id, offset in begins.items()
-            ]
-            for at in range(0, len(rows), POSITION_COUNT_MAX):
-                some = rows[at : at + POSITION_COUNT_MAX]
-                commit_positions(self._shard.whole.now(), group, some, deadline, begins=True)
+            (failure,) = ask_joined(
+                self._shard.whole.now(),
+                [self._shard.whole_shard],
+                group,
+                deadline,
+                lambda shard: begin_in(shard, group, topic, begins, deadline),
+            )
+            if failure is not None:
+                raise failure
         with self._lock:
             self._begun[key] = None
             self._begun.move_to_end(key)
@@ -329,9 +348,17 @@ class Pops:
 
 
 class DoorPop(PopPoll):
-    """One pop of a client."""
+    """One pop of a client.
 
-    __slots__ = ("_waits", "place")
+    Args:
+        waits: see there.
+        checks, delivering, question: see PopPoll.
+        ask: its request.
+        ends_at: see PopPoll.
+        begin_again: called in place of an answer when the group has no position in the topic; None: that is refused.
+    """
+
+    __slots__ = ("_begin_again", "_waits", "place")
 
     def __init__(
         self,
@@ -341,6 +368,7 @@ class DoorPop(PopPoll):
         question: pb.PopMessagesRequest,
         ask: Ask,
         ends_at: float,
+        begin_again: "Callable[[DoorPop], None] | None" = None,
     ) -> None:
         queue_id = question.queue_id if question.HasField("queue_id") else -1
         super().__init__(
@@ -354,6 +382,7 @@ class DoorPop(PopPoll):
             must_look=question.in_order and bool(question.attempt_id),
             variant=(queue_id,),
         )
+        self._begin_again = begin_again
         self._waits = waits
         self.place = Place(ask)
 
@@ -402,7 +431,10 @@ class DoorPop(PopPoll):
     def refuse(self, error: StoreError) -> None:
         """See PopPoll."""
         self._waits.done(self)
-        self.place.ask.refuse(error)
+        if isinstance(error, GroupNotFoundError) and self._begin_again is not None:
+            self._begin_again(self)
+        else:
+            self.place.ask.refuse(error)
 
     def leave(self) -> None:
         """See PopPoll."""

@@ -308,3 +308,18 @@ def test_a_topic_without_messages_could_not_be_reset(log: MemoryLog, life: LogLi
         life.groups.reset_targets(pb.ResetOffsetsRequest(consumer_group="new", topic="no-such", latest=True))
     with pytest.raises(InvalidArgumentError):
         life.groups.reset_targets(pb.ResetOffsetsRequest(consumer_group="no group", topic="t", latest=True))
+
+
+def test_a_beginning_is_taken_whole_and_not_together_with_positions(
+    log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servicer = behind(log, life, monkeypatch)
+    request = pb.CommitOffsetsRequest(
+        consumer_group="g", beginning=pb.Beginning(topic="t", queue_offsets=[5, -1, 0]), offsets=[pb.QueueOffset()]
+    )
+    with pytest.raises(InvalidArgumentError, match="set one of them"):
+        servicer.CommitOffsets(request, CONTEXT)
+    del request.offsets[:]
+    servicer.CommitOffsets(request, CONTEXT)
+    assert life.pop(pop_of("g", "t", max_messages=10, client_id="c")) == []
+    assert {ref.queue_id: offset for ref, offset in life.pulls.offsets("g", "t")} == {0: 5, 2: 0}

@@ -191,3 +191,29 @@ def test_request_modes_of_a_group_outlive_new_settings_and_a_restart(begin: Call
     assert [(each.topic, each.is_pop, each.pop_share_queue_count) for each in settings.request_modes] == [
         *(("a", True, 0), ("t", False, 0)),
     ]
+
+
+def test_request_modes_of_topics_that_are_no_more_left_no_room(
+    log: MemoryLog, begin: Callable[..., LogLife], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumer_svc.delivering.groups.MODE_COUNT_MAX", 2)
+    life = begin()
+    for topic in ("a", "b", "c"):
+        log.configure(topic)
+    life.groups.set_mode("g", RequestMode("a", is_pop=True), "")
+    life.groups.set_mode("g", RequestMode("b", is_pop=True), "")
+    with pytest.raises(InvalidArgumentError, match="request modes of 2 topics"):
+        life.groups.set_mode("g", RequestMode("c", is_pop=True), "")
+    log.delete("a")
+    life.groups.set_mode("g", RequestMode("c", is_pop=True), "")
+    assert [each.topic for each in life.groups.settings("g").request_modes] == ["b", "c"]
+
+
+def test_the_request_modes_of_a_group_end_with_it(begin: Callable[..., LogLife]) -> None:
+    life = begin()
+    life.groups.set_mode("g", RequestMode("t", is_pop=True), "")
+    life.groups.delete("g")
+    life.close()
+    life = begin()
+    life.groups.update(GroupSettings("g", delivery_attempts_max=4))
+    assert not life.groups.settings("g").request_modes

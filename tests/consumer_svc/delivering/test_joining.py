@@ -7,7 +7,7 @@ import pytest
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import QueueRef
 from reput.consumer.v1 import consumer_service_pb2 as pb
-from store.errors import GroupDisabledError, GroupNotFoundError
+from store.errors import GroupDisabledError, GroupNotFoundError, InvalidArgumentError
 from tests.consumer_svc.asking import pop_of
 from tests.consumer_svc.memory_log import LogLife, MemoryLog
 
@@ -117,3 +117,43 @@ def test_settings_that_follow_replace_defaults_and_never_what_somebody_has_set(l
         bodies(life)
     life.groups.update(GroupSettings("g", delivery_attempts_max=9))
     assert bodies(life) == [b"m"]
+
+
+def test_a_group_that_began_in_many_queues_could_begin_in_a_part_of_them(log: MemoryLog, begin: Begin) -> None:
+    """It was 1,000 at a time: a kill in between left the rest to begin elsewhere, and the group was taken to have begun."""
+    life = begin()
+    life.groups.update(GroupSettings("g"), if_unset=True)
+    life.pulls.commit("g", [("t", 3, 7)])
+    before = len(log.requests)
+    life.pulls.begin("g", "t", [-1 if queue_id == 1 else queue_id for queue_id in range(3_000)], known_only=True)
+    assert len(log.requests) == before + 1
+    expected = {QueueRef("g", "t", queue_id): queue_id for queue_id in range(3_000) if queue_id != 1}
+    expected[QueueRef("g", "t", 3)] = 7
+    assert dict(life.pulls.offsets("g", "t")) == expected
+    life.close()
+    life = begin()
+    assert dict(life.pulls.offsets("g", "t")) == expected
+    life.pulls.begin("g", "t", [9, 9])
+    assert dict(life.pulls.offsets("g", "t")) == expected | {QueueRef("g", "t", 1): 9}
+
+
+@pytest.mark.parametrize(("topic", "offsets"), [("", [0]), ("t", []), ("t", [-2]), ("t", [0] * 65_537)])
+def test_a_beginning_that_cannot_be_is_refused(life: LogLife, topic: str, offsets: list[int]) -> None:
+    with pytest.raises(InvalidArgumentError, match="queues"):
+        life.pulls.begin("g", topic, offsets)
+    assert not life.states.groups
+
+
+def test_a_group_without_a_position_in_a_topic_gets_nothing_of_it_before_it_begins(
+    log: MemoryLog, life: LogLife
+) -> None:
+    begun_only = pop_of("g", "t", begun_only=True)
+    log.send("t", b"m")
+    assert refused(life, begun_only) == "false"
+    life.groups.update(GroupSettings("g"), if_unset=True)
+    assert refused(life, begun_only) == "false"
+    life.pulls.begin("g", "t", [0])
+    assert bodies(life, begun_only) == [b"m"]
+    life.groups.delete("g")
+    assert refused(life, begun_only) == "false"
+    assert bodies(life, pop_of("g", "%RETRY%g", begun_only=True)) == []

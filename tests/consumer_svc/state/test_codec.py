@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer_svc.state.codec import PIECE_BYTES_MAX, apply_piece, change_from_proto, change_to_proto, pieces_of
-from consumer_svc.state.group_states import Change, GroupDeleted, GroupSet, GroupSettings, GroupStates
+from consumer_svc.state.group_states import Began, Change, GroupDeleted, GroupSet, GroupSettings, GroupStates
 from consumer_svc.state.queue_state import (
     Delivered,
     Ended,
@@ -38,6 +38,7 @@ CHANGES: st.SearchStrategy[Change] = st.one_of(
     st.builds(Released, REFS, st.lists(OFFSETS, max_size=3).map(tuple)),
     st.builds(Returned, REFS, st.lists(WAITING, max_size=3)),
     st.builds(Moved, REFS, OFFSETS, st.booleans()),
+    st.builds(Began, NAMES, NAMES, st.lists(st.integers(-1, 20), max_size=3).map(tuple)),
     st.builds(GroupSet, SETTINGS),
     st.builds(GroupDeleted, st.sampled_from(("g", "h"))),
 )

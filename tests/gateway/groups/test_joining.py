@@ -12,11 +12,13 @@ from gateway.groups.joining import (
     Join,
     Silence,
     ask_joined,
+    begin_in,
     begin_later,
     join,
 )
 from gateway.groups.positions import commit_positions, reset_positions
 from gateway.groups.pulling import send_back
+from gateway.ports.deadline import Deadline
 from gateway.ports.groups import COMMIT_OFFSETS, GET_OFFSETS
 from gateway.ports.shards import Shards
 from reput.consumer.v1 import consumer_service_pb2 as pb
@@ -327,3 +329,12 @@ def test_an_error_behind_the_join_is_the_answer(shards, near, deadline):
 
     (answer,) = ask_joined(shards, [shards.named("near")], "g", deadline, call)
     assert isinstance(answer, GroupDisabledError)
+
+
+def test_a_group_begins_in_thousands_of_queues_by_one_request(shards, near):
+    asked = []
+    shard = near.shard("near").serving(COMMIT_OFFSETS, lambda request, deadline: asked.append(request))
+    begin_in(shard, "g", "T", {queue_id: queue_id for queue_id in range(1, 2_000)}, Deadline.after(5.0))
+    (request,) = asked
+    assert (request.known_only, list(request.offsets), request.beginning.topic) == (True, [], "T")
+    assert list(request.beginning.queue_offsets) == [-1, *range(1, 2_000)]

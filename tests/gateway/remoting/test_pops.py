@@ -246,6 +246,35 @@ def test_a_new_group_begins_at_the_last_message_of_an_old_queue(stack, client, m
     assert [record.queue_offset for record, _ in pop(client, "Old", group="first", initMode=0)] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_group_that_was_deleted_began_anew_where_its_client_did_not_say(stack, client, monkeypatch, is_made_again):
+    topic, group = f"Again{is_made_again}", f"deleted-{is_made_again}".lower()
+    stack.append(topic, 3)
+    assert len(pop(client, topic, group=group)) == 3
+    assert client.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=group).code == 0
+    if is_made_again:
+        body = json.dumps({"groupName": group}).encode()
+        assert client.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body).code == 0
+    monkeypatch.setattr("gateway.remoting.positions.IN_MEMORY_BYTES", -1)
+    assert [record.queue_offset for record, _ in pop(client, topic, group=group, initMode=1)] == [2]
+
+
+def test_a_pop_that_waits_goes_on_when_its_group_is_deleted(stack, client):
+    stack.append("Waits", 2)
+    for record, check_point in pop(client, "Waits", group="waiting"):
+        assert ack(client, record, check_point, group="waiting") == 0
+    client.send(client.request(RequestCode.POP_MESSAGE, **pop_fields("Waits", "waiting", pollTime=20_000)))
+    wait_for(lambda: waiting_count(client, "Waits", "waiting") == 1, "it waits")
+    other = stack.client()
+    assert other.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="waiting").code == 0
+    assert [record.queue_offset for record, _ in popped(client.receive())] == [0, 1]
+
+
+def waiting_count(client, topic, group):
+    fields = {"consumerGroup": group, "topic": topic, "queueId": -1}
+    return int(client.call(RequestCode.POLLING_INFO, **fields).fields["pollingNum"])
+
+
 def test_a_group_that_found_a_queue_empty_gets_what_comes_there_later(stack, client, monkeypatch):
     assert client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, **topic_fields("Later")).code == 0
     assert code_of_pop(client, "Later", initMode=1) == ResponseCode.POLLING_TIMEOUT

@@ -25,7 +25,7 @@ FIGURE_KIND_DELIVERED: FigureKind
 FIGURE_KIND_SENT_BACK: FigureKind
 
 class PopMessagesRequest(_message.Message):
-    __slots__ = ("consumer_group", "topic", "queue_id", "max_messages", "invisible_duration", "client_id", "attempt_id", "filter", "max_per_message_group", "known_only", "as_check_points", "in_order", "caller")
+    __slots__ = ("consumer_group", "topic", "queue_id", "max_messages", "invisible_duration", "client_id", "attempt_id", "filter", "max_per_message_group", "known_only", "as_check_points", "in_order", "begun_only", "caller")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class PopMessagesRequest(_message.Message):
     KNOWN_ONLY_FIELD_NUMBER: _ClassVar[int]
     AS_CHECK_POINTS_FIELD_NUMBER: _ClassVar[int]
     IN_ORDER_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_ONLY_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     topic: str
@@ -51,8 +52,9 @@ class PopMessagesRequest(_message.Message):
     known_only: bool
     as_check_points: bool
     in_order: bool
+    begun_only: bool
     caller: str
-    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., max_messages: _Optional[int] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., filter: _Optional[_Union[_gateway_service_pb2.MessageFilter, _Mapping]] = ..., max_per_message_group: _Optional[int] = ..., known_only: _Optional[bool] = ..., as_check_points: _Optional[bool] = ..., in_order: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., max_messages: _Optional[int] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., filter: _Optional[_Union[_gateway_service_pb2.MessageFilter, _Mapping]] = ..., max_per_message_group: _Optional[int] = ..., known_only: _Optional[bool] = ..., as_check_points: _Optional[bool] = ..., in_order: _Optional[bool] = ..., begun_only: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class Delivery(_message.Message):
     __slots__ = ("message", "receipt_handle", "delivery_attempt", "invisible_until")
@@ -238,21 +240,31 @@ class QueueOffset(_message.Message):
     queue_offset: int
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ...) -> None: ...
 
+class Beginning(_message.Message):
+    __slots__ = ("topic", "queue_offsets")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_offsets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., queue_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class CommitOffsetsRequest(_message.Message):
-    __slots__ = ("consumer_group", "offsets", "begins", "known_only", "member", "caller")
+    __slots__ = ("consumer_group", "offsets", "begins", "known_only", "member", "beginning", "caller")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     BEGINS_FIELD_NUMBER: _ClassVar[int]
     KNOWN_ONLY_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
+    BEGINNING_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     offsets: _containers.RepeatedCompositeFieldContainer[QueueOffset]
     begins: bool
     known_only: bool
     member: str
+    beginning: Beginning
     caller: str
-    def __init__(self, consumer_group: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ..., begins: _Optional[bool] = ..., known_only: _Optional[bool] = ..., member: _Optional[str] = ..., caller: _Optional[str] = ...) -> None: ...
+    def __init__(self, consumer_group: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ..., begins: _Optional[bool] = ..., known_only: _Optional[bool] = ..., member: _Optional[str] = ..., beginning: _Optional[_Union[Beginning, _Mapping]] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class CommitOffsetsResponse(_message.Message):
     __slots__ = ()

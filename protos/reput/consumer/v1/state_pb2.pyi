@@ -27,7 +27,7 @@ class StateRecord(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupState, _Mapping]]] = ..., file_digests: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("handed_out", "ended", "hidden", "returned", "moved", "group_set", "group_deleted", "delivered", "released")
+    __slots__ = ("handed_out", "ended", "hidden", "returned", "moved", "group_set", "group_deleted", "delivered", "released", "began")
     HANDED_OUT_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +37,7 @@ class Change(_message.Message):
     GROUP_DELETED_FIELD_NUMBER: _ClassVar[int]
     DELIVERED_FIELD_NUMBER: _ClassVar[int]
     RELEASED_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_FIELD_NUMBER: _ClassVar[int]
     handed_out: HandedOut
     ended: Ended
     hidden: Hidden
@@ -46,7 +47,16 @@ class Change(_message.Message):
     group_deleted: GroupDeleted
     delivered: Delivered
     released: Released
-    def __init__(self, handed_out: _Optional[_Union[HandedOut, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., hidden: _Optional[_Union[Hidden, _Mapping]] = ..., returned: _Optional[_Union[Returned, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., group_set: _Optional[_Union[GroupSet, _Mapping]] = ..., group_deleted: _Optional[_Union[GroupDeleted, _Mapping]] = ..., delivered: _Optional[_Union[Delivered, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ...) -> None: ...
+    began: Began
+    def __init__(self, handed_out: _Optional[_Union[HandedOut, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., hidden: _Optional[_Union[Hidden, _Mapping]] = ..., returned: _Optional[_Union[Returned, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., group_set: _Optional[_Union[GroupSet, _Mapping]] = ..., group_deleted: _Optional[_Union[GroupDeleted, _Mapping]] = ..., delivered: _Optional[_Union[Delivered, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ..., began: _Optional[_Union[Began, _Mapping]] = ...) -> None: ...
+
+class Began(_message.Message):
+    __slots__ = ("consumer_group", "beginning")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    BEGINNING_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    beginning: _consumer_service_pb2.Beginning
+    def __init__(self, consumer_group: _Optional[str] = ..., beginning: _Optional[_Union[_consumer_service_pb2.Beginning, _Mapping]] = ...) -> None: ...
 
 class QueueRef(_message.Message):
     __slots__ = ("consumer_group", "topic", "queue_id")
