@@ -33,6 +33,7 @@ class FakeNameServer:
         self.told: list[tuple[int, Registration | None]] = []
         self.answers = True
         self.code = 0
+        self.fields: dict[str, str] = {}
         self.connections: list[Connection] = []
         self.server = RemotingServer("fake-nameserver", self)
         self.address = self.server.listen(Address("127.0.0.1", port))
@@ -45,7 +46,7 @@ class FakeNameServer:
             self.connections.append(connection)
         if self.answers:
             connection.tell(Command(905))  # what real ones tell brokers between answers
-            connection.answer(command, command.answer(self.code, "not now" if self.code else ""))
+            connection.answer(command, command.answer(self.code, "not now" if self.code else "", fields=self.fields))
 
     def on_close(self, connection: Connection) -> None:
         self.connections.remove(connection)
@@ -178,6 +179,20 @@ def test_a_name_server_that_comes_back_empty_is_told_everything_again(fake: Call
         wait_until(lambda: nameservers.registered()[str(first.address)], "its answer")
     failures = [entry["error"] for entry in logs if entry["event"] == "nameserver.failed"]
     assert len(failures) == len(set(failures)) <= 3  # each change once, however often it was tried
+
+
+def test_a_name_server_that_tells_another_address_for_the_shard_changes_nothing(
+    fake: Callable[..., FakeNameServer],
+) -> None:
+    """It may know another broker of this name as the master; a shard does not follow it, as a broker would."""
+    one, shard = fake(), Shard("t")
+    one.fields = {"masterAddr": "10.9.9.9:10911", "haServerAddr": "10.9.9.9:10912"}
+    with registered(shard, one.address) as nameservers:
+        wait_until(lambda: nameservers.registered()[str(one.address)], "the registration")
+        shard.put("u")
+        nameservers.topics_changed()
+        wait_until(lambda: one.topics() == [{"t"}, {"u"}], "the change")
+    assert {each.address for _, each in one.told if each is not None} == {"10.0.0.1:10911"}
 
 
 @pytest.mark.parametrize("how", ["silent", "refusing", "closed", "nonsense", "one byte at a time"])

@@ -75,6 +75,17 @@ def test_a_broker_that_registers_one_topic_first_is_known_and_asked_for_all(tabl
     assert all(broker.addresses for broker in table.brokers())
 
 
+def test_a_broker_whose_clock_was_set_back_still_changes_its_routes(table: RouteTable, clock: Clock) -> None:
+    """Versions have the times of brokers: only whether they differ counts. A broker lives by the clock of the name server."""
+    table.register(registration(), "c1")
+    before = registration(topics={"t": FOUR, "u": EIGHT}, counter=2)
+    table.register(replace(before, version=DataVersion(0, 1, 1)), "c1")
+    assert queues(table, "t") == {"a": FOUR}
+    assert table.check_version("10.0.0.1:10911") == DataVersion(0, 1, 1)
+    clock.now += 119
+    assert table.expire() == []
+
+
 def test_a_topic_that_is_registered_alone_later_changes_only_itself(table: RouteTable) -> None:
     table.register(registration(), "c1")
     table.register(registration(topics={"u": FOUR}, counter=2), "c1")

@@ -52,6 +52,18 @@ def pulled(stack, topic, queue_id=1, count=1):
     return wait_for(look, "messages of the queue")
 
 
+def test_a_send_whose_answer_was_lost_is_stored_twice_with_one_unique_key(stack, client, topic):
+    """As with RocketMQ; docs/remoting.md says so. A query by the key tells the program."""
+    assert send(client, f"{topic}-made").code == 0  # the door is up for it
+    lost = stack.client()
+    lost.send(lost.request(V2, b"hello", **send_fields(topic, V2)))
+    pulled(stack, topic)
+    lost.close()  # between the send and its answer, as far as the program knows
+    assert send(client, topic).fields["queueOffset"] == "1"
+    first, second = pulled(stack, topic, count=2)
+    assert dict(first.properties)["UNIQ_KEY"] == dict(second.properties)["UNIQ_KEY"] == UNIQUE
+
+
 @pytest.mark.parametrize("code", [V1, V2])
 def test_a_message_is_stored_as_its_client_sent_it(stack, client, topic, code):
     answer = send(client, topic, code=code)

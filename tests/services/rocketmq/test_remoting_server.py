@@ -110,6 +110,18 @@ def test_commands_are_answered_with_their_opaque_in_both_forms(connect: Connect)
     assert (second.opaque, second.fields, second.body, second.is_binary) == (-1, {"b": "2"}, b"y", False)
 
 
+def test_requests_that_reuse_the_opaque_of_an_open_one_are_each_answered(connect: Connect, handler: Echo) -> None:
+    client, other = connect(), connect()
+    client.send(Command(LATER, body=b"1", opaque=7), Command(ECHO, body=b"2", opaque=7))
+    other.send(Command(ECHO, body=b"3", opaque=7))
+    assert (client.receive().body, other.receive().body) == (b"2", b"3")
+    wait_until(lambda: len(handler.later) == 1, "the request")
+    handler.later[0]()
+    last = client.receive()
+    assert (last.opaque, last.body) == (7, b"1")
+    assert [connection.request_count for connection in handler.opened] == [0, 0]
+
+
 def test_answers_come_in_any_order_and_from_any_thread(connect: Connect, handler: Echo) -> None:
     client = connect()
     client.send(Command(LATER, body=b"1", opaque=1), Command(ECHO, body=b"2", opaque=2))
