@@ -36,7 +36,7 @@ from store.derive.dispatch import DispatchRequest
 from store.errors import StoreCorruptedError
 from store.files.aside import Aside
 from store.files.file_system import FileSystem
-from store.files.json_state import read_bytes, write_bytes_atomic
+from store.files.json_state import read_bytes, read_json_state, write_bytes_atomic
 from store.files.locks import BrokerLock, OwnerLock, create_abort_marker, has_abort_marker, remove_abort_marker
 from store.files.mapped_files import MappedFile
 from store.files.open_files import OpenFiles
@@ -277,8 +277,9 @@ class Repairer:
     def _index_builder(self, audit: StoreAudit, report: RepairReport) -> Any:
         from index_svc.builder import IndexBuilder
         from index_svc.index_file_set import IndexFileSet
-        from index_svc.recovery import save_rebuild_mark, saved_layout
+        from index_svc.recovery import save_rebuild_mark, saved_layout, saved_tags_from, tags_from
         from store.readers.index_reader import list_index_files
+        from store.readers.tag_entries import TagEntries, has_tag_entries
 
         state = Path(own_state_dir(str(self._root), "index")) / "checkpoint.json"
         layout = audit.index_layout or saved_layout(self._fs, state)
@@ -288,9 +289,12 @@ class Repairer:
                 _setting("index", "entry_count_max", 20_000_000),
             )
             layout = IndexLayout(slots, entries)
+        saved = saved_tags_from(read_json_state(self._fs, state) or {})
+        # All files are built again, so that from the log's begin on each record gets the entries that some had.
+        had = TagEntries(saved is not None or has_tag_entries(self._fs, self._root, layout), 0)
         if self._fs.exists(state):
             self._aside.copy(state)
-        save_rebuild_mark(self._fs, state, layout)
+        save_rebuild_mark(self._fs, state, layout, tags_from=tags_from("auto", had, -1))
         for path in list_index_files(self._fs, self._root):
             self._aside.move(path)
         self._fs.mkdirs(Path(index_dir(str(self._root))))
@@ -301,11 +305,11 @@ class Repairer:
             log_first_offset=audit.log.first_offset,
             log_end_offset=audit.log.end_offset,
             first_indexed=lambda offset: None,
+            find_tags=lambda: had,
         )
         builder.begin()
-        report.lines.append("indexes were built anew from the log")
-        if audit.findings.has(("INDEX_ENTRIES_OF_TAGS",)):
-            report.lines.append("entries of tags (RocketMQ 5.5) are in the kept files only: Reput does not write them")
+        of_tags = ", with entries of tags, as RocketMQ 5.5 writes them" if files.tags_from is not None else ""
+        report.lines.append(f"indexes were built anew from the log{of_tags}")
         return builder
 
     def _feed(self, builders: list[Any], audit: StoreAudit) -> None:

@@ -43,6 +43,7 @@ from store.readers.index_reader import (
     index_strangers,
     list_index_files,
 )
+from store.readers.tag_entries import find_tag_entries
 
 FOLLOWER = "index"
 FIRST_BATCH_BYTES = 65_536
@@ -94,7 +95,11 @@ class IndexPart(FollowedFiles[IndexFileSet]):
                 is_clean_store=self.is_clean_store(log),
                 log_first_offset=log.first_offset,
                 log_end_offset=log.end_offset,
-                first_indexed=lambda offset: self._first_indexed(offset, log),
+                first_indexed=lambda offset: self._first_indexed(offset, log, files),
+                find_tags=lambda: find_tag_entries(
+                    self._fs, self._root, files.layout, log_of(self._client, self._stopping), log.first_offset
+                ),
+                tags=self._settings.tags,
             )
             if files.checksums is not None:
                 checks = IndexChecks(
@@ -149,14 +154,17 @@ class IndexPart(FollowedFiles[IndexFileSet]):
             )
         return found or wanted
 
-    def _first_indexed(self, offset: int, log: LogRange) -> int | None:
+    def _first_indexed(self, offset: int, log: LogRange, files: IndexFileSet) -> int | None:
         """See `recovery.FirstIndexed`."""
         if 0 <= offset < log.first_offset or log.end_offset <= max(offset, log.first_offset):
             return None
         stream = self._client.reput(offset, FIRST_BATCH_BYTES)
         try:
             for batch in stream:
-                found = _first_with_keys(batch.columns, offset)
+                columns = batch.columns
+                if columns is not None and files.tags_from is not None:
+                    columns = columns.with_tags()
+                found = _first_with_keys(columns, offset)
                 if found is not None:
                     return found
                 if batch.next_offset >= log.end_offset:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from index_svc.index_file_set import DAMAGED, IndexFileSet
-from index_svc.recovery import FirstIndexed, checkpoint_state, resume, save_rebuild_mark
+from index_svc.recovery import FirstIndexed, TagsWanted, checkpoint_state, resume, save_rebuild_mark
 from services.following.follower_progress import FollowerProgress
 from services.following.following_builder import Checkpointer, FollowingBuilder
 from store.derive.dispatch_columns import DispatchColumns
 from store.files.json_state import write_json_state
+from store.readers.tag_entries import TagEntries
 
 BEHIND_LOG = "its entries point behind the end of the log"
 OTHER_LOG = "the log has another record than the one that was applied last"
@@ -47,13 +48,26 @@ class IndexBuilder(FollowingBuilder):
         self._keep = OTHER_LOG
 
     def recover(
-        self, *, is_clean_store: bool, log_first_offset: int, log_end_offset: int, first_indexed: FirstIndexed
+        self,
+        *,
+        is_clean_store: bool,
+        log_first_offset: int,
+        log_end_offset: int,
+        first_indexed: FirstIndexed,
+        find_tags: Callable[[], TagEntries] = lambda: TagEntries(None, None),
+        tags: TagsWanted = "auto",
     ) -> None:
-        """Finds out where to go on and cuts the newest file back to there; the log's range is in bytes."""
+        """Finds out where to go on and cuts the newest file back to there; the log's range is in bytes. See `resume`."""
         self._files.empty_rebuild_folder()
         self._files.keeper.see_log(log_first_offset, log_end_offset)
         found = resume(
-            self._files.fs, self._checkpoint, self._files, is_clean_store=is_clean_store, first_indexed=first_indexed
+            self._files.fs,
+            self._checkpoint,
+            self._files,
+            is_clean_store=is_clean_store,
+            first_indexed=first_indexed,
+            find_tags=find_tags,
+            tags=tags,
         )
         if found.next_offset > log_end_offset or (
             self._files.applied_offset >= log_end_offset and self._files.live is not None
@@ -93,6 +107,8 @@ class IndexBuilder(FollowingBuilder):
         self._files.apply(columns)
 
     def _start_over(self) -> None:
+        if self._files.tags_from is not None:
+            self._files.tags_from = 0
         self._save_mark()
         self._files.clear(self._keep)
         self._keep = OTHER_LOG
@@ -100,7 +116,8 @@ class IndexBuilder(FollowingBuilder):
     def _save_mark(self) -> None:
         """Files are about to be removed: no checkpoint fits them, and those that are not explained are kept."""
         self._files.keeper.see_log(self.progress.log_first_offset, self.progress.log_end_offset)
-        save_rebuild_mark(self._files.fs, self._checkpoint, self._files.layout, self._files.keeper.own_counts)
+        files = self._files
+        save_rebuild_mark(files.fs, self._checkpoint, files.layout, files.keeper.own_counts, tags_from=files.tags_from)
 
     def _prepare_checkpoint(self, *, is_clean: bool) -> Callable[[], None]:
         state = checkpoint_state(

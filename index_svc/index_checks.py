@@ -129,7 +129,12 @@ class SealedIndexFile(CheckedFile):
                 offset=0,
             )
         is_equal = header.begin_commit_log_offset >= self._checks.progress.log_first_offset
-        made = self._made(header, goes_on)
+        has_tags = files.tags_from is not None
+        try:
+            made = self._made(header, goes_on, has_tags=has_tags)
+        except StoreCorruptedError:
+            # A broker of another version may have filled it.
+            made = self._made(header, goes_on, has_tags=not has_tags)
         if made is None:
             return None
 
@@ -151,7 +156,7 @@ class SealedIndexFile(CheckedFile):
 
         return put_in_place
 
-    def _made(self, header: IndexHeader, goes_on: GoesOn) -> IndexFile | None:
+    def _made(self, header: IndexHeader, goes_on: GoesOn, *, has_tags: bool) -> IndexFile | None:
         """The file in our own folder, on the disk; None when stopped."""
         files, view = self._checks.set, self._view
         path = files.rebuild_path(self.name)
@@ -168,7 +173,8 @@ class SealedIndexFile(CheckedFile):
                 if not goes_on():
                     return None
                 if batch.columns is not None:
-                    _put(made, batch.columns, header, self._skipped_count)
+                    columns = batch.columns.with_tags() if has_tags else batch.columns
+                    _put(made, columns, header, self._skipped_count)
                 if batch.next_offset > end or made.state.header.entry_count >= header.entry_count:
                     break
         found = made.state.header

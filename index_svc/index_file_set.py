@@ -83,6 +83,7 @@ class IndexFileSet:
         self.live: IndexFile | None = None
         self.applied_offset = -1
         self.applied_key_count = 0
+        self._tags_from: int | None = None
         self.files = OpenFiles(fs)
         self.generation = 0
         self.summaries = summaries
@@ -95,6 +96,16 @@ class IndexFileSet:
         self._sealed: list[IndexFileView] = []
         self._sealed_key_count = 0
         self._header_crcs: dict[Path, int] = {}
+
+    @property
+    def tags_from(self) -> int | None:
+        """From this offset (bytes) on records have an entry for their tags, as in RocketMQ 5.5.0; None: none is written."""
+        return self._tags_from
+
+    @tags_from.setter
+    def tags_from(self, offset: int | None) -> None:
+        self._tags_from = offset
+        self.keeper.has_tags = offset is not None
 
     def paths(self) -> list[Path]:
         """The files on the disk, oldest first."""
@@ -305,6 +316,8 @@ class IndexFileSet:
     def apply(self, columns: DispatchColumns) -> None:
         """Indexes records, given in log order; keys that were applied already are skipped."""
         columns = columns.behind(self.applied_offset)
+        if self.tags_from is not None:
+            columns = columns.with_tags()
         hashes = columns.key_hashes.astype(np.int64)
         offsets = columns.commit_log_offsets[columns.key_records]
         times_millis = columns.store_times_millis[columns.key_records]

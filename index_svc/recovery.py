@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from index_svc.index_file import IndexFile, tail_crc_of
 from index_svc.index_file_set import IndexFileSet
@@ -31,12 +31,17 @@ from store.files.json_state import read_json_state, write_json_state
 from store.format.derived.index_layout import IndexHeader, encode_index_header, entry_position
 from store.format.derived.index_summary import TimeSpan
 from store.readers.index_reader import IndexFileView, IndexLayout, list_index_files
+from store.readers.tag_entries import TagEntries
 
 VERSION = 2
 UNFIT = "it does not fit to the log or to the file before it, and is built again"
 NOT_OURS = "our checkpoint does not name it"
 ADDED = "entries behind those that our checkpoint counts, which the log does not give"
 NONE: Mapping[str, int] = MappingProxyType({})
+
+# Whether an index has entries of tags: as its files have them, or a new one by default; the setting (ADR 0147).
+TagsWanted = Literal["auto", "on", "off"]
+NEW_STORES_HAVE_TAGS = False
 
 # Returns the offset (bytes) of the first record with keys behind the given offset; -1 asks for the log's first one. None
 # if there is none, or if the log no longer reaches back so far. Raises OffsetOutOfRangeError or RecordNotFoundError if
@@ -108,21 +113,36 @@ def checkpoint_state(
         "entries_crc": live.entries[1] if live is not None else None,
         "time_span": list(live.time_span) if live is not None and live.time_span is not None else None,
         "own": files.own_counts(),
+        "tags_from": files.tags_from,
         "applied_offset": files.applied_offset,
         "applied_key_count": files.applied_key_count,
     }
 
 
-def save_rebuild_mark(fs: FileSystem, path: Path, layout: IndexLayout, own_counts: Mapping[str, int] = NONE) -> None:
-    """Writes a checkpoint that fits no files; it still says which entries Reput wrote, see `Keeper`."""
-    state = {"version": VERSION, "next_offset": -1, "own": dict(own_counts)}
+def save_rebuild_mark(
+    fs: FileSystem,
+    path: Path,
+    layout: IndexLayout,
+    own_counts: Mapping[str, int] = NONE,
+    *,
+    tags_from: int | None = None,
+) -> None:
+    """Writes a checkpoint that fits no files; it still says which entries Reput wrote, see `Keeper`, and whether of tags."""
+    state = {"version": VERSION, "next_offset": -1, "own": dict(own_counts), "tags_from": tags_from}
     write_json_state(fs, path, state | {"slot_count": layout.slot_count, "entry_count_max": layout.entry_count_max})
 
 
 def resume(
-    fs: FileSystem, checkpoint: Path, files: IndexFileSet, *, is_clean_store: bool, first_indexed: FirstIndexed
+    fs: FileSystem,
+    checkpoint: Path,
+    files: IndexFileSet,
+    *,
+    is_clean_store: bool,
+    first_indexed: FirstIndexed,
+    find_tags: Callable[[], TagEntries] = lambda: TagEntries(None, None),
+    tags: TagsWanted = "auto",
 ) -> Resume:
-    """Brings the files to the state at an offset from which the log can be followed.
+    """Brings the files to the state at an offset from which the log can be followed, and decides on entries of tags.
 
     Args:
         fs: the file system.
@@ -130,18 +150,54 @@ def resume(
         files: the files, not loaded yet.
         is_clean_store: there is no abort marker.
         first_indexed: see FirstIndexed.
+        find_tags: says which entries of tags the files have; for files that a checkpoint of ours does not describe.
+        tags: the setting.
     """
     state = read_json_state(fs, checkpoint)
+    saved = saved_tags_from(state or {})
     if state is not None:
         files.keeper.adopt_counts(saved_counts(state))
         files.keeper.other_layout = saved_layout(fs, checkpoint)
+        files.tags_from = saved
         found = _resume_own(state, files)
         if found is not None:
+            # A version before wrote no entries of tags, but may have followed a broker that did.
+            had = find_tags() if "tags_from" not in state else TagEntries(saved is not None, saved)
+            files.tags_from = tags_from(tags, had, found.next_offset)
             return found
+    # Before a file goes: what the store had is built again.
+    had = find_tags()
+    if saved is not None:
+        had = TagEntries(True, None if had.complete_from is None else max(saved, had.complete_from))
+    files.tags_from = tags_from(tags, had, -1)
     # If a checkpoint does not fit, the newest file is not as a clean stop left it.
-    return _resume_foreign(
+    found = _resume_foreign(
         fs, checkpoint, files, is_clean_store=is_clean_store and state is None, first_indexed=first_indexed
     )
+    files.tags_from = tags_from(tags, had, found.next_offset)
+    return found
+
+
+def saved_tags_from(state: Mapping[str, Any]) -> int | None:
+    """`IndexFileSet.tags_from` by a checkpoint; None for one of an earlier version."""
+    offset = state.get("tags_from")
+    return offset if isinstance(offset, int) and offset >= 0 else None
+
+
+def tags_from(wanted: TagsWanted, had: TagEntries, next_offset: int) -> int | None:
+    """From which offset (bytes) on the index has entries of tags; None: it gets none.
+
+    Args:
+        wanted: the setting.
+        had: what the files had.
+        next_offset: from where the log is followed; -1: all files are built again.
+    """
+    are_written = had.are_written if had.are_written is not None else NEW_STORES_HAVE_TAGS
+    if wanted == "off" or (wanted == "auto" and not are_written):
+        return None
+    if next_offset <= 0:
+        return 0
+    return had.complete_from if had.complete_from is not None else next_offset
 
 
 def _resume_own(state: dict[str, Any], files: IndexFileSet) -> Resume | None:
@@ -252,7 +308,7 @@ def _resume_foreign(
         kept = []
     removed = paths[len(kept) :]
     if removed:
-        save_rebuild_mark(fs, checkpoint, files.layout, files.keeper.own_counts)
+        save_rebuild_mark(fs, checkpoint, files.layout, files.keeper.own_counts, tags_from=files.tags_from)
         files.remove(removed, UNFIT)
     if not kept:
         return Resume(-1, 0)

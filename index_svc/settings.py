@@ -1,5 +1,7 @@
 """Settings of the index service."""
 
+from typing import Literal
+
 from services.following.file_check import VERIFY_BYTES_PER_SECOND, VERIFY_BYTES_PER_SECOND_MIN
 from services.settings.service_settings import TARGETS, StoreSettings, listens_at, setting, target
 
@@ -15,6 +17,10 @@ class IndexSettings(StoreSettings):
     # RocketMQ's maxIndexNum, one more than the entries that fit.
     entry_count_max: int = setting(
         20_000_000, "Entries of an index file; existing files decide themselves.", unit="entries", ge=2, le=1 << 30
+    )
+    tags: Literal["auto", "on", "off"] = setting(
+        "auto",
+        "Whether the index has an entry for the tags of each message, as RocketMQ 5.5 writes it; auto: as its files have it.",
     )
     enabled: bool = setting(True, "Build index files.")
     verify_bytes_per_second_max: int = setting(

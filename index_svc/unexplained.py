@@ -7,7 +7,8 @@ An entry names a record by its commit-log offset, and a key of it by its hash. N
     or retention has removed the record                               it leads nowhere
     or it is empty, or a power cut has left half of it on the disk    it never held anything
 
-for each entry. Otherwise the file is kept aside: RocketMQ 5.5 writes entries of tags, we do not; or it is of another store.
+for each entry. Otherwise the file is kept aside: it has entries of tags (RocketMQ 5.5), and this index is built without; or
+it is of another store.
 """
 
 import logging
@@ -48,11 +49,13 @@ class Keeper:
         own_counts: by name, how many entries of a file, from the first on, were written by Reput alone. A file that is not
             named was made by another program, or may have been.
         other_layout: a layout that files of ours may have had before.
+        has_tags: whether entries of tags are written again, too.
     """
 
     def __init__(self, aside: Aside | None = None, read_log: ReadLog | None = None) -> None:
         self.own_counts: dict[str, int] = {}
         self.other_layout: IndexLayout | None = None
+        self.has_tags = False
         self._aside = aside
         self._read_log = read_log
         self._log_first_offset = 0
@@ -136,7 +139,10 @@ class Keeper:
             with self._read_log(int(offsets[0])) as batches:
                 for batch in batches:
                     end = at + int(np.searchsorted(offsets[at:], batch.next_offset))
-                    if end > at and not (batch.columns and _has_all(batch.columns, offsets[at:end], hashes[at:end])):
+                    columns = batch.columns
+                    if columns is not None and self.has_tags:
+                        columns = columns.with_tags()
+                    if end > at and not (columns and _has_all(columns, offsets[at:end], hashes[at:end])):
                         return False
                     at = end
                     if at == len(offsets):

@@ -120,6 +120,7 @@ def dispatch_to_proto(request: DispatchRequest) -> commitlog_service_pb2.Dispatc
         unique_key=request.unique_key,
         sys_flag=request.sys_flag,
         prepared_transaction_offset=request.prepared_transaction_offset,
+        tags=request.tags,
     )
 
 
@@ -137,6 +138,7 @@ def dispatch_from_proto(request: commitlog_service_pb2.DispatchRequest) -> Dispa
         unique_key=request.unique_key,
         sys_flag=request.sys_flag,
         prepared_transaction_offset=request.prepared_transaction_offset,
+        tags=request.tags,
     )
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.convert import dispatch_from_proto, dispatch_to_proto
 from store.derive.dispatch_columns import DispatchColumns
+from store.derive.index_keys import NO_TAGS
 from store.errors import ServiceUnavailableError
 
 RECORD_COLUMNS = {
@@ -22,6 +23,7 @@ RECORD_COLUMNS = {
     "tags_codes": "<i8",
     "store_times_millis": "<i8",
     "sys_flags": "<i4",
+    "tags_hashes": "<i4",
 }
 KEY_COLUMNS = {"key_records": "<i4", "key_hashes": "<i4"}
 ALL_COLUMNS = RECORD_COLUMNS | KEY_COLUMNS
@@ -52,6 +54,8 @@ def columns_from_proto(message: pb.ReputColumns) -> DispatchColumns:
         if len(data) % on_the_wire.itemsize:
             raise _contradiction(f"{name} has {len(data)} bytes")
         arrays[name] = np.frombuffer(data, on_the_wire).astype(here, copy=False)
+    if not message.tags_hashes:  # a version before does not send them
+        arrays["tags_hashes"] = np.full(len(arrays["queue_ids"]), NO_TAGS, dtype=np.int32)
     return checked(
         DispatchColumns(
             topics=tuple(message.topics),
@@ -82,6 +86,8 @@ def checked(columns: DispatchColumns) -> DispatchColumns:
     if len(columns.topics) > 1 and len(set(columns.topics)) != len(columns.topics):
         raise _contradiction("a topic occurs twice")
     _check_range("topic_numbers", columns.topic_numbers, len(columns.topics))
+    if np.count_nonzero(columns.tags_hashes < NO_TAGS):
+        raise _contradiction("tags_hashes has a negative hash")
     _check_range("key_records", columns.key_records, count)
     _check_range("key_hashes", columns.key_hashes, 1 << 31)
     offsets = columns.commit_log_offsets

@@ -67,6 +67,12 @@ def crashed_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _read_only("crashed", tmp_path_factory)
 
 
+@pytest.fixture(scope="session")
+def rocketmq_5_5_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole root of RocketMQ 5.5.0 after a clean stop, with entries of tags in its index; not to be written to."""
+    return _read_only("rocketmq-5.5", tmp_path_factory)
+
+
 @pytest.fixture
 def copy_of_broker_store(broker_store: Path, tmp_path: Path) -> Path:
     """A writable `broker_store`."""

@@ -21,7 +21,7 @@ from store.files.mapped_files import MappedFileQueue
 
 # Limit of an answer, as ANSWER_BYTES_MAX is for requests: about 4,000 records, so 4 MiB of log with bodies of 1 KiB.
 COLUMN_BYTES_MAX = 256 << 10
-RECORD_COLUMN_BYTES = 48  # bytes of a record in an answer, without its keys
+RECORD_COLUMN_BYTES = 52  # bytes of a record in an answer, without its keys
 KEY_COLUMN_BYTES = 8
 RECORD_COUNT_MAX = COLUMN_BYTES_MAX // RECORD_COLUMN_BYTES
 # Two builders that start together and catch up: as long as the one behind finds its batches here, it is faster than the

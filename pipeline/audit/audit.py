@@ -42,6 +42,7 @@ from pipeline.rebuild.files import IndexFilePlan, KeyPart, keys_before, plan_ind
 from pipeline.target import scratch_root
 from services.object_uri import named
 from store.audit.findings import Finding, Findings, Severity
+from store.audit.index_audit import tell_tag_entries
 from store.audit.index_files import check_index_files, find_index_layout
 from store.audit.log_audit import LogFiles, LogSummary
 from store.audit.queue_audit import tell_strangers
@@ -55,6 +56,7 @@ from store.format.paths import commit_log_dir
 from store.format.topic import is_light_queue
 from store.readers.index_reader import IndexLayout, list_index_files
 from store.readers.queue_reader import list_queue_ids
+from store.readers.tag_entries import has_tag_entries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -282,12 +284,15 @@ class Audit:
     def _scan(self, files: LogFiles, state: StateAudit) -> dict[int, tuple[FileScan, str]]:
         """Scans the log files; results by first offset (bytes), with the name of the scratch files without endings."""
         size = files.file_size_bytes
+        layout = self._index_layout(state)
+        has_tags = layout is not None and has_tag_entries(self._fs, self._root, layout)
         tasks = [
             AuditScanTask(
                 LogSplit(self._place, first, size, first, first + size),
                 self._scratch,
                 f"log-{first}",
                 tuple(sorted(offset for offset in state.watched if first < offset <= first + size)),
+                has_tags,
             )
             for first in files.sizes
         ]
@@ -323,8 +328,11 @@ class Audit:
         }
         return {topic for topic, _ in queues if not is_light_queue(topic)}
 
+    def _index_layout(self, state: StateAudit) -> IndexLayout | None:
+        return find_index_layout(self._fs, self._root, state.index.layout if state.index is not None else None)
+
     def _judge_index(self, scans: dict[int, tuple[FileScan, str]], summary: LogSummary, state: StateAudit) -> None:
-        layout = find_index_layout(self._fs, self._root, state.index.layout if state.index is not None else None)
+        layout = self._index_layout(state)
         keys = self._scratch.opened()[1]
         spills = [(str(keys / stem), scan.key_count) for scan, stem in scans.values()]
         key_count = sum(count for _, count in spills)
@@ -332,7 +340,10 @@ class Audit:
         as_rebuilt = partial(is_as_rebuilt, root=self._place, scratch=self._scratch)
         if plans is not None and all(self._run_tasks("index files", as_rebuilt, plans)):
             check_index_files(self._fs, self._root, layout, self._findings)
-            self._report.counts |= {"key_count": key_count, "entry_count": key_count}
+            tag_count = sum(scan.tag_count for scan, _ in scans.values())
+            if tag_count:
+                tell_tag_entries(self._findings, self._root, tag_count)
+            self._report.counts |= {"key_count": key_count - tag_count, "entry_count": key_count}
             return
         task = IndexTask(
             self._place, self._scratch, layout, tuple(KeyPart(stem, 0, count) for stem, count in spills),

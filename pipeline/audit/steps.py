@@ -23,6 +23,7 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline.audit.scratch import Scratch
 from pipeline.log_scan import LogSplit, load_kernels, sound_stretches
@@ -36,6 +37,7 @@ from store.audit.queue_audit import QueueAudit
 from store.derive.dispatch import DispatchRequest
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.index_fill import IndexFiller
+from store.derive.index_keys import NO_TAGS
 from store.derive.index_state import IndexFileState
 from store.derive.queue_placement import UnitRun
 from store.derive.queue_runs import inner_batches, place_runs
@@ -61,12 +63,14 @@ class AuditScanTask:
         scratch: where its scratch files go.
         spill: name of these files without endings.
         watched: offsets that checkpoints refer to (bytes), ascending.
+        has_tags: whether the index has entries of tags: then they stand among the keys in scratch, with inverted hashes.
     """
 
     split: LogSplit
     scratch: Scratch
     spill: str
     watched: tuple[int, ...]
+    has_tags: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,7 @@ class FileScan:
     Attributes:
         stretches: ranges of sound records: segments, the offset at which the walk ended (bytes), and why (empty for zeros).
         key_count: count of keys in scratch.
+        tag_count: how many of them are of tags.
         unguarded_count: count of records without `__CRC32#`.
         first_unguarded: offset of the first of them (bytes); None without one.
         memory_bytes_max: peak resident memory of the worker process so far.
@@ -127,6 +132,7 @@ class FileScan:
 
     stretches: list[tuple[list[Segment], int, str]] = field(default_factory=list)
     key_count: int = 0
+    tag_count: int = 0
     unguarded_count: int = 0
     first_unguarded: int | None = None
     memory_bytes_max: int = 0
@@ -203,10 +209,17 @@ class _FileScan:
         segment.last_record = (last, int(columns.record_sizes_bytes[-1]))
         segment.end_offset = sum(segment.last_record)
         segment.last_store_time_millis = max(segment.last_store_time_millis, int(columns.store_times_millis.max()))
+        keys, hashes = columns, columns.key_hashes
+        if self._task.has_tags:
+            keys = columns.with_tags()
+            is_tag = np.ones(len(keys.key_hashes), dtype=bool)
+            is_tag[np.arange(len(hashes)) + _tags_before(columns)] = False
+            hashes = np.where(is_tag, ~keys.key_hashes, keys.key_hashes)
+            self._result.tag_count += int(np.count_nonzero(is_tag))
         self._keys.append(
-            np.ascontiguousarray(columns.key_hashes),
-            columns.commit_log_offsets[columns.key_records],
-            columns.store_times_millis[columns.key_records],
+            np.ascontiguousarray(hashes),
+            keys.commit_log_offsets[keys.key_records],
+            keys.store_times_millis[keys.key_records],
         )
         self._result.batch_topics |= {batch.topic for batch in inner_batches(columns)}
         spans = []
@@ -239,6 +252,17 @@ class _FileScan:
                 self._result.first_unguarded = int(columns.commit_log_offsets[first + unguarded[0]])
 
 
+def _tags_before(columns: DispatchColumns) -> npt.NDArray[np.int64]:
+    """For each key, how many entries of tags stand before it: those of the records before."""
+    counts = np.cumsum(columns.tags_hashes != NO_TAGS, dtype=np.int64)
+    return np.concatenate([np.zeros(1, dtype=np.int64), counts])[columns.key_records]
+
+
+def _hashes(spilled: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """The hashes of keys from scratch, where those of tags are inverted."""
+    return spilled ^ (spilled >> 31)
+
+
 def _first(columns: DispatchColumns, count: int) -> DispatchColumns:
     """The first `count` records."""
     key_count = int(np.searchsorted(columns.key_records, count))
@@ -252,6 +276,7 @@ def _first(columns: DispatchColumns, count: int) -> DispatchColumns:
         columns.tags_codes[:count],
         columns.store_times_millis[:count],
         columns.sys_flags[:count],
+        columns.tags_hashes[:count],
         columns.key_records[:key_count],
         columns.key_hashes[:key_count],
         columns.first,
@@ -477,7 +502,7 @@ def is_as_rebuilt(plan: IndexFilePlan, root: str, scratch: Scratch) -> bool:
     filler = IndexFiller(state, min(FILL_KEY_COUNT, sum(part.key_count for part in plan.parts)))
     for hashes, offsets, times_millis in read_keys(scratch.opened()[0], plan.parts):
         position = entry_position(state.header.entry_count, layout.slot_count)
-        entries = filler.fill(hashes, offsets, times_millis)
+        entries = filler.fill(_hashes(hashes), offsets, times_millis)
         if file.read(position, len(entries)) != entries:
             return False
     slots = file.read(HEADER_SIZE, layout.slot_count * SLOT_SIZE)
@@ -510,6 +535,6 @@ def audit_index(task: IndexTask) -> IndexOutcome:
     for begin, end in task.lost:
         audit.lose(begin, end)
     for hashes, offsets, times_millis in read_keys(task.scratch.opened()[0], task.parts):
-        audit.see_keys(hashes.astype(np.int64), offsets, times_millis)
+        audit.see_keys(_hashes(hashes).astype(np.int64), offsets, times_millis, hashes < 0)
     audit.finish(task.log_end_offset)
     return IndexOutcome(findings, audit.entry_count, audit.key_count)

@@ -42,6 +42,7 @@ from store.format.derived.queue_unit import UNIT_SIZE_BYTES
 from store.format.paths import consume_queue_dir, index_dir, index_file_name, own_state_dir
 from store.readers.index_reader import IndexLayout
 from store.readers.queue_reader import detect_queue_file_size
+from store.readers.tag_entries import has_tag_entries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,10 +59,12 @@ class StoreLayout:
     Attributes:
         queue_file_size_bytes: size of queue files; a multiple of the unit size.
         index: slots and entries of index files.
+        has_tags: whether the index has an entry for the tags of each record, as RocketMQ 5.5 writes it.
     """
 
     queue_file_size_bytes: int = QUEUE_FILE_SIZE_BYTES
     index: IndexLayout = field(default_factory=lambda: IndexLayout(INDEX_HASH_SLOT_COUNT, INDEX_ENTRY_COUNT_MAX))
+    has_tags: bool = False
 
     def __post_init__(self) -> None:
         assert self.queue_file_size_bytes >= UNIT_SIZE_BYTES, self
@@ -90,7 +93,10 @@ def find_layout(fs: FileSystem, root: Path, wanted: StoreLayout) -> tuple[StoreL
             f"index files have {index.slot_count} slots and {index.entry_count_max} entries, as in the store; "
             f"the settings are {wanted.index.slot_count} and {wanted.index.entry_count_max}"
         )
-    return StoreLayout(queue_file_size, index), notes
+    has_tags = has_tag_entries(fs, root, index) or wanted.has_tags
+    if has_tags:
+        notes.append("the index gets an entry for the tags of each message, as in the store (RocketMQ 5.5)")
+    return StoreLayout(queue_file_size, index, has_tags), notes
 
 
 def saved_index_layout(fs: FileSystem, root: Path) -> IndexLayout | None:

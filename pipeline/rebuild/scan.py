@@ -43,6 +43,7 @@ class ScanTask:
         spill: path of the key spill without endings; None to keep no keys.
         is_flushed: whether queue files must be flushed.
         hidden: topics whose queues are not made.
+        has_tags: see StoreLayout.
     """
 
     split: LogSplit
@@ -51,6 +52,7 @@ class ScanTask:
     spill: str | None
     is_flushed: bool = True
     hidden: frozenset[str] = frozenset()
+    has_tags: bool = False
 
 
 @dataclass(slots=True)
@@ -171,6 +173,8 @@ class _Scan:
 
     def _take(self, columns: DispatchColumns) -> None:
         result = self._result
+        if self._task.has_tags:
+            columns = columns.with_tags()
         result.record_count += len(columns)
         result.last_record_offset = int(columns.commit_log_offsets[-1])
         result.last_store_time_millis = int(columns.store_times_millis[-1])

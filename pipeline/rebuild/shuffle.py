@@ -120,14 +120,15 @@ _BEFORE = -1  # number of the row with the last key of the file before
 Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def keys_of(splits: list[LogSplit], firsts: list[int], room: int, file_count: int) -> Work:
-    """The function of a second-pass task that makes rows of KEY_SCHEMA from splits."""
+def keys_of(splits: list[LogSplit], firsts: list[int], room: int, file_count: int, *, has_tags: bool) -> Work:
+    """The function of a second-pass task that makes rows of KEY_SCHEMA from splits; `has_tags`: see StoreLayout."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         load_kernels()
         for number in numbers_of(batches):
             at = firsts[number]
-            for columns in batches_of(splits[number]):
+            for batch in batches_of(splits[number]):
+                columns = batch.with_tags() if has_tags else batch
                 keys = (
                     np.ascontiguousarray(columns.key_hashes),
                     columns.commit_log_offsets[columns.key_records],
@@ -264,7 +265,7 @@ def make_all(
     if total:
         firsts = list(accumulate(counts, initial=0))
         table = (
-            numbers.mapInArrow(keys_of(splits, firsts, room, file_count), KEY_SCHEMA)
+            numbers.mapInArrow(keys_of(splits, firsts, room, file_count, has_tags=plan.layout.has_tags), KEY_SCHEMA)
             .repartitionById(min(file_count, TASK_COUNT_MAX), "file")
             .sortWithinPartitions("file", "number")
             .mapInArrow(index_writer(target, plans), HEADER_SCHEMA)

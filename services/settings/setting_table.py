@@ -94,6 +94,7 @@ ROWS: tuple[tuple[str, str, str, str, str, bool], ...] = (
     ("index", "health_address", "", "host:port", "Where health is served without TLS; empty: not served.", False),
     ("index", "hash_slot_count", "5000000", "slots", "Hash slots of an index file; existing files decide themselves.", False),
     ("index", "entry_count_max", "20000000", "entries", "Entries of an index file; existing files decide themselves.", False),
+    ("index", "tags", "auto", "auto|on|off", "Whether the index has an entry for the tags of each message, as RocketMQ 5.5 writes it; auto: as its files have it.", False),
     ("index", "enabled", "true", "true|false", "Build index files.", False),
     ("index", "verify_bytes_per_second_max", "33554432", "bytes", "Limit for reading files to find damage (docs/durability.md).", False),
     ("consumer", "address", "127.0.0.1:8085", "host:port|unix:/path", "Where the service listens; port 0: a free one.", False),

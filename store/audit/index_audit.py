@@ -24,7 +24,7 @@ import numpy.typing as npt
 from store.audit.findings import Findings
 from store.audit.index_files import EntryStream, IndexFileOnDisk, Rows, check_index_files, look_at
 from store.derive.dispatch import DispatchRequest
-from store.derive.index_keys import index_hashes, tags_hash
+from store.derive.index_keys import NO_TAGS, index_hashes, tags_hash
 from store.derive.index_state import ENTRY_DTYPE, IndexFileState, Ints, seconds_since
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFiles
@@ -237,6 +237,7 @@ class IndexAudit:
         self._log_first_offset = log_first_offset
         self._resumes_at = resumes_at
         self._unflushed_from = unflushed_from
+        self._root = root
         self._directory = Path(index_dir(str(root)))
         self._lost: list[tuple[int, int]] = []
         self._hashes: list[int] = []
@@ -264,12 +265,12 @@ class IndexAudit:
         self._current_number = -1
         check_index_files(fs, root, layout, findings)
 
-    def see(self, request: DispatchRequest, tags: str = "") -> None:
+    def see(self, request: DispatchRequest) -> None:
         """See `log_audit.Observer`."""
         hashes = index_hashes(request)
         self._are_tags += [False] * len(hashes)
-        of_tags = tags_hash(request, tags)
-        if of_tags is not None:
+        of_tags = tags_hash(request)
+        if of_tags != NO_TAGS:
             hashes.append(of_tags)
             self._are_tags.append(True)
         self._hashes += hashes
@@ -551,10 +552,7 @@ class IndexAudit:
                 count=self._twice,
             )
         if self._tag_count:
-            self._findings.add(
-                "INDEX_ENTRIES_OF_TAGS", self._directory, 0,
-                f"{self._tag_count} entries are of tags", count=self._tag_count,
-            )  # fmt: skip
+            tell_tag_entries(self._findings, self._root, self._tag_count)
         if self._of_lost:
             self._findings.add(
                 "INDEX_ENTRIES_OF_DAMAGED_RECORDS", self._directory, 0,
@@ -581,3 +579,10 @@ def _first_pair(same: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> int | 
     if len(found):
         return int(found[0]) + 1
     return len(same) - 1 if len(same) > 1 and same[-1] else None
+
+
+def tell_tag_entries(findings: Findings, root: Path, count: int) -> None:
+    """Adds the finding that so many entries of an index are of tags."""
+    findings.add(
+        "INDEX_ENTRIES_OF_TAGS", Path(index_dir(str(root))), 0, f"{count} entries are of tags", count=count
+    )  # fmt: skip

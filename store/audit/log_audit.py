@@ -169,8 +169,8 @@ QueueId = tuple[str, int]
 class Observer(Protocol):
     """Compares files with the log."""
 
-    def see(self, request: DispatchRequest, tags: str = "") -> None:
-        """The next good record, and its TAGS."""
+    def see(self, request: DispatchRequest) -> None:
+        """The next good record."""
 
     def lose(self, begin_offset: int, end_offset: int) -> None:
         """The log has no good record in these bytes, where it should have some (offsets in bytes)."""
@@ -231,6 +231,7 @@ def dispatch_of(record: Record) -> DispatchRequest:
         record.unique_key,
         record.sys_flag,
         record.prepared_transaction_offset,
+        record.tags or "",
     )
 
 
@@ -324,7 +325,7 @@ class LogAudit:
         summary.record_count += 1
         if not self._is_sound:
             summary.records_behind_damage += 1
-        request, tags = dispatch_of(record), record.tags or ""
+        request = dispatch_of(record)
         if not record.is_guarded:
             summary.unguarded_count += 1
             if self._first_unguarded is None:
@@ -336,7 +337,7 @@ class LogAudit:
         elif is_batch(request.sys_flag):
             summary.batch_topics.add(request.topic)
         for observer in self._observers:
-            observer.see(request, tags)
+            observer.see(request)
         if self._is_sound and request.next_offset in self._watched:
             self.boundaries[request.next_offset] = (
                 dict(self._next),

@@ -231,7 +231,7 @@ class QueueAudit:
         """Queues with a record in the log."""
         return set(self._queues)
 
-    def see(self, request: DispatchRequest, tags: str = "") -> None:
+    def see(self, request: DispatchRequest) -> None:
         """See `log_audit.Observer`."""
         if is_batch(request.sys_flag):
             self.hide(request.topic)

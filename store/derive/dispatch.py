@@ -29,6 +29,7 @@ class DispatchRequest(NamedTuple):
         unique_key: UNIQ_KEY, or empty.
         sys_flag: see `format/sys_flag.py`; says whether the record has a queue unit and index entries.
         prepared_transaction_offset: commit-log offset of the prepared record, else 0.
+        tags: TAGS, whole, or empty.
     """
 
     topic: str
@@ -42,6 +43,7 @@ class DispatchRequest(NamedTuple):
     unique_key: str
     sys_flag: int
     prepared_transaction_offset: int
+    tags: str = ""
 
     @property
     def next_offset(self) -> int:

@@ -6,13 +6,13 @@ applied last (`dispatch.py`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from store.derive.dispatch import DispatchRequest
-from store.derive.index_keys import index_hashes
+from store.derive.index_keys import NO_TAGS, index_hashes, tags_hash
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -32,7 +32,9 @@ class DispatchColumns:
         tags_codes: what the queue units carry.
         store_times_millis: since 1970 UTC.
         sys_flags: see `format/sys_flag.py`.
-        key_records: for each index entry, in entry order (`index_keys.py`), the index of its record.
+        tags_hashes: hash of the index entry of each record's tags (`index_keys.py`); NO_TAGS for a record without one.
+        key_records: for each index entry, in entry order (`index_keys.py`), the index of its record. Entries of tags are
+            not among them; `with_tags` adds them.
         key_hashes: the key hash of each index entry.
         first: the first record; None if there is none, or if records before it were cut off.
         last: the last record; None if there is none.
@@ -47,6 +49,7 @@ class DispatchColumns:
     tags_codes: Int64s
     store_times_millis: Int64s
     sys_flags: Int32s
+    tags_hashes: Int32s
     key_records: Int32s
     key_hashes: Int32s
     first: DispatchRequest | None
@@ -83,6 +86,7 @@ class DispatchColumns:
             tags_codes=int64s([request.tags_code for request in requests]),
             store_times_millis=int64s([request.store_time_millis for request in requests]),
             sys_flags=int32s([request.sys_flag for request in requests]),
+            tags_hashes=int32s([tags_hash(request) for request in requests]),
             key_records=int32s(key_records),
             key_hashes=int32s(key_hashes),
             first=requests[0] if requests else None,
@@ -116,6 +120,7 @@ class DispatchColumns:
             np.concatenate([part.tags_codes for part in parts]),
             np.concatenate([part.store_times_millis for part in parts]),
             np.concatenate([part.sys_flags for part in parts]),
+            np.concatenate([part.tags_hashes for part in parts]),
             np.concatenate(key_records),
             np.concatenate([part.key_hashes for part in parts]),
             parts[0].first,
@@ -138,8 +143,21 @@ class DispatchColumns:
             self.tags_codes[begin:],
             self.store_times_millis[begin:],
             self.sys_flags[begin:],
+            self.tags_hashes[begin:],
             self.key_records[key_begin:] - np.int32(begin),
             self.key_hashes[key_begin:],
             None,
             self.last if begin < len(self) else None,
+        )
+
+    def with_tags(self) -> "DispatchColumns":
+        """The same records, with the entries of tags among the keys: each behind the keys of its record."""
+        rows = np.flatnonzero(self.tags_hashes != NO_TAGS)
+        if not len(rows):
+            return self
+        places = np.searchsorted(self.key_records, rows, side="right")
+        return replace(
+            self,
+            key_records=np.insert(self.key_records, places, rows.astype(np.int32)),
+            key_hashes=np.insert(self.key_hashes, places, self.tags_hashes[rows]),
         )

@@ -19,6 +19,8 @@ from store.compiled.bytes_part import (
     need,
     reading,
 )
+from store.derive.index_keys import NO_TAGS
+from store.format.derived.index_layout import tag_key
 from store.format.frame_part import Frame, locate, store_time_at
 from store.format.properties import KEYS, TAGS, UNIQ_KEY
 from store.format.sys_flag import TRANSACTION_MASK, TransactionType
@@ -27,7 +29,7 @@ from store.format.topic import SCHEDULE_TOPIC
 TOPIC_COUNT_MAX = 1024
 SLOT_COUNT = 4 * TOPIC_COUNT_MAX  # a power of two
 # Rows of the two tables that the kernel fills.
-TOPIC_NUMBER, QUEUE_ID, RECORD_SIZE, SYS_FLAG, ROW_COUNT_32 = range(5)
+TOPIC_NUMBER, QUEUE_ID, RECORD_SIZE, SYS_FLAG, TAGS_HASH, ROW_COUNT_32 = range(6)
 QUEUE_OFFSET, COMMIT_LOG_OFFSET, TAGS_CODE, STORE_TIME, ROW_COUNT_64 = range(5)
 TOPIC_AT, TOPIC_SIZE, TOPIC_HASH, TOPIC_ROW_COUNT = range(4)
 
@@ -38,6 +40,7 @@ _TOPIC_NUMBER = cython.declare(cython.Py_ssize_t, TOPIC_NUMBER)
 _QUEUE_ID = cython.declare(cython.Py_ssize_t, QUEUE_ID)
 _RECORD_SIZE = cython.declare(cython.Py_ssize_t, RECORD_SIZE)
 _SYS_FLAG = cython.declare(cython.Py_ssize_t, SYS_FLAG)
+_TAGS_HASH = cython.declare(cython.Py_ssize_t, TAGS_HASH)
 _QUEUE_OFFSET = cython.declare(cython.Py_ssize_t, QUEUE_OFFSET)
 _COMMIT_LOG_OFFSET = cython.declare(cython.Py_ssize_t, COMMIT_LOG_OFFSET)
 _TAGS_CODE = cython.declare(cython.Py_ssize_t, TAGS_CODE)
@@ -52,6 +55,8 @@ _SCHEDULE_TOPIC = cython.declare(Bytes, reading(SCHEDULE_TOPIC.encode()))
 _TAGS = cython.declare(Bytes, reading(TAGS.encode() + b"\x01"))
 _KEYS = cython.declare(Bytes, reading(KEYS.encode() + b"\x01"))
 _UNIQ_KEY = cython.declare(Bytes, reading(UNIQ_KEY.encode() + b"\x01"))
+_OF_TAGS = cython.declare(Bytes, reading(tag_key("").encode()))
+_NO_TAGS = cython.declare(cython.longlong, NO_TAGS)
 _UNUSUAL = cython.declare(cython.longlong, -1)
 _FULL = cython.declare(cython.longlong, -2)
 
@@ -266,14 +271,19 @@ def fill_columns(
             )
             if tags_hash < 0 or keys_now < 0:
                 break
+            hash_ = _NO_TAGS
             if sys_flag & _TRANSACTION_MASK != _ROLLBACK:
                 key_count = keys_now
+                if found.tags_end > found.tags_at:
+                    hash_ = _hash_on(_OF_TAGS, 0, len(_OF_TAGS.data), key_prefix)
+                    hash_ = _index_hash(_hash_on(bytes_, found.tags_at, found.tags_end, hash_))
             topic_count = max(topic_count, topic_number + 1)
             time_at = store_time_at(bytes_, at)
             rows_32[_TOPIC_NUMBER, count] = topic_number
             rows_32[_QUEUE_ID, count] = load_i32(bytes_, at + 12)
             rows_32[_RECORD_SIZE, count] = frame.size
             rows_32[_SYS_FLAG, count] = sys_flag
+            rows_32[_TAGS_HASH, count] = hash_
             rows_64[_QUEUE_OFFSET, count] = load_i64(bytes_, at + 20)
             rows_64[_COMMIT_LOG_OFFSET, count] = commit_log_offset
             rows_64[_TAGS_CODE, count] = (tags_hash ^ SIGN_32) - SIGN_32

@@ -129,6 +129,7 @@ def _walk_with(
             rows_64[kernel.TAGS_CODE, :count].copy(),
             rows_64[kernel.STORE_TIME, :count].copy(),
             rows_32[kernel.SYS_FLAG, :count].copy(),
+            rows_32[kernel.TAGS_HASH, :count].copy(),
             key_records[:key_count].copy(),
             key_hashes[:key_count].copy(),
             decode_dispatch(chunk, at, commit_log_offset),

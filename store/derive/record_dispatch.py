@@ -66,6 +66,7 @@ def decode_dispatch(buf: Buffer, at: int, commit_log_offset: int) -> DispatchReq
         properties.get("UNIQ_KEY", ""),
         sys_flag,
         prepared_transaction_offset,
+        properties.get("TAGS", ""),
     ))  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def _columns(record: Record, hashes: Sequence[int]) -> DispatchColumns:
     one = np.array([record.commit_log_offset])
     small = np.zeros(1, dtype=np.int32)
     return DispatchColumns(
-        (record.topic,), small, small, one * 0, one, small, one * 0, np.array([record.store_time_millis]), small,
+        (record.topic,), small, small, one * 0, one, small, one * 0, np.array([record.store_time_millis]), small, small - 1,
         np.zeros(len(hashes), dtype=np.int32), np.array(hashes, dtype=np.int32), None, None,
     )  # fmt: skip
 

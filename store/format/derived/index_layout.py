@@ -78,6 +78,11 @@ def index_key(topic: str, key: str) -> str:
     return f"{topic}#{key}"
 
 
+def tag_key(tags: str) -> str:
+    """What stands for a key in the entry that RocketMQ 5.5.0 writes for the whole TAGS of a record (`INDEX_TAG_TYPE`)."""
+    return f"T#{tags}"
+
+
 def key_hash(text: str) -> int:
     """The hash of a `topic#key`: Java's, made positive (-2^31, which has no positive counterpart, becomes 0)."""
     value = java_string_hash(text)

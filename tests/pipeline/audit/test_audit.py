@@ -19,7 +19,7 @@ from tests.support.archives import message, write_log
 from tests.support.dispatches import file_bytes, requests_of
 from tests.support.object_store import CREDENTIALS, running_object_store
 
-STORES = ("broker_store", "engine_store", "engine_crc_store", "crashed_store")
+STORES = ("broker_store", "engine_store", "engine_crc_store", "crashed_store", "rocketmq_5_5_store")
 LEFT_TO_ANALYTICS = {"LOG_UNIQUE_KEY_REPEATED"}
 
 

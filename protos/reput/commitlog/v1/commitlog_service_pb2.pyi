@@ -160,7 +160,7 @@ class ReputRequest(_message.Message):
     def __init__(self, start_offset: _Optional[int] = ..., batch_bytes_max: _Optional[int] = ..., columns: _Optional[bool] = ..., while_recovering: _Optional[bool] = ..., gather_millis: _Optional[int] = ...) -> None: ...
 
 class DispatchRequest(_message.Message):
-    __slots__ = ("topic", "queue_id", "queue_offset", "commit_log_offset", "record_size_bytes", "tags_code", "store_time_millis", "keys", "unique_key", "sys_flag", "prepared_transaction_offset")
+    __slots__ = ("topic", "queue_id", "queue_offset", "commit_log_offset", "record_size_bytes", "tags_code", "store_time_millis", "keys", "unique_key", "sys_flag", "prepared_transaction_offset", "tags")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -172,6 +172,7 @@ class DispatchRequest(_message.Message):
     UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
     SYS_FLAG_FIELD_NUMBER: _ClassVar[int]
     PREPARED_TRANSACTION_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     queue_offset: int
@@ -183,10 +184,11 @@ class DispatchRequest(_message.Message):
     unique_key: str
     sys_flag: int
     prepared_transaction_offset: int
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., record_size_bytes: _Optional[int] = ..., tags_code: _Optional[int] = ..., store_time_millis: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., unique_key: _Optional[str] = ..., sys_flag: _Optional[int] = ..., prepared_transaction_offset: _Optional[int] = ...) -> None: ...
+    tags: str
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., record_size_bytes: _Optional[int] = ..., tags_code: _Optional[int] = ..., store_time_millis: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., unique_key: _Optional[str] = ..., sys_flag: _Optional[int] = ..., prepared_transaction_offset: _Optional[int] = ..., tags: _Optional[str] = ...) -> None: ...
 
 class ReputColumns(_message.Message):
-    __slots__ = ("topics", "topic_numbers", "queue_ids", "queue_offsets", "commit_log_offsets", "record_sizes_bytes", "tags_codes", "store_times_millis", "sys_flags", "key_records", "key_hashes", "first", "last")
+    __slots__ = ("topics", "topic_numbers", "queue_ids", "queue_offsets", "commit_log_offsets", "record_sizes_bytes", "tags_codes", "store_times_millis", "sys_flags", "key_records", "key_hashes", "first", "last", "tags_hashes")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_NUMBERS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -200,6 +202,7 @@ class ReputColumns(_message.Message):
     KEY_HASHES_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
+    TAGS_HASHES_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     topic_numbers: bytes
     queue_ids: bytes
@@ -213,7 +216,8 @@ class ReputColumns(_message.Message):
     key_hashes: bytes
     first: DispatchRequest
     last: DispatchRequest
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_numbers: _Optional[bytes] = ..., queue_ids: _Optional[bytes] = ..., queue_offsets: _Optional[bytes] = ..., commit_log_offsets: _Optional[bytes] = ..., record_sizes_bytes: _Optional[bytes] = ..., tags_codes: _Optional[bytes] = ..., store_times_millis: _Optional[bytes] = ..., sys_flags: _Optional[bytes] = ..., key_records: _Optional[bytes] = ..., key_hashes: _Optional[bytes] = ..., first: _Optional[_Union[DispatchRequest, _Mapping]] = ..., last: _Optional[_Union[DispatchRequest, _Mapping]] = ...) -> None: ...
+    tags_hashes: bytes
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_numbers: _Optional[bytes] = ..., queue_ids: _Optional[bytes] = ..., queue_offsets: _Optional[bytes] = ..., commit_log_offsets: _Optional[bytes] = ..., record_sizes_bytes: _Optional[bytes] = ..., tags_codes: _Optional[bytes] = ..., store_times_millis: _Optional[bytes] = ..., sys_flags: _Optional[bytes] = ..., key_records: _Optional[bytes] = ..., key_hashes: _Optional[bytes] = ..., first: _Optional[_Union[DispatchRequest, _Mapping]] = ..., last: _Optional[_Union[DispatchRequest, _Mapping]] = ..., tags_hashes: _Optional[bytes] = ...) -> None: ...
 
 class ReputResponse(_message.Message):
     __slots__ = ("requests", "next_offset", "log_first_offset", "log_end_offset", "columns")
