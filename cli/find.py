@@ -15,15 +15,18 @@ from cli.options import BodyFormat, OutputFormat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
-    from reput_client import Completeness, Message, Page
+    from reput_client import Completeness, Message, Page, QueryClient
+    from reput_client.querying.queries import After
     from reput_client.querying.query_client import Pages
 
 
 def find(
     *,
-    text: Annotated[str, typer.Argument(help="Any id or key, whole.")],
+    text: Annotated[str, typer.Argument(help="Any id or key, whole; with --tag the tags.")],
     topic: Annotated[str, typer.Option("--topic", "-t", help="Only in this topic.")] = "",
+    tag: Annotated[bool, typer.Option("--tag", help="Find by the tags of messages; with -t.")] = False,
     begin: Annotated[str | None, typer.Option("--begin", "-b", help="Stored at or after this.")] = None,
     end: Annotated[str | None, typer.Option("--end", "-e", help="Stored at or before this.")] = None,
     max_messages: Annotated[
@@ -47,7 +50,15 @@ def find(
     from reput_client import Completeness
 
     first, last = window(begin, end)
+    if tag and not topic:
+        usage_error("--tag needs a topic", "For example: reput find TagA --tag --topic Orders")
     with query_client(address, timeout, read_from.value) as client:
+        if tag:
+            found, completeness, shards = find_by_tag(client, topic, text, first, last, after or (), max_messages)
+            tagged = [client.with_body(message) for message in found]
+            return print_found(
+                tagged, completeness, output, body, save, details=len(tagged) == 1, pattern=pattern, outcomes=shards
+            )  # fmt: skip
         for form in forms_of(text):
             pages = client.find(
                 form, topic, first, last, page_size=PAGE_SIZE_MAX, after=after or (), max_matches=max_messages
@@ -70,6 +81,34 @@ def find(
         matched_by=[match.matched_by.name.lower() for match in matches],
         outcomes=outcomes,
     )
+
+
+def find_by_tag(
+    client: "QueryClient",
+    topic: str,
+    tags: str,
+    first: "datetime | None",
+    last: "datetime | None",
+    after: "After",
+    max_messages: int,
+) -> "tuple[list[Message], Completeness, Outcomes]":
+    """Messages with these tags: through the index where it has entries for all of them, else by a scan of the topic."""
+    from reput_client import Completeness, ReputClientError
+
+    try:
+        pages = client.by_tag(topic, tags, first, last, page_size=PAGE_SIZE_MAX, after=after, max_messages=max_messages)
+        found, outcomes = read_all(pages)
+        if pages.completeness is not Completeness.PARTIAL:
+            return found, pages.completeness, outcomes
+    except ReputClientError as error:
+        if error.reason != "UNSUPPORTED_STORE":
+            raise
+    scanned = client.search(
+        topic, tags=[tags], begin=first, end=last, newest_first=True, page_size=PAGE_SIZE_MAX, after=after,
+        max_messages=max_messages,
+    )  # fmt: skip
+    found, outcomes = read_all(scanned)
+    return found, scanned.completeness, outcomes
 
 
 QUOTES = (("'", "'"), ('"', '"'), ("`", "`"), ("‘", "’"), ("“", "”"), ("«", "»"), ("「", "」"))

@@ -102,6 +102,10 @@ class IndexServicer(pb_grpc.IndexServiceServicer):
         if request.explain:
             elapsed_micros = round((self._clock() - began) * 1e6)
             response.explanation.CopyFrom(_explanation(page, files.layout.slot_count, elapsed_micros))
+        if request.of_tags:
+            response.log_first_offset = max(progress.log_first_offset, 0)
+            if files.tags_from is not None:
+                response.tags_from_offset = files.tags_from
         if request.summarize:
             summary = summary_of(files, progress, times_rise=self._times_rise)
             if summary is not None:

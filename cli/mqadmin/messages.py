@@ -7,7 +7,7 @@ import typer
 
 from cli import options
 from cli.exits import Exit, note, usage_error, warn
-from cli.find import forms_of, typed_ids, why_no_key
+from cli.find import find_by_tag, forms_of, typed_ids, why_no_key
 from cli.messages import MESSAGES_DEFAULT, PAGE_SIZE_MAX, TIMEOUT_SECONDS, Outcomes, print_found, read_all, window
 from cli.options import BodyFormat, OutputFormat
 
@@ -34,9 +34,7 @@ def query_msg_by_key(
     *,
     topic: options.Topic,
     key: Annotated[str, typer.Option("--msgKey", "-k", help="Business key, whole.")],
-    key_type: Annotated[
-        KeyType, typer.Option("--keyType", "-p", help="K: a business key; T: a tag, found by a scan of the topic.")
-    ] = KeyType.KEY,
+    key_type: Annotated[KeyType, typer.Option("--keyType", "-p", help="K: a business key; T: the tags.")] = KeyType.KEY,
     begin: Annotated[str | None, typer.Option("--beginTimestamp", "-b", help="Stored at or after this.")] = None,
     end: Annotated[str | None, typer.Option("--endTimestamp", "-e", help="Stored at or before this.")] = None,
     max_messages: Annotated[
@@ -51,7 +49,7 @@ def query_msg_by_key(
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
-    """Find messages by topic and business key, newest first.
+    """Find messages by topic and business key, or by topic and tags, newest first.
 
     Times are epoch milliseconds, ISO-8601, `now`, or relative (-2h).
     """
@@ -60,25 +58,17 @@ def query_msg_by_key(
     first, last = window(begin, end)
     with query_client(address, timeout, read_from.value) as client:
         if key_type is KeyType.TAG:
-            pages = client.search(
-                topic,
-                tags=[key],
-                begin=first,
-                end=last,
-                newest_first=True,
-                page_size=PAGE_SIZE_MAX,
-                after=after or (),
-                max_messages=max_messages,
-            )
+            found, completeness, outcomes = find_by_tag(client, topic, key, first, last, after or (), max_messages)
         else:
             pages = client.by_key(
                 topic, key, first, last, page_size=PAGE_SIZE_MAX, after=after or (), max_messages=max_messages
             )
-        found, outcomes = read_all(pages)
+            found, outcomes = read_all(pages)
+            completeness = pages.completeness
         messages = [client.with_body(message) for message in found]
     why = "" if key_type is KeyType.TAG else why_no_key(key)
     return print_found(
-        messages, pages.completeness, output, body, save, details=False, pattern=pattern, outcomes=outcomes,
+        messages, completeness, output, body, save, details=False, pattern=pattern, outcomes=outcomes,
         empty=why or "no message found",
     )  # fmt: skip
 

@@ -276,12 +276,14 @@ def search_key(
     count_max: int,
     deadline: Deadline,
     explain: bool = False,
+    of_tags: bool = False,
 ) -> Built[index_pb.SearchKeyResponse]:
     """SEARCH_KEY: up to `count_max` candidates, only such as start below `below_offset` (None: all).
 
-    `explain` also asks how they were found.
+    `explain` also asks how they were found. With `of_tags` the key is one of `tag_key`; UnsupportedStoreError when the index
+    has no entries of tags, and a problem when messages are older than these.
     """
-    request = index_pb.SearchKeyRequest(topic=topic, key=key, page_size=count_max, explain=explain)
+    request = index_pb.SearchKeyRequest(topic=topic, key=key, page_size=count_max, explain=explain, of_tags=of_tags)
     if below_offset is not None:
         request.page_token = str(below_offset)
     if window.begin_millis is not None:

@@ -1,6 +1,6 @@
 """Queries by key and by unique key, over all shards, newest first.
 
-By key: messages of a topic whose KEYS hold the key.
+By key: messages of a topic whose KEYS hold the key, or whose TAGS are the key.
 
 A match has the topic, has the key as one whole of its space-separated KEYS, byte for byte, and was stored inside the
 window to the millisecond: what Apache RocketMQ's Java client checks (`MQAdminImpl.queryMessage`), applied here before a
@@ -42,6 +42,7 @@ from gateway.queries.page import (
 from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import BrokerNotFoundError, PermissionDeniedError, StoreError, TopicNotFoundError
+from store.format.derived.index_layout import tag_key
 from store.format.topic import WAITING_TOPICS
 
 EXHAUSTED_CURSOR = 0
@@ -49,12 +50,16 @@ EXHAUSTED_CURSOR = 0
 
 @dataclass(frozen=True, slots=True)
 class KeyQuestion:
-    """What to look for: a key of a topic in a window, and the test that makes a candidate a match."""
+    """What to look for: a key of a topic in a window, and the test that makes a candidate a match.
+
+    `of_tags`: see `search_key`.
+    """
 
     topic: str
     key: str
     window: TimeWindow
     accepts: Callable[[StoredMessage], bool]
+    of_tags: bool = False
 
 
 class MatchStream:
@@ -186,6 +191,7 @@ class MatchStream:
             below_offset=self._below,
             count_max=min(count, PAGE_SIZE_MAX),
             deadline=self.deadline,
+            of_tags=question.of_tags,
         )
         # Later rounds ask for older candidates: what they reach says nothing about the newest ones.
         self._progress = least_built((self._progress, found.progress))
@@ -325,6 +331,11 @@ class MatchAnswer:
     outcomes: tuple[ShardOutcome, ...]
 
 
+def tags_question(topic: str, tags: str, window: TimeWindow) -> KeyQuestion:
+    """The messages of a topic that have these TAGS, through the index entries that RocketMQ 5.5 has for them."""
+    return KeyQuestion(topic, tag_key(tags), window, lambda record: record.tags == tags, of_tags=True)
+
+
 def query_by_key(
     shards: Shards,
     tokens: PageTokens,
@@ -335,8 +346,9 @@ def query_by_key(
     page_size_asked: int,
     page_token: str,
     deadline: Deadline,
+    of_tags: bool = False,
 ) -> MatchAnswer:
-    """One page.
+    """One page; `of_tags`: the key is the TAGS of the messages, whole.
 
     Raises:
         InvalidArgumentError, InvalidPageTokenError: by field.
@@ -345,11 +357,14 @@ def query_by_key(
     """
     check_key(key, "key")
     question = KeyQuestion(topic, key, window, lambda record: key in record.keys)
+    if of_tags:
+        question = tags_question(topic, key, window)
     query: dict[str, str | int | None] = {
         "topic": topic,
         "key": key,
         "begin": window.begin_millis,
         "end": window.end_millis,
+        **({"of_tags": 1} if of_tags else {}),
     }
     return answer_matches(
         shards,

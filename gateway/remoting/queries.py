@@ -4,6 +4,7 @@ Sources: `QueryMessageProcessor`, `DefaultMessageStore.queryMessage` of RocketMQ
 the order of the log, and the newest are taken when there are more than asked for. They differ from a broker's:
 
 - A message comes only when it has the key itself; a broker sends what has the key's hash, and leaves the rest to its client.
+- `lastKey` names a message by its column #IndexKey: older ones come. A broker with index files ignores it (ADR 0148).
 - Messages that together are longer than a frame are cut to the newest ones; a broker's answer would end the connection.
 - An index that is behind or cannot be read is a failure when nothing was found, and not QUERY_NOT_FOUND.
 """
@@ -15,7 +16,7 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.shard import get_record, get_units
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.by_key import KeyQuestion, MatchPage, merge_matches
+from gateway.queries.by_key import KeyQuestion, MatchPage, merge_matches, tags_question
 from gateway.queries.completeness import ShardOutcome
 from gateway.queries.freshness import Part
 from gateway.queries.page import check_key, check_topic
@@ -41,6 +42,7 @@ COUNT_MAX, UNIQUE_COUNT = 64, 32
 # Units of one answer.
 UNIT_COUNT_MAX = 1_024
 TAG_INDEX = "T"
+INDEX_KEY_PART_COUNT = 6  # of hour@topic@type@key@unique key@offset
 # Of the bodies of one answer: a frame, without its header.
 ANSWER_BYTES_MAX = FRAME_BYTES_MAX - (64 << 10)
 
@@ -59,16 +61,18 @@ def query_message(shard: DoorShard, ask: Ask) -> Answer:
     topic, key = ask.text("topic"), ask.text("key")
     check_topic(topic)
     check_key(key, "key")
-    if ask.text("indexType", "") == TAG_INDEX:
-        raise RefusedError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "there is no index of tags: query by key")
     is_unique = ask.flag("_UNIQUE_KEY_QUERY")
     count = UNIQUE_COUNT if is_unique else min(max(ask.number("maxNum"), 1), COUNT_MAX)
     window = TimeWindow(ask.time_millis("beginTimestamp"), ask.time_millis("endTimestamp"))
-    question = KeyQuestion(topic, key, window, lambda record: record.unique_key == key or key in record.keys)
+    if ask.text("indexType", "") == TAG_INDEX and not is_unique:
+        question = tags_question(topic, key, window)
+    else:
+        question = KeyQuestion(topic, key, window, lambda record: record.unique_key == key or key in record.keys)
+    cursors = {shard.shard.broker_name: below} if (below := _offset_in(ask.text("lastKey", ""))) is not None else {}
     deadline = Deadline.after(CALL_SECONDS)
 
     def query(shards: Shards) -> tuple[MatchPage, Sequence[ShardOutcome], message_pb2.Completeness]:
-        found = merge_matches(shards, question, {}, count, deadline)
+        found = merge_matches(shards, question, cursors, count, deadline)
         return found, found.outcomes, found.completeness
 
     page, outcomes, completeness = shard.waits.ask(shard.shards, (), Part.INDEX, deadline, query)
@@ -90,6 +94,24 @@ def query_message(shard: DoorShard, ask: Ask) -> Answer:
     return Answer(
         {"indexLastUpdatePhyoffset": str(built_offset), "indexLastUpdateTimestamp": str(built_millis or 0)}, body
     )
+
+
+def _offset_in(last_key: str) -> int | None:
+    """The offset in the log (bytes) that the column #IndexKey of mqadmin ends with; None without a key.
+
+    RefusedError when it is none.
+    """
+    if not last_key:
+        return None
+    parts = last_key.split("@")
+    if len(parts) < INDEX_KEY_PART_COUNT or not (
+        parts[-1].isascii() and parts[-1].isdecimal() and len(parts[-1]) <= 19
+    ):
+        raise RefusedError(
+            ResponseCode.SYSTEM_ERROR,
+            f"lastKey {last_key[:200]!r} is none: hour@topic@type@key@unique key@offset is one",
+        )
+    return int(parts[-1])
 
 
 def view_message(shard: DoorShard, ask: Ask) -> Answer:

@@ -22,6 +22,7 @@ from store.errors import (
     StoreError,
     UnauthenticatedError,
 )
+from store.format.derived.index_layout import tag_key
 
 # Rows of an answer: far below the 4 MiB that clients receive by default.
 VISIT_COUNT_MAX = 1_000
@@ -35,7 +36,7 @@ TOLD_FIRST = {pb.REJECTION_UNREADABLE: 0, pb.REJECTION_DROPPED: 1}
 
 
 def _has_key(record: StoredMessage, key: str) -> bool:
-    return key in record.keys
+    return key in record.keys or key == tag_key(record.tags)
 
 
 def _has_unique_key(record: StoredMessage, key: str) -> bool:

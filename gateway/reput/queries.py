@@ -81,6 +81,7 @@ def by_key(call: Call, request: pb.QueryMessageByKeyRequest) -> pb.QueryMessageB
             page_size_asked=request.page_size,
             page_token=request.page_token,
             deadline=call.deadline,
+            of_tags=request.key_type == pb.KEY_TYPE_TAGS,
         )
         return found, found.outcomes, found.completeness
 

@@ -51,7 +51,14 @@ from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1.message_pb2 import MESSAGE_SOURCE_ARCHIVE, StoredMessage
 from store.archive.lookups import Lookups, missing_log
-from store.errors import OffsetOutOfRangeError, QueueNotFoundError, StoreCorruptedError, StoreError, TopicNotFoundError
+from store.errors import (
+    OffsetOutOfRangeError,
+    QueueNotFoundError,
+    StoreCorruptedError,
+    StoreError,
+    TopicNotFoundError,
+    UnsupportedStoreError,
+)
 from store.format.record import Record
 
 # Converts a decoded record; with True as the second argument, without its body.
@@ -158,6 +165,8 @@ def search_both(
     live.commit_log_offsets[:] = chosen
     live.next_page_token = str(chosen[-1]) if has_more and chosen else ""
     found.problem = found.problem or hits.problem or records.hole(deadline, below)
+    if request.of_tags and found.problem is None:
+        found.problem = UnsupportedStoreError("Archived messages are not found by their tags: search the topic.")
     return found
 
 

@@ -77,7 +77,7 @@ from services.rpcs import index as index_rpc
 from services.rpcs import schedule as schedule_rpc
 from services.serving.admission.callers import caller_here
 from services.serving.tls import TlsIdentity
-from store.errors import ServiceUnavailableError, StoreCorruptedError, StoreError
+from store.errors import ServiceUnavailableError, StoreCorruptedError, StoreError, UnsupportedStoreError
 from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS
 from store.format.record import Record
 
@@ -200,7 +200,7 @@ def serve_index(table: MethodTable, client: ServiceClient) -> None:
         answer = client.call(index_rpc.SEARCH_KEY, request, deadline.remaining_seconds())
         built_up_to_millis = millis_in(answer, "indexed_up_to_time")
         progress = BuildProgress(answer.next_offset, answer.log_end_offset, answer.catching_up, built_up_to_millis)
-        return Built(answer, progress)
+        return Built(answer, progress, _lack_of_tags(answer) if request.of_tags else None)
 
     def filter_pages(request: index_pb.GetFilterPagesRequest, deadline: Deadline) -> bytes:
         return client.call(index_rpc.GET_FILTER_PAGES, request, deadline.remaining_seconds()).pages
@@ -208,6 +208,22 @@ def serve_index(table: MethodTable, client: ServiceClient) -> None:
     table.serve(SEARCH_KEY, timed(SEARCH_KEY, search_key))
     table.serve(FILTER_PAGES, timed(FILTER_PAGES, filter_pages))
     _serve_progress(table, KEYS_PROGRESS, client, index_rpc.GET_STATUS)
+
+
+def _lack_of_tags(answer: index_pb.SearchKeyResponse) -> UnsupportedStoreError | None:
+    """Why messages may be missing from a search by tags; raises when the index has no entries of tags."""
+    if not answer.HasField("tags_from_offset"):
+        raise UnsupportedStoreError(
+            "The index has no entries of tags: set REPUT_INDEX_TAGS=on, which counts for new messages, or search the topic.",
+            feature="tag-entries",
+        )
+    if answer.tags_from_offset <= answer.log_first_offset:
+        return None
+    return UnsupportedStoreError(
+        f"Messages before byte {answer.tags_from_offset} of the log may be missing: the index has no entries of their tags. "
+        "`reput fsck --repair` makes them; a search of the topic needs none.",
+        feature="tag-entries",
+    )
 
 
 def serve_consumer(table: MethodTable, client: ServiceClient) -> None:

@@ -166,7 +166,8 @@ class Summaries:
 
     def __call__(self, method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
         """See Link."""
-        if method is not SEARCH_KEY or not request.HasField("end_time"):
+        # Filters of an index without entries of tags would deny all of them.
+        if method is not SEARCH_KEY or not request.HasField("end_time") or request.of_tags:
             return below(method, request, deadline)
         return self._search(request, deadline, below)
 

@@ -76,6 +76,32 @@ def by_key(
     return TokenCursor("QueryMessageByKey", request, messages_of, max_messages)
 
 
+def by_tag(
+    topic: str,
+    tags: str,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    page_size: int = PAGE_SIZE_DEFAULT,
+    after: After = (),
+    max_messages: int | None = None,
+    page_token: str = "",
+) -> Cursor[Message]:
+    """Messages with these TAGS, whole, newest first; arguments as in `by_key`.
+
+    It needs an index with entries of tags, as RocketMQ 5.5 writes them; `search(topic, tags=[...])` needs none and reads more.
+    """
+    request = pb.QueryMessageByKeyRequest(
+        topic=topic,
+        key=tags,
+        page_size=page_size,
+        page_token=page_token,
+        freshness_tokens=tokens_of(after),
+        key_type=pb.KEY_TYPE_TAGS,
+    )
+    _set_window(request, begin, end)
+    return TokenCursor("QueryMessageByKey", request, messages_of, max_messages)
+
+
 def by_unique_key(
     topic: str,
     unique_key: str,

@@ -149,6 +149,7 @@ class _QueryCore(CallCore):
 
     # queries.py documents the arguments and answers of each.
     by_key = _Paged(queries.by_key)
+    by_tag = _Paged(queries.by_tag)
     by_unique_key = _Paged(queries.by_unique_key)
     by_id = _Answered(queries.by_id)
     by_offset = _Paged(queries.by_offset)

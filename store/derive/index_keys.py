@@ -4,7 +4,7 @@ The unique key comes first, then each of KEYS, repeats included. A rolled-back t
 prepared and a committed one have. Source: `IndexService.buildIndex` of RocketMQ 5.3.3.
 
 RocketMQ 5.5.0 adds one entry behind these for the whole TAGS of a record. Whether an index has them is a fact of the store
-(`index_svc/tag_entries.py`), so their hashes stand beside the others.
+(`store/readers/tag_entries.py`), so their hashes stand beside the others.
 
 `dispatch_kernel.py` is the compiled twin, `index_state.py` makes entries from the hashes.
 """

@@ -42,7 +42,7 @@ from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import stored_message
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError, TopicNotFoundError
-from store.format.derived.index_layout import key_hash
+from store.format.derived.index_layout import key_hash, tag_key
 from store.format.record import Record
 
 
@@ -218,7 +218,7 @@ class MemoryShard:
         self._by_offset = {record.commit_log_offset: record for record in self.records}
         self._by_hash: dict[int, set[int]] = {}
         for record in self.records:
-            for key in {*record.keys, record.unique_key or ""} - {""}:
+            for key in {*record.keys, record.unique_key or "", *([tag_key(record.tags)] if record.tags else [])} - {""}:
                 self._by_hash.setdefault(key_hash(f"{record.topic}#{key}"), set()).add(record.commit_log_offset)
 
     def shard(self, broker_name: str = "broker-a") -> Shard:

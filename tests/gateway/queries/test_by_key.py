@@ -42,7 +42,7 @@ COLLIDING_KEYS = ("AaAa", "AaBB", "BBAa", "BBBB")
 
 @pytest.fixture
 def ask(fan_out, tokens, deadline):
-    def ask(shards, topic="b_order", key="AaAa", window=None, page_size=0, page_token=""):
+    def ask(shards, topic="b_order", key="AaAa", window=None, page_size=0, page_token="", of_tags=False):
         if isinstance(shards, MemoryShard):
             shards = {"broker-a": shards}
         return query_by_key(
@@ -54,6 +54,7 @@ def ask(fan_out, tokens, deadline):
             page_size_asked=page_size,
             page_token=page_token,
             deadline=deadline,
+            of_tags=of_tags,
         )
 
     return ask
@@ -103,6 +104,25 @@ def test_pages_together_hold_every_match_once_newest_first(ask, records, key, pa
     assert all(len(answer.entries) <= page_size for answer in answers)
     assert [answer.completeness for answer in answers[:-1]] == [message_pb2.COMPLETENESS_TRUNCATED] * (len(answers) - 1)
     assert answers[-1].completeness == message_pb2.COMPLETENESS_COMPLETE
+
+
+@pytest.mark.parametrize("tags", ["TagA", "创建", "Aa", "none"])
+def test_messages_are_found_by_their_whole_tags(ask, records, tags):
+    answers = all_pages(ask, MemoryShard(records), key=tags, page_size=50, of_tags=True)
+
+    found = [
+        record.commit_log_offset for record in reversed(records) if (record.topic, record.tags) == ("b_order", tags)
+    ]
+    assert [offset for answer in answers for offset in offsets(answer)] == found
+    assert bool(found) == (tags != "none")
+
+
+def test_a_page_of_a_key_is_none_of_the_tags_with_its_text(ask, records):
+    memory = MemoryShard(records)
+    token = ask(memory, key="AaAa", page_size=1).next_page_token
+
+    with pytest.raises(InvalidPageTokenError):
+        ask(memory, key="AaAa", page_size=1, page_token=token, of_tags=True)
 
 
 def test_page_sizes_default_to_64_are_clamped_at_1000_and_refused_below_0(ask, records):

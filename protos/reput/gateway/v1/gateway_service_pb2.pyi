@@ -20,6 +20,11 @@ class ReadFrom(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     READ_FROM_ANY: _ClassVar[ReadFrom]
     READ_FROM_REPLICA: _ClassVar[ReadFrom]
 
+class KeyType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    KEY_TYPE_UNSPECIFIED: _ClassVar[KeyType]
+    KEY_TYPE_TAGS: _ClassVar[KeyType]
+
 class MatchedBy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     MATCHED_BY_UNSPECIFIED: _ClassVar[MatchedBy]
@@ -110,6 +115,8 @@ READ_FROM_UNSPECIFIED: ReadFrom
 READ_FROM_LEADER: ReadFrom
 READ_FROM_ANY: ReadFrom
 READ_FROM_REPLICA: ReadFrom
+KEY_TYPE_UNSPECIFIED: KeyType
+KEY_TYPE_TAGS: KeyType
 MATCHED_BY_UNSPECIFIED: MatchedBy
 MATCHED_BY_OFFSET_MSG_ID: MatchedBy
 MATCHED_BY_UNIQUE_KEY: MatchedBy
@@ -234,7 +241,7 @@ class ReadChoice(_message.Message):
     def __init__(self, read_from: _Optional[_Union[ReadFrom, str]] = ..., max_staleness: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class QueryMessageByKeyRequest(_message.Message):
-    __slots__ = ("topic", "key", "begin_time", "end_time", "page_size", "page_token", "freshness_tokens", "read")
+    __slots__ = ("topic", "key", "begin_time", "end_time", "page_size", "page_token", "freshness_tokens", "read", "key_type")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     BEGIN_TIME_FIELD_NUMBER: _ClassVar[int]
@@ -243,6 +250,7 @@ class QueryMessageByKeyRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     FRESHNESS_TOKENS_FIELD_NUMBER: _ClassVar[int]
     READ_FIELD_NUMBER: _ClassVar[int]
+    KEY_TYPE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     key: str
     begin_time: _timestamp_pb2.Timestamp
@@ -251,7 +259,8 @@ class QueryMessageByKeyRequest(_message.Message):
     page_token: str
     freshness_tokens: _containers.RepeatedScalarFieldContainer[str]
     read: ReadChoice
-    def __init__(self, topic: _Optional[str] = ..., key: _Optional[str] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., freshness_tokens: _Optional[_Iterable[str]] = ..., read: _Optional[_Union[ReadChoice, _Mapping]] = ...) -> None: ...
+    key_type: KeyType
+    def __init__(self, topic: _Optional[str] = ..., key: _Optional[str] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., freshness_tokens: _Optional[_Iterable[str]] = ..., read: _Optional[_Union[ReadChoice, _Mapping]] = ..., key_type: _Optional[_Union[KeyType, str]] = ...) -> None: ...
 
 class QueryMessageByKeyResponse(_message.Message):
     __slots__ = ("messages", "next_page_token", "completeness", "shards", "begin_time", "end_time")

@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from reput.gateway.v1 import gateway_service_pb2 as reput_dot_gateway_dot_v1_dot_gateway__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"reput/index/v1/index_service.proto\x12\x0ereput.index.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&reput/gateway/v1/gateway_service.proto\"\xd7\x01\n\x10SearchKeyRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12.\n\nbegin_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\x12\x0f\n\x07\x65xplain\x18\x07 \x01(\x08\x12\x11\n\tsummarize\x18\x08 \x01(\x08\"\x9a\x01\n\x0eKeyExplanation\x12\x10\n\x08key_hash\x18\x01 \x01(\x05\x12\x0c\n\x04slot\x18\x02 \x01(\x05\x12\x12\n\nslot_count\x18\x03 \x01(\x05\x12<\n\x06visits\x18\x04 \x03(\x0b\x32,.reput.gateway.v1.ShardExplanation.FileVisit\x12\x16\n\x0e\x65lapsed_micros\x18\x05 \x01(\x03\"\xd2\x03\n\x0cIndexSummary\x12\x33\n\x06sealed\x18\x01 \x03(\x0b\x32#.reput.index.v1.IndexSummary.Sealed\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12\x1f\n\x12later_times_millis\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nhas_newest\x18\x04 \x01(\x08\x12%\n\x18newest_begin_time_millis\x18\x05 \x01(\x03H\x01\x88\x01\x01\x12#\n\x16newest_end_time_millis\x18\x06 \x01(\x03H\x02\x88\x01\x01\x1a\xa7\x01\n\x06Sealed\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nheader_crc\x18\x02 \x01(\r\x12\x1e\n\x11\x62\x65gin_time_millis\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x1c\n\x0f\x65nd_time_millis\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x13\n\x0b\x62lock_count\x18\x05 \x01(\rB\x14\n\x12_begin_time_millisB\x12\n\x10_end_time_millisB\x15\n\x13_later_times_millisB\x1b\n\x19_newest_begin_time_millisB\x19\n\x17_newest_end_time_millis\"M\n\x15GetFilterPagesRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nheader_crc\x18\x02 \x01(\r\x12\x12\n\nfirst_page\x18\x03 \x01(\r\"\'\n\x16GetFilterPagesResponse\x12\r\n\x05pages\x18\x01 \x01(\x0c\"\xc3\x02\n\x11SearchKeyResponse\x12\x1a\n\x12\x63ommit_log_offsets\x18\x01 \x03(\x03\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x13\n\x0bnext_offset\x18\x03 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\x12\x13\n\x0b\x63\x61tching_up\x18\x05 \x01(\x08\x12\x36\n\x12indexed_up_to_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1b\n\x13\x64\x61maged_chain_count\x18\x07 \x01(\x05\x12\x33\n\x0b\x65xplanation\x18\x08 \x01(\x0b\x32\x1e.reput.index.v1.KeyExplanation\x12-\n\x07summary\x18\t \x01(\x0b\x32\x1c.reput.index.v1.IndexSummary\"Q\n\x10GetStatusRequest\x12\x18\n\x0bpast_offset\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x0bwait_millis\x18\x02 \x01(\x05\x42\x0e\n\x0c_past_offset\"\xfd\x01\n\x11GetStatusResponse\x12\x13\n\x0bnext_offset\x18\x01 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x02 \x01(\x03\x12\x13\n\x0b\x63\x61tching_up\x18\x03 \x01(\x08\x12\x12\n\nfile_count\x18\x04 \x01(\x05\x12\x11\n\tkey_count\x18\x05 \x01(\x03\x12\x12\n\nlast_error\x18\x06 \x01(\t\x12\r\n\x05state\x18\x07 \x01(\t\x12\x15\n\rfailure_count\x18\x08 \x01(\x05\x12\x34\n\x10\x62uilt_up_to_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07problem\x18\n \x01(\t2\x93\x02\n\x0cIndexService\x12P\n\tSearchKey\x12 .reput.index.v1.SearchKeyRequest\x1a!.reput.index.v1.SearchKeyResponse\x12_\n\x0eGetFilterPages\x12%.reput.index.v1.GetFilterPagesRequest\x1a&.reput.index.v1.GetFilterPagesResponse\x12P\n\tGetStatus\x12 .reput.index.v1.GetStatusRequest\x1a!.reput.index.v1.GetStatusResponseB;\n\x0ereput.index.v1P\x01Z\x16reput/index/v1;indexv1\xaa\x02\x0eReput.Index.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"reput/index/v1/index_service.proto\x12\x0ereput.index.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&reput/gateway/v1/gateway_service.proto\"\xe8\x01\n\x10SearchKeyRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12.\n\nbegin_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\x12\x0f\n\x07\x65xplain\x18\x07 \x01(\x08\x12\x11\n\tsummarize\x18\x08 \x01(\x08\x12\x0f\n\x07of_tags\x18\t \x01(\x08\"\x9a\x01\n\x0eKeyExplanation\x12\x10\n\x08key_hash\x18\x01 \x01(\x05\x12\x0c\n\x04slot\x18\x02 \x01(\x05\x12\x12\n\nslot_count\x18\x03 \x01(\x05\x12<\n\x06visits\x18\x04 \x03(\x0b\x32,.reput.gateway.v1.ShardExplanation.FileVisit\x12\x16\n\x0e\x65lapsed_micros\x18\x05 \x01(\x03\"\xd2\x03\n\x0cIndexSummary\x12\x33\n\x06sealed\x18\x01 \x03(\x0b\x32#.reput.index.v1.IndexSummary.Sealed\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12\x1f\n\x12later_times_millis\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nhas_newest\x18\x04 \x01(\x08\x12%\n\x18newest_begin_time_millis\x18\x05 \x01(\x03H\x01\x88\x01\x01\x12#\n\x16newest_end_time_millis\x18\x06 \x01(\x03H\x02\x88\x01\x01\x1a\xa7\x01\n\x06Sealed\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nheader_crc\x18\x02 \x01(\r\x12\x1e\n\x11\x62\x65gin_time_millis\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x1c\n\x0f\x65nd_time_millis\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x13\n\x0b\x62lock_count\x18\x05 \x01(\rB\x14\n\x12_begin_time_millisB\x12\n\x10_end_time_millisB\x15\n\x13_later_times_millisB\x1b\n\x19_newest_begin_time_millisB\x19\n\x17_newest_end_time_millis\"M\n\x15GetFilterPagesRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nheader_crc\x18\x02 \x01(\r\x12\x12\n\nfirst_page\x18\x03 \x01(\r\"\'\n\x16GetFilterPagesResponse\x12\r\n\x05pages\x18\x01 \x01(\x0c\"\x91\x03\n\x11SearchKeyResponse\x12\x1a\n\x12\x63ommit_log_offsets\x18\x01 \x03(\x03\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x13\n\x0bnext_offset\x18\x03 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\x12\x13\n\x0b\x63\x61tching_up\x18\x05 \x01(\x08\x12\x36\n\x12indexed_up_to_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1b\n\x13\x64\x61maged_chain_count\x18\x07 \x01(\x05\x12\x33\n\x0b\x65xplanation\x18\x08 \x01(\x0b\x32\x1e.reput.index.v1.KeyExplanation\x12-\n\x07summary\x18\t \x01(\x0b\x32\x1c.reput.index.v1.IndexSummary\x12\x1d\n\x10tags_from_offset\x18\n \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x10log_first_offset\x18\x0b \x01(\x03\x42\x13\n\x11_tags_from_offset\"Q\n\x10GetStatusRequest\x12\x18\n\x0bpast_offset\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x0bwait_millis\x18\x02 \x01(\x05\x42\x0e\n\x0c_past_offset\"\xfd\x01\n\x11GetStatusResponse\x12\x13\n\x0bnext_offset\x18\x01 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x02 \x01(\x03\x12\x13\n\x0b\x63\x61tching_up\x18\x03 \x01(\x08\x12\x12\n\nfile_count\x18\x04 \x01(\x05\x12\x11\n\tkey_count\x18\x05 \x01(\x03\x12\x12\n\nlast_error\x18\x06 \x01(\t\x12\r\n\x05state\x18\x07 \x01(\t\x12\x15\n\rfailure_count\x18\x08 \x01(\x05\x12\x34\n\x10\x62uilt_up_to_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07problem\x18\n \x01(\t2\x93\x02\n\x0cIndexService\x12P\n\tSearchKey\x12 .reput.index.v1.SearchKeyRequest\x1a!.reput.index.v1.SearchKeyResponse\x12_\n\x0eGetFilterPages\x12%.reput.index.v1.GetFilterPagesRequest\x1a&.reput.index.v1.GetFilterPagesResponse\x12P\n\tGetStatus\x12 .reput.index.v1.GetStatusRequest\x1a!.reput.index.v1.GetStatusResponseB;\n\x0ereput.index.v1P\x01Z\x16reput/index/v1;indexv1\xaa\x02\x0eReput.Index.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,23 +35,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\016reput.index.v1P\001Z\026reput/index/v1;indexv1\252\002\016Reput.Index.V1'
   _globals['_SEARCHKEYREQUEST']._serialized_start=128
-  _globals['_SEARCHKEYREQUEST']._serialized_end=343
-  _globals['_KEYEXPLANATION']._serialized_start=346
-  _globals['_KEYEXPLANATION']._serialized_end=500
-  _globals['_INDEXSUMMARY']._serialized_start=503
-  _globals['_INDEXSUMMARY']._serialized_end=969
-  _globals['_INDEXSUMMARY_SEALED']._serialized_start=723
-  _globals['_INDEXSUMMARY_SEALED']._serialized_end=890
-  _globals['_GETFILTERPAGESREQUEST']._serialized_start=971
-  _globals['_GETFILTERPAGESREQUEST']._serialized_end=1048
-  _globals['_GETFILTERPAGESRESPONSE']._serialized_start=1050
-  _globals['_GETFILTERPAGESRESPONSE']._serialized_end=1089
-  _globals['_SEARCHKEYRESPONSE']._serialized_start=1092
-  _globals['_SEARCHKEYRESPONSE']._serialized_end=1415
-  _globals['_GETSTATUSREQUEST']._serialized_start=1417
-  _globals['_GETSTATUSREQUEST']._serialized_end=1498
-  _globals['_GETSTATUSRESPONSE']._serialized_start=1501
-  _globals['_GETSTATUSRESPONSE']._serialized_end=1754
-  _globals['_INDEXSERVICE']._serialized_start=1757
-  _globals['_INDEXSERVICE']._serialized_end=2032
+  _globals['_SEARCHKEYREQUEST']._serialized_end=360
+  _globals['_KEYEXPLANATION']._serialized_start=363
+  _globals['_KEYEXPLANATION']._serialized_end=517
+  _globals['_INDEXSUMMARY']._serialized_start=520
+  _globals['_INDEXSUMMARY']._serialized_end=986
+  _globals['_INDEXSUMMARY_SEALED']._serialized_start=740
+  _globals['_INDEXSUMMARY_SEALED']._serialized_end=907
+  _globals['_GETFILTERPAGESREQUEST']._serialized_start=988
+  _globals['_GETFILTERPAGESREQUEST']._serialized_end=1065
+  _globals['_GETFILTERPAGESRESPONSE']._serialized_start=1067
+  _globals['_GETFILTERPAGESRESPONSE']._serialized_end=1106
+  _globals['_SEARCHKEYRESPONSE']._serialized_start=1109
+  _globals['_SEARCHKEYRESPONSE']._serialized_end=1510
+  _globals['_GETSTATUSREQUEST']._serialized_start=1512
+  _globals['_GETSTATUSREQUEST']._serialized_end=1593
+  _globals['_GETSTATUSRESPONSE']._serialized_start=1596
+  _globals['_GETSTATUSRESPONSE']._serialized_end=1849
+  _globals['_INDEXSERVICE']._serialized_start=1852
+  _globals['_INDEXSERVICE']._serialized_end=2127
 # @@protoc_insertion_point(module_scope)

@@ -11,7 +11,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SearchKeyRequest(_message.Message):
-    __slots__ = ("topic", "key", "begin_time", "end_time", "page_size", "page_token", "explain", "summarize")
+    __slots__ = ("topic", "key", "begin_time", "end_time", "page_size", "page_token", "explain", "summarize", "of_tags")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     BEGIN_TIME_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +20,7 @@ class SearchKeyRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     EXPLAIN_FIELD_NUMBER: _ClassVar[int]
     SUMMARIZE_FIELD_NUMBER: _ClassVar[int]
+    OF_TAGS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     key: str
     begin_time: _timestamp_pb2.Timestamp
@@ -28,7 +29,8 @@ class SearchKeyRequest(_message.Message):
     page_token: str
     explain: bool
     summarize: bool
-    def __init__(self, topic: _Optional[str] = ..., key: _Optional[str] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., explain: _Optional[bool] = ..., summarize: _Optional[bool] = ...) -> None: ...
+    of_tags: bool
+    def __init__(self, topic: _Optional[str] = ..., key: _Optional[str] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., explain: _Optional[bool] = ..., summarize: _Optional[bool] = ..., of_tags: _Optional[bool] = ...) -> None: ...
 
 class KeyExplanation(_message.Message):
     __slots__ = ("key_hash", "slot", "slot_count", "visits", "elapsed_micros")
@@ -90,7 +92,7 @@ class GetFilterPagesResponse(_message.Message):
     def __init__(self, pages: _Optional[bytes] = ...) -> None: ...
 
 class SearchKeyResponse(_message.Message):
-    __slots__ = ("commit_log_offsets", "next_page_token", "next_offset", "log_end_offset", "catching_up", "indexed_up_to_time", "damaged_chain_count", "explanation", "summary")
+    __slots__ = ("commit_log_offsets", "next_page_token", "next_offset", "log_end_offset", "catching_up", "indexed_up_to_time", "damaged_chain_count", "explanation", "summary", "tags_from_offset", "log_first_offset")
     COMMIT_LOG_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +102,8 @@ class SearchKeyResponse(_message.Message):
     DAMAGED_CHAIN_COUNT_FIELD_NUMBER: _ClassVar[int]
     EXPLANATION_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
     commit_log_offsets: _containers.RepeatedScalarFieldContainer[int]
     next_page_token: str
     next_offset: int
@@ -109,7 +113,9 @@ class SearchKeyResponse(_message.Message):
     damaged_chain_count: int
     explanation: KeyExplanation
     summary: IndexSummary
-    def __init__(self, commit_log_offsets: _Optional[_Iterable[int]] = ..., next_page_token: _Optional[str] = ..., next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., indexed_up_to_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., damaged_chain_count: _Optional[int] = ..., explanation: _Optional[_Union[KeyExplanation, _Mapping]] = ..., summary: _Optional[_Union[IndexSummary, _Mapping]] = ...) -> None: ...
+    tags_from_offset: int
+    log_first_offset: int
+    def __init__(self, commit_log_offsets: _Optional[_Iterable[int]] = ..., next_page_token: _Optional[str] = ..., next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., indexed_up_to_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., damaged_chain_count: _Optional[int] = ..., explanation: _Optional[_Union[KeyExplanation, _Mapping]] = ..., summary: _Optional[_Union[IndexSummary, _Mapping]] = ..., tags_from_offset: _Optional[int] = ..., log_first_offset: _Optional[int] = ...) -> None: ...
 
 class GetStatusRequest(_message.Message):
     __slots__ = ("past_offset", "wait_millis")

@@ -1,0 +1,71 @@
+"""Messages by their tags over the door of a store that RocketMQ 5.5.0 wrote, with what its mqadmin printed."""
+
+import contextlib
+import shutil
+
+import pytest
+
+from services.rocketmq.codes import RequestCode, ResponseCode
+from store.format.record import decode_record
+from tests.gateway.remoting.conftest import DoorStack
+from tests.gateway.remoting.test_queries import ALWAYS, records_of
+from tests.support.fixture_stores import walk_frames
+from tests.support.waiting import wait_until
+
+TOPIC = "a_order"
+# `mqadmin queryMsgByKey -t a_order -k TagA -p T`: the last part of its column #IndexKey.
+OF_TAG_A = [0, 17535, 18364, 18975, 83458]
+HOUR_AND_KEY = "1795975200000@a_order@T@TagA@FD00000000000000000000000000000256D85FFD2B279435CFDC0000"
+
+
+@pytest.fixture(scope="module")
+def stack(rocketmq_5_5_store, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("tags")
+    shutil.copytree(rocketmq_5_5_store, directory / "store")
+    for path in (directory / "store").rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    with contextlib.closing(DoorStack(directory)) as stack:
+        yield stack
+
+
+def by_tag(client, tags, count=64, topic=TOPIC, **more):
+    fields = {**ALWAYS, "indexType": "T", **more}
+    return client.call(RequestCode.QUERY_MESSAGE, topic=topic, key=tags, maxNum=count, **fields)
+
+
+def offsets(answer):
+    return [record.commit_log_offset for record in records_of(answer)]
+
+
+def test_the_messages_of_a_tag_are_those_that_mqadmin_found(client):
+    assert offsets(by_tag(client, "TagA")) == OF_TAG_A
+    assert offsets(by_tag(client, "TagA", count=2)) == OF_TAG_A[-2:]
+    assert by_tag(client, "Tag").code == ResponseCode.QUERY_NOT_FOUND
+    assert by_tag(client, "TagA", endTimestamp=1).code == ResponseCode.QUERY_NOT_FOUND
+
+
+def test_each_tag_of_each_topic_is_found_as_in_the_log(client, rocketmq_5_5_store):
+    wanted = {}
+    for offset, frame in walk_frames(rocketmq_5_5_store):
+        record = decode_record(frame, commit_log_offset=offset)
+        if record.topic.startswith("a_") and record.tags:
+            wanted.setdefault((record.topic, record.tags), []).append(offset)
+    assert len(wanted) > 15
+    for (topic, tags), expected in wanted.items():
+        assert offsets(by_tag(client, tags, topic=topic)) == expected[-64:], (topic, tags)
+
+
+def test_pages_go_on_with_older_messages_behind_the_last_key(client):
+    assert offsets(by_tag(client, "TagA", count=2, lastKey=f"{HOUR_AND_KEY}@18975")) == OF_TAG_A[1:3]
+    assert offsets(by_tag(client, "TagA", count=2, lastKey=f"{HOUR_AND_KEY}@17535")) == OF_TAG_A[:1]
+    assert by_tag(client, "TagA", lastKey=f"{HOUR_AND_KEY}@0").code == ResponseCode.QUERY_NOT_FOUND
+    for wrong in ("18975", f"{HOUR_AND_KEY}@-1", f"{HOUR_AND_KEY}@x", f"{HOUR_AND_KEY}@{'9' * 20}"):
+        refused = by_tag(client, "TagA", lastKey=wrong)
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert "lastKey" in refused.remark
+
+
+def test_a_message_that_was_just_sent_is_found_by_its_tags(client, stack):
+    (receipt,) = stack.append(TOPIC, tags="new tags")
+    wait_until(lambda: by_tag(client, "new tags").code == ResponseCode.SUCCESS, "the index is built")
+    assert offsets(by_tag(client, "new tags")) == [receipt.commit_log_offset]
