@@ -510,6 +510,13 @@ def _member(shard: DoorShard, group: str, client_id: str) -> DoorClient:
     for client in shard.clients.members(group):
         if client.client_id == client_id:
             return client
+    for member in shard.members_of(group):
+        if member.client_id == client_id:  # a broker's only door has all its members
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{group}> <{client_id}> has no connection here: it is a {member.kind or 'member'} at "
+                f"{member.address}, over gRPC or at another gateway, and only a remoting client of this one can be asked",
+            )
     raise RefusedError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
 
 

@@ -93,6 +93,35 @@ def test_unknown_topics_and_queues_are_told_apart(table):
         table.queue("orders", 9)
 
 
+def test_the_queues_of_a_topic_and_their_counts_are_those_of_the_whole_table_whatever_leaves_it(table, tmp_path):
+    names = ("orders", "order", "bills")
+    rows = [(topic, queue_id) for topic in names for queue_id in (10, 2, 0)]
+    requests = [make_request(n, topic=topic, queue_id=queue_id) for n, (topic, queue_id) in enumerate(rows)]
+    table.apply(DispatchColumns.of([request._replace(queue_offset=0) for request in requests]))
+
+    def check(of_table, count):
+        assert len(of_table.items()) == count
+        for topic in (*names, "none"):
+            assert of_table.of_topic(topic) == [item for item in of_table.items() if item[0][0] == topic]
+        assert of_table.counts() == (count, len({topic for (topic, _), _ in of_table.items()}))
+
+    check(table, 9)
+    table.leave_alone(("orders", 2))
+    table.leave_alone(("orders", 7))  # there is none
+    check(table, 8)
+    table.hide({"bills"})
+    check(table, 5)
+    with pytest.raises(TopicNotFoundError):
+        table.queue("none", 0)
+    table.leave_alone(("orders", 0))
+    table.leave_alone(("orders", 10))
+    with pytest.raises(TopicNotFoundError):
+        table.queue("orders", 1)
+    loaded = ConsumeQueueTable(tmp_path, RealFileSystem(), FILE_SIZE)
+    loaded.load()
+    check(loaded, 9)
+
+
 class FullDisk(RealFileSystem):
     """Writes so many times, then has no room."""
 

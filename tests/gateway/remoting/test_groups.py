@@ -280,6 +280,22 @@ def test_a_member_is_asked_what_it_alone_knows_and_its_answer_is_passed_on(clien
     assert (answer.code, answer.body) == (0, b'{"properties":{}}')
 
 
+def test_a_member_with_no_connection_to_this_door_is_not_told_as_absent(gateways, stack):
+    near, far = gateways
+    stack.append("elsewhere")
+    with contextlib.closing(near.client()) as tool, contextlib.closing(far.client()) as member:
+        assert beat(member, "c2@1", "distant", topic="elsewhere").code == 0
+        host, port = member.socket.getsockname()
+        for client_id, told in (
+            ("c2@1", f"it is a push consumer at ipv4:{host}:{port}"),
+            ("c3@1", "<c3@1> not online"),
+        ):
+            fields = {"consumerGroup": "distant", "clientId": client_id, "jstackEnable": "false"}
+            answer = tool.call(RequestCode.GET_CONSUMER_RUNNING_INFO, **fields)
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert told in answer.remark
+
+
 def test_members_tell_where_they_are_in_the_queues_of_a_topic(client, member):
     fields = {"topic": "wanted", "group": "online", "clientAddr": ""}
     client.send(client.request(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, **fields))
