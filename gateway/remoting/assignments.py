@@ -8,32 +8,51 @@
 Members and queues are in the order of their names, so every door decides alike. The mode is one of the group's settings in the
 consumer service. An answer without assignments has the client keep the queues that it has.
 
+A client asks one broker of the topic, another one each time, so all must know the queues of all: name servers tell those of
+shards that this gateway does not know, and of brokers of RocketMQ (Elsewhere).
+
 Sources: `QueryAssignmentProcessor`, `MessageRequestModeManager`, `AllocateMessageQueueAveragely(ByCircle)` of RocketMQ.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from gateway.groups.asking import ask_groups, check_users_group
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import LIST_GROUPS, UPDATE_GROUP, default_settings
-from gateway.ports.shard import LIST_TOPICS, Shard
+from gateway.ports.shard import LIST_TOPICS, STATUSES, Shard
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread, name_in
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
 from gateway.remoting.topics import config_of, document_of
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from services.rocketmq.address import Address, parse_address
 from services.rocketmq.codes import RequestCode, ResponseCode
-from services.rocketmq.fastjson import dump_bytes
+from services.rocketmq.command import OK, Command, FrameError
+from services.rocketmq.fastjson import dump_bytes, loads
+from services.rocketmq.remoting import ask as ask_server
 from store.errors import StoreError
-from store.format.topic import PERM_READ, RETRY_PREFIX
+from store.format.topic import PERM_READ, RETRY_PREFIX, TOPIC_QUEUE_COUNT_MAX
 
 ANY_QUEUE = -1
 POP, PULL = "POP", "PULL"
 BROADCASTING = "BROADCASTING"
 # Queues of a topic that an answer names.
 QUEUE_COUNT_MAX = 65_536
+# Of a question for a route: a name server that is silent must not hold up a client, which waits 3 s.
+ROUTE_SECONDS = 0.5
+ROUTE_BYTES_MAX = 4 << 20
+# Topics whose route is remembered for the time when no name server answers.
+ROUTE_COUNT_MAX = 1_024
+# A route is asked for no more often than this, however many members ask; a broker asks every 30 s.
+ROUTE_KEPT_SECONDS = 5.0
+# When none answers, none is asked for so long: each question may take a thread for a second.
+SILENT_SECONDS = 30.0
+NAMESERVER_COUNT_MAX = 2  # asked for one answer
 
 
 class Queue(NamedTuple):
@@ -48,13 +67,71 @@ Strategy: TypeAlias = Callable[[int, int, Sequence[Queue]], Sequence[Queue]]
 
 def handlers(shard: DoorShard) -> Mapping[int, Handler]:
     """The handlers of this file, by request code."""
+    elsewhere = Elsewhere(lambda: _nameservers(shard))
     return {
-        RequestCode.QUERY_ASSIGNMENT: in_thread(partial(query_assignment, shard)),
+        RequestCode.QUERY_ASSIGNMENT: in_thread(partial(query_assignment, shard, elsewhere)),
         RequestCode.SET_MESSAGE_REQUEST_MODE: in_thread(partial(set_message_request_mode, shard)),
     }
 
 
-def query_assignment(shard: DoorShard, ask: Ask) -> Answer:
+class Elsewhere:
+    """The queues of brokers that the name servers of a shard know; thread-safe.
+
+    Args:
+        nameservers: where the shard is registered.
+        clock: seconds, rising.
+    """
+
+    def __init__(
+        self, nameservers: Callable[[], Sequence[Address]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._nameservers = nameservers
+        self._clock = clock
+        self._lock = threading.Lock()
+        # By topic: until when it is taken as it is, and its queues by broker.
+        self._known: OrderedDict[str, tuple[float, Mapping[str, int]]] = OrderedDict()
+        self._silent_until = 0.0
+
+    def counts(self, topic: str, without: Set[str]) -> Mapping[str, int]:
+        """Readable queues of a topic by broker, without some brokers; waits.
+
+        They are those of the newest answer: also while no name server answers.
+        """
+        with self._lock:
+            until, known = self._known.get(topic, (0.0, {}))
+            until = max(until, self._silent_until)
+        if self._clock() >= until:
+            found = self._ask(topic)
+            known = known if found is None else found
+            with self._lock:
+                self._known[topic] = self._clock() + ROUTE_KEPT_SECONDS, known
+                self._known.move_to_end(topic)
+                if len(self._known) > ROUTE_COUNT_MAX:
+                    self._known.popitem(last=False)
+        return {name: count for name, count in known.items() if name not in without}
+
+    def _ask(self, topic: str) -> Mapping[str, int] | None:
+        """The queues by broker, none where there is no such topic; None: no name server answers."""
+        try:
+            addresses = self._nameservers()[:NAMESERVER_COUNT_MAX]
+        except StoreError:
+            return None
+        for address in addresses:
+            request = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, opaque=1)
+            try:
+                answer = ask_server(address, request, ROUTE_SECONDS, ROUTE_BYTES_MAX)
+                if answer.code == OK:
+                    return _counts_of(answer)
+            except (StoreError, FrameError):
+                continue
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                return {}
+        if addresses:
+            self._silent_until = self._clock() + SILENT_SECONDS
+        return None
+
+
+def query_assignment(shard: DoorShard, elsewhere: Elsewhere, ask: Ask) -> Answer:
     """400: the queues of a member, and how it gets their messages."""
     said = document_of(ask.command.body)
     topic, group, client_id, strategy = (
@@ -63,7 +140,7 @@ def query_assignment(shard: DoorShard, ask: Ask) -> Answer:
     ask.rights.check_group(group)
     ask.rights.check_topic(topic)
     mode = _mode_of(shard, group, topic)
-    queues = _queues(shard, topic)
+    queues = _queues(shard, elsewhere, topic)
     found: Sequence[Queue] | None = None
     if queues is not None and said.get("messageModel") == BROADCASTING:
         found = queues
@@ -167,8 +244,8 @@ def _here(shard: DoorShard, group: str) -> set[str]:
     return {client.client_id for client in shard.clients.members(group)}
 
 
-def _queues(shard: DoorShard, topic: str) -> Sequence[Queue] | None:
-    """The queues of a topic that can be read, of all shards; None: there are none, or a shard does not answer."""
+def _queues(shard: DoorShard, elsewhere: Elsewhere, topic: str) -> Sequence[Queue] | None:
+    """The queues of a topic that can be read, of all brokers; None: there are none, or a shard does not answer."""
     shards = shard.source.now()
     others = [each for each in shards if each.broker_name != shard.broker_name]
     within = Deadline.after(CALL_SECONDS)
@@ -179,8 +256,35 @@ def _queues(shard: DoorShard, topic: str) -> Sequence[Queue] | None:
         if isinstance(answer, StoreError):  # without its queues the members would lose them
             return None
         counts[other.broker_name] = answer
+    counts.update(elsewhere.counts(topic, counts.keys()))
     queues = [Queue(name, queue_id) for name, count in sorted(counts.items()) for queue_id in range(count)]
     return queues[:QUEUE_COUNT_MAX] or None
+
+
+def _nameservers(shard: DoorShard) -> Sequence[Address]:
+    """The name servers at which the shard is registered now; waits."""
+    statuses = shard.whole_shard.call(STATUSES, None, Deadline.after(CALL_SECONDS))
+    known = {
+        name
+        for each in statuses
+        if each.status.service == "commitlog"
+        for name, is_registered in each.status.nameservers.items()
+        if is_registered
+    }
+    return [parse_address(name) for name in sorted(known)]
+
+
+def _counts_of(answer: Command) -> Mapping[str, int]:
+    """Readable queues by broker, as a route says them; FrameError when it is none."""
+    try:
+        rows = loads(answer.body)["queueDatas"]
+        return {
+            str(row["brokerName"]): min(int(row["readQueueNums"]), TOPIC_QUEUE_COUNT_MAX)
+            for row in rows
+            if int(row["perm"]) & PERM_READ
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise FrameError(f"no route: {error!r}") from error
 
 
 def _count_in(shard: Shard, topic: str, deadline: Deadline) -> int:

@@ -67,6 +67,19 @@ class Broker:
             return exchange(connection, Command(code, fields_for(host), opaque=1))
 
 
+def ask(address: Address, command: Command, seconds: float, answer_bytes_max: int = ANSWER_BYTES_MAX) -> Command:
+    """The answer of a server to one request, over a connection of its own; each wait takes so long at most.
+
+    Raises:
+        ServiceUnavailableError: there was none.
+    """
+    try:
+        with socket.create_connection(address, seconds) as connection:
+            return exchange(connection, command, answer_bytes_max)
+    except (OSError, FrameError) as error:
+        raise ServiceUnavailableError(f"{address} did not answer: {error}", service="rocketmq") from error
+
+
 def exchange(connection: socket.socket, command: Command, answer_bytes_max: int = ANSWER_BYTES_MAX) -> Command:
     """The answer to the only request of a connection.
 

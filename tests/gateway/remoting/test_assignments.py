@@ -2,15 +2,21 @@
 
 import contextlib
 import json
+from collections import Counter
 
 import pytest
 
 from gateway.groups.asking import ask_groups
-from gateway.remoting.assignments import Queue, assigned
+from gateway.remoting.assignments import SILENT_SECONDS, Elsewhere, Queue, assigned
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from services.rocketmq.address import Address
 from services.rocketmq.codes import RequestCode, ResponseCode
+from services.rocketmq.command import OK
 from services.rocketmq.fastjson import loads
+from services.rocketmq.remoting_server import RemotingServer
+from store.errors import ServiceUnavailableError
 from tests.gateway.remoting.requests import heartbeat
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 
@@ -138,3 +144,108 @@ def test_a_group_pops_a_topic_once_its_mode_is_set(stack, client):
 def test_a_mode_that_cannot_be_set_is_refused(stack, client, fields, code):
     stack.append("NoMode")
     assert set_mode(client, fields.pop("topic", "NoMode"), **fields) == code
+
+
+class NameServer:
+    """Answers what a name server does: a route, that there is none, or nonsense."""
+
+    def __init__(self):
+        self.answers = [(OK, b"")]
+        self.asked = []
+        self._server = RemotingServer("fake-nameserver", self)
+        self.address = self._server.listen(Address("127.0.0.1", 0))
+        self._server.start()
+
+    def on_command(self, connection, command):
+        self.asked.append((command.code, command.fields))
+        connection.answer(command, command.answer(*self.answers[0][:1], body=self.answers[0][1]))
+
+    def on_close(self, connection):
+        pass
+
+    def close(self):
+        self._server.close()
+
+
+@pytest.fixture
+def nameserver():
+    with contextlib.closing(NameServer()) as nameserver:
+        yield nameserver
+
+
+def route(*rows):
+    """As fastjson writes it: numbers are keys."""
+    queues = [f'{{"brokerName":"{name}","perm":{perm},"readQueueNums":{count}}}' for name, perm, count in rows]
+    body = f'{{"brokerDatas":[{{"brokerAddrs":{{0:"10.0.0.1:10911"}}}}],"queueDatas":[{",".join(queues)}]}}'
+    return [(OK, body.encode())]
+
+
+def test_a_member_that_asked_one_of_several_gateways_lost_the_queues_of_the_others(
+    stack, client, nameserver, monkeypatch
+):
+    """RocketMQ's clients ask another broker each time."""
+    monkeypatch.setattr("gateway.remoting.assignments._nameservers", lambda shard: [nameserver.address])
+    stack.append("Mixed")
+    count = int(stack.topic_queue_count(client, "Mixed"))
+    nameserver.answers = route(("broker-a", 6, 99), ("broker-r", 6, 3), ("broker-w", 2, 5))
+    assert client.call(RequestCode.HEART_BEAT, heartbeat("c1", "mixed", topic="Mixed")).code == 0
+    wait_until(lambda: ask(client, "Mixed", "mixed") is not None, "it is a member")
+    named = Counter(row["messageQueue"]["brokerName"] for row in ask(client, "Mixed", "mixed"))
+    assert named == {"broker-a": count, "broker-r": 3}
+    assert set_mode(client, "Mixed", "mixed") == 0
+    popped = {
+        (row["messageQueue"]["brokerName"], row["messageQueue"]["queueId"]) for row in ask(client, "Mixed", "mixed")
+    }
+    assert popped == {("broker-a", -1), ("broker-r", -1)}
+
+
+class Clock:
+    """Each look at it is later than a route is kept, and than name servers are left alone."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.step = SILENT_SECONDS
+
+    def __call__(self):
+        self.now += self.step
+        return self.now
+
+
+def test_a_route_is_remembered_while_no_name_server_answers_it(nameserver):
+    addresses = [nameserver.address]
+    elsewhere = Elsewhere(lambda: addresses, Clock())
+    nameserver.answers = route(("broker-a", 6, 4), ("broker-b", 4, 2))
+    assert elsewhere.counts("T", {"broker-a"}) == {"broker-b": 2}
+    assert nameserver.asked == [(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"})]
+    for code, body in ((ResponseCode.SYSTEM_BUSY, b""), (OK, b"no json"), (OK, b"[]"), (OK, b'{"queueDatas":[{}]}')):
+        nameserver.answers = [(code, body)]
+        assert elsewhere.counts("T", {"broker-a"}) == {"broker-b": 2}
+        assert elsewhere.counts("U", set()) == {}
+    addresses[:] = [Address("127.0.0.1", free_port())]
+    assert elsewhere.counts("T", {"broker-a"}) == {"broker-b": 2}
+    addresses[:] = []
+    assert elsewhere.counts("T", set()) == {"broker-a": 4, "broker-b": 2}
+    addresses[:] = [Address("127.0.0.1", free_port()), nameserver.address]
+    nameserver.answers = [(ResponseCode.TOPIC_NOT_EXIST, b"")]
+    assert elsewhere.counts("T", set()) == {}
+
+
+def test_a_route_is_asked_for_once_in_five_seconds_and_not_remembered_without_end(nameserver, monkeypatch):
+    monkeypatch.setattr("gateway.remoting.assignments.ROUTE_COUNT_MAX", 2)
+    nameserver.answers = route(("broker-b", 6, 2))
+    clock = Clock()
+    clock.step = 0.0
+    elsewhere = Elsewhere(lambda: [nameserver.address], clock)
+    for topic in ("T", "T", "U", "U", "V"):
+        assert elsewhere.counts(topic, set()) == {"broker-b": 2}
+    assert [fields["topic"] for _, fields in nameserver.asked] == ["T", "U", "V"]
+    nameserver.answers = [(ResponseCode.SYSTEM_BUSY, b"")]
+    assert [elsewhere.counts(topic, set()) for topic in ("U", "T", "W")] == [{"broker-b": 2}, {}, {}]
+    assert len(nameserver.asked) == 4  # W was not asked for: none answers now
+
+
+def test_a_shard_that_says_nothing_of_its_name_servers_has_its_own_queues_only():
+    def fail():
+        raise ServiceUnavailableError("it is away")
+
+    assert Elsewhere(fail).counts("T", set()) == {}
