@@ -209,6 +209,21 @@ def test_java_clients_and_mqadmin_sign_in_over_tls_and_retry_what_they_do_not_co
         denied = java("SignedClients", clients.namesrv, "shop-key", "its-secret", "Bank", "shop-readers", "3")
         assert "CODE: 16  DESC: shop may not write topic 'Bank'" in denied
 
+        # A user that mqadmin makes signs in, and is an entry of the access file.
+        at = ("-b", door)
+        assert "success" in mqadmin("createUser", *at, "-u", "alice", "-p", "alice123", "-t", "Normal")
+        policies = ("-r", "Topic:Bank,Group:alice-*", "-a", "Pub,Sub", "-d", "ALLOW")
+        assert "success" in mqadmin("createAcl", *at, "-s", "User:alice", *policies)
+        assert re.search(r"alice\s+null\s+Normal\s+enable", mqadmin("listUser", *at, "-f", "ali"))
+        assert re.search(r"User:alice\s+Custom\s+Topic:Bank\s+\[Pub, Sub\]", mqadmin("getAcl", *at, "-s", "User:alice"))
+        read = java("SignedClients", clients.namesrv, "alice", "alice123", "Bank", "alice-readers", "3")
+        assert sorted(re.findall("> (body [0-9]) 1", read)) == ["body 0", "body 1", "body 2"]
+        assert "decision 'DENY' is not supported" in mqadmin(
+            "updateAcl", *at, "-s", "User:alice", *policies[:-1], "DENY"
+        )
+        assert "success" in mqadmin("deleteUser", *at, "-u", "alice")
+        assert access.read_text().strip() == ACCESS.strip()
+
 
 def test_a_shard_of_reput_is_found_at_a_real_name_server_and_leaves_it_at_its_end(tmp_path: pathlib.Path) -> None:
     real = real_broker.RealRocketMQ(tmp_path / "unused", tmp_path / "rocketmq")
