@@ -23,7 +23,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -31,8 +31,12 @@ from services.rocketmq.address import Address, parse_address
 from services.rocketmq.codes import RequestCode
 from services.rocketmq.command import OK, Command, FrameError, FrameReader, encode
 from services.rocketmq.registration import encode_registration
+from services.settings.certificates import client_context
 from store.errors import InvalidArgumentError
 from store.format.topic import DataVersion, TopicConfig
+
+if TYPE_CHECKING:
+    import ssl
 
 NAMESERVER_COUNT_MAX = 16
 REGISTER_SECONDS = 30.0  # RocketMQ's registerNameServerPeriod
@@ -55,17 +59,33 @@ SINGLE_TOPIC_COUNT_MAX = 16
 ANSWER_BYTES_MAX = 1 << 20  # the key-value table of ORDER_TOPIC_CONFIG
 READ_BYTES = 64 << 10
 MASTER_ID = "0"
+TLS_SCHEME = "tls://"
 
 _log = structlog.get_logger("reput.commitlog")
 
 
-def parse_nameservers(text: str) -> tuple[Address, ...]:
-    """The addresses in `HOST:PORT;HOST:PORT`, as RocketMQ's namesrvAddr has them.
+class NameServer(NamedTuple):
+    """Where a name server listens, and whether it is called over TLS."""
+
+    address: Address
+    is_tls: bool = False
+
+    def __str__(self) -> str:
+        return f"{TLS_SCHEME if self.is_tls else ''}{self.address}"
+
+
+def parse_nameserver(text: str) -> NameServer:
+    """The name server in `HOST:PORT` or `tls://HOST:PORT`; InvalidArgumentError for another text."""
+    return NameServer(parse_address(text.removeprefix(TLS_SCHEME)), text.startswith(TLS_SCHEME))
+
+
+def parse_nameservers(text: str) -> tuple[NameServer, ...]:
+    """The name servers in `HOST:PORT;tls://HOST:PORT`, as RocketMQ's namesrvAddr has them but for the scheme.
 
     Raises:
         InvalidArgumentError: another text, or more than NAMESERVER_COUNT_MAX.
     """
-    addresses = tuple(dict.fromkeys(parse_address(part.strip()) for part in text.split(";") if part.strip()))
+    addresses = tuple(dict.fromkeys(parse_nameserver(part.strip()) for part in text.split(";") if part.strip()))
     if len(addresses) > NAMESERVER_COUNT_MAX:
         raise InvalidArgumentError(
             f"{len(addresses)} name servers are given, at most {NAMESERVER_COUNT_MAX} are used", field="nameservers"
@@ -92,25 +112,29 @@ class NameServers:
     """Registers the shard until it is closed.
 
     Args:
-        addresses: of the name servers.
+        addresses: the name servers.
         fields: what the shard says of itself: clusterName, brokerName, brokerAddr, haServerAddr.
         topics: tells the topics.
         leads: tells whether this replica leads.
         clock: seconds, rising.
         is_known: tells whether clients could find the address that they are told; it may wait.
+        tls_context: gives the context of each new TLS connection; OSError when its files cannot be read.
     """
 
     def __init__(
         self,
-        addresses: tuple[Address, ...],
+        addresses: tuple[NameServer, ...],
         fields: Mapping[str, str],
         topics: Callable[[], Topics],
         leads: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
         is_known: Callable[[], bool] = lambda: True,
+        tls_context: Callable[[], "ssl.SSLContext"] = client_context,
     ) -> None:
         fields = {**fields, "brokerId": MASTER_ID}
-        self._each = [_Registration(address, fields, topics, leads, clock, is_known) for address in addresses]
+        self._each = [
+            _Registration(address, fields, topics, leads, clock, is_known, tls_context) for address in addresses
+        ]
 
     def start(self) -> None:
         """Begin to register."""
@@ -154,12 +178,13 @@ class _Registration:
 
     def __init__(
         self,
-        address: Address,
+        address: NameServer,
         fields: Mapping[str, str],
         topics: Callable[[], Topics],
         leads: Callable[[], bool],
         clock: Callable[[], float],
         is_known: Callable[[], bool],
+        tls_context: Callable[[], "ssl.SSLContext"],
     ) -> None:
         self.address = address
         self.is_registered = False
@@ -169,12 +194,14 @@ class _Registration:
         self._leads = leads
         self._clock = clock
         self._is_known = is_known
+        self._tls_context = tls_context
         self._opaques = itertools.count(1)
         self._is_ending = False
         self._woken, self._waker = socket.socketpair()
         for end in (self._woken, self._waker):
             end.setblocking(False)
         self._connection: socket.socket | None = None
+        self._nothing_yet: tuple[type[OSError], ...] = (BlockingIOError,)  # what the connection says without data
         self._reader = FrameReader(ANSWER_BYTES_MAX)
         self._told: Mapping[str, TopicConfig] = {}  # what the name server knows, over this connection
         self._problem = ""
@@ -282,8 +309,16 @@ class _Registration:
     # --- the connection
 
     def _connect(self) -> None:
-        self._connection = socket.create_connection(self.address, CONNECT_SECONDS_MAX)
-        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        address, is_tls = self.address
+        connection = socket.create_connection(address, CONNECT_SECONDS_MAX)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if is_tls:
+            from ssl import SSLWantReadError  # loaded only where it is used
+
+            self._nothing_yet = (BlockingIOError, SSLWantReadError)
+            with contextlib.closing(connection):  # the TLS connection has its descriptor from then on
+                connection = self._tls_context().wrap_socket(connection, server_hostname=address.host)
+        self._connection = connection
         self._reader = FrameReader(ANSWER_BYTES_MAX)
         self._told = {}
 
@@ -326,6 +361,15 @@ class _Registration:
             raise ConnectionError("the connection ended")
         self._reader.add(data)
 
+    def _receive_all(self, connection: socket.socket) -> None:
+        """Take what is there, also what TLS has read already; what came may be none of it (a session ticket)."""
+        connection.settimeout(0)
+        with contextlib.suppress(*self._nothing_yet):
+            while True:
+                self._receive(connection)
+                while self._reader.next() is not None:
+                    pass  # what a name server tells brokers of acting masters does not concern a shard
+
     def _wait(self, seconds: float) -> bool:
         """Until something changes, the time is over, or the connection ends; False for the last."""
         connection = self._connection
@@ -339,9 +383,7 @@ class _Registration:
             ready = {fd for fd, _ in poll.poll(max(0.0, left) * 1000)}
             if connection is not None and connection.fileno() in ready:
                 try:
-                    self._receive(connection)
-                    while self._reader.next() is not None:
-                        pass  # what a name server tells brokers of acting masters does not concern a shard
+                    self._receive_all(connection)
                 except (OSError, FrameError):
                     return False
             if self._woken.fileno() in ready:

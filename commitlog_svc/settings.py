@@ -107,8 +107,11 @@ class CommitLogSettings(StoreSettings):
     nameservers: str = setting(
         "",
         "Name servers of RocketMQ at which the shard registers with its store host; off, empty: none.",
-        unit="host:port;...|off",
+        unit="host:port;tls://host:port;...|off",
         shared=True,
+    )
+    nameservers_ca: Path | None = setting(
+        None, "PEM file: the authority of name servers with tls://; empty: those that this machine trusts."
     )
     # ADR 0136.
     broker_address: str = setting(

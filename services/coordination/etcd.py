@@ -13,8 +13,9 @@ import threading
 from typing import Any
 
 from services.coordination.access import CoordinatorAccess, EtcdAddress
-from services.coordination.http_calls import Answer, HttpCalls, tls_context
+from services.coordination.http_calls import Answer, HttpCalls
 from services.coordination.port import StoredRecord, checked_text
+from services.settings.certificates import client_context
 from store.errors import RecordConflictError
 
 UNAUTHENTICATED = 16  # gRPC's code: a token that is not known any more; nothing was done
@@ -32,7 +33,7 @@ class EtcdRecordStore:
 
     def __init__(self, address: EtcdAddress, shard: str, access: CoordinatorAccess) -> None:
         name = ",".join(f"{host}:{port}" for host, port in address.endpoints)
-        tls = functools.partial(tls_context, access) if address.with_tls else None
+        tls = functools.partial(client_context, access.ca, access.certificate, access.key) if address.with_tls else None
         self._calls = HttpCalls(f"etcd at {name}", address.endpoints, tls)
         self._key = _base64(address.key(shard).encode())
         self._key_text = address.key(shard)

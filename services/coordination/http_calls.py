@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from services.coordination.access import CoordinatorAccess
 from store.errors import CoordinatorUnavailableError
 
 # Several times a record with what Kubernetes puts around it.
@@ -128,12 +127,3 @@ class HttpCalls:
         except (ValueError, RecursionError):
             decoded = {"message": b"".join(parts)[:ERROR_CHARACTERS_MAX].decode(errors="replace")}
         return Answer(response.status, decoded if isinstance(decoded, dict) else {})
-
-
-def tls_context(access: CoordinatorAccess) -> ssl.SSLContext:
-    """A context of the files as they are now; OSError when they cannot be used."""
-    context = ssl.create_default_context(cafile=str(access.ca) if access.ca is not None else None)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if access.certificate is not None:
-        context.load_cert_chain(access.certificate, access.key)
-    return context

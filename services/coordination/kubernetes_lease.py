@@ -19,8 +19,9 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from services.coordination.access import SERVICE_ACCOUNT, CoordinatorAccess, KubernetesAddress
-from services.coordination.http_calls import Answer, HttpCalls, tls_context
+from services.coordination.http_calls import Answer, HttpCalls
 from services.coordination.port import StoredRecord, checked_text
+from services.settings.certificates import client_context
 from store.errors import InvalidSettingError, RecordConflictError
 
 ANNOTATION = "reput.io/shard"
@@ -50,7 +51,11 @@ class KubernetesLeaseStore:
         if access.ca is None:
             access = replace(access, ca=SERVICE_ACCOUNT / "ca.crt")
         host, port = _server(address.server)
-        self._calls = HttpCalls(f"Kubernetes at {host}:{port}", [(host, port)], functools.partial(tls_context, access))
+        self._calls = HttpCalls(
+            f"Kubernetes at {host}:{port}",
+            [(host, port)],
+            functools.partial(client_context, access.ca, access.certificate, access.key),
+        )
 
     def read(self, timeout_seconds: float) -> StoredRecord | None:
         """See RecordStore."""

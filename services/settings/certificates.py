@@ -1,7 +1,13 @@
-"""The paths of TLS files, and the names in certificates that stand for the roles of services; without gRPC, for settings."""
+"""The paths of TLS files, the names in certificates that stand for the roles of services, and the context of connections
+that are not gRPC's; without gRPC, for settings.
+"""
 
 import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ssl
 
 GATEWAY = frozenset({"gateway"})
 BUILDERS = frozenset({"consumequeue", "index"})
@@ -42,3 +48,21 @@ class TlsFiles:
     certificate: Path
     key: Path
     ca: Path | None = None
+
+
+def client_context(
+    ca: Path | None = None, certificate: Path | None = None, key: Path | None = None
+) -> "ssl.SSLContext":
+    """What a connection that is not gRPC's is opened with; OSError when the files, as they are now, cannot be used.
+
+    Args:
+        ca: PEM, of the server's authority; None: those that this machine trusts.
+        certificate, key: PEM, shown to a server that asks; None: nothing is.
+    """
+    import ssl
+
+    context = ssl.create_default_context(cafile=str(ca) if ca is not None else None)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if certificate is not None:
+        context.load_cert_chain(certificate, key)
+    return context

@@ -2,23 +2,27 @@
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 import commitlog_svc.nameservers
-from commitlog_svc.nameservers import NAMESERVER_COUNT_MAX, NameServers, Topics, parse_nameservers
+from commitlog_svc.nameservers import NAMESERVER_COUNT_MAX, NameServer, NameServers, Topics, parse_nameservers
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.rocketmq.address import Address
 from services.rocketmq.command import Command
 from services.rocketmq.fastjson import loads
 from services.rocketmq.registration import Registration, decode_registration
 from services.rocketmq.remoting_server import Connection, RemotingServer
+from services.settings.certificates import client_context
 from store.errors import InvalidArgumentError
 from store.format.topic import DataVersion, TopicConfig
+from tests.support.certificates import Authority
 from tests.support.ports import free_port
 from tests.support.service import hosted_service
 from tests.support.waiting import wait_until
@@ -29,14 +33,14 @@ FIELDS = {"clusterName": "c", "brokerName": "a", "brokerAddr": "10.0.0.1:10911",
 class FakeNameServer:
     """Notes what it is told, and answers what it is set to."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self.told: list[tuple[int, Registration | None]] = []
         self.answers = True
         self.code = 0
         self.fields: dict[str, str] = {}
         self.connections: list[Connection] = []
-        self.server = RemotingServer("fake-nameserver", self)
-        self.address = self.server.listen(Address("127.0.0.1", port))
+        self.server = RemotingServer("fake-nameserver", self, lambda: tls, tls_only=tls is not None)
+        self.address = NameServer(self.server.listen(Address("127.0.0.1", port)), tls is not None)
         self.server.start()
 
     def on_command(self, connection: Connection, command: Command) -> None:
@@ -87,8 +91,8 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def fake() -> Iterator[Callable[..., FakeNameServer]]:
     with contextlib.ExitStack() as stack:
 
-        def make(port: int = 0) -> FakeNameServer:
-            made = FakeNameServer(port)
+        def make(port: int = 0, tls: ssl.SSLContext | None = None) -> FakeNameServer:
+            made = FakeNameServer(port, tls)
             stack.callback(made.server.close)
             return made
 
@@ -96,8 +100,12 @@ def fake() -> Iterator[Callable[..., FakeNameServer]]:
 
 
 @contextlib.contextmanager
-def registered(shard: Shard, *addresses: Address, fields: Mapping[str, str] = FIELDS) -> Iterator[NameServers]:
-    nameservers = NameServers(addresses, fields, shard.topics, lambda: shard.leads)
+def registered(
+    shard: Shard, *addresses: NameServer, fields: Mapping[str, str] = FIELDS, ca: Path | None = None
+) -> Iterator[NameServers]:
+    nameservers = NameServers(
+        addresses, fields, shard.topics, lambda: shard.leads, tls_context=partial(client_context, ca)
+    )
     nameservers.start()
     try:
         yield nameservers
@@ -219,7 +227,7 @@ def test_a_name_server_that_does_not_answer_harms_no_other(
     if how == "closed":
         bad.server.close()
     elif how in ("nonsense", "one byte at a time"):
-        address = Address("127.0.0.1", listener.getsockname()[1])
+        address = NameServer(Address("127.0.0.1", listener.getsockname()[1]))
         threading.Thread(target=talk, daemon=True).start()
     with capture_logs() as logs, registered(shard, address, good.address) as nameservers:
         wait_until(lambda: good.topics() == [{"t"}], "the registration at the good one")
@@ -281,15 +289,59 @@ def test_an_address_that_dns_learns_later_is_registered_then_and_no_earlier(
 
 
 def test_addresses_of_name_servers_are_separated_as_rocketmq_separates_them() -> None:
-    assert parse_nameservers("10.0.0.1:9876; [::1]:9877;10.0.0.1:9876;") == (
-        Address("10.0.0.1", 9876),
-        Address("::1", 9877),
+    found = parse_nameservers("10.0.0.1:9876; [::1]:9877;10.0.0.1:9876;tls://a:1;")
+    assert found == (
+        NameServer(Address("10.0.0.1", 9876)),
+        NameServer(Address("::1", 9877)),
+        NameServer(Address("a", 1), is_tls=True),
     )
+    assert [str(each) for each in found] == ["10.0.0.1:9876", "[::1]:9877", "tls://a:1"]
     assert parse_nameservers("") == ()
     many = ";".join(f"10.0.0.1:{number}" for number in range(1, NAMESERVER_COUNT_MAX + 2))
-    for text in ("10.0.0.1", "a:1;b", many):
+    for text in ("10.0.0.1", "a:1;b", "tls://", "http://a:1:x", many):
         with pytest.raises(InvalidArgumentError):
             parse_nameservers(text)
+
+
+def test_a_name_server_over_tls_is_registered_at_and_one_of_another_authority_is_not(
+    tmp_path: Path, fake: Callable[..., FakeNameServer]
+) -> None:
+    authority, other = Authority(tmp_path / "one"), Authority(tmp_path / "other")
+    contexts = []
+    for issuer, name in ((authority, "127.0.0.1"), (other, "127.0.0.1"), (authority, "another.example")):
+        files = issuer.issue(name, name)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(files.certificate, files.key)
+        contexts.append(context)
+    right, wrong, misnamed = (fake(tls=context) for context in contexts)
+    shard = Shard("t")
+    with (
+        capture_logs() as logs,
+        registered(shard, right.address, wrong.address, misnamed.address, ca=authority.path) as nameservers,
+    ):
+        wait_until(lambda: right.topics() == [{"t"}], "the registration")
+        # The connection stays: what changes is told over it, and what the name server says between answers is taken.
+        for number in range(3):
+            shard.put(f"n{number}")
+            assert nameservers.wait_until_taken()
+        (connection,) = right.connections
+        connection.tell(Command(905))
+        shard.put("last")
+        nameservers.topics_changed()
+        wait_until(lambda: {"last"} in right.topics(), "the last topic")
+        assert right.connections == [connection]
+        wait_until(
+            lambda: sum(line["event"] == "nameserver.failed" for line in logs) == 2, "the failures of the others"
+        )
+        assert nameservers.registered() == {
+            str(right.address): True,
+            str(wrong.address): False,
+            str(misnamed.address): False,
+        }
+        right.server.close()
+        wait_until(lambda: not nameservers.registered()[str(right.address)], "the end of the name server is seen")
+    assert wrong.told == misnamed.told == []
+    assert all("certificate verify failed" in line["error"] for line in logs if line["event"] == "nameserver.failed")
 
 
 def test_a_commit_log_registers_its_topics_and_those_of_every_broker_at_our_name_server(tmp_path: Path) -> None:
