@@ -169,6 +169,7 @@ def _open_doors(
     from gateway.remoting.door_shard import DoorShard
     from gateway.remoting.opening import open_doors
     from gateway.remoting.topic_copy import TopicCopy
+    from services.rocketmq.proxy_header import parse_networks
 
     doors = settings.doors()
     callers: ShardsSource | None = None
@@ -212,6 +213,7 @@ def _open_doors(
         tls_only=settings.are_doors_tls_only,
         has_fast_ports=settings.remoting_vip_channel == "on",
         sign_in=of_door,
+        proxies=parse_networks(settings.remoting_proxies),
     )
 
 

@@ -11,6 +11,7 @@ from gateway.queries.page import KNOWN_TO_ALL
 from gateway.shards.targets import ShardTargets, of_ordinals, parse_shards, parse_template
 from services.object_uri import is_uri, named
 from services.rocketmq.address import Address, parse_named_addresses
+from services.rocketmq.proxy_header import parse_networks
 from services.settings.service_settings import ServiceSettings, TlsFiles, as_value_error, listens_at, setting, target
 
 # The largest number that docs/scale.md models. Without a limit, a DNS name that answers for every ordinal would make
@@ -146,6 +147,12 @@ class GatewaySettings(ServiceSettings):
     remoting_vip_channel: Literal["on", "off"] = setting(
         "on", "Whether the port two below a fixed one serves the same, RocketMQ's fast port, where it is free."
     )
+    # Such a header says who the client is, for limits, logs and born hosts: nobody else may send one.
+    remoting_proxies: str = setting(
+        "",
+        "Proxies whose connections to remoting doors begin with a PROXY header (v1, v2); empty: none.",
+        unit="10.0.0.0/8,::1,...",
+    )
     remoting_address_file: Path | None = setting(None, "File that gets the bound remoting addresses.")
     console: Literal["on", "off"] = setting("on", "Whether there is a console (docs/console.md).")
     console_address: str = setting("127.0.0.1:8080", "Where the console listens; port 0: a free one.", unit="host:port")
@@ -162,6 +169,12 @@ class GatewaySettings(ServiceSettings):
     @classmethod
     def _is_nowhere_if_off(cls, value: str) -> str:
         return "" if value == "off" else value
+
+    @pydantic.field_validator("remoting_proxies")
+    @classmethod
+    def _are_networks(cls, value: str) -> str:
+        parse_networks(value)
+        return value
 
     @pydantic.field_validator("signature_time_zones")
     @classmethod

@@ -23,6 +23,7 @@ from gateway.remoting import (
 from gateway.remoting.door import Door, Handler, SignIn
 from gateway.remoting.door_shard import DoorShard
 from services.rocketmq.address import Address
+from services.rocketmq.proxy_header import Networks, is_in
 from services.rocketmq.remoting_server import RemotingServer
 from services.serving.server import ServiceServer, write_atomically
 from store.errors import InvalidSettingError
@@ -58,6 +59,7 @@ class OpenDoor:
         failed: called when nothing is served any more.
         sign_in: finds the rights of each request; None: every client may do everything.
         door_count: doors of this process: the limits of their connections share its memory.
+        proxies: whose connections begin with the header of a proxy.
 
     Attributes:
         address: the bound one, when it listens.
@@ -73,6 +75,7 @@ class OpenDoor:
         failed: Callable[[Exception], object] = lambda error: None,
         sign_in: SignIn | None = None,
         door_count: int = 1,
+        proxies: Networks = (),
     ) -> None:
         table: dict[int, Handler] = {}
         for handlers in ROOMS:
@@ -88,6 +91,7 @@ class OpenDoor:
             failed=failed,
             turn_ended=self._end_turn,
             server_count=door_count,
+            is_proxy=lambda host: is_in(host, proxies),
         )
         self.address = Address("", 0)
 
@@ -130,6 +134,7 @@ def open_doors(
     tls_only: bool,
     has_fast_ports: bool,
     sign_in: SignIn | None = None,
+    proxies: Networks = (),
 ) -> None:
     """Open a door for each shard that has an address; they are closed with the server.
 
@@ -142,6 +147,7 @@ def open_doors(
         tls_only: connections without TLS are closed.
         has_fast_ports: fixed ports have their fast ports beside them.
         sign_in: finds the rights of each request; None: every client may do everything.
+        proxies: whose connections begin with the header of a proxy.
 
     Raises:
         InvalidSettingError: a port cannot be bound.
@@ -163,6 +169,7 @@ def open_doors(
             failed=lambda error: server.fail(1, repr(error)),
             sign_in=sign_in,
             door_count=len(doors),
+            proxies=proxies,
         )
         try:
             listening = door.open(address)

@@ -50,6 +50,7 @@ import structlog
 from services.rocketmq.address import Address
 from services.rocketmq.command import ONEWAY, Command, FrameError, FrameReader, encode_head
 from services.rocketmq.line_limit import LineLimit
+from services.rocketmq.proxy_header import parse_header
 from store.files.memory_limit import memory_limit_bytes
 from store.files.open_files import open_file_limit
 
@@ -115,7 +116,7 @@ class Connection:
     """A connection of a client; thread-safe.
 
     Attributes:
-        peer: the client's address.
+        peer: the client's address; of a proxy until its header has come.
         local: ours, as the client has reached it.
         fd: of its socket.
         is_closed: nothing is sent any more.
@@ -136,6 +137,7 @@ class Connection:
         self._reader = FrameReader()
         self._tls: _Tls | None = None
         self._is_first = True
+        self._header: bytes | None = b"" if server.is_proxy(peer.host) else None  # what has come of a proxy's header
         self._outgoing: deque[memoryview] = deque()
         self._outgoing_bytes = 0
         self._counted_outgoing_bytes = 0  # of them, as the server counts them
@@ -248,6 +250,10 @@ class Connection:
             return False
         self._active_at = self._server.clock()
         try:
+            if self._header is not None:
+                data = self._without_header(self._header + data)
+                if not data:
+                    return not self.is_closed
             if self._is_first:
                 self._begin(data)
             if self._tls is not None:
@@ -256,6 +262,18 @@ class Connection:
             return self._refuse(error)
         self._reader.add(data)
         return self.go_on(handler) and not (self._tls is not None and self._tls.is_over)
+
+    def _without_header(self, data: bytes) -> bytes:
+        """What is behind the header of a proxy; empty: nothing yet. FrameError when it is none, or its client has no room."""
+        header = parse_header(data)
+        if header is None:
+            self._header = data
+            self._frame_since = self._frame_since or self._active_at
+            return b""
+        self._header = self._frame_since = None
+        if header.client is not None:
+            self._server.move(self, header.client)
+        return data[header.size_bytes :]
 
     def _unwrap(self, tls: "_Tls", data: bytes) -> bytes:
         was_beginning = tls.is_beginning
@@ -614,6 +632,7 @@ class RemotingServer:
         turn_ended: called by the thread when all commands that have come were begun, before it waits for more.
         clock: seconds, rising.
         server_count: of the servers of this process whose connections share its memory.
+        is_proxy: tells whether connections from an address begin with the header of a proxy (proxy_header.py).
 
     Attributes:
         memory_bytes: what the connections have a part of.
@@ -630,7 +649,9 @@ class RemotingServer:
         turn_ended: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         server_count: int = 1,
+        is_proxy: Callable[[str], bool] = lambda host: False,
     ) -> None:
+        self.is_proxy = is_proxy
         self.memory_bytes = memory_limit_bytes() // server_count
         self._turn_ended = turn_ended
         self.tls_context = tls_context
@@ -859,7 +880,7 @@ class RemotingServer:
                 if error.errno not in _CLIENT_IS_GONE:
                     self._rest(error)
                 return
-            why = self._why_refused(connected, peer[0])
+            why = self._why_refused(connected.fileno(), peer[0])
             if why:
                 self.warn("remoting.refused", peer=str(peer[0]), why=why)
                 connected.close()
@@ -877,10 +898,19 @@ class RemotingServer:
             self._connections[connected.fileno()] = connection
             self._connected.add(connection.peer.host, 1)
 
-    def _why_refused(self, connected: socket.socket, host: str) -> str:
+    def move(self, connection: Connection, client: Address) -> None:
+        """A proxy says whose connection it is; FrameError when that client may have no further one."""
+        why = self._why_refused(connection.fd, client.host)
+        if why:
+            raise FrameError(f"{client.host}: {why}")
+        self._connected.add(connection.peer.host, -1)
+        connection.peer = client
+        self._connected.add(client.host, 1)
+
+    def _why_refused(self, fd: int, host: str) -> str:
         """Why a new connection is to be closed; empty: it is not."""
         descriptor_count = int(open_file_limit() * DESCRIPTOR_PART)
-        if connected.fileno() >= descriptor_count:
+        if fd >= descriptor_count:
             return f"{descriptor_count} descriptors are in use, the rest is for files: raise the limit of open files"
         count_max = min(CONNECTION_COUNT_MAX, descriptor_count)
         if self._connected.has_room(host, count_max):

@@ -752,3 +752,72 @@ def test_bad_frames_of_a_client_filled_the_log(
             client.socket.sendall(b"\xff" * 64)
             assert client.is_closed()
     assert len([line for line in lines if line["event"] == "remoting.bad_frame"]) == 10
+
+
+PROXIED = b"PROXY TCP4 10.9.8.7 10.1.0.1 51234 10911\r\n"
+
+
+@contextlib.contextmanager
+def proxied_server(handler: Echo, tls: ssl.SSLContext | None = None) -> Iterator[Address]:
+    server = RemotingServer("proxied", handler, lambda: tls, is_proxy=lambda host: host == "127.0.0.1")
+    try:
+        address = server.listen(Address("127.0.0.1", 0))
+        server.start()
+        yield address
+    finally:
+        server.close()
+
+
+def test_a_connection_of_a_proxy_is_one_of_the_client_that_its_header_names(handler: Echo) -> None:
+    frame = encode(Command(ECHO, {"n": "1"}, opaque=1))
+    with proxied_server(handler) as address:
+        for pieces in (
+            [PROXIED + frame],
+            [PROXIED[:5], PROXIED[5:], frame[:3], frame[3:]],
+            [PROXIED[:-1], b"\n" + frame],
+        ):
+            with contextlib.closing(socket.create_connection(address)) as connection:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                for piece in pieces:
+                    connection.sendall(piece)
+                assert RemotingClient(connection).receive().fields == {"n": "1"}
+        with contextlib.closing(socket.create_connection(address)) as connection:
+            connection.sendall(b"PROXY UNKNOWN\r\n" + frame)
+            assert RemotingClient(connection).receive().fields == {"n": "1"}
+    assert [opened.peer for opened in handler.opened[:3]] == [Address("10.9.8.7", 51234)] * 3
+    assert handler.opened[3].peer.host == "127.0.0.1"
+
+
+def test_a_connection_of_a_proxy_without_a_header_is_closed_before_any_command(handler: Echo) -> None:
+    with proxied_server(handler) as address:
+        with contextlib.closing(socket.create_connection(address)) as connection:
+            connection.sendall(encode(Command(ECHO, opaque=1)))
+            assert connection.recv(1) == b""
+        with contextlib.closing(socket.create_connection(address)) as connection:
+            connection.sendall(PROXIED + PROXIED)  # one is enough: the second is a frame that is too long
+            assert connection.recv(1) == b""
+    assert handler.came == []
+
+
+def test_a_header_of_anybody_else_is_no_header(handler: Echo, server: RemotingServer) -> None:
+    address = server.listen(Address("127.0.0.1", 0))
+    server.start()
+    with contextlib.closing(socket.create_connection(address)) as connection:
+        connection.sendall(PROXIED + encode(Command(ECHO, opaque=1)))
+        assert connection.recv(1) == b""
+    assert handler.came == []
+
+
+def test_tls_begins_behind_the_header_of_a_proxy(handler: Echo, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    files = authority.issue("server", "127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    with proxied_server(handler, context) as address:
+        plain = socket.create_connection(address)
+        plain.sendall(PROXIED)
+        trusting = ssl.create_default_context(cafile=str(authority.path))
+        with contextlib.closing(trusting.wrap_socket(plain, server_hostname="127.0.0.1")) as connection:
+            connection.sendall(encode(Command(ECHO, {"n": "2"}, opaque=1)))
+            assert RemotingClient(connection).receive().fields == {"n": "2"}
+    assert [opened.peer for opened in handler.opened] == [Address("10.9.8.7", 51234)]
