@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
+import pytest
+
 from benchmarks.sides import remoting
 from tests.support.failures import watch_log
 from tests.support.ports import free_port
@@ -21,6 +23,10 @@ from tests.support.waiting import one_at_a_time, wait_until
 
 JAVA_SOURCES = pathlib.Path(__file__).parent / "java"
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / ".tools" / "rocketmq"
+VERSION = "5.3.3"  # as in pom.xml
+# The releases whose stores are handed over: the newest for each change, that of the fixtures for a release.
+NEWEST = "5.5.0"
+STORE_VERSIONS = (pytest.param(NEWEST), pytest.param(VERSION, marks=pytest.mark.release))
 JVM_FLAGS = [
     "-XX:MaxDirectMemorySize=1g",
     *[
@@ -42,9 +48,11 @@ def why_unavailable() -> str | None:
     return f"needs {' and '.join(missing)} (JDK 17 and Maven)" if missing else None
 
 
-def classpath() -> str:
-    """Of RocketMQ and our drivers of it."""
-    return build_classpath(JAVA_SOURCES, TOOLS)
+def classpath(version: str = VERSION) -> str:
+    """Of a release of RocketMQ and our drivers of it."""
+    if version == VERSION:
+        return build_classpath(JAVA_SOURCES, TOOLS)
+    return build_classpath(JAVA_SOURCES, TOOLS / version, version)
 
 
 def build_classpath(sources: pathlib.Path, home: pathlib.Path, version: str = "") -> str:
@@ -99,7 +107,10 @@ class RealRocketMQ:
         broker_heap: of the broker's JVM.
         short_life: flags of all its JVMs.
         idle: lines of broker.conf unless `settings` has others.
+        version: RocketMQ's.
     """
+
+    version = VERSION
 
     broker_heap = "512m"
     # A JVM lives for seconds: no second compiler, and no threads of a large collector. Half the CPU of a start.
@@ -123,7 +134,7 @@ class RealRocketMQ:
 
     def classpath(self) -> str:
         """What the processes are started with."""
-        return classpath()
+        return classpath(self.version)
 
     def is_registered(self) -> bool:
         """Whether the name server knows the broker."""

@@ -34,10 +34,12 @@ class Site:
 
     Args:
         work: a directory.
+        version: RocketMQ's.
     """
 
-    def __init__(self, work: pathlib.Path) -> None:
+    def __init__(self, work: pathlib.Path, version: str) -> None:
         self.work = work
+        self.version = version
         self.store = work / "store"
         self._count = 0
 
@@ -61,7 +63,7 @@ class Site:
         name = self._name()
         with (
             rocketmq_side.running_rocketmq(
-                self.store, self.work / f"{name}-rocketmq", proxy=True, **BROKER_SIZES, **settings
+                self.store, self.work / f"{name}-rocketmq", proxy=True, version=self.version, **BROKER_SIZES, **settings
             ) as rocketmq,
             opened(RealServer(rocketmq), "python", name, self.work / name) as stage,
         ):
@@ -89,8 +91,9 @@ def bodies(count: int, first: int = 0) -> list[str]:
     return [f"m{number}" for number in range(first, first + count)]
 
 
-def test_what_is_open_here_comes_again_at_the_broker_and_back(tmp_path: pathlib.Path) -> None:
-    site = Site(tmp_path)
+@pytest.mark.parametrize("version", real_broker.STORE_VERSIONS)
+def test_what_is_open_here_comes_again_at_the_broker_and_back(tmp_path: pathlib.Path, version: str) -> None:
+    site = Site(tmp_path, version)
     with site.reput() as (stage, _):
         stage.server.create_topic("T", 1, "NORMAL")
         stage.server.create_group("G", ordered=False, delivery_attempts_max=17)
@@ -115,8 +118,9 @@ def test_what_is_open_here_comes_again_at_the_broker_and_back(tmp_path: pathlib.
         acknowledge(consumer, *again.values())
 
 
-def test_groups_of_every_kind_go_on_after_a_kill(tmp_path: pathlib.Path) -> None:
-    site = Site(tmp_path)
+@pytest.mark.parametrize("version", real_broker.STORE_VERSIONS)
+def test_groups_of_every_kind_go_on_after_a_kill(tmp_path: pathlib.Path, version: str) -> None:
+    site = Site(tmp_path, version)
     with site.reput(killed=True) as (stage, gateway):
         for topic, kind in (("T", "NORMAL"), ("D", "NORMAL"), ("F", "FIFO")):
             stage.server.create_topic(topic, 1, kind)

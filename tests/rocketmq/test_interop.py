@@ -1,4 +1,4 @@
-"""The real Apache RocketMQ 5.3.3 is the judge: it opens our store and we open what it made of it."""
+"""The real Apache RocketMQ is the judge: it opens our store and we open what it made of it."""
 
 import pathlib
 import re
@@ -6,7 +6,9 @@ import re
 import pytest
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1 import message_pb2
 from tests.gateway.rocketmq.test_official_client import send_by_official_client
+from tests.pipeline.rebuild.rebuilding import assert_same_store, rebuild_here
 from tests.rocketmq import real_broker
 from tests.support.stack import hosted_stack, new_message
 
@@ -31,11 +33,20 @@ def _fields(mqadmin_output: str) -> dict[str, str]:
     return dict(re.findall(r"^([A-Z][A-Za-z ]+?):\s+(.*?)\s*$", mqadmin_output, re.MULTILINE))
 
 
-def test_a_real_broker_opens_our_store_and_mqadmin_finds_what_our_queries_find(tmp_path: pathlib.Path) -> None:
-    """Our store, their broker: all four queries; then their appends, our queries."""
+@pytest.mark.parametrize("version", real_broker.STORE_VERSIONS)
+def test_a_real_broker_opens_our_store_and_mqadmin_finds_what_our_queries_find(
+    tmp_path: pathlib.Path, version: str
+) -> None:
+    """Our store, their broker: all queries, by tags where the release has them; then their appends, our queries."""
     store = tmp_path / "store"
     broker = real_broker.RealRocketMQ(store, tmp_path / "rocketmq", **FILE_SIZES, **INDEX_SIZES)
-    settings = {**OUR_SIZES, "REPUT_STORE_HOST": f"127.0.0.1:{broker.broker_port}"}
+    broker.version = version
+    finds_tags = version == real_broker.NEWEST
+    settings = {
+        **OUR_SIZES,
+        "REPUT_STORE_HOST": f"127.0.0.1:{broker.broker_port}",
+        "REPUT_INDEX_TAGS": "on" if finds_tags else "auto",
+    }
     with hosted_stack(store, settings=settings) as stack:
         messages = [
             new_message("Orders", f"订单 {i}".encode() * 40, keys=[f"order-{i}", "shared"], tags="TagA")
@@ -58,8 +69,13 @@ def test_a_real_broker_opens_our_store_and_mqadmin_finds_what_our_queries_find(t
     try:
         by_key = broker.mqadmin("queryMsgByKey", "-t", "Orders", "-k", f"order-{chosen}")
         assert re.search(
-            rf"^{receipt.unique_key}\s+{receipt.queue_id}\s+{receipt.queue_offset}\s*$", by_key, re.MULTILINE
+            rf"^{receipt.unique_key}\s+{receipt.queue_id}\s+{receipt.queue_offset}\s", by_key, re.MULTILINE
         )
+        if finds_tags:
+            by_tag = broker.mqadmin("queryMsgByKey", "-t", "Orders", "-k", "TagA", "-p", "T")
+            assert set(re.findall(r"^([0-9A-F]{32})\s", by_tag, re.MULTILINE)) == {
+                result.unique_key for result in results[-64:]
+            }
 
         expected = {
             "Topic": "Orders",
@@ -115,11 +131,20 @@ def test_a_real_broker_opens_our_store_and_mqadmin_finds_what_our_queries_find(t
             ).messages
             assert f"java- body {i}".encode() == by_id.body
             assert [by_id] == list(by_key) == list(by_unique_key) == list(by_offset)
+        if finds_tags:
+            request = pb.QueryMessageByKeyRequest(topic="Orders", key="TagJ", key_type=pb.KEY_TYPE_TAGS)
+            by_tag_here = stack.gateway.QueryMessageByKey(request, timeout=10)
+            assert [message.unique_key for message in by_tag_here.messages] == [row[0] for row in reversed(theirs)]
+            assert by_tag_here.completeness == message_pb2.COMPLETENESS_COMPLETE
         again = stack.gateway.AppendMessages(
             pb.AppendMessagesRequest(messages=[new_message("Orders", b"after the broker", queue_id=theirs[-1][2])]),
             timeout=10,
         ).results[0]
         assert again.queue_offset > theirs[-1][3], "queue offsets go on behind what the broker appended"
+    # What both wrote is what a rebuild from the log gives, entries of tags included.
+    report = rebuild_here(store, tmp_path / "rebuilt")
+    assert_same_store(tmp_path / "rebuilt", store)
+    assert any("tags" in note for note in report.notes) == finds_tags
 
 
 def test_mqadmin_finds_what_an_official_client_sent_to_our_gateway(tmp_path: pathlib.Path) -> None:

@@ -46,8 +46,9 @@ class Site:
         due: when each message is due (ms since 1970), by body.
     """
 
-    def __init__(self, work: pathlib.Path) -> None:
+    def __init__(self, work: pathlib.Path, version: str) -> None:
         self.work = work
+        self.version = version
         self.store = work / "store"
         self.due: dict[str, int] = {}
 
@@ -63,6 +64,7 @@ class Site:
         broker = real_broker.RealRocketMQ(
             self.store, self.work / name, recallMessageEnable="true", **BROKER_SIZES, **settings
         )
+        broker.version = self.version
         try:
             broker.start()
             yield broker.broker_port
@@ -132,8 +134,9 @@ def _create_topic(stack: HostedStack) -> None:
     stack.gateway.CreateTopic(pb.CreateTopicRequest(topic=TOPIC, queue_count=1, message_type=kind), timeout=10)
 
 
-def test_timers_and_delay_levels_go_to_a_broker_and_back(tmp_path: pathlib.Path) -> None:
-    site = Site(tmp_path)
+@pytest.mark.parametrize("version", real_broker.STORE_VERSIONS)
+def test_timers_and_delay_levels_go_to_a_broker_and_back(tmp_path: pathlib.Path, version: str) -> None:
+    site = Site(tmp_path, version)
     with site.reput() as stack:
         _create_topic(stack)
         site.timer(stack, "our timer, here", 1.5)
@@ -216,8 +219,9 @@ def _schedule(stack: HostedStack) -> Iterator[ServiceClient]:
         client.close()
 
 
-def test_half_messages_go_to_a_broker_and_back(tmp_path: pathlib.Path) -> None:
-    site = Site(tmp_path)
+@pytest.mark.parametrize("version", real_broker.STORE_VERSIONS)
+def test_half_messages_go_to_a_broker_and_back(tmp_path: pathlib.Path, version: str) -> None:
+    site = Site(tmp_path, version)
     halves = Halves(site.store)
     # It asks producers early, and there are none: it stores each half message again that waits.
     checks = {"transactionTimeOut": 2_000, "transactionCheckInterval": 8_000}
