@@ -12,9 +12,7 @@ from index_svc.index_file_set import IndexFileSet
 from index_svc.recovery import TagsWanted
 from services.following.following_builder import FollowingBuilder
 from store.derive.dispatch import DispatchRequest
-from store.derive.dispatch_columns import DispatchColumns
 from store.files.file_system import RealFileSystem
-from store.format.derived.index_layout import index_key, key_hash, tag_key
 from store.readers.index_reader import IndexLayout, list_index_files
 from store.readers.tag_entries import find_tag_entries, log_on_disk
 from tests.support.dispatches import feed, requests_of
@@ -136,16 +134,3 @@ def test_a_new_index_is_as_the_default_says(
         root = tmp_path / str(default)
         follow(open_builder(root, rocketmq_5_5_store), requests)
         assert saved_tags_from(root) == saved
-
-
-def test_with_tags_puts_the_hash_of_the_tags_behind_the_keys_of_its_record(rocketmq_5_5_store: Path) -> None:
-    requests = requests_of(rocketmq_5_5_store)
-    columns = DispatchColumns.of(requests).with_tags()
-    expected = []
-    for number, request in enumerate(requests):
-        if request.sys_flag & 0xC == 0xC:
-            continue
-        keys = [*([request.unique_key] if request.unique_key else []), *request.keys]
-        keys += [tag_key(request.tags)] if request.tags else []
-        expected += [(number, key_hash(index_key(request.topic, key))) for key in keys]
-    assert list(zip(columns.key_records.tolist(), columns.key_hashes.tolist(), strict=True)) == expected

@@ -72,6 +72,7 @@ CONTRADICTIONS = {
     "a key before all records": put("key_records", 0, -1),
     "keys out of order": put("key_records", 0, 19),
     "a negative hash": put("key_hashes", 0, -1),
+    "a negative hash of tags": put("tags_hashes", 0, -2),
     "a record twice": put("commit_log_offsets", 5, 400),
     "records out of order": put("commit_log_offsets", 5, 900),
     "a record before the log": put("commit_log_offsets", 0, -100),
@@ -82,7 +83,9 @@ CONTRADICTIONS = {
     "another last record": lambda columns: columns.last.CopyFrom(columns.first),
     "records that are nowhere": lambda columns: [columns.ClearField(name) for name in RECORD_COLUMNS],
 }
-CONTRADICTIONS |= {f"no {name}": lambda columns, name=name: columns.ClearField(name) for name in ALL_COLUMNS}
+CONTRADICTIONS |= {
+    f"no {name}": lambda columns, name=name: columns.ClearField(name) for name in ALL_COLUMNS if name != "tags_hashes"
+}
 CONTRADICTIONS |= {
     f"half a number in {name}": lambda columns, name=name: setattr(columns, name, getattr(columns, name) + b"x")
     for name in ALL_COLUMNS
@@ -96,6 +99,13 @@ def test_a_batch_that_contradicts_itself_is_refused(what):
 
     with pytest.raises(ServiceUnavailableError, match="contradicts itself"):
         columns_from_proto(sent)
+
+
+def test_a_batch_of_a_version_without_hashes_of_tags_has_none():
+    sent = message()
+    sent.ClearField("tags_hashes")
+
+    assert columns_from_proto(sent).tags_hashes.tolist() == [-1] * 20
 
 
 def test_requests_that_stand_out_of_order_are_refused_too():
