@@ -12,7 +12,6 @@ from tests.clients.programs import LANGUAGES, PUSH_LANGUAGES, Said
 from tests.clients.servers import wait_until_routed
 from tests.clients.stage import (
     INVISIBLE_SECONDS,
-    SEND_SECONDS_MAX,
     Stage,
     acknowledge,
     ids,
@@ -148,7 +147,7 @@ def a_simple_consumer_decides_when_a_message_comes_again(stage: Stage) -> None:
     invisible = dict.fromkeys(sent[1:], float(INVISIBLE_SECONDS))
     if changes:
         for message_id, seconds in ((sent[1], 1), (sent[3], 2 * INVISIBLE_SECONDS)):
-            said = consumer.ask(SEND_SECONDS_MAX, do="change", message_id=message_id, invisible_seconds=seconds)
+            said = consumer.ask(do="change", message_id=message_id, invisible_seconds=seconds)
             assert said["event"] == "changed", said
             invisible[message_id] = float(seconds)
     came: dict[str, float] = {}

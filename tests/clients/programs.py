@@ -148,16 +148,11 @@ class Program:
         self.process.stdin.write(json.dumps(line).encode() + b"\n")
         self.process.stdin.flush()
 
-    def ask(self, seconds: float, **line: object) -> Said:
-        """What it answers to a line.
-
-        Args:
-            seconds: how long the answer may take.
-            line: what it is to do.
-        """
+    def ask(self, **line: object) -> Said:
+        """What it answers to a line that says what to do."""
         before = len(self.said)
         self.tell(**line)
-        self.wait(lambda: len(self.said) > before, f"it answers {line}", seconds)
+        self.wait(lambda: len(self.said) > before, f"it answers {line}")
         return self.said[before]
 
     def stop(self) -> None:

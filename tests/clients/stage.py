@@ -9,9 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from tests.clients.programs import Program, Said
 from tests.clients.servers import Server
 
-# A killed push consumer's messages are hidden for 60 s, RocketMQ looks for them when a long poll ends (20 s), and the machine
-# may be busy.
-SEND_SECONDS_MAX = 60.0
 # RocketMQ's default: 16 retries.
 DELIVERY_ATTEMPTS_MAX = 17
 INVISIBLE_SECONDS = 10  # the least that RocketMQ takes
@@ -125,7 +122,7 @@ def received_again(consumer: Program, message_id: str, count: int) -> list[Said]
 
 def receive(consumer: Program, invisible_seconds: float = INVISIBLE_SECONDS) -> list[Said]:
     """What one call of a simple consumer brings; nothing when it fails, which a client has to try again now and then."""
-    said = consumer.ask(SEND_SECONDS_MAX, do="receive", batch=RECEIVE_BATCH, invisible_seconds=invisible_seconds)
+    said = consumer.ask(do="receive", batch=RECEIVE_BATCH, invisible_seconds=invisible_seconds)
     assert len(consumer.events("failed")) <= FAILURES_MAX, consumer.events("failed")
     return list(said.get("messages", ()))
 
@@ -147,7 +144,7 @@ def receive_until(
 def acknowledge(consumer: Program, *messages: Said) -> None:
     """Acknowledge messages that a simple consumer has received."""
     for each in messages:
-        said = consumer.ask(SEND_SECONDS_MAX, do="ack", message_id=each["message_id"])
+        said = consumer.ask(do="ack", message_id=each["message_id"])
         assert said["event"] == "acked", said
 
 

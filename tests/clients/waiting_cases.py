@@ -4,7 +4,7 @@ import time
 
 from tests.clients.cases import CLOCK_SECONDS, case, fields, rich
 from tests.clients.programs import LANGUAGES, PUSH_LANGUAGES
-from tests.clients.stage import SEND_SECONDS_MAX, Stage, acknowledge, receipt_of, receive_until, send
+from tests.clients.stage import Stage, acknowledge, receipt_of, receive_until, send
 
 # Long enough to send and to recall before, on a busy machine.
 DELAY_SECONDS = 8
@@ -76,11 +76,11 @@ def a_recalled_message_never_comes(stage: Stage) -> None:
     due = int(time.time()) + 2 * DELAY_SECONDS
     gone = receipt_of(producer, {**rich(0), "deliver_at_seconds": due})
     kept = receipt_of(producer, {**rich(1), "deliver_at_seconds": due + 1})
-    recalled = producer.ask(SEND_SECONDS_MAX, do="recall", recall_handle=gone["recall_handle"])
+    recalled = producer.ask(do="recall", recall_handle=gone["recall_handle"])
     assert recalled == {"event": "recalled", "message_id": gone["message_id"]}
     (received,) = receive_until(consumer, len)
     acknowledge(consumer, received)
     assert received["message_id"] == kept["message_id"]
-    broken = producer.ask(SEND_SECONDS_MAX, do="recall", recall_handle="made up")
+    broken = producer.ask(do="recall", recall_handle="made up")
     assert broken["event"] == "failed"
     producer.stop()

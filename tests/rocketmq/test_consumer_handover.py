@@ -132,11 +132,11 @@ def test_groups_of_every_kind_go_on_after_a_kill(tmp_path: pathlib.Path, version
         for attempt in (1, 2):
             bad = received(failing, 1, LONG_SECONDS)["bad"]
             assert bad["attempt"] == attempt
-            failing.ask(20, do="change", message_id=bad["message_id"], invisible_seconds=1)
+            failing.ask(do="change", message_id=bad["message_id"], invisible_seconds=1)
         wait_until_routed(stage.server, "%DLQ%DG")
         send(stage.producer("D"), message("worse"))
         worse = received(failing, 1, LONG_SECONDS)["worse"]
-        failing.ask(20, do="change", message_id=worse["message_id"], invisible_seconds=0)
+        failing.ask(do="change", message_id=worse["message_id"], invisible_seconds=0)
         send(stage.producer("F"), *(message(body, message_group="one") for body in bodies(3)))
         ordered = stage.simple("F", "FG")
         acknowledge(ordered, received(ordered, 1, LONG_SECONDS)["m0"])

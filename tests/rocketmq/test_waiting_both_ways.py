@@ -134,7 +134,7 @@ def _create_topic(stack: HostedStack) -> None:
     stack.gateway.CreateTopic(pb.CreateTopicRequest(topic=TOPIC, queue_count=1, message_type=kind), timeout=10)
 
 
-@pytest.mark.parametrize("version", real_broker.STORE_VERSIONS)
+@pytest.mark.parametrize("version", [real_broker.VERSION, pytest.param(real_broker.NEWEST, marks=pytest.mark.release)])
 def test_timers_and_delay_levels_go_to_a_broker_and_back(tmp_path: pathlib.Path, version: str) -> None:
     site = Site(tmp_path, version)
     with site.reput() as stack:
