@@ -77,5 +77,11 @@ def decode_client_batch(data: bytes, count_max: int | None = None) -> list[Batch
     return entries
 
 
+def flag_of_first(data: bytes) -> int:
+    """The flag of the first message of a batch that has ENTRY_SIZE_BYTES_MIN bytes at least."""
+    flag: int = _HEAD.unpack_from(data)[3]
+    return flag
+
+
 def _damaged(at: int, why: str) -> InvalidMessageError:
     return InvalidMessageError(f"The message at byte {at} of the batch cannot be read: {why}.", field="body", offset=at)
