@@ -136,7 +136,20 @@ class Commitlog:
         self._coalescer.offer_all(appends)
 
     def send_alone(self, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
-        """Send a request in a call of its own; arguments as `send`."""
+        """Send a request in a call of its own; arguments as `send`. Without a thread, where that is possible."""
+
+        def ended(outcome: Outcome) -> None:
+            if outcome is None:
+                self._leave_alone_to_thread(request, deadline_seconds, caller)
+            elif isinstance(outcome, AppendFailedError):
+                caller.fail(outcome.status)
+            else:
+                caller.answer(outcome)
+
+        if not self._begin(request, deadline_seconds - time.monotonic(), ended):
+            self._leave_alone_to_thread(request, deadline_seconds, caller)
+
+    def _leave_alone_to_thread(self, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
         sending = self._alone.submit(self._send_alone, request, deadline_seconds, caller)
         sending.add_done_callback(lambda done: caller.fail(closed()) if done.cancelled() else None)
 

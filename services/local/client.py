@@ -683,7 +683,7 @@ class CallsUnderWay:
 # As much as eight batches of 32 KiB, so that nearly all requests are sent without waiting. The kernel's own limit is lower
 # on many machines, and holds.
 STREAM_SEND_BYTES = 512 * 1024
-# Appends that wait in no thread: as many as a gateway makes at the same time, two for each flush mode.
+# Appends that wait in no thread: two of small requests for each flush mode, and large ones beside them.
 LATER_COUNT_MAX = 8
 STREAM_NUMBER = LocalMethod.APPEND_ON_STREAM.number
 

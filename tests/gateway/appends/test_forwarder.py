@@ -3,14 +3,17 @@
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import grpc
 import pytest
 from google.protobuf.message import DecodeError
 
-from gateway.appends.coalescer import SENDER_COUNT, SMALL_REQUEST_BYTES_MAX
+from gateway.appends import forwarder
+from gateway.appends.coalescer import SENDER_COUNT, SMALL_REQUEST_BYTES_MAX, AppendFailedError
 from gateway.appends.forwarder import AppendForwarder
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -23,6 +26,7 @@ from services.settings.service_settings import ServiceSettings
 from services.status import from_rpc_error
 from store.errors import InvalidArgumentError, InvalidMessageError, ServiceUnavailableError, TopicNotFoundError
 from tests.services.loopback import commit_log_server
+from tests.support.waiting import wait_for
 
 SERVICE_NAME = "reput.gateway.v1.GatewayService"
 WORKER_COUNT = 32
@@ -251,6 +255,37 @@ def test_what_has_to_travel_alone_does_and_waits_for_no_sender(commitlog, served
     assert len(call.result().results) == len(request_alone.messages)
     assert commitlog.requests[-1].SerializeToString() == request_alone.SerializeToString()
     assert [keys_of(one) for one in held] == [["held"]] * SENDER_COUNT
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [(b"receipts", "answer"), (AppendFailedError("full"), "fail"), (None, "answer")],
+    ids=["answered", "refused", "over gRPC"],
+)
+def test_a_large_request_waits_in_no_thread_but_where_the_socket_has_failed(outcome, told, monkeypatch):
+    with grpc.insecure_channel("unix:/nowhere") as channel:
+        commitlog = forwarder.Commitlog(channel, "unix:/nowhere")
+        begun, threads, caller = [], [], Mock()
+        monkeypatch.setattr(
+            commitlog, "_begin", lambda request, seconds, ended: begun.append((request, seconds, ended)) or True
+        )
+
+        def send(request, seconds):
+            threads.append(threading.current_thread().name)
+            return b"later"
+
+        monkeypatch.setattr(commitlog, "_send", send)
+        commitlog.send_alone(b"large", time.monotonic() + 5, caller)
+        assert (caller.mock_calls, threads) == ([], [])
+        ((request, seconds, ended),) = begun
+        assert (request, seconds > 0) == (b"large", True)
+        ended(outcome)
+        wait_for(lambda: caller.mock_calls, "the caller was told")
+        commitlog.close()
+    ((name, (given,), _),) = caller.mock_calls
+    assert name == told
+    assert given == (b"later" if outcome is None else getattr(outcome, "status", outcome))
+    assert [thread.startswith("append-alone") for thread in threads] == [True] * (outcome is None)
 
 
 def test_requests_take_turns_among_the_shards():
