@@ -31,7 +31,7 @@ from gateway.remoting.door_clients import Allowed, DoorClient, DoorClients
 from gateway.remoting.fair_threads import FairThreads
 from services.rocketmq.address import Address
 from services.rocketmq.codes import RequestCode, ResponseCode
-from services.rocketmq.command import OK, Command
+from services.rocketmq.command import OK, Command, decode
 from services.rocketmq.remoting_server import Connection
 from services.serving.admission.callers import NAME_CHARACTERS_MAX as CALLER_CHARACTERS_MAX
 from services.serving.admission.callers import working_for
@@ -424,6 +424,15 @@ class Door:
         self._handlers = dict(handlers)
         self.clients = clients
         self._threads = threads or FairThreads("remoting-work")
+
+    @property
+    def signs_in(self) -> bool:
+        """Whether each request is looked at for its signer."""
+        return self._sign_in is not None
+
+    def ask_of(self, connection: Connection, frame: bytes) -> Ask:
+        """The request of a frame, where clients do not sign in."""
+        return Ask(self, connection, decode(frame), _client_at(connection.peer))
 
     def on_command(self, connection: Connection, command: Command) -> None:
         """See Handler of RemotingServer."""

@@ -33,6 +33,7 @@ from reput.consumer.v1.consumer_service_pb2 import (
     WatchArrivalsResponse,
 )
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from services.rocketmq.remoting_server import Connection
 from store.errors import GroupNotFoundError
 from store.format.topic import PERM_READ, PERM_WRITE
 
@@ -66,6 +67,8 @@ class DoorShard:
         on_close: called when the door is closed.
         on_beat: called with each client whose heartbeat was taken, in a thread that may wait.
         on_turn_ended: called by the loop of the connections when all requests that have come were begun.
+        takers: called by it with a connection, a frame that is not decoded, and what makes the request of it; each returns
+            what begins the request, or None.
         locks: of queues that this door has passed on.
         position_order: has the newest position of a group stored last.
     """
@@ -88,6 +91,9 @@ class DoorShard:
     on_close: list[Callable[[], object]] = field(default_factory=list)
     on_beat: list[Callable[[DoorClient], object]] = field(default_factory=list)
     on_turn_ended: list[Callable[[], object]] = field(default_factory=list)
+    takers: list[Callable[[Connection, bytes, Callable[[Connection, bytes], Ask]], Callable[[], object] | None]] = (
+        field(default_factory=list)
+    )
     locks: PassedLocks = field(default_factory=PassedLocks)
     position_order: PositionOrder = field(default_factory=PositionOrder)
 

@@ -24,7 +24,7 @@ from gateway.remoting.door import Door, Handler, SignIn
 from gateway.remoting.door_shard import DoorShard
 from services.rocketmq.address import Address
 from services.rocketmq.proxy_header import Networks, is_in
-from services.rocketmq.remoting_server import RemotingServer
+from services.rocketmq.remoting_server import Connection, RemotingServer
 from services.serving.server import ServiceServer, write_atomically
 from store.errors import InvalidSettingError
 
@@ -90,6 +90,7 @@ class OpenDoor:
             tls_only=tls_only,
             failed=failed,
             turn_ended=self._end_turn,
+            take=self._take,
             server_count=door_count,
             is_proxy=lambda host: is_in(host, proxies),
         )
@@ -114,6 +115,15 @@ class OpenDoor:
                 end_turn()
             except Exception:  # a bug must not end the loop of all connections
                 _log.exception("request.failed")
+
+    def _take(self, connection: Connection, frame: bytes) -> Callable[[], object] | None:
+        if self._door.signs_in:
+            return None
+        for take in self._shard.takers:
+            begin = take(connection, frame, self._door.ask_of)
+            if begin is not None:
+                return begin
+        return None
 
     def close(self) -> None:
         """End all connections."""

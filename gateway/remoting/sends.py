@@ -4,7 +4,8 @@ of a message that waits for its time (370).
     frame ──▶ NewMessage with the property string as a broker stores it ──▶ AppendForwarder ──▶ commit log ──▶ Ask.answer
 
 Single sends of one turn of the loop, which are those that one read of each connection has brought, are one append; their
-answers go out in one write for each connection (ADR 0129).
+answers go out in one write for each connection (ADR 0129). Where clients do not sign in, a send with a header like an earlier
+one is not decoded (repeated_headers.py, ADR 0141): `take` does for it what `send` does.
 
 A send takes no thread, unless it is a batch of more than LOOP_BATCH_BYTES_MAX, or something has to be asked for first: a topic
 that the door does not know, or the settings of the group whose retry topic is sent to. An unknown topic is made as by a broker:
@@ -20,13 +21,14 @@ Sources: `SendMessageProcessor`, `AbstractSendMessageProcessor`, `SendMessageReq
 """
 
 import contextlib
+import json
 import os
 import re
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import structlog
 from google.rpc import status_pb2
@@ -46,6 +48,15 @@ from gateway.ports.groups import LIST_GROUPS, attempts_max_of, default_settings
 from gateway.ports.shard import get_record
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
 from gateway.remoting.door_shard import CALL_SECONDS, OWNED_QUEUE_COUNT, DoorShard
+from gateway.remoting.repeated_headers import (
+    HEADER_BYTES_MAX,
+    LONG_FORM,
+    SHORT_FORM,
+    Cut,
+    RepeatedHeaders,
+    cut,
+    text_of,
+)
 from gateway.remoting.topic_copy import Topic
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
@@ -53,11 +64,12 @@ from reput.message.v1 import message_pb2
 from services.convert import millis_to_timestamp
 from services.rocketmq.address import Address
 from services.rocketmq.codes import RequestCode, ResponseCode
-from services.rocketmq.command import OK, Command
+from services.rocketmq.command import ANSWER, FRAME_HEAD_BYTES, JSON, OK, Command, encode_head
 from services.rocketmq.remoting_server import Connection
 from services.rocketmq.system_topics import AUTO_CREATE_TOPIC
 from services.serving.admission.shares import Client
 from services.status import from_status, to_status
+from store.compiled import loading
 from store.errors import (
     BrokerNotFoundError,
     DeadlineExceededError,
@@ -69,7 +81,7 @@ from store.errors import (
     ScheduledMessageNotFoundError,
     StoreError,
 )
-from store.format.client_batch import decode_client_batch
+from store.format.client_batch import ENTRY_SIZE_BYTES_MIN, decode_client_batch, flag_of_first
 from store.format.client_properties import BrokerProperties
 from store.format.host import Host
 from store.format.message_id import UniqueKeyGenerator
@@ -110,8 +122,10 @@ LETTERS: Mapping[str, str] = {
 IN_LETTERS = frozenset((RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2))
 # Queues of AUTO_CREATE_TOPIC, from which a new topic inherits, where the table does not say.
 DEFAULT_QUEUE_COUNT = 8
-# Batches that are taken apart in the loop of the connections, which takes 5 ms for so many bytes; a thread has larger ones.
-LOOP_BATCH_BYTES_MAX = 16 << 10
+# Batches that are taken apart in the loop of the connections, which takes 5 ms for so many bytes of tiny messages, and 2 ms for
+# the larger ones that the kernel takes; a thread has the others.
+LOOP_BATCH_BYTES_MAX, KERNEL_BATCH_BYTES_MAX = 16 << 10, 512 << 10
+BATCH_KERNEL = "services.rocketmq.batch_kernel"
 # A client that asked has so long to take its reply.
 REPLY_SECONDS_MAX = 10.0
 # Messages of a batch; RocketMQ has no limit but that of its bytes. More than MESSAGE_COUNT_MAX are several appends.
@@ -125,13 +139,23 @@ _MESSAGES_TAG = bytes((MESSAGES_TAG,))
 _BODY_TAG, _WIRE_PROPERTIES_TAG = b"\x1a", b"\x7a"
 _NO_WAIT = re.compile("(?:^|\x02)WAIT\x01false(?:\x02|$)")
 
+# No field of a request: as the settings of the commit log say.
+_FLUSH_AS_SET = message_pb2.FLUSH_MODE_UNSPECIFIED
+_FORM_OPAQUE = 987_654_321  # of an answer whose bytes are the form of others
+# A text as JSON has it, without escapes where it needs none.
+_QUOTED = json.encoder.encode_basestring
+
 _log = structlog.get_logger("reput.remoting")
+
+# Makes the request of a frame.
+AskOf: TypeAlias = Callable[[Connection, bytes], Ask]
 
 
 def handlers(shard: DoorShard) -> Mapping[int, Handler]:
     """The handlers of this file, by request code."""
     sends = Sends(shard)
     shard.on_turn_ended.append(sends.end_turn)
+    shard.takers.append(sends.take)
     return {
         RequestCode.SEND_MESSAGE: sends.send,
         RequestCode.SEND_MESSAGE_V2: sends.send,
@@ -222,6 +246,18 @@ class SendHeader(NamedTuple):
         )
 
 
+class _Known(NamedTuple):
+    """What holds for each single send with a frame of a header; see repeated_headers.py.
+
+    Attributes:
+        header: of the first one.
+        topic: whose queues it was checked with.
+    """
+
+    header: SendHeader
+    topic: Topic
+
+
 class Sends:
     """Serves sends; thread-safe.
 
@@ -233,8 +269,11 @@ class Sends:
         self._shard = shard
         self._collected: list[SmallRequest] = []  # by the loop of the connections, in its turn
         self._collected_bytes = 0
+        self._repeated: RepeatedHeaders[_Known] = RepeatedHeaders()  # for the loop of the connections, too
+        self._to_learn: Cut | None = None  # of the frame that is being decoded
         self._properties = BrokerProperties(shard.cluster_name)
         self._always = {"MSG_REGION": self._properties.region, "TRACE_ON": str(self._properties.trace_on).lower()}
+        self._answer_form = _answer_form(self._always)
         self._unique_keys = UniqueKeyGenerator(
             "127.0.0.1", os.getpid(), class_loader_hash=zlib.crc32(os.urandom(16)) - (1 << 31)
         )
@@ -251,7 +290,14 @@ class Sends:
         if topic is None or header.topic.startswith(RETRY_PREFIX):
             ask.work(lambda: self._send_later(ask, header))
         elif header.is_batch and len(ask.command.body) > LOOP_BATCH_BYTES_MAX:
-            ask.work(lambda: self._append(ask, header, topic, _Sender(ask, header)))
+            encoded = None
+            if len(ask.command.body) <= KERNEL_BATCH_BYTES_MAX:
+                encoded = _encoded_parts(ask, header)
+            if encoded is None:
+                ask.work(lambda: self._append(ask, header, topic, _Sender(ask, header)))
+            else:
+                self.end_turn()
+                self._append(ask, header, topic, _Sender(ask, header), encoded)
         elif header.is_batch:
             self.end_turn()  # what came before it is sent before it
             self._append(ask, header, topic, _Sender(ask, header))
@@ -269,12 +315,73 @@ class Sends:
             for each in collected:
                 each.caller.fail(to_status(error))
 
+    def take(self, connection: Connection, frame: bytes, ask_of: AskOf) -> Callable[[], object] | None:
+        """What begins a single send whose header is like an earlier one; None: the frame has to be decoded.
+
+        Args:
+            connection, frame: see Take.
+            ask_of: makes the request of a frame, for one that is refused.
+        """
+        self._to_learn = None
+        header_end = 4 + int.from_bytes(frame[1:4], "big")
+        if frame[0] != JSON or header_end > HEADER_BYTES_MAX or len(frame) > SMALL_REQUEST_BYTES_MAX:
+            return None
+        parts = cut(frame[4:header_end])
+        if parts is None:
+            return None
+        known = self._repeated.kept.get(parts.frame)
+        if known is None:
+            self._to_learn = parts
+            return None
+        header, topic = known
+        properties = text_of(parts.properties)
+        found = self._shard.topics.find(header.topic)
+        if (
+            properties is None
+            or len(properties) > PROPERTIES_SIZE_BYTES_MAX
+            or _says_no_wait(properties)
+            or (found is not topic and (found is None or header.queue_id >= _queue_count(found)))
+        ):
+            return None
+        head = _head_of(connection.peer, header, int(parts.born), header.flag)
+        stored = self._properties.of_send(properties.encode(), self._unique_keys.create)
+        request = _request_of([_message_of(head, memoryview(frame)[header_end:], stored)], _FLUSH_AS_SET)
+        return partial(self._add, request, _FLUSH_AS_SET, _Repeated(self, connection, frame, parts.opaque, ask_of))
+
+    def sender_of(self, ask: Ask) -> "_Sender":
+        """The caller of a single send."""
+        ask.lasting_fields = self._always
+        return _Sender(ask, SendHeader.of(ask))
+
+    def ordinary_answer(self, opaque: bytes, response: bytes) -> bytes | None:
+        """The bytes of the answer to a single send; None for one that has more fields. As those of `_Sender`."""
+        (result,) = gateway_pb.AppendMessagesResponse.FromString(response).results
+        if result.recall_handle:
+            return None
+        header = self._answer_form % (
+            result.offset_msg_id.encode(),
+            result.queue_id,
+            result.queue_offset,
+            _QUOTED(result.unique_key).encode(),
+            opaque,
+        )
+        return b"%b%b%b" % ((len(header) + 4).to_bytes(4, "big"), len(header).to_bytes(4, "big"), header)
+
+    def _learn(self, ask: Ask, header: SendHeader, topic: Topic) -> None:
+        """The next sends with such a header are not decoded."""
+        parts, self._to_learn = self._to_learn, None
+        form = SHORT_FORM if ask.command.code in IN_LETTERS else LONG_FORM
+        if parts is not None and not ask.command.is_oneway and parts.fields == form:
+            self._repeated.learn(parts, ask.command, lambda: _Known(header, topic))
+
     def _collect(self, ask: Ask, header: SendHeader, topic: Topic) -> None:
         """Keep a send until its turn of the loop ends: those of a turn are one append."""
         self._check_queue(ask, header, topic)
         flush = _flush_of(header)
-        request = self._request(ask, header, flush)
-        sender = _Sender(ask, header)
+        self._learn(ask, header, topic)
+        self._add(self._request(ask, header, flush), flush, _Sender(ask, header))
+
+    def _add(self, request: bytes, flush: int, sender: "_Sender | _Repeated") -> None:
         if len(request) > SMALL_REQUEST_BYTES_MAX:
             self.end_turn()
             self.send_part(request, sender)
@@ -374,28 +481,32 @@ class Sends:
 
     @staticmethod
     def _check_queue(ask: Ask, header: SendHeader, topic: Topic | None) -> None:
-        if topic is not None and header.queue_id >= max(topic.write_queue_count, topic.read_queue_count):
+        if topic is not None and header.queue_id >= _queue_count(topic):
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
                 f"request queueId[{header.queue_id}] is illegal, topic {topic.topic} has {topic.write_queue_count} queues to "
                 f"write and {topic.read_queue_count} to read. Producer: {ask.connection.peer}",
             )
 
-    def _append(self, ask: Ask, header: SendHeader, topic: Topic | None, sender: "_Sender") -> None:
+    def _append(
+        self,
+        ask: Ask,
+        header: SendHeader,
+        topic: Topic | None,
+        sender: "_Sender",
+        encoded: tuple[list[bytes], int] | None = None,
+    ) -> None:
+        """Append a send; `encoded` is what `_encoded_parts` has given, if it was asked."""
         self._check_queue(ask, header, topic)
         flush = _flush_of(header)
         if not header.is_batch:
             self.send_part(self._request(ask, header, flush), sender)
             return
-        messages = self._batch(ask, header)
-        ask.rights.appends(header.topic, len(messages))
-        parts = [
-            _request_of(messages[at : at + MESSAGE_COUNT_MAX], flush)
-            for at in range(0, len(messages), MESSAGE_COUNT_MAX)
-        ] or [b""]
+        parts, message_count = encoded or self._parts(ask, header)
+        ask.rights.appends(header.topic, message_count)
         self.send_part(parts[0], _PartSender(self, sender, parts[1:]) if len(parts) > 1 else sender)
 
-    def send_part(self, request: bytes, sender: "_Sender | _PartSender") -> None:
+    def send_part(self, request: bytes, sender: "_Sender | _Repeated | _PartSender") -> None:
         """Append messages of a send; StoreError."""
         self._shard.forwarder.append_to(self._shard.broker_name, request, sender)
 
@@ -403,22 +514,33 @@ class Sends:
         """The bytes of an AppendMessagesRequest with a single message."""
         properties = header.properties.encode("utf-8", "replace")
         stored = self._properties.of_send(properties, self._unique_keys.create)
-        return _request_of([_message_of(_head_of(ask, header, header.flag), ask.command.body, stored)], flush)
+        head = _head_of(ask.connection.peer, header, header.born_millis, header.flag)
+        return _request_of([_message_of(head, ask.command.body, stored)], flush)
 
-    def _batch(self, ask: Ask, header: SendHeader) -> Sequence[bytes]:
-        """The bytes of NewMessages."""
+    def _parts(self, ask: Ask, header: SendHeader) -> tuple[list[bytes], int]:
+        """The bytes of the AppendMessagesRequests of a batch, one at least, and how many messages they have."""
+        body = ask.command.body
         if header.topic.startswith(RETRY_PREFIX):
             raise RefusedError(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}"
             )
-        if len(ask.command.body) > REQUEST_BYTES_MAX:
+        if len(body) > REQUEST_BYTES_MAX:
             raise RefusedError(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"a batch of {len(ask.command.body)} bytes: at most {REQUEST_BYTES_MAX} are possible, send several",
+                f"a batch of {len(body)} bytes: at most {REQUEST_BYTES_MAX} are possible, send several",
             )
-        entries = decode_client_batch(ask.command.body, BATCH_COUNT_MAX)
-        heads = {flag: _head_of(ask, header, flag) for flag in {entry.flag for entry in entries}}
-        return [_message_of(heads[entry.flag], entry.body, entry.properties) for entry in entries]
+        encoded = _encoded_parts(ask, header)
+        if encoded is not None:
+            return encoded
+        peer, born_millis, flush = ask.connection.peer, header.born_millis, _flush_of(header)
+        entries = decode_client_batch(body, BATCH_COUNT_MAX)
+        heads = {flag: _head_of(peer, header, born_millis, flag) for flag in {entry.flag for entry in entries}}
+        messages = [_message_of(heads[entry.flag], entry.body, entry.properties) for entry in entries]
+        parts = [
+            _request_of(messages[at : at + MESSAGE_COUNT_MAX], flush)
+            for at in range(0, len(messages), MESSAGE_COUNT_MAX)
+        ]
+        return parts or [b""], len(messages)
 
     def _make(self, header: SendHeader) -> Topic | None:
         """The topic of a send, which was not there; None: the append makes it (a topic of the broker's own).
@@ -535,6 +657,66 @@ class _Sender:
         return None
 
 
+class _Repeated:
+    """The caller of an append of a send that was not decoded; as _Sender, which serves it where it has no ordinary answer.
+
+    Args:
+        sends: sends.
+        connection, frame: where it came, and how.
+        opaque: its number.
+        ask_of: makes the request of the frame.
+    """
+
+    __slots__ = ("_ask_of", "_connection", "_frame", "_opaque", "_sends")
+
+    def __init__(self, sends: Sends, connection: Connection, frame: bytes, opaque: bytes, ask_of: AskOf) -> None:
+        self._sends = sends
+        self._connection = connection
+        self._frame = frame
+        self._opaque = opaque
+        self._ask_of = ask_of
+
+    @property
+    def _sender(self) -> _Sender:
+        return self._sends.sender_of(self._ask_of(self._connection, self._frame))
+
+    @property
+    def client(self) -> Client:
+        """See PendingAppend."""
+        return self._sender.client
+
+    def answer(self, response: bytes) -> None:
+        """See Answerable."""
+        self.answer_together([(self, response)])
+
+    @staticmethod
+    def answer_together(answers: "Sequence[tuple[_Repeated, bytes]]") -> None:
+        """See _Sender."""
+        by_connection: dict[Connection, tuple[list[bytes], list[int]]] = {}
+        for repeated, response in answers:
+            piece = repeated._sends.ordinary_answer(repeated._opaque, response)
+            if piece is None:
+                repeated._sender.answer(response)
+            else:
+                pieces, sizes = by_connection.setdefault(repeated._connection, ([], []))
+                pieces.append(piece)
+                sizes.append(len(repeated._frame))
+        for connection, (pieces, sizes) in by_connection.items():
+            connection.answer_encoded(len(sizes), sum(sizes), pieces)
+
+    def fail(self, status: status_pb2.Status) -> None:
+        """See Answerable."""
+        self._sender.fail(status)
+
+    def is_active(self) -> bool:
+        """See Answerable."""
+        return not self._connection.is_closed
+
+    def time_remaining(self) -> float | None:
+        """See Answerable."""
+        return None
+
+
 class _PartSender:
     """The caller of an append of some of a batch's messages: sends the next ones, and has the batch answered after the last.
 
@@ -609,6 +791,16 @@ class _Replier(_Sender):
         self._ask.answer(fields, code=ResponseCode.SYSTEM_ERROR if self._problem else OK, remark=self._problem)
 
 
+def _answer_form(lasting_fields: Mapping[str, str]) -> bytes:
+    """The header of the answer to a single send, for `%`: the message's id, queue, offset and unique key, and the number."""
+    names = ("msgId", "queueId", "queueOffset", "transactionId")
+    fields = {**lasting_fields, **{name: f"\0{name}" for name in names}}
+    form = encode_head(Command(OK, fields, opaque=_FORM_OPAQUE, flag=ANSWER), 0)[FRAME_HEAD_BYTES:].replace(b"%", b"%%")
+    for name, value in zip(names, (b'"%b"', b'"%d"', b'"%d"', b"%b"), strict=True):
+        form = form.replace(b'"\\u0000%b"' % name.encode(), value)
+    return form.replace(b"%d" % _FORM_OPAQUE, b"%b")
+
+
 def _recall_refused(error: StoreError) -> StoreError | RefusedError:
     """A recall that cannot be is an ILLEGAL_OPERATION, whatever is wrong with its handle; a failure that may pass is none."""
     if isinstance(error, (InvalidArgumentError, BrokerNotFoundError, ScheduledMessageNotFoundError)):
@@ -634,6 +826,27 @@ def _check_lengths(header: SendHeader) -> None:
         )
 
 
+def _encoded_parts(ask: Ask, header: SendHeader) -> tuple[list[bytes], int] | None:
+    """What `Sends._parts` gives, by the kernel; None for a batch that has to be decoded."""
+    kernel, body = loading.load(BATCH_KERNEL), ask.command.body
+    if kernel is None or len(body) < ENTRY_SIZE_BYTES_MIN:
+        return None
+    flag, flush = flag_of_first(body), _flush_of(header)
+    head = _head_of(ask.connection.peer, header, header.born_millis, flag)
+    count_max = min(MESSAGE_COUNT_MAX, len(body) // ENTRY_SIZE_BYTES_MIN)
+    room = bytearray(kernel.room_bytes(len(body), len(head), count_max))
+    end = bytes((FLUSH_TAG, flush)) if flush else b""
+    parts: list[bytes] = []
+    at = message_count = 0
+    while at < len(body):
+        at, count, size = kernel.encode(body, at, MESSAGE_COUNT_MAX, flag, head, room)
+        message_count += count
+        if not count or message_count > BATCH_COUNT_MAX:
+            return None
+        parts.append(b"".join((memoryview(room)[:size], end)))
+    return parts, message_count
+
+
 def _request_of(messages: Sequence[bytes], flush: int) -> bytes:
     """The bytes of an AppendMessagesRequest of the bytes of NewMessages."""
     pieces: list[bytes] = []
@@ -644,22 +857,29 @@ def _request_of(messages: Sequence[bytes], flush: int) -> bytes:
     return b"".join(pieces)
 
 
+def _queue_count(topic: Topic) -> int:
+    """Queues that a send may name."""
+    return max(topic.write_queue_count, topic.read_queue_count)
+
+
+def _says_no_wait(properties: str) -> bool:
+    return "WAIT\x01false" in properties and _NO_WAIT.search(properties) is not None
+
+
 def _flush_of(header: SendHeader) -> int:
-    if "WAIT\x01false" in header.properties and _NO_WAIT.search(header.properties):
-        return message_pb2.FLUSH_MODE_ASYNC
-    return message_pb2.FLUSH_MODE_UNSPECIFIED
+    return message_pb2.FLUSH_MODE_ASYNC if _says_no_wait(header.properties) else _FLUSH_AS_SET
 
 
-def _head_of(ask: Ask, header: SendHeader, flag: int) -> bytes:
+def _head_of(peer: Address, header: SendHeader, born_millis: int, flag: int) -> bytes:
     """The fields of a NewMessage before its body. What messages of a program have in common is kept as bytes."""
     common = _common_fields(
         *(header.topic, header.queue_id, _i32(flag), header.sys_flag & PRODUCER_MASK),
-        *(min(max(header.reconsume_times, 0), (1 << 31) - 1), ask.connection.peer),
+        *(min(max(header.reconsume_times, 0), (1 << 31) - 1), peer),
     )
-    return common + _born_time(max(header.born_millis, 0))
+    return common + _born_time(max(born_millis, 0))
 
 
-def _message_of(head: bytes, body: bytes, properties: bytes) -> bytes:
+def _message_of(head: bytes, body: bytes | memoryview, properties: bytes) -> bytes:
     """The bytes of a NewMessage; its fields come in any order."""
     return b"".join(
         (head, _BODY_TAG, _varint(len(body)), body, _WIRE_PROPERTIES_TAG, _varint(len(properties)), properties)

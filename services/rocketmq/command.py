@@ -57,7 +57,7 @@ _BINARY_HEAD = struct.Struct(">hBhiii")  # to the length of the remark
 _BINARY_TAIL = struct.Struct(">i")
 _NAME_SIZE = struct.Struct(">h")
 _VALUE_SIZE = struct.Struct(">i")
-_JSON, _BINARY = 0, 1
+JSON, BINARY = 0, 1
 # One for all headers: `json.dumps` makes one for each call.
 _ENCODE_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _TEXTS = {str}
@@ -65,7 +65,10 @@ _TEXTS = {str}
 _SURROGATE_ESCAPES = (b"\\ud", b"\\uD")
 _FROM_JSON = json.JSONDecoder().decode
 
-assert _LENGTHS.size == 8
+# Before a header.
+FRAME_HEAD_BYTES = _LENGTHS.size
+
+assert FRAME_HEAD_BYTES == 8
 assert _BINARY_HEAD.size == 17
 
 
@@ -153,7 +156,7 @@ def encode_head(command: Command, body_size_bytes: int) -> bytes:
     size = 4 + len(header) + body_size_bytes
     if size > FRAME_BYTES_MAX:
         raise FrameError(f"a frame of {size} bytes is longer than {FRAME_BYTES_MAX}")
-    form = _BINARY if command.is_binary else _JSON
+    form = BINARY if command.is_binary else JSON
     return _LENGTHS.pack(size, form << 24 | len(header)) + header
 
 
@@ -204,9 +207,9 @@ def decode(frame: bytes | bytearray | memoryview) -> Command:
         raise FrameError(f"a header of {size} bytes: at most {HEADER_BYTES_MAX} are taken")
     header = data[4 : 4 + size]
     body = bytes(data[4 + size :])
-    if form == _JSON:
+    if form == JSON:
         command = _from_json(bytes(header), body)
-    elif form == _BINARY:
+    elif form == BINARY:
         command = _from_binary(header, body)
     else:
         raise FrameError(f"a header of form {form}: JSON is 0, binary is 1")
@@ -332,10 +335,15 @@ class FrameReader:
         self._data += data
 
     def next(self) -> Command | None:
-        """The next command that is whole; None: more bytes are needed.
+        """The next command that is whole; None: more bytes are needed. FrameError: what comes next is none."""
+        frame = self.next_frame()
+        return None if frame is None else decode(frame)
+
+    def next_frame(self) -> bytes | None:
+        """The bytes of the next command without its first length, for `decode`; None: more bytes are needed.
 
         Raises:
-            FrameError: what comes next is none.
+            FrameError: what comes next is no frame.
         """
         begin = self._at + 4
         if len(self._data) < begin:
@@ -349,7 +357,7 @@ class FrameReader:
             self._release()
             return None
         frame, self._at = bytes(memoryview(self._data)[begin:end]), end
-        return decode(frame)
+        return frame
 
     def _release(self) -> None:
         """Give up the room of what was read."""

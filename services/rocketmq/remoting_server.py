@@ -43,12 +43,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
 from services.rocketmq.address import Address
-from services.rocketmq.command import ONEWAY, Command, FrameError, FrameReader, encode_head
+from services.rocketmq.command import ONEWAY, Command, FrameError, FrameReader, decode, encode_head
 from services.rocketmq.line_limit import LineLimit
 from services.rocketmq.proxy_header import parse_header
 from store.files.memory_limit import memory_limit_bytes
@@ -98,6 +99,8 @@ _CLIENT_IS_GONE = {errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ECONNAB
 
 _log = structlog.get_logger("reput.remoting")
 
+# Takes a frame of a connection before it is decoded: returns what begins it, when its request is counted, or None.
+Take = Callable[["Connection", bytes], "Callable[[], object] | None"]
 # Gets the answer to a request, or None when its connection ended or its time was over before there was one.
 Then = Callable[[Command | None], object]
 
@@ -179,18 +182,29 @@ class Connection:
         pieces: list[bytes] = []
         size = 0
         for request, answer in answered:
-            size += _size_of(request)
+            size += request.frame_bytes
             if request.is_oneway:
                 continue
             try:
                 pieces += _pieces_of(answer)
             except FrameError as error:
                 pieces += _pieces_of(request.answer(1, f"the answer cannot be sent: {error}"))
+        self.answer_encoded(len(answered), size, pieces)
+
+    def answer_encoded(self, count: int, frame_bytes: int, pieces: list[bytes]) -> None:
+        """Send the answers to several requests, which are encoded, in one write; see `answer`.
+
+        Args:
+            count: of the requests.
+            frame_bytes: of them (bytes).
+            pieces: the bytes of the answers.
+        """
+        size = frame_bytes + count * REQUEST_OVERHEAD_BYTES
         with self._lock:
             is_counted = not self._has_ended
             if is_counted:
                 self._request_bytes -= size
-            self._request_count -= len(answered)
+            self._request_count -= count
             if pieces:
                 self._put(pieces)
             else:
@@ -298,12 +312,12 @@ class Connection:
             for _ in range(TURN_COUNT):
                 if not self._has_room():
                     return not self.is_closed
-                command = self._reader.next()
-                if command is None:
+                frame = self._reader.next_frame()
+                if frame is None:
                     return not self.is_closed
                 self._frame_since = None
                 has_begun = True
-                self._on_command(command, handler)
+                self._on_frame(frame, handler)
         except FrameError as error:
             return self._refuse(error)
         finally:
@@ -312,6 +326,8 @@ class Connection:
         return not self.is_closed
 
     def _has_room(self) -> bool:
+        if not self._is_held and self._may_begin():  # this thread alone takes room
+            return True
         with self._lock:
             self._is_held = not self._may_begin()
             is_held = self._is_held
@@ -352,6 +368,21 @@ class Connection:
             raise FrameError("it begins with TLS, and this server has no certificate: set REPUT_TLS_CERTIFICATE")
         self._tls = _Tls(context)
 
+    def _on_frame(self, frame: bytes, handler: Handler) -> None:
+        begin = None if self._needs_tls else self._server.take(self, frame)
+        if begin is None:
+            self._on_command(decode(frame), handler)
+        else:
+            self._count_request(len(frame))
+            begin()
+
+    def _count_request(self, frame_bytes: int) -> None:
+        size = frame_bytes + REQUEST_OVERHEAD_BYTES
+        with self._lock:
+            self._request_count += 1
+            self._request_bytes += size
+        self._server.count_request(self.peer.host, size)
+
     def _on_command(self, command: Command, handler: Handler) -> None:
         if command.is_answer:
             with self._lock:
@@ -359,10 +390,7 @@ class Connection:
             if asked is not None:
                 _give(asked[1], command)
             return
-        with self._lock:
-            self._request_count += 1
-            self._request_bytes += _size_of(command)
-        self._server.count_request(self.peer.host, _size_of(command))
+        self._count_request(command.frame_bytes)
         if self._needs_tls:
             self.answer(command, command.answer(NO_PERMISSION, NEEDS_TLS))
             raise FrameError("it does not begin with TLS, which this server asks for")
@@ -498,11 +526,6 @@ def _pieces_of(command: Command) -> list[bytes]:
     return [head, command.body] if command.body else [head]
 
 
-def _size_of(request: Command) -> int:
-    """What a request counts for as long as it is not answered."""
-    return request.frame_bytes + REQUEST_OVERHEAD_BYTES
-
-
 class _Divided:
     """An amount that all connections share, and how much of it each address has; thread-safe."""
 
@@ -603,6 +626,7 @@ class _Tls:
         return self._outgoing.read()
 
 
+@lru_cache(maxsize=64)
 def part_of_memory(bytes_max: int, memory_bytes: int, divisor: int) -> int:
     """A limit of all connections (bytes): lower than `bytes_max` where the process has little memory."""
     return min(bytes_max, max(memory_bytes // divisor, ROOM_BYTES_MIN))
@@ -630,6 +654,7 @@ class RemotingServer:
         tls_only: connections without TLS are closed.
         failed: called when the thread cannot go on; nothing is served any more.
         turn_ended: called by the thread when all commands that have come were begun, before it waits for more.
+        take: called by the thread with each frame before it is decoded; what it takes is a request. See Take.
         clock: seconds, rising.
         server_count: of the servers of this process whose connections share its memory.
         is_proxy: tells whether connections from an address begin with the header of a proxy (proxy_header.py).
@@ -647,6 +672,7 @@ class RemotingServer:
         tls_only: bool = False,
         failed: Callable[[Exception], object] = lambda error: None,
         turn_ended: Callable[[], object] = lambda: None,
+        take: Take = lambda connection, frame: None,
         clock: Callable[[], float] = time.monotonic,
         server_count: int = 1,
         is_proxy: Callable[[str], bool] = lambda host: False,
@@ -654,6 +680,7 @@ class RemotingServer:
         self.is_proxy = is_proxy
         self.memory_bytes = memory_limit_bytes() // server_count
         self._turn_ended = turn_ended
+        self.take = take
         self.tls_context = tls_context
         self.tls_only = tls_only
         self.clock = clock
@@ -740,7 +767,8 @@ class RemotingServer:
     def look_at(self, connection: Connection) -> None:
         """Have the thread go on with a connection, or forget it if it has ended."""
         self._to_look_at.append(connection)
-        self._wake()
+        if threading.current_thread() is not self._thread:  # it looks before it waits
+            self._wake()
 
     def count_incoming(self, host: str, more_bytes: int) -> None:
         """So many bytes more, or less, are kept for an address; for the thread of the server."""
@@ -825,7 +853,7 @@ class RemotingServer:
         next_look = self.clock() + LOOK_SECONDS
         try:
             while not self._is_over:
-                for fd, events in self._epoll.poll(LOOK_SECONDS):
+                for fd, events in self._epoll.poll(0 if self._to_look_at else LOOK_SECONDS):
                     self._on_event(fd, events)
                 for _ in range(len(self._to_look_at)):
                     self._go_on(self._to_look_at.popleft())

@@ -13,15 +13,16 @@ import pytest
 
 from gateway.remoting import sends
 from gateway.remoting.door import Ask, RefusedError
-from gateway.remoting.sends import _PartSender, _Sender
+from gateway.remoting.sends import _PartSender, _Repeated, _Sender
 from gateway.remoting.topic_copy import Topic
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1 import message_pb2
 from services.rocketmq.address import Address
 from services.rocketmq.codes import RequestCode, ResponseCode
-from services.rocketmq.command import OK, ONEWAY, Command
+from services.rocketmq.command import OK, ONEWAY, Command, decode, encode
 from services.status import to_status
-from store.errors import DeadlineExceededError, NotConfirmedError, NotLeaderError
+from store.compiled import loading
+from store.errors import DeadlineExceededError, InvalidMessageError, NotConfirmedError, NotLeaderError, StoreError
 from store.format.client_batch import BatchEntry, decode_client_batch, encode_client_batch
 from store.format.message_id import decode_offset_msg_id, encode_offset_msg_id
 from tests.gateway.remoting.requests import BATCH, UNIQUE, V1, V2, properties, pull_fields, records, send_fields
@@ -168,7 +169,9 @@ def test_a_batch_that_fails_after_a_part_of_it_was_stored_is_not_sent_again():
     assert "the first 2 messages of the batch are stored" in refusal.remark
 
 
-def test_a_large_batch_is_taken_apart_by_a_thread_and_not_in_the_loop(client, topic, monkeypatch):
+def test_a_large_batch_that_the_kernel_leaves_is_taken_apart_by_a_thread_and_not_in_the_loop(
+    client, topic, monkeypatch
+):
     assert send(client, topic).code == 0
     names = []
 
@@ -177,9 +180,25 @@ def test_a_large_batch_is_taken_apart_by_a_thread_and_not_in_the_loop(client, to
         return decode_client_batch(*arguments)
 
     monkeypatch.setattr(sends, "decode_client_batch", decode)
-    large = encode_client_batch([BatchEntry(0, bytes(1_000), b"")] * 100)
+    large = encode_client_batch([BatchEntry(n % 2, bytes(1_000), b"") for n in range(100)])
     assert send(client, topic, large, code=BATCH, batch="true").code == 0
     assert [name.split("_")[0] for name in names] == ["remoting-work"]
+
+
+@pytest.mark.parametrize("mode", [loading.AUTO, loading.OFF])
+def test_a_batch_waits_for_a_thread_only_where_no_kernel_takes_it(client, topic, mode, monkeypatch):
+    assert send(client, topic).code == 0
+    works = []
+    work = Ask.work
+    monkeypatch.setattr(Ask, "work", lambda ask, what: works.append(ask) or work(ask, what))
+    before = loading.switch(mode)
+    try:
+        for size in (1_000, 10_000):
+            large = encode_client_batch([BatchEntry(0, bytes(size), b"")] * 100)
+            assert send(client, topic, large, code=BATCH, batch="true").code == 0
+    finally:
+        loading.switch(before)
+    assert len(works) == (1 if mode == loading.AUTO and loading.load(sends.BATCH_KERNEL) is not None else 2)
 
 
 def test_names_and_properties_that_are_too_long_are_refused_before_they_are_kept(client, topic):
@@ -204,7 +223,7 @@ def test_a_number_of_a_million_blanks_is_refused_and_not_kept():
 
 
 def test_sends_of_one_turn_are_one_append_and_answered_in_one_write():
-    shard = Mock(cluster_name="c", broker_name="b", on_turn_ended=[], on_half=[])
+    shard = Mock(cluster_name="c", broker_name="b", on_turn_ended=[], takers=[])
     shard.topics.find.return_value = Topic(topic="T", read_queue_count=4, write_queue_count=4)
     send = sends.handlers(shard)[V2]
     connection = Mock(peer=Address("10.0.0.1", 5))
@@ -245,7 +264,7 @@ def test_sends_that_are_answered_together_are_each_in_the_audit_log():
 
 
 def test_sends_that_cannot_be_appended_are_refused_each():
-    shard = Mock(cluster_name="c", broker_name="b", on_turn_ended=[], on_half=[])
+    shard = Mock(cluster_name="c", broker_name="b", on_turn_ended=[], takers=[])
     shard.topics.find.return_value = Topic(topic="T", read_queue_count=4, write_queue_count=4)
     shard.forwarder.append_small_to.side_effect = NotLeaderError("another replica leads")
     send = sends.handlers(shard)[V2]
@@ -425,3 +444,192 @@ def test_a_queue_that_is_only_read_still_takes_what_clients_with_an_old_route_se
     assert send(client, topic, queueId=3).code == 0
     assert pulled(stack, topic, queue_id=3)[0].queue_id == 3
     assert send(client, topic, queueId=4).code == ResponseCode.INVALID_PARAMETER
+
+
+class Frames:
+    """Sends of a door without a shard; they come as frames."""
+
+    def __init__(self):
+        self.shard = Mock(cluster_name="c", broker_name="b", on_turn_ended=[], takers=[])
+        self.shard.topics.find.return_value = Topic(topic="T", read_queue_count=4, write_queue_count=4)
+        self._handlers = sends.handlers(self.shard)
+        self.connection = Mock(peer=Address("10.0.0.1", 5), is_closed=False)
+        self.taken_count = 0
+
+    def come(self, body=b"hello", opaque=1, code=V2, flag=0, *, is_decoded=False, **fields):
+        """A send comes; the first two with a header are decoded, and those that shall be."""
+        texts = {name: str(value) for name, value in send_fields("T", code, **fields).items()}
+        frame = encode(Command(code, texts, body, opaque, flag))[4:]
+        (take,) = self.shard.takers
+        begin = None if is_decoded else take(self.connection, frame, self._ask_of)
+        if begin is None:
+            self._handlers[code](self._ask_of(self.connection, frame))
+        else:
+            self.taken_count += 1
+            begin()
+
+    def ends(self):
+        """The requests of a turn that ends."""
+        self.shard.forwarder.append_small_to.reset_mock()
+        self.shard.on_turn_ended[0]()
+        return [each for call in self.shard.forwarder.append_small_to.call_args_list for each in call.args[1]]
+
+    def answers(self):
+        """What the connection was given, as bytes."""
+        given = []
+        for name, args, _ in self.connection.mock_calls:
+            if name == "answer_encoded":
+                given += args[2]
+            elif name == "answer":
+                given.append(encode(args[1]))
+            elif name == "answer_all":
+                given += [encode(answer) for _, answer in args[0]]
+        return given
+
+    @staticmethod
+    def _ask_of(connection, frame):
+        return Ask(Mock(), connection, decode(frame), Mock())
+
+
+@pytest.fixture
+def frames():
+    """A header was seen twice: the next send with it is not decoded."""
+    frames = Frames()
+    for opaque in range(2):
+        frames.come(opaque=opaque)
+    assert frames.taken_count == 0
+    frames.ends()
+    return frames
+
+
+@pytest.mark.parametrize("code", [V1, V2])
+@pytest.mark.parametrize("handle", ["", "recall"])
+def test_a_send_that_is_not_decoded_is_appended_and_answered_as_one_that_is(code, handle):
+    frames = Frames()
+    for opaque in range(2):
+        frames.come(opaque=opaque, code=code)
+    said = {"bornTimestamp": 1_700_000_000_456, "properties": properties(UNIQ_KEY="K", POP_CK="1 2", KEYS="%d", A="b")}
+    frames.come(b"again", 3, code, **said)
+    assert frames.taken_count == 1
+    frames.come(b"again", 3, code, is_decoded=True, **said)
+    *_, taken, decoded = frames.ends()
+    assert taken.request == decoded.request
+    assert taken.flush == decoded.flush
+    result = {
+        "offset_msg_id": "7F" * 16,
+        "queue_id": 1,
+        "queue_offset": 7,
+        "unique_key": 'K"é%',
+        "recall_handle": handle,
+    }
+    response = gateway_pb.AppendMessagesResponse(results=[result]).SerializeToString()
+    for each in (taken, decoded):
+        each.caller.answer_together([(each.caller, response)])
+        each.caller.answer(response)
+    answers = frames.answers()
+    assert len(answers) == 4
+    assert len(set(answers)) == 1
+
+
+def test_sends_that_are_not_decoded_are_answered_in_one_write_and_count_with_their_frames(frames):
+    for opaque in (5, 6):
+        frames.come(opaque=opaque)
+    together = frames.ends()
+    response = gateway_pb.AppendMessagesResponse(results=[{"queue_id": 1}]).SerializeToString()
+    _Repeated.answer_together([(each.caller, response) for each in together])
+    ((count, frame_bytes, pieces),) = [each.args for each in frames.connection.answer_encoded.mock_calls]
+    assert [decode(piece[4:]).opaque for piece in pieces] == [5, 6]
+    texts = {name: str(value) for name, value in send_fields("T").items()}
+    assert (count, frame_bytes) == (2, 2 * (len(encode(Command(V2, texts, b"hello", 5))) - 4))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"properties": properties(UNIQ_KEY=UNIQUE, WAIT="false")},
+        {"properties": properties(KEYS='a"b')},
+        {"properties": properties(KEYS="é")},
+        {"properties": properties(KEYS="x" * 32_767)},
+        {"queueId": 2},
+        {"defaultTopic": "another"},
+        {"bornTimestamp": -1},
+        {"producerGroup": "another"},
+        {"batch": "true"},
+        {"reconsumeTimes": 3},
+    ],
+)
+def test_a_send_that_differs_in_more_than_its_time_and_properties_is_decoded(frames, fields):
+    with contextlib.suppress(RefusedError, StoreError):
+        frames.come(**fields)
+    assert frames.taken_count == 0
+
+
+@pytest.mark.parametrize("options", [{"flag": ONEWAY}, {"body": bytes(64 << 10)}])
+def test_a_send_without_an_answer_or_with_a_large_body_is_decoded(frames, options):
+    for _ in range(3):
+        frames.come(**options)
+    assert frames.taken_count == 0
+
+
+def test_a_topic_that_has_gone_or_has_fewer_queues_is_seen_by_sends_that_are_not_decoded(frames):
+    frames.shard.topics.find.return_value = Topic(topic="T", read_queue_count=2, write_queue_count=2)
+    frames.come()
+    assert frames.taken_count == 1
+    frames.shard.topics.find.return_value = Topic(topic="T", read_queue_count=1, write_queue_count=1)
+    with pytest.raises(RefusedError, match=r"queueId\[1\] is illegal"):
+        frames.come()
+    frames.shard.topics.find.return_value = None
+    frames.come()
+    assert frames.taken_count == 1
+
+
+def test_a_send_that_is_not_decoded_and_cannot_be_appended_is_refused_by_its_number(frames):
+    frames.shard.forwarder.append_small_to.side_effect = NotLeaderError("another replica leads")
+    frames.come(opaque=77)
+    frames.ends()
+    (refused,) = [decode(each[4:]) for each in frames.answers()]
+    assert (refused.opaque, refused.code) == (77, ResponseCode.SERVICE_NOT_AVAILABLE)
+    assert refused.fields["MSG_REGION"] == "DefaultRegion"
+    assert "another replica leads" in refused.remark
+
+
+def test_the_caller_of_a_send_that_is_not_decoded_is_that_of_its_connection(frames):
+    frames.come()
+    (each,) = frames.ends()
+    assert each.caller.is_active()
+    assert each.caller.time_remaining() is None
+    frames.connection.is_closed = True
+    assert not each.caller.is_active()
+
+
+def test_sends_of_a_program_are_answered_in_order_whether_decoded_or_not(stack, client, topic):
+    answers = [send(client, topic, b"%d" % n, properties=properties(UNIQ_KEY=f"K{n}")) for n in range(6)]
+    assert [answer.fields["queueOffset"] for answer in answers] == [str(n) for n in range(6)]
+    assert [answer.fields["transactionId"] for answer in answers] == [f"K{n}" for n in range(6)]
+    assert [record.body for record in pulled(stack, topic, count=6)] == [b"%d" % n for n in range(6)]
+
+
+@pytest.mark.parametrize("flags", [[0] * 5, [3, 3, -4, 3, 3]])
+@pytest.mark.parametrize("wait", ["true", "false"])
+def test_a_batch_is_appended_alike_with_and_without_the_kernel(flags, wait, monkeypatch):
+    monkeypatch.setattr(sends, "MESSAGE_COUNT_MAX", 2)
+    entries = [BatchEntry(flag, b"%d" % n * n, b"KEYS\x01k\x02" * n) for n, flag in enumerate(flags)]
+    sent = []
+    for mode in (loading.AUTO, loading.OFF):
+        before = loading.switch(mode)
+        try:
+            frames = Frames()
+            header = properties(WAIT=wait)
+            frames.come(encode_client_batch(entries), code=BATCH, properties=header, batch="true")
+        finally:
+            loading.switch(before)
+        ((_, request, sender),) = [call.args for call in frames.shard.forwarder.append_to.mock_calls]
+        sent.append([request, *reversed(sender._parts)])
+    assert sent[0] == sent[1]
+    assert [len(gateway_pb.AppendMessagesRequest.FromString(part).messages) for part in sent[0]] == [2, 2, 1]
+
+
+def test_a_batch_that_the_kernel_cannot_take_apart_is_refused_by_its_byte():
+    cut = encode_client_batch([BatchEntry(0, b"a", b""), BatchEntry(0, b"b", b"")])[:-1]
+    with pytest.raises(InvalidMessageError, match="The message at byte 23 of the batch cannot be read"):
+        Frames().come(cut, code=BATCH, batch="true")
