@@ -218,8 +218,7 @@ class GroupCommit:
             self._on_flushed(self._clock() - began)
 
     def _wake(self, every_waiter: bool = False) -> None:
-        """Wakes the waiters whose offset is flushed, or all; the caller holds the lock."""
-        self._progress.notify_all()
+        """Wakes the waiters whose offset is flushed, or all, before those that follow; the caller holds the lock."""
         flushed = self._flushed_offset
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
@@ -227,6 +226,7 @@ class GroupCommit:
                 waiter[1].release()
             else:
                 self._waiters.append(waiter)
+        self._progress.notify_all()
 
     def _raise_if_ended(self) -> None:
         if self._failure is not None:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from unittest.mock import Mock
 
 import pytest
 
@@ -215,3 +216,15 @@ def test_a_flush_that_is_wanted_comes_without_a_waiter_and_a_failure_is_said_to_
     with pytest.raises(FlushFailedError):
         commits.raise_failure()
     commits.want_flushed(100)
+
+
+def test_a_flush_releases_the_appends_that_wait_for_it_before_it_tells_followers() -> None:
+    commits = GroupCommit(lambda begin, end: None, 10, lambda error: None)
+    turn = threading.Lock()
+    turn.acquire()
+    commits._waiters.append((5, turn))
+    commits._flushed_offset = 5
+    still_waits: list[bool] = []
+    commits._progress = Mock(notify_all=lambda: still_waits.append(turn.locked()))
+    commits._wake()
+    assert still_waits == [False]

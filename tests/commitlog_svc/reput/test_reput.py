@@ -16,6 +16,7 @@ from commitlog_svc.reput.reput import (
     GATHER_BYTES_MIN,
     GATHER_SECONDS,
     HEARTBEAT_SECONDS,
+    SMALL_GATHER_SECONDS,
     Gathering,
     LogFollower,
     follow_log,
@@ -209,9 +210,9 @@ def test_what_comes_soon_after_a_large_batch_is_one_batch_and_what_comes_after_a
         assert len(pauses.taken) == 1
 
 
-@pytest.mark.parametrize(("is_copy", "pause_seconds"), [(False, []), (True, [COPY_GATHER_SECONDS])])
-def test_single_messages_are_shown_at_once_where_they_are_appended_and_gathered_on_a_replica(
-    tmp_path: Path, is_copy: bool, pause_seconds: list[float]
+@pytest.mark.parametrize(("is_copy", "pause_seconds"), [(False, SMALL_GATHER_SECONDS), (True, COPY_GATHER_SECONDS)])
+def test_messages_that_are_flushed_one_by_one_are_gathered_and_at_a_low_rate_shown_at_once(
+    tmp_path: Path, is_copy: bool, pause_seconds: float
 ) -> None:
     with open_log(tmp_path / "s", file_size_bytes=4 << 20) as log:
         pauses = Pauses()
@@ -221,7 +222,12 @@ def test_single_messages_are_shown_at_once_where_they_are_appended_and_gathered_
         for _ in range(2):
             append(log, new_message(b"x"))
             assert len(next(follower).requests) == 1
-        assert pauses.taken == [pytest.approx(seconds) for seconds in pause_seconds]
+        assert pauses.taken == [pytest.approx(pause_seconds)]
+        for _ in range(2):
+            pauses.now += pause_seconds
+            append(log, new_message(b"x"))
+            assert len(next(follower).requests) == 1
+        assert len(pauses.taken) == 1
 
 
 @pytest.mark.parametrize("is_copy", [False, True])
