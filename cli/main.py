@@ -49,6 +49,8 @@ VERBS = {
     "followers": ("cli.status", "followers"),
     "config": ("cli.status", "config"),
     "fsck": ("cli.fsck", "fsck"),
+    "drained": ("cli.moving", "drained"),
+    "copy-settings": ("cli.moving", "copy_settings"),
     "demo": ("cli.demo", "demo"),
     "make-key": ("cli.make_key", "make_key"),
 }

@@ -26,13 +26,13 @@ class Broker:
     def __init__(self, address: Address) -> None:
         self._address = address
 
-    def call(self, code: int) -> bytes:
-        """The body of the answer to a request without fields.
+    def call(self, code: int, **fields: str) -> bytes:
+        """The body of the answer to a request.
 
         Raises:
             ServiceUnavailableError: there was no answer, or the broker refused.
         """
-        return self._answer(code, lambda host: {})
+        return self._answer(code, lambda host: fields)
 
     def tell_master(self, ha_port: int) -> None:
         """Tells a slave to follow this machine at a port; errors as `call`."""

@@ -36,7 +36,7 @@ class ScriptedBroker(Broker):
         self.refused: set[int] = set()
         self.fault: Exception | None = None
 
-    def call(self, code: int) -> bytes:
+    def call(self, code: int, **fields: str) -> bytes:
         """See Broker."""
         if code in self.refused:
             raise ServiceUnavailableError(f"the broker refused request {code}: no permission", service="rocketmq")
