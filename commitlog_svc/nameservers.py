@@ -6,7 +6,7 @@ One thread for each name server, because they do not know one another, and one t
          ▲                     │ it refused, broke off, or did not answer in time
          └──── waits ◀─────────┘ 0.1 s, then twice as long each time, up to 30 s
 
-A door at a name registers once DNS knows the name: consumers would get queues that they cannot pull from.
+A door registers once DNS knows its name and it listens: consumers would get queues that they cannot pull from.
 
 Only the replica that leads registers, as id 0 and with the store host, which is the address of the gateway's remoting door. The
 connection stays open: a name server takes a broker out when it ends, so a killed process is out of routes at once. A clean end
@@ -245,7 +245,7 @@ class _Registration:
                     # Once registered, a shard stays so while DNS is away: clients have its address by then.
                     if not self._is_known():
                         raise UnknownAddressError(
-                            f"DNS does not know {self._fields['brokerAddr']}, which clients would dial"
+                            f"DNS does not know {self._fields['brokerAddr']}, or no door listens there: clients would dial it"
                         )
                     self._connect()
                     next_whole = self._clock()

@@ -34,6 +34,7 @@ DOOR = Address("reput-broker-0.messages.svc", 10911)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commitlog_svc.broker_address, "LOOKUP_SECONDS_MAX", 0.3)
     monkeypatch.setattr(commitlog_svc.broker_address, "LOOKUP_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(commitlog_svc.broker_address, "DOOR_SECONDS_MAX", 0.3)
 
 
 def _settings(**environ: str) -> CommitLogSettings:
@@ -124,8 +125,22 @@ def test_a_name_that_dns_has_known_once_stays_known() -> None:
             raise answer
         return answer
 
-    is_known = KnownOnce(DOOR, look_up)
+    is_known = KnownOnce(DOOR, look_up, is_closed=lambda _: False)
     assert [is_known(), is_known(), is_known()] == [False, True, True]
+
+
+def test_a_shard_was_in_routes_before_its_door_listened_and_refused_the_sends_of_clients() -> None:
+    """The commit log starts first: clients were told the address for seconds before a gateway listened there."""
+    seconds = [0.0]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        is_open = KnownOnce(Address("127.0.0.1", port))
+        assert is_open()
+    assert is_open(), "a gateway that starts again takes no shard out of routes"
+    is_closed = KnownOnce(Address("127.0.0.1", port), clock=lambda: seconds[0])
+    assert not is_closed()
+    seconds[0] = commitlog_svc.broker_address.DOOR_SECONDS_MAX
+    assert is_closed(), "clients may come another way"
 
 
 def test_a_shard_whose_address_is_not_listed_is_served_and_does_not_register(tmp_path: Path) -> None:
