@@ -125,7 +125,9 @@ def _run(command: list[str], cwd: pathlib.Path) -> None:
 def topics_of(program: str) -> list[str]:
     """The topics that it needs."""
     language = program.partition("-")[0]
-    (source,) = (path for path in (HERE / language).iterdir() if path.suffix in (".java", ".go"))
+    source = (
+        HERE / language / {"java": "RemotingClient.java", "go": "main.go", "spring": "SpringProgram.java"}[language]
+    )
     names = sorted({next(filter(None, groups)) for groups in _CASE.findall(source.read_text())})
     if language == "spring":
         return names
