@@ -213,7 +213,10 @@ def change_access_file(path: Path, change: Callable[[str], str]) -> None:
     try:
         fcntl.flock(directory, fcntl.LOCK_EX)
         mode = path.stat().st_mode if path.exists() else 0o600
-        new = change(path.read_text("utf-8") if path.exists() else "").encode()
+        old = path.read_text("utf-8") if path.exists() else ""
+        new = change(old).encode()
+        if new == old.encode():
+            return
         parse_access_file(new)
         if len(new) > FILE_BYTES_MAX:
             raise ValueError(f"it would have more than {FILE_BYTES_MAX} bytes")

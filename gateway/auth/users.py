@@ -15,7 +15,7 @@ What has no like here is refused by its name: disabled users, Deny, addresses, p
 and the actions of an administrator without All. `Get` and `List` come with Pub, Sub or All.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pydantic
@@ -39,6 +39,7 @@ ACTIONS = {name.lower(): name for name in (ALL, PUB, SUB, "Create", "Update", "D
 SHOWING = frozenset(("Get", "List"))
 USER = "User:"
 Row = Mapping[str, Any]
+Clients = Sequence[Client]
 
 
 def new_user(name: str, password: str, kind: str = NORMAL, status: str = ENABLE) -> Client:
@@ -127,83 +128,77 @@ class Users:
 
     def create(self, name: str, password: str, kind: str, status: str) -> None:
         """Add a user; one that is there as it is stays. InvalidArgumentError, StoreReadOnlyError."""
-        client, known = new_user(name, password, kind, status), self._named(name)
-        if known == client:
-            return  # mqadmin tells each shard of a cluster, and they have one file
-        if known is not None:
-            raise InvalidArgumentError(f"The user is existed: {name}")
-        self._write(name, lambda text: added(text, client))
+        client = new_user(name, password, kind, status)
+
+        def create(clients: Clients) -> Client:
+            known = _named(clients, name)
+            # mqadmin tells each shard of a cluster, and they have one file.
+            if known not in (None, client) or any(each.name == name for each in clients if each != client):
+                raise InvalidArgumentError(f"The user is existed: {name}")
+            return client
+
+        self._edit(name, create)
 
     def update(self, name: str, password: str, kind: str, status: str) -> None:
         """Give a user another password or type, where they are not empty; errors likewise."""
-        self._change(name, lambda client: changed_user(client, password, kind, status))
+        self._edit(name, lambda clients: changed_user(_own(clients, name), password, kind, status))
 
     def delete(self, name: str) -> None:
         """Remove a user, if there is one; errors likewise."""
-        if self._named(name) is not None:
-            self._own(name)
-            self._write(name, lambda text: with_entry(text, name, None))
+
+        def delete(clients: Clients) -> None:
+            if _named(clients, name) is not None:
+                _own(clients, name)
+
+        self._edit(name, delete)
 
     def row(self, name: str) -> Row | None:
         """A user; None when there is none."""
-        client = self._named(name)
+        client = _named(self._clients(), name)
         return None if client is None else user_row(name, client)
 
     def rows(self, wanted: str) -> list[Row]:
         """The users whose names have this text in them."""
-        return [user_row(name, client) for name, client in self._all() if wanted in name]
+        return [user_row(name, client) for name, client in _users(self._clients()) if wanted in name]
 
     def set_policies(self, subject: str, acl: Row) -> None:
         """Give a user policies; each replaces that of the same resource. Errors likewise."""
-        self._change(name_of(subject), lambda client: with_policies(client, acl))
+        name = name_of(subject)
+        self._edit(name, lambda clients: with_policies(_own(clients, name), acl))
 
     def delete_policies(self, subject: str, resource: str) -> None:
         """Take the policies of a resource, or all when it is empty; errors likewise."""
-        self._change(name_of(subject), lambda client: without_policies(client, resource))
+        name = name_of(subject)
+        self._edit(name, lambda clients: without_policies(_own(clients, name), resource))
 
     def acl(self, subject: str) -> Row | None:
         """The policies of a user; None when it has none. InvalidArgumentError when there is no such user."""
         name = name_of(subject)
-        return acl_row(name, self._known(name))
+        return acl_row(name, _known(self._clients(), name))
 
     def acls(self, subject: str, resource: str) -> list[Row]:
         """Those of users and resources whose names have these texts in them."""
-        rows = (acl_row(name, client) for name, client in self._all() if subject in f"{USER}{name}")
+        rows = (acl_row(name, client) for name, client in _users(self._clients()) if subject in f"{USER}{name}")
         return [
             row for row in rows if row is not None and any(resource in each["resource"] for each in entries_of(row))
         ]
 
-    def _all(self) -> list[tuple[str, Client]]:
-        return [(key, client) for client in self._file.look_at_once().clients for key in client.access_keys]
+    def _clients(self) -> Clients:
+        return self._file.look_at_once().clients
 
-    def _named(self, name: str) -> Client | None:
-        return dict(self._all()).get(name)
+    def _edit(self, name: str, edit: Callable[[Clients], Client | None]) -> None:
+        """Write the entry that `edit` makes of the clients as they are then; None: remove it, if it is there."""
 
-    def _known(self, name: str) -> Client:
-        client = self._named(name)
-        if client is None:
-            raise InvalidArgumentError(f"The user is not exist: {name}")
-        return client
+        def changed(text: str) -> str:
+            clients = parse_access_file(text.encode()).clients
+            new = edit(clients)
+            if new in clients or (new is None and _named(clients, name) is None):
+                return text
+            return with_entry(text, name, new)
 
-    def _own(self, name: str) -> Client:
-        client = self._known(name)
-        if client.name != name or _credentials_of(client) != [name]:
-            raise InvalidArgumentError(
-                f"the access key {name} belongs to the client {client.name}, which has a name or credentials besides it: edit "
-                f"the access file"
-            )
-        return client
-
-    def _change(self, name: str, change: Callable[[Client], Client]) -> None:
-        client = self._own(name)
-        new = change(client)
-        if new != client:
-            self._write(name, lambda text: with_entry(text, name, new))
-
-    def _write(self, name: str, change: Callable[[str], str]) -> None:
         path = self._file.path
         try:
-            change_access_file(path, change)
+            change_access_file(path, changed)
         except OSError as error:
             raise StoreReadOnlyError(
                 f"the access file {path} cannot be written: {error.strerror or error}; change the user {name} where the file "
@@ -212,6 +207,33 @@ class Users:
         except ValueError as error:
             raise InvalidArgumentError(f"the access file {path} is not changed: {why(error)}") from error
         self._file.look_at_once()
+
+
+def _users(clients: Clients) -> list[tuple[str, Client]]:
+    """Each access key with its entry."""
+    return [(key, client) for client in clients for key in client.access_keys]
+
+
+def _named(clients: Clients, name: str) -> Client | None:
+    return dict(_users(clients)).get(name)
+
+
+def _known(clients: Clients, name: str) -> Client:
+    client = _named(clients, name)
+    if client is None:
+        raise InvalidArgumentError(f"The user is not exist: {name}")
+    return client
+
+
+def _own(clients: Clients, name: str) -> Client:
+    """A user that is nothing besides."""
+    client = _known(clients, name)
+    if client.name != name or _credentials_of(client) != [name]:
+        raise InvalidArgumentError(
+            f"the access key {name} belongs to the client {client.name}, which has a name or credentials besides it: edit "
+            f"the access file"
+        )
+    return client
 
 
 def added(text: str, client: Client) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import stat
+import threading
 import tomllib
 
 import pytest
@@ -223,7 +224,7 @@ def test_users_are_kept_in_the_file_with_its_mode_and_known_at_once(users, path)
     ("change", "why"),
     [
         (lambda users: users.create("alice", "other", "", ""), "existed"),
-        (lambda users: users.create("shop", "other", "", ""), "'shop'"),
+        (lambda users: users.create("shop", "other", "", ""), "existed: shop"),
         (lambda users: users.update("nobody", "x", "", ""), "not exist"),
         (lambda users: users.update("shop-key", "x", "", ""), "belongs to the client shop"),
         (lambda users: users.delete("shop-key"), "belongs to the client shop"),
@@ -235,6 +236,23 @@ def test_a_change_that_is_refused_leaves_the_file_as_it_is(users, path, change, 
     with pytest.raises(InvalidArgumentError, match=why):
         change(users)
     assert path.read_text() == FILE
+
+
+def test_changes_of_two_programs_at_once_are_both_kept(users, path):
+    users.create("bob", "bob12345", "", "")
+    others = [Users(WatchedFile("access_file", path, parse_access_file, lambda: 0.0)) for _ in range(4)]
+
+    def work(number):
+        for topic in range(5):
+            others[number].set_policies("User:bob", acl((f"Topic:t{number}-{topic}", ["Pub"])))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    written = parse_access_file(path.read_bytes()).clients[-1].write
+    assert sorted(written) == sorted(f"t{number}-{topic}" for number in range(4) for topic in range(5))
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path, monkeypatch):
