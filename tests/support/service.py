@@ -1,7 +1,8 @@
-"""One service of ours for tests, on a free port, ended with the test: in this process (`hosted_service`), or `python -m
-commitlog_svc` and its like (`Service`), for tests that kill it, measure it or read what it prints.
+"""One service of ours for tests, on a free port, ended with the test: in this process (`hosted_service`), or in one of its own
+(`Service`), for tests that kill it, measure it or read what it prints.
 
-The process dies with the test process (`REPUT_PARENT_PID`), also when that is killed. A `command_prefix` puts a tool in front:
+That is a fork (service_forks.py) or, with other variables than `REPUT_...`, below a tool and where this process has mounts of
+its own, a new interpreter. It dies with the test process, also when that is killed. A `command_prefix` puts a tool in front:
 `("strace", "-f", "-e", "inject=...", "-o", "/dev/null")`, `("faketime", "-f", "-2h")`.
 """
 
@@ -19,7 +20,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from deploy.modules import load_service
+from deploy.modules import MODULES, load_service
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as commitlog_grpc
 from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as consumequeue_grpc
 from reput.consumer.v1 import consumer_service_pb2_grpc as consumer_grpc
@@ -29,6 +30,7 @@ from reput.nameserver.v1 import nameserver_service_pb2_grpc as nameserver_grpc
 from reput.schedule.v1 import schedule_service_pb2_grpc as schedule_grpc
 from services.observing.telemetry import LIBRARY_LOGS
 from services.serving.hosted import HostedService
+from tests.support import service_forks
 from tests.support.failures import watch_log
 from tests.support.waiting import wait_until
 
@@ -37,15 +39,6 @@ START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 60.0
 # Of a new store, unless a test says another; the default of 1 GiB for each of many stores fills a disk.
 LOG_FILE_BYTES = str(64 << 20)
-MODULES = {
-    "commitlog": "commitlog_svc",
-    "consumequeue": "consumequeue_svc",
-    "index": "index_svc",
-    "consumer": "consumer_svc",
-    "schedule": "schedule_svc",
-    "nameserver": "nameserver_svc",
-    "gateway": "gateway",
-}
 STUBS: dict[str, Any] = {
     "commitlog": commitlog_grpc.CommitLogServiceStub,
     "consumequeue": consumequeue_grpc.ConsumeQueueServiceStub,
@@ -77,7 +70,7 @@ class Service:
 
     Attributes:
         address: `127.0.0.1:PORT`; empty until the port is bound.
-        process: the Popen; of the tool when there is one.
+        process: the fork or the Popen; of the tool when there is one.
         log_path: what it prints.
     """
 
@@ -104,10 +97,16 @@ class Service:
             "REPUT_PARENT_PID": str(os.getpid()),
             **_settings(self.name, store, self._address_file, settings),
         }
-        command = [*command_prefix, sys.executable, "-P", "-m", MODULES[self.name]]
         watch_log(self.log_path)
+        self.process: subprocess.Popen[bytes] | service_forks.ServiceFork
         with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ)
+            forked = None
+            if not command_prefix and all(variable.startswith("REPUT_") for variable in settings or ()):
+                forked = service_forks.start(self.name, environ, self.log_path)
+            command = [*command_prefix, sys.executable, "-P", "-m", MODULES[self.name]]
+            self.process = forked or subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ
+            )
         if wait:
             try:
                 self.wait_until(wait)
