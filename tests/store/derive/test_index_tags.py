@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from store.derive.dispatch_columns import DispatchColumns
-from store.derive.index_keys import NO_TAGS, tags_hash
 from store.format.derived.index_layout import index_key, key_hash, tag_key
 from tests.support.dispatches import make_request, requests_of
 
@@ -26,10 +25,3 @@ def test_with_tags_puts_the_hash_of_the_tags_behind_the_keys_of_its_record(rocke
 def test_columns_without_tags_are_the_same_with_tags() -> None:
     columns = DispatchColumns.of([make_request(1, keys=["a"]), make_request(2)])
     assert columns.with_tags() is columns
-
-
-def test_a_record_has_a_hash_of_its_tags_unless_it_has_none_or_is_rolled_back() -> None:
-    request = make_request(1)._replace(tags="A || B")
-    assert tags_hash(request) == key_hash("orders#T#A || B")
-    assert tags_hash(request._replace(sys_flag=ROLLED_BACK)) == NO_TAGS
-    assert tags_hash(make_request(1)) == NO_TAGS
