@@ -3,7 +3,7 @@
 import pathlib
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -15,6 +15,7 @@ from store.errors import StoreError
 from store.format.topic import DLQ_PREFIX, HALF_TOPIC, PERM_INHERIT, PERM_READ, RETRY_PREFIX, is_system_topic
 
 if TYPE_CHECKING:
+    from reput_client import ServiceStatus
     from services.rocketmq.remoting import Broker
     from store.format.delivery.consumer_files import OffsetTable
 
@@ -27,6 +28,9 @@ OWN_GROUPS = {TRANSACTION_GROUP: "transaction", REVIVE_GROUP: "popped"}
 # Of the state of a broker: "where the level is, where its queue ends", and messages on the wheel and before it.
 _DELAY_LEVEL = re.compile(r"scheduleMessageOffset_(\d+)")
 TIMER_COUNTS = ("timerCongestNum", "timerOffsetBehind")
+BEHIND_BYTES = ("dispatchBehindBytes",)
+# What a shard's followers do not know yet may be anything.
+FOLLOWERS = frozenset(("consumequeue", "consumer", "schedule"))
 SETTINGS_FILES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
 
 IgnoredGroups = Annotated[
@@ -107,8 +111,10 @@ def left_at_broker(
             due, _, behind_last = text.partition(",")
             if (count := int(behind_last) - int(due)) > 0:
                 rows.append(_row(f"delay level {level[1]}", count))
-    count = sum(int(state.get(name, "0")) for name in TIMER_COUNTS)
-    return rows + ([_row("timer", count)] if count > 0 else [])
+    for what, names in (("timer", TIMER_COUNTS), ("queues are behind, in bytes", BEHIND_BYTES)):
+        if (count := sum(int(state.get(name, "0")) for name in names)) > 0:
+            rows.append(_row(what, count))
+    return rows
 
 
 def _row(
@@ -127,7 +133,7 @@ def _of_broker(address: str, ignored: frozenset[str]) -> tuple[list[dict[str, An
 
     try:
         asked = Broker(parse_address(address))
-        # Ends before positions: a message that comes between is not missed for long, and none is counted that is not there.
+        # What waits, then positions, then ends: a message that is delivered meanwhile still counts.
         state = asked.runtime_info()
         positions = decode_offsets(asked.call(RequestCode.GET_ALL_CONSUMER_OFFSET))
         topics = decode_topic_rows(asked.call(RequestCode.GET_ALL_TOPIC_CONFIG)).topics
@@ -164,10 +170,10 @@ def _of_shards(address: str, timeout: float, ignored: frozenset[str]) -> tuple[l
     from cli.groups import warn_missing
     from reput_client import Completeness, GroupNotFoundError
 
-    rows: list[dict[str, Any]] = []
     with query_client(address, timeout) as client:
+        rows, is_partial = _behind(client.installation().services)  # before the questions that followers answer
         listed = client.consumer_groups()
-        is_partial = warn_missing(listed.shards)
+        is_partial = warn_missing(listed.shards) or is_partial
         for name in sorted({each.consumer_group for each in listed.groups} - ignored):
             try:
                 details = client.consumer_group(name)
@@ -191,6 +197,19 @@ def _of_shards(address: str, timeout: float, ignored: frozenset[str]) -> tuple[l
             rows += [_row(what, n, topic, broker_name=name) for (topic, name), n in sorted(counts.items())]
             is_partial = is_partial or pages.completeness is Completeness.PARTIAL
     return rows, is_partial
+
+
+def _behind(services: "Sequence[ServiceStatus]") -> tuple[list[dict[str, Any]], bool]:
+    """The followers that do not know the whole log yet, as rows, and whether a service did not answer."""
+    ends = {each.broker_name: each.log_end_offset for each in services if each.service == "commitlog"}
+    rows = [
+        _row(f"{each.service} is behind, in bytes", behind, broker_name=each.broker_name)
+        for each in services
+        if each.service in FOLLOWERS
+        and each.error is None
+        and (behind := ends.get(each.broker_name, 0) - each.next_offset) > 0
+    ]
+    return rows, any(each.error is not None for each in services)
 
 
 def copy_settings(
