@@ -13,10 +13,11 @@
 An append is parsed here only to read its topics; the handler gets its bytes. The responses of a stream have the order of
 its requests, and only the handler keeps that order. So for a refused request the handler gets an empty one, which is not
 stored, and its response is replaced by the refusal. The same holds when the caller's rights end during a stream (an expired
-JWT, a key removed from the file).
+JWT, a key removed from the file). A stream of answers ends then before its next answer.
 """
 
 import contextlib
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -27,6 +28,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from gateway.auth.access import ADMIN, READ, WRITE, Access
+from gateway.auth.access_file import LOOK_SECONDS
 from gateway.auth.audit import Audit
 from gateway.auth.caller_shards import VisibleTopics, work_for
 from gateway.auth.client_ids import ClientIds
@@ -61,11 +63,19 @@ class GatewayGuard:
         sign_in: finds a caller's rights.
         audit: writes the audit log.
         client_ids: whose each client id is; None: a table of its own.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, sign_in: SignIn, audit: Audit, client_ids: ClientIds | None = None) -> None:
+    def __init__(
+        self,
+        sign_in: SignIn,
+        audit: Audit,
+        client_ids: ClientIds | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._sign_in = sign_in
         self._audit = audit
+        self._clock = clock
         self._client_ids = client_ids or ClientIds()
 
     def access_by(self, credential: str, peer: str, method: str) -> Access:
@@ -85,7 +95,7 @@ class GatewayGuard:
             return self._sign_in.access_of(context).name
         except UnauthenticatedError as error:
             error.metadata.setdefault("method", method)
-            self._audit.denied(NO_CLIENT, context.peer(), method, "", code_of(error).name)
+            self._audit.denied(error.metadata.get("client", NO_CLIENT), context.peer(), method, "", code_of(error).name)
             raise
 
     def guard(self, method: str, handler: Any) -> Any:
@@ -96,7 +106,7 @@ class GatewayGuard:
         rule = rule_of(method)
         names_clients = rule is not None and rule.client_ids is not None
         client_ids = self._client_ids if method in OF_ITSELF or names_clients else None
-        guard = _MethodGuard(method, rule, self._sign_in, self._audit, client_ids)
+        guard = _MethodGuard(method, rule, self._sign_in, self._audit, client_ids, self._clock)
         if handler.request_streaming:
             inner = handler.stream_stream
             if rule is not None and rule.topics is not None:
@@ -115,9 +125,16 @@ class _MethodGuard:
     """Checks the calls of one method."""
 
     def __init__(
-        self, method: str, rule: Rule | None, sign_in: SignIn, audit: Audit, client_ids: ClientIds | None
+        self,
+        method: str,
+        rule: Rule | None,
+        sign_in: SignIn,
+        audit: Audit,
+        client_ids: ClientIds | None,
+        clock: Callable[[], float],
     ) -> None:
         self.method = method
+        self._clock = clock
         self._rule = rule
         self._sign_in = sign_in
         self._audit = audit
@@ -223,6 +240,21 @@ class _MethodGuard:
         self.noting(context, check)
         return request
 
+    def checking_again(self, context: Any) -> Callable[[], None]:
+        """Checks, before an answer of a stream, that its caller still has a credential and a role for it.
+
+        It does so once in LOOK_SECONDS, as often as the access file is looked at.
+        """
+        checked_seconds = self._clock()
+
+        def check() -> None:
+            nonlocal checked_seconds
+            if (now_seconds := self._clock()) - checked_seconds >= LOOK_SECONDS:
+                checked_seconds = now_seconds
+                self.noting(context, lambda: self._signed_in(context, has_begun=True))
+
+        return check
+
     def _claim_client_id(self, visible: VisibleTopics, context: Any) -> None:
         """PermissionDeniedError when the client id of the call is another identity's."""
         if self._client_ids is None:
@@ -309,8 +341,10 @@ def _server_stream(guard: _MethodGuard, inner: Callable[..., Any]) -> Callable[.
     def handle(request: Any, context: Any) -> Iterator[Any]:
         with work_for(guard.check(context, request)):
             answers = iter(guard.noting(context, lambda: inner(request, context)))
+            check = guard.checking_again(context)
             # `yield from` would keep an answer alive while a slow reader takes it.
             while (answer := guard.noting(context, lambda: next(answers, None))) is not None:
+                check()
                 yield answer
                 del answer
 
@@ -318,9 +352,12 @@ def _server_stream(guard: _MethodGuard, inner: Callable[..., Any]) -> Callable[.
 
 
 def _session(guard: _MethodGuard, inner: Callable[..., Any]) -> Callable[..., Any]:
-    def handle(requests: Iterator[Any], context: Any) -> Any:
+    def handle(requests: Iterator[Any], context: Any) -> Iterator[Any]:
         guard.check(context, None)
-        return inner(map(partial(guard.check_said, context), requests), context)
+        check = guard.checking_again(context)
+        for answer in inner(map(partial(guard.check_said, context), requests), context):
+            check()
+            yield answer
 
     return handle
 

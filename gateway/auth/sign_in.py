@@ -8,7 +8,7 @@
 
 A request of RocketMQ's remoting protocol is signed with the secret of an access key, too (services/rocketmq/signature.py).
 The signature of a call is of its date only, so it is good for every call while the date is near the gateway's clock. A stream
-is checked again with each request, except for its date, which was near when the stream began.
+is checked again as long as it goes on (gateway/auth/guard.py), except for its date, which was near when the stream began.
 Two credentials in the metadata are refused, because it would be unclear which one counts. No error and no log line contains
 a credential.
 """
@@ -54,23 +54,24 @@ class SignatureDates(NamedTuple):
         wall_clock: seconds since 1970.
     """
 
-    window_seconds: float = 300
+    window_seconds: float
     zones: tuple[tzinfo, ...] = ()
     wall_clock: Callable[[], float] = time.time
 
-    def check(self, date: str) -> None:
-        """UnauthenticatedError when a date is too far away, or is none."""
+    def check(self, date: str, client: str) -> None:
+        """UnauthenticatedError, which names the client that has signed it, when a date is too far away, or is none."""
         shown = date[:DATE_CHARACTERS_SHOWN]
         try:
             off_seconds = seconds_off(date, self.wall_clock(), self.zones)
         except ValueError as error:
-            raise UnauthenticatedError(f"the {DATE_TIME} of the call, {shown!r}, is no date") from error
+            raise UnauthenticatedError(f"the {DATE_TIME} of the call, {shown!r}, is no date", client=client) from error
         if abs(off_seconds) > self.window_seconds:
-            where = "ahead of" if off_seconds > 0 else "behind"
+            direction = "ahead of" if off_seconds > 0 else "behind"
             raise UnauthenticatedError(
-                f"the {DATE_TIME} of the call, {shown!r}, is {abs(off_seconds):.0f} s {where} the gateway's clock, and may be "
-                f"{self.window_seconds:g} s off: set the clock of the client's machine, or, where its client writes local "
-                f"time, name the time zone in signature_time_zones of the gateway"
+                f"the {DATE_TIME} of the call, {shown!r}, is {abs(off_seconds):.0f} s {direction} the gateway's clock, and may "
+                f"be {self.window_seconds:g} s off: set the clock of the client's machine, or, where its client writes local "
+                f"time, run it with TZ=UTC or name the time zone in signature_time_zones of the gateway",
+                client=client,
             )
 
 
@@ -90,7 +91,7 @@ class SignIn:
         tokens: JwtTokens | None,
         *,
         asks_certificates: bool,
-        dates: SignatureDates = SignatureDates(),  # noqa: B008 - immutable
+        dates: SignatureDates,
     ) -> None:
         self.clients = clients
         self._tokens = tokens
@@ -111,7 +112,7 @@ class SignIn:
         if isinstance(shown, CallSignature):
             access_by_key = self.access_by_signature(shown.access_key, shown.signature, shown.date.encode())
             if not has_begun:
-                self._dates.check(shown.date)
+                self._dates.check(shown.date, access_by_key.name)
             return access_by_key
         if shown:
             return self.access_by(shown)

@@ -73,7 +73,9 @@ def parse_authorization(authorization: str, date: str) -> CallSignature | None:
         ValueError: it cannot be read; the text contains no part of it.
     """
     fields = dict(field.strip().partition("=")[::2] for field in authorization[len(ALGORITHM) :].split(","))
-    access_key = fields.get("Credential", "").partition("/")[0]
+    if "Credential" not in fields:
+        raise ValueError("the signature of the call names no Credential")
+    access_key = fields["Credential"].partition("/")[0]
     if not access_key:
         return None
     try:

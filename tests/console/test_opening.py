@@ -24,7 +24,7 @@ from console.web.web_server import ConsoleServer
 from gateway.auth.access_file import WatchedFile, parse_access_file
 from gateway.auth.audit import Audit
 from gateway.auth.guard import GatewayGuard
-from gateway.auth.sign_in import SignIn
+from gateway.auth.sign_in import SignatureDates, SignIn
 from gateway.settings import GatewaySettings
 from reput.gateway.v1.gateway_service_pb2_grpc import GatewayServiceServicer
 from services.serving.server import ServiceServer
@@ -100,7 +100,12 @@ def test_what_is_no_address_of_this_machine_is_refused(server: ServiceServer, ad
 def test_with_sign_in_its_refusals_stand_in_the_gateways_audit_log(server: ServiceServer, tmp_path: Path) -> None:
     access, address = tmp_path / "access.toml", tmp_path / "address"
     access.write_text(access_text({"reader": {"read": ["*"]}}))
-    sign_in = SignIn(WatchedFile("access_file", access, parse_access_file, lambda: 0.0), None, asks_certificates=False)
+    sign_in = SignIn(
+        WatchedFile("access_file", access, parse_access_file, lambda: 0.0),
+        None,
+        asks_certificates=False,
+        dates=SignatureDates(300),
+    )
     lines: list[str] = []
     guard = GatewayGuard(sign_in, Audit(lambda event, **_fields: lines.append(event), lambda: 0.0))
     open_with(server, guard=guard, console_address="127.0.0.1:0", console_address_file=address)

@@ -13,7 +13,7 @@ from gateway.auth.access_file import WatchedFile, parse_access_file
 from gateway.auth.audit import Audit
 from gateway.auth.caller_shards import CallerShards
 from gateway.auth.guard import GatewayGuard
-from gateway.auth.sign_in import SignIn
+from gateway.auth.sign_in import SignatureDates, SignIn
 from gateway.ports.shards import Shards
 from gateway.queries.page import PageTokens
 from gateway.reput.servicer import GatewayServicer
@@ -35,7 +35,10 @@ def guarded(tmp_path: Path, shard, fan_out, lines):
     (tmp_path / "analytics").mkdir()
     (tmp_path / "analytics" / "report.html").write_text("<p>the whole store</p>")
     sign_in = SignIn(
-        WatchedFile("access_file", access, parse_access_file, lambda: 0.0), tokens=None, asks_certificates=False
+        WatchedFile("access_file", access, parse_access_file, lambda: 0.0),
+        tokens=None,
+        asks_certificates=False,
+        dates=SignatureDates(300),
     )
     guard = GatewayGuard(sign_in, Audit(lambda event, **fields: lines.append({"event": event, **fields}), lambda: 0.0))
     servicer = GatewayServicer(CallerShards(Shards([shard.shard("broker-a")], fan_out)), PageTokens("secret"))

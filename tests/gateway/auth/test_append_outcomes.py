@@ -7,7 +7,7 @@ from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.auth.access_file import WatchedFile, parse_access_file
 from gateway.auth.audit import Audit
 from gateway.auth.guard import GatewayGuard
-from gateway.auth.sign_in import SignIn
+from gateway.auth.sign_in import SignatureDates, SignIn
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.methods import GATEWAY_SERVICE, MESSAGING_SERVICE
@@ -58,7 +58,12 @@ def lines():
 def guard(tmp_path, lines):
     path = tmp_path / "access.toml"
     path.write_text(access_text({"writer": {"write": ["t"]}}))
-    sign_in = SignIn(WatchedFile("access_file", path, parse_access_file, lambda: 0.0), None, asks_certificates=False)
+    sign_in = SignIn(
+        WatchedFile("access_file", path, parse_access_file, lambda: 0.0),
+        None,
+        asks_certificates=False,
+        dates=SignatureDates(300),
+    )
     return GatewayGuard(sign_in, Audit(lambda event, **fields: lines.append((event, fields["outcome"])), lambda: 0.0))
 
 

@@ -13,6 +13,7 @@ from gateway.ports.chain import ShardMethod
 from gateway.ports.groups import (
     COMMIT_OFFSETS,
     DELETE_GROUP,
+    GET_FIGURES,
     GET_GROUP,
     GET_OFFSETS,
     LIST_GROUPS,
@@ -44,6 +45,7 @@ REQUESTS: Mapping[ShardMethod[Any, Any], Callable[[str, str], Any]] = {
         consumer_group=group, offsets=[pb.QueueOffset(topic=OWN), pb.QueueOffset(topic=topic)]
     ),
     SEE_TOPICS: lambda group, topic: pb.SeeTopicsRequest(),
+    GET_FIGURES: lambda group, topic: pb.GetFiguresRequest(),
     SEND_BACK: lambda group, topic: pb.SendBackMessagesRequest(consumer_group=group, topic=topic),
     LOCK_QUEUES: lambda group, topic: pb.LockQueuesRequest(
         consumer_group=group, queues=[TopicQueue(topic=OWN), TopicQueue(topic=topic)]

@@ -9,7 +9,7 @@ from gateway.auth.access_file import WatchedFile, parse_access_file
 from gateway.auth.audit import Audit
 from gateway.auth.client_ids import EXPIRE_SECONDS, ClientIds
 from gateway.auth.guard import GatewayGuard
-from gateway.auth.sign_in import SignIn
+from gateway.auth.sign_in import SignatureDates, SignIn
 from store.errors import InvalidArgumentError, PermissionDeniedError
 from tests.gateway.auth.conftest import access_text, shown
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
@@ -59,7 +59,12 @@ def test_an_id_that_is_longer_than_any_is_not_kept(ids):
 def test_a_signed_in_caller_could_speak_for_the_client_of_another(tmp_path, clock):
     path = tmp_path / "access.toml"
     path.write_text(access_text(CLIENTS))
-    sign_in = SignIn(WatchedFile("access_file", path, parse_access_file, lambda: 0.0), None, asks_certificates=False)
+    sign_in = SignIn(
+        WatchedFile("access_file", path, parse_access_file, lambda: 0.0),
+        None,
+        asks_certificates=False,
+        dates=SignatureDates(300),
+    )
     lines = []
     audit = Audit(lambda event, **fields: lines.append((event, fields["method"])), lambda: 0.0)
     with serving(MemoryDelivering(), guard=GatewayGuard(sign_in, audit, ClientIds(clock))) as gateway:

@@ -8,7 +8,7 @@ from gateway.auth.access import READ, Access, Role
 from gateway.auth.access_file import WatchedFile, parse_access_file
 from gateway.auth.audit import Audit
 from gateway.auth.guard import GatewayGuard
-from gateway.auth.sign_in import SignIn
+from gateway.auth.sign_in import SignatureDates, SignIn
 from tests.gateway.auth.conftest import access_text, key_of, shown
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 from tests.gateway.rocketmq.consumers import TOPIC, serving
@@ -94,7 +94,12 @@ def lines():
 def guarded(tmp_path, lines):
     path = tmp_path / "access.toml"
     path.write_text(access_text(CLIENTS))
-    sign_in = SignIn(WatchedFile("access_file", path, parse_access_file, lambda: 0.0), None, asks_certificates=False)
+    sign_in = SignIn(
+        WatchedFile("access_file", path, parse_access_file, lambda: 0.0),
+        None,
+        asks_certificates=False,
+        dates=SignatureDates(300),
+    )
     guard = GatewayGuard(sign_in, Audit(lambda event, **fields: lines.append((event, fields)), lambda: 0.0))
     with serving(MemoryDelivering(), guard=guard) as gateway:
         yield gateway

@@ -11,7 +11,7 @@ from gateway.auth.access_file import WatchedFile, parse_access_file
 from gateway.auth.audit import Audit
 from gateway.auth.caller_shards import CallerShards, VisibleTopics, work_for
 from gateway.auth.guard import GatewayGuard
-from gateway.auth.sign_in import SignIn
+from gateway.auth.sign_in import SignatureDates, SignIn
 from gateway.ports.chain import Concern
 from gateway.ports.groups import GET_GROUP
 from gateway.ports.shard import SEARCH_KEY, get_record
@@ -199,7 +199,12 @@ def test_the_end_of_the_log_and_its_newest_time_told_when_hidden_messages_came(r
 def test_another_identity_freed_the_locks_of_a_member_by_its_client_id(tmp_path) -> None:
     path = tmp_path / "access.toml"
     path.write_text(access_text({name: {"read": ["*"]} for name in ("one", "other")}))
-    sign_in = SignIn(WatchedFile("access_file", path, parse_access_file, lambda: 0.0), None, asks_certificates=False)
+    sign_in = SignIn(
+        WatchedFile("access_file", path, parse_access_file, lambda: 0.0),
+        None,
+        asks_certificates=False,
+        dates=SignatureDates(300),
+    )
     guard = GatewayGuard(sign_in, Audit(lambda event, **fields: None, lambda: 0.0))
     inner = grpc.unary_unary_rpc_method_handler(lambda request, context: "answered")
     handler = guard.guard(GATEWAY_SERVICE + "LockQueues", inner)

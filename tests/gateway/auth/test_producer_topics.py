@@ -7,7 +7,7 @@ from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.auth.access_file import WatchedFile, parse_access_file
 from gateway.auth.audit import Audit
 from gateway.auth.guard import GatewayGuard
-from gateway.auth.sign_in import SignIn
+from gateway.auth.sign_in import SignatureDates, SignIn
 from tests.gateway.auth.conftest import access_text, shown
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 from tests.gateway.rocketmq.consumers import serving
@@ -18,7 +18,12 @@ CLIENTS = {"writer": {"write": ["shop-*"]}, "reader": {"read": ["*"]}}
 def test_a_client_is_asked_only_about_topics_that_it_may_write_to(tmp_path):
     path = tmp_path / "access.toml"
     path.write_text(access_text(CLIENTS))
-    sign_in = SignIn(WatchedFile("access_file", path, parse_access_file, lambda: 0.0), None, asks_certificates=False)
+    sign_in = SignIn(
+        WatchedFile("access_file", path, parse_access_file, lambda: 0.0),
+        None,
+        asks_certificates=False,
+        dates=SignatureDates(300),
+    )
     lines = []
     guard = GatewayGuard(sign_in, Audit(lambda event, **fields: lines.append((event, fields)), lambda: 0.0))
     with serving(MemoryDelivering(), guard=guard) as gateway:
@@ -46,7 +51,12 @@ def test_a_client_subscribed_to_topics_that_it_may_not_read(tmp_path):
     """It was shown as a member that consumes them."""
     path = tmp_path / "access.toml"
     path.write_text(access_text({"reader": {"read": ["shop-*"], "write": ["bank-*"]}}))
-    sign_in = SignIn(WatchedFile("access_file", path, parse_access_file, lambda: 0.0), None, asks_certificates=False)
+    sign_in = SignIn(
+        WatchedFile("access_file", path, parse_access_file, lambda: 0.0),
+        None,
+        asks_certificates=False,
+        dates=SignatureDates(300),
+    )
     guard = GatewayGuard(sign_in, Audit(lambda event, **fields: None, lambda: 0.0))
     with serving(MemoryDelivering(), guard=guard) as gateway:
         for number, (topics, allowed) in enumerate(
