@@ -478,6 +478,7 @@ def test_a_heartbeat_with_one_group_or_topic_that_is_not_allowed_is_refused_as_a
             assert "half-1" not in members(door, "shop-readers") + members(door, "bank-readers")
             assert reader.call(Ask.HEART_BEAT, heartbeat("half-1", "shop-readers", topic=OWN)).code == 0
             assert "half-1" in members(door, "shop-readers")
+        wait_until(lambda: "half-1" not in members(door, "shop-readers"), "the end of its connection is seen")
 
 
 def test_what_another_identity_said_over_a_connection_is_not_taken_over(door):
