@@ -79,7 +79,6 @@ checkMsgSendRT -t Verbs -a 3 -s 16
 sendMsgStatus -b broker-a -c 2
 queryCq -t Verbs -q 1 -i 0 -c 3 -b {broker}
 queryCq -t Verbs -q 1 -i 0 -c 3 -b {broker} -g members
-brokerConsumeStats -b {broker} -o true
 statsAll -t Verbs
 updateBrokerConfig -b {broker} -k waitTimeMillsInSendQueue -v 500
 updateNamesrvConfig -k clusterTest -v true
