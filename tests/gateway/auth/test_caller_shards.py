@@ -41,7 +41,6 @@ REQUESTS: Mapping[ShardMethod[Any, Any], Callable[[str, str], Any]] = {
     LIST_GROUPS: lambda group, topic: pb.ListGroupsRequest(page_size=64),
     GET_GROUP: lambda group, topic: pb.GetGroupRequest(consumer_group=group),
     GET_OFFSETS: lambda group, topic: pb.GetOffsetsRequest(consumer_group=group),
-    GET_FIGURES: lambda group, topic: pb.GetFiguresRequest(),
     COMMIT_OFFSETS: lambda group, topic: pb.CommitOffsetsRequest(
         consumer_group=group, offsets=[pb.QueueOffset(topic=OWN), pb.QueueOffset(topic=topic)]
     ),
