@@ -44,7 +44,7 @@ def only_needed_edges_are_open(documents: list[Document]) -> Iterator[str]:
     )
     doors = {entry["containerPort"] for entry in gateway.get("ports", []) if entry["name"].startswith("door-")}
     if "nameserver" in by_component and doors:
-        edges |= {("commitlog", "nameserver")}
+        edges |= {("commitlog", "nameserver"), ("gateway", "nameserver")}
     for caller in by_component:
         for called in by_component:
             for port in (*ports.values(), *doors, 8087, 8090, 9090):
