@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.errors import InvalidMessageError
-from store.format.client_batch import BatchEntry, decode_client_batch, encode_client_batch
+from store.format.client_batch import BatchEntry, decode_client_batch, encode_client_batch, flag_of_first
 from store.format.properties import parse_properties
 
 THEIRS = bytes.fromhex(
@@ -69,3 +69,8 @@ def test_a_batch_of_too_many_messages_is_refused_before_the_rest_is_read() -> No
     with pytest.raises(InvalidMessageError, match="more than 4 messages"):
         decode_client_batch(data, 4)
     assert len(decode_client_batch(encode_client_batch([BatchEntry(0, b"", b"")] * 4), 4)) == 4
+
+
+def test_the_flag_of_the_first_message_is_read_without_the_rest() -> None:
+    assert flag_of_first(THEIRS) == 7
+    assert flag_of_first(encode_client_batch([BatchEntry(-7, b"", b"")])) == -7
