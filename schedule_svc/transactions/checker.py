@@ -1,7 +1,7 @@
 """Checker: has producers asked for verdicts, and gives up half messages for which none knows one.
 
     the check is due, and a gateway has a producer of the topic    renewed with one check more, then asked
-    no producer got the check                                      renewed with one check less (ADR 0142)
+    no producer got the check                                      renewed with one check less, asked later (ADR 0142)
     it had all its checks                                          to TRANS_CHECK_MAX_TIME_TOPIC
     it is too old, and no producer can be asked                    the same
     its record is old                                              renewed as it is
@@ -332,7 +332,11 @@ class Checker:
             return None
         half = transactions.details_of(outcome)
         with transactions.lock:  # the record does not say the checks of one that the log did not take again
-            half = replace(half, check_count=max(half.check_count, transactions.table.check_count(queue_offset)))
+            half = replace(
+                half,
+                check_count=max(half.check_count, transactions.table.check_count(queue_offset)),
+                unheard_count=transactions.table.unheard_count(queue_offset),
+            )
         is_too_old = now - half.made_millis > PENDING_MILLIS_MAX and now >= self._age_counts_millis
         if half.check_count >= transactions.rules.count_max or (is_too_old and not due.is_check):
             return self._give_up(outcome, half, refusal)
@@ -358,7 +362,7 @@ class Checker:
         return self._append(queue_offset, renewed(outcome, count), settle, when_refused)
 
     def _put_back(self, now: int) -> "Sequence[Future[None]]":
-        """Take back checks that no producer got: these half messages are renewed with one check less.
+        """Take back checks that no producer got: these half messages are renewed with one check less, and wait longer.
 
         One that is too old for that keeps its checks, so that it ends although its producers are named and never got.
         """
@@ -380,12 +384,13 @@ class Checker:
             half, queue_offset = transactions.details_of(whole), whole.queue_offset
             with transactions.lock:
                 count = max(half.check_count, transactions.table.check_count(queue_offset))
+                unheard_count = transactions.table.unheard_count(queue_offset) + 1
                 if not count or now - half.made_millis > PENDING_MILLIS_MAX or not transactions.waits(queue_offset):
                     continue
                 if transactions.claim(queue_offset) is not None:
                     continue  # a verdict came
             is_in_log = half.check_count == count  # else the log did not take it again
-            after = replace(half, check_count=count - 1, unheard_millis=half.store_millis)
+            after = replace(half, check_count=count - 1, unheard_millis=half.store_millis, unheard_count=unheard_count)
             if is_in_log:
                 written.append(self._take_back(whole, after))
             else:

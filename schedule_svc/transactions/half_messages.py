@@ -47,6 +47,9 @@ from store.format.topic import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, 
 ENDED_TAG = "d"
 # RocketMQ's transactionOpMsgMaxSize.
 OP_BODY_BYTES_MAX = 4_096
+# Longest wait for the next check after checks that no producer got. Each of them is two copies of the half message; one that
+# waits is stored again each hour in any case (checker.py).
+UNHEARD_MILLIS_MAX = 3_600_000
 # Left out of a record that has no room for the request mark; nothing depends on them.
 _DISPENSABLE = (WAIT, "TRACE_ON", "MSG_REGION", "CLUSTER", TRANSACTION_ID)
 # Without these a half message, or the message itself, could not be found or would be another one.
@@ -82,6 +85,7 @@ class HalfMessage:
         own_immunity: its own immunity time as the producer spelled it; empty: none.
         producer_group: whose producers know its verdict; empty, or the topic: those of the topic, too.
         unheard_millis: when producers should have been asked last, and none was (ms since 1970); 0: no record says it.
+        unheard_count: how many checks of this life no producer got; no record says it.
     """
 
     topic: str
@@ -92,6 +96,7 @@ class HalfMessage:
     own_immunity: str
     producer_group: str = ""
     unheard_millis: int = 0
+    unheard_count: int = 0
 
     @property
     def asked(self) -> tuple[str, ...]:
@@ -132,10 +137,16 @@ class CheckRules:
     count_max: int = 15
 
     def next_check_millis(self, half: HalfMessage) -> int:
-        """When producers are to be asked next (ms since 1970); after the last check: when it is given up."""
+        """When producers are to be asked next (ms since 1970); after the last check: when it is given up.
+
+        After a check that none got: an interval, twice as long after each further one, up to UNHEARD_MILLIS_MAX.
+        """
         immune_until = half.made_millis + self._immunity_millis(half)
-        checked = half.unheard_millis or (half.store_millis if half.check_count else 0)
-        return max(immune_until, checked + self.interval_millis) if checked else immune_until
+        if half.unheard_millis:
+            longest = max(self.interval_millis, UNHEARD_MILLIS_MAX)
+            again = min(self.interval_millis << max(half.unheard_count - 1, 0), longest)
+            return max(immune_until, half.unheard_millis + again)
+        return max(immune_until, half.store_millis + self.interval_millis) if half.check_count else immune_until
 
     def is_too_late(self, half: HalfMessage, now_millis: int) -> bool:
         """Whether a verdict that answers no check comes after the immunity time that the message sets itself.

@@ -4,7 +4,7 @@ Rows are in the order of the half topic, so a row is found by its queue offset o
 record says (topic, unique key, times, checks) is filled in later: most transactions end before anyone asks for it. A row that
 ended stays until half of the rows are such, or until all are.
 
-Memory: ROW_BYTES for each row: 67 MB for one million half messages. Nothing else grows with them.
+Memory: ROW_BYTES for each row: 68 MB for one million half messages. Nothing else grows with them.
 """
 
 from array import array
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     Places = npt.NDArray[np.intp]
 
-# Seven columns of 8 bytes, three of 4 or less; growing leaves some room.
-ROW_BYTES = 67
+# Seven columns of 8 bytes, four of 4 or less; growing leaves some room.
+ROW_BYTES = 68
 # Rows that ended are removed when there are so many, and more than others.
 TRIM_COUNT_MIN = 4_096
 # Topic number of a row whose record was not read yet.
@@ -89,6 +89,7 @@ class PendingTable:
         self._asked_hashes.append(0)
         self._topics_of.append(UNREAD)
         self._check_counts.append(0)
+        self._unheard_counts.append(0)
         self._waits.append(1)
         self._unread_count += 1
 
@@ -117,6 +118,7 @@ class PendingTable:
         if len(half.asked) > 1:
             self._choices[half.asked] = hashed
         self._check_counts[place] = min(half.check_count, 32_767)
+        self._unheard_counts[place] = min(half.unheard_count, 127)
 
     def postpone(self, queue_offset: int, next_check_millis: int, store_millis: int) -> None:
         """Do nothing with a half message until a time (ms since 1970), and take its record for as old as this."""
@@ -158,6 +160,11 @@ class PendingTable:
         """How often producers were asked for a half message that waits."""
         place = self._place(queue_offset)
         return self._check_counts[place] if place >= 0 else 0
+
+    def unheard_count(self, queue_offset: int) -> int:
+        """How many checks of a half message that waits no producer got, as far as this life knows."""
+        place = self._place(queue_offset)
+        return self._unheard_counts[place] if place >= 0 else 0
 
     def next_check_millis(self, queue_offset: int) -> int:
         """When producers are to be asked next for a half message that waits (ms since 1970)."""
@@ -256,12 +263,13 @@ class PendingTable:
         self._asked_hashes = array("q")
         self._topics_of = array("i")
         self._check_counts = array("h")
+        self._unheard_counts = array("b")
         self._waits = array("b")
 
     def _columns(self) -> Sequence[str]:
         return (
             "_queue_offsets", "_commit_log_offsets", "_store_millis", "_made_millis", "_next_check_millis",
-            "_key_hashes", "_asked_hashes", "_topics_of", "_check_counts", "_waits",
+            "_key_hashes", "_asked_hashes", "_topics_of", "_check_counts", "_unheard_counts", "_waits",
         )  # fmt: skip
 
     def _place(self, queue_offset: int) -> int:

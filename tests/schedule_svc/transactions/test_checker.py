@@ -179,12 +179,13 @@ def test_any_gateway_with_a_producer_is_asked(log: MemoryLog, begin: Begin) -> N
     assert len(second.asked()) == 1
 
 
-def unheard_for(log: MemoryLog, life: LogLife, rounds: int) -> int:
+def unheard_for(log: MemoryLog, life: LogLife, rounds: int, round_millis: int = RENEW_MILLIS // 2) -> int:
     """So many rounds of a gateway that can ask no producer; how many checks it took."""
     producers = Producers(life.gateways, TOPIC_NAME)
     taken = 0
     for _ in range(rounds):
-        log.manual.now += 30_001
+        log.manual.now += round_millis
+        life.gateways.keep("g1", [TOPIC_NAME])
         life.work()
         checks = producers.asked()
         taken += len(checks)
@@ -198,12 +199,12 @@ def unheard_for(log: MemoryLog, life: LogLife, rounds: int) -> int:
 def test_a_half_message_was_given_up_after_checks_that_no_producer_got(log: MemoryLog, begin: Begin) -> None:
     log.send_half("a")
     life = begin()
-    assert unheard_for(log, life, 2 * MAX_CHECKS) == 2 * MAX_CHECKS  # each interval, not more often
+    assert unheard_for(log, life, 4 * MAX_CHECKS) > MAX_CHECKS
     (half,) = log.waiting().values()
     assert TRANSACTION_CHECK_TIMES not in half.properties
     assert not list(log.messages(CHECK_MAX_TIME_TOPIC))
     producers = Producers(life.gateways, TOPIC_NAME)
-    log.manual.now += 30_001
+    log.manual.now += RENEW_MILLIS
     life.work()
     (check,) = producers.asked()
     life.end_by_id(check.transaction_id, from_check=True)
@@ -211,14 +212,43 @@ def test_a_half_message_was_given_up_after_checks_that_no_producer_got(log: Memo
     assert log.waiting() == {}
 
 
+def test_a_half_message_was_written_every_15_seconds_for_three_days_when_no_producer_got_its_checks(
+    log: MemoryLog, begin: Begin
+) -> None:
+    """Whoever named the producer group of others filled the log: 17,280 copies of each half message."""
+    log.send_half("a")
+    life = begin()
+    minutes = PENDING_MILLIS_MAX // 60_000
+    checks = unheard_for(log, life, minutes, 60_000 - LOOK_MILLIS)
+    assert 72 < checks < 85  # 30 s, 1, 2, 4, 8, 16, 32 min, and then each hour
+    assert len(list(log.messages(HALF_TOPIC))) <= 1 + 2 * checks
+    assert unheard_for(log, life, 2 * MAX_CHECKS, 60_000 - LOOK_MILLIS) == MAX_CHECKS
+    assert log.waiting() == {}
+
+
+def test_a_producer_that_is_there_again_gets_all_checks_at_their_interval(log: MemoryLog, begin: Begin) -> None:
+    """Only a check that no producer got has the next one wait longer."""
+    log.send_half("a")
+    life = begin()
+    unheard_for(log, life, 4)
+    producers = Producers(life.gateways, TOPIC_NAME)
+    log.manual.now += RENEW_MILLIS
+    life.work()
+    life.gateways.keep("g1", [TOPIC_NAME])
+    for _ in range(3):
+        log.manual.now += 30_001
+        life.work()
+    assert len(producers.asked()) == 1 + 3
+
+
 def test_checks_that_no_producer_got_count_for_no_later_life(log: MemoryLog, begin: Begin) -> None:
     log.send_half("a")
     asked = 0
     for _ in range(2 * MAX_CHECKS):
         life = begin()
-        unheard_for(log, life, 2)
+        unheard_for(log, life, 2, 60_001)
         producers = Producers(life.gateways, TOPIC_NAME)
-        log.manual.now += 30_001
+        log.manual.now += 60_001
         life.work()
         asked += len(producers.asked())
         life.close()
