@@ -3,7 +3,7 @@
 import pathlib
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -67,10 +67,10 @@ def drained(
     is_partial = False
     if broker:
         rows, unread = _of_broker(broker, ignored)
-        if unread:
-            warn(f"messages that no group has a position for, so they do not count: {', '.join(unread)}")
     else:
-        rows, is_partial = _of_shards(address, timeout, ignored)
+        rows, unread, is_partial = _of_shards(address, timeout, ignored)
+    if unread:
+        warn(f"messages that no group has a position for, so they do not count: {', '.join(unread)}")
     empty = "nothing is left" if not is_partial else "nothing is left, as far as the shards answered"
     print_rows("left", rows, COLUMNS, output, empty=empty)
     if is_partial:
@@ -140,16 +140,20 @@ def _of_broker(address: str, ignored: frozenset[str]) -> tuple[list[dict[str, An
         ends = {topic: _ends_of(asked, topic) for topic in topics}
     except StoreError as error:
         raise store_failure(error) from error
-    read = {topic for _, topic in positions}
-    unread = [
+    unread = _unread({topic: queues.values() for topic, queues in ends.items()}, {topic for _, topic in positions})
+    return left_at_broker(positions, ends, state, ignored), unread
+
+
+def _unread(ends: Mapping[str, Iterable[QueueEnds]], read: Set[str]) -> list[str]:
+    """The topics with messages that are not among those that a group reads, in order."""
+    return [
         topic
         for topic, queues in sorted(ends.items())
         if topic not in read
         and not is_system_topic(topic)
         and not topic.startswith(DLQ_PREFIX)
-        and any(end > first for first, end in queues.values())
+        and any(end > first for first, end in queues)
     ]
-    return left_at_broker(positions, ends, state, ignored), unread
 
 
 def _ends_of(broker: "Broker", topic: str) -> dict[int, QueueEnds]:
@@ -164,23 +168,35 @@ def _ends_of(broker: "Broker", topic: str) -> dict[int, QueueEnds]:
     }
 
 
-def _of_shards(address: str, timeout: float, ignored: frozenset[str]) -> tuple[list[dict[str, Any]], bool]:
-    """What is left at the shards of a gateway, and whether some did not answer."""
+def _of_shards(address: str, timeout: float, ignored: frozenset[str]) -> tuple[list[dict[str, Any]], list[str], bool]:
+    """What is left at the shards of a gateway, topics with messages that no group reads, and whether some did not answer.
+
+    Raises:
+        CliError: the caller may not see every topic and group, so what is left may be hidden from it.
+    """
     from cli.client import query_client
     from cli.groups import warn_missing
     from reput_client import Completeness, GroupNotFoundError
 
     with query_client(address, timeout) as client:
-        rows, is_partial = _behind(client.installation().services)  # before the questions that followers answer
+        installation = client.installation()  # before the questions that followers answer
+        if not installation.sees_everything:
+            usage_error(
+                "the gateway leaves out topics or groups that you may not see, and messages of them may be left",
+                'Sign in as a client with admin = ["*"] and without a groups line (docs/security.md).',
+            )
+        rows, is_partial = _behind(installation.services)
         listed = client.consumer_groups()
         is_partial = warn_missing(listed.shards) or is_partial
-        for name in sorted({each.consumer_group for each in listed.groups} - ignored):
+        read = set()
+        for name in sorted({each.consumer_group for each in listed.groups}):
             try:
                 details = client.consumer_group(name)
             except GroupNotFoundError:
                 continue  # it was deleted meanwhile
             is_partial = warn_missing(details.shards) or is_partial
-            for queue in details.queues:
+            read |= {queue.topic for queue in details.queues}
+            for queue in details.queues if name not in ignored else ():
                 is_partial = is_partial or queue.lag_count < 0  # it is not known
                 what = "retry" if queue.topic.startswith(RETRY_PREFIX) else "unread"
                 for kind, count in ((what, queue.lag_count), ("popped", queue.in_flight_count)):
@@ -196,7 +212,10 @@ def _of_shards(address: str, timeout: float, ignored: frozenset[str]) -> tuple[l
                 counts[key] = counts.get(key, 0) + 1
             rows += [_row(what, n, topic, broker_name=name) for (topic, name), n in sorted(counts.items())]
             is_partial = is_partial or pages.completeness is Completeness.PARTIAL
-    return rows, is_partial
+        topics = client.topics()
+        ends = {each.topic: [QueueEnds(row.min_offset, row.max_offset) for row in each.queues] for each in topics}
+        is_partial = is_partial or topics.completeness is Completeness.PARTIAL
+    return rows, _unread(ends, read), is_partial
 
 
 def _behind(services: "Sequence[ServiceStatus]") -> tuple[list[dict[str, Any]], bool]:

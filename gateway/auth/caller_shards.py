@@ -172,9 +172,12 @@ class CallerShards:
         if visible is None:
             raise StoreError("the gateway asked for shards without a caller; this is a bug of the gateway")
         shards = self._source.now()
-        if visible.is_whole and visible.access.groups is None:
+        groups = visible.access.groups
+        if visible.is_whole and groups is None:
             return shards
-        return Shards([self._visible_part(shard, visible) for shard in shards], shards.fan_out)
+        is_limited = not visible.is_whole or not (groups is None or "*" in groups)
+        parts = [self._visible_part(shard, visible) for shard in shards]
+        return Shards(parts, shards.fan_out, is_limited=is_limited)
 
     def _visible_part(self, shard: Shard, visible: VisibleTopics) -> Shard:
         return shard.with_link(Concern.SIGN_IN, SignIn(visible, shard.broker_name, self._decoys))
@@ -376,6 +379,15 @@ def _of_group_and(queues: str) -> Decide:
     return decide
 
 
+_of_group_and_offsets = _of_group_and("offsets")
+
+
+def _of_committed(link: SignIn, request: consumer_pb.CommitOffsetsRequest, ask: Callable[[Any], Any]) -> Any:
+    if request.HasField("beginning"):
+        link.visible.check(request.beginning.topic)
+    return _of_group_and_offsets(link, request, ask)
+
+
 def _page_of_groups(rows: str) -> Decide:
     """Groups, or tracks, in this field: groups for which the caller may not consume are left out.
 
@@ -469,8 +481,8 @@ DECIDED: Mapping[ShardMethod[Any, Any], Decide] = {
     LIST_GROUPS: _page_of_groups("groups"),
     GET_GROUP: _group,
     GET_OFFSETS: _positions,
-    COMMIT_OFFSETS: _of_group_and("offsets"),
-    GET_FIGURES: _whole,  # the door asks for what its caller may see
+    COMMIT_OFFSETS: _of_committed,
+    GET_FIGURES: _whole,  # the door checks the topic and the group; sums of the shard are for operators
     SEE_TOPICS: _whole,  # answers nothing, and does what happens by itself within seconds
     SEND_BACK: _of_group_and_topic,
     LOCK_QUEUES: _of_group_and("queues"),

@@ -62,13 +62,15 @@ class Shards:
     Args:
         shards: the shards; at least one.
         fan_out: asks several at once.
+        is_limited: their answers leave out topics or groups that the caller may not see.
     """
 
-    def __init__(self, shards: Sequence[Shard], fan_out: FanOut) -> None:
+    def __init__(self, shards: Sequence[Shard], fan_out: FanOut, *, is_limited: bool = False) -> None:
         assert shards, "a gateway without shards"
         assert len({shard.broker_name for shard in shards}) == len(shards), "two shards of one name"
         self._shards = tuple(shards)
         self.fan_out = fan_out
+        self.is_limited = is_limited
 
     def __iter__(self) -> Iterator[Shard]:
         return iter(self._shards)

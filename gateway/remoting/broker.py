@@ -211,6 +211,9 @@ def view_stats(shard: DoorShard, ask: Ask) -> Answer:
     if name in STATISTICS:
         kind, by_size = STATISTICS[name]
         topic, _, group = key.rpartition("@") if kind != pb.FIGURE_KIND_APPENDED else (key, "", "")
+        ask.rights.check_topic(topic)
+        if kind != pb.FIGURE_KIND_APPENDED:
+            ask.rights.check_group(group)
         wanted = pb.FigureKey(kind=kind, topic=topic, consumer_group=group)
     elif name in BROKER_STATISTICS and key == shard.cluster_name:
         kind, without_system_topics = BROKER_STATISTICS[name]

@@ -16,7 +16,7 @@ def status_of(shards: Shards, deadline: Deadline) -> pb.GetStatusResponse:
     def ask(shard: Shard) -> Sequence[StatusRow]:
         return shard.call(STATUSES, None, deadline)
 
-    response = pb.GetStatusResponse(version=_version())
+    response = pb.GetStatusResponse(version=_version(), sees_everything=not shards.is_limited)
     for shard, rows in zip(shards, shards.fan_out.ask(shards, ask), strict=True):
         if isinstance(rows, StoreError):
             raise rows

@@ -413,10 +413,17 @@ class ServiceStatus:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The gateway's version and the state of every service behind it."""
+    """The gateway's version and the state of every service behind it.
+
+    Attributes:
+        version: of the gateway.
+        services: of every shard.
+        sees_everything: the client may see every topic and group, so no list leaves one out; False from an older gateway.
+    """
 
     version: str
     services: tuple[ServiceStatus, ...]
+    sees_everything: bool = False
 
 
 def partial_answer(shards: Iterable[ShardOutcome]) -> PartialAnswerError:
@@ -539,4 +546,4 @@ def statuses_of(response: pb.GetStatusResponse) -> tuple[ServiceStatus, ...]:
 
 def installation_of(response: pb.GetStatusResponse) -> Installation:
     """The version and the state of every service."""
-    return Installation(response.version, statuses_of(response))
+    return Installation(response.version, statuses_of(response), response.sees_everything)

@@ -1,5 +1,6 @@
 """`reput drained` and `reput copy-settings`: what is left at a broker or a shard, and what a new store begins with."""
 
+import contextlib
 import json
 import pathlib
 import random
@@ -14,6 +15,7 @@ from cli.options import OutputFormat
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import NewMessage
 from reput_client import ReputClientError
+from reput_client.querying.answers import installation_of
 from services.rocketmq.codes import RequestCode
 from services.rocketmq.remoting import Broker
 from store.errors import ServiceUnavailableError
@@ -174,6 +176,18 @@ def test_a_shard_was_called_drained_while_a_follower_did_not_know_the_last_messa
     assert _behind([*services, status(follower, 0, ReputClientError("no answer"))]) == ([], True)
 
 
+def test_a_caller_that_does_not_see_everything_was_told_that_nothing_is_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Groups and topics that it may not see are left out of lists. An older gateway does not say whether it leaves some out."""
+    answers = types.SimpleNamespace(installation=lambda: installation_of(pb.GetStatusResponse(version="1")))
+    monkeypatch.setattr("cli.client.query_client", lambda *_: contextlib.nullcontext(answers))
+    with pytest.raises(CliError, match="may not see, and messages of them may be left") as error:
+        drained(address="127.0.0.1:1")
+    assert error.value.code not in (Exit.FOUND, Exit.NOTHING_FOUND)
+    assert capsys.readouterr().out == ""
+
+
 def test_the_shards_of_a_gateway_are_drained_once_groups_have_read_and_nothing_waits(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -202,10 +216,15 @@ def test_the_shards_of_a_gateway_are_drained_once_groups_have_read_and_nothing_w
             wait_until(is_known, lambda: rows)
             return rows
 
+        assert left() == []
+        drained(address=address)
+        assert "no group has a position for, so they do not count: Orders\n" in capsys.readouterr().err
         read_to(1)
         (row,) = left()
         assert (row["what"], row["consumer_group"], row["message_count"]) == ("unread", "readers", 2)
         assert left(ignored_groups=["readers"]) == []
+        drained(address=address, ignored_groups=["readers"])
+        assert "so they do not count" not in capsys.readouterr().err
         read_to(3)
         assert left() == []
         late = NewMessage(topic="Late", body=b"x", delay_level=18)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.auth.access import READ, Access, Role
+from gateway.auth.access import ADMIN, READ, Access, Role
 from gateway.auth.caller_shards import CallerShards, VisibleTopics, work_for
 from gateway.ports import groups as group_ports
 from gateway.ports import waiting as waiting_ports
@@ -25,9 +25,10 @@ from gateway.ports.groups import (
     TRACK,
     UPDATE_GROUP,
 )
-from gateway.ports.shard import Shard
+from gateway.ports.shard import STATUSES, Shard
 from gateway.ports.shards import Shards
 from gateway.ports.waiting import DELAY_LEVELS, KNOWN_OFFSET, LIST_SCHEDULED, LIST_TRANSACTIONS
+from gateway.reput.status import status_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.gateway.v1.gateway_service_pb2 import TopicQueue
@@ -157,6 +158,29 @@ def test_an_answer_tells_a_limited_caller_nothing_of_hidden_groups_and_topics(me
 @pytest.mark.parametrize("method", ANSWERS, ids=name_of)
 def test_an_answer_is_whole_for_a_caller_that_may_see_all_topics_and_groups(method, seen, deadline):
     assert seen("*", "*").call(method, REQUESTS[method](OWN, OWN), deadline) == ANSWERS[method]()
+
+
+def test_a_group_cannot_begin_in_a_hidden_topic(seen, asked, deadline):
+    request = pb.CommitOffsetsRequest(consumer_group=OWN)
+    request.beginning.topic = HIDDEN
+    with pytest.raises(PermissionDeniedError, match="may not read topic 'hidden'"):
+        seen(OWN, None).call(COMMIT_OFFSETS, request, deadline)
+    assert asked == []
+    request.beginning.topic = OWN
+    assert seen(OWN, None).call(COMMIT_OFFSETS, request, deadline) == "done"
+
+
+@pytest.mark.parametrize(
+    ("topics", "groups", "sees_everything"),
+    [("*", None, True), ("*", "*", True), ("*", OWN, False), (OWN, None, False), ("**", None, False)],
+)
+def test_the_status_says_whether_lists_leave_something_out(topics, groups, sees_everything, fan_out, deadline):
+    shard = Shard("broker-a").serving(STATUSES, lambda request, deadline: [])
+    shards = Shards([shard], fan_out)
+    assert status_of(shards, deadline).sees_everything
+    access = Access("c", {Role.ADMIN: [topics]}, None if groups is None else [groups])
+    with work_for(VisibleTopics(access, ADMIN)):
+        assert status_of(CallerShards(shards).now(), deadline).sees_everything is sees_everything
 
 
 def test_a_limited_caller_learns_nothing_of_the_number_of_what_waits(seen, asked, deadline):

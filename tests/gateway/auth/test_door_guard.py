@@ -108,7 +108,7 @@ NEEDS = {
             Ask.DELETE_SUBSCRIPTIONGROUP,
             Ask.SET_MESSAGE_REQUEST_MODE,
         ),
-        *(Ask.GET_CONSUMER_RUNNING_INFO, Ask.CONSUME_MESSAGE_DIRECTLY),
+        *(Ask.GET_CONSUMER_RUNNING_INFO, Ask.CONSUME_MESSAGE_DIRECTLY, Ask.VIEW_BROKER_STATS_DATA),
     ),
     "status": (
         *(Ask.GET_BROKER_CONSUME_STATS, Ask.GET_BROKER_CONFIG, Ask.UPDATE_BROKER_CONFIG, Ask.GET_BROKER_RUNTIME_INFO),
@@ -116,7 +116,6 @@ NEEDS = {
             Ask.GET_BROKER_HA_STATUS,
             Ask.GET_PRODUCER_CONNECTION_LIST,
             Ask.GET_ALL_PRODUCER_INFO,
-            Ask.VIEW_BROKER_STATS_DATA,
         ),
         *(Ask.CLEAN_EXPIRED_CONSUMEQUEUE, Ask.CLEAN_UNUSED_TOPIC, Ask.DELETE_EXPIRED_COMMITLOG),
     ),
@@ -214,8 +213,8 @@ class SecuredDoor:
             "perm": 6,
             "topicFilterType": "SINGLE_TAG",
             "msgId": self.ids[OWN],
-            "statsName": "s",
-            "statsKey": "k",
+            "statsName": "GROUP_GET_NUMS",
+            "statsKey": f"{OWN}@shop-readers",
             "producerGroup": "pg",
             "srcGroup": "shop-readers",
             "destGroup": "shop-readers",
@@ -345,6 +344,23 @@ def test_no_code_is_open_and_each_client_may_do_what_its_rights_say(door, code):
             with door.client(name) as client:
                 answer = client.call(code, body.replace(b"client-", f"{name}-".encode()), **own)
             assert answer.code != ResponseCode.NO_PERMISSION, (name, answer.remark)
+
+
+def test_an_admin_of_some_topics_was_told_the_figures_of_all(door):
+    hidden = (
+        ("TOPIC_PUT_NUMS", OTHER),
+        ("TOPIC_PUT_SIZE", "none"),
+        ("GROUP_GET_NUMS", f"{OTHER}@shop-readers"),
+        ("GROUP_GET_SIZE", f"{OWN}@bank-readers"),
+        ("SNDBCK_PUT_NUMS", "bank-readers"),
+    )
+    with door.client("admin") as admin, door.client("chief") as chief:
+        for name, key in hidden:
+            answer = admin.call(Ask.VIEW_BROKER_STATS_DATA, statsName=name, statsKey=key)
+            assert answer.code == ResponseCode.NO_PERMISSION, (name, key, answer.remark)
+            answer = chief.call(Ask.VIEW_BROKER_STATS_DATA, statsName=name, statsKey=key)
+            assert answer.code != ResponseCode.NO_PERMISSION, (name, key, answer.remark)
+        assert admin.call(Ask.VIEW_BROKER_STATS_DATA, statsName="TOPIC_PUT_NUMS", statsKey=OWN).code == 0
 
 
 def test_a_user_that_mqadmin_makes_may_do_what_its_policies_say_at_once(door):

@@ -828,7 +828,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("services", "version")
+    __slots__ = ("services", "version", "sees_everything")
     class ServiceStatus(_message.Message):
         __slots__ = ("broker_name", "service", "address", "error", "log_first_offset", "log_end_offset", "next_offset", "catching_up", "state", "problem", "recovery_begin_offset", "recovery_next_offset", "recovery_end_offset", "file_count", "file_size_bytes", "key_count", "disk_total_bytes", "disk_free_bytes", "disk_level", "newest_store_time", "group_count", "in_flight_count", "client_count", "scheduled_count", "transaction_count", "oldest_due_time", "replica", "role", "epoch", "replicas", "coordinator", "followed_lag_bytes", "followed_lag_age", "features", "nameservers", "broker_address")
         class NameserversEntry(_message.Message):
@@ -932,9 +932,11 @@ class GetStatusResponse(_message.Message):
         def __init__(self, replica: _Optional[str] = ..., in_sync: _Optional[bool] = ..., connected: _Optional[bool] = ..., lag_bytes: _Optional[int] = ..., lag_millis: _Optional[int] = ..., fetched_bytes: _Optional[int] = ..., fetch_total_bytes: _Optional[int] = ..., fetched_bytes_per_second: _Optional[int] = ...) -> None: ...
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    SEES_EVERYTHING_FIELD_NUMBER: _ClassVar[int]
     services: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.ServiceStatus]
     version: str
-    def __init__(self, services: _Optional[_Iterable[_Union[GetStatusResponse.ServiceStatus, _Mapping]]] = ..., version: _Optional[str] = ...) -> None: ...
+    sees_everything: bool
+    def __init__(self, services: _Optional[_Iterable[_Union[GetStatusResponse.ServiceStatus, _Mapping]]] = ..., version: _Optional[str] = ..., sees_everything: _Optional[bool] = ...) -> None: ...
 
 class MessageFilter(_message.Message):
     __slots__ = ("tags", "sql")
