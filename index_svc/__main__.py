@@ -97,7 +97,12 @@ class IndexPart(FollowedFiles[IndexFileSet]):
                 log_end_offset=log.end_offset,
                 first_indexed=lambda offset: self._first_indexed(offset, log, files),
                 find_tags=lambda: find_tag_entries(
-                    self._fs, self._root, files.layout, log_of(self._client, self._stopping), log.first_offset
+                    self._fs,
+                    self._root,
+                    files.layout,
+                    log_of(self._client, self._stopping),
+                    log.first_offset,
+                    log.end_offset,
                 ),
                 tags=self._settings.tags,
             )

@@ -168,7 +168,7 @@ def resume(
     # Before a file goes: what the store had is built again.
     had = find_tags()
     if saved is not None:
-        had = TagEntries(True, None if had.complete_from is None else max(saved, had.complete_from))
+        had = had._replace(are_written=True)
     files.tags_from = tags_from(tags, had, -1)
     # If a checkpoint does not fit, the newest file is not as a clean stop left it.
     found = _resume_foreign(
@@ -197,7 +197,8 @@ def tags_from(wanted: TagsWanted, had: TagEntries, next_offset: int) -> int | No
         return None
     if next_offset <= 0:
         return 0
-    return had.complete_from if had.complete_from is not None else next_offset
+    # What is written behind `next_offset` has them.
+    return min(next_offset, had.complete_from) if had.complete_from is not None else next_offset
 
 
 def _resume_own(state: dict[str, Any], files: IndexFileSet) -> Resume | None:

@@ -1,9 +1,11 @@
 """Whether the index of a store has an entry for the tags of each record, as RocketMQ 5.5.0 writes it, and from where on.
 
-Nothing in a store names the version that wrote it, and brokers of several versions may have written one index. So both ends
-of each index file are compared with the records that they point to.
+Brokers of several versions may have written one index. So the newest entries are compared with all records that they belong
+to, back to the first record without its entry or to a limit. Behind that, both ends of each file tell only whether entries
+of tags are written; a sample never tells that none is missing.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -11,8 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from store.derive.dispatch_columns import DispatchColumns
+from store.derive.dispatch_columns import DispatchColumns, Int64s
 from store.derive.index_keys import NO_TAGS
 from store.derive.index_state import ENTRY_DTYPE
 from store.derive.read_log import LogBatch, ReadLog
@@ -23,9 +26,14 @@ from store.format.derived.index_layout import ENTRY_SIZE, entry_position
 from store.readers.index_reader import IndexFileView, IndexLayout, list_index_files
 from store.walk.log_reader import LogReader
 
-# Entries that are looked at from each end of a file, and records with tags that are enough to judge them.
+Entries = npt.NDArray[np.void]
+NO_ENTRIES = np.empty(0, dtype=ENTRY_DTYPE)
+# Of the log, back from the newest entry: about as much as a disk reads in a few seconds, because a start waits for it.
+COMPARED_BYTES_MAX = 1 << 30
+COMPARED_ENTRY_COUNT = 65_536  # at a time
+# Entries that are looked at from each end of a file, and of the log that they belong to.
 SAMPLED_ENTRY_COUNT = 1024
-SAMPLED_RECORD_COUNT = 8
+SAMPLED_BYTES_MAX = 4 << 20
 BATCH_RECORD_COUNT = 64
 
 
@@ -34,25 +42,18 @@ class TagEntries(NamedTuple):
 
     Attributes:
         are_written: whether records have entries of tags; None if no record with tags was seen.
-        complete_from: from this offset (bytes) on each record that was seen has its entry; 0: all that the index has; None:
-            not at the end of the index.
+        complete_from: from this offset (bytes) on each record with tags has its entry, up to the end of the index; it is the
+            log's first byte if all have. None: the index has no entries.
     """
 
     are_written: bool | None
     complete_from: int | None
 
 
-class _Seen(NamedTuple):
-    """Whether records of a sample have their entry of tags, and whether others lack it."""
-
-    present: bool
-    absent: bool
-
-
 def find_tag_entries(
-    fs: FileSystem, root: Path, layout: IndexLayout, read_log: ReadLog, log_first_offset: int
+    fs: FileSystem, root: Path, layout: IndexLayout, read_log: ReadLog, log_first_offset: int, log_end_offset: int
 ) -> TagEntries:
-    """Samples the index files of a store root.
+    """Compares the index files of a store root with its log.
 
     Args:
         fs: the port to the disk.
@@ -60,85 +61,130 @@ def find_tag_entries(
         layout: of its index files; others are left out.
         read_log: see ReadLog.
         log_first_offset: the log's first byte.
+        log_end_offset: behind its last one.
     """
     files = OpenFiles(fs)
     try:
         paths = [path for path in list_index_files(fs, root) if fs.stat_size(path) == layout.file_size_bytes]
         views = [IndexFileView(files, path, layout) for path in paths]
-        return _judge([view for view in views if view.header().entry_count > 1], files, read_log, log_first_offset)
+        views = [view for view in views if view.header().entry_count > 1]
+        if not views:
+            return TagEntries(None, None)
+        return _Comparison(files, read_log, log_first_offset, log_end_offset).of(views)
     finally:
         files.close()
 
 
 def has_tag_entries(fs: FileSystem, root: Path, layout: IndexLayout) -> bool:
     """Whether the index of a store root that no service serves has entries of tags; False without an index."""
-    log_first_offset = min(LogReader(root, fs).file_offsets(), default=0)
-    return find_tag_entries(fs, root, layout, log_on_disk(fs, root), log_first_offset).are_written is True
+    first_offset = min(LogReader(root, fs).file_offsets(), default=0)
+    return find_tag_entries(fs, root, layout, log_on_disk(fs, root), first_offset, sys.maxsize).are_written is True
 
 
-def _judge(views: Sequence[IndexFileView], files: OpenFiles, read_log: ReadLog, log_first_offset: int) -> TagEntries:
-    present = absent = False
-    is_complete = True
-    complete_from: int | None = None
-    for view in reversed(views):
-        header = view.header()
-        count = min(SAMPLED_ENTRY_COUNT, header.entry_count - 1)
-        tail_first = header.entry_count - count
-        tail = _look(view, files, tail_first, count, read_log, log_first_offset, is_end=view is views[-1])
-        head = _look(view, files, 1, count, read_log, log_first_offset, is_end=False) if tail_first > 1 else tail
-        present = present or head.present or tail.present
-        absent = absent or head.absent or tail.absent
-        is_complete = is_complete and not (head.absent or tail.absent)
-        if is_complete and head.present:
-            complete_from = 0 if view is views[0] else header.begin_commit_log_offset
-    return TagEntries(True if present else False if absent else None, complete_from)
+class _Comparison:
+    """Compares entries with the log, and notes whether records had their entry of tags, and whether others lacked it."""
+
+    def __init__(self, files: OpenFiles, read_log: ReadLog, log_first_offset: int, log_end_offset: int) -> None:
+        self._files = files
+        self._read_log = read_log
+        self._log_first_offset = log_first_offset
+        self._log_end_offset = log_end_offset
+        self._is_one_there = self._is_one_absent = False
+
+    def of(self, views: Sequence[IndexFileView]) -> TagEntries:
+        """Compares files that have entries, the oldest first."""
+        complete_from = self._compare_back(views)
+        for view in reversed(views):
+            if not self._is_one_there and view.header().begin_commit_log_offset < complete_from:
+                count = min(SAMPLED_ENTRY_COUNT, _entry_count(view))
+                self._sample(self._entries(view, _entry_count(view) + 1 - count, count))
+                self._sample(self._entries(view, 1, count))
+        return TagEntries(True if self._is_one_there else False if self._is_one_absent else None, complete_from)
+
+    def _compare_back(self, views: Sequence[IndexFileView]) -> int:
+        """From which offset on no entry lacks, as far as that was compared.
+
+        A record's entry of tags is its last one. So it lies in the same piece as the record's first entry, except for the
+        newest record of a piece, which belongs to the piece behind it when that has entries of it.
+        """
+        newest = max(view.header().end_commit_log_offset for view in views)
+        compared_from = min(newest + 1, self._log_end_offset)
+        floor = max(self._log_first_offset, compared_from - COMPARED_BYTES_MAX)
+        for entries in self._pieces(views):
+            offsets = entries["offset"].astype(np.int64)
+            kept = offsets[offsets >= floor]
+            begin = min(kept.tolist(), default=compared_from)
+            absent = self._last_absent(entries, begin, compared_from)
+            if absent is None or absent >= 0:
+                return compared_from if absent is None else absent + 1
+            compared_from = min(begin, compared_from)
+            if len(kept) < len(offsets):
+                break
+        if floor > self._log_first_offset:
+            return compared_from
+        # Records without a key before the first entry.
+        absent = self._last_absent(NO_ENTRIES, floor, compared_from)
+        return compared_from if absent is None else max(absent + 1, floor)
+
+    def _pieces(self, views: Sequence[IndexFileView]) -> Iterator[Entries]:
+        """All entries, the newest piece first; each piece has some, in the order of the file."""
+        for view in reversed(views):
+            behind = _entry_count(view) + 1
+            while behind > 1:
+                first = max(behind - COMPARED_ENTRY_COUNT, 1)
+                yield self._entries(view, first, behind - first)
+                behind = first
+
+    def _entries(self, view: IndexFileView, first: int, count: int) -> Entries:
+        data = self._files.get(view.path).read(entry_position(first, view.layout.slot_count), count * ENTRY_SIZE)
+        return np.frombuffer(data, dtype=ENTRY_DTYPE)
+
+    def _sample(self, entries: Entries) -> None:
+        """Notes what some entries tell; the last record may have its entry of tags behind them."""
+        offsets = entries["offset"].astype(np.int64)
+        offsets = offsets[offsets >= self._log_first_offset]
+        if len(offsets):
+            begin = int(offsets[0])
+            self._last_absent(entries, begin, min(int(offsets[-1]), begin + SAMPLED_BYTES_MAX, self._log_end_offset))
+
+    def _last_absent(self, entries: Entries, begin: int, end: int) -> int | None:
+        """The offset of the last record with tags that begins in a part of the log (bytes) and has no entry of them.
+
+        -1: each has one; None: the log cannot be read there, which tells nothing.
+        """
+        if begin >= end:
+            return -1
+        entry_offsets = entries["offset"].astype(np.int64)
+        is_in = (entry_offsets >= begin) & (entry_offsets < end)
+        there = np.sort(_joined(entry_offsets[is_in] - begin, entries["key_hash"][is_in]))
+        there = np.append(there, np.iinfo(np.int64).max)  # what is searched for is found before it
+        absent = -1
+        try:
+            with self._read_log(begin) as batches:
+                for batch in batches:
+                    columns = batch.columns
+                    if columns is not None:
+                        is_wanted = (columns.tags_hashes != NO_TAGS) & (columns.commit_log_offsets < end)
+                        offsets = columns.commit_log_offsets[is_wanted]
+                        wanted = _joined(offsets - begin, columns.tags_hashes[is_wanted])
+                        lacks = there[np.searchsorted(there, wanted)] != wanted
+                        self._is_one_there |= not lacks.all()
+                        self._is_one_absent |= bool(lacks.any())
+                        absent = max(offsets[lacks].tolist(), default=absent)
+                    if batch.next_offset >= end:
+                        return absent
+        except (OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError):
+            return None  # entries of another log, or of damaged records
+        return None  # the log ends before
 
 
-def _look(
-    view: IndexFileView,
-    files: OpenFiles,
-    first: int,
-    count: int,
-    read_log: ReadLog,
-    log_first_offset: int,
-    *,
-    is_end: bool,
-) -> _Seen:
-    """Compares entries with their records. Those of the first and of the last record may stand in other entries."""
-    data = files.get(view.path).read(entry_position(first, view.layout.slot_count), count * ENTRY_SIZE)
-    entries = np.frombuffer(data[: len(data) // ENTRY_SIZE * ENTRY_SIZE], dtype=ENTRY_DTYPE)
-    offsets = entries["offset"].astype(np.int64)
-    offsets = offsets[offsets >= log_first_offset]
-    if not len(offsets):
-        return _Seen(present=False, absent=False)
-    begin, end = int(offsets[0]), int(offsets[-1])
-    there = set(zip(entries["offset"].tolist(), entries["key_hash"].tolist(), strict=True))
-    present = absent = False
-    for offset, hash_ in _tagged(read_log, begin, end):
-        is_there = (offset, hash_) in there
-        present = present or is_there
-        absent = absent or (not is_there and begin < offset and (offset < end or is_end))
-    return _Seen(present, absent)
+def _entry_count(view: IndexFileView) -> int:
+    return min(view.header().entry_count, view.layout.entry_count_max) - 1
 
 
-def _tagged(read_log: ReadLog, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Offset and hash of tags of some records with tags from one offset to another."""
-    count = 0
-    try:
-        with read_log(begin) as batches:
-            for batch in batches:
-                columns = batch.columns
-                for row in np.flatnonzero(columns.tags_hashes != NO_TAGS).tolist() if columns is not None else ():
-                    assert columns is not None
-                    offset = int(columns.commit_log_offsets[row])
-                    if offset > end or count == SAMPLED_RECORD_COUNT:
-                        return
-                    count += 1
-                    yield offset, int(columns.tags_hashes[row])
-                if batch.next_offset > end:
-                    return
-    except (OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError):
-        return  # entries of another log, or of damaged records, tell nothing
+def _joined(distances_bytes: Int64s, hashes: npt.NDArray[np.int32]) -> Int64s:
+    """Distances below 2 GiB and hashes as one number each."""
+    return (distances_bytes << 32) | (hashes.astype(np.int64) & 0xFFFF_FFFF)
 
 
 class _Batch(NamedTuple):

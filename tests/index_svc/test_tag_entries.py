@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def open_builder(root: Path, log: Path, *, tags: TagsWanted = "auto", end: int |
         log_first_offset=0,
         log_end_offset=requests[-1].next_offset if end is None else end,
         first_indexed=first_indexed,
-        find_tags=lambda: find_tag_entries(fs, root, LAYOUT, log_on_disk(fs, log), 0),
+        find_tags=lambda: find_tag_entries(fs, root, LAYOUT, log_on_disk(fs, log), 0, sys.maxsize),
         tags=tags,
     )
     builder.begin()
@@ -109,7 +110,8 @@ def test_an_index_of_rocketmq_5_3_gets_entries_of_tags_only_when_they_are_switch
     follow(open_builder(tmp_path, rocketmq_5_5_store, tags=tags), requests)
     # The place from which the log was followed: the newest record that had entries.
     assert saved_tags_from(tmp_path) == (None if saved is None else first[-1].commit_log_offset)
-    found = find_tag_entries(RealFileSystem(), tmp_path, LAYOUT, log_on_disk(RealFileSystem(), rocketmq_5_5_store), 0)
+    fs = RealFileSystem()
+    found = find_tag_entries(fs, tmp_path, LAYOUT, log_on_disk(fs, rocketmq_5_5_store), 0, sys.maxsize)
     assert found.are_written == (tags == "on")
 
 
@@ -134,3 +136,24 @@ def test_a_new_index_is_as_the_default_says(
         root = tmp_path / str(default)
         follow(open_builder(root, rocketmq_5_5_store), requests)
         assert saved_tags_from(root) == saved
+
+
+@pytest.mark.parametrize("modes", [("on", "off"), ("on", "off", "on")])
+def test_an_index_whose_end_or_middle_has_no_entries_of_tags_is_not_taken_for_complete(
+    rocketmq_5_5_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, modes: tuple[TagsWanted, ...]
+) -> None:
+    """All in one file, which both versions of RocketMQ filled in turn."""
+    monkeypatch.setattr(sys.modules[__name__], "LAYOUT", IndexLayout(5000, 20_000))
+    requests = requests_of(rocketmq_5_5_store)
+    last_without = 0
+    for number, mode in enumerate(modes, 1):
+        some = requests[: len(requests) * number // len(modes)]
+        follow(open_builder(tmp_path, rocketmq_5_5_store, tags=mode, end=some[-1].next_offset), some)
+        (tmp_path / "reput/index/checkpoint.json").unlink()  # a broker leaves none
+        if mode == "off":
+            # The next one completes the newest record.
+            last_without = max(request.commit_log_offset for request in some[:-1] if request.tags)
+    follow(open_builder(tmp_path, rocketmq_5_5_store), requests)
+    tags_from = saved_tags_from(tmp_path)
+    assert isinstance(tags_from, int)
+    assert last_without < tags_from <= requests[-1].commit_log_offset

@@ -1,5 +1,7 @@
 """Which index files have entries of tags: sampled from stores that RocketMQ 5.3.3 and 5.5.0 wrote, and from made ones."""
 
+import random
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,8 +11,9 @@ from index_svc.index_file_set import IndexFileSet
 from store.derive.dispatch import DispatchRequest
 from store.derive.dispatch_columns import DispatchColumns
 from store.files.file_system import RealFileSystem
+from store.format.derived.index_layout import HEADER_SIZE, entry_position
 from store.readers import tag_entries
-from store.readers.index_reader import IndexLayout
+from store.readers.index_reader import IndexLayout, list_index_files
 from store.readers.tag_entries import TagEntries, find_tag_entries, has_tag_entries, log_on_disk
 from tests.index_svc.test_unexplained_files import log_of_requests
 from tests.support.dispatches import make_request
@@ -32,19 +35,20 @@ def write(root: Path, requests: Sequence[DispatchRequest], tagged: Sequence[bool
 
 
 def found(root: Path, requests: Sequence[DispatchRequest], log_first_offset: int = 0) -> TagEntries:
-    return find_tag_entries(RealFileSystem(), root, LAYOUT, log_of_requests(requests), log_first_offset)
+    return find_tag_entries(RealFileSystem(), root, LAYOUT, log_of_requests(requests), log_first_offset, 1 << 50)
 
 
 def test_a_store_of_rocketmq_5_5_has_entries_of_tags_from_its_begin_on(rocketmq_5_5_store: Path) -> None:
     fs = RealFileSystem()
     log = log_on_disk(fs, rocketmq_5_5_store)
-    assert find_tag_entries(fs, rocketmq_5_5_store, FIXTURE_LAYOUT, log, 0) == (True, 0)
+    assert find_tag_entries(fs, rocketmq_5_5_store, FIXTURE_LAYOUT, log, 0, sys.maxsize) == (True, 0)
     assert has_tag_entries(fs, rocketmq_5_5_store, FIXTURE_LAYOUT)
 
 
 def test_a_store_of_rocketmq_5_3_has_no_entries_of_tags(broker_store: Path) -> None:
     fs, layout = RealFileSystem(), IndexLayout(500, 1000)
-    assert find_tag_entries(fs, broker_store, layout, log_on_disk(fs, broker_store), 0) == (False, None)
+    seen = find_tag_entries(fs, broker_store, layout, log_on_disk(fs, broker_store), 0, sys.maxsize)
+    assert seen.are_written is False
 
 
 def test_a_store_without_an_index_tells_nothing(tmp_path: Path) -> None:
@@ -52,38 +56,78 @@ def test_a_store_without_an_index_tells_nothing(tmp_path: Path) -> None:
     assert not has_tag_entries(RealFileSystem(), tmp_path, LAYOUT)
 
 
-def test_records_without_tags_tell_nothing(tmp_path: Path) -> None:
+def test_records_without_tags_lack_no_entry(tmp_path: Path) -> None:
     requests = [request._replace(tags="") for request in REQUESTS]
     write(tmp_path, requests, [True] * 60)
-    assert found(tmp_path, requests) == (None, None)
+    assert found(tmp_path, requests) == (None, 0)
 
 
-@pytest.mark.parametrize("first", [2, 23, 24, 59])
-def test_entries_that_a_newer_broker_began_to_write_are_complete_from_a_file_behind_there_on(
-    tmp_path: Path, first: int
+def lacking(tagged: Sequence[bool]) -> list[int]:
+    """The offsets of records with tags that got no entry of them."""
+    pairs = zip(REQUESTS, tagged, strict=True)
+    return [request.commit_log_offset for request, has_tags in pairs if request.tags and not has_tags]
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 7, 65_536])
+@pytest.mark.parametrize("seed", range(8))
+def test_entries_are_complete_from_behind_the_last_record_that_lacks_its_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, piece: int
 ) -> None:
-    write(tmp_path, REQUESTS, [n >= first for n in range(60)])
+    monkeypatch.setattr(tag_entries, "COMPARED_ENTRY_COUNT", piece)
+    draw = random.Random(seed)
+    borders = sorted(draw.choices(range(60), k=draw.randrange(5)))
+    tagged = [sum(border <= n for border in borders) % 2 == seed % 2 for n in range(60)]
+    write(tmp_path, REQUESTS, tagged)
     seen = found(tmp_path, REQUESTS)
-    assert seen.are_written
-    assert seen.complete_from is None or seen.complete_from >= first * 100
+    assert seen.complete_from == max((offset + 1 for offset in lacking(tagged)), default=0)
+    assert seen.are_written == any(
+        has_tags and request.tags for request, has_tags in zip(REQUESTS, tagged, strict=True)
+    )
 
 
-def test_entries_that_an_older_broker_ceased_to_write_are_not_complete(tmp_path: Path) -> None:
-    write(tmp_path, REQUESTS, [n < 55 for n in range(60)])
-    assert found(tmp_path, REQUESTS) == (True, None)
+def test_entries_that_nothing_has_compared_are_not_called_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, REQUESTS, [True] * 60)
+    monkeypatch.setattr(tag_entries, "COMPARED_BYTES_MAX", 1000)
+    assert found(tmp_path, REQUESTS) == (True, 5000)
+    monkeypatch.setattr(tag_entries, "COMPARED_BYTES_MAX", 0)
+    assert found(tmp_path, REQUESTS) == (True, 5901)
+
+
+@pytest.mark.parametrize("first", [0, 20, 40])
+def test_both_ends_of_files_that_are_not_compared_tell_whether_entries_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    write(tmp_path, REQUESTS, [first <= n < first + 5 for n in range(60)])
+    monkeypatch.setattr(tag_entries, "COMPARED_BYTES_MAX", 100)
+    monkeypatch.setattr(tag_entries, "SAMPLED_ENTRY_COUNT", 16)
+    assert found(tmp_path, REQUESTS) == (True, 5901)
+
+
+def test_records_without_keys_before_the_first_entry_lack_theirs(tmp_path: Path) -> None:
+    write(tmp_path, REQUESTS[5:], [True] * 55)
+    assert found(tmp_path, REQUESTS) == (True, 401)
 
 
 def test_one_record_with_its_entry_is_enough(tmp_path: Path) -> None:
     write(tmp_path / "a", REQUESTS[1:2], [True])
-    assert found(tmp_path / "a", REQUESTS) == (True, 0)
+    assert found(tmp_path / "a", REQUESTS[1:], 100) == (True, 100)
     write(tmp_path / "b", REQUESTS[1:2], [False])
-    assert found(tmp_path / "b", REQUESTS) == (None, None)
+    assert found(tmp_path / "b", REQUESTS[1:], 100) == (False, 101)
 
 
 def test_records_that_retention_removed_are_not_asked_for(tmp_path: Path) -> None:
+    write(tmp_path, REQUESTS, [n > 29 for n in range(60)])
+    assert found(tmp_path, REQUESTS[30:], 3000) == (True, 3000)
+    assert found(tmp_path, [replace_offset(REQUESTS[0], 1 << 40)], 1 << 40) == (None, 1 << 40)
+
+
+def test_entries_behind_the_end_of_the_log_are_not_waited_for(tmp_path: Path) -> None:
     write(tmp_path, REQUESTS, [True] * 60)
-    assert found(tmp_path, REQUESTS[30:], 3000) == (True, 2800)
-    assert found(tmp_path, [replace_offset(REQUESTS[0], 1 << 40)], 1 << 40) == (None, None)
+    fs, log = RealFileSystem(), log_of_requests(REQUESTS[:50])
+    assert find_tag_entries(fs, tmp_path, LAYOUT, log, 0, 5000) == (True, 0)
+    assert found(tmp_path, REQUESTS[:50]) == (True, 5901)  # here the log ends without saying so
 
 
 def replace_offset(request: DispatchRequest, offset: int) -> DispatchRequest:
@@ -92,10 +136,26 @@ def replace_offset(request: DispatchRequest, offset: int) -> DispatchRequest:
 
 def test_entries_of_another_log_tell_nothing(tmp_path: Path) -> None:
     write(tmp_path, REQUESTS, [True] * 60)
-    assert found(tmp_path, [replace_offset(REQUESTS[0], 7)]) == (None, None)
+    assert found(tmp_path, [replace_offset(REQUESTS[0], 7)]) == (None, 5901)
 
 
-def test_a_sample_ends_after_some_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, REQUESTS, [n < 3 or n > 50 for n in range(60)])
-    monkeypatch.setattr(tag_entries, "SAMPLED_ENTRY_COUNT", 6)
-    assert found(tmp_path, REQUESTS).are_written
+def test_entries_that_a_crash_left_empty_are_not_called_complete(tmp_path: Path) -> None:
+    """The header counts them, and their bytes are zeros."""
+    write(tmp_path, REQUESTS, [False] * 60)
+    path = list_index_files(RealFileSystem(), tmp_path)[-1]
+    data = bytearray(path.read_bytes())
+    first = entry_position(1, LAYOUT.slot_count)
+    data[first:] = bytes(len(data) - first)
+    path.write_bytes(data)
+    seen = found(tmp_path, REQUESTS)
+    assert seen.complete_from is not None
+    assert seen.complete_from > 5800
+
+
+def test_a_header_that_counts_more_than_a_file_holds_is_not_believed(tmp_path: Path) -> None:
+    write(tmp_path, REQUESTS, [True] * 60)
+    path = list_index_files(RealFileSystem(), tmp_path)[0]
+    data = bytearray(path.read_bytes())
+    data[HEADER_SIZE - 4 : HEADER_SIZE] = (1 << 30).to_bytes(4, "big")
+    path.write_bytes(data)
+    assert found(tmp_path, REQUESTS) == (True, 0)
