@@ -20,11 +20,13 @@ requests, one after the other, as one request with the messages of both. So smal
 which costs the commitlog little more than each of them alone. The answer has a receipt for each message, in order, and is cut
 where the requests were joined. Only requests with known fields, each complete, and without options of one caller
 (`deduplicate`) are joined.
+
+What a caller raises while it is answered is logged. It costs no other caller its answer, and no sender its next batch.
 """
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -166,8 +168,7 @@ class AppendCoalescer:
                         self._busy_counts[flush] = busy_count + 1
                         needed.append(flush)
         if is_closed:
-            for append in appends:
-                append.caller.fail(self._closed())
+            fail_each([append.caller for append in appends], self._closed())
         for flush in needed:
             self._send_next(flush)
 
@@ -180,8 +181,7 @@ class AppendCoalescer:
             for waiting in self._waiting.values():
                 waiting.clear()
             self._suspects.clear()
-        for append in left:
-            append.caller.fail(self._closed())
+        fail_each([append.caller for append in left], self._closed())
 
     def _send_next(self, flush: int) -> None:
         """Send the next batch without waiting, or leave it to a thread; the sender is idle when nothing waits."""
@@ -195,20 +195,16 @@ class AppendCoalescer:
         if outcome is None or _is_sent_again(batch, outcome):
             self._leave_to_thread(flush, batch, outcome)
             return
-        self._send_next(flush)  # first: the commitlog works while callers are answered
         try:
-            self._tell(batch, outcome)
-        except Exception:  # callers would be left without an answer
-            _log.exception("append.failed", count=len(batch))
-            for append in batch:
-                append.caller.fail(self._broken())
+            self._send_next(flush)  # first: the commitlog works while callers are answered
+        finally:
+            self._send_batch(batch, outcome)
 
     def _leave_to_thread(self, flush: int, batch: list[PendingAppend], outcome: Outcome = None) -> None:
         """Have a thread of a sender send a batch; its callers get a failure where no thread will: nothing of it was written."""
 
         def fail() -> None:
-            for append in batch:
-                append.caller.fail(self._closed())
+            fail_each([append.caller for append in batch], self._closed())
 
         try:
             sending = self._executor.submit(self._send_waiting, flush, batch, outcome)
@@ -219,16 +215,18 @@ class AppendCoalescer:
 
     def _send_waiting(self, flush: int, batch: list[PendingAppend], outcome: Outcome = None) -> None:
         """Send a batch, or again what was refused with others; then the next one."""
-        self._send_batch(batch, outcome)
-        self._send_next(flush)
+        try:
+            self._send_batch(batch, outcome)
+        finally:
+            self._send_next(flush)
 
     def _take_alive(self, flush: int) -> list[PendingAppend] | None:
         """As `_take`, without requests whose callers have gone or got no response in time."""
         while (batch := self._take(flush)) is not None:
             alive = []
             for append in batch:
-                if append.deadline_seconds <= self._clock() or not append.caller.is_active():
-                    append.caller.fail(self._expired())
+                if append.deadline_seconds <= self._clock() or not _is_active(append.caller):
+                    fail_each([append.caller], self._expired())
                 else:
                     alive.append(append)
             if alive:
@@ -263,8 +261,7 @@ class AppendCoalescer:
                 outcome = None
         except Exception:  # a sender that ended here would leave later callers without an answer
             _log.exception("append.failed", count=len(batch))
-            for append in batch:
-                append.caller.fail(self._broken())
+            fail_each([append.caller for append in batch], self._broken())
 
     def _sent(self, batch: list[PendingAppend]) -> bytes | AppendFailedError:
         try:
@@ -276,8 +273,7 @@ class AppendCoalescer:
         """Answer the callers of a batch; the requests that must be sent again."""
         if isinstance(outcome, AppendFailedError):
             if not _is_sent_again(batch, outcome):
-                for append in batch:
-                    append.caller.fail(outcome.status)
+                fail_each([append.caller for append in batch], outcome.status)
                 return []
             if batch[0].is_suspect:
                 self._suspect(_pieces(batch, outcome.index))
@@ -290,14 +286,14 @@ class AppendCoalescer:
                 append.is_suspect = True
             return left
         if len(batch) == 1:
-            batch[0].caller.answer(outcome)
+            answer_or_fail(batch[0].caller, outcome, self._broken)
             return []
         responses = self._split(outcome, [append.message_count for append in batch])
         if responses is None:
-            for append in batch:
-                append.caller.fail(self._broken())
+            fail_each([append.caller for append in batch], self._broken())
         else:
-            _answer_all([(append.caller, response) for append, response in zip(batch, responses, strict=True)])
+            answers = [(append.caller, response) for append, response in zip(batch, responses, strict=True)]
+            _answer_all(answers, self._broken)
         return []
 
     def _suspect(self, pieces: Sequence[list[PendingAppend]]) -> None:
@@ -307,25 +303,66 @@ class AppendCoalescer:
             if not is_closed:
                 self._suspects.setdefault(pieces[0][0].flush, deque()).extend(pieces)
         if is_closed:
-            for append in chain.from_iterable(pieces):
-                append.caller.fail(self._closed())
+            fail_each([append.caller for append in chain.from_iterable(pieces)], self._closed())
 
     def _seconds_of(self, batch: Sequence[PendingAppend]) -> float:
         """What is left to the most patient caller."""
         return max(append.deadline_seconds for append in batch) - self._clock()
 
 
-def _answer_all(answers: Sequence[tuple[Caller, bytes]]) -> None:
-    """Answer callers; those of a kind that has `answer_together`, a function of such pairs, in one call of it."""
+def fail_each(callers: Iterable[Caller], status: Any) -> None:
+    """Fail callers. What one of them raises is logged: the others get their failure all the same."""
+    for caller in callers:
+        try:
+            caller.fail(status)
+        except Exception:
+            _log.exception("append.caller_failed")
+
+
+def answer_or_fail(caller: Caller, response: bytes, broken: Callable[[], Any]) -> None:
+    """Answer a caller; one that raises is failed with `broken`, and what it raises is logged."""
+    try:
+        caller.answer(response)
+    except Exception:
+        _log.exception("append.caller_failed")
+        fail_each([caller], broken())
+
+
+def _answer_all(answers: Sequence[tuple[Caller, bytes]], broken: Callable[[], Any]) -> None:
+    """Answer callers; those of a kind that has `answer_together`, a function of such pairs, in one call of it.
+
+    Such a function answers each of its callers, or none and raises.
+    """
     by_kind: dict[Callable[[Sequence[tuple[Any, bytes]]], object], list[tuple[Caller, bytes]]] = {}
     for caller, response in answers:
         together = getattr(caller, "answer_together", None)
         if together is None:
-            caller.answer(response)
+            answer_or_fail(caller, response, broken)
         else:
             by_kind.setdefault(together, []).append((caller, response))
     for together, some in by_kind.items():
-        together(some)
+        try:
+            together(some)
+        except Exception:
+            _log.exception("append.caller_failed")
+            fail_each([caller for caller, _ in some], broken())
+
+
+def _is_active(caller: Caller) -> bool:
+    try:
+        return caller.is_active()
+    except Exception:
+        _log.exception("append.caller_failed")
+        return False
+
+
+def _client_of(caller: Caller) -> object:
+    """The client that a caller calls for, if it has one that it can say."""
+    try:
+        return getattr(caller, "client", None)
+    except Exception:
+        _log.exception("append.caller_failed")
+        return None
 
 
 def _joined(batch: Sequence[PendingAppend]) -> bytes:
@@ -341,7 +378,7 @@ def _pieces(batch: list[PendingAppend], index: int | None) -> list[list[PendingA
     """The requests of each client; those of one: what is before the refused message, its request, the rest in halves."""
     by_client: dict[object, list[PendingAppend]] = {}
     for append in batch:
-        by_client.setdefault(getattr(append.caller, "client", None), []).append(append)
+        by_client.setdefault(_client_of(append.caller), []).append(append)
     if len(by_client) > 1:
         return list(by_client.values())
     refused = _at_message(batch, index)

@@ -39,8 +39,10 @@ from gateway.appends.coalescer import (
     MESSAGES_TAG,
     REQUEST_BYTES_MAX,
     SMALL_REQUEST_BYTES_MAX,
+    fail_each,
 )
 from gateway.appends.forwarder import SmallRequest
+from gateway.appends.outcomes import broken
 from gateway.groups.asking import ask_groups
 from gateway.groups.pulling import send_back
 from gateway.ports.deadline import Deadline
@@ -312,8 +314,7 @@ class Sends:
         try:
             self._shard.forwarder.append_small_to(self._shard.broker_name, collected)
         except StoreError as error:
-            for each in collected:
-                each.caller.fail(to_status(error))
+            fail_each([each.caller for each in collected], to_status(error))
 
     def take(self, connection: Connection, frame: bytes, ask_of: AskOf) -> Callable[[], object] | None:
         """What begins a single send whose header is like an earlier one; None: the frame has to be decoded.
@@ -325,6 +326,8 @@ class Sends:
         self._to_learn = None
         header_end = 4 + int.from_bytes(frame[1:4], "big")
         if frame[0] != JSON or header_end > HEADER_BYTES_MAX or len(frame) > SMALL_REQUEST_BYTES_MAX:
+            return None
+        if header_end > len(frame):  # the decoder refuses it
             return None
         parts = cut(frame[4:header_end])
         if parts is None:
@@ -384,7 +387,10 @@ class Sends:
     def _add(self, request: bytes, flush: int, sender: "_Sender | _Repeated") -> None:
         if len(request) > SMALL_REQUEST_BYTES_MAX:
             self.end_turn()
-            self.send_part(request, sender)
+            try:
+                self.send_part(request, sender)
+            except StoreError as error:
+                sender.fail(to_status(error))
             return
         self._collected.append(SmallRequest(request, flush, sender))
         self._collected_bytes += len(request)
@@ -614,9 +620,18 @@ class _Sender:
         by_connection: dict[Connection, list[tuple[Command, Command]]] = {}
         for sender, response in answers:
             ask = sender._ask
-            by_connection.setdefault(ask.connection, []).append(ask.answered(sender._fields(response)))
-        for connection, answered in by_connection.items():
-            connection.answer_all(answered)
+            try:
+                answered = ask.answered(sender._fields(response))
+            except Exception:
+                _log.exception("send.not_answered")
+                fail_each([sender], broken())
+            else:
+                by_connection.setdefault(ask.connection, []).append(answered)
+        for connection, of_connection in by_connection.items():
+            try:
+                connection.answer_all(of_connection)
+            except Exception:  # those of other connections are answered all the same
+                _log.exception("send.not_answered", count=len(of_connection))
 
     def _fields(self, response: bytes) -> Mapping[str, str]:
         results = gateway_pb.AppendMessagesResponse.FromString(response).results
@@ -694,15 +709,23 @@ class _Repeated:
         """See _Sender."""
         by_connection: dict[Connection, tuple[list[bytes], list[int]]] = {}
         for repeated, response in answers:
-            piece = repeated._sends.ordinary_answer(repeated._opaque, response)
-            if piece is None:
-                repeated._sender.answer(response)
-            else:
-                pieces, sizes = by_connection.setdefault(repeated._connection, ([], []))
-                pieces.append(piece)
-                sizes.append(len(repeated._frame))
+            try:
+                piece = repeated._sends.ordinary_answer(repeated._opaque, response)
+                if piece is None:
+                    repeated._sender.answer(response)
+                    continue
+            except Exception:
+                _log.exception("send.not_answered")
+                fail_each([repeated], broken())
+                continue
+            pieces, sizes = by_connection.setdefault(repeated._connection, ([], []))
+            pieces.append(piece)
+            sizes.append(len(repeated._frame))
         for connection, (pieces, sizes) in by_connection.items():
-            connection.answer_encoded(len(sizes), sum(sizes), pieces)
+            try:
+                connection.answer_encoded(len(sizes), sum(sizes), pieces)
+            except Exception:  # those of other connections are answered all the same
+                _log.exception("send.not_answered", count=len(sizes))
 
     def fail(self, status: status_pb2.Status) -> None:
         """See Answerable."""

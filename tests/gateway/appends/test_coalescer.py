@@ -173,6 +173,84 @@ def test_requests_that_come_together_are_sent_together_and_answered_in_one_call(
     assert calls == [[b"A", b"D"]]
 
 
+class Raising(Caller):
+    """A caller with a bug in one of its functions."""
+
+    def __init__(self, bug):
+        super().__init__()
+        self.raises(bug)
+
+    def raises(self, bug):
+        def call(*_arguments):
+            raise ValueError("a bug of the caller")
+
+        setattr(self, bug, call)
+
+
+class Unknowable(Caller):
+    """A caller that cannot say for whom it calls."""
+
+    @property
+    def client(self):
+        raise ValueError("a bug of the caller")
+
+
+@pytest.mark.parametrize("failure", [None, "refused", "failed"])
+@pytest.mark.parametrize("bug", ["answer", "fail", "is_active", "answer_together"])
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_caller_that_raises_costs_no_other_its_answer_and_no_sender_its_next_batch(
+    commitlog, clock, failure, bug, begins
+):
+    def end(request, then):
+        try:
+            outcome = commitlog.send(request, 0)
+        except AppendFailedError as error:
+            outcome = error
+        then(outcome)
+
+    def begin(request, _seconds, then):
+        if begins:
+            socket.submit(end, request, then)
+        return begins
+
+    if failure == "failed":
+        commitlog.fail_with = AppendFailedError("failed")
+    with ThreadPoolExecutor(1) as socket, ThreadPoolExecutor(4) as executor:
+        coalescer = coalescer_to(commitlog, executor, clock, begin=begin, sender_count=1)
+        for _ in range(3):
+            callers = [Caller(), Raising(bug), Raising(bug), Caller()]
+            requests = [b"a", b"b", b"!" if failure == "refused" else b"c", b"d"]
+            coalescer.offer_all(
+                [PendingAppend(request, 1, 0, 160.0, caller) for request, caller in zip(requests, callers, strict=True)]
+            )
+            expected = ("failed", "failed") if failure == "failed" else (b"A", b"D")
+            assert (callers[0].outcome(), callers[3].outcome()) == expected
+        commitlog.fail_with = None
+        assert offer(coalescer, b"z").outcome() == b"Z"
+
+
+def test_a_caller_that_cannot_say_its_client_costs_no_other_its_answer(coalescer, commitlog):
+    callers = [Caller(), Caller(), Unknowable()]
+    requests = [b"a", b"!", b"!"]
+    coalescer.offer_all(
+        [PendingAppend(request, 1, 0, 160.0, caller) for request, caller in zip(requests, callers, strict=True)]
+    )
+    assert callers[0].outcome() == b"A"
+    assert [caller.outcome()[:7] for caller in callers[1:]] == ["refused", "refused"]
+    assert offer(coalescer, b"z").outcome() == b"Z"
+
+
+def test_the_end_fails_every_caller_that_waits_though_one_raises(commitlog, clock):
+    coalescer = coalescer_to(commitlog, ThreadPoolExecutor(1), clock, begin=lambda *_: True, sender_count=0)
+    callers = [Raising("fail"), Caller()]
+    coalescer.offer_all([PendingAppend(b"a", 1, 0, 160.0, caller) for caller in callers])
+    coalescer.close()
+    assert callers[1].outcome() == "closed"
+    callers = [Raising("fail"), Caller()]
+    coalescer.offer_all([PendingAppend(b"a", 1, 0, 160.0, caller) for caller in callers])
+    assert callers[1].outcome() == "closed"
+
+
 def test_requests_that_come_together_after_the_end_fail_each(coalescer, commitlog):
     coalescer.close()
     callers = [Caller(), Caller()]

@@ -10,16 +10,18 @@ import zlib
 from unittest.mock import Mock, call
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from gateway.remoting import sends
-from gateway.remoting.door import Ask, RefusedError
+from gateway.remoting.door import Ask, Door, RefusedError
 from gateway.remoting.sends import _PartSender, _Repeated, _Sender
 from gateway.remoting.topic_copy import Topic
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1 import message_pb2
 from services.rocketmq.address import Address
 from services.rocketmq.codes import RequestCode, ResponseCode
-from services.rocketmq.command import OK, ONEWAY, Command, decode, encode
+from services.rocketmq.command import OK, ONEWAY, Command, FrameError, decode, encode
 from services.status import to_status
 from store.compiled import loading
 from store.errors import DeadlineExceededError, InvalidMessageError, NotConfirmedError, NotLeaderError, StoreError
@@ -449,8 +451,8 @@ def test_a_queue_that_is_only_read_still_takes_what_clients_with_an_old_route_se
 class Frames:
     """Sends of a door without a shard; they come as frames."""
 
-    def __init__(self):
-        self.shard = Mock(cluster_name="c", broker_name="b", on_turn_ended=[], takers=[])
+    def __init__(self, cluster_name="c"):
+        self.shard = Mock(cluster_name=cluster_name, broker_name="b", on_turn_ended=[], takers=[])
         self.shard.topics.find.return_value = Topic(topic="T", read_queue_count=4, write_queue_count=4)
         self._handlers = sends.handlers(self.shard)
         self.connection = Mock(peer=Address("10.0.0.1", 5), is_closed=False)
@@ -600,6 +602,162 @@ def test_the_caller_of_a_send_that_is_not_decoded_is_that_of_its_connection(fram
     assert each.caller.time_remaining() is None
     frames.connection.is_closed = True
     assert not each.caller.is_active()
+
+
+class FramesOfClients(Frames):
+    """The same, with a door that decodes what is not taken."""
+
+    def __init__(self):
+        super().__init__()
+        self.door = Door(self._handlers, Mock())
+
+    def outcome(self, frame, *, is_decoded):
+        """What becomes of a frame: how its connection ends, or its appends with the answers to a success and a failure."""
+        (take,) = self.shard.takers
+        begin = None if is_decoded else take(self.connection, frame, self.door.ask_of)
+        if begin is not None:
+            self.taken_count += 1
+            begin()
+        else:
+            try:
+                command = decode(frame)
+            except FrameError:
+                return "the connection ends"
+            self.door.on_command(self.connection, command)
+        appends = self.ends()
+        for each in appends:
+            each.caller.answer_together([(each.caller, self._response)])
+            each.caller.fail(to_status(InvalidMessageError("INNER_NUM is not for clients")))
+        return [(each.request, each.flush) for each in appends], self.answers()
+
+    _response = gateway_pb.AppendMessagesResponse(
+        results=[{"offset_msg_id": "7F", "queue_id": 1, "queue_offset": 7, "unique_key": UNIQUE}]
+    ).SerializeToString()
+
+
+_VALUE_PIECES = (
+    *(r"\u0001", r"\u0002", "UNIQ_KEY", "KEYS", "WAIT", "false", "INNER_NUM", "1", "a b", "", "0017", "9" * 9, "-"),
+    *(r"\n", r"\"", "\\", '"', "é", "\x00", '","i":"', '","opaque":5,"x":"', "}", "\x7f", r"\ud800"),
+)
+_values = st.lists(st.sampled_from(_VALUE_PIECES), max_size=6).map("".join)
+
+
+def test_a_frame_that_someone_changed_means_what_it_means_when_it_is_decoded(monkeypatch):
+    monkeypatch.setattr(sends, "UniqueKeyGenerator", lambda *_, **__: Mock(create=lambda: UNIQUE))
+    fields = {name: str(value) for name, value in send_fields("T", properties="@P@", bornTimestamp="@B@").items()}
+    template = encode(Command(V2, fields, b"", 123_454_321))[8:].decode()
+    taken_count = 0
+
+    @settings(deadline=None, max_examples=400)
+    @given(
+        st.integers(0, 10**18).map(str) | _values,
+        st.just(r"UNIQ_KEY\u0001K\u0002KEYS\u0001k\u0002") | _values,
+        st.integers(0, 10**10).map(str) | _values,
+        st.binary(max_size=80),
+        st.just(0) | st.integers(-600, 600),
+        st.lists(st.tuples(st.integers(0, 600), st.integers(0, 3), st.binary(max_size=3)), max_size=2),
+    )
+    @example("1700000000000", r"INNER_NUM\u00011\u0002", "99", b"", 50, [])
+    @example("1700000000000", r"UNIQ_KEY\u0001K\u0002", "99", b"body", 2, [])
+    @example("1700000000000", r"UNIQ_KEY\u0001K\u0002", "99", b"body", 4, [])
+    @example("1700000000000", r"UNIQ_KEY\u0001K\u0002", "99", b"", -1, [])
+    def check(born, said, opaque, body, more_bytes, changes):
+        nonlocal taken_count
+        header = template.replace("@P@", said).replace("@B@", born).replace("123454321", opaque).encode()
+        frame = max(len(header) + more_bytes, 0).to_bytes(4, "big") + header + body
+        for at, length, instead in changes:
+            frame = frame[:at] + instead + frame[at + length :]
+        if len(frame) < 4:  # it is no frame for the server
+            return
+        outcomes = []
+        for is_decoded in (False, True):
+            frames = FramesOfClients()
+            for number in range(2):
+                frames.come(opaque=number)
+            frames.ends()
+            frames.connection.reset_mock()
+            outcomes.append(frames.outcome(frame, is_decoded=is_decoded))
+            taken_count += frames.taken_count
+        assert outcomes[0] == outcomes[1]
+
+    check()
+    assert taken_count > 20
+
+
+def test_a_frame_whose_header_is_longer_than_it_ends_its_connection_and_no_other_send_waits(stack, client, topic):
+    """Two such frames stopped all small appends of a shard."""
+
+    def frame_of(opaque, more_bytes=0, body=b"hello", **said):
+        request = Command(V2, texts | said, body, opaque, language="JAVA", version=479)
+        frame = encode(request)
+        header_bytes = int.from_bytes(frame[4:8], "big") + more_bytes
+        return frame[:4] + header_bytes.to_bytes(4, "big") + frame[8:]
+
+    assert send(client, topic).code == 0
+    texts = {name: str(value) for name, value in send_fields(topic).items()}
+    for _ in range(3):
+        with contextlib.closing(stack.client()) as hostile:
+            for opaque in range(2):
+                hostile.socket.sendall(frame_of(opaque))
+                assert hostile.receive().code == 0
+            bad = frame_of(9, 50, b"", i=properties(INNER_NUM="1"))
+            assert decode_fails(bad[4:])
+            client.send(*[client.request(V2, b"good", **send_fields(topic)) for _ in range(3)])
+            hostile.socket.sendall(b"".join((*map(frame_of, (5, 6)), bad, frame_of(10))))
+            assert [client.receive().code for _ in range(3)] == [0, 0, 0]
+            with pytest.raises(ConnectionError):
+                while True:
+                    assert hostile.receive().opaque in (5, 6)
+        last = send(client, topic)
+        assert last.code == 0
+    stored = pulled(stack, topic, count=int(last.fields["queueOffset"]) + 1)
+    assert {record.body for record in stored} == {b"hello", b"good"}
+
+
+def decode_fails(frame):
+    with contextlib.suppress(FrameError):
+        decode(frame)
+        return False
+    return True
+
+
+def test_a_send_that_is_too_large_with_what_is_added_to_it_and_cannot_be_appended_is_refused():
+    """Its connection ended without an answer."""
+    frames = Frames("c" * 500)
+    for opaque in range(2):
+        frames.come(opaque=opaque)
+    frames.shard.forwarder.append_to.side_effect = NotLeaderError("another replica leads")
+    frames.come(bytes(65_000), opaque=77)
+    assert frames.taken_count == 1
+    (refused,) = [decode(each[4:]) for each in frames.answers()]
+    assert (refused.opaque, refused.code) == (77, ResponseCode.SERVICE_NOT_AVAILABLE)
+
+
+@pytest.mark.parametrize("is_decoded", [False, True])
+def test_an_answer_that_cannot_be_read_costs_no_other_send_of_its_turn_the_answer(frames, is_decoded):
+    for opaque in (5, 6, 7):
+        frames.come(opaque=opaque, is_decoded=is_decoded)
+    together = frames.ends()
+    good = gateway_pb.AppendMessagesResponse(results=[{"queue_id": 1}]).SerializeToString()
+    responses = [good, b"", good]
+    together[0].caller.answer_together([(each.caller, r) for each, r in zip(together, responses, strict=True)])
+    codes = {answer.opaque: answer.code for answer in (decode(each[4:]) for each in frames.answers())}
+    assert codes == {5: OK, 6: codes[6], 7: OK}
+    assert codes[6] != OK
+
+
+@pytest.mark.parametrize("is_decoded", [False, True])
+def test_a_connection_that_fails_costs_no_other_the_answers_to_its_sends(frames, is_decoded):
+    first, frames.connection = frames.connection, Mock(peer=Address("10.0.0.2", 5), is_closed=False)
+    first.answer_all.side_effect = first.answer_encoded.side_effect = ValueError("a bug")
+    second, frames.connection = frames.connection, first
+    frames.come(opaque=5, is_decoded=is_decoded)
+    frames.connection = second
+    frames.come(opaque=6, is_decoded=is_decoded)
+    together = frames.ends()
+    response = gateway_pb.AppendMessagesResponse(results=[{"queue_id": 1}]).SerializeToString()
+    together[0].caller.answer_together([(each.caller, response) for each in together])
+    assert [decode(each[4:]).opaque for each in frames.answers()] == [6]
 
 
 def test_sends_of_a_program_are_answered_in_order_whether_decoded_or_not(stack, client, topic):
