@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -39,7 +40,6 @@ from services.rocketmq.remoting import Broker
 from services.rocketmq.system_topics import system_topics, with_rows
 from services.serving.process import main
 from services.serving.server import Service, ServiceServer
-from services.settings.certificates import client_context
 from services.settings.service_settings import DEFAULT, Origins
 from store.errors import InvalidArgumentError, InvalidSettingError, LogChangedError, StoreError, failure_fields
 from store.features.table import Support
@@ -48,8 +48,6 @@ from store.format.delivery.delay_levels import hold_delay_levels
 from store.format.topic import PERM_WRITE
 
 if TYPE_CHECKING:
-    import ssl
-
     from commitlog_svc.replication.replica_process import ReplicaProcess
 
 EXIT_CODE_FENCED = 3
@@ -236,18 +234,13 @@ def begin_registration(
         "haServerAddr": settings.rocketmq_ha_address,
     }
 
-    def tls_context() -> "ssl.SSLContext":
-        own = settings.tls_files
-        shown = (None, None) if own is None else (own.certificate, own.key)
-        return client_context(settings.nameservers_ca, *shown)
-
     nameservers = NameServers(
         parse_nameservers(settings.nameservers),
         fields,
         topics,
         leads,
         is_known=KnownOnce(address),
-        tls_context=tls_context,
+        tls_context=partial(settings.client_context, settings.nameservers_ca),
     )
     server.meters.gauge(
         "reput_nameserver_registered",

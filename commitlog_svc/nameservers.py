@@ -6,7 +6,8 @@ One thread for each name server, because they do not know one another, and one t
          ▲                     │ it refused, broke off, or did not answer in time
          └──── waits ◀─────────┘ 0.1 s, then twice as long each time, up to 30 s
 
-A door registers once DNS knows its name and it listens: consumers would get queues that they cannot pull from.
+A door registers once DNS knows its name and it listens, looked at each 0.5 s: consumers would get queues that they cannot pull
+from.
 
 Only the replica that leads registers, as id 0 and with the store host, which is the address of the gateway's remoting door. The
 connection stays open: a name server takes a broker out when it ends, so a killed process is out of routes at once. A clean end
@@ -27,10 +28,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from services.rocketmq.address import Address, parse_address
+from services.rocketmq.address import NameServer, parse_nameserver
 from services.rocketmq.codes import RequestCode
 from services.rocketmq.command import OK, Command, FrameError, FrameReader, encode
 from services.rocketmq.registration import encode_registration
+from services.rocketmq.remoting import connect
 from services.settings.certificates import client_context
 from store.errors import InvalidArgumentError
 from store.format.topic import DataVersion, TopicConfig
@@ -47,7 +49,8 @@ RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.1, 30.0
 AGAIN_SECONDS = 1.0  # after the end of a connection: a name server that starts again is not there at once
 # A failure is logged once it has lasted so many tries: a name server that starts beside this process is not ready yet.
 TOLD_TRY_COUNT = 5
-LEAD_SECONDS = 0.5  # how often a replica that does not lead looks whether it does
+# How often a replica that does not lead looks whether it does, and one that clients could not find whether they could.
+LEAD_SECONDS = 0.5
 CLOSE_SECONDS_MAX = (
     2.0  # a name server that does not take the end of the registration by then sees the end of the connection
 )
@@ -58,25 +61,12 @@ TAKEN_SECONDS_MAX = 1.0
 SINGLE_TOPIC_COUNT_MAX = 16
 ANSWER_BYTES_MAX = 1 << 20  # the key-value table of ORDER_TOPIC_CONFIG
 READ_BYTES = 64 << 10
+# Of one look at the connection: a name server that sends without a pause keeps its thread no longer. It is looked at again.
+READ_COUNT_MAX = 16
 MASTER_ID = "0"
-TLS_SCHEME = "tls://"
+UNKNOWN = "DNS does not know {}, or no door listens there: clients would dial it"
 
 _log = structlog.get_logger("reput.commitlog")
-
-
-class NameServer(NamedTuple):
-    """Where a name server listens, and whether it is called over TLS."""
-
-    address: Address
-    is_tls: bool = False
-
-    def __str__(self) -> str:
-        return f"{TLS_SCHEME if self.is_tls else ''}{self.address}"
-
-
-def parse_nameserver(text: str) -> NameServer:
-    """The name server in `HOST:PORT` or `tls://HOST:PORT`; InvalidArgumentError for another text."""
-    return NameServer(parse_address(text.removeprefix(TLS_SCHEME)), text.startswith(TLS_SCHEME))
 
 
 def parse_nameservers(text: str) -> tuple[NameServer, ...]:
@@ -244,9 +234,10 @@ class _Registration:
                 if self._connection is None:
                     # Once registered, a shard stays so while DNS is away: clients have its address by then.
                     if not self._is_known():
-                        raise UnknownAddressError(
-                            f"DNS does not know {self._fields['brokerAddr']}, or no door listens there: clients would dial it"
-                        )
+                        # Not the fault of a name server: the wait for one that failed would go on when the door is open.
+                        self._failed(UnknownAddressError(UNKNOWN.format(self._fields["brokerAddr"])))
+                        self._wait(LEAD_SECONDS)
+                        continue
                     self._connect()
                     next_whole = self._clock()
                 number = self._asked_number  # before the topics
@@ -309,15 +300,12 @@ class _Registration:
     # --- the connection
 
     def _connect(self) -> None:
-        address, is_tls = self.address
-        connection = socket.create_connection(address, CONNECT_SECONDS_MAX)
+        connection = connect(self.address, CONNECT_SECONDS_MAX, self._tls_context)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if is_tls:
+        if self.address.is_tls:
             from ssl import SSLWantReadError  # loaded only where it is used
 
             self._nothing_yet = (BlockingIOError, SSLWantReadError)
-            with contextlib.closing(connection):  # the TLS connection has its descriptor from then on
-                connection = self._tls_context().wrap_socket(connection, server_hostname=address.host)
         self._connection = connection
         self._reader = FrameReader(ANSWER_BYTES_MAX)
         self._told = {}
@@ -365,7 +353,7 @@ class _Registration:
         """Take what is there, also what TLS has read already; what came may be none of it (a session ticket)."""
         connection.settimeout(0)
         with contextlib.suppress(*self._nothing_yet):
-            while True:
+            for _ in range(READ_COUNT_MAX):
                 self._receive(connection)
                 while self._reader.next() is not None:
                     pass  # what a name server tells brokers of acting masters does not concern a shard

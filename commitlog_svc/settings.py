@@ -13,7 +13,14 @@ from commitlog_svc.retention.disk_space import DiskLimits
 from commitlog_svc.retention.retention import RetentionLimits, parse_delete_hours
 from services.coordination.access import CoordinatorAccess
 from services.rocketmq.address import Address, parse_address, parse_addresses, parse_named_addresses
-from services.settings.service_settings import TARGETS, StoreSettings, as_value_error, listens_at, setting
+from services.settings.service_settings import (
+    TARGETS,
+    StoreSettings,
+    as_value_error,
+    authority_of_nameservers,
+    listens_at,
+    setting,
+)
 from store.files.locks import LOCK_WAIT_SECONDS
 from store.format.delivery.timer_files import BLANK_SIZE_BYTES, FILE_SIZE_BYTES_DEFAULT, UNIT_SIZE_BYTES
 from store.format.host import Host
@@ -110,9 +117,7 @@ class CommitLogSettings(StoreSettings):
         unit="host:port;tls://host:port;...|off",
         shared=True,
     )
-    nameservers_ca: Path | None = setting(
-        None, "PEM file: the authority of name servers with tls://; empty: those that this machine trusts."
-    )
+    nameservers_ca: Path | None = authority_of_nameservers()
     # ADR 0136.
     broker_address: str = setting(
         "",

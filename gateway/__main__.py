@@ -198,6 +198,7 @@ def _open_doors(
             waits=waits,
             builder_waits=BuilderWaits(timers),
             on_arrivals=delivering.on_arrivals,
+            nameserver_tls=partial(settings.client_context, settings.nameservers_ca),
         )
 
     def tls_context() -> "ssl.SSLContext | None":

@@ -12,7 +12,15 @@ from gateway.shards.targets import ShardTargets, of_ordinals, parse_shards, pars
 from services.object_uri import is_uri, named
 from services.rocketmq.address import Address, parse_named_addresses
 from services.rocketmq.proxy_header import parse_networks
-from services.settings.service_settings import ServiceSettings, TlsFiles, as_value_error, listens_at, setting, target
+from services.settings.service_settings import (
+    ServiceSettings,
+    TlsFiles,
+    as_value_error,
+    authority_of_nameservers,
+    listens_at,
+    setting,
+    target,
+)
 
 # The largest number that docs/scale.md models. Without a limit, a DNS name that answers for every ordinal would make
 # an endless number of shards.
@@ -147,6 +155,7 @@ class GatewaySettings(ServiceSettings):
     remoting_vip_channel: Literal["on", "off"] = setting(
         "on", "Whether the port two below a fixed one serves the same, RocketMQ's fast port, where it is free."
     )
+    nameservers_ca: Path | None = authority_of_nameservers()
     # Such a header says who the client is, for limits, logs and born hosts: nobody else may send one.
     remoting_proxies: str = setting(
         "",

@@ -19,7 +19,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import structlog
 
 from gateway.groups.asking import ask_groups, check_users_group
 from gateway.ports.deadline import Deadline
@@ -30,13 +32,17 @@ from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
 from gateway.remoting.topics import config_of, document_of
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumer.v1 import consumer_service_pb2 as pb
-from services.rocketmq.address import Address, parse_address
+from services.rocketmq.address import NameServer, parse_nameserver
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import OK, Command, FrameError
 from services.rocketmq.fastjson import dump_bytes, loads
 from services.rocketmq.remoting import ask as ask_server
+from services.settings.certificates import client_context
 from store.errors import StoreError
 from store.format.topic import PERM_READ, RETRY_PREFIX, TOPIC_QUEUE_COUNT_MAX
+
+if TYPE_CHECKING:
+    import ssl
 
 ANY_QUEUE = -1
 POP, PULL = "POP", "PULL"
@@ -55,6 +61,9 @@ SILENT_SECONDS = 30.0
 NAMESERVER_COUNT_MAX = 2  # asked for one answer
 
 
+_log = structlog.get_logger("reput.remoting")
+
+
 class Queue(NamedTuple):
     """A queue of a topic, in the order of RocketMQ's MessageQueue."""
 
@@ -67,7 +76,7 @@ Strategy: TypeAlias = Callable[[int, int, Sequence[Queue]], Sequence[Queue]]
 
 def handlers(shard: DoorShard) -> Mapping[int, Handler]:
     """The handlers of this file, by request code."""
-    elsewhere = Elsewhere(lambda: _nameservers(shard))
+    elsewhere = Elsewhere(lambda: _nameservers(shard), tls_context=shard.nameserver_tls)
     return {
         RequestCode.QUERY_ASSIGNMENT: in_thread(partial(query_assignment, shard, elsewhere)),
         RequestCode.SET_MESSAGE_REQUEST_MODE: in_thread(partial(set_message_request_mode, shard)),
@@ -80,17 +89,23 @@ class Elsewhere:
     Args:
         nameservers: where the shard is registered.
         clock: seconds, rising.
+        tls_context: gives the context of a TLS connection to one; OSError when its files cannot be read.
     """
 
     def __init__(
-        self, nameservers: Callable[[], Sequence[Address]], clock: Callable[[], float] = time.monotonic
+        self,
+        nameservers: Callable[[], Sequence[NameServer]],
+        clock: Callable[[], float] = time.monotonic,
+        tls_context: "Callable[[], ssl.SSLContext]" = client_context,
     ) -> None:
         self._nameservers = nameservers
         self._clock = clock
+        self._tls_context = tls_context
         self._lock = threading.Lock()
         # By topic: until when it is taken as it is, and its queues by broker.
         self._known: OrderedDict[str, tuple[float, Mapping[str, int]]] = OrderedDict()
         self._silent_until = 0.0
+        self._problem = ""
 
     def counts(self, topic: str, without: Set[str]) -> Mapping[str, int]:
         """Readable queues of a topic by broker, without some brokers; waits.
@@ -116,18 +131,26 @@ class Elsewhere:
             addresses = self._nameservers()[:NAMESERVER_COUNT_MAX]
         except StoreError:
             return None
+        problem = ""
         for address in addresses:
             request = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, opaque=1)
             try:
-                answer = ask_server(address, request, ROUTE_SECONDS, ROUTE_BYTES_MAX)
-                if answer.code == OK:
-                    return _counts_of(answer)
-            except (StoreError, FrameError):
+                answer = ask_server(address, request, ROUTE_SECONDS, ROUTE_BYTES_MAX, self._tls_context)
+                found = _counts_of(answer) if answer.code == OK else None
+            except (StoreError, FrameError) as error:
+                problem = problem or str(error)
                 continue
             if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-                return {}
+                found = {}
+            if found is not None:
+                self._problem = ""
+                return found
+            problem = problem or f"{address} refused: {answer.remark or answer.code}"
         if addresses:
             self._silent_until = self._clock() + SILENT_SECONDS
+            if problem != self._problem:  # each once
+                self._problem = problem
+                _log.warning("assignments.no_route", topic=topic, error=problem)
         return None
 
 
@@ -261,7 +284,7 @@ def _queues(shard: DoorShard, elsewhere: Elsewhere, topic: str) -> Sequence[Queu
     return queues[:QUEUE_COUNT_MAX] or None
 
 
-def _nameservers(shard: DoorShard) -> Sequence[Address]:
+def _nameservers(shard: DoorShard) -> Sequence[NameServer]:
     """The name servers at which the shard is registered now; waits."""
     statuses = shard.whole_shard.call(STATUSES, None, Deadline.after(CALL_SECONDS))
     known = {
@@ -271,7 +294,7 @@ def _nameservers(shard: DoorShard) -> Sequence[Address]:
         for name, is_registered in each.status.nameservers.items()
         if is_registered
     }
-    return [parse_address(name) for name in sorted(known)]
+    return [parse_nameserver(name) for name in sorted(known)]
 
 
 def _counts_of(answer: Command) -> Mapping[str, int]:

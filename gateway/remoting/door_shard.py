@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from gateway.appends.forwarder import AppendForwarder
 from gateway.delivery.waiting_room import WaitingRoom
@@ -34,8 +35,12 @@ from reput.consumer.v1.consumer_service_pb2 import (
 )
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.remoting_server import Connection
+from services.settings.certificates import client_context
 from store.errors import GroupNotFoundError
 from store.format.topic import PERM_READ, PERM_WRITE
+
+if TYPE_CHECKING:
+    import ssl
 
 LogStatus = gateway_pb.GetStatusResponse.ServiceStatus
 
@@ -71,6 +76,7 @@ class DoorShard:
             what begins the request, or None.
         locks: of queues that this door has passed on.
         position_order: has the newest position of a group stored last.
+        nameserver_tls: gives the context of a TLS connection to a name server; OSError when its files cannot be read.
     """
 
     broker_name: str
@@ -96,6 +102,7 @@ class DoorShard:
     )
     locks: PassedLocks = field(default_factory=PassedLocks)
     position_order: PositionOrder = field(default_factory=PositionOrder)
+    nameserver_tls: "Callable[[], ssl.SSLContext]" = client_context
 
     @property
     def shard(self) -> Shard:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from store.errors import InvalidArgumentError
 
 SCHEME = "rocketmq://"
+TLS_SCHEME = "tls://"
 
 
 class Address(NamedTuple):
@@ -30,6 +31,21 @@ def parse_address(text: str, *, port_min: int = 1) -> Address:
 def parse_addresses(text: str) -> tuple[Address, ...]:
     """The addresses in `HOST:PORT,HOST:PORT`; errors as `parse_address`."""
     return tuple(parse_address(part.strip()) for part in text.split(",") if part.strip())
+
+
+class NameServer(NamedTuple):
+    """Where a name server listens, and whether it is called over TLS."""
+
+    address: Address
+    is_tls: bool = False
+
+    def __str__(self) -> str:
+        return f"{TLS_SCHEME if self.is_tls else ''}{self.address}"
+
+
+def parse_nameserver(text: str) -> NameServer:
+    """The name server in `HOST:PORT` or `tls://HOST:PORT`; InvalidArgumentError for another text."""
+    return NameServer(parse_address(text.removeprefix(TLS_SCHEME)), text.startswith(TLS_SCHEME))
 
 
 def parse_named_addresses(text: str, names: Sequence[str], field: str, *, port_min: int = 1) -> dict[str, Address]:

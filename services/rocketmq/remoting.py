@@ -1,15 +1,21 @@
-"""What Reput asks a broker of RocketMQ over its remoting protocol (services/rocketmq/command.py), one call a connection."""
+"""What Reput asks brokers and name servers of RocketMQ over its remoting protocol (services/rocketmq/command.py), one call a
+connection.
+"""
 
 import re
 import socket
 from collections.abc import Callable, Mapping
-from typing import Any
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
-from services.rocketmq.address import Address
+from services.rocketmq.address import Address, NameServer
 from services.rocketmq.codes import RequestCode
 from services.rocketmq.command import OK, Command, FrameError, decode, encode
 from store.errors import ServiceUnavailableError
 from store.format.config_json import load_document
+
+if TYPE_CHECKING:
+    import ssl
 
 CALL_SECONDS_MAX = 10.0
 ANSWER_BYTES_MAX = 64 << 20  # a hundred thousand topics take 20 MB
@@ -67,17 +73,38 @@ class Broker:
             return exchange(connection, Command(code, fields_for(host), opaque=1))
 
 
-def ask(address: Address, command: Command, seconds: float, answer_bytes_max: int = ANSWER_BYTES_MAX) -> Command:
-    """The answer of a server to one request, over a connection of its own; each wait takes so long at most.
+def connect(server: NameServer, seconds: float, tls_context: "Callable[[], ssl.SSLContext]") -> socket.socket:
+    """A connection to a name server; each wait takes so long at most. OSError: there is none, or TLS refuses it.
+
+    Args:
+        server: the name server.
+        seconds: of a wait, also of later ones.
+        tls_context: gives the context of a TLS connection.
+    """
+    connection = socket.create_connection(server.address, seconds)
+    if not server.is_tls:
+        return connection
+    with closing(connection):  # the TLS connection has its descriptor from then on
+        return tls_context().wrap_socket(connection, server_hostname=server.address.host)
+
+
+def ask(
+    server: NameServer,
+    command: Command,
+    seconds: float,
+    answer_bytes_max: int,
+    tls_context: "Callable[[], ssl.SSLContext]",
+) -> Command:
+    """The answer of a name server to one request, over a connection of its own; arguments as `connect`.
 
     Raises:
         ServiceUnavailableError: there was none.
     """
     try:
-        with socket.create_connection(address, seconds) as connection:
+        with connect(server, seconds, tls_context) as connection:
             return exchange(connection, command, answer_bytes_max)
     except (OSError, FrameError) as error:
-        raise ServiceUnavailableError(f"{address} did not answer: {error}", service="rocketmq") from error
+        raise ServiceUnavailableError(f"{server} did not answer: {error}", service="rocketmq") from error
 
 
 def exchange(connection: socket.socket, command: Command, answer_bytes_max: int = ANSWER_BYTES_MAX) -> Command:

@@ -17,17 +17,20 @@ import contextlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, TypeVar
 
 import pydantic
 
 from services.rocketmq.address import parse_address, parse_mirror
-from services.settings.certificates import TlsFiles, parse_identities
+from services.settings.certificates import TlsFiles, client_context, parse_identities
 from services.settings.setting_names import SETTINGS, SHARED
 from services.settings.setting_sources import DEFAULT, ConfigRow, config_rows, gather
 from store.errors import InvalidArgumentError, InvalidSettingError
 from store.files.umask import UMASK_PATTERN
 from store.format.delivery.delay_levels import DELAY_LEVELS_DEFAULT, parse_delay_levels
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = [
     "DEFAULT",
@@ -94,6 +97,12 @@ def listens_at(address: str) -> Any:
 def target(service: str) -> Any:
     """The setting that says where a service is."""
     return setting(TARGETS[service], f"Where the {service} service is.", unit="host:port|unix:/path", shared=True)
+
+
+def authority_of_nameservers() -> Any:
+    """The setting `nameservers_ca` of components that call name servers."""
+    help = "PEM file: the authority of name servers with tls://; empty: those that this machine trusts."
+    return setting(None, help, shared=True)
 
 
 class ServiceSettings(pydantic.BaseModel):
@@ -177,6 +186,18 @@ class ServiceSettings(pydantic.BaseModel):
         if self.tls_certificate is None or self.tls_key is None:
             return None
         return TlsFiles(self.tls_certificate, self.tls_key, self.tls_ca)
+
+    def client_context(self, ca: Path | None) -> "ssl.SSLContext":
+        """What a connection to a server of others is opened with, which may ask for the certificate of this process.
+
+        Args:
+            ca: PEM, of the server's authority; None: those that this machine trusts.
+
+        Raises:
+            OSError: the files, as they are now, cannot be used.
+        """
+        own = self.tls_files
+        return client_context(ca) if own is None else client_context(ca, own.certificate, own.key)
 
     @property
     def server_tls_files(self) -> TlsFiles | None:

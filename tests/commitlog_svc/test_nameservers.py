@@ -1,21 +1,34 @@
 """A shard at name servers: ours in this process, and some that die, hang, refuse or talk nonsense."""
 
 import contextlib
+import select
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 import commitlog_svc.nameservers
-from commitlog_svc.nameservers import NAMESERVER_COUNT_MAX, NameServer, NameServers, Topics, parse_nameservers
+from commitlog_svc.broker_address import DOOR_SECONDS_MAX, KnownOnce
+from commitlog_svc.nameservers import (
+    LEAD_SECONDS,
+    NAMESERVER_COUNT_MAX,
+    READ_COUNT_MAX,
+    RETRY_SECONDS_MAX,
+    RETRY_SECONDS_MIN,
+    NameServers,
+    Topics,
+    parse_nameservers,
+)
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
-from services.rocketmq.address import Address
-from services.rocketmq.command import Command
+from services.rocketmq.address import Address, NameServer
+from services.rocketmq.command import Command, encode
 from services.rocketmq.fastjson import loads
 from services.rocketmq.registration import Registration, decode_registration
 from services.rocketmq.remoting_server import Connection, RemotingServer
@@ -286,6 +299,65 @@ def test_an_address_that_dns_learns_later_is_registered_then_and_no_earlier(
     assert asked == [0] * (commitlog_svc.nameservers.TOLD_TRY_COUNT + 1)
     (failed,) = [line for line in logs if line["event"] == "nameserver.failed"]
     assert "DNS does not know 10.0.0.1:10911" in str(failed)
+
+
+@pytest.mark.parametrize("opens_at", [0.0, 0.3, 10.0, 14.9, 1_000.0])
+def test_a_door_that_opened_after_10_s_was_in_routes_after_19_s(
+    fake: Callable[..., FakeNameServer], monkeypatch: pytest.MonkeyPatch, opens_at: float
+) -> None:
+    """The wait for a door doubled, as that for a name server that is down. One that never opens is told after 15 s."""
+    for name, seconds in (
+        ("RETRY_SECONDS_MIN", RETRY_SECONDS_MIN),
+        ("RETRY_SECONDS_MAX", RETRY_SECONDS_MAX),
+        ("LEAD_SECONDS", LEAD_SECONDS),
+    ):
+        monkeypatch.setattr(commitlog_svc.nameservers, name, seconds)
+    one, shard = fake(), Shard("t")
+    now = [0.0]
+    registered_at: list[float] = []
+
+    class Poll:
+        """Until the shard is registered time goes by at once."""
+
+        def __init__(self) -> None:
+            self._real = select.poll()
+            self.register = self._real.register
+
+        def poll(self, millis: float) -> list[tuple[int, int]]:
+            if registered_at:
+                return self._real.poll(millis)
+            now[0] += millis / 1_000
+            return self._real.poll(0)
+
+    def topics() -> Topics:
+        registered_at.append(now[0])
+        return shard.topics()
+
+    monkeypatch.setattr(commitlog_svc.nameservers, "select", SimpleNamespace(poll=Poll, POLLIN=select.POLLIN))
+
+    def look_up(*_: object, **__: object) -> list[Any]:
+        return ["found"]
+
+    is_known = KnownOnce(Address("door", 1), look_up, lambda _: now[0] < opens_at, lambda: now[0])
+    nameservers = NameServers((one.address,), FIELDS, topics, clock=lambda: now[0], is_known=is_known)
+    nameservers.start()
+    wait_until(lambda: nameservers.registered()[str(one.address)], "the registration")
+    nameservers.close()
+    told_at = min(opens_at, DOOR_SECONDS_MAX)
+    assert told_at <= registered_at[0] <= told_at + LEAD_SECONDS + 0.001
+
+
+def test_a_name_server_that_sends_without_a_pause_kept_the_registration_from_its_work() -> None:
+    one = NameServers((NameServer(Address("127.0.0.1", 1)),), FIELDS, Shard("t").topics)._each[0]
+    read: list[int] = []
+
+    def recv(size_bytes: int) -> bytes:
+        read.append(size_bytes)
+        assert len(read) <= READ_COUNT_MAX
+        return encode(Command(905))
+
+    one._receive_all(SimpleNamespace(settimeout=lambda _: None, recv=recv))  # type: ignore[arg-type]
+    assert len(read) == READ_COUNT_MAX
 
 
 def test_addresses_of_name_servers_are_separated_as_rocketmq_separates_them() -> None:

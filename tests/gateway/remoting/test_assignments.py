@@ -2,20 +2,28 @@
 
 import contextlib
 import json
+import ssl
 from collections import Counter
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.groups.asking import ask_groups
-from gateway.remoting.assignments import SILENT_SECONDS, Elsewhere, Queue, assigned
+from gateway.ports.shard import StatusRow
+from gateway.remoting.assignments import SILENT_SECONDS, Elsewhere, Queue, _nameservers, assigned
 from reput.consumer.v1 import consumer_service_pb2 as pb
-from services.rocketmq.address import Address
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from services.rocketmq.address import Address, NameServer
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import OK
 from services.rocketmq.fastjson import loads
 from services.rocketmq.remoting_server import RemotingServer
+from services.settings.certificates import client_context
 from store.errors import ServiceUnavailableError
 from tests.gateway.remoting.requests import heartbeat
+from tests.support.certificates import Authority
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
@@ -146,14 +154,14 @@ def test_a_mode_that_cannot_be_set_is_refused(stack, client, fields, code):
     assert set_mode(client, fields.pop("topic", "NoMode"), **fields) == code
 
 
-class NameServer:
+class FakeNameServer:
     """Answers what a name server does: a route, that there is none, or nonsense."""
 
-    def __init__(self):
+    def __init__(self, tls=None):
         self.answers = [(OK, b"")]
         self.asked = []
-        self._server = RemotingServer("fake-nameserver", self)
-        self.address = self._server.listen(Address("127.0.0.1", 0))
+        self._server = RemotingServer("fake-nameserver", self, lambda: tls, tls_only=tls is not None)
+        self.address = NameServer(self._server.listen(Address("127.0.0.1", 0)), tls is not None)
         self._server.start()
 
     def on_command(self, connection, command):
@@ -169,7 +177,7 @@ class NameServer:
 
 @pytest.fixture
 def nameserver():
-    with contextlib.closing(NameServer()) as nameserver:
+    with contextlib.closing(FakeNameServer()) as nameserver:
         yield nameserver
 
 
@@ -221,13 +229,33 @@ def test_a_route_is_remembered_while_no_name_server_answers_it(nameserver):
         nameserver.answers = [(code, body)]
         assert elsewhere.counts("T", {"broker-a"}) == {"broker-b": 2}
         assert elsewhere.counts("U", set()) == {}
-    addresses[:] = [Address("127.0.0.1", free_port())]
+    addresses[:] = [NameServer(Address("127.0.0.1", free_port()))]
     assert elsewhere.counts("T", {"broker-a"}) == {"broker-b": 2}
     addresses[:] = []
     assert elsewhere.counts("T", set()) == {"broker-a": 4, "broker-b": 2}
-    addresses[:] = [Address("127.0.0.1", free_port()), nameserver.address]
+    addresses[:] = [NameServer(Address("127.0.0.1", free_port())), nameserver.address]
     nameserver.answers = [(ResponseCode.TOPIC_NOT_EXIST, b"")]
     assert elsewhere.counts("T", set()) == {}
+
+
+def test_queues_that_name_servers_over_tls_know_were_left_out(tmp_path):
+    """Members of POP groups had the queues of one side only, and no line of the log said it."""
+    authority = Authority(tmp_path)
+    files = authority.issue("127.0.0.1", "127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    with contextlib.closing(FakeNameServer(context)) as nameserver, capture_logs() as logs:
+        nameserver.answers = route(("broker-b", 6, 2))
+        said = gateway_pb.GetStatusResponse.ServiceStatus(
+            service="commitlog", nameservers={str(nameserver.address): True}
+        )
+        shard = SimpleNamespace(whole_shard=SimpleNamespace(call=lambda *_: [StatusRow(said)]))
+        elsewhere = Elsewhere(lambda: _nameservers(shard), Clock(), partial(client_context, authority.path))
+        assert elsewhere.counts("T", set()) == {"broker-b": 2}
+        distrusting = Elsewhere(lambda: _nameservers(shard), Clock())
+        assert [distrusting.counts("T", set()) for _ in range(3)] == [{}, {}, {}]
+    (line,) = [each for each in logs if each["event"] == "assignments.no_route"]
+    assert "certificate verify failed" in line["error"]
 
 
 def test_a_route_is_asked_for_once_in_five_seconds_and_not_remembered_without_end(nameserver, monkeypatch):
