@@ -19,8 +19,10 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 from services.rocketmq.command import Command, FrameError, decode
 from store.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
-# Frames that are kept: a queue of a topic has one for each program. Each takes about a kilobyte.
+# Frames that are kept: a queue of a topic has one for each program. Those of real programs have 300 to 500 bytes.
 FRAMES_KEPT_MAX = 4_096
+# Bytes of all of them. What is known of each takes as much again at the most, and about 600 bytes.
+KEPT_BYTES_MAX = 2 << 20
 # Frames that were seen once. Beyond that all are forgotten, so that headers that are all different are never kept.
 SEEN_MAX = 4_096
 # Longer headers are decoded.
@@ -131,10 +133,12 @@ class RepeatedHeaders(Generic[T]):
 
     Attributes:
         kept: by frame.
+        kept_bytes: of the frames.
     """
 
     def __init__(self) -> None:
         self.kept: dict[Frame, T] = {}
+        self.kept_bytes = 0
         self._seen: set[int] = set()
 
     def learn(self, parts: Cut, command: Command, make: Callable[[], T]) -> None:
@@ -152,6 +156,13 @@ class RepeatedHeaders(Generic[T]):
             self._seen.add(seen)
             return
         if is_proven(parts, command):
-            if len(self.kept) >= FRAMES_KEPT_MAX:
-                del self.kept[next(iter(self.kept))]
+            self.kept_bytes += _size_bytes(parts.frame)
+            while self.kept and (len(self.kept) >= FRAMES_KEPT_MAX or self.kept_bytes > KEPT_BYTES_MAX):
+                oldest = next(iter(self.kept))
+                del self.kept[oldest]
+                self.kept_bytes -= _size_bytes(oldest)
             self.kept[parts.frame] = make()
+
+
+def _size_bytes(frame: Frame) -> int:
+    return sum(map(len, frame))

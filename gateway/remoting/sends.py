@@ -252,7 +252,7 @@ class _Known(NamedTuple):
     """What holds for each single send with a frame of a header; see repeated_headers.py.
 
     Attributes:
-        header: of the first one.
+        header: of the first one, without its properties and its time.
         topic: whose queues it was checked with.
     """
 
@@ -375,7 +375,9 @@ class Sends:
         parts, self._to_learn = self._to_learn, None
         form = SHORT_FORM if ask.command.code in IN_LETTERS else LONG_FORM
         if parts is not None and not ask.command.is_oneway and parts.fields == form:
-            self._repeated.learn(parts, ask.command, lambda: _Known(header, topic))
+            self._repeated.learn(
+                parts, ask.command, lambda: _Known(header._replace(properties="", born_millis=0), topic)
+            )
 
     def _collect(self, ask: Ask, header: SendHeader, topic: Topic) -> None:
         """Keep a send until its turn of the loop ends: those of a turn are one append."""

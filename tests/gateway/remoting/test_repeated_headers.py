@@ -162,6 +162,19 @@ def test_the_oldest_frame_makes_room_for_a_new_one(monkeypatch):
     assert list(repeated.kept.values()) == [1, 2]
 
 
+def test_the_frames_that_are_kept_have_a_limit_of_bytes_as_well():
+    """4,096 of 34,000 bytes are 130 MiB, for each shard."""
+    repeated: RepeatedHeaders[int] = RepeatedHeaders()
+    for number in range(100):
+        header = header_of().replace(b'"b":"T"', b'"b":"T%d","z":"%b"' % (number, b"z" * 33_000))
+        for _ in range(2):
+            repeated.learn(cut(header), command_of(header), lambda number=number: number)
+    sizes = [sum(map(len, frame)) for frame in repeated.kept]
+    assert repeated.kept_bytes == sum(sizes) <= repeated_headers.KEPT_BYTES_MAX
+    assert repeated.kept_bytes > repeated_headers.KEPT_BYTES_MAX - max(sizes)
+    assert list(repeated.kept.values())[-1] == 99
+
+
 def test_bytes_that_are_no_json_are_not_proven():
     header = header_of()[:-1] + b"]"
     with pytest.raises(FrameError):

@@ -533,6 +533,15 @@ def test_a_send_that_is_not_decoded_is_appended_and_answered_as_one_that_is(code
     assert len(set(answers)) == 1
 
 
+def test_the_properties_of_the_first_send_with_a_header_are_not_kept():
+    frames = Frames()
+    for opaque in range(2):
+        frames.come(opaque=opaque, properties=properties(KEYS="k" * 30_000))
+    (take,) = frames.shard.takers
+    (known,) = take.__self__._repeated.kept.values()
+    assert (known.header.properties, known.header.topic) == ("", "T")
+
+
 def test_sends_that_are_not_decoded_are_answered_in_one_write_and_count_with_their_frames(frames):
     for opaque in (5, 6):
         frames.come(opaque=opaque)
