@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from cli.exits import Exit, usage_error, warn
+from cli.exits import Exit, store_failure, usage_error, warn
 
 PATTERN_CHARACTERS = frozenset("%|abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_*-")
-NAME_CHARACTERS_MAX = 128
 ACCESS_KEY_BYTES, SECRET_BYTES = 8, 32
 
 
@@ -38,12 +37,15 @@ def make_key(
     """
     import secrets
 
-    from gateway.auth.access_file import Client, change_access_file, entry_text, hash_key
+    from gateway.auth.access_file import Client, change_access_file, check_name, entry_text, hash_key
     from gateway.auth.access_file import make_key as new_key
     from gateway.auth.users import added, why
+    from store.errors import StoreError
 
-    if not 0 < len(name) <= NAME_CHARACTERS_MAX or not name.isprintable() or '"' in name or "\\" in name:
-        usage_error(f"the name {name!r} cannot be used: 1 to {NAME_CHARACTERS_MAX} characters, no quotes")
+    try:
+        check_name(name)
+    except ValueError as error:
+        usage_error(str(error))
     for pattern in (*(read or ()), *(write or ()), *(admin or ()), *(group or ())):
         if not pattern or set(pattern) - PATTERN_CHARACTERS:
             usage_error(f"{pattern!r} is not a topic pattern: use the characters of topic names, and `*`")
@@ -58,7 +60,9 @@ def make_key(
         warn(f"for the access file:\n{entry_text(client)}")
     else:
         try:
-            change_access_file(file, lambda text: added(text, client))
+            change_access_file(file, lambda clients: added(clients, client))
+        except StoreError as error:
+            raise store_failure(error) from error
         except (OSError, ValueError) as error:
             usage_error(f"{file} cannot be used: {why(error)}")
     print(shown)

@@ -4,7 +4,6 @@ import contextlib
 import json
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -48,7 +47,7 @@ def create(
         user = new_user(name, secret, SUPER if super_user else NORMAL)
         if not super_user:
             user = type(user)(**user.model_dump() | rights)
-        change_access_file(file, lambda text: added(text, user))
+        change_access_file(file, lambda clients: added(clients, user))
     if secret_file is None:
         print(secret)
     return Exit.FOUND
@@ -56,6 +55,7 @@ def create(
 
 def list_users(*, file: File) -> int:
     """List the users of an access file and their policies, without secrets."""
+    from cli.terminal import one_line
     from gateway.auth.access_file import parse_access_file
     from gateway.auth.users import acl_row, entries_of, user_row
 
@@ -65,7 +65,7 @@ def list_users(*, file: File) -> int:
     for name, client in users:
         acl = acl_row(name, client)
         policies = [f"{each['resource']}={'|'.join(each['actions'])}" for each in entries_of(acl)] if acl else []
-        print("\t".join((name, str(user_row(name, client)["userType"]), ",".join(policies))))
+        print("\t".join((one_line(name), str(user_row(name, client)["userType"]), ",".join(policies))))
     if not users:
         say_empty(f"{file} has no access keys")
         return Exit.NOTHING_FOUND
@@ -74,15 +74,14 @@ def list_users(*, file: File) -> int:
 
 def delete(*, name: Annotated[str, typer.Argument(help="Name of the user.")], file: File) -> int:
     """Remove a user: a gateway refuses its next request."""
-    from gateway.auth.access_file import change_access_file, parse_access_file, with_entry
+    from gateway.auth.access_file import change_access_file
+    from gateway.auth.users import removed
 
     with _refusals(file):
-        clients = parse_access_file(file.read_bytes()).clients
-        named = next((client for client in clients if client.name == name and name in client.access_keys), None)
-        if named is None:
+        file.stat()  # a path that is wrong has no users, and is not told as such
+        if not change_access_file(file, lambda clients: removed(clients, name)):
             say_empty(f"{file} has no user {name}")
             return Exit.NOTHING_FOUND
-        change_access_file(file, lambda text: with_entry(text, name, None))
     return Exit.FOUND
 
 
@@ -94,29 +93,50 @@ def import_users(
     secret_file: Annotated[pathlib.Path | None, typer.Option("--secret-file", help="File of its secret.")] = None,
 ) -> int:
     """Bring the users and policies of a broker into an access file; those that have no like here are named and left out."""
-    from gateway.auth.access_file import change_access_file
-    from gateway.auth.users import SUPER, added, name_of, new_user, with_policies
+    from cli.terminal import one_line
+    from gateway.auth.access_file import Changes, Client, change_access_file
+    from gateway.auth.users import SUPER, Clients, Row, name_of, new_user, with_policies
     from services.rocketmq.codes import RequestCode
     from store.errors import InvalidArgumentError
 
     with _refusals(file):
         ask = _asking(broker, access_key, _secret_in(secret_file) if secret_file else "")
-        acls = {name_of(str(row.get("subject"))): row for row in ask(RequestCode.AUTH_LIST_ACL)}
-        users = ask(RequestCode.AUTH_LIST_USER)
-    failures = 0
-    for row in users:
+        acl_rows, user_rows = ask(RequestCode.AUTH_LIST_ACL), ask(RequestCode.AUTH_LIST_USER)
+    failures: dict[str, str] = {}
+    acls: dict[str, Row] = {}
+    for row in acl_rows:
+        subject = str(row.get("subject"))
+        try:
+            acls[name_of(subject)] = row
+        except InvalidArgumentError as error:
+            failures[subject] = error.message
+    users: dict[str, Client] = {}
+    for row in user_rows:
         name, kind = str(row.get("username")), str(row.get("userType") or "")
         try:
             user = new_user(name, str(row.get("password") or ""), kind, str(row.get("userStatus") or ""))
-            if name in acls and kind.lower() != SUPER.lower():
-                user = with_policies(user, acls[name])
+            is_super = kind.lower() == SUPER.lower()
+            users[name] = user if is_super or name not in acls else with_policies(user, acls[name])
         except InvalidArgumentError as error:
-            failures += 1
-            warn(f"{name} is left out: {error.message}")
-            continue
-        with _refusals(file):
-            change_access_file(file, partial(added, client=user))
+            failures[name] = error.message
+
+    brought: dict[str, Client] = {}
+
+    def bring(clients: Clients) -> Changes:
+        taken = {key: client for client in clients for key in (client.name, *client.access_keys)}
+        for name, user in users.items():
+            if name not in taken:
+                brought[name] = user
+            elif taken[name] != user:
+                failures[name] = f"{file} has another entry of this name, which stays"
+        return brought
+
+    with _refusals(file):
+        change_access_file(file, bring)
+    for name in brought:
         print(name)
+    for name, why in failures.items():
+        warn(f"{one_line(name)} is left out: {one_line(why)}")
     return Exit.PARTIAL if failures else Exit.FOUND
 
 

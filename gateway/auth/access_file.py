@@ -21,14 +21,18 @@ An API key is `reput_` and 256 random bits in base64url; services keep the SHA-2
 """
 
 import base64
+import contextlib
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import re
+import stat
 import threading
+import time
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
@@ -37,13 +41,16 @@ import pydantic
 import structlog
 
 from gateway.auth.access import Access, Role
-from store.errors import InvalidSettingError
+from store.errors import InvalidSettingError, ResourceBusyError
 
 LOOK_SECONDS = 1.0
 # Combined rights of JWTs that are cached, as many as JWTs, whose texts are bounded in jwt_tokens.py.
 ACCESS_COUNT_MAX = 4_096
 # A file larger than this is a mistake: 10,000 clients of 400 bytes.
 FILE_BYTES_MAX = 4 * 1024 * 1024
+# A change waits as long for another one: mqadmin waits 5 s for its answer.
+LOCK_SECONDS_MAX = 3.0
+LOCK_RETRY_SECONDS = 0.05
 KEY_HASH_PATTERN = r"^[0-9a-f]{64}$"
 PATTERN_PATTERN = r"^[%|a-zA-Z0-9_*-]{1,255}$"  # of RocketMQ's topic names, and `*`
 
@@ -62,7 +69,7 @@ class Client(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    name: str = pydantic.Field(min_length=1, max_length=128)
+    name: KeyText
     api_key_sha256: Hashes = []
     jwt_subjects: list[str] = []
     jwt_groups: list[str] = []
@@ -72,6 +79,10 @@ class Client(pydantic.BaseModel):
     write: Patterns = []
     admin: Patterns = []
     groups: Patterns | None = None
+
+
+# Entries by name; None: none.
+Changes = Mapping[str, Client | None]
 
 
 class _File(pydantic.BaseModel):
@@ -141,6 +152,14 @@ def parse_access_file(data: bytes) -> AccessFile:
     return AccessFile(_File.model_validate(table).clients)
 
 
+def check_name(name: str) -> None:
+    """ValueError for a name that a new entry may not have."""
+    if not (0 < len(name) <= KEY_CHARACTERS_MAX and name.isprintable()):
+        raise ValueError(
+            f"the name {name!r} cannot be used: 1 to {KEY_CHARACTERS_MAX} printable characters are possible"
+        )
+
+
 def entry_text(client: Client) -> str:
     """An entry as the file has it."""
     lines = ["[[clients]]", f"name = {_toml(client.name)}"]
@@ -162,74 +181,156 @@ _BEGINS_ENTRY = re.compile(r"^(?=[ \t]*\[\[[ \t]*clients[ \t]*\]\])", re.MULTILI
 _CONTENT = re.compile(r"^[ \t]*[^#\s]", re.MULTILINE)
 
 
-def with_entry(text: str, name: str, client: Client | None) -> str:
-    """The text of a file with another entry for a client: replaced, else added; None: removed. All else stays as it is.
+def with_entries(text: str, clients: Sequence[Client], changes: Changes) -> str:
+    """The text of a file with other entries for some clients. Other entries, and comments outside of entries, stay as they are.
+
+    Args:
+        text: of the file.
+        clients: what it has.
+        changes: by the name of a client: its entry, which is replaced, else added; None: it is removed, if it is there.
 
     Raises:
-        ValueError: the entry cannot be replaced, because the file is not written as a list of `[[clients]]`.
+        ValueError: the changed file would not be valid, or an entry cannot be replaced, because the file is not written as a
+            list of `[[clients]]`.
     """
-    wanted = [client if each.name == name else each for each in parse_access_file(text.encode()).clients]
-    if client is not None and client not in wanted:
-        wanted.append(client)
-    parts, is_there = [], False
-    for part in _BEGINS_ENTRY.split(text):
-        if not is_there and _name_in(part) == name:
-            is_there = True
-            # Comments behind the entry are those of the next one.
-            end = part.find("\n", max(match.start() for match in _CONTENT.finditer(part)))
-            parts += [entry_text(client) if client is not None else "", part[end + 1 :] if end >= 0 else ""]
-        else:
-            parts.append(part)
+    newline = "\r\n" if "\r\n" in text else "\n"
+    places = {client.name: number for number, client in enumerate(clients, 1)}
+    parts = _BEGINS_ENTRY.split(text)  # what stands before the first entry, and each with what stands behind it
+    for name in changes.keys() & places.keys():
+        place = places[name]
+        if len(parts) != len(clients) + 1:
+            raise _not_by_program(name)
+        part, client = parts[place], changes[name]
+        # Comments behind the entry are those of the next one.
+        end = part.find("\n", max(match.start() for match in _CONTENT.finditer(part)))
+        entry = entry_text(client).replace("\n", newline) if client is not None else ""
+        parts[place] = entry + (part[end + 1 :] if end >= 0 else "")
     new = "".join(parts)
-    if client is not None and not is_there:
-        new += ("" if new.endswith("\n") or not new else "\n") + ("\n" if new else "") + entry_text(client)
+    added = [client for name, client in changes.items() if name not in places and client is not None]
+    for client in added:
+        new += "" if new.endswith("\n") or not new else newline
+        new += (newline if new else "") + entry_text(client).replace("\n", newline)
+    changed = (changes.get(client.name, client) for client in clients)
+    wanted = [*(client for client in changed if client is not None), *added]
     try:
-        is_right = list(parse_access_file(new.encode()).clients) == [each for each in wanted if each is not None]
+        is_right = list(parse_access_file(new.encode()).clients) == wanted
     except tomllib.TOMLDecodeError:
         is_right = False
     if not is_right:
-        raise ValueError(f"the entry of {name!r} cannot be changed by a program: edit the file")
+        raise _not_by_program(next(iter(changes)))
     return new
 
 
-def _name_in(part: str) -> str | None:
-    try:
-        return str(tomllib.loads(part)["clients"][0]["name"])
-    except (ValueError, LookupError, TypeError):
-        return None
+def _not_by_program(name: str) -> ValueError:
+    return ValueError(f"the entry of {name!r} cannot be changed by a program: edit the file")
 
 
-def change_access_file(path: Path, change: Callable[[str], str]) -> None:
+def change_access_file(
+    path: Path,
+    edit: Callable[[Sequence[Client]], Changes],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
     """Change a file, which may not exist, as one of several programs that do; a gateway sees all of it or nothing.
 
-    The file keeps its mode; a new one is for its user alone.
+    The file keeps its mode and its owner; a new one is for its user alone. A change is on the disk when this returns.
+
+    Args:
+        path: the file. `.<name>.lock` beside it keeps programs apart, and stays.
+        edit: gives the changes of the entries that are there: see `with_entries`. It may raise ValueError.
+        clock, sleep: in seconds.
+
+    Returns:
+        Whether the file has changed.
 
     Raises:
-        OSError: it cannot be read or written.
-        ValueError: from `change`, or the changed file would not be valid.
+        OSError: it cannot be read or written, or is write-protected, or its owner cannot be kept.
+        ResourceBusyError: another program has been changing it for LOCK_SECONDS_MAX.
+        ValueError: from `edit`, or the changed file would not be valid.
     """
     path = path.resolve()
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(directory, fcntl.LOCK_EX)
-        mode = path.stat().st_mode if path.exists() else 0o600
-        old = path.read_text("utf-8") if path.exists() else ""
-        new = change(old).encode()
-        if new == old.encode():
-            return
-        parse_access_file(new)
+    with _locked(path, clock, sleep):
+        before = path.stat() if path.exists() else None
+        old = path.read_bytes().decode("utf-8") if before is not None else ""
+        clients = parse_access_file(old.encode()).clients
+        there = {client.name: client for client in clients}
+        changes = {name: client for name, client in edit(clients).items() if there.get(name) != client}
+        if not changes:
+            return False
+        new = with_entries(old, clients, changes).encode()
         if len(new) > FILE_BYTES_MAX:
             raise ValueError(f"it would have more than {FILE_BYTES_MAX} bytes")
-        scratch = path.with_name(f".{path.name}.new")
-        scratch.unlink(missing_ok=True)
+        # The mode is looked at for root's sake, which may write every file.
+        if before is not None and not (before.st_mode & 0o222 and os.access(path, os.W_OK)):
+            raise PermissionError(errno.EACCES, "it is write-protected", str(path))
+        _replace(path, new, before)
+    return True
+
+
+@contextlib.contextmanager
+def _locked(path: Path, clock: Callable[[], float], sleep: Callable[[float], None]) -> Iterator[None]:
+    """A file of its own is locked: the directory could be held by every user that may read it."""
+    lock = path.with_name(f".{path.name}.lock")
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        fd, is_new = os.open(lock, flags | os.O_CREAT | os.O_EXCL, 0o600), True
+    except FileExistsError:
+        fd, is_new = os.open(lock, flags), False
+    try:
+        if is_new and path.exists():
+            _keep_owner(fd, lock, path.stat())  # else a lock that root has made would shut out the user of the file
+        deadline = clock() + LOCK_SECONDS_MAX
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if clock() >= deadline:
+                    raise ResourceBusyError(
+                        f"another program has been changing {path} for {LOCK_SECONDS_MAX:g} s: ask again later"
+                    ) from None
+            sleep(LOCK_RETRY_SECONDS)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _replace(path: Path, data: bytes, before: os.stat_result | None) -> None:
+    """Put data in the place of a file, with its owner and mode."""
+    scratch = path.with_name(f".{path.name}.new")
+    scratch.unlink(missing_ok=True)
+    try:
         with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            os.fchmod(file.fileno(), mode & 0o7777)
-            file.write(new)
+            if before is not None:
+                _keep_owner(file.fileno(), path, before)
+                os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         scratch.replace(path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)  # it has secrets
+        raise
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def _keep_owner(fd: int, path: Path, wanted: os.stat_result) -> None:
+    made = os.fstat(fd)
+    if (made.st_uid, made.st_gid) == (wanted.st_uid, wanted.st_gid):
+        return
+    try:
+        os.fchown(fd, wanted.st_uid, wanted.st_gid)
+    except OSError as error:
+        raise PermissionError(
+            errno.EPERM,
+            f"it would no longer belong to user {wanted.st_uid} and group {wanted.st_gid}: change it as that user",
+            str(path),
+        ) from error
 
 
 class WatchedFile(Generic[Parsed]):

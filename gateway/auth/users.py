@@ -15,19 +15,12 @@ What has no like here is refused by its name: disabled users, Deny, addresses, p
 and the actions of an administrator without All. `Get` and `List` come with Pub, Sub or All.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pydantic
 
-from gateway.auth.access_file import (
-    AccessFile,
-    Client,
-    WatchedFile,
-    change_access_file,
-    parse_access_file,
-    with_entry,
-)
+from gateway.auth.access_file import AccessFile, Changes, Client, WatchedFile, change_access_file, check_name
 from store.errors import InvalidArgumentError, StoreReadOnlyError
 
 SUPER, NORMAL = "Super", "Normal"
@@ -45,6 +38,10 @@ Clients = Sequence[Client]
 def new_user(name: str, password: str, kind: str = NORMAL, status: str = ENABLE) -> Client:
     """The entry of a new user; InvalidArgumentError."""
     _check_status(status)
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise InvalidArgumentError(str(error)) from error
     return _with_kind(_checked(name=name, access_keys={name: password}, groups=[]), kind or NORMAL)
 
 
@@ -90,9 +87,11 @@ def with_policies(client: Client, acl: Row) -> Client:
     """The entry with the policies of an `AclInfo`: each replaces that of the same resource. InvalidArgumentError."""
     if is_super(client):
         raise InvalidArgumentError(f"{client.name} is a {SUPER} user, which has all rights: make it {NORMAL} first")
+    if client.groups is None:
+        # Without a line `groups` it may consume for every group. With all rights for all topics it would be Super.
+        client = _changed(client, groups=[ANY])
     for policy in _list(acl.get("policies"), "policies"):
-        if str(policy.get("policyType") or CUSTOM).lower() != CUSTOM.lower():
-            raise InvalidArgumentError(f"policies of the type {policy['policyType']!r} are not supported: use {CUSTOM}")
+        _check_type(str(policy.get("policyType") or ""))
         for entry in _list(policy.get("entries"), "entries"):
             client = _with_policy(client, entry)
     return client
@@ -130,27 +129,22 @@ class Users:
         """Add a user; one that is there as it is stays. InvalidArgumentError, StoreReadOnlyError."""
         client = new_user(name, password, kind, status)
 
-        def create(clients: Clients) -> Client:
+        def create(clients: Clients) -> Changes:
             known = _named(clients, name)
             # mqadmin tells each shard of a cluster, and they have one file.
             if known not in (None, client) or any(each.name == name for each in clients if each != client):
                 raise InvalidArgumentError(f"The user is existed: {name}")
-            return client
+            return {name: client}
 
         self._edit(name, create)
 
     def update(self, name: str, password: str, kind: str, status: str) -> None:
         """Give a user another password or type, where they are not empty; errors likewise."""
-        self._edit(name, lambda clients: changed_user(_own(clients, name), password, kind, status))
+        self._edit(name, lambda clients: {name: changed_user(_own(clients, name), password, kind, status)})
 
     def delete(self, name: str) -> None:
         """Remove a user, if there is one; errors likewise."""
-
-        def delete(clients: Clients) -> None:
-            if _named(clients, name) is not None:
-                _own(clients, name)
-
-        self._edit(name, delete)
+        self._edit(name, lambda clients: removed(clients, name))
 
     def row(self, name: str) -> Row | None:
         """A user; None when there is none."""
@@ -164,12 +158,13 @@ class Users:
     def set_policies(self, subject: str, acl: Row) -> None:
         """Give a user policies; each replaces that of the same resource. Errors likewise."""
         name = name_of(subject)
-        self._edit(name, lambda clients: with_policies(_own(clients, name), acl))
+        self._edit(name, lambda clients: {name: with_policies(_own(clients, name), acl)})
 
-    def delete_policies(self, subject: str, resource: str) -> None:
-        """Take the policies of a resource, or all when it is empty; errors likewise."""
+    def delete_policies(self, subject: str, resource: str, kind: str = "") -> None:
+        """Take the policies of a resource, or all when it is empty; `kind` is their type. Errors likewise."""
         name = name_of(subject)
-        self._edit(name, lambda clients: without_policies(_own(clients, name), resource))
+        _check_type(kind)
+        self._edit(name, lambda clients: {name: without_policies(_own(clients, name), resource)})
 
     def acl(self, subject: str) -> Row | None:
         """The policies of a user; None when it has none. InvalidArgumentError when there is no such user."""
@@ -186,23 +181,14 @@ class Users:
     def _clients(self) -> Clients:
         return self._file.look_at_once().clients
 
-    def _edit(self, name: str, edit: Callable[[Clients], Client | None]) -> None:
-        """Write the entry that `edit` makes of the clients as they are then; None: remove it, if it is there."""
-
-        def changed(text: str) -> str:
-            clients = parse_access_file(text.encode()).clients
-            new = edit(clients)
-            if new in clients or (new is None and _named(clients, name) is None):
-                return text
-            return with_entry(text, name, new)
-
+    def _edit(self, name: str, edit: Callable[[Clients], Changes]) -> None:
+        """Change entries; `edit` sees the clients as they are then."""
         path = self._file.path
         try:
-            change_access_file(path, changed)
+            change_access_file(path, edit)
         except OSError as error:
             raise StoreReadOnlyError(
-                f"the access file {path} cannot be written: {error.strerror or error}; change the user {name} where the file "
-                f"comes from"
+                f"the access file {path} cannot be written: {why(error)}; change the user {name} where the file comes from"
             ) from error
         except ValueError as error:
             raise InvalidArgumentError(f"the access file {path} is not changed: {why(error)}") from error
@@ -236,11 +222,16 @@ def _own(clients: Clients, name: str) -> Client:
     return client
 
 
-def added(text: str, client: Client) -> str:
-    """The text of a file with one more entry; ValueError."""
-    if any(each.name == client.name for each in parse_access_file(text.encode()).clients):
+def added(clients: Clients, client: Client) -> Changes:
+    """One more entry; ValueError when its name is taken."""
+    if any(each.name == client.name for each in clients):
         raise ValueError(f"two clients have the name {client.name!r}")
-    return with_entry(text, client.name, client)
+    return {client.name: client}
+
+
+def removed(clients: Clients, name: str) -> Changes:
+    """No entry for a user, which may not be there; InvalidArgumentError for an entry that is more than the user."""
+    return {} if _named(clients, name) is None else {_own(clients, name).name: None}
 
 
 def entries_of(row: Row) -> list[Row]:
@@ -261,6 +252,11 @@ def _credentials_of(client: Client) -> list[str]:
 def _check_status(status: str) -> None:
     if status and status.lower() != ENABLE:
         raise InvalidArgumentError(f"a user of the status {status!r} is not supported: delete the user")
+
+
+def _check_type(kind: str) -> None:
+    if kind and kind.lower() != CUSTOM.lower():
+        raise InvalidArgumentError(f"policies of the type {kind!r} are not supported: use {CUSTOM}")
 
 
 def _with_kind(client: Client, kind: str) -> Client:
@@ -286,7 +282,10 @@ def _with_policy(client: Client, entry: Row) -> Client:
     administers = sorted(actions - {PUB, SUB, ALL} - SHOWING)
     if administers and ALL not in actions:
         raise InvalidArgumentError(f"{resource}: the actions {administers} are part of {ALL}, and not given without it")
-    for kind, pattern in _parts_of(resource):
+    parts = _parts_of(resource)
+    if not actions & {SUB, ALL} and all(kind == GROUP for kind, _ in parts):
+        raise InvalidArgumentError(f"{resource}: the actions {said} have neither {SUB} nor {ALL}: a group consumes")
+    for kind, pattern in parts:
         client = _without(client, kind, pattern)
         if kind == GROUP:
             if actions & {SUB, ALL}:
@@ -300,7 +299,7 @@ def _with_policy(client: Client, entry: Row) -> Client:
     return client
 
 
-def _parts_of(resource: str) -> Iterable[tuple[str, str]]:
+def _parts_of(resource: str) -> Sequence[tuple[str, str]]:
     if resource == ANY:
         return ((TOPIC, ANY), (GROUP, ANY))
     for kind in (TOPIC, GROUP):
@@ -330,6 +329,8 @@ def _checked(**fields: Any) -> Client:
 
 def why(error: Exception) -> str:
     """What is wrong with a file or an entry, without any value: it may be a secret."""
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
     if not isinstance(error, pydantic.ValidationError):
         return str(error)
     said = error.errors(include_input=False)

@@ -40,8 +40,8 @@ from services.status import MESSAGE_BYTES_MAX, clip
 from store import errors
 from store.errors import StoreError
 
-# Codes from here to there are those of administration, but for these.
-ADMINISTRATION_CODES = range(200, 400)
+# Codes from here to there are those of administration, but for these; those of users wait for a file.
+ADMINISTRATION_CODES = frozenset((*range(200, 400), *range(3001, 3011)))
 USUAL_CODES = frozenset(
     (
         *(RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.LITE_PULL_MESSAGE),

@@ -54,7 +54,11 @@ def _username(ask: Ask) -> str:
 
 def _said_of_user(ask: Ask) -> list[str]:
     said = document_of(ask.command.body)
-    return [name_in(said, field) for field in ("password", "userType", "userStatus")]
+    fields = ("password", "userType", "userStatus")
+    for field in fields:
+        if not isinstance(said.get(field, ""), str | None):  # a password that is none would be no change
+            raise RefusedError(ResponseCode.INVALID_PARAMETER, f"the {field} is not a text")
+    return [name_in(said, field) for field in fields]
 
 
 def _shown(body: Any) -> Answer:
@@ -98,7 +102,7 @@ def set_acl(ask: Ask) -> Answer:
 
 def delete_acl(ask: Ask) -> Answer:
     """3008: takes the policies of a resource, or all."""
-    _users(ask).delete_policies(ask.text("subject"), ask.text("resource", ""))
+    _users(ask).delete_policies(ask.text("subject"), ask.text("resource", ""), ask.text("policyType", ""))
     return Answer()
 
 

@@ -33,7 +33,9 @@ def test_without_a_file_the_entry_is_told_beside_the_key(capsys):
     assert entry == {"name": "one", "api_key_sha256": [hash_key(told.out.strip())], "admin": ["*"]}
 
 
-@pytest.mark.parametrize(("name", "pattern"), [('a"b', "x"), ("", "x"), ("a\nb", "x"), ("a", 'x"]'), ("a", "x y")])
+@pytest.mark.parametrize(
+    ("name", "pattern"), [("a\x1bb", "x"), ("a" * 129, "x"), ("", "x"), ("a\nb", "x"), ("a", 'x"]'), ("a", "x y")]
+)
 def test_a_name_or_pattern_that_would_break_the_file_is_refused(tmp_path, name, pattern):
     file = tmp_path / "access.toml"
     with pytest.raises(CliError):

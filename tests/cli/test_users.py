@@ -62,6 +62,7 @@ USERS = [
     {"username": "root", "password": "root1234", "userType": "Super", "userStatus": "enable"},
     {"username": "alice", "password": "alice123", "userType": "Normal", "userStatus": "enable"},
     {"username": "idle", "password": "idle1234", "userType": "Normal", "userStatus": "disable"},
+    {"username": "shared", "password": "shared12", "userType": "Normal", "userStatus": "enable"},
     {"username": "denied", "password": "denied12", "userType": "Normal", "userStatus": "enable"},
 ]
 ACLS = [
@@ -76,6 +77,7 @@ ACLS = [
     }
     for name, decision in (("alice", "Allow"), ("denied", "Deny"))
 ]
+ACLS.append({"subject": "Role:ops", "policies": []})
 
 
 @contextlib.contextmanager
@@ -112,6 +114,7 @@ def broker(secret):
 def test_the_users_of_a_broker_come_with_their_policies_and_what_has_no_like_is_named(tmp_path, capsys):
     file, secret = tmp_path / "access.toml", tmp_path / "secret"
     secret.write_text("root1234")
+    file.write_text('[[clients]]\nname = "shop"\naccess_keys = {shared = "another"}\n')
     with broker(b"root1234") as address:
         line = ["user", "import", "--file", str(file), "--broker", address, "--access-key", "root"]
         assert main([*line, "--secret-file", str(secret)]) == 3
@@ -119,12 +122,36 @@ def test_the_users_of_a_broker_come_with_their_policies_and_what_has_no_like_is_
         assert told.out == "root\nalice\n"
         assert "idle is left out: a user of the status 'disable'" in told.err
         assert "denied is left out: Topic:t: the decision 'Deny'" in told.err
+        assert f"shared is left out: {file} has another entry of this name, which stays" in told.err
+        assert "Role:ops is left out: the subject 'Role:ops' is no user" in told.err
+        written = file.read_bytes()
+        assert main([*line, "--secret-file", str(secret)]) == 3  # again: who is there as it is stays
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert "alice is left out" not in told.err
+        assert file.read_bytes() == written
         secret.write_text("wrong")
         assert main([*line, "--secret-file", str(secret)]) == 2
         assert "check signature failed." in capsys.readouterr().err
     clients = parse_access_file(file.read_bytes())
-    assert clients.secrets == {"root": b"root1234", "alice": b"alice123"}
+    assert clients.secrets == {"shared": b"another", "root": b"root1234", "alice": b"alice123"}
     assert clients.by_access_key["root"].may_do_everything
     assert clients.by_access_key["alice"].allows(READ, "t")
     assert not clients.by_access_key["alice"].allows_group("g")
     assert main([*line, "--secret-file", str(secret)]) == 4  # it is gone
+
+
+def test_an_entry_that_is_more_than_the_user_and_a_missing_file_are_not_deleted_from(tmp_path, capsys):
+    file = tmp_path / "access.toml"
+    assert main(["user", "delete", "alice", "--file", str(file)]) == 2
+    file.write_text('[[clients]]\nname = "alice"\naccess_keys = {alice = "x"}\njwt_subjects = ["alice@shop"]\n')
+    assert main(["user", "delete", "alice", "--file", str(file)]) == 2
+    assert "belongs to the client alice, which has a name or credentials besides it" in capsys.readouterr().err
+    assert "alice" in parse_access_file(file.read_bytes()).secrets
+
+
+def test_names_of_a_file_that_steer_a_terminal_are_listed_as_escapes(tmp_path, capsys):
+    file = tmp_path / "access.toml"
+    file.write_text('[[clients]]\nname = "x"\naccess_keys = {"a\\nroot\\tSuper\\u001b[2J" = "x"}\ngroups = []\n')
+    assert main(["user", "list", "--file", str(file)]) == 0
+    assert capsys.readouterr().out == "a\\nroot\\tSuper\\x1b[2J\tNormal\t\n"

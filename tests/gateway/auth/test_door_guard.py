@@ -419,6 +419,8 @@ def test_a_user_that_mqadmin_makes_may_do_what_its_policies_say_at_once(door):
         done(Ask.AUTH_DELETE_USER, username="alice")
         assert done(Ask.AUTH_GET_USER, username="alice") is None
         assert chief.call(Ask.AUTH_GET_ACL, subject="User:alice").code != 0
+        numbers = chief.call(Ask.AUTH_UPDATE_USER, b'{"password": 12345678}', username="alice")
+        assert "the password is not a text" in numbers.remark
         assert "admin" in str(done(Ask.AUTH_LIST_USER))  # the others are there
 
 

@@ -1,20 +1,25 @@
 """Users and policies of RocketMQ 5 as entries of the access file, and how a program changes that file."""
 
+import fcntl
 import json
+import os
 import stat
 import threading
 import tomllib
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from gateway.auth.access import ADMIN, READ, WRITE
 from gateway.auth.access_file import (
+    LOCK_SECONDS_MAX,
     Client,
     WatchedFile,
     change_access_file,
     entry_text,
     parse_access_file,
-    with_entry,
+    with_entries,
 )
 from gateway.auth.users import (
     Users,
@@ -25,7 +30,7 @@ from gateway.auth.users import (
     with_policies,
     without_policies,
 )
-from store.errors import InvalidArgumentError, StoreReadOnlyError
+from store.errors import InvalidArgumentError, ResourceBusyError, StoreReadOnlyError
 
 FILE = """# of the shop
 [[clients]]   # first
@@ -47,6 +52,10 @@ write = ["x"]"""
 def acl(*entries, kind="Custom"):
     rows = [{"resource": resource, "actions": list(actions), "decision": "Allow"} for resource, actions in entries]
     return {"subject": "User:alice", "policies": [{"policyType": kind, "entries": rows}]}
+
+
+def with_entry(text, name, client):
+    return with_entries(text, parse_access_file(text.encode()).clients, {name: client})
 
 
 def access_of(client):
@@ -118,6 +127,15 @@ def test_a_policy_of_all_resources_is_one_of_all_topics_and_all_groups(actions):
     assert without_policies(client, "*") == new_user("alice", "pw")
 
 
+def test_no_policy_makes_a_super_user_of_a_client_without_a_line_of_groups():
+    client = Client(name="alice", access_keys={"alice": "pw"})
+    assert access_of(client).allows_group("any")
+    changed = with_policies(client, acl(("Topic:*", ["All"])))
+    assert not access_of(changed).may_do_everything
+    assert access_of(changed).allows_group("any")
+    assert user_row("alice", changed)["userType"] == "Normal"
+
+
 DENY = {"policies": [{"entries": [{"resource": "Topic:a", "actions": ["Pub"], "decision": "Deny"}]}]}
 ADDRESS = {
     "policies": [
@@ -136,6 +154,7 @@ ADDRESS = {
         (acl(("Topic:", ["All"])), "'Topic:'"),
         (acl(("Topic:a", ["Create", "Pub"])), "Create"),
         (acl(("Topic:a", ["Get"])), "neither"),
+        (acl(("Group:g", ["Pub"])), "neither Sub nor All"),
         (acl(("Topic:a", ["Any", "Pub"])), "''"),
         (acl(("Topic:a b", ["Pub"])), "write"),
         ({}, "no policies"),
@@ -230,6 +249,8 @@ def test_users_are_kept_in_the_file_with_its_mode_and_known_at_once(users, path)
         (lambda users: users.delete("shop-key"), "belongs to the client shop"),
         (lambda users: users.set_policies("Group:alice", acl(("Topic:t", ["Pub"]))), "no user"),
         (lambda users: users.acl("User:nobody"), "not exist"),
+        (lambda users: users.delete_policies("User:alice", "", "Default"), "'Default'"),
+        (lambda users: users.create("bob\nroot", "x", "", ""), "printable"),
     ],
 )
 def test_a_change_that_is_refused_leaves_the_file_as_it_is(users, path, change, why):
@@ -255,21 +276,151 @@ def test_changes_of_two_programs_at_once_are_both_kept(users, path):
     assert sorted(written) == sorted(f"t{number}-{topic}" for number in range(4) for topic in range(5))
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path, monkeypatch):
-    path = tmp_path / "access.toml"
-    path.write_text(FILE)
-    users = Users(WatchedFile("access_file", path, parse_access_file, lambda: 0.0))
-
-    def refuse(*_):
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr("gateway.auth.users.change_access_file", refuse)
-    with pytest.raises(StoreReadOnlyError, match="Read-only file system; change the user bob where"):
+def test_a_write_protected_file_is_named_and_stays(users, path):
+    path.chmod(0o440)
+    with pytest.raises(StoreReadOnlyError, match=r"write-protected \(.*access.toml\); change the user bob where"):
         users.create("bob", "bob12345", "", "")
+    assert path.read_text() == FILE
+
+
+def as_another_user(monkeypatch, path, fchown):
+    """What a program makes belongs to another user than the file."""
+    of_file = path.stat()
+    made = SimpleNamespace(st_uid=of_file.st_uid + 1, st_gid=of_file.st_gid + 1)
+    monkeypatch.setattr("gateway.auth.access_file.os.fstat", lambda _: made)
+    monkeypatch.setattr("gateway.auth.access_file.os.fchown", fchown)
+
+
+def test_a_file_that_another_user_changes_keeps_its_owner_as_does_its_lock(users, path, monkeypatch):
+    given = []
+    owner = path.stat()
+    with monkeypatch.context() as patched:
+        as_another_user(patched, path, lambda _, uid, gid: given.append((uid, gid)))
+        users.create("bob", "bob12345", "", "")
+        users.delete("bob")
+    assert given == [(owner.st_uid, owner.st_gid)] * 3  # the new lock, and each new file
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_root_changes_a_file_of_a_service_and_the_service_still_has_it(users, path):
+    os.chown(path, 1234, 1235)
+    users.create("bob", "bob12345", "", "")
+    for each in (path, path.with_name(".access.toml.lock")):
+        assert (each.stat().st_uid, each.stat().st_gid) == (1234, 1235)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_a_file_whose_owner_cannot_be_kept_is_not_changed(users, path, monkeypatch):
+    users.create("bob", "bob12345", "", "")
+    before = path.read_text()
+
+    def fchown(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as patched:
+        as_another_user(patched, path, fchown)
+        with pytest.raises(StoreReadOnlyError, match="change it as that user"):
+            users.delete("bob")
+    assert path.read_text() == before
+    assert sorted(each.name for each in path.parent.iterdir()) == [".access.toml.lock", "access.toml"]
+
+
+@pytest.fixture
+def held(path):
+    """A descriptor by which another program holds the lock."""
+    lock = os.open(path.with_name(".access.toml.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    yield lock
+    os.close(lock)
+
+
+def with_bob(_):
+    return {"bob": new_user("bob", "bob12345")}
+
+
+@pytest.mark.usefixtures("held")
+def test_a_change_waits_a_limited_time_for_another_program_and_is_refused(path):
+    waited = []
+    with pytest.raises(ResourceBusyError, match="another program has been changing"):
+        change_access_file(path, with_bob, clock=lambda: sum(waited), sleep=waited.append)
+    assert LOCK_SECONDS_MAX <= sum(waited) < LOCK_SECONDS_MAX + 0.1
+    assert path.read_text() == FILE
+
+
+def test_a_change_goes_on_once_the_other_program_has_ended(path, held):
+    assert change_access_file(path, with_bob, clock=lambda: 0.0, sleep=lambda _: fcntl.flock(held, fcntl.LOCK_UN))
+    assert "bob" in parse_access_file(path.read_bytes()).secrets
+
+
+def test_a_user_that_may_read_the_directory_cannot_keep_others_from_changes(path):
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        assert change_access_file(path, with_bob, clock=lambda: 0.0, sleep=lambda _: pytest.fail("it waits"))
+    finally:
+        os.close(directory)
+
+
+def test_a_change_is_on_the_disk_with_its_name_before_it_is_answered(path, monkeypatch):
+    done = []
+    replace, fsync = Path.replace, os.fsync
+
+    def synced(fd):
+        done.append("directory" if stat.S_ISDIR(os.fstat(fd).st_mode) else "file")
+        fsync(fd)
+
+    def replaced(old, new):
+        done.append("replace")
+        return replace(old, new)
+
+    monkeypatch.setattr("gateway.auth.access_file.os.fsync", synced)
+    monkeypatch.setattr(Path, "replace", replaced)
+    change_access_file(path, with_bob)
+    assert done == ["file", "replace", "directory"]
+
+
+def test_a_change_that_fails_at_its_end_leaves_no_secrets_beside_the_file(users, path, monkeypatch):
+    def busy(*_):
+        raise OSError(16, "Device or resource busy")
+
+    monkeypatch.setattr(Path, "replace", busy)
+    with pytest.raises(StoreReadOnlyError, match="resource busy"):
+        users.create("bob", "bob12345", "", "")
+    assert sorted(each.name for each in path.parent.iterdir()) == [".access.toml.lock", "access.toml"]
+    assert path.read_text() == FILE
+
+
+def test_a_file_with_line_ends_of_windows_keeps_them(path):
+    old = FILE.replace("\n", "\r\n").encode()
+    path.write_bytes(old)
+    change_access_file(path, lambda _: {"bob": new_user("bob", "b"), "alice": new_user("alice", "new")})
+    new = path.read_bytes()
+    assert new.count(b"\n") == new.count(b"\r\n")
+    assert new.startswith(old[: old.index(b'[[clients]]\r\nname = "alice"')])
+    assert parse_access_file(new).secrets == {"shop-key": b"its-secret", "bob": b"b", "alice": b"new"}
+
+
+def test_a_change_parses_the_whole_file_twice_however_many_clients_it_has(path, monkeypatch):
+    names = [f"user-{number}" for number in range(20)]
+    change_access_file(path, lambda _: {name: new_user(name, "pw") for name in names})
+    parsed = []
+
+    def parse(data):
+        parsed.append(len(data))
+        return parse_access_file(data)
+
+    monkeypatch.setattr("gateway.auth.access_file.parse_access_file", parse)
+    change_access_file(path, lambda _: {"user-7": None})
+    assert [size for size in parsed if size > 100] == [parsed[0], path.stat().st_size]
+    assert list(parse_access_file(path.read_bytes()).secrets) == [
+        *("shop-key", "alice"),
+        *(name for name in names if name != "user-7"),
+    ]
 
 
 def test_a_new_file_of_secrets_is_for_its_user_alone(tmp_path):
     path = tmp_path / "new.toml"
-    change_access_file(path, lambda text: with_entry(text, "bob", new_user("bob", "b")))
+    assert change_access_file(path, lambda clients: {"bob": new_user("bob", "b")})
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert [each.name for each in tmp_path.iterdir()] == ["new.toml"]
+    assert stat.S_IMODE((tmp_path / ".new.toml.lock").stat().st_mode) == 0o600
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".new.toml.lock", "new.toml"]

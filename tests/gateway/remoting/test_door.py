@@ -114,6 +114,21 @@ def test_a_heartbeat_does_not_wait_for_all_that_another_client_has_asked_for():
     door.close()
 
 
+def test_changes_of_users_that_wait_for_the_file_leave_threads_for_messages():
+    may_end, has_sent = threading.Event(), threading.Event()
+    codes = [code for code in RequestCode if code.name.startswith("AUTH_")]
+    table = dict.fromkeys(codes, in_thread(lambda ask: may_end.wait(30) and None))
+    table[RequestCode.SEND_MESSAGE] = in_thread(lambda ask: has_sent.set())
+    door = Door(table, DoorClients())
+    for number in range(10):
+        for code in codes:
+            door.on_command(From(f"10.0.0.{number}"), Command(code))
+    door.on_command(From("10.0.1.1"), Command(RequestCode.SEND_MESSAGE))
+    assert has_sent.wait(10)
+    may_end.set()
+    door.close()
+
+
 def test_every_shard_that_a_request_goes_to_hears_who_called():
     """Groups that a client without a name makes have no share of their own."""
     fan_out, found = FanOut(2), queue.Queue()
