@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from store.audit.findings import Findings, Repair
 from store.audit.log_audit import LogFiles, walk_sound_part
@@ -36,7 +36,7 @@ from store.derive.dispatch import DispatchRequest
 from store.errors import StoreCorruptedError
 from store.files.aside import Aside
 from store.files.file_system import FileSystem
-from store.files.json_state import read_bytes, read_json_state, write_bytes_atomic
+from store.files.json_state import read_bytes, write_bytes_atomic
 from store.files.locks import BrokerLock, OwnerLock, create_abort_marker, has_abort_marker, remove_abort_marker
 from store.files.mapped_files import MappedFile
 from store.files.open_files import OpenFiles
@@ -121,7 +121,8 @@ class Repairer:
         with self._locks():
             audit = audit_store(self._fs, self._root, on_progress=self._on_progress)
             report = RepairReport(audit.findings)
-            if audit.findings.is_clean:
+            lacks_tags = self._lacks_tags(audit)
+            if audit.findings.is_clean and not lacks_tags:
                 report.lines.append("nothing to repair")
                 return audit, report
             with self._marked_open():
@@ -132,7 +133,7 @@ class Repairer:
                         "queues and indexes are unchanged: they may have entries for records behind the damaged part of the log"
                     )
                 else:
-                    self._repair_derived(audit, report)
+                    self._repair_derived(audit, report, lacks_tags=lacks_tags)
             if self._aside.is_used:
                 report.directory = str(self._aside.directory.relative_to(self._root))
                 report.moved = self._aside.moved
@@ -186,11 +187,24 @@ class Repairer:
 
     # -- what is derived from it
 
-    def _repair_derived(self, audit: StoreAudit, report: RepairReport) -> None:
+    def _lacks_tags(self, audit: StoreAudit) -> bool:
+        """Whether messages have no entry of their tags that the setting or the index service's checkpoint promises."""
+        wanted = _setting("index", "tags", "auto")
+        if audit.index_layout is None or wanted == "off":
+            return False
+        if wanted == "auto":
+            return audit.findings.has(["INDEX_TAGS_FROM"])
+        from store.readers.tag_entries import tag_entries_on_disk
+
+        found = tag_entries_on_disk(self._fs, self._root, audit.index_layout)
+        return found.complete_from is not None and found.complete_from > audit.log.first_offset
+
+    def _repair_derived(self, audit: StoreAudit, report: RepairReport, *, lacks_tags: bool) -> None:
         findings = audit.findings
         state_files = {finding.file for finding in findings.kept if finding.code in STATE_CODES}
         queues = findings.has(QUEUE_CODES) or any(file.startswith("reput/consumequeue/") for file in state_files)
-        index = findings.has(INDEX_CODES) or any(file.startswith("reput/index/") for file in state_files)
+        index = lacks_tags or findings.has(INDEX_CODES)
+        index = index or any(file.startswith("reput/index/") for file in state_files)
         for file in sorted(file for file in state_files if file.startswith("reput/commitlog/")):
             self._aside.move(self._root / file)
             report.lines.append(f"{file} was moved aside: its owner does without")
@@ -234,7 +248,7 @@ class Repairer:
         state = Path(own_state_dir(str(self._root), "consumequeue")) / "checkpoint.json"
         # A repair that ended in the middle may have left queue files that do not tell it.
         size = detect_queue_file_size(self._fs, self._root) or saved_file_size_bytes(self._fs, state)
-        size = size or _setting("consumequeue", "file_size_bytes", audit.queue_file_size_bytes)
+        size = size or int(_setting("consumequeue", "file_size_bytes", audit.queue_file_size_bytes))
         ext_size = saved_ext_file_size_bytes(self._fs, state)
 
         def place_of(offset: int) -> RecordPlace | None:
@@ -277,7 +291,7 @@ class Repairer:
     def _index_builder(self, audit: StoreAudit, report: RepairReport) -> Any:
         from index_svc.builder import IndexBuilder
         from index_svc.index_file_set import IndexFileSet
-        from index_svc.recovery import save_rebuild_mark, saved_layout, saved_tags_from, tags_from
+        from index_svc.recovery import TagsWanted, save_rebuild_mark, saved_layout, tags_from
         from store.readers.index_reader import list_index_files
         from store.readers.tag_entries import TagEntries, has_tag_entries
 
@@ -285,16 +299,16 @@ class Repairer:
         layout = audit.index_layout or saved_layout(self._fs, state)
         if layout is None:
             slots, entries = (
-                _setting("index", "hash_slot_count", 5_000_000),
-                _setting("index", "entry_count_max", 20_000_000),
+                int(_setting("index", "hash_slot_count", 5_000_000)),
+                int(_setting("index", "entry_count_max", 20_000_000)),
             )
             layout = IndexLayout(slots, entries)
-        saved = saved_tags_from(read_json_state(self._fs, state) or {})
+        tags = cast(TagsWanted, _setting("index", "tags", "auto"))
         # All files are built again, so that from the log's begin on each record gets the entries that some had.
-        had = TagEntries(saved is not None or has_tag_entries(self._fs, self._root, layout), 0)
+        had = TagEntries(has_tag_entries(self._fs, self._root, layout), 0)
         if self._fs.exists(state):
             self._aside.copy(state)
-        save_rebuild_mark(self._fs, state, layout, tags_from=tags_from("auto", had, -1))
+        save_rebuild_mark(self._fs, state, layout, tags_from=tags_from(tags, had, -1))
         for path in list_index_files(self._fs, self._root):
             self._aside.move(path)
         self._fs.mkdirs(Path(index_dir(str(self._root))))
@@ -306,6 +320,7 @@ class Repairer:
             log_end_offset=audit.log.end_offset,
             first_indexed=lambda offset: None,
             find_tags=lambda: had,
+            tags=tags,
         )
         builder.begin()
         of_tags = ", with entries of tags, as RocketMQ 5.5 writes them" if files.tags_from is not None else ""
@@ -337,15 +352,15 @@ class Repairer:
             builder.stop()
 
 
-def _setting(component: str, name: str, default: int) -> int:
+def _setting(component: str, name: str, default: object) -> str:
     """A setting as the service reads it, for what the store's own files do not tell."""
     from services.settings.setting_sources import config_rows
 
     environ = {key: value for key, value in os.environ.items() if key != "REPUT_ADDRESS"}
     for row in config_rows(environ=environ)[0]:
         if (row.setting.component, row.setting.name) == (component, name):
-            return int(row.value)
-    return default
+            return row.value
+    return str(default)
 
 
 def cut_log(fs: FileSystem, root: Path, end_offset: int, aside: Aside) -> None:

@@ -112,7 +112,8 @@ def layout_of_settings() -> "StoreLayout":
 
     queues = load_settings("consumequeue", ConsumeQueueSettings)[0]
     index = load_settings("index", IndexSettings)[0]
-    return StoreLayout(queues.file_size_bytes, IndexLayout(index.hash_slot_count, index.entry_count_max))
+    has_tags = {"auto": None, "on": True, "off": False}[index.tags]
+    return StoreLayout(queues.file_size_bytes, IndexLayout(index.hash_slot_count, index.entry_count_max), has_tags)
 
 
 def _rebuild(

@@ -59,12 +59,13 @@ class StoreLayout:
     Attributes:
         queue_file_size_bytes: size of queue files; a multiple of the unit size.
         index: slots and entries of index files.
-        has_tags: whether the index has an entry for the tags of each record, as RocketMQ 5.5 writes it.
+        has_tags: whether the index has an entry for the tags of each record, as RocketMQ 5.5 writes it; None: as the store's
+            own has them.
     """
 
     queue_file_size_bytes: int = QUEUE_FILE_SIZE_BYTES
     index: IndexLayout = field(default_factory=lambda: IndexLayout(INDEX_HASH_SLOT_COUNT, INDEX_ENTRY_COUNT_MAX))
-    has_tags: bool = False
+    has_tags: bool | None = None
 
     def __post_init__(self) -> None:
         assert self.queue_file_size_bytes >= UNIT_SIZE_BYTES, self
@@ -93,9 +94,10 @@ def find_layout(fs: FileSystem, root: Path, wanted: StoreLayout) -> tuple[StoreL
             f"index files have {index.slot_count} slots and {index.entry_count_max} entries, as in the store; "
             f"the settings are {wanted.index.slot_count} and {wanted.index.entry_count_max}"
         )
-    has_tags = has_tag_entries(fs, root, index) or wanted.has_tags
+    has_tags = has_tag_entries(fs, root, index) if wanted.has_tags is None else wanted.has_tags
     if has_tags:
-        notes.append("the index gets an entry for the tags of each message, as in the store (RocketMQ 5.5)")
+        why = "the store" if wanted.has_tags is None else "REPUT_INDEX_TAGS"
+        notes.append(f"the index gets an entry for the tags of each message, as RocketMQ 5.5 writes it; {why} says so")
     return StoreLayout(queue_file_size, index, has_tags), notes
 
 

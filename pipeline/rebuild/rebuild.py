@@ -221,7 +221,7 @@ class Rebuild:
                 str(staging.scratch / f"keys-{number}") if staging is not None else None,
                 plan.is_flushed,
                 plan.hidden,
-                plan.layout.has_tags,
+                bool(plan.layout.has_tags),
             )
             for number, split in enumerate(plan.splits)
         ]

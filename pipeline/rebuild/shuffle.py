@@ -265,7 +265,9 @@ def make_all(
     if total:
         firsts = list(accumulate(counts, initial=0))
         table = (
-            numbers.mapInArrow(keys_of(splits, firsts, room, file_count, has_tags=plan.layout.has_tags), KEY_SCHEMA)
+            numbers.mapInArrow(
+                keys_of(splits, firsts, room, file_count, has_tags=bool(plan.layout.has_tags)), KEY_SCHEMA
+            )
             .repartitionById(min(file_count, TASK_COUNT_MAX), "file")
             .sortWithinPartitions("file", "number")
             .mapInArrow(index_writer(target, plans), HEADER_SCHEMA)

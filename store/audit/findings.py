@@ -98,6 +98,7 @@ _TABLE = (
     Code("INDEX_FOREIGN_FILE", _I, Repair.OTHER, "move it out of index/ if it is not needed there"),
     Code("INDEX_KEYS_TWICE", _I, Repair.OTHER, "RocketMQ's re-dispatch writes the newest record's keys once more; harmless"),
     Code("INDEX_ENTRIES_OF_TAGS", _I, Repair.OTHER, "RocketMQ 5.5 writes them and searches by them; Reput keeps them"),
+    Code("INDEX_TAGS_FROM", _I, Repair.DERIVED, "`reput fsck STORE --repair` makes the older ones; queries by tags need them"),
     Code("INDEX_ENTRIES_OF_DAMAGED_RECORDS", _I, Repair.OTHER, "they are removed when the log is cut"),
     # Checkpoints and other state.
     Code("CHECKPOINT_AHEAD", _E, Repair.DERIVED, "`reput fsck STORE --repair` sets it back"),

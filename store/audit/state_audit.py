@@ -64,6 +64,7 @@ class IndexState:
     layout: IndexLayout
     files: list[str]
     header: list[int]
+    tags_from: int | None
 
 
 class StateAudit:
@@ -246,6 +247,11 @@ class StateAudit:
         state, path = self.index, self.paths["index"]
         if state is None or not self._judge_next_offset(path, state.next_offset, log, files):
             return
+        if state.tags_from is not None and state.tags_from > log.summary.first_offset:
+            self._findings.add(
+                "INDEX_TAGS_FROM", path, 0, f"messages before {state.tags_from} may have no entry of their tags",
+                commit_log_offset=state.tags_from,
+            )  # fmt: skip
         directory = Path(index_dir(str(self._root)))
         missing = [name for name in state.files if not self._fs.exists(directory / name)]
         if missing:
@@ -363,6 +369,7 @@ def _index_of(state: dict[str, Any]) -> IndexState:
         layout,
         [_plain_name(name) for name in state["files"]],
         [int(number) for number in state["header"]],
+        _offset(state["tags_from"]) if state.get("tags_from") is not None else None,
     )
 
 

@@ -21,8 +21,10 @@ from store.derive.index_state import ENTRY_DTYPE
 from store.derive.read_log import LogBatch, ReadLog
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError
 from store.files.file_system import FileSystem
+from store.files.json_state import read_json_state
 from store.files.open_files import OpenFiles
 from store.format.derived.index_layout import ENTRY_SIZE, entry_position
+from store.format.paths import own_state_dir
 from store.readers.index_reader import IndexFileView, IndexLayout, list_index_files
 from store.walk.log_reader import LogReader
 
@@ -75,10 +77,19 @@ def find_tag_entries(
         files.close()
 
 
-def has_tag_entries(fs: FileSystem, root: Path, layout: IndexLayout) -> bool:
-    """Whether the index of a store root that no service serves has entries of tags; False without an index."""
+def tag_entries_on_disk(fs: FileSystem, root: Path, layout: IndexLayout) -> TagEntries:
+    """Those of a store root that no service serves: by the checkpoint of the index service, else by comparison."""
+    state = read_json_state(fs, Path(own_state_dir(str(root), "index")) / "checkpoint.json") or {}
+    saved = state.get("tags_from")
+    if isinstance(saved, int):
+        return TagEntries(True, saved)
     first_offset = min(LogReader(root, fs).file_offsets(), default=0)
-    return find_tag_entries(fs, root, layout, log_on_disk(fs, root), first_offset, sys.maxsize).are_written is True
+    return find_tag_entries(fs, root, layout, log_on_disk(fs, root), first_offset, sys.maxsize)
+
+
+def has_tag_entries(fs: FileSystem, root: Path, layout: IndexLayout) -> bool:
+    """Whether such a root's index has entries of tags; False without an index."""
+    return tag_entries_on_disk(fs, root, layout).are_written is True
 
 
 class _Comparison:
