@@ -1,5 +1,7 @@
 """`reput drained` and `reput copy-settings`: a fleet moves from one broker or shard to another (docs/moving.md)."""
 
+import errno
+import os
 import pathlib
 import re
 import time
@@ -246,6 +248,9 @@ def copy_settings(
     A shard or broker that starts on the new store is no surprise to a fleet: producers find its topics, and no group can begin
     behind its first message. The new store must have no `config` yet.
     """
+    from store.files.file_system import RealFileSystem
+    from store.files.json_state import write_bytes_atomic
+
     files = {}
     for name in SETTINGS_FILES[:2]:
         path = source / "config" / name
@@ -263,13 +268,19 @@ def copy_settings(
         )
     except StoreError as error:
         raise store_failure(error) from error
-    config = target / "config"
+    config, scratch, fs = target / "config", target / "config.new", RealFileSystem()
     try:
-        config.mkdir(parents=True)
+        if config.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        # All of them or none: a second run refuses a `config` that is there.
+        for name, data in contents.items():
+            write_bytes_atomic(fs, scratch / name, data)
+        fs.rename(scratch, config)
+        fs.fsync_dir(target)
     except OSError as error:
         usage_error(f"{config} cannot be made: {error.strerror}", "Give the root of a store that is not there yet.")
-    for name, data in contents.items():
-        (config / name).write_bytes(data)
+    except StoreError as error:
+        raise store_failure(error) from error
     print(f"{config}: {', '.join(contents)}")
     return Exit.FOUND
 
@@ -310,10 +321,11 @@ def settings_of_new_store(
     }
     # No file says that this project wrote it: that would say that a state of groups in the log is newer.
     settings = {name: value for name, value in load_document(groups).items() if name != OWN_MEMBER}
+    known = decode_groups(groups)
     settings["subscriptionGroupTable"] = {
         name: row
         for name, row in settings.get("subscriptionGroupTable", {}).items()
-        if name in decode_groups(groups) and not is_system_group(name)
+        if name in known and not is_system_group(name)
     }
     version = {"counter": 1, "stateVersion": 0, "timestamp": time_millis}
     return {

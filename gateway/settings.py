@@ -160,7 +160,7 @@ class GatewaySettings(ServiceSettings):
     remoting_proxies: str = setting(
         "",
         "Proxies whose connections to remoting doors begin with a PROXY header (v1, v2); empty: none.",
-        unit="10.0.0.0/8,::1,...",
+        unit="10.0.0.7,10.1.0.0/28,...",
     )
     remoting_address_file: Path | None = setting(None, "File that gets the bound remoting addresses.")
     console: Literal["on", "off"] = setting("on", "Whether there is a console (docs/console.md).")

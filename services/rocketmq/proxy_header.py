@@ -8,7 +8,7 @@
          source, destination, their ports, extensions       IPv4: 4 + 4 + 2 + 2 bytes; IPv6: 16 + 16 + 2 + 2 bytes
 
 UNKNOWN, the command 20 and other families have no client: the connection is the proxy's own, as its health checks are.
-Extensions are skipped.
+Extensions are skipped. An IPv4 address in IPv6 (`::ffff:10.0.0.7`) is the same client as without.
 
 Source: the specification of HAProxy, "The PROXY protocol", 2.1 and 2.2; RocketMQ's `HAProxyMessageHandler` reads the same.
 """
@@ -33,6 +33,7 @@ TCP4, TCP6 = struct.Struct(">4s4sHH"), struct.Struct(">16s16sHH")
 FAMILIES = {0x11: TCP4, 0x21: TCP6}
 PORT_MAX = 65_535
 
+IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Networks: TypeAlias = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
 
 
@@ -55,9 +56,13 @@ def parse_networks(text: str) -> Networks:
 
 def is_in(host: str, networks: Networks) -> bool:
     """Whether an address, as a socket has it, lies in one of the networks."""
-    address = ipaddress.ip_address(host.partition("%")[0])
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return any((mapped or address) in network for network in networks)
+    address = unmapped(ipaddress.ip_address(host.partition("%")[0]))
+    return any(address in network for network in networks)
+
+
+def unmapped(address: IpAddress) -> IpAddress:
+    """The IPv4 address that one of IPv6 stands for; others as they are."""
+    return (address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None) or address
 
 
 def parse_header(data: bytes) -> ProxyHeader | None:
@@ -81,11 +86,13 @@ def _parse_line(data: bytes) -> ProxyHeader | None:
     try:
         _, family, source, _, port, _ = words
         address = ipaddress.ip_address(source)
+        if "%" in source:  # a scope has any characters, and means something on the proxy's machine only
+            raise ValueError("an address with a scope")
         if family != f"TCP{address.version}" or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
             raise ValueError("a family or port that does not fit")
     except ValueError as error:
         raise FrameError("the PROXY header names no client") from error
-    return ProxyHeader(Address(str(address), int(port)), end + 2)
+    return ProxyHeader(Address(str(unmapped(address)), int(port)), end + 2)
 
 
 def _parse_binary(data: bytes) -> ProxyHeader | None:
@@ -103,4 +110,4 @@ def _parse_binary(data: bytes) -> ProxyHeader | None:
     if rest_bytes < addresses.size:
         raise FrameError("the PROXY header names no client")
     source, _, port, _ = addresses.unpack_from(data, FIXED.size)
-    return ProxyHeader(Address(str(ipaddress.ip_address(source)), port), size_bytes)
+    return ProxyHeader(Address(str(unmapped(ipaddress.ip_address(source))), port), size_bytes)

@@ -18,8 +18,10 @@ from reput_client import ReputClientError
 from reput_client.querying.answers import installation_of
 from services.rocketmq.codes import RequestCode
 from services.rocketmq.remoting import Broker
-from store.errors import ServiceUnavailableError
-from store.format.delivery.consumer_files import decode_groups, decode_offsets
+from store.errors import DiskFullError, ServiceUnavailableError
+from store.files.file_system import FileSystem
+from store.files.json_state import write_bytes_atomic
+from store.format.delivery.consumer_files import GroupConfig, decode_groups, decode_offsets
 from store.format.topic import HALF_TOPIC, OP_HALF_TOPIC, decode_topic_table
 from tests.support.stack import hosted_stack
 from tests.support.waiting import wait_until
@@ -308,6 +310,44 @@ def test_a_shard_on_a_new_store_has_the_copied_topics_groups_and_positions(
         }
         (topic,) = (row for row in stack.gateway.ListTopics(pb.ListTopicsRequest()).topics if row.topic == "Orders")
         assert [(row.perm, row.write_queue_count) for row in topic.settings] == [(2, 2)]
+
+
+def test_the_groups_were_decoded_again_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of 100,000 groups never ended."""
+    calls: list[int] = []
+
+    def counted(data: bytes) -> dict[str, GroupConfig]:
+        calls.append(len(data))
+        return decode_groups(data)
+
+    monkeypatch.setattr("store.format.delivery.consumer_files.decode_groups", counted)
+    new_files(write_only=False)
+    assert len(calls) == 1
+
+
+def test_a_copy_that_was_cut_left_a_config_that_a_second_run_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "config").mkdir(parents=True)
+    for name, document in FILES.items():
+        (source / "config" / name).write_text(json.dumps(document))
+    written: list[str] = []
+
+    def full(fs: FileSystem, path: pathlib.Path, data: bytes) -> None:
+        if len(written) == 2:
+            raise DiskFullError("no space left")
+        written.append(path.name)
+        write_bytes_atomic(fs, path, data)
+
+    monkeypatch.setattr("store.files.json_state.write_bytes_atomic", full)
+    with pytest.raises(CliError, match="no space left"):
+        copy_settings(source=source, target=target)
+    assert not (target / "config").exists()
+    monkeypatch.undo()
+    assert copy_settings(source=source, target=target) == Exit.FOUND
+    assert sorted(path.name for path in (target / "config").iterdir()) == sorted(FILES)
+    assert [path.name for path in target.iterdir()] == ["config"]
 
 
 def test_settings_are_copied_from_a_store_that_has_some_to_one_that_has_none(tmp_path: pathlib.Path) -> None:

@@ -11,10 +11,14 @@ from services.rocketmq.proxy_header import LINE_BYTES_MAX, ProxyHeader, is_in, p
 SIGNATURE = bytes.fromhex("0d0a0d0a000d0a515549540a")
 V4 = bytes.fromhex("2111000c" + "c0a80001" + "c0a8000b" + "dc04" + "01bb")
 V6 = bytes.fromhex("21210024") + ipaddress.ip_address("2001:db8::7").packed + bytes(16) + bytes.fromhex("c8229fff")
+MAPPED = V6.replace(ipaddress.ip_address("2001:db8::7").packed, ipaddress.ip_address("::ffff:192.168.0.1").packed)
 FOR_CLIENTS = {
     b"PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\n": Address("192.168.0.1", 56324),  # the specification's example
     b"PROXY TCP6 2001:db8::7 ::1 51234 10911\r\n": Address("2001:db8::7", 51234),
     b"PROXY TCP4 255.255.255.255 255.255.255.255 65535 65535\r\n": Address("255.255.255.255", 65535),
+    # It was another client than 192.168.0.1, with a share of its own.
+    b"PROXY TCP6 ::ffff:192.168.0.1 ::1 51234 10911\r\n": Address("192.168.0.1", 51234),
+    SIGNATURE + MAPPED: Address("192.168.0.1", 51234),
     b"PROXY UNKNOWN\r\n": None,
     b"PROXY UNKNOWN ffff:f...f:ffff ffff:f...f:ffff 65535 65535\r\n": None,
     SIGNATURE + V4: Address("192.168.0.1", 56324),
@@ -43,6 +47,8 @@ def test_a_header_tells_the_client_and_where_the_connection_begins(data: bytes) 
         b"PROXY TCP6 192.168.0.1 192.168.0.11 56324 443\r\n",
         b"PROXY TCP4 192.168.0.1 192.168.0.11 65536 443\r\n",
         b"PROXY TCP4 192.168.0.1 192.168.0.11 -1 443\r\n",
+        b"PROXY TCP6 fe80::1%x;y 2001:db8::7 1 443\r\n",  # it came into logs and bornHost
+        b"PROXY TCP6 fe80::1%eth0 2001:db8::7 1 443\r\n",
         b"PROXY TCP4 host 192.168.0.11 1 443\r\n",
         b"PROXY \r\n",
         b"PROXY TCP4 " + b"1" * LINE_BYTES_MAX,
