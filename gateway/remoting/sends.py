@@ -301,7 +301,7 @@ class Sends:
                 self.end_turn()
                 self._append(ask, header, topic, _Sender(ask, header), encoded)
         elif header.is_batch:
-            self.end_turn()  # what came before it is sent before it
+            self.end_turn()  # what came before it is offered before it
             self._append(ask, header, topic, _Sender(ask, header))
         else:
             self._collect(ask, header, topic)
