@@ -31,6 +31,8 @@ from gateway.appends.coalescer import (
     AppendFailedError,
     Outcome,
     PendingAppend,
+    answer_or_fail,
+    fail_each,
     read_small_append,
     split_results,
 )
@@ -142,15 +144,19 @@ class Commitlog:
             if outcome is None:
                 self._leave_alone_to_thread(request, deadline_seconds, caller)
             elif isinstance(outcome, AppendFailedError):
-                caller.fail(outcome.status)
+                fail_each([caller], outcome.status)
             else:
-                caller.answer(outcome)
+                answer_or_fail(caller, outcome, broken)
 
         if not self._begin(request, deadline_seconds - time.monotonic(), ended):
             self._leave_alone_to_thread(request, deadline_seconds, caller)
 
     def _leave_alone_to_thread(self, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
-        sending = self._alone.submit(self._send_alone, request, deadline_seconds, caller)
+        try:
+            sending = self._alone.submit(self._send_alone, request, deadline_seconds, caller)
+        except RuntimeError:  # it is shut down: nothing was sent
+            fail_each([caller], closed())
+            return
         sending.add_done_callback(lambda done: caller.fail(closed()) if done.cancelled() else None)
 
     def open_stream(self, requests: Iterator[bytes], timeout_seconds: float | None) -> Any:

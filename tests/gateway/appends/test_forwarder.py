@@ -288,6 +288,36 @@ def test_a_large_request_waits_in_no_thread_but_where_the_socket_has_failed(outc
     assert [thread.startswith("append-alone") for thread in threads] == [True] * (outcome is None)
 
 
+def test_a_large_request_whose_commit_log_is_closed_meanwhile_is_told_that_nothing_was_sent(monkeypatch):
+    """It was never answered."""
+    with grpc.insecure_channel("unix:/nowhere") as channel:
+        commitlog = forwarder.Commitlog(channel, "unix:/nowhere")
+        begun, before, after = [], Mock(), Mock()
+        monkeypatch.setattr(commitlog, "_begin", lambda _request, _seconds, ended: begun.append(ended) or True)
+        commitlog.send_alone(b"large", time.monotonic() + 5, before)
+        commitlog.close()
+        (ended,) = begun
+        ended(None)
+        monkeypatch.setattr(commitlog, "_begin", lambda *_: False)
+        commitlog.send_alone(b"large", time.monotonic() + 5, after)
+    for caller in (before, after):
+        ((name, (status,), _),) = caller.mock_calls
+        assert (name, "before the append was sent" in status.message) == ("fail", True)
+
+
+@pytest.mark.parametrize("outcome", [b"receipts", AppendFailedError("full")], ids=["answered", "refused"])
+def test_a_large_request_whose_caller_cannot_be_answered_fails_once_and_raises_nothing(outcome, monkeypatch):
+    with grpc.insecure_channel("unix:/nowhere") as channel:
+        commitlog = forwarder.Commitlog(channel, "unix:/nowhere")
+        monkeypatch.setattr(commitlog, "_begin", lambda _request, _seconds, ended: ended(outcome) or True)
+        caller = Mock()
+        caller.answer.side_effect = caller.fail.side_effect = ValueError("a bug of the caller")
+        commitlog.send_alone(b"large", time.monotonic() + 5, caller)
+        commitlog.close()
+    ((status,),) = [call.args for call in caller.fail.mock_calls]
+    assert status == "full" or "its messages may be stored" in status.message
+
+
 def test_requests_take_turns_among_the_shards():
     logs = [Commitlog(), Commitlog()]
     with (
