@@ -758,14 +758,17 @@ PROXIED = b"PROXY TCP4 10.9.8.7 10.1.0.1 51234 10911\r\n"
 
 
 @contextlib.contextmanager
-def proxied_server(handler: Echo, tls: ssl.SSLContext | None = None) -> Iterator[Address]:
-    server = RemotingServer("proxied", handler, lambda: tls, is_proxy=lambda host: host == "127.0.0.1")
+def proxied(server: RemotingServer) -> Iterator[Address]:
     try:
         address = server.listen(Address("127.0.0.1", 0))
         server.start()
         yield address
     finally:
         server.close()
+
+
+def proxied_server(handler: Echo, tls: ssl.SSLContext | None = None) -> contextlib.AbstractContextManager[Address]:
+    return proxied(RemotingServer("proxied", handler, lambda: tls, is_proxy=lambda host: host == "127.0.0.1"))
 
 
 def test_a_connection_of_a_proxy_is_one_of_the_client_that_its_header_names(handler: Echo) -> None:
@@ -796,6 +799,42 @@ def test_a_connection_of_a_proxy_without_a_header_is_closed_before_any_command(h
         with contextlib.closing(socket.create_connection(address)) as connection:
             connection.sendall(PROXIED + PROXIED)  # one is enough: the second is a frame that is too long
             assert connection.recv(1) == b""
+    assert handler.came == []
+
+
+def test_a_client_behind_a_proxy_has_the_connections_of_one_address(
+    handler: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remoting_server, "CONNECTION_COUNT_MAX", 8)
+    frame = encode(Command(ECHO, {"n": "1"}, opaque=1))
+    with proxied_server(handler) as address, contextlib.ExitStack() as stack:
+
+        def connect(header: bytes = PROXIED) -> socket.socket:
+            connection = stack.enter_context(contextlib.closing(socket.create_connection(address)))
+            connection.sendall(header + frame)
+            return connection
+
+        served = [connect() for _ in range(6)]  # three quarters of eight
+        for connection in served:
+            assert RemotingClient(connection).receive().fields == {"n": "1"}
+        assert RemotingClient(connect()).is_closed()
+        other = connect(PROXIED.replace(b"10.9.8.7", b"10.9.8.8"))
+        assert RemotingClient(other).receive().fields == {"n": "1"}
+        served[0].close()
+        wait_until(lambda: len(handler.closed) == 2, "the ends of the refused and of the closed one")
+        assert RemotingClient(connect()).receive().fields == {"n": "1"}
+
+
+def test_a_header_that_is_not_whole_in_time_ends_its_connection(
+    handler: Echo, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remoting_server, "LOOK_SECONDS", 0.02)
+    server = RemotingServer("proxied", handler, is_proxy=lambda host: True, clock=clock)
+    with proxied(server) as address, contextlib.closing(socket.create_connection(address)) as connection:
+        connection.sendall(PROXIED[:9])
+        wait_until(lambda: [one._header for one in server._connections.values()] == [PROXIED[:9]], "its begin")
+        clock.now += FRAME_SECONDS_MAX + 1
+        assert connection.recv(1) == b""
     assert handler.came == []
 
 
