@@ -6,7 +6,10 @@ the order of the log, and the newest are taken when there are more than asked fo
 - A message comes only when it has the key itself; a broker sends what has the key's hash, and leaves the rest to its client.
 - `lastKey` names a message by its column #IndexKey: older ones come. A broker with index files ignores it (ADR 0148).
 - Messages that together are longer than a frame are cut to the newest ones; a broker's answer would end the connection.
-- An index that is behind or cannot be read is a failure when nothing was found, and not QUERY_NOT_FOUND.
+- An index that is behind or cannot be read is a failure when nothing was found, and not QUERY_NOT_FOUND. When something was
+  found, the remark says that messages may be missing, and why; a client that does not read it takes the part for the whole.
+- A lack that does not pass, of entries of tags, is told with a code after which clients do not ask again.
+- An unknown `indexType` is refused; a broker takes it for a key.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,13 +38,14 @@ from store.errors import (
     RecordNotFoundError,
     ServiceUnavailableError,
     TopicNotFoundError,
+    UnsupportedStoreError,
 )
 
 # RocketMQ's maxMsgsNumBatch, and its defaultQueryMaxNum, which counts for unique keys.
 COUNT_MAX, UNIQUE_COUNT = 64, 32
 # Units of one answer.
 UNIT_COUNT_MAX = 1_024
-TAG_INDEX = "T"
+KEY_INDEX, UNIQUE_INDEX, TAG_INDEX = "K", "U", "T"
 INDEX_KEY_PART_COUNT = 6  # of hour@topic@type@key@unique key@offset
 # Of the bodies of one answer: a frame, without its header.
 ANSWER_BYTES_MAX = FRAME_BYTES_MAX - (64 << 10)
@@ -64,7 +68,13 @@ def query_message(shard: DoorShard, ask: Ask) -> Answer:
     is_unique = ask.flag("_UNIQUE_KEY_QUERY")
     count = UNIQUE_COUNT if is_unique else min(max(ask.number("maxNum"), 1), COUNT_MAX)
     window = TimeWindow(ask.time_millis("beginTimestamp"), ask.time_millis("endTimestamp"))
-    if ask.text("indexType", "") == TAG_INDEX and not is_unique:
+    index_type = ask.text("indexType", "") or KEY_INDEX
+    if index_type not in (KEY_INDEX, UNIQUE_INDEX, TAG_INDEX):
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER,
+            f"indexType {index_type[:200]!r} is none: K (keys), U (unique keys) and T (tags) are",
+        )
+    if index_type == TAG_INDEX and not is_unique:
         question = tags_question(topic, key, window)
     else:
         question = KeyQuestion(topic, key, window, lambda record: record.unique_key == key or key in record.keys)
@@ -76,12 +86,15 @@ def query_message(shard: DoorShard, ask: Ask) -> Answer:
         return found, found.outcomes, found.completeness
 
     page, outcomes, completeness = shard.waits.ask(shard.shards, (), Part.INDEX, deadline, query)
-    if not page.entries:
-        if completeness == message_pb2.COMPLETENESS_PARTIAL:
-            why = next(
-                (each.error.message for each in outcomes if each.error is not None), "the index is behind the log"
-            )
+    why = ""
+    if completeness == message_pb2.COMPLETENESS_PARTIAL:
+        error = next((each.error for each in outcomes if each.error is not None), None)
+        why = "the index is behind the log" if error is None else error.message
+        if not page.entries and isinstance(error, UnsupportedStoreError):
+            raise error
+        if not page.entries:
             raise ServiceUnavailableError(f"nothing is found yet: {why}", service=Part.INDEX.value)
+    if not page.entries:
         fields = {"indexLastUpdatePhyoffset": "0", "indexLastUpdateTimestamp": "0"}
         remark = "can not find message, maybe time range not correct"
         return Answer(fields, code=ResponseCode.QUERY_NOT_FOUND, remark=remark)
@@ -91,9 +104,8 @@ def query_message(shard: DoorShard, ask: Ask) -> Answer:
     built_offset = newest.commit_log_offset if progress is None else progress.next_offset
     built_millis = None if progress is None else progress.built_up_to_millis
     body = _newest_that_fit(shard, records, deadline)
-    return Answer(
-        {"indexLastUpdatePhyoffset": str(built_offset), "indexLastUpdateTimestamp": str(built_millis or 0)}, body
-    )
+    fields = {"indexLastUpdatePhyoffset": str(built_offset), "indexLastUpdateTimestamp": str(built_millis or 0)}
+    return Answer(fields, body, remark=f"messages may be missing: {why}" if why else "")
 
 
 def _offset_in(last_key: str) -> int | None:

@@ -5,10 +5,13 @@ import shutil
 
 import pytest
 
+from gateway.remoting.door import MAY_PASS
 from services.rocketmq.codes import RequestCode, ResponseCode
 from store.format.record import decode_record
+from tests.cli.test_fsck_5_5 import with_tags_from_the_middle_on
 from tests.gateway.remoting.conftest import DoorStack
 from tests.gateway.remoting.test_queries import ALWAYS, records_of
+from tests.index_svc.test_tag_entries import saved_tags_from
 from tests.support.fixture_stores import walk_frames
 from tests.support.waiting import wait_until
 
@@ -44,12 +47,18 @@ def test_the_messages_of_a_tag_are_those_that_mqadmin_found(client):
     assert by_tag(client, "TagA", endTimestamp=1).code == ResponseCode.QUERY_NOT_FOUND
 
 
-def test_each_tag_of_each_topic_is_found_as_in_the_log(client, rocketmq_5_5_store):
-    wanted = {}
-    for offset, frame in walk_frames(rocketmq_5_5_store):
+def offsets_by_tags(store):
+    """The offsets of each topic's messages with each tags."""
+    found = {}
+    for offset, frame in walk_frames(store):
         record = decode_record(frame, commit_log_offset=offset)
         if record.topic.startswith("a_") and record.tags:
-            wanted.setdefault((record.topic, record.tags), []).append(offset)
+            found.setdefault((record.topic, record.tags), []).append(offset)
+    return found
+
+
+def test_each_tag_of_each_topic_is_found_as_in_the_log(client, rocketmq_5_5_store):
+    wanted = offsets_by_tags(rocketmq_5_5_store)
     assert len(wanted) > 15
     for (topic, tags), expected in wanted.items():
         assert offsets(by_tag(client, tags, topic=topic)) == expected[-64:], (topic, tags)
@@ -69,3 +78,30 @@ def test_a_message_that_was_just_sent_is_found_by_its_tags(client, stack):
     (receipt,) = stack.append(TOPIC, tags="new tags")
     wait_until(lambda: by_tag(client, "new tags").code == ResponseCode.SUCCESS, "the index is built")
     assert offsets(by_tag(client, "new tags")) == [receipt.commit_log_offset]
+
+
+def test_an_index_type_that_rocketmq_does_not_have_is_refused_by_name(client):
+    refused = by_tag(client, "TagA", indexType="X")
+    assert refused.code == ResponseCode.INVALID_PARAMETER
+    assert "indexType 'X'" in refused.remark
+
+
+def test_an_index_whose_older_messages_have_no_entries_of_tags_says_so_with_a_part_and_for_good_without(
+    rocketmq_5_5_store, tmp_path
+):
+    store = with_tags_from_the_middle_on(rocketmq_5_5_store, tmp_path / "store")
+    wanted = offsets_by_tags(store)
+    tags_from = saved_tags_from(store)
+    newer = {key: [each for each in expected if each >= tags_from] for key, expected in wanted.items()}
+    with contextlib.closing(DoorStack(tmp_path)) as stack, contextlib.closing(stack.client()) as client:
+        for (topic, tags), expected in newer.items():
+            answer = by_tag(client, tags, topic=topic)
+            assert f"before byte {tags_from} of the log" in answer.remark
+            if expected:
+                assert answer.code == ResponseCode.SUCCESS
+                assert offsets(answer) == expected[-64:]
+                assert answer.remark.startswith("messages may be missing")
+            else:
+                assert answer.code == ResponseCode.SYSTEM_ERROR
+                assert answer.code not in MAY_PASS
+    assert {bool(expected) for expected in newer.values()} == {True, False}
