@@ -12,6 +12,7 @@ is decoded, and the command has those values, and is the same in all else. A val
 those of the characters that separate properties; a header with another one is decoded, as any that is not JSON.
 """
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
@@ -37,7 +38,7 @@ _MARKS = tuple(
     for born, properties in (SHORT_FORM, LONG_FORM)
 )
 _ESCAPES = ((r"\u0001", NAME_VALUE_SEPARATOR), (r"\u0002", PROPERTY_SEPARATOR))
-_PROOF_BORN, _PROOF_PROPERTIES, _PROOF_OPAQUE = "1234567890123", "X\x01Y\x02", 123_456_789
+_CHANCE = random.SystemRandom()  # a client that knew the values of a proof could write them into its header
 
 Frame: TypeAlias = tuple[bytes, bytes, bytes, bytes]
 T = TypeVar("T")
@@ -108,24 +109,27 @@ def text_of(value: bytes) -> str | None:
     return None if "\\" in text else text
 
 
-def is_proven(parts: Cut, command: Command) -> bool:
+def is_proven(parts: Cut, command: Command, chance: random.Random = _CHANCE) -> bool:
     """Whether the three values of a header are what its command has of them, and nothing else comes from these bytes.
 
     Args:
         parts: of the header.
         command: that was decoded from it.
+        chance: gives the values of the proof.
     """
+    born, opaque = str(chance.randrange(10**12, 10**13)), chance.randrange(10**8, 10**9)
+    name = f"X{chance.getrandbits(64)}"
     if parts.frame[0].endswith(_OPAQUE):
-        values = (str(_PROOF_OPAQUE), _PROOF_BORN, r"X\u0001Y\u0002", "")
+        values = (str(opaque), born, rf"{name}\u0001Y\u0002", "")
     else:
-        values = (_PROOF_BORN, r"X\u0001Y\u0002", str(_PROOF_OPAQUE), "")
+        values = (born, rf"{name}\u0001Y\u0002", str(opaque), "")
     header = b"".join(piece + value.encode() for piece, value in zip(parts.frame, values, strict=True))
     try:
         found = decode(len(header).to_bytes(4, "big") + header)
     except FrameError:
         return False
-    fields = {**command.fields, **dict(zip(parts.fields, (_PROOF_BORN, _PROOF_PROPERTIES), strict=True))}
-    return found == replace(command, fields=fields, opaque=_PROOF_OPAQUE, body=b"")
+    fields = {**command.fields, **dict(zip(parts.fields, (born, f"{name}\x01Y\x02"), strict=True))}
+    return found == replace(command, fields=fields, opaque=opaque, body=b"")
 
 
 class RepeatedHeaders(Generic[T]):

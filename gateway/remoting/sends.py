@@ -296,7 +296,8 @@ class Sends:
             if len(ask.command.body) <= KERNEL_BATCH_BYTES_MAX:
                 encoded = _encoded_parts(ask, header)
             if encoded is None:
-                ask.work(lambda: self._append(ask, header, topic, _Sender(ask, header)))
+                is_tried = len(ask.command.body) <= KERNEL_BATCH_BYTES_MAX
+                ask.work(lambda: self._append(ask, header, topic, _Sender(ask, header), is_tried=is_tried))
             else:
                 self.end_turn()
                 self._append(ask, header, topic, _Sender(ask, header), encoded)
@@ -503,14 +504,16 @@ class Sends:
         topic: Topic | None,
         sender: "_Sender",
         encoded: tuple[list[bytes], int] | None = None,
+        *,
+        is_tried: bool = False,
     ) -> None:
-        """Append a send; `encoded` is what `_encoded_parts` has given, if it was asked."""
+        """Append a send; `encoded` is what `_encoded_parts` has given, if it was asked; `is_tried`: it has given None."""
         self._check_queue(ask, header, topic)
         flush = _flush_of(header)
         if not header.is_batch:
             self.send_part(self._request(ask, header, flush), sender)
             return
-        parts, message_count = encoded or self._parts(ask, header)
+        parts, message_count = encoded or self._parts(ask, header, is_tried=is_tried)
         ask.rights.appends(header.topic, message_count)
         self.send_part(parts[0], _PartSender(self, sender, parts[1:]) if len(parts) > 1 else sender)
 
@@ -525,7 +528,7 @@ class Sends:
         head = _head_of(ask.connection.peer, header, header.born_millis, header.flag)
         return _request_of([_message_of(head, ask.command.body, stored)], flush)
 
-    def _parts(self, ask: Ask, header: SendHeader) -> tuple[list[bytes], int]:
+    def _parts(self, ask: Ask, header: SendHeader, *, is_tried: bool) -> tuple[list[bytes], int]:
         """The bytes of the AppendMessagesRequests of a batch, one at least, and how many messages they have."""
         body = ask.command.body
         if header.topic.startswith(RETRY_PREFIX):
@@ -537,7 +540,7 @@ class Sends:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"a batch of {len(body)} bytes: at most {REQUEST_BYTES_MAX} are possible, send several",
             )
-        encoded = _encoded_parts(ask, header)
+        encoded = None if is_tried else _encoded_parts(ask, header)
         if encoded is not None:
             return encoded
         peer, born_millis, flush = ask.connection.peer, header.born_millis, _flush_of(header)
@@ -614,7 +617,14 @@ class _Sender:
 
     def answer(self, response: bytes) -> None:
         """See Answerable."""
-        self._ask.answer(self._fields(response))
+        self._end(self._fields(response))
+
+    def answer_parts(self, first: message_pb2.AppendResult, message_ids: Sequence[str]) -> None:
+        """Answer a batch of several appends, given the first receipt and the ids of all messages."""
+        self._end(self._fields_of(first, message_ids))
+
+    def _end(self, fields: Mapping[str, str]) -> None:
+        self._ask.answer(fields)
 
     @staticmethod
     def answer_together(answers: "Sequence[tuple[_Sender, bytes]]") -> None:
@@ -637,10 +647,12 @@ class _Sender:
 
     def _fields(self, response: bytes) -> Mapping[str, str]:
         results = gateway_pb.AppendMessagesResponse.FromString(response).results
-        first = results[0]
+        return self._fields_of(results[0], [result.offset_msg_id for result in results])
+
+    def _fields_of(self, first: message_pb2.AppendResult, message_ids: Sequence[str]) -> Mapping[str, str]:
         fields = {
             **self._ask.lasting_fields,
-            "msgId": ",".join([result.offset_msg_id for result in results]),
+            "msgId": ",".join(message_ids),
             "queueId": str(first.queue_id),
             "queueOffset": str(first.queue_offset),
         }
@@ -745,25 +757,30 @@ class _Repeated:
 class _PartSender:
     """The caller of an append of some of a batch's messages: sends the next ones, and has the batch answered after the last.
 
+    The receipts of each part are read when they come: the thread of the answers has those of other callers as well.
+
     Args:
         sends: sends.
         sender: of the whole batch.
         parts: the requests that follow.
     """
 
-    __slots__ = ("_parts", "_results", "_sender", "_sends")
+    __slots__ = ("_first", "_message_ids", "_parts", "_sender", "_sends")
 
     def __init__(self, sends: Sends, sender: _Sender, parts: Sequence[bytes]) -> None:
         self._sends = sends
         self._sender = sender
         self._parts = list(reversed(parts))
-        self._results = b""
+        self._first: message_pb2.AppendResult | None = None
+        self._message_ids: list[str] = []
 
     def answer(self, response: bytes) -> None:
         """See Answerable."""
-        self._results += response  # protobuf reads them as one, with the results of both
+        results = gateway_pb.AppendMessagesResponse.FromString(response).results
+        first = self._first = self._first or results[0]
+        self._message_ids += [result.offset_msg_id for result in results]
         if not self._parts:
-            self._sender.answer(self._results)
+            self._sender.answer_parts(first, self._message_ids)
             return
         try:
             self._sends.send_part(self._parts.pop(), self)
@@ -772,17 +789,17 @@ class _PartSender:
 
     def fail(self, status: status_pb2.Status) -> None:
         """See Answerable."""
-        if not self._results:
+        if self._first is None:
             self._sender.fail(status)
             return
-        count = len(gateway_pb.AppendMessagesResponse.FromString(self._results).results)
+        count = len(self._message_ids)
         self._sender.refuse_for_good(
             f"the first {count} messages of the batch are stored, and it is not known of the others: {status.message}"
         )
 
     def is_active(self) -> bool:
         """See Answerable; a batch that has begun is ended."""
-        return bool(self._results) or self._sender.is_active()
+        return self._first is not None or self._sender.is_active()
 
     def time_remaining(self) -> float | None:
         """See Answerable."""
@@ -802,10 +819,6 @@ class _Replier(_Sender):
     def __init__(self, ask: Ask, header: SendHeader, problem: str) -> None:
         super().__init__(ask, header)
         self._problem = problem
-
-    def answer(self, response: bytes) -> None:
-        """See Answerable."""
-        self._end(self._fields(response))
 
     def fail(self, status: status_pb2.Status) -> None:
         """See Answerable; the client that asked has its reply all the same."""

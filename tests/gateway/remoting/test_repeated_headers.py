@@ -128,6 +128,17 @@ def test_a_frame_is_not_proven_where_the_fields_stand_elsewhere():
     assert not is_proven(parts, command_of(header))
 
 
+def test_a_frame_is_not_proven_where_later_fields_have_the_values_of_another_proof():
+    """They counted, and were the same in each proof."""
+    past = random.Random(1)
+    born, _opaque = past.randrange(10**12, 10**13), past.randrange(10**8, 10**9)
+    fields = rf'"extFields":{{"a":"pg","b":"T","g":"{born}","i":"X{past.getrandbits(64)}\u0001Y\u0002"}}'
+    header = header_of().replace(b'"flag":0', fields.encode() + b',"flag":0')
+    assert is_proven(cut(header), command_of(header), random.Random(1))
+    assert not is_proven(cut(header), command_of(header), random.Random(2))
+    assert not is_proven(cut(header), command_of(header))
+
+
 def test_a_frame_is_not_proven_where_a_later_number_counts():
     header = header_of().replace(b'"flag":0', b'"flag":0,"opaque":8')[:-1] + b',"opaque":9}'
     assert not is_proven(cut(header), command_of(header))

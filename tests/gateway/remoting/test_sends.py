@@ -164,11 +164,53 @@ def test_a_batch_that_fails_after_a_part_of_it_was_stored_is_not_sent_again():
     ask = Mock()
     first = gateway_pb.AppendMessagesResponse(results=[message_pb2.AppendResult(queue_id=1)] * 2).SerializeToString()
     sender = _PartSender(Mock(), _Sender(ask, Mock(is_batch=True)), [b"next"])
+    ask.connection.is_closed = True
+    assert not sender.is_active()
     sender.answer(first)
+    assert sender.is_active()
     sender.fail(to_status(NotLeaderError("another one leads")))
     (refusal,) = ask.refuse.call_args.args
     assert refusal.code == ResponseCode.TRANSACTION_STATE_UNKNOWN
     assert "the first 2 messages of the batch are stored" in refusal.remark
+
+
+def test_the_receipts_of_a_large_batch_are_read_as_they_come_and_told_together(monkeypatch):
+    """One batch of 65,536 messages kept the thread of all answers for the receipts of all."""
+    read_bytes = []
+    response_type = gateway_pb.AppendMessagesResponse
+
+    class Counting:
+        @staticmethod
+        def FromString(data):
+            read_bytes.append(len(data))
+            return response_type.FromString(data)
+
+    parts = [
+        response_type(
+            results=[{"offset_msg_id": f"{part}-{n}", "queue_id": 1, "queue_offset": 4 * part + n} for n in range(4)]
+        ).SerializeToString()
+        for part in range(8)
+    ]
+    ask = Mock(lasting_fields={})
+    sender = _PartSender(Mock(), _Sender(ask, Mock(is_batch=True)), [b"next"] * 7)
+    monkeypatch.setattr(sends.gateway_pb, "AppendMessagesResponse", Counting)
+    for part in parts:
+        assert not ask.answer.mock_calls
+        sender.answer(part)
+    assert read_bytes == [len(part) for part in parts]
+    ((fields,),) = [each.args for each in ask.answer.mock_calls]
+    ids = ",".join(f"{part}-{n}" for part in range(8) for n in range(4))
+    assert fields == {"msgId": ids, "queueId": "1", "queueOffset": "0"}
+
+
+def test_a_batch_that_the_kernel_leaves_is_given_to_it_once(client, topic, monkeypatch):
+    assert send(client, topic).code == 0
+    asked = []
+    encoded_parts = sends._encoded_parts
+    monkeypatch.setattr(sends, "_encoded_parts", lambda *given: asked.append(1) or encoded_parts(*given))
+    large = encode_client_batch([BatchEntry(n % 2, bytes(1_000), b"") for n in range(100)])
+    assert send(client, topic, large, code=BATCH, batch="true").code == 0
+    assert len(asked) == 1
 
 
 def test_a_large_batch_that_the_kernel_leaves_is_taken_apart_by_a_thread_and_not_in_the_loop(
