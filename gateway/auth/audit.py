@@ -88,9 +88,9 @@ class Audit:
             **fields,
         )
 
-    def admin(self, client: str, peer: str, method: str, topic: str = "", group: str = "") -> None:
-        """Records an allowed call that needs the role admin, with the topic and the consumer group that it names."""
-        named = {name: _text(value) for name, value in (("topic", topic), ("group", group)) if value}
+    def admin(self, client: str, peer: str, method: str, topic: str = "", group: str = "", user: str = "") -> None:
+        """Records an allowed call that needs the role admin, with the topic, the consumer group and the user that it names."""
+        named = {name: _text(value) for name, value in (("topic", topic), ("group", group), ("user", user)) if value}
         self._write("audit.admin", client=_text(client), peer=_text(peer), method=method, outcome="ALLOWED", **named)
 
     def appended(self, client: str, method: str, message_count_by_topic: dict[str, int], outcome: str) -> None:

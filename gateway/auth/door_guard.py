@@ -51,11 +51,14 @@ class Rule(NamedTuple):
         method: the RPC whose right it needs.
         topic: the field that names its topic; empty: none does.
         group: the field that names the group that it consumes for.
+        user: the field that names a user of the access file, or users. Only a client that may do everything sends such a
+            request: an admin of some topics could otherwise make a user that has more.
     """
 
     method: str
     topic: str = ""
     group: str = ""
+    user: str = ""
 
 
 SEND = MESSAGING_SERVICE + "SendMessage"
@@ -147,9 +150,23 @@ RULES: Mapping[int, Rule] = {
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: Rule(STATUS),
     RequestCode.CLEAN_UNUSED_TOPIC: Rule(STATUS),
     RequestCode.DELETE_EXPIRED_COMMITLOG: Rule(STATUS),
-    # The handlers refuse a client that may not do everything (`Rights.users`).
-    **{code: Rule(STATUS) for code in RequestCode if code.name.startswith("AUTH_")},
+    RequestCode.AUTH_CREATE_USER: Rule(STATUS, user="username"),
+    RequestCode.AUTH_UPDATE_USER: Rule(STATUS, user="username"),
+    RequestCode.AUTH_DELETE_USER: Rule(STATUS, user="username"),
+    RequestCode.AUTH_GET_USER: Rule(STATUS, user="username"),
+    RequestCode.AUTH_LIST_USER: Rule(STATUS, user="filter"),
+    RequestCode.AUTH_CREATE_ACL: Rule(STATUS, user="subject"),
+    RequestCode.AUTH_UPDATE_ACL: Rule(STATUS, user="subject"),
+    RequestCode.AUTH_DELETE_ACL: Rule(STATUS, user="subject"),
+    RequestCode.AUTH_GET_ACL: Rule(STATUS, user="subject"),
+    RequestCode.AUTH_LIST_ACL: Rule(STATUS, user="subjectFilter"),
 }
+SHOWING_USERS = frozenset(
+    (
+        *(RequestCode.AUTH_GET_USER, RequestCode.AUTH_LIST_USER),
+        *(RequestCode.AUTH_GET_ACL, RequestCode.AUTH_LIST_ACL),
+    )
+)
 # What a member sends to its group's retry topic is as if it had been sent back.
 RETRIES = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE))
 # A message that was popped may lie in the retry topic of its group and topic: a client that may pop the topic has it.
@@ -236,8 +253,21 @@ class SignedRights(Rights):
             self.check_topic(topic)
         if group:
             self.check_group(group)
+        if rule.user:
+            self._check_users()
         if roles == ADMIN:
-            self._door.audit.admin(access.name, peer, self._method, topic, group)
+            user = command.fields.get(rule.user, "")
+            self._door.audit.admin(access.name, peer, self._method, topic, group, user)
+
+    def _check_users(self) -> None:
+        if not self.access.may_do_everything:
+            raise self._visible.refusal("every topic and group, as is needed for users")
+        if self._ask.command.code not in SHOWING_USERS and not self._ask.connection.is_private:
+            raise PermissionDeniedError(
+                "users are changed over TLS or a loopback address only: what is read on its way has passwords, and could be "
+                "sent again as another request. Use TLS (mqadmin: JAVA_OPT=-Dtls.enable=true), or "
+                "`reput user` where the access file is (docs/security.md)"
+            )
 
     def sees(self, topic: str) -> bool:
         """See Rights."""
@@ -269,8 +299,6 @@ class SignedRights(Rights):
 
     def users(self) -> Users:
         """See Rights."""
-        if not self.access.may_do_everything:
-            raise self._visible.refusal("every topic and group, as is needed for users")
         return self._door.users
 
     def claim(self, client_id: str) -> None:

@@ -263,10 +263,8 @@ class Rights:
         """PermissionDeniedError when the client may not change the settings of a group; the audit log has it when it may."""
 
     def users(self) -> Any:
-        """The users of the access file (gateway/auth/users.py); None: clients do not sign in.
-
-        Raises:
-            PermissionDeniedError: the client may not do everything.
+        """The users of the access file (gateway/auth/users.py), for a request that `check` has allowed; None: clients do not
+        sign in.
         """
         return None
 

@@ -51,7 +51,7 @@ import structlog
 from services.rocketmq.address import Address
 from services.rocketmq.command import ONEWAY, Command, FrameError, FrameReader, decode, encode_head
 from services.rocketmq.line_limit import LineLimit
-from services.rocketmq.proxy_header import parse_header
+from services.rocketmq.proxy_header import is_in, parse_header, parse_networks
 from store.files.memory_limit import memory_limit_bytes
 from store.files.open_files import open_file_limit
 
@@ -92,6 +92,7 @@ CERTIFIED_REQUEST_SECONDS_MAX = 60.0
 NO_PERMISSION = 16
 
 IDLE, AGED = "idle", "its certificate was shown long ago"
+LOOPBACK = parse_networks("127.0.0.0/8,::1")
 NEEDS_TLS = "this port takes TLS only: start the client with -Dtls.enable=true, or its like"
 
 _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
@@ -141,6 +142,7 @@ class Connection:
         self._tls: _Tls | None = None
         self._is_first = True
         self._header: bytes | None = b"" if server.is_proxy(peer.host) else None  # what has come of a proxy's header
+        self._is_proxied = self._header is not None
         self._outgoing: deque[memoryview] = deque()
         self._outgoing_bytes = 0
         self._counted_outgoing_bytes = 0  # of them, as the server counts them
@@ -352,6 +354,13 @@ class Connection:
         more_bytes = self._reader.held_bytes - self._counted_bytes
         self._counted_bytes += more_bytes
         self._server.count_incoming(self.peer.host, more_bytes)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody on a network can read it: it has TLS, or is of the loopback addresses, without a proxy."""
+        ends = self.peer.host, self.local.host
+        is_here = not self._is_proxied and all(is_in(host, LOOPBACK) for host in ends)
+        return is_here or self._tls is not None
 
     @property
     def counted_bytes(self) -> int:

@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from gateway.auth.access import Access, Role
+from gateway.auth.audit import Audit
 from gateway.auth.door_guard import RULES, DoorGuard
 from gateway.remoting.door import NAME_FIELDS, Door
 from gateway.remoting.door_clients import DoorClient, DoorClients
@@ -422,6 +423,46 @@ def test_a_user_that_mqadmin_makes_may_do_what_its_policies_say_at_once(door):
         numbers = chief.call(Ask.AUTH_UPDATE_USER, b'{"password": 12345678}', username="alice")
         assert "the password is not a text" in numbers.remark
         assert "admin" in str(done(Ask.AUTH_LIST_USER))  # the others are there
+
+
+def told_of(access, code, fields, *, is_private):
+    """The outcome of a request, and what the audit log has of it."""
+    lines, answers = [], []
+    audit = Audit(lambda event, **said: lines.append((event, said.get("user"))), lambda: 0.0)
+    sign_in = Mock(access_by_signature=lambda *_: access)
+    done = Door({code: lambda ask: ask.answer()}, DoorClients(), sign_in=DoorGuard(sign_in, audit, Mock()))
+    connection = Mock(peer=Address("10.0.0.1", 5), is_private=is_private)
+    connection.answer = lambda _, answer: answers.append(answer)
+    done.on_command(connection, Command(code, {ACCESS_KEY: "chief", **fields}))
+    done.close()
+    return answers[0].code, lines
+
+
+CHIEF, SOME_ADMIN = Access("chief", {Role.ADMIN: ["*"]}, None), Access("some", {Role.ADMIN: ["shop-*"]}, None)
+CHANGES = {
+    **dict.fromkeys((Ask.AUTH_CREATE_USER, Ask.AUTH_UPDATE_USER, Ask.AUTH_DELETE_USER), "username"),
+    **dict.fromkeys((Ask.AUTH_CREATE_ACL, Ask.AUTH_UPDATE_ACL, Ask.AUTH_DELETE_ACL), "subject"),
+}
+
+
+@pytest.mark.parametrize("code", [code for code in Ask if code.name.startswith("AUTH_")])
+def test_users_are_changed_only_where_nobody_on_a_network_reads_the_request(code):
+    """A signed request that was read on its way could be sent again as `createUser`."""
+    fields = {CHANGES.get(code, "username"): "alice"}
+    assert told_of(CHIEF, code, fields, is_private=True)[0] == 0
+    may_be_read = told_of(CHIEF, code, fields, is_private=False)
+    if code in CHANGES:
+        assert may_be_read == (ResponseCode.NO_PERMISSION, [("audit.denied", None)])
+    else:
+        assert may_be_read[0] == 0
+
+
+@pytest.mark.parametrize("code", CHANGES)
+def test_the_audit_log_names_the_user_and_tells_no_refused_change_as_allowed(code):
+    fields = {CHANGES[code]: "User:alice"}
+    assert told_of(CHIEF, code, fields, is_private=True) == (0, [("audit.admin", "User:alice")])
+    refused = told_of(SOME_ADMIN, code, fields, is_private=True)
+    assert refused == (ResponseCode.NO_PERMISSION, [("audit.denied", None)])
 
 
 @pytest.mark.parametrize("command_flag", [0, ONEWAY])

@@ -612,6 +612,12 @@ class TestTls:
                 for number in range(3):
                     secret.send(Command(ECHO, body=bytes(400_000), opaque=number))
                     assert (secret.receive().body, number) == (bytes(400_000), number)
+                of_plain, of_secret = handler.opened
+                assert of_plain.is_private  # both ends are on this machine
+                of_plain.peer = of_plain.local = Address("::ffff:127.0.0.1", 5)
+                assert of_plain.is_private
+                of_plain.peer = of_secret.peer = Address("192.0.2.1", 5)
+                assert (of_plain.is_private, of_secret.is_private) == (False, True)
 
     def test_a_server_for_tls_alone_tells_plain_connections_so_and_one_without_a_certificate_closes_tls(
         self, handler: Echo, contexts: tuple[ssl.SSLContext, ssl.SSLContext], connect: Connect
@@ -789,6 +795,7 @@ def test_a_connection_of_a_proxy_is_one_of_the_client_that_its_header_names(hand
             assert RemotingClient(connection).receive().fields == {"n": "1"}
     assert [opened.peer for opened in handler.opened[:3]] == [Address("10.9.8.7", 51234)] * 3
     assert handler.opened[3].peer.host == "127.0.0.1"
+    assert not any(opened.is_private for opened in handler.opened)  # the client of a proxy is elsewhere
 
 
 def test_a_connection_of_a_proxy_without_a_header_is_closed_before_any_command(handler: Echo) -> None:
