@@ -128,15 +128,22 @@ class SealedIndexFile(CheckedFile):
                 file=self.path,
                 offset=0,
             )
-        is_equal = header.begin_commit_log_offset >= self._checks.progress.log_first_offset
-        has_tags = files.tags_from is not None
-        try:
-            made = self._made(header, goes_on, has_tags=has_tags)
-        except StoreCorruptedError:
-            # A broker of another version may have filled it.
-            made = self._made(header, goes_on, has_tags=not has_tags)
-        if made is None:
-            return None
+        log_first_offset = self._checks.progress.log_first_offset
+        is_equal = header.begin_commit_log_offset >= log_first_offset
+        # A broker of another version may have filled it: then with entries of tags, or without, from its begin to its end.
+        for tags_from in dict.fromkeys((_border_in(header, files.tags_from), 0, None)):
+            made = self._made(header, goes_on, log_first_offset, tags_from)
+            if made is None:
+                return None
+            if self._is_same(made, header, log_first_offset):
+                break
+        else:
+            raise StoreCorruptedError(
+                f"{self.path} cannot be built again: the log gives other keys than it had; run `reput fsck`",
+                file=self.path,
+                offset=0,
+            )
+        made.flush()
 
         def put_in_place() -> bool:
             if not self.is_wanted:
@@ -156,45 +163,41 @@ class SealedIndexFile(CheckedFile):
 
         return put_in_place
 
-    def _made(self, header: IndexHeader, goes_on: GoesOn, *, has_tags: bool) -> IndexFile | None:
-        """The file in our own folder, on the disk; None when stopped."""
+    def _made(
+        self, header: IndexHeader, goes_on: GoesOn, log_first_offset: int, tags_from: int | None
+    ) -> IndexFile | None:
+        """The file in our own folder, not flushed; with entries of tags from an offset on (bytes). None when stopped."""
         files, view = self._checks.set, self._view
         path = files.rebuild_path(self.name)
         with suppress(FileNotFoundError):
             files.fs.unlink(path)
         files.files.forget(path)
-        before = files.header_before(view)
-        made = IndexFile.create(files.files, path, view.layout, before)
+        made = IndexFile.create(files.files, path, view.layout, files.header_before(view))
         begin, end = header.begin_commit_log_offset, header.end_commit_log_offset
-        log_first_offset = self._checks.progress.log_first_offset
         is_whole = begin >= log_first_offset
         with self._checks.read_log(begin if is_whole else -1) as batches:
             for batch in batches:
                 if not goes_on():
                     return None
                 if batch.columns is not None:
-                    columns = batch.columns.with_tags() if has_tags else batch.columns
+                    columns = batch.columns if tags_from is None else batch.columns.with_tags(tags_from)
                     _put(made, columns, header, self._skipped_count)
                 if batch.next_offset > end or made.state.header.entry_count >= header.entry_count:
                     break
-        found = made.state.header
-        is_same = header.entry_count <= 1 or found.end_commit_log_offset == end
-        if is_whole:
-            is_same = found[2:] == header[2:]
-        if is_whole and (before is not None or not log_first_offset):
-            # Its first entry depends on the file before, which may have expired.
-            is_same = all(
-                known.crc in (None, crc)
-                for known, (_, _, crc) in zip(self._extents, made.extents(sealed=True), strict=True)
-            )
-        if not is_same:
-            raise StoreCorruptedError(
-                f"{self.path} cannot be built again: the log gives other keys than it had; run `reput fsck`",
-                file=self.path,
-                offset=0,
-            )
-        made.flush()
         return made
+
+    def _is_same(self, made: IndexFile, header: IndexHeader, log_first_offset: int) -> bool:
+        """Whether a file that was made is what this one was, as far as the log still has its records."""
+        found = made.state.header
+        if header.begin_commit_log_offset < log_first_offset:
+            return header.entry_count <= 1 or found.end_commit_log_offset == header.end_commit_log_offset
+        if self._checks.set.header_before(self._view) is None and log_first_offset:
+            # Its first entry depends on the file before, which may have expired.
+            return found[2:] == header[2:]
+        return all(
+            known.crc in (None, crc)
+            for known, (_, _, crc) in zip(self._extents, made.extents(sealed=True), strict=True)
+        )
 
 
 class LiveIndexFile(CheckedFile):
@@ -242,6 +245,13 @@ class LiveIndexFile(CheckedFile):
     def make_again(self, goes_on: GoesOn) -> Repair | None:
         """See CheckedFile."""
         return lambda: self._checks.rebuild_live() if self.is_wanted else True
+
+
+def _border_in(header: IndexHeader, tags_from: int | None) -> int | None:
+    """From which offset on (bytes) records of a file have entries of tags; 0: all, None: none."""
+    if tags_from is None or tags_from > header.end_commit_log_offset:
+        return None
+    return tags_from if tags_from > header.begin_commit_log_offset else 0
 
 
 def _put(made: IndexFile, columns: DispatchColumns, header: IndexHeader, skipped_count: int) -> None:

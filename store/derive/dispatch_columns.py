@@ -150,9 +150,13 @@ class DispatchColumns:
             self.last if begin < len(self) else None,
         )
 
-    def with_tags(self) -> "DispatchColumns":
-        """The same records, with the entries of tags among the keys: each behind the keys of its record."""
-        rows = np.flatnonzero(self.tags_hashes != NO_TAGS)
+    def with_tags(self, begin_offset: int = 0) -> "DispatchColumns":
+        """The same records, with the entries of tags among the keys: each behind the keys of its record.
+
+        Args:
+            begin_offset: records before it (bytes) get none.
+        """
+        rows = np.flatnonzero((self.tags_hashes != NO_TAGS) & (self.commit_log_offsets >= begin_offset))
         if not len(rows):
             return self
         places = np.searchsorted(self.key_records, rows, side="right")

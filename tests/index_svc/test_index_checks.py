@@ -253,3 +253,22 @@ def test_an_index_on_another_disk_than_our_folder_is_built_again_as_a_whole(tmp_
     assert not list((tmp_path / "reput/index/rebuild").iterdir())
     service.builder.stop()
     assert index_bytes(tmp_path) == expected
+
+
+@pytest.mark.parametrize("tags_from", [None, 0, 7, 75, 130, 131])
+def test_a_file_in_which_entries_of_tags_begin_is_built_again_alone(tmp_path, tags_from):
+    requests = [request._replace(tags="A") for request in REQUESTS]
+    if tags_from:
+        service = Service(tmp_path, requests[:tags_from])
+        service.follow()
+        service.builder.stop()
+    service = Service(tmp_path, requests)
+    service.set.tags_from = None if tags_from is None else requests[tags_from].commit_log_offset
+    service.follow()
+    service.settle()
+    written = index_bytes(tmp_path)
+    for path in service.paths()[:-1]:
+        DAMAGES["zeroed entries"](path)
+        service.settle()
+        assert service.search() == (MATCH_COUNT, False)
+    assert index_bytes(tmp_path) == written

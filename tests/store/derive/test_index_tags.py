@@ -25,3 +25,12 @@ def test_with_tags_puts_the_hash_of_the_tags_behind_the_keys_of_its_record(rocke
 def test_columns_without_tags_are_the_same_with_tags() -> None:
     columns = DispatchColumns.of([make_request(1, keys=["a"]), make_request(2)])
     assert columns.with_tags() is columns
+
+
+def test_with_tags_from_an_offset_on_leaves_the_records_before_it_as_they_are(rocketmq_5_5_store: Path) -> None:
+    requests = requests_of(rocketmq_5_5_store)
+    cut = len(requests) // 2
+    some = DispatchColumns.of(requests).with_tags(requests[cut].commit_log_offset)
+    parts = DispatchColumns.joined([DispatchColumns.of(requests[:cut]), DispatchColumns.of(requests[cut:]).with_tags()])
+    assert some.key_hashes.tolist() == parts.key_hashes.tolist()
+    assert some.key_records.tolist() == parts.key_records.tolist()
