@@ -140,7 +140,7 @@ KNOWN_RPCS = {
     "reput.consumer.v1.ConsumerService": {
         "PopMessages", "AckMessages", "ChangeInvisibleDuration", "ForwardToDeadLetterTopic", "PullMessages",
         "CommitOffsets", "GetOffsets", "ResetOffsets", "SeeTopics", "KeepClients", "EndClient", "WatchArrivals", "ListGroups",
-        "GetGroup", "UpdateGroup", "DeleteGroup", "TrackMessage", "GetStatus", "SendBackMessages", "LockQueues",
+        "GetGroup", "GetFigures", "UpdateGroup", "DeleteGroup", "TrackMessage", "GetStatus", "SendBackMessages", "LockQueues",
     },
     "reput.schedule.v1.ScheduleService": {
         "EndTransaction", "EndTransactions", "RecallMessage", "ListPendingTransactions", "ListScheduledMessages",

@@ -76,6 +76,7 @@ CALLED_BY = {
             "EndClient",
             "WatchArrivals",
             "ListGroups",
+            "GetFigures",
             "GetGroup",
             "UpdateGroup",
             "DeleteGroup",
