@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from cli.exits import Exit, say_empty, store_failure, usage_error, warn
+from cli.make_key import SECRET_BYTES
 
-SECRET_BYTES = 24
 CALL_SECONDS_MAX = 10.0
 File = Annotated[pathlib.Path, typer.Option("--file", help="The access file of the gateway.")]
 Patterns = list[str] | None

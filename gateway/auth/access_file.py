@@ -246,7 +246,7 @@ def change_access_file(
 
     Raises:
         OSError: it cannot be read or written, or is write-protected, or its owner cannot be kept.
-        ResourceBusyError: another program has been changing it for LOCK_SECONDS_MAX.
+        ResourceBusyError: another program has been changing it for LOCK_SECONDS_MAX, or has changed it meanwhile.
         ValueError: from `edit`, or the changed file would not be valid.
     """
     path = path.resolve()
@@ -266,6 +266,10 @@ def change_access_file(
             raise PermissionError(errno.EACCES, "it is write-protected", str(path))
         _replace(path, new, before)
     return True
+
+
+def _stamp(look: os.stat_result) -> tuple[int, int, int]:
+    return look.st_mtime_ns, look.st_ino, look.st_size
 
 
 @contextlib.contextmanager
@@ -308,6 +312,8 @@ def _replace(path: Path, data: bytes, before: os.stat_result | None) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        if before is not None and _stamp(path.stat()) != _stamp(before):  # by an editor, which takes no lock
+            raise ResourceBusyError(f"{path} was changed by another program meanwhile: try again")
         scratch.replace(path)
     except BaseException:
         scratch.unlink(missing_ok=True)  # it has secrets
@@ -395,8 +401,7 @@ class WatchedFile(Generic[Parsed]):
             _log.error("auth.reload_failed", name=self._setting, path=str(self.path), error=str(error))
 
     def _look(self) -> tuple[int, int, int]:
-        look = self.path.stat()
-        return look.st_mtime_ns, look.st_ino, look.st_size
+        return _stamp(self.path.stat())
 
     def _read(self) -> Parsed:
         with self.path.open("rb") as file:

@@ -361,6 +361,17 @@ def test_a_user_that_may_read_the_directory_cannot_keep_others_from_changes(path
         os.close(directory)
 
 
+def test_what_an_editor_saves_during_a_change_is_not_lost(path):
+    def edit(clients):
+        path.write_text(FILE + '\n[[clients]]\nname = "new"\n')
+        return with_bob(clients)
+
+    with pytest.raises(ResourceBusyError, match="meanwhile: try again"):
+        change_access_file(path, edit)
+    assert [each.name for each in parse_access_file(path.read_bytes()).clients] == ["shop", "alice", "last", "new"]
+    assert change_access_file(path, with_bob)
+
+
 def test_a_change_is_on_the_disk_with_its_name_before_it_is_answered(path, monkeypatch):
     done = []
     replace, fsync = Path.replace, os.fsync
