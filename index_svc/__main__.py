@@ -43,13 +43,19 @@ from store.readers.index_reader import (
     index_strangers,
     list_index_files,
 )
-from store.readers.tag_entries import find_tag_entries
+from store.readers.tag_entries import TagEntries, find_tag_entries
 
 FOLLOWER = "index"
 FIRST_BATCH_BYTES = 65_536
 # How much of the log is read to find the earliest store time of an index file: some seconds of a busy shard.
 EARLIEST_BYTES_MAX = 512 << 20
 _log = structlog.get_logger("reput.index")
+# Why an index goes on with entries of tags, or without, by `TagEntries.are_written`.
+TAGS_FOUND = {
+    True: "the index has entries of tags, or a broker of RocketMQ 5.5 wrote `checkpoint`",
+    False: "no record that was compared has an entry of its tags",
+    None: "no record with tags was seen, and `checkpoint` is not of RocketMQ 5.5",
+}
 
 
 class IndexPart(FollowedFiles[IndexFileSet]):
@@ -96,14 +102,7 @@ class IndexPart(FollowedFiles[IndexFileSet]):
                 log_first_offset=log.first_offset,
                 log_end_offset=log.end_offset,
                 first_indexed=lambda offset: self._first_indexed(offset, log, files),
-                find_tags=lambda: find_tag_entries(
-                    self._fs,
-                    self._root,
-                    files.layout,
-                    log_of(self._client, self._stopping),
-                    log.first_offset,
-                    log.end_offset,
-                ),
+                find_tags=lambda: self._find_tags(files, log),
                 tags=self._settings.tags,
             )
             if files.checksums is not None:
@@ -120,6 +119,15 @@ class IndexPart(FollowedFiles[IndexFileSet]):
             files.close()
             raise
         return builder, files
+
+    def _find_tags(self, files: IndexFileSet, log: LogRange) -> TagEntries:
+        """What the index of another program, or of an earlier version, has; a log line says what was decided, and why."""
+        log_ = log_of(self._client, self._stopping)
+        found = find_tag_entries(self._fs, self._root, files.layout, log_, log.first_offset, log.end_offset)
+        if found.are_written is not None or found.complete_from is not None:
+            why = TAGS_FOUND[found.are_written]
+            _log.info("index.tags_found", complete_from=found.complete_from, setting=self._settings.tags, reason=why)
+        return found
 
     def open_unbuilt(self) -> None:
         """Serve the existing files without building. It is never caught up, so missing entries count as not indexed."""

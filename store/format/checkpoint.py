@@ -5,7 +5,8 @@
     16  i64  the same for the index
     24  i64  master's flushed commit-log offset (replication)
     32  i64  confirmed commit-log offset (replication)
-    40  i64  commit-log offset up to which the queues are flushed; since RocketMQ 5.5.0, 0 unless `enableAcceleratedRecovery`
+    40  i64  commit-log offset of the record whose queue unit was flushed last; RocketMQ 5.5.0 writes it with each flush of the
+             queues, and uses it with `enableAcceleratedRecovery`. 0 before, and in a store that no such broker had
     48  ...  zeros
 
 Big-endian. Source: `StoreCheckpoint`, RocketMQ 5.3.3 and 5.5.0. The smallest of the first three, less 3

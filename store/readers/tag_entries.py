@@ -7,7 +7,7 @@ of tags are written; a sample never tells that none is missing.
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -19,12 +19,13 @@ from store.derive.dispatch_columns import DispatchColumns, Int64s
 from store.derive.index_keys import NO_TAGS
 from store.derive.index_state import ENTRY_DTYPE
 from store.derive.read_log import LogBatch, ReadLog
-from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError
+from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError, StoreCorruptedError
 from store.files.file_system import FileSystem
-from store.files.json_state import read_json_state
+from store.files.json_state import read_bytes, read_json_state
 from store.files.open_files import OpenFiles
+from store.format.checkpoint import decode_checkpoint
 from store.format.derived.index_layout import ENTRY_SIZE, entry_position
-from store.format.paths import own_state_dir
+from store.format.paths import checkpoint_file, own_state_dir
 from store.readers.index_reader import IndexFileView, IndexLayout, list_index_files
 from store.walk.log_reader import LogReader
 
@@ -43,7 +44,7 @@ class TagEntries(NamedTuple):
     """What was found.
 
     Attributes:
-        are_written: whether records have entries of tags; None if no record with tags was seen.
+        are_written: whether records have entries of tags; None if nothing tells it.
         complete_from: from this offset (bytes) on each record with tags has its entry, up to the end of the index; it is the
             log's first byte if all have. None: the index has no entries.
     """
@@ -56,6 +57,9 @@ def find_tag_entries(
     fs: FileSystem, root: Path, layout: IndexLayout, read_log: ReadLog, log_first_offset: int, log_end_offset: int
 ) -> TagEntries:
     """Compares the index files of a store root with its log.
+
+    Where no record with tags was seen, a number in `checkpoint` that only a broker of RocketMQ 5.5.0 writes tells that
+    entries are written.
 
     Args:
         fs: the port to the disk.
@@ -70,11 +74,12 @@ def find_tag_entries(
         paths = [path for path in list_index_files(fs, root) if fs.stat_size(path) == layout.file_size_bytes]
         views = [IndexFileView(files, path, layout) for path in paths]
         views = [view for view in views if view.header().entry_count > 1]
-        if not views:
-            return TagEntries(None, None)
-        return _Comparison(files, read_log, log_first_offset, log_end_offset).of(views)
+        found = TagEntries(None, None)
+        if views:
+            found = _Comparison(files, read_log, log_first_offset, log_end_offset).of(views)
     finally:
         files.close()
+    return found._replace(are_written=True) if found.are_written is None and _had_5_5(fs, root) else found
 
 
 def tag_entries_on_disk(fs: FileSystem, root: Path, layout: IndexLayout) -> TagEntries:
@@ -90,6 +95,14 @@ def tag_entries_on_disk(fs: FileSystem, root: Path, layout: IndexLayout) -> TagE
 def has_tag_entries(fs: FileSystem, root: Path, layout: IndexLayout) -> bool:
     """Whether such a root's index has entries of tags; False without an index."""
     return tag_entries_on_disk(fs, root, layout).are_written is True
+
+
+def _had_5_5(fs: FileSystem, root: Path) -> bool:
+    """Whether a broker of RocketMQ 5.5.0 had this store once."""
+    with suppress(StoreCorruptedError):
+        data = read_bytes(fs, Path(checkpoint_file(str(root))))
+        return data is not None and decode_checkpoint(data).queues_flushed_offset > 0
+    return False
 
 
 class _Comparison:

@@ -18,6 +18,7 @@ from store.format.checkpoint import (
     encode_checkpoint,
     encode_durable_mark,
 )
+from tests.support.dispatches import requests_of
 
 CHECKPOINT = StoreCheckpoint(1, 2, 3, 4, 5)
 STORED = b"".join(number.to_bytes(8, "big") for number in (1, 2, 3, 4, 5)) + bytes(4096 - 40)
@@ -67,6 +68,14 @@ def test_the_offset_of_the_queues_that_a_newer_broker_writes_never_lies_behind_t
     assert checkpoint.limited_to(700) is checkpoint
     lowered = encode_checkpoint(checkpoint.limited_to(650))
     assert lowered == STORED[:40] + (650).to_bytes(8, "big") + page[48:]
+
+
+def test_a_broker_of_5_5_writes_the_offset_of_its_last_record_and_one_of_5_3_none(
+    rocketmq_5_5_store: Path, broker_store: Path
+) -> None:
+    newest = requests_of(rocketmq_5_5_store)[-1].commit_log_offset
+    assert decode_checkpoint((rocketmq_5_5_store / "checkpoint").read_bytes()).queues_flushed_offset == newest
+    assert decode_checkpoint((broker_store / "checkpoint").read_bytes()).queues_flushed_offset == 0
 
 
 def test_a_checkpoint_without_the_offset_of_the_queues_says_zero_there() -> None:

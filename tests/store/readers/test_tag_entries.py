@@ -11,6 +11,7 @@ from index_svc.index_file_set import IndexFileSet
 from store.derive.dispatch import DispatchRequest
 from store.derive.dispatch_columns import DispatchColumns
 from store.files.file_system import RealFileSystem
+from store.format.checkpoint import StoreCheckpoint, encode_checkpoint
 from store.format.derived.index_layout import HEADER_SIZE, entry_position
 from store.readers import tag_entries
 from store.readers.index_reader import IndexLayout, list_index_files
@@ -60,6 +61,26 @@ def test_records_without_tags_lack_no_entry(tmp_path: Path) -> None:
     requests = [request._replace(tags="") for request in REQUESTS]
     write(tmp_path, requests, [True] * 60)
     assert found(tmp_path, requests) == (None, 0)
+
+
+@pytest.mark.parametrize("flushed_offset", [0, 5900])
+@pytest.mark.parametrize("count", [0, 60])
+def test_a_store_of_rocketmq_5_5_without_records_with_tags_is_known_by_its_checkpoint(
+    tmp_path: Path, count: int, flushed_offset: int
+) -> None:
+    requests = [request._replace(tags="") for request in REQUESTS]
+    write(tmp_path, requests[:count], [True] * count)
+    page = encode_checkpoint(StoreCheckpoint(1, 2, 3, rest=flushed_offset.to_bytes(8, "big")))
+    (tmp_path / "checkpoint").write_bytes(page)
+    assert found(tmp_path, requests) == (True if flushed_offset else None, 0 if count else None)
+    (tmp_path / "checkpoint").write_bytes(page[:30])
+    assert found(tmp_path, requests).are_written is None
+
+
+def test_what_the_records_tell_counts_more_than_the_checkpoint(tmp_path: Path) -> None:
+    write(tmp_path, REQUESTS, [False] * 60)
+    (tmp_path / "checkpoint").write_bytes(encode_checkpoint(StoreCheckpoint(rest=(5900).to_bytes(8, "big"))))
+    assert found(tmp_path, REQUESTS).are_written is False
 
 
 def lacking(tagged: Sequence[bool]) -> list[int]:
