@@ -54,7 +54,13 @@ class TagEntries(NamedTuple):
 
 
 def find_tag_entries(
-    fs: FileSystem, root: Path, layout: IndexLayout, read_log: ReadLog, log_first_offset: int, log_end_offset: int
+    fs: FileSystem,
+    root: Path,
+    layout: IndexLayout,
+    read_log: ReadLog,
+    log_first_offset: int,
+    log_end_offset: int,
+    compared_bytes_max: int = COMPARED_BYTES_MAX,
 ) -> TagEntries:
     """Compares the index files of a store root with its log.
 
@@ -68,6 +74,7 @@ def find_tag_entries(
         read_log: see ReadLog.
         log_first_offset: the log's first byte.
         log_end_offset: behind its last one.
+        compared_bytes_max: of the log, back from the newest entry; `complete_from` is not before that.
     """
     files = OpenFiles(fs)
     try:
@@ -76,25 +83,28 @@ def find_tag_entries(
         views = [view for view in views if view.header().entry_count > 1]
         found = TagEntries(None, None)
         if views:
-            found = _Comparison(files, read_log, log_first_offset, log_end_offset).of(views)
+            found = _Comparison(files, read_log, log_first_offset, log_end_offset, compared_bytes_max).of(views)
     finally:
         files.close()
     return found._replace(are_written=True) if found.are_written is None and _had_5_5(fs, root) else found
 
 
-def tag_entries_on_disk(fs: FileSystem, root: Path, layout: IndexLayout) -> TagEntries:
+def tag_entries_on_disk(
+    fs: FileSystem, root: Path, layout: IndexLayout, compared_bytes_max: int = COMPARED_BYTES_MAX
+) -> TagEntries:
     """Those of a store root that no service serves: by the checkpoint of the index service, else by comparison."""
     state = read_json_state(fs, Path(own_state_dir(str(root), "index")) / "checkpoint.json") or {}
     saved = state.get("tags_from")
     if isinstance(saved, int):
         return TagEntries(True, saved)
     first_offset = min(LogReader(root, fs).file_offsets(), default=0)
-    return find_tag_entries(fs, root, layout, log_on_disk(fs, root), first_offset, sys.maxsize)
+    log = log_on_disk(fs, root)
+    return find_tag_entries(fs, root, layout, log, first_offset, sys.maxsize, compared_bytes_max)
 
 
 def has_tag_entries(fs: FileSystem, root: Path, layout: IndexLayout) -> bool:
     """Whether such a root's index has entries of tags; False without an index."""
-    return tag_entries_on_disk(fs, root, layout).are_written is True
+    return tag_entries_on_disk(fs, root, layout, SAMPLED_BYTES_MAX).are_written is True
 
 
 def _had_5_5(fs: FileSystem, root: Path) -> bool:
@@ -108,11 +118,14 @@ def _had_5_5(fs: FileSystem, root: Path) -> bool:
 class _Comparison:
     """Compares entries with the log, and notes whether records had their entry of tags, and whether others lacked it."""
 
-    def __init__(self, files: OpenFiles, read_log: ReadLog, log_first_offset: int, log_end_offset: int) -> None:
+    def __init__(
+        self, files: OpenFiles, read_log: ReadLog, log_first_offset: int, log_end_offset: int, compared_bytes_max: int
+    ) -> None:
         self._files = files
         self._read_log = read_log
         self._log_first_offset = log_first_offset
         self._log_end_offset = log_end_offset
+        self._compared_bytes_max = compared_bytes_max
         self._is_one_there = self._is_one_absent = False
 
     def of(self, views: Sequence[IndexFileView]) -> TagEntries:
@@ -133,7 +146,7 @@ class _Comparison:
         """
         newest = max(view.header().end_commit_log_offset for view in views)
         compared_from = min(newest + 1, self._log_end_offset)
-        floor = max(self._log_first_offset, compared_from - COMPARED_BYTES_MAX)
+        floor = max(self._log_first_offset, compared_from - self._compared_bytes_max)
         for entries in self._pieces(views):
             offsets = entries["offset"].astype(np.int64)
             kept = offsets[offsets >= floor]

@@ -35,8 +35,11 @@ def write(root: Path, requests: Sequence[DispatchRequest], tagged: Sequence[bool
     files.close()
 
 
-def found(root: Path, requests: Sequence[DispatchRequest], log_first_offset: int = 0) -> TagEntries:
-    return find_tag_entries(RealFileSystem(), root, LAYOUT, log_of_requests(requests), log_first_offset, 1 << 50)
+def found(
+    root: Path, requests: Sequence[DispatchRequest], log_first_offset: int = 0, compared_bytes_max: int = 1 << 30
+) -> TagEntries:
+    log = log_of_requests(requests)
+    return find_tag_entries(RealFileSystem(), root, LAYOUT, log, log_first_offset, 1 << 50, compared_bytes_max)
 
 
 def test_a_store_of_rocketmq_5_5_has_entries_of_tags_from_its_begin_on(rocketmq_5_5_store: Path) -> None:
@@ -106,14 +109,10 @@ def test_entries_are_complete_from_behind_the_last_record_that_lacks_its_one(
     )
 
 
-def test_entries_that_nothing_has_compared_are_not_called_complete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_entries_that_nothing_has_compared_are_not_called_complete(tmp_path: Path) -> None:
     write(tmp_path, REQUESTS, [True] * 60)
-    monkeypatch.setattr(tag_entries, "COMPARED_BYTES_MAX", 1000)
-    assert found(tmp_path, REQUESTS) == (True, 5000)
-    monkeypatch.setattr(tag_entries, "COMPARED_BYTES_MAX", 0)
-    assert found(tmp_path, REQUESTS) == (True, 5901)
+    assert found(tmp_path, REQUESTS, compared_bytes_max=1000) == (True, 5000)
+    assert found(tmp_path, REQUESTS, compared_bytes_max=0) == (True, 5901)
 
 
 @pytest.mark.parametrize("first", [0, 20, 40])
@@ -121,9 +120,8 @@ def test_both_ends_of_files_that_are_not_compared_tell_whether_entries_are_writt
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
     write(tmp_path, REQUESTS, [first <= n < first + 5 for n in range(60)])
-    monkeypatch.setattr(tag_entries, "COMPARED_BYTES_MAX", 100)
     monkeypatch.setattr(tag_entries, "SAMPLED_ENTRY_COUNT", 16)
-    assert found(tmp_path, REQUESTS) == (True, 5901)
+    assert found(tmp_path, REQUESTS, compared_bytes_max=100) == (True, 5901)
 
 
 def test_records_without_keys_before_the_first_entry_lack_theirs(tmp_path: Path) -> None:
