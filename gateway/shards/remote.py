@@ -220,7 +220,7 @@ def _lack_of_tags(answer: index_pb.SearchKeyResponse) -> UnsupportedStoreError |
     if answer.tags_from_offset <= answer.log_first_offset:
         return None
     return UnsupportedStoreError(
-        f"Messages before byte {answer.tags_from_offset} of the log may be missing: the index has no entries of their tags. "
+        f"Messages before byte {answer.tags_from_offset} of the log may be missing: the index may lack entries of their tags. "
         "`reput fsck --repair` makes them; a search of the topic needs none.",
         feature="tag-entries",
     )
