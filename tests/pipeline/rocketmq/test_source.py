@@ -135,6 +135,23 @@ def test_a_batch_of_a_stream_that_is_done_again_is_stored_once(
     assert sorted(int(row["body"]) for row in rows) == list(range(200))
 
 
+def test_a_driver_that_was_killed_in_its_first_plan_can_start_its_stream_again(
+    spark: SparkSession, stack: HostedStack, tmp_path: Path
+) -> None:
+    fill(stack, "FirstPlan", 0, 10)
+    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "offsets" / ".0.39ede5a6-f5ba-4710-a4cc-5cbeca0794fb.tmp").write_text(
+        "v1"
+    )  # as it was left
+    source = spark.readStream.format("rocketmq").options(
+        endpoint=stack.addresses["gateway"], subscribe="FirstPlan", startingOffsets="earliest"
+    )
+    query = run_to_the_end(
+        source.load().writeStream.format("parquet"), tmp_path / "checkpoint", path=str(tmp_path / "out")
+    )
+    assert sum(progress["numInputRows"] for progress in query.recentProgress) == 10
+
+
 def test_two_writes_of_a_micro_batch_with_ids_of_their_own_are_both_stored(
     spark: SparkSession, stack: HostedStack, tmp_path: Path
 ) -> None:
