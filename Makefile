@@ -22,8 +22,9 @@ HELM ?= $(firstword $(wildcard .tools/control-plane/bin/helm) helm)
 
 # Test files run side by side; each file stays in one process, and one is worth about half a core.
 JOBS ?= 4
-# Two of these run torture until it is done. More than four others at once: Spark's workers do not connect in their ten seconds.
-CI_JOBS ?= 6
+# Two of these run torture until it is done. More than three others at once keep two cores busy for longer than clients and Spark's
+# workers wait (3 and 10 s).
+CI_JOBS ?= 5
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) -p tests.support.scheduling -p tests.support.collecting
 # A test starts hundreds of Pythons: none of them is to compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE

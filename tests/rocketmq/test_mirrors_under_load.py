@@ -23,7 +23,7 @@ from tests.rocketmq.broker_load import GROUP, TOPIC, Broker, BrokerLoad
 from tests.support.fixture_stores import walk_frames
 from tests.support.log_queries import check_queries, wait_until_shown
 from tests.support.stack import Stack, running_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 pytestmark = [
     pytest.mark.rocketmq,
@@ -53,7 +53,7 @@ Frames = list[tuple[int, bytes]]
 
 def commitlog_of(stack: Stack) -> pb.GetStatusResponse.ServiceStatus:
     """The status of its commit log."""
-    services = stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services
+    services = stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).services
     (row,) = (row for row in services if row.service == "commitlog")
     return row
 
@@ -75,7 +75,7 @@ def positions(store: pathlib.Path) -> dict[tuple[str, int], int]:
 
 def known_positions(stack: Stack) -> dict[tuple[str, int], int]:
     """The group's positions as Reput has them."""
-    answer = stack.gateway.GetConsumerGroup(pb.GetConsumerGroupRequest(consumer_group=GROUP), timeout=10)
+    answer = stack.gateway.GetConsumerGroup(pb.GetConsumerGroupRequest(consumer_group=GROUP), timeout=WAIT_SECONDS_MAX)
     return {(queue.topic, queue.queue_id): queue.consumer_offset for queue in answer.queues}
 
 
@@ -118,7 +118,7 @@ def check_tracks(stack: Stack, frames: Frames, where: dict[tuple[str, int], int]
         chosen += [one for one in sent if wanted[one.commit_log_offset] == state][-5:]
     for one in chosen:
         request = pb.TrackMessageRequest(topic=TOPIC, unique_key=one.properties["UNIQ_KEY"])
-        answer = stack.gateway.TrackMessage(request, timeout=10)
+        answer = stack.gateway.TrackMessage(request, timeout=WAIT_SECONDS_MAX)
         (track,) = (row for row in answer.tracks if row.consumer_group == GROUP)
         state = wanted[one.commit_log_offset]
         found = (pb.TrackState.Name(track.state), len(track.copy_offset_msg_ids))
@@ -243,7 +243,7 @@ def test_a_broker_under_load_and_both_mirrors_of_it_answer_alike(tmp_path: pathl
         with running_stack(tmp_path / "alone", *flags[:3], settings=FILE_SIZE) as mirror:
             wait_until_shown(mirror, of_broker[-1][0] + len(of_broker[-1][1]))
             request = pb.TrackMessageRequest(topic=TOPIC, unique_key=unique_key_of(of_broker))
-            (track,) = mirror.gateway.TrackMessage(request, timeout=10).tracks
+            (track,) = mirror.gateway.TrackMessage(request, timeout=WAIT_SECONDS_MAX).tracks
             assert (track.consumer_group, track.state) == ("", pb.TRACK_STATE_UNKNOWN)
             assert "--mirror-broker" in track.reason
     finally:
@@ -256,7 +256,7 @@ FILE_SIZE = {"REPUT_COMMITLOG_FILE_SIZE_BYTES": str(SETTINGS["mappedFileSizeComm
 def is_complete(stack: Stack, frames: Frames) -> bool:
     """Whether answers are complete: they are PARTIAL while queues and index are compared with a log that was cut."""
     request = pb.QueryMessageByUniqueKeyRequest(topic=TOPIC, unique_key=unique_key_of(frames))
-    answer = stack.gateway.QueryMessageByUniqueKey(request, timeout=10)
+    answer = stack.gateway.QueryMessageByUniqueKey(request, timeout=WAIT_SECONDS_MAX)
     return answer.completeness == message_pb2.COMPLETENESS_COMPLETE
 
 

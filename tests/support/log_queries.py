@@ -9,7 +9,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from store.format.record import Record, decode_record
 from tests.support.stack import Stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 SYSTEM_PREFIXES = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_", "rmq_sys_", "%RETRY%", "%DLQ%")
 PREPARED_OR_ROLLED_BACK = 4  # the bit of sys_flag that both have: such a record stands in no queue and in no index
@@ -20,7 +20,7 @@ def wait_until_shown(stack: Stack, end: int) -> None:
     rows: list[pb.GetStatusResponse.ServiceStatus] = []
 
     def is_shown() -> bool:
-        rows[:] = stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services
+        rows[:] = stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).services
         return all(
             row.next_offset == end and not row.catching_up
             for row in rows
@@ -67,7 +67,9 @@ def check_queries(stack: Stack, frames: list[tuple[int, bytes]], sample_count: i
         host = record.store_host
         address = socket.inet_pton(socket.AF_INET6 if ":" in host.ip else socket.AF_INET, host.ip)
         offset_msg_id = f"{address.hex().upper()}{host.port:08X}{record.commit_log_offset:016X}"
-        by_id = stack.gateway.QueryMessageById(pb.QueryMessageByIdRequest(offset_msg_id=offset_msg_id), timeout=10)
+        by_id = stack.gateway.QueryMessageById(
+            pb.QueryMessageByIdRequest(offset_msg_id=offset_msg_id), timeout=WAIT_SECONDS_MAX
+        )
         assert (by_id.message.commit_log_offset, by_id.message.unique_key) == (
             record.commit_log_offset,
             record.properties.get("UNIQ_KEY", ""),
@@ -77,12 +79,14 @@ def check_queries(stack: Stack, frames: list[tuple[int, bytes]], sample_count: i
         if unique_key := record.properties.get("UNIQ_KEY"):
             request = pb.QueryMessageByUniqueKeyRequest(topic=record.topic, unique_key=unique_key, page_size=1000)
             _check_found(
-                stack.gateway.QueryMessageByUniqueKey(request, timeout=10),
+                stack.gateway.QueryMessageByUniqueKey(request, timeout=WAIT_SECONDS_MAX),
                 expected.with_unique_key(record.topic, unique_key),
             )
         for key in record.keys[:1]:
             by_key = pb.QueryMessageByKeyRequest(topic=record.topic, key=key, page_size=1000)
-            _check_found(stack.gateway.QueryMessageByKey(by_key, timeout=10), expected.with_key(record.topic, key))
+            _check_found(
+                stack.gateway.QueryMessageByKey(by_key, timeout=WAIT_SECONDS_MAX), expected.with_key(record.topic, key)
+            )
 
 
 def _check_queue(stack: Stack, topic: str, queue_id: int, expected: dict[int, int]) -> None:
@@ -92,7 +96,7 @@ def _check_queue(stack: Stack, topic: str, queue_id: int, expected: dict[int, in
             pb.QueryMessageByOffsetRequest(
                 topic=topic, queue_id=queue_id, queue_offset=min(set(expected) - set(found)), page_size=1000
             ),
-            timeout=10,
+            timeout=WAIT_SECONDS_MAX,
         )
         assert answer.messages, (topic, queue_id, len(found))
         found |= {message.queue_offset: message.commit_log_offset for message in answer.messages}

@@ -59,7 +59,8 @@ public class Fleet {
                         if (sent != null) say("SENT", kind, body, sent.getMessageQueue().getBrokerName(), sent.getSendStatus());
                         Thread.sleep(Long.parseLong(args[3]) * pauseFactor);
                     } catch (Exception problem) {
-                        say("FAILED", kind, body, problem);
+                        // A transactional producer hides the reason behind "send message Exception".
+                        say("FAILED", kind, body, problem + (problem.getCause() == null ? "" : " because of " + problem.getCause()));
                         try { Thread.sleep(50); } catch (InterruptedException end) { return; }
                     }
                 }
