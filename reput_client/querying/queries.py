@@ -69,11 +69,7 @@ def by_key(
         max_messages: end after this many; None: no limit.
         page_token: continue behind an earlier page (`Page.next_page_token`).
     """
-    request = pb.QueryMessageByKeyRequest(
-        topic=topic, key=key, page_size=page_size, page_token=page_token, freshness_tokens=tokens_of(after)
-    )
-    _set_window(request, begin, end)
-    return TokenCursor("QueryMessageByKey", request, messages_of, max_messages)
+    return _of_index(pb.KEY_TYPE_UNSPECIFIED, topic, key, begin, end, page_size, after, max_messages, page_token)
 
 
 def by_tag(
@@ -90,13 +86,27 @@ def by_tag(
 
     It needs an index with entries of tags, as RocketMQ 5.5 writes them; `search(topic, tags=[...])` needs none and reads more.
     """
+    return _of_index(pb.KEY_TYPE_TAGS, topic, tags, begin, end, page_size, after, max_messages, page_token)
+
+
+def _of_index(
+    key_type: pb.KeyType,
+    topic: str,
+    key: str,
+    begin: datetime | None,
+    end: datetime | None,
+    page_size: int,
+    after: After,
+    max_messages: int | None,
+    page_token: str,
+) -> Cursor[Message]:
     request = pb.QueryMessageByKeyRequest(
         topic=topic,
-        key=tags,
+        key=key,
         page_size=page_size,
         page_token=page_token,
         freshness_tokens=tokens_of(after),
-        key_type=pb.KEY_TYPE_TAGS,
+        key_type=key_type,
     )
     _set_window(request, begin, end)
     return TokenCursor("QueryMessageByKey", request, messages_of, max_messages)
