@@ -156,7 +156,7 @@ class GatewaySettings(ServiceSettings):
         "on", "Whether the port two below a fixed one serves the same, RocketMQ's fast port, where it is free."
     )
     nameservers_ca: Path | None = authority_of_nameservers()
-    # Such a header says who the client is, for limits, logs and born hosts: nobody else may send one.
+    # Such a header names the client, for limits, logs and born hosts: no other address may send one.
     remoting_proxies: str = setting(
         "",
         "Proxies whose connections to remoting doors begin with a PROXY header (v1, v2); empty: none.",

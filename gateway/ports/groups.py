@@ -22,7 +22,7 @@ COMMIT_OFFSETS: ShardMethod[pb.CommitOffsetsRequest, pb.CommitOffsetsResponse] =
 )
 # Takes the groups past what was deleted of topics.
 SEE_TOPICS: ShardMethod[pb.SeeTopicsRequest, pb.SeeTopicsResponse] = ShardMethod("consumer.see-topics", "consumer")
-# How many messages came and went lately. The caller has checked who asks.
+# How many messages came and went lately. The caller has checked the client's rights.
 GET_FIGURES: ShardMethod[pb.GetFiguresRequest, pb.GetFiguresResponse] = ShardMethod("consumer.get-figures", "consumer")
 # Gives messages to a group again, 1 to 32. TopicNotFoundError, OffsetOutOfRangeError.
 SEND_BACK: ShardMethod[pb.SendBackMessagesRequest, pb.SendBackMessagesResponse] = ShardMethod(

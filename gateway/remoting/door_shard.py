@@ -167,7 +167,7 @@ class DoorShard:
     def figures(self, keys: Sequence[FigureKey]) -> Sequence[Figure]:
         """What the shard's consumer service has counted, in the order of the keys; waits. ServiceUnavailableError.
 
-        The caller has checked who asks.
+        The caller has checked the client's rights.
         """
         if not keys:
             return ()

@@ -45,7 +45,7 @@ class ProducerKeeping:
             self._tell([], [])
 
     def keep(self) -> None:
-        """Tell every shard now, if there is or was something to tell: also which checks asked nobody."""
+        """Tell every shard now, if there is or was something to tell: also the checks that reached no producer."""
         topics, groups = self._producers.topics(), self._producers.groups()
         if topics or groups or self._has_told:
             self._tell(topics, groups)

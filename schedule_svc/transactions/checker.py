@@ -120,7 +120,7 @@ class CheckStream:
             self._changed.notify()
 
     def rest(self) -> Sequence[Check]:
-        """End it, and take the checks that nobody took."""
+        """End it, and return the checks that no producer got."""
         with self._changed:
             self._is_over = True
             rest = [check for check, _ in self._checks]

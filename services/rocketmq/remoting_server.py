@@ -357,7 +357,7 @@ class Connection:
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody on a network can read it: it has TLS, or is of the loopback addresses, without a proxy."""
+        """Whether no network carries it in plain text: it has TLS, or is of the loopback addresses, without a proxy."""
         ends = self.peer.host, self.local.host
         is_here = not self._is_proxied and all(is_in(host, LOOPBACK) for host in ends)
         return is_here or self._tls is not None

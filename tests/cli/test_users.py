@@ -125,7 +125,7 @@ def test_the_users_of_a_broker_come_with_their_policies_and_what_has_no_like_is_
         assert f"shared is left out: {file} has another entry of this name, which stays" in told.err
         assert "Role:ops is left out: the subject 'Role:ops' is no user" in told.err
         written = file.read_bytes()
-        assert main([*line, "--secret-file", str(secret)]) == 3  # again: who is there as it is stays
+        assert main([*line, "--secret-file", str(secret)]) == 3  # again: a user that is there stays as it is
         told = capsys.readouterr()
         assert told.out == ""
         assert "alice is left out" not in told.err
