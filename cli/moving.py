@@ -14,6 +14,8 @@ from cli import options
 from cli.exits import PARTIAL, Exit, store_failure, usage_error, warn
 from cli.options import OutputFormat
 from store.errors import StoreError
+from store.format.delivery.delay_offset_file import TRANSACTION_GROUP
+from store.format.delivery.pop_records import REVIVE_GROUP, REVIVE_PREFIX
 from store.format.topic import DLQ_PREFIX, HALF_TOPIC, PERM_INHERIT, PERM_READ, RETRY_PREFIX, is_system_topic
 
 if TYPE_CHECKING:
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 10.0
 COLUMNS = ["what", "consumer_group", "topic", "queue_id", "message_count", "broker_name"]
 # Groups of the broker itself: what they have not read waits for a verdict, or was popped and not acknowledged.
-TRANSACTION_GROUP, REVIVE_GROUP = "CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP"
-REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
 OWN_GROUPS = {TRANSACTION_GROUP: "transaction", REVIVE_GROUP: "popped"}
 # Of the state of a broker: "where the level is, where its queue ends", and messages on the wheel and before it.
 _DELAY_LEVEL = re.compile(r"scheduleMessageOffset_(\d+)")
@@ -95,7 +95,7 @@ def left_at_broker(
         state: its figures about itself, by name (`scheduleMessageOffset_3`, `timerCongestNum`, ...).
         ignored_groups: groups that do not count.
     """
-    own = {(TRANSACTION_GROUP, HALF_TOPIC)} | {(REVIVE_GROUP, t) for t in ends if t.startswith(REVIVE_TOPIC_PREFIX)}
+    own = {(TRANSACTION_GROUP, HALF_TOPIC)} | {(REVIVE_GROUP, t) for t in ends if t.startswith(REVIVE_PREFIX)}
     rows = []
     for group, topic in sorted(positions.keys() | own):
         # A group of the broker has positions in its own notes, too, and ignores messages that are done.

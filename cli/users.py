@@ -11,7 +11,6 @@ import typer
 from cli.exits import Exit, say_empty, store_failure, usage_error, warn
 from cli.make_key import SECRET_BYTES
 
-CALL_SECONDS_MAX = 10.0
 File = Annotated[pathlib.Path, typer.Option("--file", help="The access file of the gateway.")]
 Patterns = list[str] | None
 
@@ -140,30 +139,19 @@ def import_users(
     return Exit.PARTIAL if failures else Exit.FOUND
 
 
-def _asking(broker: str, access_key: str, secret: str) -> Callable[[int], list[Mapping[str, Any]]]:
-    import socket
-
+def _asking(address: str, access_key: str, secret: str) -> Callable[[int], list[Mapping[str, Any]]]:
     from services.rocketmq.address import parse_address
-    from services.rocketmq.command import OK, Command
-    from services.rocketmq.remoting import exchange
+    from services.rocketmq.command import OK
+    from services.rocketmq.remoting import Broker
     from services.rocketmq.signature import sign
-    from store.errors import ServiceUnavailableError
 
-    address = parse_address(broker)
+    parsed = parse_address(address)
+    broker = Broker(parsed, lambda command: sign(command, access_key, secret.encode()) if access_key else command)
 
     def ask(code: int) -> list[Mapping[str, Any]]:
-        command = Command(code, {}, opaque=1)
-        if access_key:
-            command = sign(command, access_key, secret.encode())
-        try:
-            with socket.create_connection(address, CALL_SECONDS_MAX) as connection:
-                answer = exchange(connection, command)
-        except OSError as error:
-            raise ServiceUnavailableError(
-                f"the broker at {address} did not answer: {error}", service="rocketmq"
-            ) from error
+        answer = broker.ask(code)
         if answer.code != OK:
-            usage_error(f"the broker at {address} refused request {code}: {answer.remark or answer.code}")
+            usage_error(f"the broker at {parsed} refused request {code}: {answer.remark or answer.code}")
         return list(json.loads(answer.body)) if answer.body else []
 
     return ask

@@ -27,10 +27,12 @@ class Broker:
 
     Args:
         address: its own port, `listenPort`.
+        signed: signs a request, for a broker that wants that (services/rocketmq/signature.py).
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, signed: Callable[[Command], Command] = lambda command: command) -> None:
         self._address = address
+        self._signed = signed
 
     def call(self, code: int, **fields: str) -> bytes:
         """The body of the answer to a request.
@@ -44,13 +46,27 @@ class Broker:
         """Tells a slave to follow this machine at a port; errors as `call`."""
         self._answer(RequestCode.EXCHANGE_BROKER_HA_INFO, lambda host: {"masterHaAddress": str(Address(host, ha_port))})
 
-    def _answer(self, code: int, fields_for: Callable[[str], Mapping[str, str]]) -> bytes:
+    def ask(self, code: int, fields_for: Callable[[str], Mapping[str, str]] = lambda host: {}) -> Command:
+        """The answer to a request, which may be a refusal.
+
+        Args:
+            code: of the request.
+            fields_for: gives its fields for the address of this machine, as the broker reaches it.
+
+        Raises:
+            ServiceUnavailableError: there was no answer.
+        """
         try:
-            answer = self._exchange(code, fields_for)
+            with socket.create_connection(self._address, CALL_SECONDS_MAX) as connection:
+                host = str(connection.getsockname()[0])
+                return exchange(connection, self._signed(Command(code, fields_for(host), opaque=1)))
         except (OSError, FrameError) as error:
             raise ServiceUnavailableError(
                 f"the broker at {self._address} did not answer: {error}", service="rocketmq"
             ) from error
+
+    def _answer(self, code: int, fields_for: Callable[[str], Mapping[str, str]]) -> bytes:
+        answer = self.ask(code, fields_for)
         if answer.code != OK:
             raise ServiceUnavailableError(
                 f"the broker at {self._address} refused request {code}: {answer.remark or answer.code}",
@@ -66,11 +82,6 @@ class Broker:
     def config(self) -> dict[str, str]:
         """Its settings: `mappedFileSizeCommitLog`, ...; errors as `call`."""
         return dict(_PROPERTY.findall(self.call(RequestCode.GET_BROKER_CONFIG).decode(errors="replace")))
-
-    def _exchange(self, code: int, fields_for: Callable[[str], Mapping[str, str]]) -> Command:
-        with socket.create_connection(self._address, CALL_SECONDS_MAX) as connection:
-            host = str(connection.getsockname()[0])  # of this machine, as the broker reaches it
-            return exchange(connection, Command(code, fields_for(host), opaque=1))
 
 
 def connect(server: NameServer, seconds: float, tls_context: "Callable[[], ssl.SSLContext]") -> socket.socket:
