@@ -32,8 +32,8 @@ def test_a_file_of_which_nothing_can_be_read_is_named(data: bytes) -> None:
         salvage_document(data, "consumerOffset.json")
 
 
-@pytest.mark.parametrize("text", [b'"' + b"[" * 100_000, b'\\"' * 50_000])
-def test_a_text_without_an_end_takes_no_memory_for_each_of_its_characters(text: bytes) -> None:
+@pytest.mark.parametrize("text", [b'"' + b"[" * 100_000, b'\\"' * 50_000, b'{"a":' * 20_000])
+def test_a_damaged_file_takes_no_memory_for_each_of_its_characters_or_texts(text: bytes) -> None:
     damaged = b'{"topicConfigTable":{1:' + text
     tracemalloc.start()
     try:
