@@ -2,8 +2,9 @@
 
 - What is written while a flush is running goes with the next one. A flush wakes only the
   waiters whose bytes it made durable: each waiter has a lock of its own, so they do not compete for a common one.
-- Without a waiter the flush comes when the oldest unflushed byte is `interval_millis` old, or when half of
-  `unflushed_bytes_max` is unflushed. So a power cut takes a bounded time and a bounded number of bytes.
+- Without a waiter a flush begins `interval_millis` after the last one began, so at once after a pause, or when half of
+  `unflushed_bytes_max` is unflushed. So a power cut takes a bounded time and a bounded number of bytes, and consumers of
+  single messages, who see what is flushed, do not wait for the interval.
 - An append waits before it writes (`wait_for_room`) while `unflushed_bytes_max` bytes are unflushed.
 - `flushed_offset` only grows, and only after a flush that succeeded. It is the end of a request: callers note ends of
   requests only, so a follower never sees a part of one.
@@ -31,7 +32,7 @@ class GroupCommit:
 
     Args:
         flush: makes the log's bytes `[begin, end)` durable, or raises.
-        interval_millis: how long written bytes may stay unflushed when no caller waits.
+        interval_millis: between the begins of two flushes when no caller waits; written bytes are not unflushed for longer.
         on_failure: called once, from the flush thread, with the error that ended flushing.
         unflushed_bytes_max: `wait_for_room` waits while so many bytes are unflushed.
         clock: seconds, rising.
@@ -56,7 +57,7 @@ class GroupCommit:
         self._on_failure = on_failure
         self._unflushed_bytes_max = unflushed_bytes_max
         self._clock = clock
-        self._oldest_at = 0.0  # when the oldest unflushed byte was written
+        self._began_at = 0.0  # when the last flush began, or this
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._progress = threading.Condition(self._lock)
@@ -91,6 +92,7 @@ class GroupCommit:
     def start(self, flushed_offset: int) -> None:
         """Begins with a log that is on the disk up to `flushed_offset`."""
         self._written_offset = self._flushed_offset = self._flushing_offset = flushed_offset
+        self._began_at = self._clock()
         self._thread = threading.Thread(target=self._run, name="commitlog-flush", daemon=True)
         self._thread.start()
 
@@ -99,8 +101,6 @@ class GroupCommit:
         with self._lock:
             if end_offset <= self._written_offset:
                 return
-            if self._written_offset <= self._flushing_offset:  # the first byte that the running flush does not cover
-                self._oldest_at = self._clock()
             self._written_offset = end_offset
             if self._is_due_now() or self._is_idle:
                 self._work.notify()
@@ -196,13 +196,13 @@ class GroupCommit:
                 if self._failure is not None or self._written_offset <= self._flushed_offset:
                     return
                 if not self._is_due_now():
-                    age_seconds = self._clock() - self._oldest_at
-                    self._work.wait_for(self._is_due_now, max(0.0, self._interval_seconds - age_seconds))
+                    since_seconds = self._clock() - self._began_at
+                    self._work.wait_for(self._is_due_now, max(0.0, self._interval_seconds - since_seconds))
                 if self._failure is not None:
                     return
                 begin, end = self._flushed_offset, self._written_offset
                 self._flushing_offset = end
-            began = self._clock()
+            began = self._began_at = self._clock()
             try:
                 self._flush(begin, end)
             except StoreError as error:

@@ -104,7 +104,7 @@ def test_without_a_waiter_the_flush_comes_by_age(started: Callable[..., GroupCom
     assert commits.wait_beyond(0, PATIENCE_SECONDS) == 100
 
 
-def test_the_age_counts_from_the_oldest_byte_not_from_the_end_of_the_flush_before(disk: Disk) -> None:
+def test_a_flush_begins_an_interval_after_the_one_before_began_and_at_once_after_a_pause(disk: Disk) -> None:
     now = [1000.0]
     waits: list[float] = []
     commits = GroupCommit(disk.flush, 500, lambda error: None, 1 << 20, clock=lambda: now[0])
@@ -127,9 +127,11 @@ def test_the_age_counts_from_the_oldest_byte_not_from_the_end_of_the_flush_befor
     now[0] += 0.3  # and it runs for long
     disk.gate.set()
     wait_until(lambda: commits.flushed_offset == 200)
+    now[0] += 7
+    commits.note_written(300)
+    wait_until(lambda: commits.flushed_offset == 300)
     commits.close()
-    assert waits[0] == pytest.approx(0.5)
-    assert waits[1] == pytest.approx(0.2)
+    assert waits == [pytest.approx(0.5), pytest.approx(0.2), 0.0]
 
 
 def test_many_bytes_are_flushed_before_their_time(started: Callable[..., GroupCommit]) -> None:
