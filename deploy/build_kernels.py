@@ -16,8 +16,9 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -135,8 +136,11 @@ def build(name: str, command: Sequence[str]) -> Path:
     return binary
 
 
-def build_missing() -> list[Path]:
+def build_missing(say: Callable[[str], object] = lambda line: None) -> list[Path]:
     """Compiles the kernels that are not compiled; returns the files of all.
+
+    Args:
+        say: gets a line after each; all take a minute or two.
 
     Raises:
         BuildError, OSError: see `build`.
@@ -148,14 +152,15 @@ def build_missing() -> list[Path]:
             raise BuildError("Cython is not installed: `pip install cython`")
         command = compiler()
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(lambda name: build(name, command), missing))
+            for number, _ in enumerate(pool.map(lambda name: build(name, command), missing), 1):
+                say(f"kernels: {number} of {len(missing)} compiled")
     return [built.binary_of(name) for name in names]
 
 
 def main(arguments: Sequence[str] = ()) -> int:
     """Compiles all; says in one line why it could not. The exit code is 0 all the same, without `--require`."""
     try:
-        build_missing()
+        build_missing(partial(print, flush=True))
     except (BuildError, OSError) as error:
         print(f"kernels: plain Python, 10 to 100 times slower, does their work: {error}", file=sys.stderr)
         return 1 if "--require" in arguments else 0

@@ -37,6 +37,19 @@ def test_setup_compiles_what_is_not_compiled_and_says_nothing() -> None:
 
 
 @pytest.mark.usefixtures("headers")
+def test_who_waits_for_the_kernels_sees_how_many_are_compiled(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(built, "OPTIONS", ("another file",))
+    monkeypatch.setattr(build_kernels, "build", lambda name, command: built.binary_of(name))
+    monkeypatch.setattr(build_kernels, "compiler", lambda: ["cc"])
+    assert build_kernels.main() == 0
+    count = len(build_kernels.kernel_names())
+    lines = [f"kernels: {number} of {count} compiled" for number in range(1, count + 1)]
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+@pytest.mark.usefixtures("headers")
 def test_setup_goes_on_without_a_compiler_and_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
