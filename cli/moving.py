@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from cli import options
+from cli.brokers import AccessKey, SecretFile, open_broker
 from cli.exits import PARTIAL, Exit, store_failure, usage_error, warn
 from cli.options import OutputFormat
 from store.errors import StoreError
@@ -53,6 +54,8 @@ def drained(
         str,
         typer.Option("--broker", "-b", metavar="HOST:PORT", help="A broker of RocketMQ; else the gateway's shards."),
     ] = "",
+    access_key: AccessKey = "",
+    secret_file: SecretFile = None,
     ignored_groups: IgnoredGroups = None,
     output: options.Output = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
@@ -62,14 +65,17 @@ def drained(
     for its time, for the verdict of its transaction, or for an acknowledgement.
 
     Prints what is left. Exit 0 when nothing is, 1 when something is. Look again while messages are still sent there.
+    A broker with ACLs wants requests that are signed by an administrator (`admin: true`, a Super user).
     """
     from cli.printing import print_rows
 
     ignored = frozenset(ignored_groups or ())
     is_partial = False
     if broker:
-        rows, unread = _of_broker(broker, ignored)
+        rows, unread = _of_broker(broker, access_key, secret_file, ignored)
     else:
+        if access_key or secret_file is not None:
+            usage_error("--access-key and --secret-file sign requests to a broker: give --broker, too")
         rows, unread, is_partial = _of_shards(address, timeout, ignored)
     if unread:
         warn(f"messages that no group has a position for, so they do not count: {', '.join(unread)}")
@@ -125,16 +131,16 @@ def _row(
     return dict(zip(COLUMNS, (what, group, topic, queue_id, count, broker_name), strict=True))
 
 
-def _of_broker(address: str, ignored: frozenset[str]) -> tuple[list[dict[str, Any]], list[str]]:
+def _of_broker(
+    address: str, access_key: str, secret_file: pathlib.Path | None, ignored: frozenset[str]
+) -> tuple[list[dict[str, Any]], list[str]]:
     """What is left at a broker, and topics with messages that no group reads."""
-    from services.rocketmq.address import parse_address
     from services.rocketmq.codes import RequestCode
-    from services.rocketmq.remoting import Broker
     from store.format.delivery.consumer_files import decode_offsets
     from store.format.topic import decode_topic_rows
 
     try:
-        asked = Broker(parse_address(address))
+        asked = open_broker(address, access_key, secret_file)
         # What waits, then positions, then ends: a message that is delivered meanwhile still counts.
         state = asked.runtime_info()
         positions = decode_offsets(asked.call(RequestCode.GET_ALL_CONSUMER_OFFSET))

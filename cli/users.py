@@ -3,13 +3,17 @@
 import contextlib
 import json
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.brokers import AccessKey, SecretFile, open_broker, secret_in
 from cli.exits import Exit, say_empty, store_failure, usage_error, warn
 from cli.make_key import SECRET_BYTES
+
+if TYPE_CHECKING:
+    from gateway.auth.access_file import Client
 
 File = Annotated[pathlib.Path, typer.Option("--file", help="The access file of the gateway.")]
 Patterns = list[str] | None
@@ -36,16 +40,16 @@ def create(
     import secrets
 
     from gateway.auth.access_file import change_access_file
-    from gateway.auth.users import NORMAL, SUPER, added, new_user
+    from gateway.auth.users import NORMAL, SUPER, added, new_user, with_fields
 
     rights = {"read": read or [], "write": write or [], "admin": admin or [], "groups": group or []}
     if super_user and any(rights.values()):
         usage_error("a super user may do everything: leave the other rights out")
-    secret = _secret_in(secret_file) if secret_file else secrets.token_urlsafe(SECRET_BYTES)
+    secret = secret_in(secret_file) if secret_file else secrets.token_urlsafe(SECRET_BYTES)
     with _refusals(file):
         user = new_user(name, secret, SUPER if super_user else NORMAL)
         if not super_user:
-            user = type(user)(**user.model_dump() | rights)
+            user = with_fields(user, **rights)
         change_access_file(file, lambda clients: added(clients, user))
     if secret_file is None:
         print(secret)
@@ -87,20 +91,89 @@ def delete(*, name: Annotated[str, typer.Argument(help="Name of the user.")], fi
 def import_users(
     *,
     file: File,
-    broker: Annotated[str, typer.Option("--broker", help="A broker of RocketMQ 5 that has the users: HOST:PORT.")],
-    access_key: Annotated[str, typer.Option("--access-key", help="A super user of the broker.")] = "",
-    secret_file: Annotated[pathlib.Path | None, typer.Option("--secret-file", help="File of its secret.")] = None,
+    broker: Annotated[
+        str, typer.Option("--broker", metavar="HOST:PORT", help="A broker of RocketMQ 5 that has the users.")
+    ] = "",
+    access_key: AccessKey = "",
+    secret_file: SecretFile = None,
+    plain_acl: Annotated[
+        pathlib.Path | None,
+        typer.Option("--plain-acl", metavar="FILE", help="The plain_acl.yml of a broker of RocketMQ 4 that has them."),
+    ] = None,
 ) -> int:
-    """Bring the users and policies of a broker into an access file; those that have no like here are named and left out."""
+    """Bring the users of a broker into an access file, with their secrets and rights.
+
+    Those that have no like here are named and left out: no user has more rights than at the broker. Exit 3 when something was.
+    """
     from cli.terminal import one_line
-    from gateway.auth.access_file import Changes, Client, change_access_file
-    from gateway.auth.users import SUPER, Clients, Row, name_of, new_user, with_policies
-    from services.rocketmq.codes import RequestCode
-    from store.errors import InvalidArgumentError
+    from gateway.auth.access_file import Changes, change_access_file
+    from gateway.auth.users import Clients
+
+    if bool(broker) == (plain_acl is not None):
+        usage_error("give one of --broker and --plain-acl")
+    if plain_acl is not None and (access_key or secret_file is not None):
+        usage_error("--access-key and --secret-file sign requests to a broker: give --broker")
+    if plain_acl is not None:
+        users, failures, narrower = _users_of_file(plain_acl)
+    else:
+        with _refusals(file):
+            users, failures = _users_of_broker(broker, access_key, secret_file)
+        narrower = []
+    brought: dict[str, Client] = {}
+
+    def bring(clients: Clients) -> Changes:
+        taken = {key: client for client in clients for key in (client.name, *client.access_keys)}
+        for name, user in users.items():
+            if name not in taken:
+                brought[name] = user
+            elif taken[name] != user:
+                failures[name] = f"{file} has another entry of this name, which stays"
+        return brought
 
     with _refusals(file):
-        ask = _asking(broker, access_key, _secret_in(secret_file) if secret_file else "")
-        acl_rows, user_rows = ask(RequestCode.AUTH_LIST_ACL), ask(RequestCode.AUTH_LIST_USER)
+        change_access_file(file, bring)
+    for name in brought:
+        print(one_line(name))
+    for name, why in failures.items():
+        warn(f"{one_line(name)} is left out: {one_line(why)}")
+    for what in narrower:
+        warn(one_line(what))
+    return Exit.PARTIAL if failures or narrower else Exit.FOUND
+
+
+def _users_of_file(path: pathlib.Path) -> tuple[dict[str, "Client"], dict[str, str], list[str]]:
+    """The users of a plain_acl.yml, why others are left out, and what its clients lose."""
+    from gateway.auth.plain_acl import read_plain_acl
+
+    try:
+        read = read_plain_acl(path.read_bytes())
+    except ImportError:
+        usage_error("--plain-acl reads YAML: pip install 'reput[plain-acl]'")
+    except OSError as error:
+        usage_error(f"{path} cannot be read: {error.strerror}")
+    except ValueError as error:
+        usage_error(f"{path} cannot be read: {error}")
+    return read.clients, read.left_out, read.narrower
+
+
+def _users_of_broker(
+    address: str, access_key: str, secret_file: pathlib.Path | None
+) -> tuple[dict[str, "Client"], dict[str, str]]:
+    """The users of a broker of RocketMQ 5, and why others are left out."""
+    from gateway.auth.users import SUPER, Row, name_of, new_user, with_policies
+    from services.rocketmq.codes import RequestCode
+    from services.rocketmq.command import OK
+    from store.errors import InvalidArgumentError
+
+    asked = open_broker(address, access_key, secret_file)
+
+    def ask(code: int) -> list[Mapping[str, Any]]:
+        answer = asked.ask(code)
+        if answer.code != OK:
+            usage_error(f"the broker at {address} refused request {code}: {answer.remark or answer.code}")
+        return list(json.loads(answer.body)) if answer.body else []
+
+    acl_rows, user_rows = ask(RequestCode.AUTH_LIST_ACL), ask(RequestCode.AUTH_LIST_USER)
     failures: dict[str, str] = {}
     acls: dict[str, Row] = {}
     for row in acl_rows:
@@ -118,50 +191,7 @@ def import_users(
             users[name] = user if is_super or name not in acls else with_policies(user, acls[name])
         except InvalidArgumentError as error:
             failures[name] = error.message
-
-    brought: dict[str, Client] = {}
-
-    def bring(clients: Clients) -> Changes:
-        taken = {key: client for client in clients for key in (client.name, *client.access_keys)}
-        for name, user in users.items():
-            if name not in taken:
-                brought[name] = user
-            elif taken[name] != user:
-                failures[name] = f"{file} has another entry of this name, which stays"
-        return brought
-
-    with _refusals(file):
-        change_access_file(file, bring)
-    for name in brought:
-        print(name)
-    for name, why in failures.items():
-        warn(f"{one_line(name)} is left out: {one_line(why)}")
-    return Exit.PARTIAL if failures else Exit.FOUND
-
-
-def _asking(address: str, access_key: str, secret: str) -> Callable[[int], list[Mapping[str, Any]]]:
-    from services.rocketmq.address import parse_address
-    from services.rocketmq.command import OK
-    from services.rocketmq.remoting import Broker
-    from services.rocketmq.signature import sign
-
-    parsed = parse_address(address)
-    broker = Broker(parsed, lambda command: sign(command, access_key, secret.encode()) if access_key else command)
-
-    def ask(code: int) -> list[Mapping[str, Any]]:
-        answer = broker.ask(code)
-        if answer.code != OK:
-            usage_error(f"the broker at {parsed} refused request {code}: {answer.remark or answer.code}")
-        return list(json.loads(answer.body)) if answer.body else []
-
-    return ask
-
-
-def _secret_in(path: pathlib.Path) -> str:
-    try:
-        return path.read_text("utf-8").strip()
-    except (OSError, ValueError) as error:
-        usage_error(f"the secret cannot be read from {path}: {error}")
+    return users, failures
 
 
 @contextlib.contextmanager

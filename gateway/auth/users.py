@@ -49,7 +49,7 @@ def changed_user(client: Client, password: str = "", kind: str = "", status: str
     """The entry of a user with what is not empty; InvalidArgumentError."""
     _check_status(status)
     if password:
-        client = _changed(client, access_keys={client.name: password})
+        client = with_fields(client, access_keys={client.name: password})
     return _with_kind(client, kind) if kind else client
 
 
@@ -89,7 +89,7 @@ def with_policies(client: Client, acl: Row) -> Client:
         raise InvalidArgumentError(f"{client.name} is a {SUPER} user, which has all rights: make it {NORMAL} first")
     if client.groups is None:
         # Without a line `groups` it may consume for every group. With all rights for all topics it would be Super.
-        client = _changed(client, groups=[ANY])
+        client = with_fields(client, groups=[ANY])
     for policy in _list(acl.get("policies"), "policies"):
         _check_type(str(policy.get("policyType") or ""))
         for entry in _list(policy.get("entries"), "entries"):
@@ -102,7 +102,7 @@ def without_policies(client: Client, resource: str = "") -> Client:
     if is_super(client):
         raise InvalidArgumentError(f"{client.name} is a {SUPER} user, which has no policies: make it {NORMAL}")
     if not resource:
-        return _changed(client, read=[], write=[], admin=[], groups=[])
+        return with_fields(client, read=[], write=[], admin=[], groups=[])
     for kind, pattern in _parts_of(resource):
         client = _without(client, kind, pattern)
     return client
@@ -261,10 +261,10 @@ def _check_type(kind: str) -> None:
 
 def _with_kind(client: Client, kind: str) -> Client:
     if kind.lower() == SUPER.lower():
-        return _changed(client, read=[], write=[], admin=[ANY], groups=None)
+        return with_fields(client, read=[], write=[], admin=[ANY], groups=None)
     if kind.lower() != NORMAL.lower():
         raise InvalidArgumentError(f"the type of a user is {SUPER} or {NORMAL}, not {kind!r}")
-    return without_policies(_changed(client, admin=[], groups=[])) if is_super(client) else client
+    return without_policies(with_fields(client, admin=[], groups=[])) if is_super(client) else client
 
 
 def _with_policy(client: Client, entry: Row) -> Client:
@@ -289,13 +289,13 @@ def _with_policy(client: Client, entry: Row) -> Client:
         client = _without(client, kind, pattern)
         if kind == GROUP:
             if actions & {SUB, ALL}:
-                client = _changed(client, groups=[*(client.groups or ()), pattern])
+                client = with_fields(client, groups=[*(client.groups or ()), pattern])
         elif ALL in actions:
-            client = _changed(client, admin=[*client.admin, pattern])
+            client = with_fields(client, admin=[*client.admin, pattern])
         else:
             for action, field in ((PUB, "write"), (SUB, "read")):
                 if action in actions:
-                    client = _changed(client, **{field: [*getattr(client, field), pattern]})
+                    client = with_fields(client, **{field: [*getattr(client, field), pattern]})
     return client
 
 
@@ -311,12 +311,13 @@ def _parts_of(resource: str) -> Sequence[tuple[str, str]]:
 def _without(client: Client, kind: str, pattern: str) -> Client:
     if kind == GROUP:
         groups = [ANY] if client.groups is None else client.groups
-        return _changed(client, groups=[each for each in groups if each != pattern])
+        return with_fields(client, groups=[each for each in groups if each != pattern])
     kept = {field: [each for each in getattr(client, field) if each != pattern] for field in ("read", "write", "admin")}
-    return _changed(client, **kept)
+    return with_fields(client, **kept)
 
 
-def _changed(client: Client, **fields: Any) -> Client:
+def with_fields(client: Client, **fields: Any) -> Client:
+    """The entry with other values; InvalidArgumentError."""
     return _checked(**client.model_dump() | fields)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cli.exits import CliError, Exit
+from cli.main import main
 from cli.moving import OWN_GROUPS, QueueEnds, _behind, copy_settings, drained, left_at_broker, settings_of_new_store
 from cli.options import OutputFormat
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -17,12 +18,15 @@ from reput.message.v1.message_pb2 import NewMessage
 from reput_client import ReputClientError
 from reput_client.querying.answers import installation_of
 from services.rocketmq.codes import RequestCode
+from services.rocketmq.command import Command
 from services.rocketmq.remoting import Broker
+from services.rocketmq.signature import ACCESS_KEY, SIGNATURE, signature_of, signed_bytes
 from store.errors import DiskFullError, ServiceUnavailableError
 from store.files.file_system import FileSystem
 from store.files.json_state import write_bytes_atomic
 from store.format.delivery.consumer_files import GroupConfig, decode_groups, decode_offsets
 from store.format.topic import HALF_TOPIC, OP_HALF_TOPIC, decode_topic_table
+from tests.support.remoting import answering
 from tests.support.stack import hosted_stack
 from tests.support.waiting import wait_until
 
@@ -122,6 +126,33 @@ def test_a_broker_that_refuses_to_tell_is_not_called_drained(monkeypatch: pytest
         with pytest.raises(CliError) as error:
             drained(broker="127.0.0.1:10911")
         assert error.value.code is Exit.UNAVAILABLE
+
+
+def test_a_broker_with_acls_is_asked_with_signed_requests(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = AnsweringBroker(monkeypatch)
+    broker.state, broker.positions = DRAINED_STATE, DRAINED_POSITIONS
+    secret = tmp_path / "secret"
+    secret.write_text("root1234\n")
+    monkeypatch.undo()  # of Broker.call: the requests go out
+
+    def answer(command: Command) -> Command:
+        signature = signature_of(signed_bytes(command), b"root1234")
+        if (command.fields.get(ACCESS_KEY), command.fields.get(SIGNATURE)) != ("root", signature):
+            return command.answer(16, "check signature failed.")
+        return command.answer(0, "", {}, broker.answer(command.code, command.fields.get("topic", "")).encode())
+
+    with answering(answer) as address:
+        line = ["drained", "--broker", address]
+        assert main([*line, "--access-key", "root", "--secret-file", str(secret)]) == Exit.FOUND
+        assert main(line) == Exit.UNAVAILABLE
+        assert "check signature failed." in capsys.readouterr().err
+        secret.write_text("wrong")
+        assert main([*line, "--access-key", "root", "--secret-file", str(secret)]) == Exit.UNAVAILABLE
+        for half in (["--access-key", "root"], ["--secret-file", str(secret)]):
+            assert main([*line, *half]) == Exit.USAGE
+    assert main(["drained", "--access-key", "root", "--secret-file", str(secret)]) == Exit.USAGE
 
 
 def test_halves_and_popped_messages_count_before_the_broker_has_looked_at_them() -> None:

@@ -1,10 +1,7 @@
 """`reput user`: users of an access file, and those of a broker."""
 
 import base64
-import contextlib
 import json
-import socket
-import threading
 
 import pytest
 
@@ -12,8 +9,8 @@ from cli.main import main
 from gateway.auth.access import READ, WRITE
 from gateway.auth.access_file import parse_access_file
 from services.rocketmq.codes import RequestCode
-from services.rocketmq.command import Command, decode, encode
 from services.rocketmq.signature import ACCESS_KEY, SIGNATURE, signature_of, signed_bytes
+from tests.support.remoting import answering
 
 
 def test_a_user_is_created_listed_and_deleted_in_the_file(tmp_path, capsys):
@@ -80,35 +77,16 @@ ACLS = [
 ACLS.append({"subject": "Role:ops", "policies": []})
 
 
-@contextlib.contextmanager
 def broker(secret):
     """Answers as a broker of RocketMQ 5.5.0, to requests that are signed by root."""
     answers = {RequestCode.AUTH_LIST_USER: USERS, RequestCode.AUTH_LIST_ACL: ACLS}
-    with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def serve():
-            while True:
-                try:
-                    connection, _ = server.accept()
-                except OSError:
-                    return
-                with connection, connection.makefile("rb") as stream:
-                    ask = decode(stream.read(int.from_bytes(stream.read(4), "big")))
-                    is_right = ask.fields.get(ACCESS_KEY) == "root" and ask.fields.get(SIGNATURE) == signature_of(
-                        signed_bytes(ask), secret
-                    )
-                    answer = (
-                        Command(0, {}, json.dumps(answers[ask.code]).encode(), opaque=ask.opaque)
-                        if is_right
-                        else Command(16, {}, opaque=ask.opaque, remark="check signature failed.")
-                    )
-                    connection.sendall(encode(answer))
+    def answer(ask):
+        if (ask.fields.get(ACCESS_KEY), ask.fields.get(SIGNATURE)) != ("root", signature_of(signed_bytes(ask), secret)):
+            return ask.answer(16, "check signature failed.")
+        return ask.answer(0, "", {}, json.dumps(answers[ask.code]).encode())
 
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield f"127.0.0.1:{server.getsockname()[1]}"
-        server.shutdown(socket.SHUT_RDWR)
-        thread.join()
+    return answering(answer)
 
 
 def test_the_users_of_a_broker_come_with_their_policies_and_what_has_no_like_is_named(tmp_path, capsys):
@@ -155,3 +133,59 @@ def test_names_of_a_file_that_steer_a_terminal_are_listed_as_escapes(tmp_path, c
     file.write_text('[[clients]]\nname = "x"\naccess_keys = {"a\\nroot\\tSuper\\u001b[2J" = "x"}\ngroups = []\n')
     assert main(["user", "list", "--file", str(file)]) == 0
     assert capsys.readouterr().out == "a\\nroot\\tSuper\\x1b[2J\tNormal\t\n"
+
+
+PLAIN_ACL = """
+accounts:
+- accessKey: producer
+  secretKey: of-producer
+  topicPerms: [orders=PUB]
+- accessKey: denied
+  secretKey: of-denied
+  defaultGroupPerm: SUB
+  groupPerms: [g=DENY]
+- accessKey: shared
+  secretKey: of-shared
+- accessKey: "ops\\e[2J"
+  secretKey: of-ops
+  admin: true
+  whiteRemoteAddress: 10.0.0.*
+"""
+
+
+def test_the_accounts_of_a_broker_of_4_come_and_what_has_no_like_is_named(tmp_path, capsys):
+    file, plain_acl = tmp_path / "access.toml", tmp_path / "plain_acl.yml"
+    file.write_text('[[clients]]\nname = "shop"\naccess_keys = {shared = "another"}\n')
+    plain_acl.write_text(PLAIN_ACL)
+    line = ["user", "import", "--file", str(file), "--plain-acl", str(plain_acl)]
+    assert main(line) == 3
+    told = capsys.readouterr()
+    assert told.out == "producer\n"
+    assert "denied is left out: the group g has fewer rights than the default" in told.err
+    assert f"shared is left out: {file} has another entry of this name, which stays" in told.err
+    assert "ops\\x1b[2J is left out: the name " in told.err
+    assert not any(f"of-{name}" in told.err for name in ("producer", "denied", "shared", "ops"))
+    written = file.read_bytes()
+    assert parse_access_file(written).secrets == {"shared": b"another", "producer": b"of-producer"}
+    assert main(line) == 3
+    assert file.read_bytes() == written
+    plain_acl.write_text("accounts:\n- {accessKey: producer, secretKey: of-producer, topicPerms: [orders=PUB]}\n")
+    assert main(line) == 0
+    plain_acl.write_text("accounts: {")
+    assert main(line) == 2
+    assert "it is no YAML in line 1" in capsys.readouterr().err
+    assert file.read_bytes() == written
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        ["--broker", "h:1", "--plain-acl", "f"],
+        ["--plain-acl", "f", "--access-key", "k"],
+        ["--plain-acl", "/nowhere"],
+    ],
+)
+def test_an_import_has_one_source_that_can_be_read(tmp_path, more):
+    assert main(["user", "import", "--file", str(tmp_path / "access.toml"), *more]) == 2
+    assert not (tmp_path / "access.toml").exists()

@@ -1,9 +1,13 @@
-"""A client of RocketMQ's remoting protocol for tests: it sends commands over one connection, and reads what comes."""
+"""RocketMQ's remoting protocol for tests: a client that sends commands over one connection and reads what comes, and a server
+that answers one request a connection.
+"""
 
+import contextlib
 import socket
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
-from services.rocketmq.command import Command, FrameReader, encode
+from services.rocketmq.command import Command, FrameReader, decode, encode
 
 
 def commands_of(reader: FrameReader, data: bytes) -> Iterator[Command]:
@@ -49,3 +53,25 @@ class RemotingClient:
             return self.socket.recv(1) == b""
         except ConnectionError:
             return True
+
+
+@contextlib.contextmanager
+def answering(answer: Callable[[Command], Command]) -> Iterator[str]:
+    """A broker on loopback that gives these answers; the address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection, connection.makefile("rb") as stream:
+                    asked = decode(stream.read(int.from_bytes(stream.read(4), "big")))
+                    connection.sendall(encode(answer(asked)))
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
