@@ -338,7 +338,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
 
     def GetGroup(self, request: pb.GetGroupRequest, context: grpc.ServicerContext) -> pb.GetGroupResponse:
         """See the proto."""
-        described = self._current.groups.describe(request.consumer_group)
+        described = self._current.groups.describe(request.consumer_group, without_queues=request.without_queues)
         described.has_locks = self._locks.has_some(request.consumer_group)
         return described
 

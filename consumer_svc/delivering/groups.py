@@ -193,12 +193,12 @@ class Groups:
                 life.note_again(ref)
         wait_for(written)
 
-    def describe(self, consumer_group: str) -> pb.GetGroupResponse:
+    def describe(self, consumer_group: str, *, without_queues: bool = False) -> pb.GetGroupResponse:
         """A group with its members, queues and problems."""
         life = self._life
         with life.lock:
             group = self.named(consumer_group)
-            rows = [_row(ref, state) for ref, state in group.queues()]
+            rows = [_row(ref, state) for ref, state in group.queues()] if not without_queues else []
             settings = group.settings
         for row in rows:
             self._add_range(row)

@@ -127,12 +127,18 @@ def topic_not_found(topic: str) -> TopicNotFoundError:
 
 
 def list_built_queues(shard: Shard, topic: str, deadline: Deadline) -> Sequence[Queue]:
-    """The ranges of a topic's queues, which have all messages.
+    """The ranges of a topic's queues, which have all messages; errors as `require_built_queues`."""
+    require_built_queues(shard, topic, deadline)  # before the ranges: they may lack what is built meanwhile
+    return list_queues(shard, topic, deadline)
+
+
+def require_built_queues(shard: Shard, topic: str, deadline: Deadline) -> None:
+    """Returns if the queues have all messages of the log.
 
     Raises:
-        ServiceUnavailableError: the queues are being built; a range may end too early, or a queue be missing.
+        ServiceUnavailableError: they are being built; a range may end too early, or a queue be missing.
     """
-    progress = queues_progress(shard, deadline)  # before the ranges: they may lack what is built meanwhile
+    progress = queues_progress(shard, deadline)
     if progress.catching_up:
         raise ServiceUnavailableError(
             f"The queues of shard {shard.broker_name} are being built, up to byte {progress.next_offset} of the log: how "
@@ -140,7 +146,6 @@ def list_built_queues(shard: Shard, topic: str, deadline: Deadline) -> Sequence[
             service="consumequeue",
             brokerName=shard.broker_name,
         )
-    return list_queues(shard, topic, deadline)
 
 
 def has_unwritten_queue(shard: Shard, topic: str, queue_id: int, deadline: Deadline) -> bool:

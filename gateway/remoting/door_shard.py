@@ -179,7 +179,7 @@ class DoorShard:
         return self.locks.has_some(consumer_group) or self._group(consumer_group).has_locks
 
     def _group(self, consumer_group: str) -> GetGroupResponse:
-        request = GetGroupRequest(consumer_group=consumer_group)
+        request = GetGroupRequest(consumer_group=consumer_group, without_queues=True)
         try:
             return ask_groups(self.whole_shard, GET_GROUP, request, Deadline.after(CALL_SECONDS))
         except GroupNotFoundError:

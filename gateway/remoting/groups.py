@@ -23,8 +23,8 @@ from gateway.groups.asking import ask_groups
 from gateway.groups.positions import reset_positions
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import GET_GROUP, LIST_GROUPS, attempts_max_of, default_settings
-from gateway.ports.shard import get_record
-from gateway.ports.shards import list_built_queues
+from gateway.ports.shard import get_record, list_queues
+from gateway.ports.shards import list_built_queues, require_built_queues
 from gateway.ports.time_window import set_millis
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
 from gateway.remoting.door_clients import TAG, DoorClient, Subscription
@@ -164,7 +164,7 @@ def get_consumer_connections(shard: DoorShard, ask: Ask) -> Answer:
     """203: the members of a group, over all doors."""
     group = ask.text("consumerGroup")
     members = {client.client_id: client for client in shard.clients.members(group)}
-    facts = _facts(shard, group, Deadline.after(CALL_SECONDS))
+    facts = _facts(shard, group, Deadline.after(CALL_SECONDS), without_queues=True)
     subscriptions = {}
     here = {}
     for client in members.values():
@@ -219,7 +219,7 @@ def _wanted(shard: DoorShard, group: str, topic: str) -> Subscription | None:
     for client in shard.clients.members(group):
         if topic in client.memberships[group].subscriptions:
             return client.memberships[group].subscriptions[topic]
-    facts = _facts(shard, group, Deadline.after(CALL_SECONDS))
+    facts = _facts(shard, group, Deadline.after(CALL_SECONDS), without_queues=True)
     for member in facts.clients if facts is not None else ():
         for its in member.subscriptions:
             if its.topic == topic:
@@ -331,11 +331,13 @@ def _progress(
     wanted = _topics_of(facts, topics)
     configs = configs_of(shard, wanted)
     numbers = [(topic, number) for topic, config in configs.items() for number in range(config.read_queue_count)]
-    ends = {
-        (each.topic, each.queue_id): each.max_offset
-        for topic in configs
-        for each in list_built_queues(shard.shard, topic, deadline)
-    }
+    ends = {queue: each.max_offset for queue, each in known.items()}
+    unknown = list(dict.fromkeys(topic for topic, number in numbers if (topic, number) not in known))
+    if configs:
+        require_built_queues(shard.shard, next(iter(configs)), deadline)
+    # A call for each topic: most groups have a position in every queue, and its end with it.
+    for topic in unknown:
+        ends.update({(topic, each.queue_id): each.max_offset for each in list_queues(shard.shard, topic, deadline)})
     last = {queue: known[queue].consumer_offset - 1 for queue in numbers if queue in known}
     times = store_times(shard, {queue: at for queue, at in last.items() if at >= 0}, deadline)
     rows: dict[object, object] = {}
@@ -545,10 +547,13 @@ def _topic(shard: DoorShard, topic: str) -> TopicConfig:
     return found
 
 
-def _facts(shard: DoorShard, group: str, deadline: Deadline) -> pb.GetGroupResponse | None:
+def _facts(
+    shard: DoorShard, group: str, deadline: Deadline, *, without_queues: bool = False
+) -> pb.GetGroupResponse | None:
     """The group as the consumer service has it; None when there is none."""
+    request = pb.GetGroupRequest(consumer_group=group, without_queues=without_queues)
     try:
-        return ask_groups(shard.shard, GET_GROUP, pb.GetGroupRequest(consumer_group=group), deadline)
+        return ask_groups(shard.shard, GET_GROUP, request, deadline)
     except GroupNotFoundError:
         return None
 

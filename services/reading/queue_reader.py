@@ -206,6 +206,8 @@ class QueueReader:
 
     def range(self, topic: str, queue_id: int) -> QueueRange:
         """See Reader."""
+        if not self.recent.end(topic, queue_id):
+            return QueueRange(0, 0)
         key = (topic, queue_id)
         known = self._first_offsets.get(key)
         before = self._deleted_before(topic)

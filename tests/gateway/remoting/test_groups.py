@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from consumer_svc.delivering.groups import Groups
+from gateway.remoting import groups
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.fastjson import loads
 from store.format.record import decode_record
@@ -108,6 +110,19 @@ def test_the_progress_of_a_group_tells_every_queue_that_is_read(client, moved):
     assert (many.code, "at most 1024" in many.remark) == (ResponseCode.INVALID_PARAMETER, True)
 
 
+def test_queues_with_a_position_took_a_call_for_each_topic(stack, client, monkeypatch):
+    """mqadmin's `consumerProgress` asks for the progress of every group in turn."""
+    for queue_id in range(8):
+        stack.append("known", queue_id=queue_id)
+        fields = {"consumerGroup": "everywhere", "topic": "known", "queueId": queue_id, "commitOffset": 1}
+        assert client.call(RequestCode.UPDATE_CONSUMER_OFFSET, **fields).code == 0
+    monkeypatch.setattr(groups, "list_queues", None)
+    table = table_of(client.call(RequestCode.GET_CONSUME_STATS, consumerGroup="everywhere", topic=""))
+    assert {queue: (row["brokerOffset"], row["consumerOffset"]) for queue, row in table.items()} == {
+        ("known", queue_id): (1, 1) for queue_id in range(8)
+    }
+
+
 def test_the_progress_of_all_groups_is_told(client, moved):
     group, _, _ = moved
     document = loads(client.call(RequestCode.GET_BROKER_CONSUME_STATS, isOrder="false").body)
@@ -206,6 +221,14 @@ def test_members_and_what_they_want_are_told(client, member):
     wanted = client.call(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, group="online", topic="wanted")
     assert loads(wanted.body) == {"group": "online", "subscriptionData": WANTED, "topic": "wanted"}
     assert loads(client.call(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="wanted").body) == {"groupList": ["online"]}
+
+
+def test_members_are_told_without_the_ranges_of_queues(client, member, monkeypatch):
+    fields = {"consumerGroup": "online", "topic": "wanted", "queueId": 1, "commitOffset": 0}
+    assert client.call(RequestCode.UPDATE_CONSUMER_OFFSET, **fields).code == 0
+    monkeypatch.setattr(Groups, "_add_range", None)
+    assert client.call(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="online").code == 0
+    assert client.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="online").code == 0
 
 
 def test_producers_with_a_connection_are_told(client, member):

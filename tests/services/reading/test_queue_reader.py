@@ -6,7 +6,7 @@ import pytest
 
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from services.calling.commitlog import CommitLogClient
-from services.reading.queue_reader import QueueReader, UnitRun
+from services.reading.queue_reader import QueueRange, QueueReader, UnitRun
 from services.reading.recent_units import RecentUnits
 from store.errors import UnsupportedStoreError
 from tests.support.calls import Answers
@@ -56,3 +56,8 @@ def test_a_reset_to_a_time_never_moves_a_group_to_a_position_that_is_not_proven(
     with pytest.raises(UnsupportedStoreError, match="store times of queue 3 of topic orders may fall"):
         reader.offset_at("orders", 3, 1_000, is_exact=True)
     assert reader.offset_at("orders", 3, 1_000) == 7
+
+
+def test_a_queue_without_messages_is_not_asked_for_its_first() -> None:
+    queue_reader = QueueReader(RecentUnits(), cast(Queues, None), cast(CommitLogClient, None))
+    assert queue_reader.range("orders", 0) == QueueRange(0, 0)

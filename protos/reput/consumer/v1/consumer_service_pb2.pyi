@@ -448,10 +448,12 @@ class ListGroupsResponse(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[GroupSettings, _Mapping]]] = ..., has_more: _Optional[bool] = ...) -> None: ...
 
 class GetGroupRequest(_message.Message):
-    __slots__ = ("consumer_group",)
+    __slots__ = ("consumer_group", "without_queues")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_QUEUES_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
-    def __init__(self, consumer_group: _Optional[str] = ...) -> None: ...
+    without_queues: bool
+    def __init__(self, consumer_group: _Optional[str] = ..., without_queues: _Optional[bool] = ...) -> None: ...
 
 class GroupQueue(_message.Message):
     __slots__ = ("topic", "queue_id", "consumer_offset", "next_offset", "min_offset", "max_offset", "in_flight_count", "waiting_count", "oldest_store_time", "removed_count")
