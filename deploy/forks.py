@@ -68,13 +68,14 @@ class Fork:
 
     def terminate(self) -> None:
         """Begin its clean end."""
-        self._send(signal.SIGTERM)
+        self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """End it at once."""
-        self._send(signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
-    def _send(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
+        """Send a signal to it; without effect when it has ended."""
         if self.poll() is None:  # its pid is still its own
             os.kill(self.pid, number)
 
@@ -154,7 +155,7 @@ def _reset_process(command: Sequence[str], environ: Mapping[str, str], mask: Abs
     _reset_descriptors()
     os.environ.clear()
     os.environ.update(environ)
-    _show_command(command)
+    show_command(command)
 
 
 def _reset_descriptors() -> None:
@@ -190,8 +191,8 @@ def _flush_output() -> None:
                 stream.flush()
 
 
-def _show_command(command: Sequence[str]) -> None:
-    """Writes the words over those of the parent, as far as there is room."""
+def show_command(command: Sequence[str]) -> None:
+    """Show these words for this process in the list of processes, as far as there is room where its parent's were."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()

@@ -20,6 +20,7 @@ class OurStack(Stack):
     defaults = MappingProxyType(
         {"REPUT_NAMESERVER_REMOTING_ADDRESS": "127.0.0.1:0", "REPUT_GATEWAY_REMOTING_ADDRESS": "127.0.0.1:0"}
     )
+    is_forked = False
 
     def children(self) -> dict[str, int]:
         """The services' process ids, by the name of their module; of a single process, its own for each."""

@@ -1,11 +1,15 @@
-"""Services as forks of one process beside the tests that has imported all of them, as `reput serve` starts them (ADR 0140).
+"""Services and stacks as forks of one process beside the tests that has imported all of them, as `reput serve` starts its
+services (ADR 0140).
 
-An interpreter for each costs 0.75 s of CPU more. The process of the tests has threads and cannot fork: `python -m
-tests.support.service_forks` does it instead, which has one thread, and ends with the tests.
+An interpreter for each costs 0.75 s of CPU more; a stack has two, of which one takes the place of the other. The process of the
+tests has threads and cannot fork: `python -m tests.support.service_forks` does it instead, which has one thread, and ends with
+the tests.
 """
 
 import contextlib
 import functools
+import gc
+import io
 import json
 import os
 import pathlib
@@ -13,19 +17,22 @@ import select
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
 from deploy import forks
 from deploy.hosts import imported, main_of
 from deploy.modules import MODULES
 
 ROOT = pathlib.Path(__file__).parents[2]
+# The words of a fork are written over those of its parent, so these make room for the longest ones.
+ROOM_FOR_WORDS = " " * 4096
 
 
 class ServiceFork(forks.Fork):
-    """A service; the child of the process that forks, which alone can ask for its exit code."""
+    """A service or a stack; the child of the process that forks, which alone can ask for its exit code."""
 
     def __init__(self, pid: int, forking: "_Forking") -> None:
         super().__init__(pid)
@@ -48,6 +55,7 @@ class _Forking:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
         environ["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(ROOT / "protos")))
         command = [sys.executable, "-P", "-m", "tests.support.service_forks", str(theirs.fileno()), str(os.getpid())]
+        command.append(ROOM_FOR_WORDS)
         with theirs:
             subprocess.run(command, stdin=subprocess.DEVNULL, env=environ, pass_fds=(theirs.fileno(),), check=True)
         self._answers = self._socket.makefile("r")
@@ -78,12 +86,21 @@ def start(name: str, environ: Mapping[str, str], log: pathlib.Path) -> ServiceFo
         environ: its environment. Nothing is loaded anew: of this process's variables only `REPUT_...` may be others.
         log: a file for what it prints.
     """
+    return _fork(environ, log, name=name)
+
+
+def start_stack(command: Sequence[str], environ: Mapping[str, str], log: pathlib.Path) -> ServiceFork | None:
+    """The same for the process of `python -m cli.main serve ...`, whose services are its children."""
+    return _fork(environ, log, command=command)
+
+
+def _fork(environ: Mapping[str, str], log: pathlib.Path, **what: object) -> ServiceFork | None:
     forking = _forking()
     if forking.namespace != _namespace():
         return None
     status = pathlib.Path("/proc/self/status").read_text()
     umask = int(next(line for line in status.splitlines() if line.startswith("Umask:")).split()[1], 8)
-    pid = forking.ask(name=name, environ=dict(environ), log=str(log), directory=os.getcwd(), umask=umask)
+    pid = forking.ask(environ=dict(environ), log=str(log), directory=os.getcwd(), umask=umask, **what)
     return ServiceFork(pid, forking)
 
 
@@ -92,6 +109,8 @@ def _main(connection: socket.socket, parent_pid: int) -> None:
     if os.fork() > 0:
         os._exit(0)
     ours = imported(*MODULES)
+    with contextlib.redirect_stdout(io.StringIO()):
+        _reput(["serve", "--help"])  # imports what the command line needs
     children: dict[int, forks.Fork] = {}
     parent = os.pidfd_open(parent_pid)
     poll = select.poll()
@@ -106,22 +125,55 @@ def _main(connection: socket.socket, parent_pid: int) -> None:
         if "poll" in order:
             answer = children[order["poll"]].poll()
         else:
-            environ = {**ours, **order["environ"], "REPUT_PARENT_PID": str(os.getpid())}
-            command = [sys.executable, "-P", "-m", MODULES[order["name"]]]
-            child = forks.fork(functools.partial(_run, order), command, environ)
+            environ = {**ours, **order["environ"]}
+            if "command" in order:
+                command, run = order["command"], _run_stack
+            else:
+                command, run = [sys.executable, "-P", "-m", MODULES[order["name"]]], _run_service
+                environ["REPUT_PARENT_PID"] = str(os.getpid())
+            child = forks.fork(functools.partial(_begin, order, run), command, environ)
             children[child.pid] = child
             answer = child.pid
         connection.sendall(json.dumps(answer).encode() + b"\n")
 
 
-def _run(order: Mapping[str, Any]) -> None:
+def _begin(order: Mapping[str, Any], run: Callable[[Mapping[str, Any]], None]) -> None:
     log = os.open(order["log"], os.O_WRONLY)
     for number in (1, 2):
         os.dup2(log, number)
     os.close(log)
     os.chdir(order["directory"])
     os.umask(order["umask"])
+    tempfile.tempdir = None  # the directory of its own environment
+    run(order)
+
+
+def _run_service(order: Mapping[str, Any]) -> None:
     main_of(order["name"], ())
+
+
+def _run_stack(order: Mapping[str, Any]) -> NoReturn:
+    gc.enable()  # a service does it itself when it has imported everything
+
+    def go_on(_: str, command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
+        """In place of a new interpreter for `python -P -m cli.serving ...`."""
+        from cli import serving
+
+        os.environ.clear()
+        os.environ.update(environ)
+        forks.show_command(command)
+        sys.argv = list(command[command.index("cli.serving") :])
+        sys.exit(serving.main())
+
+    os.execve = go_on
+    sys.exit(_reput(order["command"][order["command"].index("cli.main") + 1 :]))
+
+
+def _reput(arguments: Sequence[str]) -> int:
+    import cli.main  # after the services, which are to be imported first
+    import cli.serving
+
+    return cli.main.main(arguments)
 
 
 if __name__ == "__main__":

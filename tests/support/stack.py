@@ -1,7 +1,8 @@
 """A running stack for tests, ended with the test: `reput serve` with its processes, or all six services in this process.
 
-`hosted_stack` starts in 0.2 s and costs 0.1 s of CPU, `running_stack` 3 s of CPU: it is for tests that need processes, for
-kills, signals, descriptors, memory, umask, or what is printed.
+`hosted_stack` starts in 0.2 s and costs 0.1 s of CPU, `running_stack` 0.6 s of CPU: it is for tests that need processes, for
+kills, signals, descriptors, memory, umask, or what is printed. Those are forks of one process (service_forks.py), with other
+variables than `REPUT_...` new interpreters.
 """
 
 import contextlib
@@ -24,6 +25,7 @@ from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.message.v1 import message_pb2
 from services.observing.telemetry import LIBRARY_LOGS
 from services.serving.hosted import HostedService
+from tests.support import service_forks
 from tests.support.failures import watch_log
 from tests.support.processes import children_of
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
@@ -78,10 +80,13 @@ class Stack(_AnyStack):
 
     Attributes:
         defaults: settings that hold unless `settings` has others.
+        is_forked: False: it is started as a user starts it, to measure it.
+        process: `reput serve`, the parent of the services.
         serving_time: when all services were SERVING, in seconds since the epoch.
     """
 
     defaults: Mapping[str, str] = SMALL_LOG_FILES | NO_REMOTING
+    is_forked = True
 
     def __init__(self, store: pathlib.Path, *flags: str, settings: Mapping[str, str] | None = None) -> None:
         self.store = store
@@ -93,8 +98,14 @@ class Stack(_AnyStack):
         environ = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
         environ |= {**self.defaults, **(settings or {})}
         watch_log(self.log_path)
+        self.process: subprocess.Popen[bytes] | service_forks.ServiceFork
         with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ)
+            forked = None
+            if self.is_forked and all(name.startswith("REPUT_") for name in settings or ()):
+                forked = service_forks.start_stack(command, environ, self.log_path)
+            self.process = forked or subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ
+            )
         try:
             wait_until(lambda: port_file.exists() or self.process.poll() is not None, port_file)
             assert self.process.poll() is None, f"ended with {self.process.returncode}"
