@@ -22,6 +22,7 @@ from store.errors import ServiceUnavailableError, StoreError
 from store.format.freshness_token import encode_freshness_token
 from tests.gateway.memory_shard import MemoryShard, with_log_end
 from tests.gateway.queries.test_freshness import BROKER, Clock
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 COMPLETE, PARTIAL = message_pb2.COMPLETENESS_COMPLETE, message_pb2.COMPLETENESS_PARTIAL
 
@@ -367,7 +368,7 @@ def test_a_commitlog_that_hangs_held_a_waiting_query_for_a_second(memory, log, n
 
     def hang(request, deadline):
         asked.set()
-        assert release.wait(30)
+        assert release.wait(WAIT_SECONDS_MAX)
         return newest[1]
 
     log.offset, log.has_files = hang, False
@@ -375,7 +376,7 @@ def test_a_commitlog_that_hangs_held_a_waiting_query_for_a_second(memory, log, n
     shards = Shards([with_log_end(memory.shard(), log)], fan_out)
     try:
         freshness = waits.wait(shards, (), Part.QUEUES, Deadline.after(10.0, clock), before=True)
-        assert asked.wait(30)
+        assert asked.wait(WAIT_SECONDS_MAX)
         end = freshness.ends[BROKER]
         assert end.error is None, "it may come yet"
         assert "progress" not in memory.calls

@@ -5,6 +5,7 @@ import tracemalloc
 import pytest
 
 from gateway.ports.shards import Shards
+from gateway.queries import list_topics as list_topics_module
 from gateway.queries.list_topics import TopicChoice, list_topics
 from gateway.queries.page import PAGE_BYTES_MAX, PageTokens
 from reput.message.v1 import message_pb2
@@ -93,22 +94,30 @@ def test_a_shard_that_does_not_answer_makes_the_list_partial_and_all_of_them_an_
         list_topics(Shards([down.shard()], fan_out), PageTokens("s"), 0, "", deadline)
 
 
-def test_a_page_ends_before_its_bytes_are_too_many(fan_out, deadline) -> None:
-    memory = MemoryShard([], topics={f"t{number:02d}": 1_000 for number in range(90)})
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Pages have fewer bytes than they may have, so that few queues fill many of them."""
+    bytes_max = PAGE_BYTES_MAX // 16
+    monkeypatch.setattr(list_topics_module, "PAGE_BYTES_MAX", bytes_max)
+    return bytes_max
+
+
+def test_a_page_ends_before_its_bytes_are_too_many(small_pages, fan_out, deadline) -> None:
+    memory = MemoryShard([], topics={f"t{number:02d}": 100 for number in range(90)})
     shards = Shards([memory.shard()], fan_out)
 
     first = list_topics(shards, PageTokens("s"), 1000, "", deadline)
 
     assert 0 < len(first.topics) < 90
-    assert sum(row.size_bytes for row in first.topics) <= PAGE_BYTES_MAX
+    assert sum(row.size_bytes for row in first.topics) <= small_pages
     assert names(shards, deadline, TopicChoice(), page_size=1000) == sorted(memory.topics)
 
 
 class ManyQueues(MemoryShard):
-    """A shard whose topic `many` has 70,000 queues with files."""
+    """A shard whose topic `many` has 5,000 queues with files."""
 
     def list_queues(self, topic, deadline):
-        return [queue_of("many", queue_id, 0, 1) for queue_id in range(70_000)]
+        return [queue_of("many", queue_id, 0, 1) for queue_id in range(5_000)]
 
 
 def test_a_configured_queue_count_is_a_number_and_costs_no_memory(records, fan_out, deadline) -> None:
@@ -129,22 +138,24 @@ def test_a_configured_queue_count_is_a_number_and_costs_no_memory(records, fan_o
     assert peak_bytes < 4 << 20
 
 
-def test_a_topic_with_more_queues_than_fit_a_page_goes_on_with_the_next(fan_out, deadline) -> None:
+def test_a_topic_with_more_queues_than_fit_a_page_goes_on_with_the_next(small_pages, fan_out, deadline) -> None:
     memory = ManyQueues([], topics={"many": 5, "zz": 1})
     shards = Shards([memory.shard("broker-a"), memory.shard("broker-b")], fan_out)
     seen: list[tuple[str, str, int]] = []
-    token = ""
+    token, page_count = "", 0
     while True:
         answer = list_topics(shards, PageTokens("s"), 0, token, deadline)
-        assert sum(row.size_bytes for row in answer.topics) <= PAGE_BYTES_MAX
-        assert answer.topics[0].queue_count == 140_000 or answer.topics[0].topic == "zz"
+        assert sum(row.size_bytes for row in answer.topics) <= small_pages
+        assert answer.topics[0].queue_count == 10_000 or answer.topics[0].topic == "zz"
         seen += [(row.topic, name, queue.queue_id) for row in answer.topics for name, queue in row.queues]
+        page_count += 1
         token = answer.next_page_token
         if not token:
             break
 
+    assert page_count > 2
     names = ("broker-a", "broker-b")
-    expected = [("many", name, queue_id) for name in names for queue_id in range(70_000)]
+    expected = [("many", name, queue_id) for name in names for queue_id in range(5_000)]
     assert seen == [*expected, *(("zz", name, 0) for name in names)]
 
 
@@ -163,8 +174,8 @@ def test_many_topics_with_huge_counts_cost_a_page_of_queues(fan_out, deadline) -
     assert peak_bytes < 32 << 20
 
 
-def test_a_token_inside_a_topic_that_is_gone_cuts_no_other_topic(fan_out, deadline) -> None:
-    many = ManyQueues([], topics={"many": 5, "zz": 70_000})
+def test_a_token_inside_a_topic_that_is_gone_cuts_no_other_topic(small_pages, fan_out, deadline) -> None:
+    many = ManyQueues([], topics={"many": 5, "zz": 5_000})
     shards = Shards([many.shard("broker-a")], fan_out)
     token = list_topics(shards, PageTokens("s"), 1, "", deadline).next_page_token
     later = Shards([MemoryShard([], topics={"zz": 3}).shard("broker-a")], fan_out)
@@ -174,7 +185,7 @@ def test_a_token_inside_a_topic_that_is_gone_cuts_no_other_topic(fan_out, deadli
     assert (row.topic, [queue.queue_id for _, queue in row.queues]) == ("zz", [0, 1, 2])
 
 
-def test_a_token_inside_a_shard_that_is_gone_cuts_no_other_shard(fan_out, deadline) -> None:
+def test_a_token_inside_a_shard_that_is_gone_cuts_no_other_shard(small_pages, fan_out, deadline) -> None:
     many = ManyQueues([], topics={"many": 5})
     token = list_topics(Shards([many.shard("broker-a")], fan_out), PageTokens("s"), 1, "", deadline).next_page_token
     later = Shards([MemoryShard([], topics={"many": 3}).shard("broker-b")], fan_out)

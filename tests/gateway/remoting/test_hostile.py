@@ -7,6 +7,7 @@ import string
 
 import pytest
 
+from gateway.remoting.fair_threads import WORK_COUNT_MAX
 from services.rocketmq.codes import RequestCode, ResponseCode
 from tests.gateway.remoting.requests import V2, heartbeat, lock_body, pull_fields, send_fields
 from tests.support.seeds import seeds
@@ -88,10 +89,10 @@ def test_any_request_is_answered_and_the_door_goes_on(stack, client, seed):
 
 
 def test_a_client_has_its_share_of_the_threads(stack, client):
-    """Each of two thousand requests that wait for a thread is answered, and so are those of others meanwhile."""
+    """Each of more requests than its half of the places is answered, and so are those of others meanwhile."""
     requests = [
         client.request(RequestCode.QUERY_CONSUMER_OFFSET, topic=f"t-{n}", queueId=0, consumerGroup="g")
-        for n in range(2_000)
+        for n in range(WORK_COUNT_MAX // 2 + 200)
     ]
     client.send(*requests)
     with contextlib.closing(stack.client()) as other:
