@@ -107,20 +107,20 @@ def test_a_tail_torn_at_any_byte_is_cut_and_zeroed(tmp_path: Path) -> None:
     shutil.rmtree(crashed / "reput")
     whole = first_file(crashed).read_bytes()
     for cut in range(begin, end):
-        for noise in (b"\0", b"\xff"):
-            first_file(crashed).write_bytes((whole[:cut] + noise * (end - cut)).ljust(len(whole), b"\0"))
-            (crashed / "abort").write_text("1")
-            shutil.rmtree(crashed / "reput", ignore_errors=True)
+        noise = b"\xff" if cut % 2 else b"\0"
+        first_file(crashed).write_bytes((whole[:cut] + noise * (end - cut)).ljust(len(whole), b"\0"))
+        (crashed / "abort").write_text("1")
+        shutil.rmtree(crashed / "reput", ignore_errors=True)
 
-            with open_log(crashed) as log:
-                # A last byte that only looks torn because it is what the noise would have been is no tear.
-                is_whole = whole[cut:end] == noise * (end - cut)
-                assert (end if is_whole else begin) == log.opened.found.end_offset, cut
-                assert b"kept" == log.opened.reads.get(kept.commit_log_offset).body
-                if not is_whole:
-                    assert 1 == append(log, new_message(queue_id=0))[0].queue_offset
+        with open_log(crashed) as log:
+            # A last byte that only looks torn because it is what the noise would have been is no tear.
+            is_whole = whole[cut:end] == noise * (end - cut)
+            assert (end if is_whole else begin) == log.opened.found.end_offset, cut
+            assert b"kept" == log.opened.reads.get(kept.commit_log_offset).body
             if not is_whole:
-                assert not first_file(crashed).read_bytes()[log.status.end_offset :].strip(b"\0")
+                assert 1 == append(log, new_message(queue_id=0))[0].queue_offset
+        if not is_whole:
+            assert not first_file(crashed).read_bytes()[log.status.end_offset :].strip(b"\0")
 
 
 def test_a_torn_record_without_a_crc_of_its_own_is_seen_too(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from services.status import from_rpc_error
 from store.errors import InvalidArgumentError
 from tests.gateway.auth.conftest import SecuredStack, shown
 from tests.gateway.auth.test_answers import refusal
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 LONG = 1 << 20
 
@@ -73,13 +74,15 @@ def test_a_caller_that_invents_long_names_is_refused_and_fills_no_memory(secured
 
     def ask(number: int) -> Exception:
         name = f"{number:0{4 * LONG - 100}d}"
-        return refusal(lambda: stub.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic=name, key="k"), timeout=10))
+        return refusal(
+            lambda: stub.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic=name, key="k"), timeout=WAIT_SECONDS_MAX)
+        )
 
     assert isinstance(ask(0), InvalidArgumentError)
     for number in range(8):  # buffers of gRPC have their size afterwards
         ask(number)
     before = resident_bytes(gateway)
-    for number in range(48):
+    for number in range(24):
         error = ask(number)
         assert isinstance(error, InvalidArgumentError)
         assert error.metadata["field"] == "topic"
@@ -91,7 +94,7 @@ def test_appends_with_long_names_are_refused_before_rights_are_asked(secured: Se
     messages = [message_pb2.NewMessage(topic=topic, body=b"x") for topic in ("shop-orders", "x" * 256)]
     request = pb.AppendMessagesRequest(messages=messages)
 
-    error = refusal(lambda: secured.as_client(client).AppendMessages(request, timeout=10))
+    error = refusal(lambda: secured.as_client(client).AppendMessages(request, timeout=WAIT_SECONDS_MAX))
 
     assert isinstance(error, InvalidArgumentError)
     assert (error.metadata["field"], error.metadata["index"]) == ("topic", "1")
@@ -100,6 +103,8 @@ def test_appends_with_long_names_are_refused_before_rights_are_asked(secured: Se
 def test_rocketmqs_calls_with_long_names_are_refused_alike(secured: SecuredStack) -> None:
     route = v2.QueryRouteRequest(topic=v2.Resource(name="x" * 256))
     with pytest.raises(grpc.RpcError) as refused:
-        v2_grpc.MessagingServiceStub(secured.stack.channel).QueryRoute(route, timeout=10, metadata=shown("own-reader"))
+        v2_grpc.MessagingServiceStub(secured.stack.channel).QueryRoute(
+            route, timeout=WAIT_SECONDS_MAX, metadata=shown("own-reader")
+        )
 
     assert isinstance(from_rpc_error(refused.value), InvalidArgumentError)

@@ -460,7 +460,7 @@ def check(steps):
     assert sorted([*got, *shard.messages]) == list(range(count)), "each message is with one poll or still there"
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(STEPS)
 def test_whatever_happens_nothing_is_missed_and_nothing_kept(steps):
     check(steps)
