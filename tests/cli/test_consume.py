@@ -15,6 +15,7 @@ from cli.exits import Exit
 from reput_client import Completeness, Queue, QueuePosition
 from reput_client.errors import NotFoundError, UnavailableError
 from tests.support.command import run_command
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 def test_a_queue_that_the_topic_gets_later_is_pulled_from_its_first_message_once(
@@ -42,7 +43,7 @@ def test_a_queue_that_the_topic_gets_later_is_pulled_from_its_first_message_once
         args=(Client(), wanted, {("a", 0)}, lambda source, begin: pulled.append((source, begin))),
         daemon=True,
     ).start()
-    assert enough.wait(10)
+    assert enough.wait(WAIT_SECONDS_MAX)
     assert pulled == [(later, 7)]
 
 

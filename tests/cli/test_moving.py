@@ -28,7 +28,7 @@ from store.format.delivery.consumer_files import GroupConfig, decode_groups, dec
 from store.format.topic import HALF_TOPIC, OP_HALF_TOPIC, decode_topic_table
 from tests.support.remoting import answering
 from tests.support.stack import hosted_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 # As RocketMQ 5.5.0 answered them while a fleet worked, shortened.
 STATE = {
@@ -227,12 +227,12 @@ def test_the_shards_of_a_gateway_are_drained_once_groups_have_read_and_nothing_w
     with hosted_stack(tmp_path / "store") as stack:
         address = stack.addresses["gateway"]
         messages = [NewMessage(topic="Orders", body=b"%d" % number, queue_id=0) for number in range(3)]
-        stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=20)
+        stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX)
 
         def read_to(offset: int) -> None:
             position = pb.QueuePosition(topic="Orders", queue_id=0, consumer_offset=offset, broker_name="broker-a")
             stack.gateway.CommitOffsets(
-                pb.CommitOffsetsRequest(consumer_group="readers", positions=[position]), timeout=20
+                pb.CommitOffsetsRequest(consumer_group="readers", positions=[position]), timeout=WAIT_SECONDS_MAX
             )
 
         def left(**more: Any) -> list[dict[str, Any]]:
@@ -261,7 +261,7 @@ def test_the_shards_of_a_gateway_are_drained_once_groups_have_read_and_nothing_w
         read_to(3)
         assert left() == []
         late = NewMessage(topic="Late", body=b"x", delay_level=18)
-        stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=[late]), timeout=20)
+        stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=[late]), timeout=WAIT_SECONDS_MAX)
         (row,) = left()
         assert (row["what"], row["topic"], row["message_count"]) == ("waiting", "Late", 1)
 
@@ -332,9 +332,11 @@ def test_a_shard_on_a_new_store_has_the_copied_topics_groups_and_positions(
     assert copy_settings(source=source, target=target, write_only=True) == Exit.FOUND
     with hosted_stack(target) as stack:
         request = pb.GetConsumerGroupRequest(consumer_group="readers")
-        group = stack.gateway.GetConsumerGroup(request, timeout=20)
+        group = stack.gateway.GetConsumerGroup(request, timeout=WAIT_SECONDS_MAX)
         assert group.settings.delivery_attempts_max == 5
-        positions = stack.gateway.GetOffsets(pb.GetOffsetsRequest(consumer_group="readers"), timeout=20).positions
+        positions = stack.gateway.GetOffsets(
+            pb.GetOffsetsRequest(consumer_group="readers"), timeout=WAIT_SECONDS_MAX
+        ).positions
         assert {(row.topic, row.queue_id, row.consumer_offset) for row in positions} >= {
             ("Orders", 0, 0),
             ("Orders", 1, 0),

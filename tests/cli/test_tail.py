@@ -13,7 +13,7 @@ from reput.message.v1 import message_pb2
 from reput_client.querying.message import message_of
 from tests.support.command import run_command
 from tests.support.stack import HostedStack, hosted_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -82,7 +82,7 @@ def test_what_comes_is_followed_and_filtered(stack: HostedStack, tmp_path: Path)
         assert numbers(shown.read_text()) == [29, 103]
     finally:
         running.kill()
-        running.wait(30)
+        running.wait(WAIT_SECONDS_MAX)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput_client import Queue, Topic
 from tests.support.command import run_command
 from tests.support.stack import HostedStack, hosted_stack, new_message
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 @pytest.fixture(scope="module")
@@ -156,17 +157,17 @@ def test_messages_of_a_deleted_topic_are_found_and_a_send_makes_it_again(
     stack_of_topic: HostedStack, reput: Any
 ) -> None:
     messages = [new_message("Kept", b"still there", keys=["kept-key"])]
-    stack_of_topic.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=10)
+    stack_of_topic.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX)
     stack_of_topic.wait_until_built()
 
     assert reput("topic", "delete", "Kept")[0] == 0
 
     assert "Kept" not in table(stack_of_topic)
     found = stack_of_topic.gateway.QueryMessageByKey(
-        pb.QueryMessageByKeyRequest(topic="Kept", key="kept-key"), timeout=10
+        pb.QueryMessageByKeyRequest(topic="Kept", key="kept-key"), timeout=WAIT_SECONDS_MAX
     )
     assert [message.body for message in found.messages] == [b"still there"]
-    listed = stack_of_topic.gateway.ListTopics(pb.ListTopicsRequest(topic="Kept"), timeout=10).topics
+    listed = stack_of_topic.gateway.ListTopics(pb.ListTopicsRequest(topic="Kept"), timeout=WAIT_SECONDS_MAX).topics
     assert [(topic.topic, topic.queue_count) for topic in listed] == [("Kept", 1)]  # the queue that has a message
     assert list(listed[0].settings) == []
     assert reput("send", "-t", "Kept", "-b", "again")[0] == 0
@@ -178,7 +179,9 @@ def test_what_was_deleted_with_its_topic_was_shown_as_if_groups_got_it(stack_of_
 
     def send(body: bytes) -> Any:
         messages = [new_message("Gone", body, keys=["gone-key"])]
-        response = stack_of_topic.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=10)
+        response = stack_of_topic.gateway.AppendMessages(
+            pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX
+        )
         stack_of_topic.wait_until_built()
         return response.results[0]
 

@@ -14,9 +14,7 @@ from benchmarks.sides.remoting import create_group, create_topic
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.support.stack import Stack, running_stack
-from tests.support.waiting import wait_until
-
-CALL_SECONDS_MAX = 20.0
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 
 class Server(Protocol):
@@ -55,13 +53,13 @@ class ReputServer:
     def create_topic(self, topic: str, queue_count: int, message_type: str) -> None:
         kind = getattr(message_pb2, f"MESSAGE_TYPE_{message_type}")
         request = pb.CreateTopicRequest(topic=topic, queue_count=queue_count, message_type=kind)
-        self._gateway.CreateTopic(request, timeout=CALL_SECONDS_MAX)
+        self._gateway.CreateTopic(request, timeout=WAIT_SECONDS_MAX)
 
     def create_group(self, group: str, *, ordered: bool, delivery_attempts_max: int) -> None:
         request = pb.UpdateConsumerGroupRequest(
             consumer_group=group, ordered=ordered, delivery_attempts_max=delivery_attempts_max
         )
-        self._gateway.UpdateConsumerGroup(request, timeout=CALL_SECONDS_MAX)
+        self._gateway.UpdateConsumerGroup(request, timeout=WAIT_SECONDS_MAX)
 
 
 @contextlib.contextmanager
@@ -99,7 +97,7 @@ def wait_until_routed(server: Server, topic: str) -> None:
         status = v2.Status()
 
         def is_routed() -> bool:
-            answer = stub.QueryRoute(request, timeout=CALL_SECONDS_MAX, metadata=metadata)
+            answer = stub.QueryRoute(request, timeout=WAIT_SECONDS_MAX, metadata=metadata)
             status.CopyFrom(answer.status)
             return bool(status.code == v2.OK)
 

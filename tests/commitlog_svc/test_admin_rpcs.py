@@ -29,6 +29,7 @@ from store.errors import (
 )
 from tests.commitlog_svc.internal import all_records, internal_record
 from tests.commitlog_svc.support import append, new_message, open_log
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 NAME = "subscriptionGroup.json"
 FIFO, DELAY = message_pb2.MESSAGE_TYPE_FIFO, message_pb2.MESSAGE_TYPE_DELAY
@@ -107,7 +108,7 @@ def test_a_call_that_ends_before_its_last_part_changes_nothing(served: Served) -
             pb.WriteConfigFileRequest(name=NAME, content=b"w"),
         ]
 
-        assert len(list(stub.WriteConfigFile(iter(parts), timeout=10))) == 2
+        assert len(list(stub.WriteConfigFile(iter(parts), timeout=WAIT_SECONDS_MAX))) == 2
     assert served.client.read_config_file(NAME) == b'{"old":1}'
 
 
@@ -115,10 +116,10 @@ def test_one_request_is_enough_for_a_small_file(served: Served) -> None:
     with grpc.insecure_channel(served.address) as channel:
         stub = pb_grpc.CommitLogServiceStub(channel)
         request = pb.WriteConfigFileRequest(name="delayOffset.json", content=b"{}", is_last=True)
-        assert len(list(stub.WriteConfigFile(iter([request]), timeout=10))) == 1
-        (answer,) = stub.ReadConfigFile(pb.ReadConfigFileRequest(name="delayOffset.json"), timeout=10)
+        assert len(list(stub.WriteConfigFile(iter([request]), timeout=WAIT_SECONDS_MAX))) == 1
+        (answer,) = stub.ReadConfigFile(pb.ReadConfigFileRequest(name="delayOffset.json"), timeout=WAIT_SECONDS_MAX)
         assert (answer.exists, answer.content) == (True, b"{}")
-        (absent,) = stub.ReadConfigFile(pb.ReadConfigFileRequest(name="timercheck"), timeout=10)
+        (absent,) = stub.ReadConfigFile(pb.ReadConfigFileRequest(name="timercheck"), timeout=WAIT_SECONDS_MAX)
         assert (absent.exists, absent.content) == (False, b"")
 
 
@@ -196,7 +197,9 @@ def test_an_update_of_no_topic_and_a_creation_of_another_have_errors_of_their_ow
     with pytest.raises(TopicExistsError):
         served.client.call(rpc.CREATE_TOPIC, pb.CreateTopicRequest(topic="a", queue_count=2))
     with grpc.insecure_channel(served.address) as channel, pytest.raises(grpc.RpcError) as refused:
-        pb_grpc.CommitLogServiceStub(channel).CreateTopic(pb.CreateTopicRequest(topic="a", perm=4), timeout=10)
+        pb_grpc.CommitLogServiceStub(channel).CreateTopic(
+            pb.CreateTopicRequest(topic="a", perm=4), timeout=WAIT_SECONDS_MAX
+        )
     assert refused.value.code() is grpc.StatusCode.ALREADY_EXISTS
     status = status_of(refused.value)
     assert status is not None
@@ -218,7 +221,7 @@ def test_a_follower_that_has_started_again_fences_its_earlier_life(served: Serve
     assert [record.body for record in all_records(served.log)] == [b"1", b"2"]
     with grpc.insecure_channel(served.address) as channel, pytest.raises(grpc.RpcError) as by_stub:
         request = pb.AppendInternalRequest(records=[internal_record()], follower="consumer", follower_epoch=1)
-        pb_grpc.CommitLogServiceStub(channel).AppendInternal(request, timeout=10)
+        pb_grpc.CommitLogServiceStub(channel).AppendInternal(request, timeout=WAIT_SECONDS_MAX)
     assert by_stub.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     served.client.append_internal([internal_record(b"no name")], flush=flush)
 

@@ -23,7 +23,7 @@ from tests.nameserver_svc.scenario import route
 from tests.nameserver_svc.test_nameserver import served
 from tests.support.service import hosted_service
 from tests.support.stack import new_message
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 V4 = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.96.0.7", 10911))
 V6 = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fd00::7%eth0", 10911, 0, 2))
@@ -96,7 +96,7 @@ def _routes(directory: Path, **settings: str) -> Iterator[tuple[dict[str, Any], 
         given = {"REPUT_NAMESERVERS": str(nameserver.address), "REPUT_STORE_HOST": "10.0.7.1:10911", **settings}
         with hosted_service("commitlog", directory / "store", given) as commitlog:
             request = pb.AppendMessagesRequest(messages=[new_message("t", b"x")])
-            (sent,) = commitlog.stub.AppendMessages(request, timeout=20, wait_for_ready=True).results
+            (sent,) = commitlog.stub.AppendMessages(request, timeout=WAIT_SECONDS_MAX, wait_for_ready=True).results
             if "broker-b" not in settings.get("REPUT_COMMITLOG_BROKER_ADDRESS", ""):
                 wait_until(lambda: client.ask(route("t").command()).code == 0, "the registration")
             found = client.ask(route("t").command())

@@ -11,8 +11,7 @@ from commitlog_svc.servicer import CommitLogServicer
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from store.errors import InvalidArgumentError, OffsetOutOfRangeError
 from tests.commitlog_svc.support import append, make_log, new_message, open_log
-
-WAIT_SECONDS_MAX = 30.0
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 class Flushes:

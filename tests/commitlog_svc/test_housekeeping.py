@@ -8,8 +8,7 @@ import structlog
 
 from commitlog_svc.housekeeping import Chore, Housekeeper
 from store.errors import DiskFullError, FlushFailedError
-
-PATIENCE_SECONDS = 30
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 class Worker:
@@ -48,8 +47,8 @@ def test_a_chore_that_fails_is_tried_again_said_once_and_keeps_no_other_from_its
     with structlog.testing.capture_logs() as logs:
         keeper = Housekeeper([Chore("a", 1.0, failing), Chore("b", 1.0, other)], refused.append, leaping_clock())
         keeper.start()
-        assert failing.done.wait(PATIENCE_SECONDS)
-        assert other.done.wait(PATIENCE_SECONDS)
+        assert failing.done.wait(WAIT_SECONDS_MAX)
+        assert other.done.wait(WAIT_SECONDS_MAX)
         keeper.close()
     assert refused == []
     assert [entry["chore"] for entry in logs if entry["event"] == "housekeeping.failed"] == ["a"]
@@ -67,7 +66,7 @@ def test_a_refused_flush_ends_all_chores() -> None:
 
     keeper = Housekeeper([Chore("a", 1.0, first), Chore("b", 1.0, second)], on_flush_failed, leaping_clock())
     keeper.start()
-    assert told.wait(PATIENCE_SECONDS)
+    assert told.wait(WAIT_SECONDS_MAX)
     keeper.close()
     assert refused == [error]
     assert (first.count, second.count) == (2, 1)
@@ -82,7 +81,7 @@ def test_a_failing_chore_without_an_interval_pauses() -> None:
         assert not worker.done.wait(0.01), "tried again at once"
     assert chore.next_at == 1.0
     now[0] = 1.0
-    assert worker.done.wait(PATIENCE_SECONDS)
+    assert worker.done.wait(WAIT_SECONDS_MAX)
     keeper.close()
 
 

@@ -15,7 +15,7 @@ from services.status import from_rpc_error
 from store.errors import LogFileLostError, StoreCorruptedError, StoreError
 from tests.commitlog_svc.support import append, make_log, new_message, open_log
 from tests.support.stack import running_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 
 def active_file(root: Path) -> Path:
@@ -159,12 +159,12 @@ def test_a_file_that_was_put_back_is_the_log_again(tmp_path: Path) -> None:
 def test_the_real_service_answers_with_the_reason_and_ends_with_the_code_of_a_fence(tmp_path: Path) -> None:
     with running_stack(tmp_path / "s", "--single-process") as stack:
         request = pb.AppendMessagesRequest(messages=[new_message()], flush=FLUSH_MODE_SYNC)
-        stack.gateway.AppendMessages(request, timeout=10)
+        stack.gateway.AppendMessages(request, timeout=WAIT_SECONDS_MAX)
         active_file(tmp_path / "s").unlink()
 
         with pytest.raises(grpc.RpcError) as refused:
-            stack.gateway.AppendMessages(request, timeout=10)
+            stack.gateway.AppendMessages(request, timeout=WAIT_SECONDS_MAX)
 
         assert isinstance(from_rpc_error(refused.value), LogFileLostError)
-        assert stack.process.wait(30) == 3
+        assert stack.process.wait(WAIT_SECONDS_MAX) == 3
         assert '"event": "log.fenced"' in stack.log()

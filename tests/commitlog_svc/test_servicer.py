@@ -26,6 +26,7 @@ from store.format.sys_flag import TransactionType
 from tests.commitlog_svc.internal import internal_record
 from tests.commitlog_svc.support import new_message
 from tests.support.service import Service, hosted_service
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 @contextmanager
@@ -162,23 +163,29 @@ def test_a_request_for_another_shard_or_for_a_check_alone_writes_nothing(tmp_pat
         stub = service.stub
         ones = [new_message(body=b"x") for _ in range(10)]
         stub.AppendMessages(pb.AppendMessagesRequest(messages=ones), timeout=60)
-        end_offset = stub.GetStatus(pb.GetStatusRequest(), timeout=10).log_end_offset
+        end_offset = stub.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).log_end_offset
 
         with pytest.raises(grpc.RpcError) as refused:
-            stub.AppendMessages(pb.AppendMessagesRequest(messages=ones, broker_name="shard-8"), timeout=10)
+            stub.AppendMessages(
+                pb.AppendMessagesRequest(messages=ones, broker_name="shard-8"), timeout=WAIT_SECONDS_MAX
+            )
         error = from_rpc_error(refused.value)
         assert isinstance(error, BrokerNotFoundError)
         assert error.metadata["brokerNames"] == "shard-7"
-        assert not stub.AppendMessages(pb.AppendMessagesRequest(messages=ones, check_only=True), timeout=10).results
+        assert not stub.AppendMessages(
+            pb.AppendMessagesRequest(messages=ones, check_only=True), timeout=WAIT_SECONDS_MAX
+        ).results
         ones[3].body = b""
         with pytest.raises(grpc.RpcError) as refused:
-            stub.AppendMessages(pb.AppendMessagesRequest(messages=ones, check_only=True), timeout=10)
+            stub.AppendMessages(pb.AppendMessagesRequest(messages=ones, check_only=True), timeout=WAIT_SECONDS_MAX)
         assert from_rpc_error(refused.value).metadata["index"] == "3"
 
-        assert stub.GetStatus(pb.GetStatusRequest(), timeout=10).log_end_offset == end_offset
+        assert stub.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).log_end_offset == end_offset
         ones[3].body = b"x"
         named = pb.AppendMessagesRequest(messages=ones, broker_name="shard-7")
-        assert {result.broker_name for result in stub.AppendMessages(named, timeout=10).results} == {"shard-7"}
+        assert {result.broker_name for result in stub.AppendMessages(named, timeout=WAIT_SECONDS_MAX).results} == {
+            "shard-7"
+        }
 
 
 def test_a_service_appends_records_of_several_topics_as_one(tmp_path: Path) -> None:
@@ -187,13 +194,14 @@ def test_a_service_appends_records_of_several_topics_as_one(tmp_path: Path) -> N
         moved = internal_record(b"m", "%RETRY%g", reconsume_times=1, properties={"UNIQ_KEY": "U", "ORIGIN": "0"})
         state = internal_record(b"s", "STATE", sys_flag=TransactionType.PREPARED, born_host="10.1.2.3:4")
         results = stub.AppendInternal(
-            pb.AppendInternalRequest(records=[moved, state], flush=message_pb2.FLUSH_MODE_SYNC), timeout=10
+            pb.AppendInternalRequest(records=[moved, state], flush=message_pb2.FLUSH_MODE_SYNC),
+            timeout=WAIT_SECONDS_MAX,
         ).results
         found = [
             stub.GetMessage(pb.GetMessageRequest(commit_log_offset=result.commit_log_offset)).message
             for result in results
         ]
-        end_offset = stub.GetStatus(pb.GetStatusRequest(), timeout=10).log_flushed_offset
+        end_offset = stub.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).log_flushed_offset
 
         assert ["U", ""] == [result.unique_key for result in results]
         assert [message.offset_msg_id for message in found] == [result.offset_msg_id for result in results]
@@ -212,10 +220,10 @@ def test_a_service_appends_records_of_several_topics_as_one(tmp_path: Path) -> N
         ]
         for request, expected, index in cases:
             with pytest.raises(grpc.RpcError) as refused:
-                stub.AppendInternal(request, timeout=10)
+                stub.AppendInternal(request, timeout=WAIT_SECONDS_MAX)
             error = from_rpc_error(refused.value)
             assert (expected, index) == (type(error), error.metadata.get("index", ""))
-        assert end_offset == stub.GetStatus(pb.GetStatusRequest(), timeout=10).log_end_offset
+        assert end_offset == stub.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).log_end_offset
 
 
 def test_no_client_of_the_gateway_can_append_as_a_service() -> None:

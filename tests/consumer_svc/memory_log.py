@@ -26,6 +26,7 @@ from services.reading.queue_reader import QueueReader
 from services.reading.recent_units import RecentUnits
 from tests.support import memory_log
 from tests.support.memory_log import START_MILLIS, ManualClock, Queue, always_newer
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 __all__ = ["START_MILLIS", "LogLife", "ManualClock", "MemoryLog", "contents"]
 
@@ -110,7 +111,7 @@ class LogLife:
         epoch = log.state().epoch + 1
         self.log = log
         self.writer = StateWriter(lambda records, flush: log.append(epoch, records, flush), epoch)
-        self.writer.submit(()).result(10)
+        self.writer.submit(()).result(WAIT_SECONDS_MAX)
         self.loaded = log.state()
         self.writer.changes_behind_full = self.loaded.change_count
         recent = log.recent = RecentUnits(recent_count_max)

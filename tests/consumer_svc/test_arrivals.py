@@ -3,6 +3,7 @@
 import threading
 
 from consumer_svc.arrivals import NAME_COUNT_MAX, Arrivals
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 def test_a_new_watcher_first_hears_that_it_shall_look_at_everything() -> None:
@@ -51,7 +52,7 @@ def test_a_watcher_that_waits_is_let_go_at_the_end() -> None:
     waiting = threading.Thread(target=watcher.take, args=(60.0,))
     waiting.start()
     arrivals.end()
-    waiting.join(10)
+    waiting.join(WAIT_SECONDS_MAX)
     assert not waiting.is_alive()
 
 

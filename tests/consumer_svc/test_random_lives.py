@@ -25,6 +25,7 @@ from store.format.properties import MOVED_FROM, ORIGIN_MESSAGE_ID, SHARDING_KEY
 from store.format.topic import DLQ_PREFIX
 from tests.consumer_svc.asking import pop_of
 from tests.consumer_svc.memory_log import LogLife, ManualClock, MemoryLog, contents
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 STEP_COUNT = 250
 ATTEMPTS_MAX = 3
@@ -279,14 +280,14 @@ class Run:
 
     def full(self) -> None:
         """The full state is written."""
-        self.life.life.write_full().result(10)
+        self.life.life.write_full().result(WAIT_SECONDS_MAX)
 
     def break_appends(self) -> None:
         """One of the next appends fails, written or not; also in the middle of a full state."""
         self.log.appends_left = self.random.randint(0, 3)
         self.log.writes_failing = self.random.random() < 0.5
         if self.random.random() < 0.4:
-            self.life.life.write_full().result(10)
+            self.life.life.write_full().result(WAIT_SECONDS_MAX)
 
     def crash(self) -> None:
         """The service is killed."""

@@ -16,6 +16,7 @@ from services.serving.admission.shares import KEPT_ADDRESS_DIVISOR, KEPT_CLIENT_
 from store.errors import GroupNotFoundError, InvalidArgumentError, ResourceBusyError
 from tests.consumer_svc.asking import pop_of
 from tests.consumer_svc.memory_log import LogLife, MemoryLog
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 GROUP_COUNT_MAX = 200
 ATTACKER, VICTIM = "identity:attacker", "identity:victim"
@@ -107,7 +108,7 @@ def test_the_share_of_a_client_counts_over_a_restart_and_in_the_full_state(
     again = begin(group_count_max=GROUP_COUNT_MAX)
     with pytest.raises(ResourceBusyError):
         groups_taken(again, "commit", ATTACKER)(count)
-    again.life.write_full().result(10)
+    again.life.write_full().result(WAIT_SECONDS_MAX)
     again.close()
     third = begin(group_count_max=GROUP_COUNT_MAX)
     with pytest.raises(ResourceBusyError):

@@ -15,6 +15,7 @@ from store.format.derived.queue_ext import ext_address
 from store.format.derived.queue_unit import QueueUnit
 from store.format.properties import TAGS
 from tests.consumer_svc.memory_log import LogLife, MemoryLog, contents
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 def set_groups(life: LogLife, count: int, prefix: str = "g") -> None:
@@ -34,9 +35,9 @@ def test_the_newest_whole_full_state_is_found_over_pages(
 ) -> None:
     monkeypatch.setattr(state_log, "PAGE_UNIT_COUNT", page_count)
     set_groups(life, 5, "a")
-    life.life.write_full().result(10)
+    life.life.write_full().result(WAIT_SECONDS_MAX)
     set_groups(life, 5, "b")
-    begin_offset = life.life.write_full().result(10)
+    begin_offset = life.life.write_full().result(WAIT_SECONDS_MAX)
     set_groups(life, 4, "c")
     loaded = log.state()
     assert contents(loaded.states) == contents(life.states)
@@ -45,7 +46,7 @@ def test_the_newest_whole_full_state_is_found_over_pages(
 
 def test_only_the_records_from_the_full_state_on_are_read(log: MemoryLog, life: LogLife) -> None:
     set_groups(life, 50)
-    life.life.write_full().result(10)
+    life.life.write_full().result(WAIT_SECONDS_MAX)
     set_groups(life, 2, "b")
     queue = log.queues[STATE_TOPIC, 0]
     read: list[QueueUnit] = []
@@ -65,11 +66,11 @@ def test_a_full_state_that_was_not_finished_is_passed_over(
 ) -> None:
     life = begin()
     set_groups(life, 3, "a")
-    first_full = life.life.write_full().result(10)
+    first_full = life.life.write_full().result(WAIT_SECONDS_MAX)
     set_groups(life, 3, "b")
     log.appends_left, log.writes_failing = written_count, writes_failing
     with pytest.raises(ServiceUnavailableError):
-        life.life.write_full().result(10)
+        life.life.write_full().result(WAIT_SECONDS_MAX)
     log.appends_left = None
     after = begin()
     assert contents(after.states) == contents(life.states)
@@ -138,13 +139,15 @@ def test_changes_in_one_request_are_read_in_their_order(log: MemoryLog, life: Lo
         futures = [
             life.life.change([GroupSet(GroupSettings("g", delivery_attempts_max=number))]) for number in range(99)
         ]
-    futures[-1].result(10)
+    futures[-1].result(WAIT_SECONDS_MAX)
     assert all(future.done() for future in futures)
     assert log.state().states.groups["g"].settings.delivery_attempts_max == 98
 
 
 def test_very_many_changes_are_written_in_requests_that_fit(log: MemoryLog, life: LogLife) -> None:
     with life.life.lock:
-        life.life.change([GroupSet(GroupSettings(f"{number:0>255}")) for number in range(20_000)]).result(10)
+        life.life.change([GroupSet(GroupSettings(f"{number:0>255}")) for number in range(20_000)]).result(
+            WAIT_SECONDS_MAX
+        )
     assert max(sum(record.ByteSize() for record in request) for request in log.requests) < 4 << 20
     assert len(log.state().states.groups) == 20_000

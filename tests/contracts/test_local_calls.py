@@ -27,8 +27,8 @@ from services.rpcs.index import SEARCH_KEY
 from services.serving.server import ServiceServer
 from services.settings.service_settings import ServiceSettings
 from store import errors
+from tests.support.waiting import WAIT_SECONDS_MAX
 
-WAIT_SECONDS_MAX = 30
 ERRORS = [
     errors.RecordNotFoundError("no record starts at 5", commitLogOffset=5),
     errors.OffsetOutOfRangeError("outside", offset=5, firstOffset=7, lastOffset=9),

@@ -21,10 +21,10 @@ from store.format.derived.index_summary import PAGE_SIZE, TIME_UNKNOWN_EARLY, Ti
 from store.readers.index_reader import IndexLayout, Passed
 from tests.support.dispatches import make_request
 from tests.support.faulty_file_system import FaultyFileSystem
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 LAYOUT = IndexLayout(7, 9)  # eight keys a file, and chains of all of them
 T0 = 1_700_000_000_000
-SECONDS_MAX = 30.0
 
 
 def open_files(root, *, fs=None, summarized=True, **options):
@@ -37,7 +37,7 @@ def open_files(root, *, fs=None, summarized=True, **options):
 
 
 def settle(files):
-    assert files.summaries.settle(SECONDS_MAX), "summaries are being made for ever"
+    assert files.summaries.settle(WAIT_SECONDS_MAX), "summaries are being made for ever"
     return files
 
 
@@ -294,12 +294,12 @@ def test_a_file_that_goes_while_its_summary_is_made_leaves_none(tmp_path):
         def rename(self, source, target):
             if "summaries" in str(target):
                 reached.set()
-                assert go_on.wait(SECONDS_MAX)
+                assert go_on.wait(WAIT_SECONDS_MAX)
             super().rename(source, target)
 
     files = open_files(tmp_path, fs=Held())
     fill(files, requests_at([T0] * 6))
-    assert reached.wait(SECONDS_MAX)
+    assert reached.wait(WAIT_SECONDS_MAX)
     files.remove(files.hide_expired(10_000, 1))
     go_on.set()
 
@@ -385,7 +385,7 @@ def test_an_index_file_that_cannot_be_read_does_not_keep_others_from_their_summa
     files.adopt_sealed(files.paths()[:-1])
     summaries = IndexSummaries(tmp_path, Bad(), retry_seconds=0.001)
     summaries.want(files.sealed_views())
-    assert summaries.settle(SECONDS_MAX)
+    assert summaries.settle(WAIT_SECONDS_MAX)
     assert all(view.summary for view in files.sealed_views())
     assert Bad.tries == 6
     summaries.close()
@@ -399,4 +399,4 @@ def test_closing_does_not_wait_for_the_rate(tmp_path, filled):
     files = open_files(tmp_path, bytes_per_second_max=1.0)  # 160 s for a file
     files.close()
     assert summary_paths(files) == []
-    assert files.summaries.settle(SECONDS_MAX)
+    assert files.summaries.settle(WAIT_SECONDS_MAX)

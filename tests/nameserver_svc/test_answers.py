@@ -14,6 +14,7 @@ from nameserver_svc.route_table import RouteTable
 from services.rocketmq.command import Command
 from services.rocketmq.remoting_server import Connection
 from tests.nameserver_svc.scenario import ANSWERS, STEPS, End, body, broker, comparable, topic
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 def test_every_step_is_answered_as_rocketmq_answers_it() -> None:
@@ -72,7 +73,7 @@ def test_a_large_registration_held_up_everybody(monkeypatch: pytest.MonkeyPatch)
 
     def slow(*arguments: Any) -> Any:
         reading.set()
-        assert may_go_on.wait(20)
+        assert may_go_on.wait(WAIT_SECONDS_MAX)
         return decode(*arguments)
 
     monkeypatch.setattr(requests, "decode_registration", slow)
@@ -80,13 +81,13 @@ def test_a_large_registration_held_up_everybody(monkeypatch: pytest.MonkeyPatch)
     server = NameServer(table, KvConfig(None), {}, gives_order_config=False)
     its, client = Caller(), Caller()
     server.on_command(cast("Connection", its), registration())
-    assert reading.wait(20)
+    assert reading.wait(WAIT_SECONDS_MAX)
     server.on_command(cast("Connection", client), Command(105, {"topic": "t"}))
-    assert client.answers.get(timeout=20).code == 17
+    assert client.answers.get(timeout=WAIT_SECONDS_MAX).code == 17
     may_go_on.set()
-    assert its.answers.get(timeout=20).code == 0
+    assert its.answers.get(timeout=WAIT_SECONDS_MAX).code == 0
     server.on_command(cast("Connection", client), Command(105, {"topic": "t"}))
-    assert client.answers.get(timeout=20).code == 0
+    assert client.answers.get(timeout=WAIT_SECONDS_MAX).code == 0
     server.close()
 
 
@@ -103,6 +104,6 @@ def test_a_broker_whose_connection_ends_while_its_registration_is_read_is_gone(m
 
     monkeypatch.setattr(requests, "decode_registration", end_meanwhile)
     server.on_command(cast("Connection", its), registration())
-    assert its.answers.get(timeout=20).code == 0
+    assert its.answers.get(timeout=WAIT_SECONDS_MAX).code == 0
     server.close()
     assert table.broker_count == 0

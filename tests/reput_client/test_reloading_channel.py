@@ -14,10 +14,9 @@ from reput_client import reloading_channel
 from reput_client.reloading_channel import AsyncReloadingChannel, ReloadingChannel
 from reput_client.security import async_interceptors
 from tests.services.loopback import commit_log_server
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 # A call that nobody ends has this code after 20 s: DEADLINE_EXCEEDED.
-CALL_SECONDS = 20
 KEY = async_interceptors(lambda: (("authorization", "Bearer reput_x"),))
 
 
@@ -84,13 +83,13 @@ def opened(address, made, interceptors=None) -> tuple[Files, AsyncReloadingChann
 
 async def begun(channel):
     """A stream under way."""
-    stream = pb_grpc.CommitLogServiceStub(channel).Reput(pb.ReputRequest(), timeout=CALL_SECONDS)
+    stream = pb_grpc.CommitLogServiceStub(channel).Reput(pb.ReputRequest(), timeout=WAIT_SECONDS_MAX)
     assert (await stream.read()).next_offset == 1
     return stream
 
 
 async def ask(channel):
-    await pb_grpc.CommitLogServiceStub(channel).GetMessage(pb.GetMessageRequest(), timeout=CALL_SECONDS)
+    await pb_grpc.CommitLogServiceStub(channel).GetMessage(pb.GetMessageRequest(), timeout=WAIT_SECONDS_MAX)
 
 
 def test_close_left_calls_of_former_channels_open(address):
@@ -100,7 +99,7 @@ def test_close_left_calls_of_former_channels_open(address):
         stub = pb_grpc.CommitLogServiceStub(channel)
         for pem in ("first", "second", "third"):
             files.pem = pem
-            streams.append(stub.Reput(pb.ReputRequest(), timeout=CALL_SECONDS))
+            streams.append(stub.Reput(pb.ReputRequest(), timeout=WAIT_SECONDS_MAX))
             assert next(streams[-1]).next_offset == 1
 
     assert [stream.code() for stream in streams] == [grpc.StatusCode.CANCELLED] * 3
@@ -112,7 +111,7 @@ def test_former_channels_that_are_closed_are_not_kept(address):
         stub = pb_grpc.CommitLogServiceStub(channel)
         for renewal in range(5):
             files.pem = str(renewal)
-            stub.GetMessage(pb.GetMessageRequest(), timeout=CALL_SECONDS)
+            stub.GetMessage(pb.GetMessageRequest(), timeout=WAIT_SECONDS_MAX)
         assert len(channel._former) <= 1
 
 
@@ -141,7 +140,7 @@ def test_calls_of_former_channels_of_asyncio_have_the_grace_of_close(address, go
         stream = await begun(channel)
         files.pem = "second"
         await ask(channel)
-        closing = asyncio.create_task(channel.close(CALL_SECONDS))
+        closing = asyncio.create_task(channel.close(WAIT_SECONDS_MAX))
         go_on.set()
         assert (await stream.read()).next_offset == 2
         code = await stream.code()

@@ -7,6 +7,7 @@ from collections.abc import Generator
 import pytest
 
 from reput_client.threads_and_loops import LoopSignal, ThreadSignal, run_blocking
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 def test_a_coroutine_that_is_never_suspended_runs_to_its_result() -> None:
@@ -60,7 +61,7 @@ def test_a_signal_wakes_a_thread_and_frees_the_lock_meanwhile() -> None:
     with lock:
         state["is_ready"] = True
         signal.send()
-    waiting.join(30)
+    waiting.join(WAIT_SECONDS_MAX)
     assert not waiting.is_alive()
 
 

@@ -15,6 +15,7 @@ from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
 from reput_client import AppendClient, NewMessage, QueryClient, queries
 from reput_client.errors import ReputClientError, UnavailableError, error_of_call
 from services.serving.server import ServiceServer
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 PATH = "/reput.gateway.v1.GatewayService/GetStatus"
 LARGEST = b"x" * (4 << 20)
@@ -87,7 +88,7 @@ class Held(pb_grpc.GatewayServiceServicer):
 
     def GetStatus(self, request: Any, context: Any) -> pb.GetStatusResponse:
         self.begun.set()
-        self.release.wait(20)
+        self.release.wait(WAIT_SECONDS_MAX)
         return pb.GetStatusResponse()
 
 
@@ -99,20 +100,20 @@ def test_a_stop_waits_for_a_direct_call_and_the_next_one_is_refused(tmp_path: pa
     channel = server.direct_channel(lambda: grpc.insecure_channel(server.address))
     call = channel.unary_unary(PATH, pb.GetStatusRequest.SerializeToString, pb.GetStatusResponse.FromString)
     answers: list[Any] = []
-    caller = threading.Thread(target=lambda: answers.append(call(pb.GetStatusRequest(), timeout=20)))
+    caller = threading.Thread(target=lambda: answers.append(call(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX)))
     caller.start()
-    assert servicer.begun.wait(20)
+    assert servicer.begun.wait(WAIT_SECONDS_MAX)
     server.stop()
     stopper = threading.Thread(target=server.serve_until_stopped)
     stopper.start()
-    assert server.stopping.wait(20)
+    assert server.stopping.wait(WAIT_SECONDS_MAX)
     with pytest.raises(grpc.RpcError) as refused:
-        call(pb.GetStatusRequest(), timeout=20)
+        call(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX)
     assert type(error_of_call(refused.value)).__name__ == "ServiceUnavailableError"
     assert stopper.is_alive()
     servicer.release.set()
     for thread in (caller, stopper):
-        thread.join(20)
+        thread.join(WAIT_SECONDS_MAX)
     assert answers == [pb.GetStatusResponse()]
     channel.close()
     server.close()

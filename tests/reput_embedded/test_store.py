@@ -42,7 +42,7 @@ from reput_client.errors import (
 from tests.support.fixture_stores import read_rows, unpack_store
 from tests.support.process_state import nothing_left_behind
 from tests.support.stack import HostedStack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 MIB = 1 << 20
 
@@ -100,13 +100,13 @@ def test_a_consumer_gets_what_was_appended_and_acknowledges_it(shared: reput_emb
     shared.append("Consumed", b"first", tags="a")
     shared.append("Consumed", b"second", tags="b")
     with shared.consume({"Consumed": "b"}, "group-of-tag") as consumer:
-        delivery = consumer.take(timeout_seconds=20)
+        delivery = consumer.take(timeout_seconds=WAIT_SECONDS_MAX)
         assert delivery is not None
         assert delivery.message.body == b"second"
-        delivery.ack().result(20)
+        delivery.ack().result(WAIT_SECONDS_MAX)
     with shared.consume("Consumed", "group-of-all") as consumer:
         bodies = set()
-        while len(bodies) < 2 and (delivery := consumer.take(timeout_seconds=20)) is not None:
+        while len(bodies) < 2 and (delivery := consumer.take(timeout_seconds=WAIT_SECONDS_MAX)) is not None:
             bodies.add(delivery.message.body)
             delivery.ack()
     assert bodies == {b"first", b"second"}
@@ -137,7 +137,7 @@ def test_a_producer_and_an_admin_client_use_the_same_store(shared: reput_embedde
     with AdminClient(shared.target) as admin:
         admin.create_topic("Made", queue_count=2)
     with shared.producer(linger_millis=0) as producer:
-        receipts = [future.result(20) for future in [producer.send("Made", b"x") for _ in range(20)]]
+        receipts = [future.result(WAIT_SECONDS_MAX) for future in [producer.send("Made", b"x") for _ in range(20)]]
     assert {each.queue_id for each in receipts} == {0, 1}
 
 
@@ -249,7 +249,7 @@ def test_read_only_shows_a_copy_and_writes_nothing_under_it(tmp_path: pathlib.Pa
         with pytest.raises(StoreReadOnlyError):
             store.append("Orders", b"x")
         with store.consume("Orders", "g") as consumer, pytest.raises(FailedPreconditionError):
-            consumer.take(timeout_seconds=20)
+            consumer.take(timeout_seconds=WAIT_SECONDS_MAX)
     assert snapshot(tmp_path) == before
 
 
@@ -396,7 +396,7 @@ def test_a_store_that_ended_by_itself_says_why(tmp_path: pathlib.Path) -> None:
     stack = store._stack
     assert stack is not None
     stack._stack._children["index"].server.fail(3, "a reason")  # type: ignore[attr-defined]
-    stack.wait(20)
+    stack.wait(WAIT_SECONDS_MAX)
     with pytest.raises(reput_embedded.StoreClosedError, match="index ended with exit code 3: a reason"):
         store.append("Orders", b"x")
     store.close()
@@ -445,7 +445,7 @@ def test_a_forgotten_store_ends_where_its_warning_is_an_error(tmp_path: pathlib.
     del store
     gc.collect()
     assert stack.is_stopping
-    assert stack.wait(20) == 0
+    assert stack.wait(WAIT_SECONDS_MAX) == 0
 
 
 def test_a_producer_and_a_consumer_keep_their_store(tmp_path: pathlib.Path) -> None:
@@ -454,9 +454,9 @@ def test_a_producer_and_a_consumer_keep_their_store(tmp_path: pathlib.Path) -> N
     gc.collect()
     stores = [reput_embedded.store._STORES[client] for client in (producer, consumer)]
     assert [store.is_closed for store in stores] == [False, False]
-    assert producer.send("Orders", b"x").result(20).queue_offset == 0
+    assert producer.send("Orders", b"x").result(WAIT_SECONDS_MAX).queue_offset == 0
     stores[1].append("Orders", b"x")
-    assert consumer.take(timeout_seconds=20) is not None
+    assert consumer.take(timeout_seconds=WAIT_SECONDS_MAX) is not None
     for store in stores:
         store.close()
 
@@ -504,7 +504,7 @@ def test_ctrl_c_between_the_start_of_a_stack_and_its_assignment_left_it_running(
     monkeypatch.setattr("reput_embedded.store.BackgroundStack", interrupted)
     with pytest.raises(KeyboardInterrupt):
         reput_embedded.open(tmp_path)
-    assert stacks[0].wait(20) == 0
+    assert stacks[0].wait(WAIT_SECONDS_MAX) == 0
 
 
 @pytest.mark.parametrize("name", reput_embedded.store.REFUSED_SETTINGS)

@@ -30,6 +30,7 @@ from store.format.properties import (
 from store.format.topic import SCHEDULE_TOPIC, TIMER_TOPIC
 from tests.support import memory_log
 from tests.support.memory_log import ManualClock, Queue, always_newer
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 DELAYS_MILLIS = (1_000, 5_000, 60_000)
 ROLL_AFTER_MILLIS = 600_000
@@ -147,9 +148,9 @@ class MemoryLife:
                     kind.work()
             finally:
                 if self.writer is not None:
-                    self.writer.newest().exception(10)  # before a test moves the clock
+                    self.writer.newest().exception(WAIT_SECONDS_MAX)  # before a test moves the clock
             if self.writer is not None:
-                self.writer.newest().result(10)
+                self.writer.newest().result(WAIT_SECONDS_MAX)
             if self.log.end == end:
                 return
 

@@ -15,6 +15,7 @@ from store.format.properties import DELAY, MOVED_FROM, REAL_QUEUE_ID, REAL_TOPIC
 from store.format.topic import SCHEDULE_TOPIC
 from tests.schedule_svc.memory_life import TARGET, MemoryLife, MemoryLog, delayed
 from tests.support.memory_log import ManualClock
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 def bodies(log: MemoryLog) -> list[str]:
@@ -152,7 +153,7 @@ def test_retention_waits_for_a_message_until_its_request_is_in_the_log(
     write = log.write
 
     def write_later(records: Sequence[InternalRecord]) -> list[AppendResult]:
-        assert answered.wait(30)
+        assert answered.wait(WAIT_SECONDS_MAX)
         return write(records)
 
     monkeypatch.setattr(log, "write", write_later)
@@ -163,7 +164,7 @@ def test_retention_waits_for_a_message_until_its_request_is_in_the_log(
     levels.work()
     answered.set()
     assert life.writer is not None
-    life.writer.newest().result(10)
+    life.writer.newest().result(WAIT_SECONDS_MAX)
     assert needed
     assert set(needed) == {stored.commit_log_offset}
     assert levels.needed_offset() > stored.commit_log_offset

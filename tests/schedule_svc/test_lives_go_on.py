@@ -19,6 +19,7 @@ from store.format.topic import SCHEDULE_TOPIC
 from tests.schedule_svc.memory_life import TARGET, MemoryLife, MemoryLog, delayed
 from tests.support.calls import Answers
 from tests.support.memory_log import ManualClock
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 def test_a_verdict_without_an_answer_of_the_log_begins_a_new_life(life: MemoryLife) -> None:
@@ -38,7 +39,7 @@ def test_a_level_that_cannot_be_read_does_not_stop_the_levels_behind_it(
     with pytest.raises(ServiceUnavailableError):
         life.kinds.levels.work()
     assert life.writer is not None
-    life.writer.newest().result(10)
+    life.writer.newest().result(WAIT_SECONDS_MAX)
     assert [message.body for message in log.delivered()] == [b"b"]
     log.unreadable.clear()
     life.work()
@@ -93,6 +94,6 @@ def test_submissions_are_joined_only_to_requests_that_fit_into_small_log_files()
     with writer._changed:  # all are there before the first is taken
         done = [writer.submit([level_change(1, number)], records) for number in range(3)]
     for each in done:
-        each.result(10)
+        each.result(WAIT_SECONDS_MAX)
     writer.close()
     assert sizes == [1, 1, 1]

@@ -20,6 +20,7 @@ from services.following.state_topic import state_follower
 from store.errors import ScheduledMessageNotFoundError, StoreError
 from tests.schedule_svc.memory_life import DELAYS_MILLIS, TARGET, MemoryLife, MemoryLog, delayed, timed
 from tests.support.memory_log import ManualClock, Queue
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 STEP_COUNT = 150
 HOUR_MILLIS = 3_600_000
@@ -131,7 +132,7 @@ class Run:
 
     def full(self) -> None:
         """The full state is written."""
-        self.life.life.write_full(self.life.kinds.all).result(10)
+        self.life.life.write_full(self.life.kinds.all).result(WAIT_SECONDS_MAX)
 
     def break_appends(self) -> None:
         """An append will fail, carried out or not."""
@@ -184,7 +185,7 @@ class Run:
             with contextlib.suppress(StoreError):
                 step()
             assert self.life.writer is not None
-            self.life.writer.newest().exception(10)
+            self.life.writer.newest().exception(WAIT_SECONDS_MAX)
         if self.life.reported:
             self.log.remove_before(self.life.reported[-1])
         self.life.end(is_clean=self.random.random() < 0.5)

@@ -7,6 +7,7 @@ import pytest
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from tests.schedule_svc.memory_life import DELAYS_MILLIS, MemoryLife, MemoryLog, delayed, timed
 from tests.support.memory_log import START_MILLIS, ManualClock
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 @pytest.mark.parametrize("message", [delayed("a", 2), timed("a", START_MILLIS + 5_000)], ids=["level", "timer"])
@@ -21,7 +22,7 @@ def test_retention_waits_for_a_message_whose_delivery_may_still_be_lost(
     assert life.writer is not None
     for kind in life.kinds.all:
         kind.work()
-    life.writer.newest().result(10)
+    life.writer.newest().result(WAIT_SECONDS_MAX)
     assert len(list(log.delivered())) == 1
     for _ in range(3):
         life.follower.apply(None, shown_end, 0, shown_end)  # Reput has not shown the delivery

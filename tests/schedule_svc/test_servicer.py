@@ -21,6 +21,7 @@ from store.format.properties import REAL_QUEUE_ID, REAL_TOPIC, UNIQ_KEY
 from store.format.topic import HALF_TOPIC
 from tests.schedule_svc.memory_life import DELAYS_MILLIS, TARGET, MemoryLife, MemoryLog, delayed, timed
 from tests.support.memory_log import START_MILLIS, ManualClock
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 CONTEXT: Any = SimpleNamespace(time_remaining=lambda: 60.0)
 
@@ -161,7 +162,7 @@ def test_a_message_whose_request_is_under_way_waits_still(
     write = log.write
 
     def write_later(records: Sequence[InternalRecord]) -> list[AppendResult]:
-        assert answered.wait(30)
+        assert answered.wait(WAIT_SECONDS_MAX)
         return write(records)
 
     monkeypatch.setattr(log, "write", write_later)
@@ -171,7 +172,7 @@ def test_a_message_whose_request_is_under_way_waits_still(
     pending = servicer.ListScheduledMessages(pb.ListScheduledMessagesRequest(), CONTEXT).pending_count
     answered.set()
     assert life.writer is not None
-    life.writer.newest().result(10)
+    life.writer.newest().result(WAIT_SECONDS_MAX)
     assert (status.delayed_count, status.timer_count, pending) == (1, 1, 2)
     assert timestamp_to_millis(status.oldest_due_time, "oldest_due_time") == START_MILLIS + 500
     status = servicer.GetStatus(pb.GetStatusRequest(), CONTEXT)

@@ -7,6 +7,7 @@ from google.rpc import error_details_pb2, status_pb2
 from services import status
 from store import errors
 from tests.services.loopback import commit_log_server, get_request, stub
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 ALL_ERRORS = [errors.StoreError, *errors.StoreError.__subclasses__()]
 OWN_ERRORS = [error for error in ALL_ERRORS if error.__module__ == "store.errors"]
@@ -83,7 +84,7 @@ def test_texts_of_any_length_and_bytes_arrive_clipped():
         raise errors.InvalidMessageError("\U0001f600" * 5_000, field="topic", topic="字" * 70_000, file="a\udcff")
 
     with commit_log_server(get_message=refuse) as server, pytest.raises(grpc.RpcError) as caught:
-        stub(server).GetMessage(get_request(), timeout=10)
+        stub(server).GetMessage(get_request(), timeout=WAIT_SECONDS_MAX)
 
     returned = status.from_rpc_error(caught.value)
     assert type(returned) is errors.InvalidMessageError
@@ -141,7 +142,7 @@ def test_a_stranger_in_the_details_is_not_taken_for_ours():
 def test_a_service_that_is_not_there_is_unavailable_by_name():
     channel = grpc.insecure_channel("127.0.0.1:1")
     with pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary("/reput.x/Y")(b"", timeout=10)
+        channel.unary_unary("/reput.x/Y")(b"", timeout=WAIT_SECONDS_MAX)
 
     returned = status.from_rpc_error(caught.value, "commitlog")
     assert type(returned) is errors.ServiceUnavailableError

@@ -5,6 +5,8 @@ import struct
 import threading
 from types import TracebackType
 
+from tests.support.waiting import WAIT_SECONDS_MAX
+
 A_RECORD, INTERNET = 1, 1
 TTL_SECONDS = 0
 
@@ -59,5 +61,5 @@ class NameServer:
     ) -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bell:
             bell.sendto(b"end", ("127.0.0.1", self.port))
-            self._thread.join(10)
+            self._thread.join(WAIT_SECONDS_MAX)
         self._socket.close()

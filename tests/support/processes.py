@@ -6,7 +6,7 @@ import pathlib
 import select
 from collections.abc import Iterable
 
-END_SECONDS_MAX = 30
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 def children_of(pid: int) -> list[int]:
@@ -34,7 +34,7 @@ def wait_until_gone(pids: Iterable[int]) -> None:
         except ProcessLookupError:
             continue
         try:
-            ended, _, _ = select.select([watched], [], [], END_SECONDS_MAX)
+            ended, _, _ = select.select([watched], [], [], WAIT_SECONDS_MAX)
             assert ended, f"process {pid} lives on: {pathlib.Path(f'/proc/{pid}/cmdline').read_bytes()!r}"
         finally:
             os.close(watched)

@@ -15,7 +15,7 @@ from types import TracebackType
 import yaml
 
 from tests.support.ports import free_port
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 PROMETHEUS = os.environ.get("PROMETHEUS") or shutil.which("prometheus")
 PROMTOOL = os.environ.get("PROMTOOL") or shutil.which("promtool")
@@ -63,7 +63,9 @@ class Prometheus:
         """The samples of an instant query now: labels and value."""
         query = urllib.parse.urlencode({"query": expression})
         try:
-            with urllib.request.urlopen(f"http://{self._address}/api/v1/query?{query}", timeout=20) as answer:
+            with urllib.request.urlopen(
+                f"http://{self._address}/api/v1/query?{query}", timeout=WAIT_SECONDS_MAX
+            ) as answer:
                 result = json.load(answer)["data"]["result"]
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{expression}: {error.read().decode()}") from error

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from services.rocketmq.command import Command, FrameReader, decode, encode
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 def commands_of(reader: FrameReader, data: bytes) -> Iterator[Command]:
@@ -26,7 +27,7 @@ class RemotingClient:
 
     def __init__(self, connected: socket.socket) -> None:
         self.socket = connected
-        self.socket.settimeout(20)
+        self.socket.settimeout(WAIT_SECONDS_MAX)
         self._reader = FrameReader()
         self._read: list[Command] = []
 

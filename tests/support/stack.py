@@ -56,7 +56,8 @@ class _AnyStack:
 
         def look() -> None:
             services.update(
-                (row.service, row) for row in self.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services
+                (row.service, row)
+                for row in self.gateway.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).services
             )
 
         look()

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.network import OUTSIDE, Network, both, process_of_connection
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 SILENT_SECONDS = 0.2
-ANSWER_SECONDS_MAX = 20
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def network() -> Iterator[Network]:
 
 def dialled(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
-    return socket.create_connection((host, int(port)), ANSWER_SECONDS_MAX)
+    return socket.create_connection((host, int(port)), WAIT_SECONDS_MAX)
 
 
 def is_silent(connection: socket.socket) -> bool:
@@ -55,7 +55,7 @@ def is_silent(connection: socket.socket) -> bool:
     except TimeoutError:
         return True
     finally:
-        connection.settimeout(ANSWER_SECONDS_MAX)
+        connection.settimeout(WAIT_SECONDS_MAX)
     return False
 
 

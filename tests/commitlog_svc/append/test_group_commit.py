@@ -8,9 +8,8 @@ import pytest
 
 from commitlog_svc.append.group_commit import GroupCommit
 from store.errors import FlushFailedError, StoreError
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
-PATIENCE_SECONDS = 30
 FAR_MILLIS = 3_600_000  # a flush that comes by age alone would never come within a test
 
 
@@ -26,7 +25,7 @@ class Disk:
 
     def flush(self, begin: int, end: int) -> None:
         self.entered.release()
-        assert self.gate.wait(PATIENCE_SECONDS)
+        assert self.gate.wait(WAIT_SECONDS_MAX)
         if self.error is not None:
             raise self.error
         self.flushed.append((begin, end))
@@ -74,13 +73,13 @@ def test_waiters_that_come_during_a_flush_share_the_next_one(started: Callable[.
     disk.gate.clear()
     commits.note_written(100)
     first, _ = in_thread(lambda: commits.wait_flushed(100))
-    assert disk.entered.acquire(timeout=PATIENCE_SECONDS)
+    assert disk.entered.acquire(timeout=WAIT_SECONDS_MAX)
     for end in range(200, 1200, 100):
         commits.note_written(end)
     waiters = [in_thread(lambda end=end: commits.wait_flushed(end))[0] for end in range(200, 1200, 100)]
     disk.gate.set()
     for thread in [first, *waiters]:
-        thread.join(PATIENCE_SECONDS)
+        thread.join(WAIT_SECONDS_MAX)
         assert not thread.is_alive()
     assert disk.flushed == [(0, 100), (100, 1100)]
 
@@ -90,18 +89,18 @@ def test_an_answer_never_comes_before_its_flush(started: Callable[..., GroupComm
     disk.gate.clear()
     commits.note_written(100)
     thread, _ = in_thread(lambda: commits.wait_flushed(100))
-    assert disk.entered.acquire(timeout=PATIENCE_SECONDS)
+    assert disk.entered.acquire(timeout=WAIT_SECONDS_MAX)
     assert commits.flushed_offset == 0
     assert thread.is_alive()
     disk.gate.set()
-    thread.join(PATIENCE_SECONDS)
+    thread.join(WAIT_SECONDS_MAX)
     assert commits.flushed_offset == 100
 
 
 def test_without_a_waiter_the_flush_comes_by_age(started: Callable[..., GroupCommit], disk: Disk) -> None:
     commits = started(interval_millis=20)
     commits.note_written(100)
-    assert commits.wait_beyond(0, PATIENCE_SECONDS) == 100
+    assert commits.wait_beyond(0, WAIT_SECONDS_MAX) == 100
 
 
 def test_a_flush_begins_an_interval_after_the_one_before_began_and_at_once_after_a_pause(disk: Disk) -> None:
@@ -122,7 +121,7 @@ def test_a_flush_begins_an_interval_after_the_one_before_began_and_at_once_after
     commits.start(0)
     disk.gate.clear()
     commits.note_written(100)
-    assert disk.entered.acquire(timeout=PATIENCE_SECONDS)
+    assert disk.entered.acquire(timeout=WAIT_SECONDS_MAX)
     commits.note_written(200)  # while the first flush runs
     now[0] += 0.3  # and it runs for long
     disk.gate.set()
@@ -139,7 +138,7 @@ def test_many_bytes_are_flushed_before_their_time(started: Callable[..., GroupCo
     commits.note_written(499)
     assert commits.flushed_offset == 0
     commits.note_written(500)
-    assert commits.wait_beyond(0, PATIENCE_SECONDS) == 500
+    assert commits.wait_beyond(0, WAIT_SECONDS_MAX) == 500
 
 
 def test_who_writes_faster_than_the_disk_waits_before_writing(started: Callable[..., GroupCommit], disk: Disk) -> None:
@@ -147,12 +146,12 @@ def test_who_writes_faster_than_the_disk_waits_before_writing(started: Callable[
     disk.gate.clear()
     commits.wait_for_room()
     commits.note_written(1000)
-    assert disk.entered.acquire(timeout=PATIENCE_SECONDS)
+    assert disk.entered.acquire(timeout=WAIT_SECONDS_MAX)
     thread, _ = in_thread(commits.wait_for_room)
     thread.join(0.05)
     assert thread.is_alive()
     disk.gate.set()
-    thread.join(PATIENCE_SECONDS)
+    thread.join(WAIT_SECONDS_MAX)
     assert not thread.is_alive()
 
 
@@ -164,12 +163,12 @@ def test_rmq_2706_after_a_refused_flush_nobody_is_told_ok_and_none_is_tried_agai
     disk.error = FlushFailedError("the disk refused")
     commits.note_written(100)
     waiting, raised = in_thread(lambda: commits.wait_flushed(100))
-    assert disk.entered.acquire(timeout=PATIENCE_SECONDS)
+    assert disk.entered.acquire(timeout=WAIT_SECONDS_MAX)
     commits.note_written(200)
     later, raised_later = in_thread(lambda: commits.wait_flushed(200))
     disk.gate.set()
     for thread in (waiting, later):
-        thread.join(PATIENCE_SECONDS)
+        thread.join(WAIT_SECONDS_MAX)
     disk.error = None  # from now on the disk "works"
     with pytest.raises(FlushFailedError):
         commits.wait_flushed(100)
@@ -188,7 +187,7 @@ def test_who_waits_for_room_is_told_of_a_refused_flush(started: Callable[..., Gr
     commits.note_written(2000)
     thread, raised = in_thread(commits.wait_for_room)
     disk.gate.set()
-    thread.join(PATIENCE_SECONDS)
+    thread.join(WAIT_SECONDS_MAX)
     assert [type(error) for error in raised] == [FlushFailedError]
 
 

@@ -14,7 +14,7 @@ from store.files import locks
 from store.files.file_system import PathLike, RealFileSystem
 from tests.commitlog_svc.beside.growing_log import GrowingLog, SourceLog, source_log
 from tests.commitlog_svc.support import append, new_message, read_tree
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 TOPICS = '{"dataVersion":{},"topicConfigTable":{"%s":{"perm":6,"readQueueNums":3,"topicName":"%s","writeQueueNums":3}}}'
 
@@ -182,7 +182,7 @@ def test_a_cut_ends_the_life_with_its_reason(broker: GrowingLog, follow: Follow,
     log = follow(on_changed=on_changed)
     at, frame = source.frames[9]
     broker.write(at, bytes(len(frame)))
-    assert changed.wait(20.0)
+    assert changed.wait(WAIT_SECONDS_MAX)
     assert [error.reason() for error in errors] == ["LOG_CHANGED"]
     assert log.status.problem == errors[0].message
 
@@ -212,7 +212,7 @@ def test_a_snapshot_that_could_not_be_flushed_did_end_the_thread_in_silence(
         disk.refused.clear()
         broker.write(at, frame)
         assert log.confirm.wait_beyond(at, 20.0) == at + len(frame)
-        assert disk.refused.wait(20.0)
+        assert disk.refused.wait(WAIT_SECONDS_MAX)
 
 
 def test_an_error_that_nobody_foresaw_ends_the_life_and_not_only_the_thread(broker: GrowingLog, follow: Follow) -> None:
@@ -226,7 +226,7 @@ def test_an_error_that_nobody_foresaw_ends_the_life_and_not_only_the_thread(brok
     disk = SickDisk()
     log = follow(fs=disk, on_changed=on_changed)
     disk.error = RuntimeError("nobody foresaw this")
-    assert changed.wait(20.0)
+    assert changed.wait(WAIT_SECONDS_MAX)
     assert "nobody foresaw this" in errors[0].message
     assert log.status.problem == errors[0].message
 

@@ -14,6 +14,7 @@ from store.format.derived.queue_unit import QueueUnit, encode_queue_unit
 from tests.commitlog_svc.support import append, make_log, new_message, open_log
 from tests.support.faulty_file_system import FaultyFileSystem
 from tests.support.fixture_stores import walk_frames
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 pytestmark = pytest.mark.usefixtures("kernel_mode")  # the log is walked with the kernel and without
 
@@ -139,13 +140,13 @@ def test_progress_is_seen_while_the_log_is_recovered(tmp_path: Path) -> None:
         def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
             if log.recovery_progress.record_count > MESSAGE_COUNT // 4:
                 reached.set()
-                assert go_on.wait(30)
+                assert go_on.wait(WAIT_SECONDS_MAX)
             return super().pread(fd, size_bytes, position)
 
     log = make_log(root, Halting())
     thread = threading.Thread(target=log.recover, daemon=True)
     thread.start()
-    assert reached.wait(30)
+    assert reached.wait(WAIT_SECONDS_MAX)
     progress = log.recovery_progress
     assert log.status.state == "recovering"
     assert 0 < progress.next_offset < progress.end_offset
@@ -160,6 +161,6 @@ def test_progress_is_seen_while_the_log_is_recovered(tmp_path: Path) -> None:
     assert said[0][0] == "log.recovering"
     assert said[0][1]["next_offset"] == progress.next_offset
     go_on.set()
-    thread.join(30)
+    thread.join(WAIT_SECONDS_MAX)
     assert log.status.state == "serving"
     log.close()

@@ -14,7 +14,7 @@ from services.serving.server import IN_SYNC_NAME, ServiceServer
 from services.settings.service_settings import ServiceSettings
 from tests.commitlog_svc.replication.fixed_leadership import FixedLeadership
 from tests.commitlog_svc.support import make_log
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_health_by_name_is_told_beside_that_of_the_service() -> None:
         health = health_pb2_grpc.HealthStub(channel)
 
         def told(name: str) -> str:
-            answer = health.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
+            answer = health.Check(health_pb2.HealthCheckRequest(service=name), timeout=WAIT_SECONDS_MAX)
             return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
         assert (told(""), told(IN_SYNC_NAME)) == ("SERVING", "NOT_SERVING")

@@ -19,7 +19,7 @@ from reput.commitlog.v1 import replication_pb2 as pb
 from store.errors import FlushFailedError, InvalidArgumentError, NotConfirmedError, NotLeaderError, StoreError
 from tests.commitlog_svc.replication.fixed_leadership import FixedLeadership
 from tests.commitlog_svc.support import append, make_log, new_message
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 SECONDS_MAX = 5.0
 STEP_SECONDS = 0.1
@@ -374,10 +374,10 @@ def test_an_append_waits_for_min_in_sync_replicas_and_says_when_the_lead_is_lost
         heartbeat = follower.take(end).heartbeat
         assert waiting.empty()
         follower.report(end, heartbeat)
-        assert waiting.get(timeout=30) is None
+        assert waiting.get(timeout=WAIT_SECONDS_MAX) is None
         later = _in_thread(lambda: its.leader.wait_replicated(its.append()))
         its.leader.close()
-        assert isinstance(later.get(timeout=30), NotConfirmedError)
+        assert isinstance(later.get(timeout=WAIT_SECONDS_MAX), NotConfirmedError)
 
 
 def test_an_append_that_waits_for_replicas_hears_that_the_disk_here_has_failed(tmp_path: Path) -> None:
@@ -385,7 +385,7 @@ def test_an_append_that_waits_for_replicas_hears_that_the_disk_here_has_failed(t
         end = its.append()
         waiting = _in_thread(lambda: its.leader.wait_replicated(end))
         its.parts.commits.fail(FlushFailedError("the disk is gone"))
-        assert isinstance(waiting.get(timeout=30), FlushFailedError)
+        assert isinstance(waiting.get(timeout=WAIT_SECONDS_MAX), FlushFailedError)
 
 
 def test_what_is_written_while_two_pieces_are_not_reported_is_gathered_into_one(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.commitlog_svc.support import new_message
 from tests.support.etcd import ETCD, MISSING, running_etcd
 from tests.support.ports import free_port
 from tests.support.service import Service
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.skipif(ETCD is None, reason=MISSING)
 FILE_BYTES = str(1 << 20)
@@ -33,12 +33,12 @@ def start(name: str, root: Path, coordinator: str, **more: str) -> Service:
 
 
 def status(service: Service) -> pb.GetStatusResponse:
-    return service.stub.GetStatus(pb.GetStatusRequest(), timeout=10)
+    return service.stub.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX)
 
 
 def append(service: Service, body: bytes) -> int:
     request = pb.AppendMessagesRequest(messages=[new_message(body)], flush=message_pb2.FLUSH_MODE_REPLICATED)
-    return service.stub.AppendMessages(request, timeout=30).results[0].commit_log_offset
+    return service.stub.AppendMessages(request, timeout=WAIT_SECONDS_MAX).results[0].commit_log_offset
 
 
 @pytest.fixture
@@ -72,7 +72,9 @@ def test_a_leader_that_is_killed_loses_no_replicated_append_and_comes_back_as_a_
         for service in services.values():
             wait_until(lambda one=service: status(one).confirm_offset == end_offset, "all is shown")  # type: ignore[misc]
             for offset, body in offsets.items():
-                message = service.stub.GetMessage(pb.GetMessageRequest(commit_log_offset=offset), timeout=10).message
+                message = service.stub.GetMessage(
+                    pb.GetMessageRequest(commit_log_offset=offset), timeout=WAIT_SECONDS_MAX
+                ).message
                 assert message.body == body
         # Each election has an epoch of its own; a starved leader may have lost and won another one.
         assert status(services["r1"]).role == "follower"
@@ -84,7 +86,7 @@ def test_a_leader_that_is_killed_loses_no_replicated_append_and_comes_back_as_a_
 
 def shown(page: str) -> dict[str, float]:
     """The samples of a metrics page that are about replicas, by name and labels."""
-    with urllib.request.urlopen(f"http://{page}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{page}/metrics", timeout=WAIT_SECONDS_MAX) as answer:
         text = answer.read().decode()
     return {
         name: float(value) for name, value in re.findall(r"^(reput_\S*(?:replica|shard_led)\S*) (\S+)$", text, re.M)

@@ -14,8 +14,7 @@ from services.reput_columns import ALL_COLUMNS, columns_from_proto, columns_from
 from store.derive.dispatch_columns import DispatchColumns
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError
 from tests.commitlog_svc.support import append, new_message, open_log
-
-WAIT_SECONDS_MAX = 30.0
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 def servicer(log: CommitLog) -> CommitLogServicer:

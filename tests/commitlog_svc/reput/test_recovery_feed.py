@@ -25,12 +25,12 @@ from tests.commitlog_svc.internal import append_internal, internal_record
 from tests.commitlog_svc.reput.test_column_batches import rows, varied_messages
 from tests.commitlog_svc.support import append, make_log, open_log
 from tests.support.fixture_stores import walk_frames
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 pytestmark = pytest.mark.usefixtures("kernel_mode")
 
 FILE_BYTES = 32_768
 MESSAGE_COUNT = 600
-WAIT_SECONDS_MAX = 30.0
 BATCH_COUNT_MAX = 10 * MESSAGE_COUNT
 
 

@@ -27,8 +27,7 @@ from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from store.errors import InvalidArgumentError, OffsetOutOfRangeError
 from store.files.file_system import RealFileSystem
 from tests.commitlog_svc.support import append, new_message, open_log
-
-WAIT_SECONDS_MAX = 30
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 class GatedFileSystem(RealFileSystem):

@@ -7,6 +7,7 @@ import time
 from types import TracebackType
 
 from services.rocketmq.address import Address
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 HEARTBEAT_SECONDS = 0.05
 
@@ -71,7 +72,7 @@ class ScriptedMaster:
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
-            connection.settimeout(5)
+            connection.settimeout(WAIT_SECONDS_MAX)
             connection.recv(8, socket.MSG_WAITALL | socket.MSG_PEEK)
             self._stopping.wait(
                 0.02

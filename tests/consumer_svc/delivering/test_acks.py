@@ -12,6 +12,7 @@ from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import InvalidReceiptHandleError, ReceiptHandleNotFoundError, ServiceUnavailableError, StoreError
 from tests.consumer_svc.asking import pop_of
 from tests.consumer_svc.memory_log import SECRET, LogLife, ManualClock, MemoryLog
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 ASK = pop_of("g", "t", invisible_millis=10_000)
 
@@ -42,7 +43,7 @@ def test_an_acknowledgement_that_comes_twice_is_answered_only_when_the_first_is_
 
     def slow(*arguments: object) -> object:
         is_asked.set()
-        assert may_write.wait(10)
+        assert may_write.wait(WAIT_SECONDS_MAX)
         raise StoreError("it was not written")
 
     log.append = slow  # type: ignore[method-assign, assignment]
@@ -56,13 +57,13 @@ def test_an_acknowledgement_that_comes_twice_is_answered_only_when_the_first_is_
 
     callers = [threading.Thread(target=ask) for _ in range(2)]
     callers[0].start()
-    assert is_asked.wait(10)
+    assert is_asked.wait(WAIT_SECONDS_MAX)
     callers[1].start()
     callers[1].join(0.2)  # an answer must not come, and nothing tells that
     assert answers == []
     may_write.set()
     for caller in callers:
-        caller.join(10)
+        caller.join(WAIT_SECONDS_MAX)
     assert [type(answer) for answer in answers] == [ServiceUnavailableError] * 2
 
 

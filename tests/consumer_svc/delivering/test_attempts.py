@@ -13,6 +13,7 @@ from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import ReceiptHandleNotFoundError
 from tests.consumer_svc.asking import pop_of, state_of
 from tests.consumer_svc.memory_log import LogLife, ManualClock, MemoryLog, contents
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 ASK = pop_of("g", "t", invisible_millis=10_000)
 RENEWED = pop_of("g", "t", client_id="c")
@@ -113,7 +114,7 @@ def test_in_an_ordered_group_messages_behind_a_failed_one_became_dead_letters_un
         clock.now += 10_000  # the program was killed
         life.expire()
         if is_full:
-            life.life.write_full().result(10)
+            life.life.write_full().result(WAIT_SECONDS_MAX)
         life.close()
         life = begin(attempts_max=3)
     assert {dead.body for dead in log.messages("%DLQ%g")} == {b"A1", b"B1"}

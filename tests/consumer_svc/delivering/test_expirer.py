@@ -13,6 +13,7 @@ from reput.consumer.v1 import consumer_service_pb2 as pb
 from store.errors import StoreError
 from tests.consumer_svc.asking import pop_of
 from tests.consumer_svc.memory_log import LogLife, ManualClock, MemoryLog
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 ASK = pop_of("g", "t", invisible_millis=10_000)
 
@@ -143,7 +144,7 @@ def test_a_delivery_that_its_client_has_stays_renewed_after_a_restart(
     life.acks.note_delivered([got.receipt_handle])
     for is_full, expected in ((False, [b"lost"]), (True, [])):  # from the change, and from the full state
         if is_full:
-            life.life.write_full().result(10)
+            life.life.write_full().result(WAIT_SECONDS_MAX)
         life.close()
         clients = LiveConsumers(lambda: clock.now / 1000)
         life = begin(clients=clients)

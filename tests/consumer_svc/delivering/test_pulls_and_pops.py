@@ -14,6 +14,7 @@ from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from tests.consumer_svc.asking import pop_of, pull_of
 from tests.consumer_svc.memory_log import LogLife, ManualClock, MemoryLog, contents
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 TOPIC, GROUP = "t", "g"
 REF = QueueRef(GROUP, TOPIC, 0)
@@ -216,14 +217,14 @@ def test_random_pulls_and_pops_lose_nothing_and_bring_nothing_again(
 
     def restart() -> None:
         nonlocal life
-        life.writer.newest().result(10)
+        life.writer.newest().result(WAIT_SECONDS_MAX)
         before = contents(life.states)
         life.close()
         life = begun(begin, clock)
         assert contents(life.states) == before
 
     def full() -> None:
-        life.life.write_full().result(10)
+        life.life.write_full().result(WAIT_SECONDS_MAX)
 
     steps = [lambda: send(log, dice.randint(1, 4)), pop, pop, ack, give_back, pull, pull, commit, begin_pulling]
     send(log, 4)

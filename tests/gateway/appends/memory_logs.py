@@ -12,9 +12,9 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.status import from_status, to_status
 from store import errors
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 NAMES = ("a", "b", "c")
-WAIT_SECONDS_MAX = 30
 REFUSED = b"refused"
 UNKNOWN_OUTCOMES = [
     errors.ServiceUnavailableError("the connection broke"),

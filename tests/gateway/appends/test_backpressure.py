@@ -5,8 +5,7 @@ import threading
 import pytest
 
 from gateway.appends.backpressure import UNANSWERED_COUNT_MAX, Backpressure
-
-WAIT_SECONDS_MAX = 20
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 def take_in_background(gate: Backpressure) -> tuple[threading.Thread, list[bytes]]:

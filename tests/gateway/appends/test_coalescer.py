@@ -24,8 +24,7 @@ from gateway.appends.coalescer import (
 )
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
-
-WAIT_SECONDS_MAX = 30
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 class Caller:

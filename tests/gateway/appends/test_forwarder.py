@@ -26,11 +26,10 @@ from services.settings.service_settings import ServiceSettings
 from services.status import from_rpc_error
 from store.errors import InvalidArgumentError, InvalidMessageError, ServiceUnavailableError, TopicNotFoundError
 from tests.services.loopback import commit_log_server
-from tests.support.waiting import wait_for
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_for, wait_until
 
 SERVICE_NAME = "reput.gateway.v1.GatewayService"
 WORKER_COUNT = 32
-WAIT_SECONDS_MAX = 30
 
 
 class Commitlog:
@@ -140,11 +139,7 @@ def gateway(served):
 
 
 def wait_for_calls(server, count):
-    for _ in range(WAIT_SECONDS_MAX * 100):
-        if server.lanes.calls.call_count == count:
-            return
-        threading.Event().wait(0.01)
-    pytest.fail(f"{server.lanes.calls.call_count} calls instead of {count}")
+    wait_until(lambda: server.lanes.calls.call_count == count, lambda: f"{server.lanes.calls.call_count} calls")
 
 
 def test_callers_who_come_together_each_get_their_own_receipts_and_refusals(commitlog, served):

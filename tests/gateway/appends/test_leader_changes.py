@@ -12,8 +12,7 @@ from gateway.appends.forwarder import Commitlog, CommitlogGroup
 from gateway.appends.outcomes import NOT_SENT
 from services.status import error_info, to_status
 from store.errors import DiskFullError, FlushFailedError, NotLeaderError, ServiceUnavailableError, StoreError
-
-SECONDS = 30.0
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 class Leaders:
@@ -85,17 +84,17 @@ class Caller:
         return True
 
     def time_remaining(self) -> float:
-        return SECONDS
+        return WAIT_SECONDS_MAX
 
 
-def sent(replica: Replica, seconds: float = SECONDS) -> Caller:
+def sent(replica: Replica, seconds: float = WAIT_SECONDS_MAX) -> Caller:
     caller = Caller()
     replica.send_alone(b"", time.monotonic() + seconds, caller)
     return caller
 
 
 def outcome_of(caller: Caller):
-    assert caller.done.wait(SECONDS)
+    assert caller.done.wait(WAIT_SECONDS_MAX)
     return caller.outcome
 
 
@@ -109,7 +108,7 @@ def test_an_append_that_a_follower_refuses_waits_for_the_leader_and_is_written_t
     first.error = NotLeaderError("r1 does not lead")
 
     caller = sent(first)
-    assert leaders.waits.acquire(timeout=SECONDS)
+    assert leaders.waits.acquire(timeout=WAIT_SECONDS_MAX)
     assert not caller.done.is_set()
     leaders.led.set()
 
@@ -165,7 +164,7 @@ def test_an_append_that_waited_for_a_thread_of_a_leader_that_is_left_was_not_sen
     busy = Replica("r1", CommitlogGroup(leaders), alone_count=1)
     busy.error = NotLeaderError("r1 does not lead")
     held = sent(busy)
-    assert leaders.waits.acquire(timeout=SECONDS)
+    assert leaders.waits.acquire(timeout=WAIT_SECONDS_MAX)
     waiting = sent(busy)
 
     busy.close()

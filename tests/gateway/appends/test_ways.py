@@ -26,9 +26,9 @@ from store.errors import FlushFailedError
 from tests.commitlog_svc.support import make_log
 from tests.gateway.appends.test_forwarder import SERVICE_NAME, gateway_to
 from tests.support.faulty_file_system import FaultyFileSystem
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 WAYS = ("socket", "grpc")
-WAIT_SECONDS_MAX = 30
 
 
 class Served:
@@ -357,11 +357,3 @@ def wait_for_no_streams(served: Served) -> None:
     if served.door is not None:
         door = served.door
         wait_until(lambda: door.connection_count == 0)
-
-
-def wait_until(condition: Any) -> None:
-    for _ in range(WAIT_SECONDS_MAX * 100):
-        if condition():
-            return
-        threading.Event().wait(0.01)
-    pytest.fail("waited too long")

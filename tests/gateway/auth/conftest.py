@@ -11,6 +11,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.message.v1 import message_pb2
 from tests.support.stack import Stack, running_stack
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 OWN = "shop-orders"
 OTHER = "bank-transfers"
@@ -79,7 +80,9 @@ class SecuredStack:
         self.unique_keys: dict[str, str] = {}
         for topic in (OWN, OTHER):
             message = message_pb2.NewMessage(topic=topic, body=f"body of {topic}".encode(), keys=["common-key"])
-            result = self.chief.AppendMessages(pb.AppendMessagesRequest(messages=[message]), timeout=10).results[0]
+            result = self.chief.AppendMessages(
+                pb.AppendMessagesRequest(messages=[message]), timeout=WAIT_SECONDS_MAX
+            ).results[0]
             self.ids[topic], self.unique_keys[topic] = result.offset_msg_id, result.unique_key
         stack.wait_until_built()
 

@@ -16,6 +16,7 @@ from services.status import from_rpc_error, from_status
 from store.errors import PermissionDeniedError, RecordNotFoundError, UnauthenticatedError
 from store.format.message_id import decode_offset_msg_id, encode_offset_msg_id
 from tests.gateway.auth.conftest import OTHER, OWN, As, SecuredStack, key_of, shown
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 def refusal(call) -> Exception:
@@ -27,9 +28,13 @@ def refusal(call) -> Exception:
 def test_a_message_by_its_id_is_shown_to_those_alone_who_may_read_its_topic(secured: SecuredStack):
     reader = secured.as_client("own-reader")
 
-    found = reader.QueryMessageById(pb.QueryMessageByIdRequest(offset_msg_id=secured.ids[OWN]), timeout=10)
+    found = reader.QueryMessageById(
+        pb.QueryMessageByIdRequest(offset_msg_id=secured.ids[OWN]), timeout=WAIT_SECONDS_MAX
+    )
     error = refusal(
-        lambda: reader.QueryMessageById(pb.QueryMessageByIdRequest(offset_msg_id=secured.ids[OTHER]), timeout=10)
+        lambda: reader.QueryMessageById(
+            pb.QueryMessageByIdRequest(offset_msg_id=secured.ids[OTHER]), timeout=WAIT_SECONDS_MAX
+        )
     )
 
     assert found.message.topic == OWN
@@ -45,11 +50,14 @@ def _ask_by_id(secured: SecuredStack, client: str, offset_msg_id: str):
     _, offset = decode_offset_msg_id(offset_msg_id)
     answers = []
     for call in (
-        lambda: stub.QueryMessageById(pb.QueryMessageByIdRequest(offset_msg_id=offset_msg_id), timeout=10),
-        lambda: list(stub.DownloadBody(pb.DownloadBodyRequest(offset_msg_id=offset_msg_id), timeout=10)),
-        lambda: stub.FindMessage(pb.FindMessageRequest(text=offset_msg_id), timeout=10).matches,
+        lambda: stub.QueryMessageById(
+            pb.QueryMessageByIdRequest(offset_msg_id=offset_msg_id), timeout=WAIT_SECONDS_MAX
+        ),
+        lambda: list(stub.DownloadBody(pb.DownloadBodyRequest(offset_msg_id=offset_msg_id), timeout=WAIT_SECONDS_MAX)),
+        lambda: stub.FindMessage(pb.FindMessageRequest(text=offset_msg_id), timeout=WAIT_SECONDS_MAX).matches,
         lambda: [
-            (row.broker_name, row.error, len(row.lookups)) for row in stub.ExplainQuery(explain, timeout=10).shards
+            (row.broker_name, row.error, len(row.lookups))
+            for row in stub.ExplainQuery(explain, timeout=WAIT_SECONDS_MAX).shards
         ],
     ):
         try:
@@ -79,7 +87,7 @@ def test_a_body_is_downloaded_by_those_alone_who_may_read_its_topic(secured: Sec
 
     def download(topic: str) -> bytes:
         request = pb.DownloadBodyRequest(offset_msg_id=secured.ids[topic])
-        return b"".join(part.chunk for part in reader.DownloadBody(request, timeout=10))
+        return b"".join(part.chunk for part in reader.DownloadBody(request, timeout=WAIT_SECONDS_MAX))
 
     assert download(OWN) == b"body of shop-orders"
     assert isinstance(refusal(lambda: download(OTHER)), RecordNotFoundError)
@@ -91,8 +99,8 @@ def test_a_body_is_downloaded_by_those_alone_who_may_read_its_topic(secured: Sec
 def test_only_topics_that_may_be_read_are_listed_and_found_in(secured: SecuredStack, client, topics):
     stub = secured.as_client(client)
 
-    listed = stub.ListTopics(pb.ListTopicsRequest(), timeout=10)
-    found = stub.FindMessage(pb.FindMessageRequest(text="common-key"), timeout=10)
+    listed = stub.ListTopics(pb.ListTopicsRequest(), timeout=WAIT_SECONDS_MAX)
+    found = stub.FindMessage(pb.FindMessageRequest(text="common-key"), timeout=WAIT_SECONDS_MAX)
 
     assert [row.topic for row in listed.topics if row.topic in (OWN, OTHER)] == topics
     assert {match.message.topic for match in found.matches} == set(topics)
@@ -104,10 +112,10 @@ def test_only_topics_that_may_be_read_are_listed_and_found_in(secured: SecuredSt
 def test_find_does_not_find_a_foreign_message_by_whatever_names_it(secured: SecuredStack, text_of):
     text = getattr(secured, text_of)[OTHER]
 
-    found = secured.as_client("own-reader").FindMessage(pb.FindMessageRequest(text=text), timeout=10)
+    found = secured.as_client("own-reader").FindMessage(pb.FindMessageRequest(text=text), timeout=WAIT_SECONDS_MAX)
 
     assert list(found.matches) == []
-    assert secured.chief.FindMessage(pb.FindMessageRequest(text=text), timeout=10).matches
+    assert secured.chief.FindMessage(pb.FindMessageRequest(text=text), timeout=WAIT_SECONDS_MAX).matches
 
 
 @pytest.mark.parametrize("kind", ["by_id", "find"])
@@ -119,7 +127,7 @@ def test_an_explanation_tells_nothing_of_foreign_messages(secured: SecuredStack,
         request.find.text = secured.unique_keys[OTHER]
 
     try:
-        answer = secured.as_client("own-reader").ExplainQuery(request, timeout=10)
+        answer = secured.as_client("own-reader").ExplainQuery(request, timeout=WAIT_SECONDS_MAX)
     except grpc.RpcError as error:
         assert error.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNIMPLEMENTED)  # noqa: PT017
         return
@@ -132,13 +140,15 @@ def test_a_batch_with_one_foreign_message_is_refused_whole(secured: SecuredStack
     messages = [message_pb2.NewMessage(topic=topic, body=b"x", keys=["mixed"]) for topic in (OWN, OTHER)]
 
     error = refusal(
-        lambda: secured.as_client("own-writer").AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=10)
+        lambda: secured.as_client("own-writer").AppendMessages(
+            pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX
+        )
     )
 
     assert isinstance(error, PermissionDeniedError)
     assert error.metadata["topic"] == OTHER
     secured.stack.wait_until_built()
-    assert not secured.chief.FindMessage(pb.FindMessageRequest(text="mixed"), timeout=10).matches
+    assert not secured.chief.FindMessage(pb.FindMessageRequest(text="mixed"), timeout=WAIT_SECONDS_MAX).matches
 
 
 @pytest.mark.parametrize("message_count", [1, 64])
@@ -152,12 +162,12 @@ def test_a_topic_that_is_said_twice_is_one_topic_for_the_guard_and_for_the_store
         return (b"\x0a" + bytes([len(one)]) + one) * message_count
 
     append = secured.stack.channel.unary_unary("/reput.gateway.v1.GatewayService/AppendMessages")
-    error = refusal(lambda: append(said_twice(OWN, OTHER), timeout=10, metadata=shown("own-writer")))
+    error = refusal(lambda: append(said_twice(OWN, OTHER), timeout=WAIT_SECONDS_MAX, metadata=shown("own-writer")))
     for _ in range(3):
         with contextlib.suppress(grpc.RpcError):  # the store may also refuse it, but not for its own reading of it
-            append(said_twice(OTHER, OWN), timeout=10, metadata=shown("own-writer"))
+            append(said_twice(OTHER, OWN), timeout=WAIT_SECONDS_MAX, metadata=shown("own-writer"))
     secured.stack.wait_until_built()
-    found = secured.chief.FindMessage(pb.FindMessageRequest(text="twice"), timeout=10)
+    found = secured.chief.FindMessage(pb.FindMessageRequest(text="twice"), timeout=WAIT_SECONDS_MAX)
 
     assert isinstance(error, PermissionDeniedError)
     assert {match.message.topic for match in found.matches} == {OWN}
@@ -171,7 +181,7 @@ def test_rocketmqs_messages_are_refused_by_the_name_of_their_namespace(secured: 
 
     with pytest.raises(grpc.RpcError) as refused:
         v2_grpc.MessagingServiceStub(channel).SendMessage(
-            v2.SendMessageRequest(messages=[message]), timeout=10, metadata=shown("own-writer")
+            v2.SendMessageRequest(messages=[message]), timeout=WAIT_SECONDS_MAX, metadata=shown("own-writer")
         )
 
     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
@@ -183,20 +193,20 @@ def test_a_stream_answers_a_refused_request_in_its_turn_and_goes_on(secured: Sec
             messages = [message_pb2.NewMessage(topic=name, body=b"x", keys=["streamed"]) for name in (OWN, topic)]
             yield pb.AppendMessageStreamRequest(messages=messages)
 
-    answers = list(secured.as_client("own-writer").AppendMessageStream(requests(), timeout=20))
+    answers = list(secured.as_client("own-writer").AppendMessageStream(requests(), timeout=WAIT_SECONDS_MAX))
 
     assert [len(answer.results) for answer in answers] == [2, 0, 0, 2, 0]
     refused = [from_status(answer.error) for answer in answers if answer.HasField("error")]
     assert [type(error) for error in refused] == [PermissionDeniedError] * 3
     assert {error.metadata["index"] for error in refused} == {"1"}
     secured.stack.wait_until_built()
-    found = secured.chief.FindMessage(pb.FindMessageRequest(text="streamed"), timeout=10)
+    found = secured.chief.FindMessage(pb.FindMessageRequest(text="streamed"), timeout=WAIT_SECONDS_MAX)
     assert {match.message.topic for match in found.matches} == {OWN}
     assert len(found.matches) == 4
 
 
 def test_a_stream_of_nobody_ends_before_a_request_is_taken(secured: SecuredStack):
-    stream = secured.as_client(None).AppendMessageStream(iter([]), timeout=10)
+    stream = secured.as_client(None).AppendMessageStream(iter([]), timeout=WAIT_SECONDS_MAX)
 
     assert isinstance(refusal(lambda: list(stream)), UnauthenticatedError)
 
@@ -209,9 +219,9 @@ def test_health_is_told_to_everybody_and_reflection_only_to_the_known(secured: S
     reflect = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
     request = reflection_pb2.ServerReflectionRequest(list_services="")
 
-    health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
-    assert list(reflect(iter([request]), timeout=10, metadata=shown("own-reader")))
-    assert refusal(lambda: list(reflect(iter([request]), timeout=10))) is not None
+    health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=WAIT_SECONDS_MAX)
+    assert list(reflect(iter([request]), timeout=WAIT_SECONDS_MAX, metadata=shown("own-reader")))
+    assert refusal(lambda: list(reflect(iter([request]), timeout=WAIT_SECONDS_MAX))) is not None
 
 
 def test_who_did_what_stands_in_the_log_and_no_secret_or_body_does(secured: SecuredStack):
@@ -220,11 +230,13 @@ def test_who_did_what_stands_in_the_log_and_no_secret_or_body_does(secured: Secu
     message = message_pb2.NewMessage(
         topic=OWN, body=canary.encode(), keys=["k"], properties={"p": f"{canary}-property"}
     )
-    writer.AppendMessages(pb.AppendMessagesRequest(messages=[message]), timeout=10)
-    list(writer.AppendMessageStream(iter([pb.AppendMessageStreamRequest(messages=[message])]), timeout=10))
+    writer.AppendMessages(pb.AppendMessagesRequest(messages=[message]), timeout=WAIT_SECONDS_MAX)
+    list(
+        writer.AppendMessageStream(iter([pb.AppendMessageStreamRequest(messages=[message])]), timeout=WAIT_SECONDS_MAX)
+    )
     message.topic = OTHER
-    refusal(lambda: writer.AppendMessages(pb.AppendMessagesRequest(messages=[message]), timeout=10))
-    refusal(lambda: As(secured.stack.channel, "stranger").ListTopics(pb.ListTopicsRequest(), timeout=10))
+    refusal(lambda: writer.AppendMessages(pb.AppendMessagesRequest(messages=[message]), timeout=WAIT_SECONDS_MAX))
+    refusal(lambda: As(secured.stack.channel, "stranger").ListTopics(pb.ListTopicsRequest(), timeout=WAIT_SECONDS_MAX))
     secured.stack.wait_until_built()  # GetStatus: for admins
 
     log = secured.stack.log()
@@ -259,7 +271,7 @@ def test_a_client_that_is_taken_out_of_the_file_is_out(secured: SecuredStack, ac
             time.sleep(0.01)  # the pace of a sender
 
     try:
-        stream = stub.AppendMessageStream(requests(), timeout=30)
+        stream = stub.AppendMessageStream(requests(), timeout=WAIT_SECONDS_MAX)
         assert next(stream).results
         access_file.write_text("this is no TOML [")
         assert next(stream).results
@@ -272,7 +284,7 @@ def test_a_client_that_is_taken_out_of_the_file_is_out(secured: SecuredStack, ac
     assert isinstance(error, PermissionDeniedError)
     while True:  # as it was, for the other tests
         try:
-            stub.AppendMessages(pb.AppendMessagesRequest(messages=request.messages), timeout=10)
+            stub.AppendMessages(pb.AppendMessagesRequest(messages=request.messages), timeout=WAIT_SECONDS_MAX)
             return
         except grpc.RpcError:
             assert time.monotonic() < deadline + 20

@@ -16,6 +16,7 @@ from gateway.auth.rules import BYTES, TOPICS, rule_of
 from reput.gateway.v1 import gateway_service_pb2
 from services.status import error_info, status_of
 from tests.gateway.auth.conftest import CLIENTS, OTHER, OWN, SecuredStack, key_of, shown
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 # read, write, admin: for the topic; ask: read or write for the topic; status: admin of any topic; some: read for any topic (its
 # answers are limited); by_id: read for the topic, which the request does not name: to a reader of other topics the message is
@@ -153,7 +154,9 @@ def outcome(channel: grpc.Channel, method: MethodDescriptor, request: object, me
         response_deserializer=GetMessageClass(method.output_type).FromString,
     )
     try:
-        answer = call(iter([request]) if method.client_streaming else request, timeout=20, metadata=metadata)
+        answer = call(
+            iter([request]) if method.client_streaming else request, timeout=WAIT_SECONDS_MAX, metadata=metadata
+        )
         answers = list(answer) if method.server_streaming else [answer]
     except grpc.RpcError as error:
         return error.code(), status_of(error)

@@ -11,6 +11,7 @@ from gateway.auth.sign_in import SignatureDates, SignIn
 from tests.gateway.auth.conftest import access_text, shown
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 from tests.gateway.rocketmq.consumers import serving
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 CLIENTS = {"writer": {"write": ["shop-*"]}, "reader": {"read": ["*"]}}
 
@@ -36,7 +37,9 @@ def test_a_client_is_asked_only_about_topics_that_it_may_write_to(tmp_path):
             settings = v2.Settings(client_type=v2.PRODUCER)
             settings.publishing.topics.extend(v2.Resource(name=topic) for topic in topics)
             stream = caller.stub.Telemetry(
-                iter([v2.TelemetryCommand(settings=settings)]), metadata=[*caller.metadata, *shown(client)], timeout=20
+                iter([v2.TelemetryCommand(settings=settings)]),
+                metadata=[*caller.metadata, *shown(client)],
+                timeout=WAIT_SECONDS_MAX,
             )
             if allowed:
                 assert next(stream).WhichOneof("command") == "settings"
@@ -70,7 +73,7 @@ def test_a_client_subscribed_to_topics_that_it_may_not_read(tmp_path):
             stream = caller.stub.Telemetry(
                 iter([v2.TelemetryCommand(settings=settings)]),
                 metadata=[*caller.metadata, *shown("reader")],
-                timeout=20,
+                timeout=WAIT_SECONDS_MAX,
             )
             if allowed:
                 assert next(stream).WhichOneof("command") == "settings"

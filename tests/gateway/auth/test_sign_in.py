@@ -25,6 +25,7 @@ from gateway.auth.sign_in import SignatureDates, SignIn
 from services.serving.identity import CERTIFICATE_FACT
 from store.errors import InvalidSettingError, UnauthenticatedError
 from tests.support.certificates import Authority
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 ISSUER, AUDIENCE = "https://issuer.example", "reput"
 RSA_KEY = rsa.generate_private_key(65537, 2048)
@@ -470,7 +471,7 @@ def test_an_older_version_is_not_installed_after_a_newer_one(tmp_path, clock):
     def parse(data):
         if data == b"second version":
             reading.set()
-            assert go_on.wait(20)
+            assert go_on.wait(WAIT_SECONDS_MAX)
         return data
 
     watched = WatchedFile("access_file", path, parse, lambda: clock[0])
@@ -478,7 +479,7 @@ def test_an_older_version_is_not_installed_after_a_newer_one(tmp_path, clock):
     clock[0] += LOOK_SECONDS
     slow = threading.Thread(target=watched.current)
     slow.start()
-    assert reading.wait(20)
+    assert reading.wait(WAIT_SECONDS_MAX)
     path.write_text("the third version")
     clock[0] += LOOK_SECONDS
     watched.current()

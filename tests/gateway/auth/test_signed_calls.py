@@ -18,6 +18,7 @@ from tests.gateway.auth.test_append_outcomes import STORED, Call
 from tests.gateway.auth.test_sign_in import SIGNED_SECONDS, signed_call
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 from tests.gateway.rocketmq.consumers import serving
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 ACCESS = '[[clients]]\nname = "shop"\naccess_keys = {shop-key = "its-secret"}\nwrite = ["shop-*"]\n'
 APPEND = pb.AppendMessagesRequest(messages=[message_pb2.NewMessage(topic="shop-orders", body=b"x")]).SerializeToString()
@@ -60,7 +61,7 @@ def test_a_session_that_began_in_the_window_goes_on_and_none_begins_after_it(gua
     with serving(MemoryDelivering(), guard=guard) as gateway:
         caller = gateway.consumer(client_id="client-1")
         metadata = [*caller.metadata, *signed]
-        stream = caller.stub.Telemetry(iter(commands.get, None), metadata=metadata, timeout=20)
+        stream = caller.stub.Telemetry(iter(commands.get, None), metadata=metadata, timeout=WAIT_SECONDS_MAX)
         for _ in range(2):
             commands.put(v2.TelemetryCommand(settings=settings))
             assert next(stream).WhichOneof("command") == "settings"
@@ -68,7 +69,9 @@ def test_a_session_that_began_in_the_window_goes_on_and_none_begins_after_it(gua
         commands.put(None)
 
         with pytest.raises(grpc.RpcError) as refused:
-            caller.stub.Heartbeat(v2.HeartbeatRequest(client_type=v2.PRODUCER), metadata=metadata, timeout=20)
+            caller.stub.Heartbeat(
+                v2.HeartbeatRequest(client_type=v2.PRODUCER), metadata=metadata, timeout=WAIT_SECONDS_MAX
+            )
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
     assert "7200 s behind" in refused.value.details()
     assert denied == ["UNAUTHENTICATED"]

@@ -19,7 +19,7 @@ from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHa
 from tests.gateway.auth.conftest import OTHER, OWN, SecuredStack
 from tests.gateway.memory_shard import MemoryShard
 from tests.gateway.waiting.memory_waiting import MemoryScheduling, delayed, half
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_the_audit_log_has_the_verdicts_and_recalls_of_each_client(secured: Secu
     ):
         request.topic = OWN
         with pytest.raises(grpc.RpcError) as refused:
-            call(request, timeout=20)
+            call(request, timeout=WAIT_SECONDS_MAX)
         assert refused.value.code() is grpc.StatusCode.NOT_FOUND
 
     def audited() -> set[tuple[str, ...]]:

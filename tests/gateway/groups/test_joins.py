@@ -11,9 +11,8 @@ from gateway.groups.joins import THREAD_COUNT, Joins
 from gateway.ports.shards import Shards
 from store.errors import ResourceBusyError, ServiceUnavailableError
 from tests.gateway.groups.memory_groups import InOrder, group_settings, groups_with
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
-WAIT_SECONDS = 20
 AWAY = ServiceUnavailableError("it is away")
 
 
@@ -29,7 +28,7 @@ class Told:
         self.ended.set()
 
     def error(self):
-        assert self.ended.wait(WAIT_SECONDS)
+        assert self.ended.wait(WAIT_SECONDS_MAX)
         (outcome,) = self.outcomes
         return outcome
 
@@ -45,7 +44,7 @@ class Gate:
 
     def _wait(self, *arguments, **named):
         self.entered.release()
-        assert self._open.wait(WAIT_SECONDS)
+        assert self._open.wait(WAIT_SECONDS_MAX)
         return self._call(*arguments, **named)
 
     def open(self):
@@ -92,7 +91,7 @@ def hold_all_threads(joins, far):
     for number, told in enumerate(held):
         joins.join(of(f"held{number}", caller=f"ipv4:10.0.0.9:{number}"), told)
     for _ in held:
-        assert gate.entered.acquire(timeout=WAIT_SECONDS)
+        assert gate.entered.acquire(timeout=WAIT_SECONDS_MAX)
     return gate, held
 
 
@@ -176,11 +175,11 @@ def test_joins_of_one_group_do_not_meet(begin, far):
     gate = Gate(far, "make")
     tolds = [Told(), Told()]
     joins.join(of("g"), tolds[0])
-    assert gate.entered.acquire(timeout=WAIT_SECONDS)
+    assert gate.entered.acquire(timeout=WAIT_SECONDS_MAX)
     joins.join(of("g", caller="ipv4:10.0.0.2:1"), tolds[1])
     other = Told()
     joins.join(of("other"), other)
-    assert gate.entered.acquire(timeout=WAIT_SECONDS), "another group goes on"
+    assert gate.entered.acquire(timeout=WAIT_SECONDS_MAX), "another group goes on"
     assert not gate.entered.acquire(blocking=False)
     gate.open()
     assert [told.error() for told in (*tolds, other)] == [None] * 3
@@ -190,7 +189,7 @@ def test_a_group_that_joins_elsewhere_holds_up_no_other_group_of_its_client(begi
     joins = begin()
     gate = Gate(far, "make")
     joins.join(of("slow"), first := Told())
-    assert gate.entered.acquire(timeout=WAIT_SECONDS)
+    assert gate.entered.acquire(timeout=WAIT_SECONDS_MAX)
     joins.join(replace(of("slow"), topic="U"), second := Told())
     joins.join(replace(of("other"), broker_name="near"), other := Told())
     assert other.error() is None
@@ -207,7 +206,7 @@ def test_a_poll_that_cannot_be_told_ends_no_thread_and_keeps_no_other_poll_waiti
     for number in range(THREAD_COUNT):
         gate, other = Gate(far, "make"), Told()
         joins.join(of(f"g{number}"), broken)
-        assert gate.entered.acquire(timeout=WAIT_SECONDS)
+        assert gate.entered.acquire(timeout=WAIT_SECONDS_MAX)
         joins.join(replace(of(f"g{number}"), topic="U"), broken)
         joins.join(replace(of(f"g{number}"), topic="U"), other)
         gate.open()
@@ -294,7 +293,7 @@ def test_a_gateway_that_ends_waits_for_no_pause_and_tells_all_polls(begin, near,
 
     joins._pause = pause
     joins.join(of("g", begins_at_end=True), told)
-    assert paused.wait(WAIT_SECONDS)
+    assert paused.wait(WAIT_SECONDS_MAX)
     with capture_logs() as logs:
         joins.close()
     assert "this gateway ends" in told.error().message
@@ -312,7 +311,7 @@ def test_a_join_under_way_when_the_gateway_ends_leaves_no_traceback(begin, far):
     far.make = closed
     gate = Gate(far, "make")
     joins.join(of("g"), told)
-    assert gate.entered.acquire(timeout=WAIT_SECONDS)
+    assert gate.entered.acquire(timeout=WAIT_SECONDS_MAX)
     queued = Told()
     joins.join(of("g", caller="ipv4:10.0.0.2:1"), queued)
     with capture_logs() as logs:
@@ -320,6 +319,6 @@ def test_a_join_under_way_when_the_gateway_ends_leaves_no_traceback(begin, far):
         closing.start()
         assert "this gateway ends" in queued.error().message
         gate.open()
-        closing.join(WAIT_SECONDS)
+        closing.join(WAIT_SECONDS_MAX)
     assert told.error() is not None
     assert logs == []

@@ -13,8 +13,8 @@ from reput_client.consuming.consumer import Consumer
 from reput_client.consuming.pulling.allocation import averagely
 from services.rocketmq.codes import RequestCode, ResponseCode
 from tests.gateway.remoting.requests import DoorClient, heartbeat, pull_fields, records
+from tests.support.waiting import WAIT_SECONDS_MAX
 
-JOIN_SECONDS_MAX = 30.0
 IDLE_SECONDS = 0.02
 QUICK = PullConsumerSettings(members_seconds=0.2, commit_seconds=0.2, rebalance_seconds=0.5)
 
@@ -64,7 +64,7 @@ class AnotherGateway:
 
     def close(self):
         self._service.terminate()
-        assert self._service.wait(JOIN_SECONDS_MAX) == 0
+        assert self._service.wait(WAIT_SECONDS_MAX) == 0
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Member:
 
     def stop(self):
         self._stopping.set()
-        self._thread.join(JOIN_SECONDS_MAX)
+        self._thread.join(WAIT_SECONDS_MAX)
         assert not self._thread.is_alive()
         if self._error is not None:
             raise self._error

@@ -17,6 +17,7 @@ from services.rocketmq.address import Address
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import OK, Command
 from tests.gateway.memory_shard import MemoryShard, with_log_end
+from tests.support import waiting
 from tests.support.waiting import wait_until
 
 BROKER, TOPIC, QUEUE_ID = "broker-a", "b_order", 1
@@ -109,7 +110,7 @@ class Asking:
         self.timers.run_due()
 
     def next_answer(self):
-        found = self.answers.get(timeout=10)
+        found = self.answers.get(timeout=waiting.WAIT_SECONDS_MAX)
         return found.code, dict(found.fields)
 
 

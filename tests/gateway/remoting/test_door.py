@@ -15,7 +15,7 @@ from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import ONEWAY, Command
 from services.serving.admission.callers import caller_here, working_for
 from services.serving.admission.shares import client_of_peer
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 
 def test_a_code_that_is_not_served_is_refused_by_name(client):
@@ -91,7 +91,7 @@ def test_what_a_client_asked_before_it_went_is_not_looked_for():
     door = Door(table, DoorClients())
     for code in codes:
         door.on_command(From("10.0.0.1", is_closed=True), Command(code))
-    assert is_over.wait(10)
+    assert is_over.wait(WAIT_SECONDS_MAX)
     wait_until(lambda: len(told) == 1, "what it told")
     assert looked == []
     door.close()
@@ -100,8 +100,8 @@ def test_what_a_client_asked_before_it_went_is_not_looked_for():
 def test_a_heartbeat_does_not_wait_for_all_that_another_client_has_asked_for():
     may_end, has_beaten = threading.Event(), threading.Event()
     table = {
-        RequestCode.GET_BROKER_CONSUME_STATS: in_thread(lambda ask: may_end.wait(30) and None),
-        RequestCode.QUERY_CONSUMER_OFFSET: in_thread(lambda ask: may_end.wait(30) and None),
+        RequestCode.GET_BROKER_CONSUME_STATS: in_thread(lambda ask: may_end.wait(WAIT_SECONDS_MAX) and None),
+        RequestCode.QUERY_CONSUMER_OFFSET: in_thread(lambda ask: may_end.wait(WAIT_SECONDS_MAX) and None),
         RequestCode.HEART_BEAT: in_thread(lambda ask: has_beaten.set()),
     }
     door = Door(table, DoorClients())
@@ -109,7 +109,7 @@ def test_a_heartbeat_does_not_wait_for_all_that_another_client_has_asked_for():
         door.on_command(From("10.0.0.1"), Command(RequestCode.GET_BROKER_CONSUME_STATS))
         door.on_command(From("10.0.0.1"), Command(RequestCode.QUERY_CONSUMER_OFFSET))
     door.on_command(From("10.0.0.2"), Command(RequestCode.HEART_BEAT))
-    assert has_beaten.wait(10)
+    assert has_beaten.wait(WAIT_SECONDS_MAX)
     may_end.set()
     door.close()
 
@@ -117,14 +117,14 @@ def test_a_heartbeat_does_not_wait_for_all_that_another_client_has_asked_for():
 def test_changes_of_users_that_wait_for_the_file_leave_threads_for_messages():
     may_end, has_sent = threading.Event(), threading.Event()
     codes = [code for code in RequestCode if code.name.startswith("AUTH_")]
-    table = dict.fromkeys(codes, in_thread(lambda ask: may_end.wait(30) and None))
+    table = dict.fromkeys(codes, in_thread(lambda ask: may_end.wait(WAIT_SECONDS_MAX) and None))
     table[RequestCode.SEND_MESSAGE] = in_thread(lambda ask: has_sent.set())
     door = Door(table, DoorClients())
     for number in range(10):
         for code in codes:
             door.on_command(From(f"10.0.0.{number}"), Command(code))
     door.on_command(From("10.0.1.1"), Command(RequestCode.SEND_MESSAGE))
-    assert has_sent.wait(10)
+    assert has_sent.wait(WAIT_SECONDS_MAX)
     may_end.set()
     door.close()
 
@@ -134,7 +134,7 @@ def test_every_shard_that_a_request_goes_to_hears_who_called():
     fan_out, found = FanOut(2), queue.Queue()
     door = Door({999: in_thread(lambda ask: found.put(fan_out.ask(range(3), lambda _: caller_here())))}, DoorClients())
     door.on_command(From("10.0.0.7"), Command(999))
-    assert found.get(timeout=10) == ["ipv4:10.0.0.7:1"] * 3
+    assert found.get(timeout=WAIT_SECONDS_MAX) == ["ipv4:10.0.0.7:1"] * 3
     with working_for(client_of_peer("ipv4:10.0.0.8:1")):
         pass
     assert fan_out.ask(range(3), lambda _: caller_here()) == [""] * 3

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.remoting.fair_threads import ADMINISTRATION_THREAD_COUNT, THREAD_COUNT, FairThreads
 from services.serving.admission.shares import Client, client_of_peer
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_client_that_asks_for_much_leaves_threads_to_others(threads: FairThrea
         assert threads.add(hog, lambda: slow.work("hog"))
     wait_until(lambda: len(slow.began) == THREAD_COUNT // 2, "half of the threads")
     assert threads.add(other, is_done.set)
-    assert is_done.wait(10)
+    assert is_done.wait(WAIT_SECONDS_MAX)
     assert len(slow.began) == THREAD_COUNT // 2
     slow.end(500)
 

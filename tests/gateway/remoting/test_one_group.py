@@ -89,7 +89,7 @@ def test_members_of_three_doors_lose_no_message_of_their_group(gateways, stack, 
         return kinds[kind](door, group, topic, seen, number).start()
 
     members = {kind: join(kind) for kind in ("remoting", "grpc", "pull")}
-    for _ in range(8):
+    for _ in range(5):
         send(25)
         kind = dice.choice(list(members))
         members[kind].stop()

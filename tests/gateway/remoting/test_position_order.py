@@ -3,6 +3,7 @@
 import threading
 
 from gateway.remoting.position_order import PositionOrder
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 KEY = ("g", "t", 0)
 
@@ -23,7 +24,7 @@ def test_a_position_that_is_being_stored_is_finished_before_the_next_one() -> No
 
     def slow() -> None:
         is_storing.set()
-        assert may_end.wait(20)
+        assert may_end.wait(WAIT_SECONDS_MAX)
         stored.append(1)
 
     first, second = order.number(), order.number()
@@ -32,11 +33,11 @@ def test_a_position_that_is_being_stored_is_finished_before_the_next_one() -> No
         threading.Thread(target=order.store, args=(KEY, second, 2, lambda: stored.append(2))),
     ]
     threads[0].start()
-    assert is_storing.wait(20)
+    assert is_storing.wait(WAIT_SECONDS_MAX)
     threads[1].start()
     may_end.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(WAIT_SECONDS_MAX)
     assert stored == [1, 2]
 
 

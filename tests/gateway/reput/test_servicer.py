@@ -32,6 +32,7 @@ from store.errors import (
 from store.format.freshness_token import encode_freshness_token
 from tests.gateway.memory_shard import MemoryShard
 from tests.services.loopback import commit_log_server
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 SERVICE_NAME = "reput.gateway.v1.GatewayService"
 
@@ -79,9 +80,9 @@ def stream_request(body: bytes) -> pb.AppendMessageStreamRequest:
 
 def test_a_page_and_the_next_one_by_its_token(gateway):
     request = pb.QueryMessageByKeyRequest(topic="b_order", key="AaAa", page_size=40)
-    first = gateway.QueryMessageByKey(request, timeout=10)
+    first = gateway.QueryMessageByKey(request, timeout=WAIT_SECONDS_MAX)
     request.page_token = first.next_page_token
-    second = gateway.QueryMessageByKey(request, timeout=10)
+    second = gateway.QueryMessageByKey(request, timeout=WAIT_SECONDS_MAX)
 
     assert (len(first.messages), len(second.messages), second.next_page_token) == (40, 22, "")
     assert first.completeness == message_pb2.COMPLETENESS_TRUNCATED
@@ -89,7 +90,9 @@ def test_a_page_and_the_next_one_by_its_token(gateway):
     assert {message.broker_name for message in first.messages} == {"broker-a"}
     assert [shard.broker_name for shard in first.shards] == ["broker-a"]
     request.key = "BBBB"
-    assert isinstance(refusal(lambda: gateway.QueryMessageByKey(request, timeout=10)), InvalidPageTokenError)
+    assert isinstance(
+        refusal(lambda: gateway.QueryMessageByKey(request, timeout=WAIT_SECONDS_MAX)), InvalidPageTokenError
+    )
 
 
 def test_a_queue_said_complete_with_a_part_of_its_messages_and_had_no_pages(gateway, records):
@@ -98,7 +101,7 @@ def test_a_queue_said_complete_with_a_part_of_its_messages_and_had_no_pages(gate
     request = pb.QueryMessageByOffsetRequest(topic="b_order", queue_id=1, page_size=30)
     found, answers = [], []
     while not answers or request.page_token:
-        answers.append(gateway.QueryMessageByOffset(request, timeout=10))
+        answers.append(gateway.QueryMessageByOffset(request, timeout=WAIT_SECONDS_MAX))
         found += [message.queue_offset for message in answers[-1].messages]
         request.page_token = answers[-1].next_page_token
 
@@ -109,27 +112,31 @@ def test_a_queue_said_complete_with_a_part_of_its_messages_and_had_no_pages(gate
     assert [answer.next_queue_offset for answer in before] == [30 * page for page in range(1, len(answers))]
 
     old = pb.QueryMessageByOffsetRequest(topic="b_order", queue_id=1, queue_offset=30, max_messages=7)
-    assert [m.queue_offset for m in gateway.QueryMessageByOffset(old, timeout=10).messages] == list(range(30, 37))
+    assert [m.queue_offset for m in gateway.QueryMessageByOffset(old, timeout=WAIT_SECONDS_MAX).messages] == list(
+        range(30, 37)
+    )
     old.page_size = 3
-    assert len(gateway.QueryMessageByOffset(old, timeout=10).messages) == 3
+    assert len(gateway.QueryMessageByOffset(old, timeout=WAIT_SECONDS_MAX).messages) == 3
     old.page_token, old.queue_id = before[0].next_page_token, 0
-    assert isinstance(refusal(lambda: gateway.QueryMessageByOffset(old, timeout=10)), InvalidPageTokenError)
+    assert isinstance(
+        refusal(lambda: gateway.QueryMessageByOffset(old, timeout=WAIT_SECONDS_MAX)), InvalidPageTokenError
+    )
     for field in ("page_size", "max_messages"):
         wrong = pb.QueryMessageByOffsetRequest(topic="b_order", queue_id=1, **{field: -1})
-        assert refusal(lambda: gateway.QueryMessageByOffset(wrong, timeout=10)).metadata["field"] == field  # noqa: B023
+        assert refusal(lambda: gateway.QueryMessageByOffset(wrong, timeout=WAIT_SECONDS_MAX)).metadata["field"] == field  # noqa: B023
 
 
 def test_the_window_that_was_used_is_told(gateway):
     request = pb.QueryMessageByKeyRequest(
         topic="b_order", key="AaAa", begin_time=Timestamp(seconds=5, nanos=1), end_time=Timestamp(seconds=253402300799)
     )
-    answer = gateway.QueryMessageByKey(request, timeout=10)
+    answer = gateway.QueryMessageByKey(request, timeout=WAIT_SECONDS_MAX)
 
     assert answer.begin_time == Timestamp(seconds=5, nanos=1_000_000)
     assert answer.end_time == Timestamp(seconds=253402300799)
-    assert not gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic="b_order", key="AaAa"), timeout=10).HasField(
-        "begin_time"
-    )
+    assert not gateway.QueryMessageByKey(
+        pb.QueryMessageByKeyRequest(topic="b_order", key="AaAa"), timeout=WAIT_SECONDS_MAX
+    ).HasField("begin_time")
 
 
 @pytest.mark.parametrize(
@@ -143,14 +150,14 @@ def test_the_window_that_was_used_is_told(gateway):
 )
 def test_wrong_times_are_refused_by_field(gateway, times, field):
     request = pb.QueryMessageByKeyRequest(topic="b_order", key="AaAa", **times)
-    error = refusal(lambda: gateway.QueryMessageByKey(request, timeout=10))
+    error = refusal(lambda: gateway.QueryMessageByKey(request, timeout=WAIT_SECONDS_MAX))
 
     assert isinstance(error, InvalidArgumentError)
     assert error.metadata["field"] == field
 
 
 def test_a_search_without_a_time_is_refused_by_field(gateway):
-    error = refusal(lambda: gateway.SearchOffset(pb.SearchOffsetRequest(topic="b_order"), timeout=10))
+    error = refusal(lambda: gateway.SearchOffset(pb.SearchOffsetRequest(topic="b_order"), timeout=WAIT_SECONDS_MAX))
 
     assert error.metadata["field"] == "time"
 
@@ -163,14 +170,16 @@ def test_a_body_of_any_size_comes_whole_by_download_and_answers_stay_below_grpcs
     # A client with gRPC's default limit of 4 MiB.
     with serving(MemoryShard([grown]), "127.0.0.1:1") as gateway:
         key = pb.QueryMessageByKeyRequest(topic=record.topic, key=record.keys[0])
-        shown = gateway.QueryMessageByKey(key, timeout=10).messages[0]
+        shown = gateway.QueryMessageByKey(key, timeout=WAIT_SECONDS_MAX).messages[0]
         by_id = pb.QueryMessageByIdRequest(offset_msg_id=shown.offset_msg_id)
         by_offset = pb.QueryMessageByOffsetRequest(
             topic=record.topic, queue_id=record.queue_id, queue_offset=record.queue_offset
         )
-        assert gateway.QueryMessageById(by_id, timeout=10).message == shown
-        assert list(gateway.QueryMessageByOffset(by_offset, timeout=10).messages) == [shown]
-        chunks = list(gateway.DownloadBody(pb.DownloadBodyRequest(offset_msg_id=shown.offset_msg_id), timeout=10))
+        assert gateway.QueryMessageById(by_id, timeout=WAIT_SECONDS_MAX).message == shown
+        assert list(gateway.QueryMessageByOffset(by_offset, timeout=WAIT_SECONDS_MAX).messages) == [shown]
+        chunks = list(
+            gateway.DownloadBody(pb.DownloadBodyRequest(offset_msg_id=shown.offset_msg_id), timeout=WAIT_SECONDS_MAX)
+        )
 
     assert shown.body_omitted == (size_bytes == 4 << 20)
     assert shown.body == (b"" if shown.body_omitted else body)
@@ -203,7 +212,7 @@ def test_every_query_with_a_token_is_whole_or_partial_as_its_builder_is(records,
             (gateway.SearchMessages, pb.SearchMessagesRequest(queue_id=1, body_text="nosuch", **topic)),
             (gateway.SearchOffset, pb.SearchOffsetRequest(queue_id=1, time=time, **topic)),
         ):
-            answer = ask(request, timeout=10)
+            answer = ask(request, timeout=WAIT_SECONDS_MAX)
             (shard,) = answer.shards
             assert (shard.broker_name, shard.indexed_up_to_offset) == ("broker-a", built)
             assert shard.HasField("error") != is_built, type(answer)
@@ -214,13 +223,15 @@ def test_every_query_with_a_token_is_whole_or_partial_as_its_builder_is(records,
                 assert answer.completeness == message_pb2.COMPLETENESS_PARTIAL
                 assert f"byte {record.commit_log_offset}" in shard.error.message
             request.freshness_tokens.append("no token")
-            assert isinstance(refusal(lambda a=ask, r=request: a(r, timeout=10)), InvalidFreshnessTokenError)
+            assert isinstance(
+                refusal(lambda a=ask, r=request: a(r, timeout=WAIT_SECONDS_MAX)), InvalidFreshnessTokenError
+            )
 
 
 def test_a_position_says_its_shard_and_the_time_span_of_its_queue(gateway, records):
     stored = [r.store_time_millis for r in records if (r.topic, r.queue_id) == ("b_order", 1)]
     answer = gateway.SearchOffset(
-        pb.SearchOffsetRequest(topic="b_order", queue_id=1, time=Timestamp(seconds=1)), timeout=10
+        pb.SearchOffsetRequest(topic="b_order", queue_id=1, time=Timestamp(seconds=1)), timeout=WAIT_SECONDS_MAX
     )
     assert [answer.first_store_time.ToMilliseconds(), answer.last_store_time.ToMilliseconds()] == [
         stored[0],
@@ -233,7 +244,7 @@ def test_a_position_says_its_shard_and_the_time_span_of_its_queue(gateway, recor
 
 
 def test_status_names_every_service(gateway):
-    answer = gateway.GetStatus(pb.GetStatusRequest(), timeout=10)
+    answer = gateway.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX)
 
     assert [row.service for row in answer.services] == ["commitlog", "consumequeue", "index"]
 
@@ -248,7 +259,7 @@ def test_an_append_and_its_receipts_pass_through(records):
         commit_log_server(append_messages=append) as backend,
         serving(MemoryShard(records), backend.address) as gateway,
     ):
-        answer = gateway.AppendMessages(append_request(b"one", b"two"), timeout=10)
+        answer = gateway.AppendMessages(append_request(b"one", b"two"), timeout=WAIT_SECONDS_MAX)
 
     assert [result.unique_key for result in answer.results] == ["one", "two"]
 
@@ -263,9 +274,9 @@ def test_a_refused_append_arrives_as_the_commitlog_refused_it(records):
         commit_log_server(append_messages=append) as backend,
         serving(MemoryShard(records), backend.address) as gateway,
     ):
-        direct_error = refusal(lambda: gateway.AppendMessages(append_request(b"x"), timeout=10))
+        direct_error = refusal(lambda: gateway.AppendMessages(append_request(b"x"), timeout=WAIT_SECONDS_MAX))
         with pytest.raises(grpc.RpcError) as full:
-            gateway.AppendMessages(append_request(b"full"), timeout=10)
+            gateway.AppendMessages(append_request(b"full"), timeout=WAIT_SECONDS_MAX)
 
     assert isinstance(direct_error, InvalidMessageError)
     assert direct_error.metadata == {"field": "topic", "index": "3"}
@@ -275,7 +286,7 @@ def test_a_refused_append_arrives_as_the_commitlog_refused_it(records):
 
 
 def test_an_append_without_a_commitlog_is_unavailable(gateway):
-    error = refusal(lambda: gateway.AppendMessages(append_request(b"x"), timeout=10))
+    error = refusal(lambda: gateway.AppendMessages(append_request(b"x"), timeout=WAIT_SECONDS_MAX))
 
     assert isinstance(error, ServiceUnavailableError)
     assert error.metadata["service"] == "commitlog"
@@ -300,13 +311,13 @@ def test_an_append_stream_answers_each_request_before_the_next_and_ends_with_the
         def requests():
             for number in range(5):
                 yield stream_request(str(number).encode())
-                assert received.acquire(timeout=10)
+                assert received.acquire(timeout=WAIT_SECONDS_MAX)
 
         answers = []
-        for response in gateway.AppendMessageStream(requests(), timeout=10):
+        for response in gateway.AppendMessageStream(requests(), timeout=WAIT_SECONDS_MAX):
             answers.append(response.results[0].unique_key)
             received.release()
-        assert ended.wait(10)
+        assert ended.wait(WAIT_SECONDS_MAX)
 
     assert answers == ["0", "1", "2", "3", "4"]
 
@@ -318,7 +329,7 @@ def test_a_cancelled_append_stream_is_cancelled_at_the_commitlog(records):
         context.add_callback(gone.set)
         yield commitlog_pb.AppendMessageStreamResponse()
         entered.set()
-        gone.wait(10)
+        gone.wait(WAIT_SECONDS_MAX)
 
     with (
         commit_log_server(append_message_stream=append_stream) as backend,
@@ -332,9 +343,9 @@ def test_a_cancelled_append_stream_is_cancelled_at_the_commitlog(records):
 
         call = gateway.AppendMessageStream(requests())
         next(call)
-        assert entered.wait(10)
+        assert entered.wait(WAIT_SECONDS_MAX)
         call.cancel()
-        assert gone.wait(10)
+        assert gone.wait(WAIT_SECONDS_MAX)
         never.set()
 
 
@@ -352,9 +363,9 @@ def test_a_stream_that_the_commitlog_ends_arrives_as_it_was_ended(records):
 
         def requests():
             yield stream_request(b"x")
-            done.wait(10)
+            done.wait(WAIT_SECONDS_MAX)
 
-        call = gateway.AppendMessageStream(requests(), timeout=10)
+        call = gateway.AppendMessageStream(requests(), timeout=WAIT_SECONDS_MAX)
         next(call)
         error = refusal(lambda: next(call))
         done.set()
@@ -368,7 +379,7 @@ def test_a_stream_whose_commitlog_reads_nothing_is_held_back(records):
 
     def append_stream(requests, context):
         yield commitlog_pb.AppendMessageStreamResponse()
-        release.wait(20)
+        release.wait(WAIT_SECONDS_MAX)
         for _ in requests:
             yield commitlog_pb.AppendMessageStreamResponse()
 
@@ -385,7 +396,7 @@ def test_a_stream_whose_commitlog_reads_nothing_is_held_back(records):
                 sent_count += 1
                 paused.set()
 
-        call = gateway.AppendMessageStream(requests(), timeout=30)
+        call = gateway.AppendMessageStream(requests(), timeout=WAIT_SECONDS_MAX)
         next(call)
         # Held back: a whole second passes without another request being taken.
         while paused.wait(1):

@@ -26,11 +26,11 @@ from gateway.waiting.shards import SchedulingShards
 from services.serving.server import ServiceServer
 from tests.gateway.delivery.memory_delivery import QUEUE_COUNT
 from tests.gateway.memory_shard import MemoryShard
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 ENDPOINTS = v2.Endpoints(scheme=v2.IPv4, addresses=[v2.Address(host="10.0.0.1", port=80)])
 TOPIC = "Orders"
 GROUP = "billing"
-WAIT_SECONDS = 30
 WORKER_COUNT = 16
 
 
@@ -48,10 +48,10 @@ class Consumer:
         self.group = v2.Resource(name=group)
         self.topic = v2.Resource(name=topic)
 
-    def call(self, method, request, timeout=WAIT_SECONDS):
+    def call(self, method, request, timeout=WAIT_SECONDS_MAX):
         return getattr(self.stub, method)(request, timeout=timeout, metadata=self.metadata)
 
-    def poll(self, *, seconds=20, timeout=WAIT_SECONDS, broker="broker-a", invisible=30, **fields):
+    def poll(self, *, seconds=20, timeout=WAIT_SECONDS_MAX, broker="broker-a", invisible=30, **fields):
         request = v2.ReceiveMessageRequest(
             group=self.group,
             message_queue=v2.MessageQueue(topic=self.topic, broker=v2.Broker(name=broker)),

@@ -14,8 +14,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.gateway.rocketmq.consumers import ENDPOINTS, Consumer
 from tests.support.stack import HostedStack, hosted_stack
-
-CALL_SECONDS = 20
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +99,7 @@ def test_a_disabled_group_waited_as_if_its_topics_were_empty(stack: HostedStack)
 
     def set_disabled(is_disabled: bool) -> None:
         request = pb.UpdateConsumerGroupRequest(consumer_group=consumer.group.name, consume_disabled=is_disabled)
-        stack.gateway.UpdateConsumerGroup(request, timeout=CALL_SECONDS)
+        stack.gateway.UpdateConsumerGroup(request, timeout=WAIT_SECONDS_MAX)
 
     set_disabled(True)
     send(consumer, b"x")
@@ -128,7 +127,7 @@ def test_a_topic_without_the_right_to_read_was_answered_as_if_nothing_came(stack
         return next(iter(consumer.call("PullMessage", pull))).status.code
 
     def set_perm(perm: int) -> None:
-        stack.gateway.UpdateTopic(pb.UpdateTopicRequest(topic="WriteOnly", perm=perm), timeout=CALL_SECONDS)
+        stack.gateway.UpdateTopic(pb.UpdateTopicRequest(topic="WriteOnly", perm=perm), timeout=WAIT_SECONDS_MAX)
         time.sleep(0.1)  # LOOK_SECONDS of the consumer service's topic view: nothing tells that it is over
 
     assert pulled_code() == v2.OK
@@ -137,7 +136,7 @@ def test_a_topic_without_the_right_to_read_was_answered_as_if_nothing_came(stack
     assert consumer.receive(broker=consumer.broker)[0] == v2.FORBIDDEN
     assert pulled_code() == v2.FORBIDDEN
     with pytest.raises(grpc.RpcError) as refused:
-        list(stack.gateway.PullMessages(pb.PullMessagesRequest(topic="WriteOnly"), timeout=CALL_SECONDS))
+        list(stack.gateway.PullMessages(pb.PullMessagesRequest(topic="WriteOnly"), timeout=WAIT_SECONDS_MAX))
     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
     assert next(iter(waiting)).status.code == v2.FORBIDDEN, "a poll that waits is told, too"
     set_perm(6)
@@ -182,9 +181,9 @@ def test_official_clients_repeated_for_ever_to_give_up_a_message_that_was_given_
     for _ in range(2):  # the first answer was lost
         assert consumer.forward(handle_of(first)).status.code == v2.OK
     reset = pb.ResetOffsetsRequest(consumer_group=consumer.group.name, topic="Forwarded", latest=True)
-    stack.gateway.ResetOffsets(reset, timeout=CALL_SECONDS)
+    stack.gateway.ResetOffsets(reset, timeout=WAIT_SECONDS_MAX)
     reset.earliest = True
-    stack.gateway.ResetOffsets(reset, timeout=CALL_SECONDS)
+    stack.gateway.ResetOffsets(reset, timeout=WAIT_SECONDS_MAX)
 
     assert consumer.forward(handle_of(second)).status.code == v2.OK
 
@@ -281,14 +280,15 @@ def test_a_body_marked_as_gzip_is_readable_for_every_consumer(
     assert (came.body, came.system_properties.body_encoding) == (received, encoding)
     assert not came.user_properties
     found = stack.gateway.QueryMessageByUniqueKey(
-        pb.QueryMessageByUniqueKeyRequest(topic=consumer.topic.name, unique_key=system.message_id), timeout=CALL_SECONDS
+        pb.QueryMessageByUniqueKeyRequest(topic=consumer.topic.name, unique_key=system.message_id),
+        timeout=WAIT_SECONDS_MAX,
     )
     assert [one.body for one in found.messages] == [received], "as any other reader of the store sees it"
 
 
 def test_a_topic_with_a_type_refuses_others_from_its_first_message_on(stack: HostedStack) -> None:
     create = pb.CreateTopicRequest(topic="Ordered", message_type=message_pb2.MESSAGE_TYPE_FIFO)
-    stack.gateway.CreateTopic(create, timeout=CALL_SECONDS)
+    stack.gateway.CreateTopic(create, timeout=WAIT_SECONDS_MAX)
     consumer = Consumer(stack.addresses["gateway"], group="of-types", topic="Ordered")
     normal, fifo = (
         v2.Message(topic=consumer.topic, body=b"x", system_properties=v2.SystemProperties(message_id=name))

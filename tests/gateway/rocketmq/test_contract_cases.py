@@ -14,8 +14,8 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.gateway.rocketmq.consumers import ENDPOINTS, Consumer
 from tests.support.stack import HostedStack, hosted_stack
+from tests.support.waiting import WAIT_SECONDS_MAX
 
-CALL_SECONDS = 20
 QUEUE_COUNT = 8
 INVISIBLE_SECONDS_MIN = 10
 OK_STATUS = v2.Status(code=v2.OK, message="OK")
@@ -31,7 +31,7 @@ def client_of(stack: HostedStack, topic: str, *, is_fifo: bool = False, attempts
     """A client of a new topic with its type, and of a new group."""
     kind = message_pb2.MESSAGE_TYPE_FIFO if is_fifo else message_pb2.MESSAGE_TYPE_NORMAL
     create = pb.CreateTopicRequest(topic=topic, queue_count=QUEUE_COUNT, message_type=kind)
-    stack.gateway.CreateTopic(create, timeout=CALL_SECONDS)
+    stack.gateway.CreateTopic(create, timeout=WAIT_SECONDS_MAX)
     client = Consumer(
         stack.addresses["gateway"], client_id=f"client-of-{topic}", group=f"group-of-{topic}", topic=topic
     )
@@ -39,7 +39,7 @@ def client_of(stack: HostedStack, topic: str, *, is_fifo: bool = False, attempts
         update = pb.UpdateConsumerGroupRequest(
             consumer_group=client.group.name, ordered=is_fifo, delivery_attempts_max=attempts
         )
-        stack.gateway.UpdateConsumerGroup(update, timeout=CALL_SECONDS)
+        stack.gateway.UpdateConsumerGroup(update, timeout=WAIT_SECONDS_MAX)
     return client
 
 

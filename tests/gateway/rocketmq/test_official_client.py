@@ -12,6 +12,7 @@ from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.rocketmq import real_broker
 from tests.support.stack import HostedStack, hosted_stack
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 JAVA_SOURCES = pathlib.Path(__file__).with_name("java")
 CLIENT = pathlib.Path(__file__).with_name("official_client.py")
@@ -36,7 +37,7 @@ def send_by_official_client(gateway: str, topic: str, count: int) -> list[dict[s
 def check(stack: HostedStack, number: int, message_id: str, queue_offset: int | None = None) -> None:
     gateway = stack.gateway
     by_unique_key = gateway.QueryMessageByUniqueKey(
-        pb.QueryMessageByUniqueKeyRequest(topic=TOPIC, unique_key=message_id), timeout=20
+        pb.QueryMessageByUniqueKeyRequest(topic=TOPIC, unique_key=message_id), timeout=WAIT_SECONDS_MAX
     ).messages
     assert len(by_unique_key) == 1
     message = by_unique_key[0]
@@ -44,13 +45,17 @@ def check(stack: HostedStack, number: int, message_id: str, queue_offset: int | 
     assert (message.tags, sorted(message.keys)) == ("TagA", ["all", f"key-{number}"])
     assert message.properties["colour"] == "red"
     assert queue_offset in (None, message.queue_offset)
-    by_key = gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic=TOPIC, key=f"key-{number}"), timeout=20)
-    by_id = gateway.QueryMessageById(pb.QueryMessageByIdRequest(offset_msg_id=message.offset_msg_id), timeout=20)
+    by_key = gateway.QueryMessageByKey(
+        pb.QueryMessageByKeyRequest(topic=TOPIC, key=f"key-{number}"), timeout=WAIT_SECONDS_MAX
+    )
+    by_id = gateway.QueryMessageById(
+        pb.QueryMessageByIdRequest(offset_msg_id=message.offset_msg_id), timeout=WAIT_SECONDS_MAX
+    )
     by_offset = gateway.QueryMessageByOffset(
         pb.QueryMessageByOffsetRequest(
             topic=TOPIC, queue_id=message.queue_id, queue_offset=message.queue_offset, max_messages=1
         ),
-        timeout=20,
+        timeout=WAIT_SECONDS_MAX,
     )
     assert [message] == list(by_key.messages) == [by_id.message] == list(by_offset.messages)
 
@@ -65,10 +70,12 @@ def test_what_the_official_client_sends_every_query_finds(tmp_path: pathlib.Path
 
         admin = v2_grpc.AdminStub(stack.channel)
         topic = v2.Resource(name=TOPIC)
-        found = admin.QueryMessage(v2.ListMessageRequest(topic=topic, message_key="all"), timeout=20)
+        found = admin.QueryMessage(v2.ListMessageRequest(topic=topic, message_key="all"), timeout=WAIT_SECONDS_MAX)
         assert found.status.code == v2.OK
         assert {m.system_properties.message_id for m in found.messages} == {r["message_id"] for r in receipts}
-        spans = admin.QueryTimeSpan(v2.QueryTimeSpanRequest(topics=[topic]), timeout=20).queue_time_span_list
+        spans = admin.QueryTimeSpan(
+            v2.QueryTimeSpanRequest(topics=[topic]), timeout=WAIT_SECONDS_MAX
+        ).queue_time_span_list
         times = [m.system_properties.store_timestamp.ToMilliseconds() for m in found.messages]
         assert min(span.min_timestamp for span in spans if span.min_timestamp) == min(times)
         assert max(span.max_timestamp for span in spans) == max(times)

@@ -11,7 +11,7 @@ from gateway.rocketmq.pulling import OfficialPull
 from gateway.rocketmq.pulling import Pulling as OfficialPulling
 from reput.consumer.v1.consumer_service_pb2 import PullMessagesRequest, WatchArrivalsResponse
 from tests.gateway.reput.test_pulling import Pulling
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 
 class Call:
@@ -32,7 +32,7 @@ class Call:
         self._ended.set()
 
     def answers(self):
-        assert self._ended.wait(20)
+        assert self._ended.wait(WAIT_SECONDS_MAX)
         return self.sent
 
 

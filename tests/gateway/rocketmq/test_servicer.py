@@ -33,6 +33,7 @@ from store.errors import InvalidMessageError, ServiceUnavailableError, StoreReco
 from store.format.record import Record
 from tests.gateway.memory_shard import MemoryShard, with_log_end
 from tests.services.loopback import commit_log_server
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 ENDPOINTS = v2.Endpoints(scheme=v2.IPv4, addresses=[v2.Address(host="10.0.0.1", port=80)])
 
@@ -330,7 +331,7 @@ def test_offsets_of_a_queue(stubs: Stubs, records: list[Record]) -> None:
 def test_telemetry_answers_settings_with_the_limits_of_the_store(stubs: Stubs) -> None:
     settings = v2.Settings(client_type=v2.PRODUCER, publishing=v2.Publishing(max_body_size=1 << 30))
     commands = [v2.TelemetryCommand(settings=settings), v2.TelemetryCommand(), v2.TelemetryCommand(settings=settings)]
-    answers = list(stubs.messaging.Telemetry(iter(commands), timeout=20))
+    answers = list(stubs.messaging.Telemetry(iter(commands), timeout=WAIT_SECONDS_MAX))
     assert len(answers) == 2, "what is no settings has no answer"
     assert {a.status.code for a in answers} == {v2.OK}
     assert answers[0].settings.publishing.max_body_size == 4 << 20
@@ -368,7 +369,7 @@ def test_messages_become_one_append_and_its_receipts_come_back(records: list[Rec
         serving(MemoryShard(records), commitlog_address=commitlog.address) as stubs,
     ):
         request = v2.SendMessageRequest(messages=[new_message(0), new_message(1)])
-        response = stubs.messaging.SendMessage(request, timeout=20)
+        response = stubs.messaging.SendMessage(request, timeout=WAIT_SECONDS_MAX)
     assert response.status.code == v2.OK
     assert [(e.status.code, e.message_id, e.offset) for e in response.entries] == [
         (v2.OK, "ID0", 40),
@@ -395,7 +396,9 @@ def test_what_the_commitlog_refuses_has_rocketmqs_code(
         commit_log_server(append_messages=append) as commitlog,
         serving(MemoryShard(records), commitlog_address=commitlog.address) as stubs,
     ):
-        response = stubs.messaging.SendMessage(v2.SendMessageRequest(messages=[new_message(0)]), timeout=20)
+        response = stubs.messaging.SendMessage(
+            v2.SendMessageRequest(messages=[new_message(0)]), timeout=WAIT_SECONDS_MAX
+        )
     assert response.status.code == code
     assert not response.entries
 
@@ -413,9 +416,14 @@ def test_refusals_are_counted_by_code_because_their_calls_end_with_ok(records: l
         commit_log_server(append_messages=append) as commitlog,
         serving(MemoryShard(records), commitlog_address=commitlog.address) as stubs,
     ):
-        response = stubs.messaging.SendMessage(v2.SendMessageRequest(messages=[new_message(0)]), timeout=20)
+        response = stubs.messaging.SendMessage(
+            v2.SendMessageRequest(messages=[new_message(0)]), timeout=WAIT_SECONDS_MAX
+        )
         assert response.status.code == v2.HA_NOT_AVAILABLE
-        assert stubs.messaging.SendMessage(v2.SendMessageRequest(), timeout=20).status.code == v2.MESSAGE_CORRUPTED
+        assert (
+            stubs.messaging.SendMessage(v2.SendMessageRequest(), timeout=WAIT_SECONDS_MAX).status.code
+            == v2.MESSAGE_CORRUPTED
+        )
     assert [now - then for now, then in zip(counted(), before, strict=True)] == [1, 1]
 
 
@@ -434,16 +442,16 @@ def test_what_is_refused_here_never_reaches_a_commitlog(stubs: Stubs) -> None:
         ),
     }
     for code, request in bad.items():
-        assert stubs.messaging.SendMessage(request, timeout=20).status.code == code
+        assert stubs.messaging.SendMessage(request, timeout=WAIT_SECONDS_MAX).status.code == code
     two_topics = v2.SendMessageRequest(messages=[new_message(0), new_message(1, "Others")])
-    assert stubs.messaging.SendMessage(two_topics, timeout=20).status.code == v2.MESSAGE_CORRUPTED
+    assert stubs.messaging.SendMessage(two_topics, timeout=WAIT_SECONDS_MAX).status.code == v2.MESSAGE_CORRUPTED
 
 
 def test_bytes_that_are_no_request_are_the_callers_fault(records: list[Record]) -> None:
     with serving(MemoryShard(records)) as stubs:
         raw = stubs.channel.unary_unary("/apache.rocketmq.v2.MessagingService/SendMessage")
         with pytest.raises(grpc.RpcError) as refused:
-            raw(b"\xff\xff", timeout=20)
+            raw(b"\xff\xff", timeout=WAIT_SECONDS_MAX)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 

@@ -17,7 +17,7 @@ from gateway.rocketmq.telemetry import telemetry
 from gateway.waiting.producers import Producers
 from reput.message.v1.message_pb2 import StoredMessage
 from reput.schedule.v1.schedule_service_pb2 import WatchChecksResponse
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 
 def alive() -> bool:
@@ -53,7 +53,7 @@ def test_settings_whose_answers_nobody_took_filled_the_memory() -> None:
     is_over.set()
     stream.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(WAIT_SECONDS_MAX)
         assert not thread.is_alive()
     assert len(taken) == 3
 

@@ -18,12 +18,12 @@ from tests.gateway.memory_shard import MemoryShard, topic_row
 from tests.gateway.reput.test_topics import MemoryTopicAdmin
 from tests.gateway.rocketmq.test_servicer import ENDPOINTS, new_message, serving
 from tests.services.loopback import commit_log_server
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 NONE, NORMAL, FIFO, DELAY, TRANSACTION, MIXED = (
     message_pb2.MessageType.Value(f"MESSAGE_TYPE_{name}")
     for name in ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 )
-WAIT_SECONDS = 20
 ALL = [v2.NORMAL, v2.FIFO, v2.DELAY, v2.TRANSACTION]
 
 
@@ -129,7 +129,9 @@ def test_a_message_of_another_type_is_refused_and_one_of_the_right_type_is_store
     ):
 
         def send(*messages):
-            return stubs.messaging.SendMessage(v2.SendMessageRequest(messages=messages), timeout=WAIT_SECONDS).status
+            return stubs.messaging.SendMessage(
+                v2.SendMessageRequest(messages=messages), timeout=WAIT_SECONDS_MAX
+            ).status
 
         refused = send(new_message(1, "Orders"))
         assert refused.code == v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
@@ -163,7 +165,7 @@ def told(types, topic):
         answered.set()
 
     types.tell(topic, then)
-    assert answered.wait(WAIT_SECONDS)
+    assert answered.wait(WAIT_SECONDS_MAX)
     return numbers[0]
 
 

@@ -13,8 +13,8 @@ from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHa
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 from tests.gateway.rocketmq.consumers import Consumer, Gateway, serving
 from tests.gateway.waiting.memory_waiting import MemoryScheduling, delayed, half
+from tests.support.waiting import WAIT_SECONDS_MAX
 
-WAIT_SECONDS = 20
 TRANSACTION_ID = encode_handle(TRANSACTION, WaitingHandle("Orders", "broker-a", 7, "K"))
 
 
@@ -36,7 +36,7 @@ class Producer:
         self.caller: Consumer = gateway.consumer(client_id=client_id)
         self._said: queue.SimpleQueue = queue.SimpleQueue()
         self.stream = self.caller.stub.Telemetry(
-            iter(self._said.get, None), metadata=self.caller.metadata, timeout=WAIT_SECONDS
+            iter(self._said.get, None), metadata=self.caller.metadata, timeout=WAIT_SECONDS_MAX
         )
         self.settle(*topics)
 
@@ -70,7 +70,7 @@ def test_a_producer_is_asked_on_its_stream_with_the_message_as_a_consumer_would_
     gateway: Gateway, scheduling: MemoryScheduling
 ) -> None:
     producer = Producer(gateway, "p1", "Orders")
-    assert scheduling.told.get(timeout=WAIT_SECONDS) == ("gateway-1", ["Orders"])
+    assert scheduling.told.get(timeout=WAIT_SECONDS_MAX) == ("gateway-1", ["Orders"])
     scheduling.stream.feed(check())
     question = producer.question()
     assert question.transaction_id == TRANSACTION_ID
@@ -80,9 +80,9 @@ def test_a_producer_is_asked_on_its_stream_with_the_message_as_a_consumer_would_
     assert (system.message_id, system.message_type, system.body_encoding) == ("K", v2.TRANSACTION, v2.IDENTITY)
     assert len(system.body_digest.checksum) == 32
     producer.settle("Orders", "Bills")  # the stream is still answered
-    assert scheduling.told.get(timeout=WAIT_SECONDS) == ("gateway-1", ["Bills", "Orders"])
+    assert scheduling.told.get(timeout=WAIT_SECONDS_MAX) == ("gateway-1", ["Bills", "Orders"])
     producer.leave()
-    assert scheduling.told.get(timeout=WAIT_SECONDS) == ("gateway-1", [])
+    assert scheduling.told.get(timeout=WAIT_SECONDS_MAX) == ("gateway-1", [])
 
 
 def test_a_producer_that_said_goodbye_is_not_asked_but_another_one(
@@ -99,9 +99,9 @@ def test_a_producer_that_said_goodbye_is_not_asked_but_another_one(
 
 def test_a_broken_stream_is_dropped_at_once(gateway: Gateway, scheduling: MemoryScheduling) -> None:
     producer = Producer(gateway, "p1", "Orders")
-    assert scheduling.told.get(timeout=WAIT_SECONDS) == ("gateway-1", ["Orders"])
+    assert scheduling.told.get(timeout=WAIT_SECONDS_MAX) == ("gateway-1", ["Orders"])
     producer.stream.cancel()
-    assert scheduling.told.get(timeout=WAIT_SECONDS) == ("gateway-1", [])
+    assert scheduling.told.get(timeout=WAIT_SECONDS_MAX) == ("gateway-1", [])
 
 
 def test_settings_of_no_client_end_the_stream_of_a_producer_too(gateway: Gateway) -> None:
@@ -140,5 +140,5 @@ def test_a_recall_answers_with_the_id_of_the_message_and_the_second_with_not_fou
 @pytest.mark.parametrize("method", ["EndTransaction", "RecallMessage"])
 def test_bytes_that_are_no_verdict_or_recall_are_refused_in_the_body(gateway: Gateway, method: str) -> None:
     raw = gateway.consumer(client_id="p1").channel.unary_unary(f"/apache.rocketmq.v2.MessagingService/{method}")
-    answer = getattr(v2, f"{method}Response").FromString(raw(b"\xff\xff", timeout=WAIT_SECONDS))
+    answer = getattr(v2, f"{method}Response").FromString(raw(b"\xff\xff", timeout=WAIT_SECONDS_MAX))
     assert answer.status.code == v2.BAD_REQUEST

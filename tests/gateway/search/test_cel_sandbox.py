@@ -15,6 +15,7 @@ from gateway.search.cel_sandbox import EXPRESSION_CHARACTERS_MAX, CelEvaluator, 
 from gateway.search.message_view import MessageView
 from services.serving.calls.cancellation import Cancellation
 from store.errors import DeadlineExceededError, InvalidArgumentError, ResourceBusyError, ServiceUnavailableError
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 TEN = "[1,2,3,4,5,6,7,8,9,10]"
 ENDLESS = "".join(f"{TEN}.all({name}, " for name in "abcdefghijkl") + "true" + ")" * 12
@@ -176,7 +177,7 @@ def test_a_process_that_has_died_idle_is_replaced():
         steady = evaluator(sandbox, "true")
         process = sandbox._idle[0]
         os.kill(process.pid, signal.SIGKILL)
-        process._process.wait(30)
+        process._process.wait(WAIT_SECONDS_MAX)
         assert steady.evaluate([(VIEW, b"")]) == [True]
     finally:
         sandbox.close()
@@ -199,9 +200,9 @@ def test_a_cancel_ends_an_evaluation_that_goes_on(sandbox):
         slow = evaluator(own, f"message.body_text == '' || {ENDLESS}", cancellation=cancellation)
         thread = threading.Thread(target=lambda: values.append(slow.evaluate([(VIEW, b"x")] * 5)))
         thread.start()
-        assert asked.wait(30)
+        assert asked.wait(WAIT_SECONDS_MAX)
         cancellation.cancel()
-        thread.join(30)
+        thread.join(WAIT_SECONDS_MAX)
         assert values == [[]]
         assert evaluator(own, "true").evaluate([(VIEW, b"")]) == [True]
     finally:
@@ -290,4 +291,4 @@ for forbidden in (socket.socket, lambda: open("/etc/hostname"), lambda: bytearra
     assert done.stdout.split() == ["EMFILE", "EMFILE", "MEMORY"]
     process = CelProcess()
     process._socket.close()
-    assert process._process.wait(30) == 0
+    assert process._process.wait(WAIT_SECONDS_MAX) == 0

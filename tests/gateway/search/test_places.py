@@ -14,7 +14,7 @@ from services.serving.places import Places
 from store.errors import ResourceBusyError
 from tests.gateway.reput.test_servicer import refusal, serving
 from tests.gateway.search.test_search_rpc import TOPIC, HeldShard
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 
 @pytest.fixture
@@ -35,11 +35,11 @@ def test_who_comes_first_has_the_next_place(threads) -> None:
     places = Places(2, 4)
     assert [places.take(Cancellation(), 0) for _ in range(3)] == [True, True, False]
     turns = [waiting(threads, places) for _ in range(4)]
-    assert not threads.submit(places.take, Cancellation(), 60).result(30), "enough wait"
+    assert not threads.submit(places.take, Cancellation(), 60).result(WAIT_SECONDS_MAX), "enough wait"
     for turn in turns:
         assert not turn.done()
         places.give_back()
-        assert turn.result(30)
+        assert turn.result(WAIT_SECONDS_MAX)
     assert not places.take(Cancellation(), 0)
 
 
@@ -50,7 +50,7 @@ def test_who_asks_again_at_once_stands_behind_who_waits(threads) -> None:
     with places._condition:  # so that the one who waits has not moved when the other asks again
         places.give_back()
         assert not places.take(Cancellation(), 0)
-    assert first.result(30)
+    assert first.result(WAIT_SECONDS_MAX)
 
 
 def test_a_caller_that_goes_waits_no_more_and_leaves_its_turn(threads) -> None:
@@ -59,9 +59,9 @@ def test_a_caller_that_goes_waits_no_more_and_leaves_its_turn(threads) -> None:
     cancellation = Cancellation()
     first, second = waiting(threads, places, cancellation), waiting(threads, places)
     cancellation.cancel()
-    assert not first.result(30)
+    assert not first.result(WAIT_SECONDS_MAX)
     places.give_back()
-    assert second.result(30)
+    assert second.result(WAIT_SECONDS_MAX)
     places.give_back()
     gone = Cancellation()
     gone.cancel()
@@ -93,10 +93,10 @@ def test_a_search_was_refused_while_a_step_of_another_was_about_to_end(records, 
     with serving(held, "127.0.0.1:1") as stub:
         running = [stub.SearchMessages.future(request, timeout=60) for _ in range(SEARCH_COUNT_MAX)]
         for _ in running:
-            assert held.reading.acquire(timeout=30)
-            assert asking.acquire(timeout=30)
+            assert held.reading.acquire(timeout=WAIT_SECONDS_MAX)
+            assert asking.acquire(timeout=WAIT_SECONDS_MAX)
         one_more = stub.SearchMessages.future(request, timeout=60)
-        assert asking.acquire(timeout=30)
+        assert asking.acquire(timeout=WAIT_SECONDS_MAX)
         # Each who waits holds a thread of those that answer all calls: a further one is told while that one still waits.
         assert isinstance(refusal(lambda: stub.SearchMessages(request, timeout=60)), ResourceBusyError)
         held.release.set()
@@ -133,7 +133,7 @@ def test_four_windows_of_the_console_left_no_place_for_a_client(threads, monkeyp
 
     steps = [threads.submit(search, CallContext(60)) for _ in range(4)]
     for _ in range(count):
-        assert answers.searching.acquire(timeout=30)
+        assert answers.searching.acquire(timeout=WAIT_SECONDS_MAX)
     wait_until(lambda: places.waiting_count == 4 - count)
     assert not answers.searching.acquire(blocking=False)
     # Whatever is no search needs no place, and a browser that goes away waits no more.
@@ -142,11 +142,11 @@ def test_four_windows_of_the_console_left_no_place_for_a_client(threads, monkeyp
     gone = threads.submit(search, leaving)
     wait_until(lambda: places.waiting_count == 5 - count)
     leaving.cancel()
-    assert isinstance(gone.exception(30), ResourceBusyError)
+    assert isinstance(gone.exception(WAIT_SECONDS_MAX), ResourceBusyError)
     with pytest.raises(ResourceBusyError):
         search(CallContext(0.02))
     answers.release.set()
-    assert [step.result(30) for step in steps] == [pb.SearchMessagesResponse()] * 4
+    assert [step.result(WAIT_SECONDS_MAX) for step in steps] == [pb.SearchMessagesResponse()] * 4
     assert places.take(Cancellation(), 0)
     assert places.take(Cancellation(), 0)
     places.give_back()

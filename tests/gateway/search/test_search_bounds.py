@@ -17,6 +17,7 @@ from services.serving.calls.cancellation import Cancellation
 from store.errors import DeadlineExceededError, ServiceUnavailableError
 from tests.gateway.search.searching import Searcher, TaggedShard, scanned_positions
 from tests.gateway.search.test_search_messages import ALL, TOPIC, Clock, found_offsets, one_shard
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 class HeldListShard(TaggedShard):
@@ -52,7 +53,7 @@ class LateListShard(TaggedShard):
 def gone_while_asked(searcher: Searcher, shard: HeldListShard, **arguments) -> CallerGoneError:
     """What a search says whose caller goes while the shard holds its answer back, before it gives it."""
     cancellation = Cancellation()
-    canceller = threading.Thread(target=lambda: (shard.asked.wait(30), cancellation.cancel()))
+    canceller = threading.Thread(target=lambda: (shard.asked.wait(WAIT_SECONDS_MAX), cancellation.cancel()))
     canceller.start()
     # So that a search that waits for the shard fails instead of hanging.
     late = threading.Timer(20, shard.release.set)
@@ -66,7 +67,7 @@ def gone_while_asked(searcher: Searcher, shard: HeldListShard, **arguments) -> C
     finally:
         late.cancel()
         shard.release.set()
-        canceller.join(30)
+        canceller.join(WAIT_SECONDS_MAX)
     return gone.value
 
 
@@ -75,7 +76,7 @@ def test_a_count_of_the_positions_kept_a_search_whose_caller_had_gone(records, s
     shard = HeldListShard(records)
     try:
         gone = gone_while_asked(Searcher({"a": shard}, threads, sandbox), shard, question=ALL, count_total=True)
-        gone.pending.exception(30)
+        gone.pending.exception(WAIT_SECONDS_MAX)
     finally:
         threads.close()
 
@@ -96,7 +97,7 @@ def test_whether_there_is_such_a_place_kept_a_search_whose_caller_had_gone(recor
     try:
         question = SearchQuestion("no-such-topic", queue_id=queue_id)
         gone = gone_while_asked(Searcher({"a": shard}, threads, sandbox), shard, question=question)
-        gone.pending.exception(30)
+        gone.pending.exception(WAIT_SECONDS_MAX)
     finally:
         threads.close()
 

@@ -34,6 +34,7 @@ from tests.gateway.search.searching import (
     inflated,
     scanned_positions,
 )
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 TOPIC = "b_order"
 ALL = SearchQuestion(TOPIC)
@@ -549,7 +550,7 @@ def test_a_cancelled_search_does_not_wait_for_a_shard_that_hangs(records, sandbo
 
     shard = SlowShard(records, Clock(), hang)
     searcher = Searcher({"broker-a": shard}, fan_out, sandbox)
-    canceller = threading.Thread(target=lambda: (reading.wait(30), cancellation.cancel()))
+    canceller = threading.Thread(target=lambda: (reading.wait(WAIT_SECONDS_MAX), cancellation.cancel()))
     canceller.start()
     try:
         with pytest.raises(CallerGoneError) as gone:
@@ -559,6 +560,6 @@ def test_a_cancelled_search_does_not_wait_for_a_shard_that_hangs(records, sandbo
         assert not gone.value.pending.done()
     finally:
         release.set()
-        canceller.join(30)
+        canceller.join(WAIT_SECONDS_MAX)
         fan_out.close()
-    gone.value.pending.result(30)
+    gone.value.pending.result(WAIT_SECONDS_MAX)

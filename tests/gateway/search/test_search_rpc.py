@@ -16,6 +16,7 @@ from store.errors import InvalidArgumentError, ResourceBusyError
 from tests.gateway.memory_shard import MemoryShard
 from tests.gateway.reput.test_servicer import refusal, serving
 from tests.gateway.search.searching import inflated
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 TOPIC = "b_payment"
 
@@ -155,12 +156,12 @@ def test_only_so_many_searches_run_and_a_cancelled_one_reads_nothing_more(record
     with serving(held, "127.0.0.1:1") as stub:
         calls = [stub.SearchMessages.future(request, timeout=60) for _ in range(SEARCH_COUNT_MAX)]
         for _ in calls:
-            assert held.reading.acquire(timeout=30)
+            assert held.reading.acquire(timeout=WAIT_SECONDS_MAX)
         assert isinstance(refusal(lambda: stub.SearchMessages(request, timeout=60)), ResourceBusyError)
         for call in calls:
             call.cancel()
         for _ in calls:
-            assert cancelled.acquire(timeout=30)
+            assert cancelled.acquire(timeout=WAIT_SECONDS_MAX)
         held.release.set()
         nothing = pb.SearchMessagesRequest(topic=TOPIC, queue_id=0, begin_queue_offset=1 << 40)
         while True:  # until the reads have given back their places

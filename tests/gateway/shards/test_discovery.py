@@ -34,9 +34,9 @@ from store.errors import InvalidSettingError, ServiceUnavailableError
 from tests.gateway.memory_shard import MemoryShard
 from tests.support.dns_server import DnsServer
 from tests.support.ports import free_port
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 TEMPLATE = parse_template("broker-{i}=log-{i}:1,queue-{i}:2,index-{i}:3")
-WAIT_SECONDS_MAX = 30
 
 
 @dataclass

@@ -22,9 +22,9 @@ from gateway.shards.guard import HURRY_SECONDS, PATIENCE_SECONDS, ShardGuard, gu
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from store.errors import DeadlineExceededError, RecordNotFoundError, ServiceUnavailableError
 from tests.gateway.memory_shard import MemoryShard, methods_of_ports
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 THREAD_COUNT = 8
-WAIT_SECONDS_MAX = 30
 
 
 class Shard:

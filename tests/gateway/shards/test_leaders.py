@@ -10,12 +10,12 @@ from gateway.shards.leaders import Leaders, RoleClients, choose
 from gateway.shards.targets import ShardTargets, parse_shards
 from services.replica_role import ReplicaRole
 from store.errors import ServiceUnavailableError
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 SHARDS = parse_shards(
     "".join(f"a@{name}=commitlog={name}:1,consumequeue={name}:2,index={name}:3;" for name in ("r1", "r2", "r3"))
 )
 FOLLOWS = ReplicaRole(leads=False)
-WAIT_SECONDS_MAX = 30
 
 
 def leads(epoch: int) -> ReplicaRole:

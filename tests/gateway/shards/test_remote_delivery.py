@@ -19,8 +19,8 @@ from services.serving.calls.raw_handlers import add_with_raw
 from services.serving.server import ServiceServer
 from services.settings.service_settings import ServiceSettings
 from store.errors import StoreError
+from tests.support.waiting import WAIT_SECONDS_MAX
 
-WAIT_SECONDS_MAX = 20.0
 SHOWN_AS = "broker-a"
 QUESTION = pb.PullMessagesRequest(topic="orders", queue_id=3, queue_offset=40, max_messages=100)
 MESSAGES = [StoredMessage(topic="orders", queue_id=3, queue_offset=40 + n, body=b"%d" % n) for n in range(3)]

@@ -30,6 +30,7 @@ from store.format.derived.index_summary import (
     word_masks,
 )
 from tests.gateway.memory_shard import MemoryShard, candidates, late, with_keys
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 SECONDS_MAX = 600
 TOPIC = "orders"
@@ -148,7 +149,7 @@ def offsets(shard, key, begin, end):
 
 def drain(filters):
     """Returns once every fetch that was begun has ended."""
-    filters._thread.submit(lambda: None).result(30)
+    filters._thread.submit(lambda: None).result(WAIT_SECONDS_MAX)
 
 
 def test_a_window_in_the_past_that_nothing_overlaps_costs_no_call(filters):
@@ -261,7 +262,7 @@ def test_a_filter_that_cannot_be_fetched_whole_is_none(filters):
     assert index.page_count >= 2, "tried again"
     torn = filters.want(("a", "torn", 0), 130, lambda page: bytes(PAGE_SIZE) if page == 1 else b"")
     torn = torn or filters.want(("a", "torn", 0), 130, lambda page: bytes(PAGE_SIZE) if page == 1 else b"")
-    torn.result(30)
+    torn.result(WAIT_SECONDS_MAX)
     assert filters.may_hold(("a", "torn", 0), key_bits(0), 130) is None
 
 

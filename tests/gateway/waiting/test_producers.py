@@ -13,8 +13,7 @@ from reput.message.v1.message_pb2 import StoredMessage
 from reput.schedule.v1.schedule_service_pb2 import WatchChecksResponse
 from schedule_svc.transactions.checker import CheckGateways
 from tests.gateway.waiting.memory_waiting import MemoryScheduling
-
-WAIT_SECONDS = 20
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 class MemorySession:
@@ -170,13 +169,13 @@ def test_every_shard_is_told_of_a_change_soon_and_of_the_end(kept) -> None:
     session = MemorySession()
     producers.settle("1", session, ["Orders", "Bills"])
     for shard in shards:
-        assert shard.told.get(timeout=WAIT_SECONDS) == ("gateway-1", ["Bills", "Orders"])
+        assert shard.told.get(timeout=WAIT_SECONDS_MAX) == ("gateway-1", ["Bills", "Orders"])
     producers.settle("1", session, (), {"tx"})
     for shard in shards:
-        assert shard.told.get(timeout=WAIT_SECONDS) == ("gateway-1", ["tx"])
+        assert shard.told.get(timeout=WAIT_SECONDS_MAX) == ("gateway-1", ["tx"])
     producers.drop(session)
     for shard in shards:
-        assert shard.told.get(timeout=WAIT_SECONDS) == ("gateway-1", [])
+        assert shard.told.get(timeout=WAIT_SECONDS_MAX) == ("gateway-1", [])
 
 
 def test_a_shard_that_is_down_does_not_keep_the_others_from_being_told(kept) -> None:
@@ -184,7 +183,7 @@ def test_a_shard_that_is_down_does_not_keep_the_others_from_being_told(kept) -> 
     shards[0].is_down = True
     producers.settle("1", MemorySession(), ["Orders"])
     keeping.keep()
-    assert shards[1].told.get(timeout=WAIT_SECONDS) == ("gateway-1", ["Orders"])
+    assert shards[1].told.get(timeout=WAIT_SECONDS_MAX) == ("gateway-1", ["Orders"])
     assert shards[0].told.empty()
 
 
@@ -199,11 +198,11 @@ def test_the_checks_of_each_shard_reach_the_producers(kept) -> None:
     session = MemorySession()
     producers.settle("1", session, ["Orders"])
     shards[0].stream.feed(check("a"), check("b"))
-    assert session.was_asked.wait(WAIT_SECONDS)
+    assert session.was_asked.wait(WAIT_SECONDS_MAX)
     session.was_asked.clear()
     shards[1].stream.feed(check("c"))
     while "c" not in session.asked:
-        assert session.was_asked.wait(WAIT_SECONDS)
+        assert session.was_asked.wait(WAIT_SECONDS_MAX)
         session.was_asked.clear()
     assert sorted(session.asked) == ["a", "b", "c"]
 

@@ -15,6 +15,7 @@ from reput_client import (
 )
 from tests.reput_client.fake_gateway import BREAK, HANG, LOST, OK, FakeGateway, fake_gateway, refusal
 from tests.reput_client.producing.test_producer import BUSY, FLUSH_FAILED, QUICK
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 def producer(gateway: FakeGateway, **options: object) -> AsyncProducer:
@@ -85,9 +86,9 @@ def test_oneway_messages_are_sent_and_nobody_complains_of_those_that_fail(caplog
 def test_an_idle_stream_is_closed_and_opened_again() -> None:
     async def main(gateway: FakeGateway) -> None:
         async with producer(gateway, idle_seconds_max=0.05) as sender:
-            await sender.send_and_wait("T", b"0", timeout_seconds=30)
+            await sender.send_and_wait("T", b"0", timeout_seconds=WAIT_SECONDS_MAX)
             await asyncio.to_thread(gateway.wait_for, lambda: gateway.ended_streams == 1)
-            await sender.send_and_wait("T", b"1", timeout_seconds=30)
+            await sender.send_and_wait("T", b"1", timeout_seconds=WAIT_SECONDS_MAX)
         assert gateway.bodies() == [b"0", b"1"]
         assert gateway.streams == 2
 

@@ -31,6 +31,7 @@ from reput_client.producing.futures import DeliveryFuture, Settlement
 from reput_client.producing.settings import MESSAGE_OVERHEAD_BYTES
 from tests.reput_client.fake_gateway import BREAK, HANG, LOST, OK, FakeGateway, fake_gateway, refusal
 from tests.reput_client.producing.test_producer import BUSY, FLUSH_FAILED, QUICK
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 Making = tuple[list[Future], Callable[[], None]]
 
@@ -84,7 +85,7 @@ def test_a_result_is_given_to_who_waits_and_to_who_comes_later(make) -> None:
     assert not future.done()
     assert future.running()
     got: list[Any] = []
-    thread = threading.Thread(target=lambda: got.append(future.result(30)))
+    thread = threading.Thread(target=lambda: got.append(future.result(WAIT_SECONDS_MAX)))
     thread.start()
     settle()
     thread.join()
@@ -163,7 +164,7 @@ def test_wait_has_an_end_and_what_comes_later_harms_nobody(make) -> None:
     with pytest.raises(TimeoutError):
         list(concurrent.futures.as_completed(made, 0.001))
     settle()
-    assert concurrent.futures.wait(made, 30) == (set(made), set())
+    assert concurrent.futures.wait(made, WAIT_SECONDS_MAX) == (set(made), set())
 
 
 def test_wait_for_the_first_returns_at_the_first(make) -> None:
@@ -254,7 +255,7 @@ def test_a_batch_travels_in_one_request_with_all_its_fields() -> None:
     batch = [NewMessage("T", b"%d" % i, [f"k{i}", "all"], "A", {"p": "v"}, 2, None, None, 5) for i in range(100)]
     with fake_gateway() as gateway:
         with producer(gateway) as sender:
-            receipts = sender.send_batch(iter(batch)).result(30)
+            receipts = sender.send_batch(iter(batch)).result(WAIT_SECONDS_MAX)
         assert [len(request.messages) for request in gateway.requests] == [100]
         assert gateway.bodies() == [b"%d" % i for i in range(100)]
         first = gateway.stored[7]
@@ -276,10 +277,10 @@ def test_a_batch_larger_than_a_request_takes_several_and_keeps_its_order_among_o
             before = sender.send("T", b"before")
             made = sender.send_batch(messages(*[b"%02d" % i for i in range(25)], b"x" * 6000, *[b"y" * 1500] * 5))
             after = sender.send("T", b"after")
-            receipts = made.result(30)
-            assert before.result(30).queue_offset == 0
+            receipts = made.result(WAIT_SECONDS_MAX)
+            assert before.result(WAIT_SECONDS_MAX).queue_offset == 0
             assert [receipt.queue_offset for receipt in receipts] == list(range(1, 32))
-            assert after.result(30).queue_offset == 32
+            assert after.result(WAIT_SECONDS_MAX).queue_offset == 32
         for request in gateway.requests:
             assert len(request.messages) <= 10
             assert len(request.messages) == 1 or request.ByteSize() <= 5000 + 16
@@ -293,7 +294,7 @@ def test_no_messages_are_no_trouble() -> None:
 def test_a_bad_message_fails_alone_and_the_error_says_which() -> None:
     with fake_gateway(*[refuse_bad] * 20) as gateway, producer(gateway, batch_count_max=8) as sender:
         made = sender.send_batch(messages(*[b"bad" if i in (3, 9, 19) else b"%d" % i for i in range(20)]))
-        error = made.exception(30)
+        error = made.exception(WAIT_SECONDS_MAX)
         assert isinstance(error, BatchDeliveryError)
         assert sorted(error.errors) == [3, 9, 19]
         assert all(isinstance(each, InvalidMessageError) for each in error.errors.values())
@@ -305,7 +306,7 @@ def test_a_bad_message_fails_alone_and_the_error_says_which() -> None:
 def test_a_refusal_of_the_whole_request_fails_its_messages_only() -> None:
     read_only = refusal(grpc.StatusCode.FAILED_PRECONDITION, "STORE_READ_ONLY")
     with fake_gateway(OK, read_only) as gateway, producer(gateway, batch_count_max=4) as sender:
-        error = sender.send_batch(messages(*[b"%d" % i for i in range(12)])).exception(30)
+        error = sender.send_batch(messages(*[b"%d" % i for i in range(12)])).exception(WAIT_SECONDS_MAX)
         assert isinstance(error, BatchDeliveryError)
         assert {index: type(each) for index, each in error.errors.items()} == dict.fromkeys(
             range(4, 8), StoreReadOnlyError
@@ -393,7 +394,9 @@ def test_a_large_batch_gets_its_turn_although_small_messages_keep_coming() -> No
         return OK
 
     with fake_gateway(*[slow] * 3000) as gateway:
-        sender = producer(gateway, buffer_bytes_max=200_000, block_seconds_max=20, batch_count_max=2, linger_millis=0)
+        sender = producer(
+            gateway, buffer_bytes_max=200_000, block_seconds_max=WAIT_SECONDS_MAX, batch_count_max=2, linger_millis=0
+        )
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
             body = b"x" * (size_bytes - 100)
 
@@ -410,7 +413,7 @@ def test_a_large_batch_gets_its_turn_although_small_messages_keep_coming() -> No
             finally:
                 over.set()
             for other in others:
-                other.result(30)
-        assert len(made.result(30)) == 15
+                other.result(WAIT_SECONDS_MAX)
+        assert len(made.result(WAIT_SECONDS_MAX)) == 15
         assert passed_count <= 60, "it waits for what was there before, not for those who come later"
         sender.close()

@@ -29,7 +29,7 @@ from reput_client import (
 from reput_client.errors import DiskFullError, FlushFailedError, StoreReadOnlyError
 from reput_client.producing.settings import MESSAGE_OVERHEAD_BYTES
 from tests.reput_client.fake_gateway import BREAK, HANG, LOST, OK, FakeGateway, fake_gateway, refusal
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 QUICK = RetryPolicy(attempt_count_max=50, pause_seconds_first=0.001, pause_seconds_max=0.01)
 BUSY = refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "DISK_FULL", retry_seconds=0.01)
@@ -66,7 +66,7 @@ def test_messages_share_requests_and_are_stored_in_order_with_their_fields() -> 
                 sender.send("T", b"%d" % i, keys=[f"k{i}", "all"], tags="A", properties={"p": "v"}, queue_id=2, flag=5)
                 for i in range(300)
             ]
-            receipts = [future.result(30) for future in made]
+            receipts = [future.result(WAIT_SECONDS_MAX) for future in made]
         assert gateway.bodies() == [b"%d" % i for i in range(300)]
         assert [receipt.queue_offset for receipt in receipts] == list(range(300))
         assert len({receipt.unique_key for receipt in receipts}) == 300
@@ -108,8 +108,8 @@ def test_a_refusal_of_the_whole_request_fails_all_of_it_at_once() -> None:
     read_only = refusal(grpc.StatusCode.FAILED_PRECONDITION, "STORE_READ_ONLY")
     with fake_gateway(read_only) as gateway, producer(gateway, linger_millis=50) as sender:
         made = [sender.send("T", b"x") for _ in range(3)]
-        assert all(isinstance(future.exception(30), StoreReadOnlyError) for future in made)
-        assert sender.send_and_wait("T", b"y", timeout_seconds=30).queue_offset == 0
+        assert all(isinstance(future.exception(WAIT_SECONDS_MAX), StoreReadOnlyError) for future in made)
+        assert sender.send_and_wait("T", b"y", timeout_seconds=WAIT_SECONDS_MAX).queue_offset == 0
         assert len(gateway.requests) == 2, "not tried again"
 
 
@@ -118,7 +118,7 @@ def test_a_batch_that_lost_a_bad_message_and_is_then_refused_fails_each_with_its
     read_only = refusal(grpc.StatusCode.FAILED_PRECONDITION, "STORE_READ_ONLY")
     with fake_gateway(bad, read_only) as gateway, producer(gateway, linger_millis=100) as sender:
         made = [sender.send("T", b"x") for _ in range(3)]
-        outcomes = [type(future.exception(30)) for future in made]
+        outcomes = [type(future.exception(WAIT_SECONDS_MAX)) for future in made]
     assert outcomes == [InvalidMessageError, StoreReadOnlyError, StoreReadOnlyError]
 
 
@@ -137,7 +137,7 @@ def test_trouble_is_tried_again_and_stored_once(trouble: object) -> None:
     with fake_gateway(OK, trouble, OK, trouble, trouble) as gateway:
         with producer(gateway, batch_count_max=5) as sender:
             made = [sender.send("T", b"%d" % i) for i in range(100)]
-            receipts = [future.result(30) for future in made]
+            receipts = [future.result(WAIT_SECONDS_MAX) for future in made]
         assert sorted(gateway.bodies()) == sorted(b"%d" % i for i in range(100))
         assert len({receipt.queue_offset for receipt in receipts}) == 100
         if trouble in (LOST, BREAK):
@@ -175,14 +175,14 @@ def test_the_pause_that_a_server_asks_for_is_kept() -> None:
         return refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "RESOURCE_BUSY", retry_seconds=0.3) if len(times) < 2 else OK
 
     with fake_gateway(note, note) as gateway, producer(gateway) as sender:
-        sender.send_and_wait("T", b"x", timeout_seconds=30)
+        sender.send_and_wait("T", b"x", timeout_seconds=WAIT_SECONDS_MAX)
     assert times[1] - times[0] >= 0.3
 
 
 def test_what_was_sent_and_never_answered_fails_with_outcome_unknown() -> None:
     with fake_gateway(*[FLUSH_FAILED] * 10_000) as gateway, producer(gateway, delivery_seconds_max=0.3) as sender:
         future = sender.send("T", b"x", unique_key="mine")
-        error = future.exception(30)
+        error = future.exception(WAIT_SECONDS_MAX)
         assert isinstance(error, DeliveryUnknownError)
         assert error.metadata == {"uniqueKey": "mine"}
         assert isinstance(error.__cause__, FlushFailedError)
@@ -190,7 +190,7 @@ def test_what_was_sent_and_never_answered_fails_with_outcome_unknown() -> None:
 
 def test_what_was_refused_to_the_end_is_known_not_to_be_stored() -> None:
     with fake_gateway(*[BUSY] * 10_000) as gateway, producer(gateway, delivery_seconds_max=0.3) as sender:
-        error = sender.send("T", b"x").exception(30)
+        error = sender.send("T", b"x").exception(WAIT_SECONDS_MAX)
         assert isinstance(error, DeliveryTimeoutError)
         assert isinstance(error.__cause__, DiskFullError)
         assert gateway.stored == []
@@ -199,13 +199,13 @@ def test_what_was_refused_to_the_end_is_known_not_to_be_stored() -> None:
 def test_attempts_have_an_end() -> None:
     policy = RetryPolicy(attempt_count_max=3, pause_seconds_first=0.001, pause_seconds_max=0.002)
     with fake_gateway(*[BREAK] * 100) as gateway, producer(gateway, retry=policy) as sender:
-        assert isinstance(sender.send("T", b"x").exception(30), DeliveryUnknownError)
+        assert isinstance(sender.send("T", b"x").exception(WAIT_SECONDS_MAX), DeliveryUnknownError)
         assert len(gateway.requests) == 3
 
 
 def test_a_gateway_that_does_not_answer_is_asked_again_on_a_new_stream() -> None:
     with fake_gateway(HANG) as gateway, producer(gateway, request_seconds_max=0.2) as sender:
-        assert sender.send_and_wait("T", b"x", timeout_seconds=30).queue_offset == 0
+        assert sender.send_and_wait("T", b"x", timeout_seconds=WAIT_SECONDS_MAX).queue_offset == 0
         assert gateway.streams == 2
 
 
@@ -215,7 +215,9 @@ def test_nobody_there_is_not_an_error_until_the_time_is_over() -> None:
     address = gateway.address
     gateway.stop()
     with Producer(address, retry=QUICK, delivery_seconds_max=0.5) as sender:
-        assert isinstance(sender.send("T", b"x").exception(30), DeliveryUnknownError | DeliveryTimeoutError)
+        assert isinstance(
+            sender.send("T", b"x").exception(WAIT_SECONDS_MAX), DeliveryUnknownError | DeliveryTimeoutError
+        )
         late = sender.send("T", b"late")
         gateway = FakeGateway()
         gateway.start(address)
@@ -239,9 +241,9 @@ def test_the_buffer_is_bounded_and_send_waits_for_room() -> None:
         with pytest.raises(BufferFullError):
             sender.send("T", b"x" * 300_000)
         gateway.released.set()  # the stream ends, the next is answered
-        assert all(future.result(30) for future in accepted)
+        assert all(future.result(WAIT_SECONDS_MAX) for future in accepted)
         assert sender._sender.core._outbox.buffered_bytes == 0
-        assert sender.send_and_wait("T", b"y", timeout_seconds=30)
+        assert sender.send_and_wait("T", b"y", timeout_seconds=WAIT_SECONDS_MAX)
         sender.close()
 
 
@@ -253,7 +255,7 @@ def test_who_waits_for_room_goes_on_when_there_is_some() -> None:
             gateway.wait_for(lambda: gateway.requests)
             gateway.released.set()
             made = [future for job in jobs for future in job.result(60)]
-        assert all(future.result(30) for future in made)
+        assert all(future.result(WAIT_SECONDS_MAX) for future in made)
         assert len(gateway.stored) == 80
         sender.close()
 
@@ -316,7 +318,7 @@ def test_no_thread_is_left_behind() -> None:
     before = set(threading.enumerate())
     with fake_gateway() as gateway:
         with producer(gateway) as sender:
-            sender.send_and_wait("T", b"x", timeout_seconds=30)
+            sender.send_and_wait("T", b"x", timeout_seconds=WAIT_SECONDS_MAX)
 
         def names() -> list[str]:
             return [each.name for each in set(threading.enumerate()) - before if each.name.startswith("reput-")]
@@ -326,9 +328,9 @@ def test_no_thread_is_left_behind() -> None:
 
 def test_an_idle_stream_is_closed_and_opened_again() -> None:
     with fake_gateway() as gateway, producer(gateway, idle_seconds_max=0.05) as sender:
-        sender.send_and_wait("T", b"0", timeout_seconds=30)
+        sender.send_and_wait("T", b"0", timeout_seconds=WAIT_SECONDS_MAX)
         gateway.wait_for(lambda: gateway.ended_streams == 1)
-        sender.send_and_wait("T", b"1", timeout_seconds=30)
+        sender.send_and_wait("T", b"1", timeout_seconds=WAIT_SECONDS_MAX)
         assert gateway.bodies() == [b"0", b"1"]
         assert gateway.streams == 2
 
@@ -342,7 +344,7 @@ def test_an_unclosed_producer_warns_and_still_delivers() -> None:
             del sender
             gc.collect()
         assert [warning.category for warning in caught if "Producer(" in str(warning.message)] == [ResourceWarning]
-        assert future.result(30).queue_offset == 0
+        assert future.result(WAIT_SECONDS_MAX).queue_offset == 0
 
 
 def test_many_threads_share_one_producer() -> None:
@@ -350,7 +352,10 @@ def test_many_threads_share_one_producer() -> None:
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             one = list(pool.map(lambda i: sender.send_and_wait("T", b"w%d" % i, timeout_seconds=60), range(200)))
             many = list(pool.map(lambda i: sender.send("T", b"s%d" % i), range(200)))
-        assert len({future.result(30).unique_key for future in many} | {each.unique_key for each in one}) == 400
+        assert (
+            len({future.result(WAIT_SECONDS_MAX).unique_key for future in many} | {each.unique_key for each in one})
+            == 400
+        )
         assert len(gateway.stored) == 400
 
 

@@ -13,6 +13,7 @@ import pytest
 from schedule_svc.timers import timer_index
 from tests.schedule_svc.memory_life import ROLL_AFTER_MILLIS, TARGET, MemoryLife, MemoryLog, timed
 from tests.support.memory_log import START_MILLIS, ManualClock
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 COUNT = 20
 FAR_MILLIS = START_MILLIS + 100_000_000
@@ -39,7 +40,7 @@ def deliver(life: MemoryLife) -> None:
     """Append what is due."""
     assert life.writer is not None
     life.kinds.timers.work()
-    life.writer.newest().result(10)
+    life.writer.newest().result(WAIT_SECONDS_MAX)
 
 
 def bodies_after(log: MemoryLog, life: MemoryLife) -> list[str]:

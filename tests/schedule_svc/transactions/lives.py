@@ -33,6 +33,7 @@ from store.format.properties import (
 from store.format.topic import HALF_TOPIC, OP_HALF_TOPIC
 from tests.support import memory_log
 from tests.support.memory_log import ManualClock, Queue, always_newer
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 BROKER = "broker-a"
 TOPIC_NAME = "Orders"
@@ -173,7 +174,7 @@ class LogLife:
 
     def write_full(self) -> None:
         """The full state is written."""
-        self.life.write_full([self.kind]).result(10)
+        self.life.write_full([self.kind]).result(WAIT_SECONDS_MAX)
 
     def close(self) -> None:
         """End, as a clean stop or a kill does: the log has what was written."""

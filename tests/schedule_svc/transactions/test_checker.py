@@ -27,6 +27,7 @@ from tests.schedule_svc.transactions.lives import (
     committed_bodies,
     error_of,
 )
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 Begin = Callable[..., LogLife]
 
@@ -550,5 +551,5 @@ def test_a_stream_that_waits_for_checks_is_let_go_at_the_end() -> None:
     waiting = threading.Thread(target=stream.take, args=(60.0,))
     waiting.start()
     gateways.end()
-    waiting.join(10)
+    waiting.join(WAIT_SECONDS_MAX)
     assert not waiting.is_alive()

@@ -29,6 +29,7 @@ from tests.schedule_svc.transactions.lives import (
     committed_bodies,
     error_of,
 )
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 Begin = Callable[..., LogLife]
 
@@ -163,7 +164,7 @@ def test_a_verdict_waits_for_a_renewal_that_has_not_arrived(log: MemoryLog, begi
     log.recent = hidden
     recent.set_ends((topic, queue_id, queue.end) for (topic, queue_id), queue in log.queues.items())
     life.work()
-    thread.join(10)
+    thread.join(WAIT_SECONDS_MAX)
     assert not errors
     assert committed_bodies(log) == ["a"]
     assert log.waiting() == {}
@@ -188,7 +189,7 @@ def test_of_many_verdicts_at_once_one_counts(log: MemoryLog, begin: Begin) -> No
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(WAIT_SECONDS_MAX)
     assert all(len(counted) == 1 for counted in outcomes.values()), "each has one verdict"
     assert sorted(committed_bodies(log)) == sorted(body for body, counted in outcomes.items() if counted[0])
     assert log.waiting() == {}
@@ -202,13 +203,13 @@ def test_verdicts_that_come_together_share_a_request(log: MemoryLog, begin: Begi
 
     def slowly(records: Sequence[InternalRecord]) -> list[AppendResult]:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(WAIT_SECONDS_MAX)
         return write(records)
 
     log.write = slowly  # type: ignore[method-assign]
     threads = [threading.Thread(target=life.end, args=(half,)) for half in halves]
     threads[0].start()
-    begun.wait(10)
+    begun.wait(WAIT_SECONDS_MAX)
     for thread in threads[1:]:
         thread.start()
     writer = life.kind._transactions._writer
@@ -217,7 +218,7 @@ def test_verdicts_that_come_together_share_a_request(log: MemoryLog, begin: Begi
         threading.Event().wait(0.01)  # nothing tells that a verdict was submitted
     go_on.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(WAIT_SECONDS_MAX)
     assert [len(request) for request in log.requests if request[-1].topic == OP_HALF_TOPIC] == [2, 30]
     assert sorted(map(int, log.requests[-1][-1].body.split(b",")[:-1])) == list(range(1, 30))
 

@@ -27,8 +27,8 @@ from store.errors import (
 )
 from tests.services.test_rpcs import SERVICES, methods_of, rpcs_of
 from tests.support.ports import free_port
+from tests.support.waiting import WAIT_SECONDS_MAX
 
-WAIT_SECONDS_MAX = 20.0
 UNARY = [rpc for service in SERVICES for rpc in rpcs_of(service).values() if rpc.row.kind is Kind.UNARY]
 POP = pb.PopMessagesRequest(consumer_group="orders")
 

@@ -18,8 +18,8 @@ from services.rpcs import Rpc
 from services.rpcs.consumer import ACK_MESSAGES, POP_MESSAGES
 from services.serving.calls.open_work import OpenWork
 from store.errors import InvalidReceiptHandleError, ServiceUnavailableError
+from tests.support.waiting import WAIT_SECONDS_MAX
 
-WAIT_SECONDS_MAX = 20.0
 REQUEST = pb.AckMessagesRequest(consumer_group="g", receipt_handles=["h"])
 ANSWER = pb.AckMessagesResponse(outcomes=[pb.AckMessagesResponse.OUTCOME_OK])
 

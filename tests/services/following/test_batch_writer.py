@@ -10,8 +10,7 @@ import pytest
 
 from services.following.batch_writer import BatchWriter
 from store.errors import FlushFailedError, ServiceUnavailableError, StoreError
-
-WAIT_SECONDS_MAX = 30
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 @dataclass

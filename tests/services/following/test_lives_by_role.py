@@ -13,8 +13,8 @@ from services.following.follower_progress import FollowerProgress
 from services.replica_role import ReplicaRole
 from store.errors import DiskFullError, ServiceUnavailableError
 from tests.support.calls import Answers
+from tests.support.waiting import WAIT_SECONDS_MAX
 
-WAIT_SECONDS_MAX = 60
 FOLLOWS = ReplicaRole(leads=False)
 
 

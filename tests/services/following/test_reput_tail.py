@@ -10,6 +10,7 @@ from services.calling.commitlog import CommitLogClient
 from services.following.reput_tail import ReputTail
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, StoreRecoveringError
 from tests.services.loopback import commit_log_server
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 LOG_END = 1_000
 RECORD_SIZE_BYTES = 100
@@ -103,7 +104,7 @@ def test_a_tail_waits_for_a_service_that_is_not_there_yet(tmp_path):
     while not builder.tail.last_error:
         follower.join(0.01)
     with commit_log_server(address, reput=follow_log):
-        follower.join(30)
+        follower.join(WAIT_SECONDS_MAX)
 
     assert builder.applied == ALL_OFFSETS
     assert builder.tail.last_error == ""
@@ -234,8 +235,8 @@ def test_a_waiting_tail_stops_when_its_event_is_set():
         tail = ReputTail(CommitLogClient(server.address), lambda: -1, lambda batch: True, stop_event=stop_event)
         follower = threading.Thread(target=tail.run)
         follower.start()
-        assert waiting.wait(10)
+        assert waiting.wait(WAIT_SECONDS_MAX)
         stop_event.set()
-        follower.join(10)
+        follower.join(WAIT_SECONDS_MAX)
 
     assert not follower.is_alive()

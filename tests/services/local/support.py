@@ -10,9 +10,7 @@ from services.local.server import Handler, LocalServer
 from services.local.wire import APPENDS, GREETING, LocalMethod, LocalSocket
 from services.serving.calls.open_work import OpenWork
 from store.errors import StoreError
-from tests.support.waiting import wait_until
-
-WAIT_SECONDS_MAX = 30
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 
 class Log:

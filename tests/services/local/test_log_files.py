@@ -34,6 +34,7 @@ from store.errors import (
 )
 from store.format.record import decode_record, patch_record
 from tests.commitlog_svc.support import append, make_log, new_message
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 FILE_BYTES = 16_384
 WAYS = ("files", "lookup", "grpc")
@@ -301,7 +302,7 @@ def test_a_service_that_has_gone_answers_nothing_and_its_successor_for_its_own_l
     with served(tmp_path / "b", address) as other:
         append(other.log, new_message(b"of b"))
         # After a failure a channel pauses before it connects again, and refuses calls meanwhile.
-        grpc.channel_ready_future(client.channel).result(10)
+        grpc.channel_ready_future(client.channel).result(WAIT_SECONDS_MAX)
         bodies = {client.get(0).body for _ in range(3)}
         with pytest.raises(OffsetOutOfRangeError):
             client.get(other.log.status.end_offset)
@@ -335,7 +336,7 @@ def test_a_service_that_hangs_while_it_hands_a_file_over_is_asked_the_other_way(
         Path(path + ".lookups").unlink()
 
         def hang(request: Any, context: Any) -> Any:
-            assert leave.wait(30)
+            assert leave.wait(WAIT_SECONDS_MAX)
             raise StoreError("late")
 
         get = CommitLogServicer(it.log, BROKER, "127.0.0.1:10911").GetMessage

@@ -24,6 +24,7 @@ from services.local.wire import (
     unsent,
 )
 from services.methods import Retry
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 PAYLOAD_BYTES_MAX = 3 << 20
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -117,7 +118,7 @@ def test_every_prefix_of_a_frame_is_refused_as_incomplete(frame, before):
 )
 def test_a_large_frame_and_its_followers_arrive_over_a_socket(size_bytes):
     ours, theirs = socket.socketpair()
-    ours.settimeout(10)
+    ours.settimeout(WAIT_SECONDS_MAX)
     frames = [(1, b"before", ""), (3, os.urandom(size_bytes), ""), (2, b"", ""), (2, b"after", "")]
 
     def send() -> None:

@@ -24,6 +24,7 @@ from services.serving.server import ServiceServer
 from services.settings.service_settings import ServiceSettings
 from store.errors import InvalidSettingError
 from tests.support.service import Service
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 def application(environ, start_response):
@@ -39,7 +40,7 @@ def server():
 
 
 def read(server):
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=WAIT_SECONDS_MAX) as answer:
         return answer.read()
 
 
@@ -103,7 +104,7 @@ SERVICE_NAME = "reput.commitlog.v1.CommitLogService"
 
 def page(address: str) -> dict[str, float]:
     """Every sample by its name, with the value of its label."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=WAIT_SECONDS_MAX) as answer:
         text = answer.read().decode()
     return {
         " ".join([sample.name, *sample.labels.values()]): sample.value
@@ -207,10 +208,10 @@ def test_a_running_log_shows_what_is_on_its_disk_and_who_follows_it(tmp_path: pa
         [address] = [line["address"] for line in lines if line["event"] == "metrics.listening"]
         message = message_pb2.NewMessage(topic="orders", body=b"x")
         request = pb.AppendMessagesRequest(messages=[message], flush=message_pb2.FLUSH_MODE_SYNC)
-        service.stub.AppendMessages(request, timeout=20)
-        tail = service.stub.Reput(pb.ReputRequest(start_offset=-1), timeout=20)
+        service.stub.AppendMessages(request, timeout=WAIT_SECONDS_MAX)
+        tail = service.stub.Reput(pb.ReputRequest(start_offset=-1), timeout=WAIT_SECONDS_MAX)
         assert next(tail).requests
-        status = service.stub.GetStatus(pb.GetStatusRequest(), timeout=20)
+        status = service.stub.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX)
 
         shown = page(address)
 

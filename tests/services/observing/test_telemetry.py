@@ -9,6 +9,7 @@ import pytest
 from services.observing.telemetry import configure_logging
 from store.errors import InvalidSettingError
 from tests.services.serving.test_server import clean_environment
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 PROGRAM = """
 import logging
@@ -26,7 +27,9 @@ logging.getLogger("grpc").warning("from %s", "a library")
 
 
 def test_a_log_line_is_a_json_object():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=clean_environment(), capture_output=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=clean_environment(), capture_output=True, timeout=WAIT_SECONDS_MAX
+    )
     lines = [json.loads(line) for line in done.stderr.splitlines()]
 
     assert [line["event"] for line in lines] == ["index.file.created", "index.file.failed", "from a library"]

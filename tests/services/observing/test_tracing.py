@@ -13,6 +13,8 @@ from concurrent import futures
 import grpc
 import pytest
 
+from tests.support.waiting import WAIT_SECONDS_MAX
+
 pytest.importorskip("opentelemetry.sdk", reason="needs the extra `otel`")
 
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
@@ -33,7 +35,6 @@ from tests.support.stack import new_message
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"
-SECONDS_MAX = 30
 SECRET = "a-key-that-nobody-may-see"
 SETTINGS = {"REPUT_COMMITLOG_FILE_SIZE_BYTES": "1048576", "REPUT_INDEX_HASH_SLOT_COUNT": "1000"}
 
@@ -65,7 +66,7 @@ class Receiver(otlp_grpc.TraceServiceServicer):
             return None
 
         with self._changed:
-            assert self._changed.wait_for(find, SECONDS_MAX), [(owner, span.name) for owner, span in self._spans]
+            assert self._changed.wait_for(find, WAIT_SECONDS_MAX), [(owner, span.name) for owner, span in self._spans]
             return find()
 
 
@@ -116,17 +117,17 @@ def test_a_query_is_one_chain_of_parents_through_the_services(tmp_path: pathlib.
         settings["REPUT_CONSUMEQUEUE_TARGET"] = queues.address
         gateway = start("gateway")
         append = pb.AppendMessagesRequest(messages=[new_message("Orders", SECRET.encode(), keys=[SECRET])])
-        gateway.stub.AppendMessages(append, timeout=20)
-        deadline = time.monotonic() + SECONDS_MAX
-        while not gateway.stub.QueryMessageByKey(QUESTION, timeout=20).messages:
+        gateway.stub.AppendMessages(append, timeout=WAIT_SECONDS_MAX)
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while not gateway.stub.QueryMessageByKey(QUESTION, timeout=WAIT_SECONDS_MAX).messages:
             assert time.monotonic() < deadline
 
         metadata = [("traceparent", TRACEPARENT)]
-        assert gateway.stub.QueryMessageByKey(QUESTION, timeout=20, metadata=metadata).messages
+        assert gateway.stub.QueryMessageByKey(QUESTION, timeout=WAIT_SECONDS_MAX, metadata=metadata).messages
         with pytest.raises(grpc.RpcError):
             gateway.stub.QueryMessageById(
                 pb.QueryMessageByIdRequest(offset_msg_id="7F00000100002A9F00000000FFFFFFFF"),
-                timeout=20,
+                timeout=WAIT_SECONDS_MAX,
                 metadata=metadata,
             )
 
@@ -159,14 +160,14 @@ def test_who_is_told_not_to_record_sends_nothing_and_a_dead_collector_holds_nobo
     with Service("commitlog", tmp_path, settings) as log:
         not_recorded = [("traceparent", f"00-{TRACE_ID}-{SPAN_ID}-00")]
         for metadata in (not_recorded, None):
-            log.stub.GetStatus(commitlog_pb.GetStatusRequest(), timeout=20, metadata=metadata)
+            log.stub.GetStatus(commitlog_pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX, metadata=metadata)
         [page] = [
             line["address"] for line in map(json.loads, log.log().splitlines()) if line["event"] == "metrics.listening"
         ]
-        deadline = time.monotonic() + SECONDS_MAX
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
         failed = ""
         while not failed and time.monotonic() < deadline:
-            with urllib.request.urlopen(f"http://{page}/metrics", timeout=20) as answer:
+            with urllib.request.urlopen(f"http://{page}/metrics", timeout=WAIT_SECONDS_MAX) as answer:
                 [failed] = re.findall(r'trace_spans_total\{outcome="failed"\} ([1-9].*)', answer.read().decode()) or [
                     ""
                 ]
@@ -183,7 +184,7 @@ class Held(SpanExporter):
 
     def export(self, spans):
         self.began.set()
-        self.released.wait(SECONDS_MAX)
+        self.released.wait(WAIT_SECONDS_MAX)
         self.count += len(spans)
         return SpanExportResult.SUCCESS
 
@@ -197,7 +198,7 @@ def test_a_full_queue_drops_and_counts_and_every_span_is_counted_once() -> None:
     provider.add_span_processor(SpanQueue(exporter, spans, span_count_max=10, batch_seconds=0.0))
     tracer = provider.get_tracer("test")
     tracer.start_span("first").end()
-    assert exporter.began.wait(SECONDS_MAX)
+    assert exporter.began.wait(WAIT_SECONDS_MAX)
     for _ in range(30):
         tracer.start_span("more").end()
     exporter.released.set()

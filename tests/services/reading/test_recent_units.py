@@ -11,6 +11,7 @@ from store.derive.dispatch import DispatchRequest
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.queue_placement import NO_UNIT_BIT
 from store.format.derived.queue_unit import QueueUnit
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 KEYS = st.tuples(st.sampled_from(("t", "u")), st.integers(0, 2))
 # Batches: for each record its queue, and whether it stands in none.
@@ -79,6 +80,6 @@ def test_the_ends_of_a_topic_can_be_walked_while_queues_are_added() -> None:
     ends = recent.ends("t")
     adding.start()
     for _ in ends.items():  # one that changes meanwhile raises RuntimeError
-        assert done.wait(10)
-    adding.join(10)
+        assert done.wait(WAIT_SECONDS_MAX)
+    adding.join(WAIT_SECONDS_MAX)
     assert len(recent.ends("t")) == 20_000

@@ -29,7 +29,7 @@ from services.rocketmq.remoting_server import (
 from services.serving.identity import names_of
 from tests.support.certificates import Authority
 from tests.support.remoting import RemotingClient
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 ECHO, LATER, LARGE, BROKEN, SILENT = range(5)
 
@@ -694,7 +694,7 @@ class TestTls:
             incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
             tls = contexts[1].wrap_bio(incoming, outgoing, server_hostname="localhost")
             with plain:
-                plain.settimeout(20)
+                plain.settimeout(WAIT_SECONDS_MAX)
                 while True:
                     try:
                         tls.do_handshake()

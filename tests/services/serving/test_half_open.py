@@ -21,6 +21,7 @@ from services.settings.certificates import TlsFiles
 from services.settings.service_settings import ServiceSettings
 from tests.services.loopback import SERVICE_NAME, ScriptedCommitLog
 from tests.support.certificates import LOOPBACK, Authority, Pem
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 BEGIN_OF_HELLO = b"\x16\x03\x01\x02"
@@ -95,7 +96,7 @@ def test_connections_that_never_greet_are_closed_and_others_are_served(monkeypat
         with open_channel(server.address, tls) as channel:
             # On a loaded machine its own greeting may take longer than the limit: then it connects again.
             stub = pb_grpc.CommitLogServiceStub(channel)
-            stub.GetMessage(pb.GetMessageRequest(), timeout=20, wait_for_ready=True)
+            stub.GetMessage(pb.GetMessageRequest(), timeout=WAIT_SECONDS_MAX, wait_for_ready=True)
         for connection in silent:
             read_to_the_end(connection)
 
@@ -105,14 +106,16 @@ def test_an_idle_connection_of_the_health_port_is_closed_and_a_probe_is_answered
     with served(None) as server, connect(server.health_address, PREFACE + b"\0\0\0\4\0\0\0\0\0") as idle:
         read_to_the_end(idle)
         with grpc.insecure_channel(server.health_address) as channel:
-            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=20)
+            answer = health_pb2_grpc.HealthStub(channel).Check(
+                health_pb2.HealthCheckRequest(), timeout=WAIT_SECONDS_MAX
+            )
 
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 def test_watches_do_not_take_the_places_of_probes_at_the_health_port():
     with served(None) as server, grpc.insecure_channel(server.health_address) as channel:
-        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=20)
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=WAIT_SECONDS_MAX)
         with pytest.raises(grpc.RpcError) as refused:
             next(watch)
 

@@ -23,7 +23,7 @@ from services.settings.service_settings import Origins, StoreSettings
 from store.errors import InvalidSettingError, StoreLockedError
 from tests.services.loopback import SERVICE_NAME, get_request
 from tests.support.process_state import nothing_left_behind
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 
 class Servicer(pb_grpc.CommitLogServiceServicer):
@@ -69,14 +69,14 @@ def unchanged(tmp_path: pathlib.Path) -> Iterator[None]:
     first = Hosts(tmp_path / "first").start()
     call(first)
     first.terminate()
-    first.wait(10)
+    first.wait(WAIT_SECONDS_MAX)
     with nothing_left_behind():
         yield
 
 
 def call(service: HostedService, offset: int = 0) -> None:
     with grpc.insecure_channel(service.server.address) as channel:
-        pb_grpc.CommitLogServiceStub(channel).GetMessage(get_request(offset), timeout=10)
+        pb_grpc.CommitLogServiceStub(channel).GetMessage(get_request(offset), timeout=WAIT_SECONDS_MAX)
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -87,7 +87,7 @@ def test_a_service_that_has_ended_leaves_nothing_behind(hosts: Hosts) -> None:
         assert service.poll() is None
         service.terminate()
         assert service.wait(10) == service.poll() == 0
-        assert hosts.ended.wait(10)
+        assert hosts.ended.wait(WAIT_SECONDS_MAX)
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -95,10 +95,10 @@ def test_the_pages_of_health_and_metrics_end_with_their_service(hosts: Hosts) ->
     addresses = {"REPUT_COMMITLOG_METRICS_ADDRESS": "127.0.0.1:0", "REPUT_COMMITLOG_HEALTH_ADDRESS": "127.0.0.1:0"}
     service = hosts.start(**addresses)
     with grpc.insecure_channel(service.server.health_address) as channel:
-        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
-    assert urllib.request.urlopen(f"http://{service.server.metrics_address}/metrics", timeout=10).read()
+        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=WAIT_SECONDS_MAX)
+    assert urllib.request.urlopen(f"http://{service.server.metrics_address}/metrics", timeout=WAIT_SECONDS_MAX).read()
     service.terminate()
-    assert service.wait(10) == 0
+    assert service.wait(WAIT_SECONDS_MAX) == 0
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -107,7 +107,7 @@ def test_a_service_that_fails_has_the_code_it_names_and_its_cause_in_the_ready_f
 ) -> None:
     service = hosts.start()
     call(service, 9)
-    assert service.wait(10) == 3
+    assert service.wait(WAIT_SECONDS_MAX) == 3
     assert (tmp_path / "ready").read_text() == "the log was fenced"
 
 
@@ -134,7 +134,7 @@ def test_an_address_that_is_taken_is_refused_and_the_first_goes_on(hosts: Hosts)
         call(service)
     finally:
         service.terminate()
-        service.wait(10)
+        service.wait(WAIT_SECONDS_MAX)
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -149,7 +149,7 @@ def test_what_a_recovery_opens_after_the_end_began_is_closed_too(hosts: Hosts) -
 
     def prepare(server: ServiceServer) -> None:
         def recover() -> None:
-            may_go_on.wait(10)
+            may_go_on.wait(WAIT_SECONDS_MAX)
             server.on_stop(closed.set)
             server.set_serving(True)
 
@@ -158,21 +158,21 @@ def test_what_a_recovery_opens_after_the_end_began_is_closed_too(hosts: Hosts) -
 
     service = hosts.start(prepare)
     service.terminate()
-    assert service.wait(10) == 0
+    assert service.wait(WAIT_SECONDS_MAX) == 0
     assert closed.is_set()
 
 
 @pytest.mark.usefixtures("unchanged")
 def test_a_service_that_does_not_end_in_time_is_given_up(hosts: Hosts) -> None:
     may_end = threading.Event()
-    service = hosts.start(lambda server: server.on_stop(lambda: may_end.wait(30)))
+    service = hosts.start(lambda server: server.on_stop(lambda: may_end.wait(WAIT_SECONDS_MAX)))
     service.terminate()
     with pytest.raises(subprocess.TimeoutExpired):
         service.wait(0.05)
     service.kill()
     assert service.wait(0) == EXIT_CODE_ABANDONED
     may_end.set()
-    assert hosts.ended.wait(10)
+    assert hosts.ended.wait(WAIT_SECONDS_MAX)
 
 
 def test_no_thread_accepts_on_a_descriptor_that_was_closed(tmp_path: pathlib.Path) -> None:

@@ -22,6 +22,7 @@ from services.serving.lanes import Lanes
 from store.errors import InvalidArgumentError, InvalidMessageError, OffsetOutOfRangeError, StoreError
 from tests.services.loopback import commit_log_server, get_request, stub
 from tests.support.stack import new_message
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 EMPTY_MESSAGE = b"\x0a\x00"
 
@@ -60,7 +61,7 @@ def test_a_refusal_in_the_middle_of_a_stream_arrives_after_what_was_sent():
         fail_out_of_range()
 
     with commit_log_server(reput=reput) as server:
-        responses = stub(server).Reput(pb.ReputRequest(), timeout=10)
+        responses = stub(server).Reput(pb.ReputRequest(), timeout=WAIT_SECONDS_MAX)
         assert next(responses).next_offset == 1
         with pytest.raises(grpc.RpcError) as caught:
             next(responses)
@@ -77,7 +78,7 @@ def test_a_refusal_on_a_two_way_stream_is_typed():
             raise InvalidMessageError("no", field="topic", index=0)
 
     with commit_log_server(append_message_stream=append) as server, pytest.raises(grpc.RpcError) as caught:
-        list(stub(server).AppendMessageStream(iter([pb.AppendMessageStreamRequest()] * 2), timeout=10))
+        list(stub(server).AppendMessageStream(iter([pb.AppendMessageStreamRequest()] * 2), timeout=WAIT_SECONDS_MAX))
 
     assert type(status.from_rpc_error(caught.value)) is InvalidMessageError
 
@@ -87,7 +88,7 @@ def test_a_bug_is_internal_and_does_not_tell_its_text_to_strangers():
         raise ZeroDivisionError("secret path")
 
     with commit_log_server(get_message=divide) as server, pytest.raises(grpc.RpcError) as caught:
-        stub(server).GetMessage(get_request(), timeout=10)
+        stub(server).GetMessage(get_request(), timeout=WAIT_SECONDS_MAX)
 
     assert caught.value.code() is grpc.StatusCode.INTERNAL
     assert "secret" not in caught.value.details()
@@ -99,7 +100,7 @@ def test_a_handler_may_still_end_a_call_itself():
         context.abort(grpc.StatusCode.ABORTED, "own words")
 
     with commit_log_server(get_message=abort) as server, pytest.raises(grpc.RpcError) as caught:
-        stub(server).GetMessage(get_request(), timeout=10)
+        stub(server).GetMessage(get_request(), timeout=WAIT_SECONDS_MAX)
 
     assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.ABORTED, "own words")
 
@@ -111,14 +112,16 @@ def test_an_error_of_a_service_behind_passes_through_as_what_it_was():
         commit_log_server(get_message=lambda request, _: stub(behind).GetMessage(request)) as front,
         pytest.raises(grpc.RpcError) as caught,
     ):
-        stub(front).GetMessage(get_request(), timeout=10)
+        stub(front).GetMessage(get_request(), timeout=WAIT_SECONDS_MAX)
 
     assert type(status.from_rpc_error(caught.value)) is OffsetOutOfRangeError
 
 
 def test_an_unknown_method_is_unimplemented():
     with commit_log_server() as server, pytest.raises(grpc.RpcError) as caught:
-        grpc.insecure_channel(server.address).unary_unary("/reput.commitlog.v1.CommitLogService/Nope")(b"", timeout=10)
+        grpc.insecure_channel(server.address).unary_unary("/reput.commitlog.v1.CommitLogService/Nope")(
+            b"", timeout=WAIT_SECONDS_MAX
+        )
 
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
@@ -128,21 +131,21 @@ def test_a_method_without_a_row_in_the_table_is_not_served(monkeypatch):
     monkeypatch.delitem(METHODS, GET_MESSAGE)
     answer = pb.GetMessageResponse()
     with commit_log_server(get_message=lambda *_: answer) as server, pytest.raises(grpc.RpcError) as caught:
-        stub(server).GetMessage(get_request(), timeout=10)
+        stub(server).GetMessage(get_request(), timeout=WAIT_SECONDS_MAX)
 
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_a_request_that_is_no_message_of_its_kind_is_the_callers_fault():
     with commit_log_server(get_message=fail_out_of_range) as server, pytest.raises(grpc.RpcError) as caught:
-        grpc.insecure_channel(server.address).unary_unary(GET_MESSAGE)(b"\xff\xff", timeout=10)
+        grpc.insecure_channel(server.address).unary_unary(GET_MESSAGE)(b"\xff\xff", timeout=WAIT_SECONDS_MAX)
 
     assert type(status.from_rpc_error(caught.value)) is InvalidArgumentError
 
 
 def test_a_call_without_a_request_is_refused():
     with commit_log_server(get_message=fail_out_of_range) as server, pytest.raises(grpc.RpcError) as caught:
-        grpc.insecure_channel(server.address).stream_unary(GET_MESSAGE)(iter([]), timeout=10)
+        grpc.insecure_channel(server.address).stream_unary(GET_MESSAGE)(iter([]), timeout=WAIT_SECONDS_MAX)
 
     assert type(status.from_rpc_error(caught.value)) is InvalidArgumentError
 

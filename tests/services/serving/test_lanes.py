@@ -27,10 +27,9 @@ from services.serving.stall_watch import ANSWER_SECONDS_MAX, REQUEST_SECONDS_MAX
 from services.settings.service_settings import ServiceSettings
 from store.errors import ResourceBusyError
 from tests.services.loopback import commit_log_server, get_request, stub
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 WORKER_COUNT = 8  # of loopback.py's servers
-WAIT_SECONDS_MAX = 30
 LARGE_ANSWER = pb.ReputResponse(requests=[pb.DispatchRequest(topic="t" * 200_000)])  # more than a caller's window
 HEALTH = health_pb2.HealthCheckRequest()
 

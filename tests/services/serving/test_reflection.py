@@ -11,6 +11,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from services.methods import REFLECTION_SERVICES
 from tests.services.loopback import SERVICE_NAME, commit_log_server
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 GRPCURL = os.environ.get("GRPCURL") or shutil.which("grpcurl")
 SERVICE_NAME_V1, SERVICE_NAME_V1ALPHA = (path.strip("/") for path in REFLECTION_SERVICES)
@@ -23,7 +24,7 @@ def ask(address: str, path: str, **question: str) -> reflection_pb2.ServerReflec
         reflection_pb2.ServerReflectionRequest.SerializeToString,
         reflection_pb2.ServerReflectionResponse.FromString,
     )
-    return next(call(iter([reflection_pb2.ServerReflectionRequest(**question)]), timeout=10))
+    return next(call(iter([reflection_pb2.ServerReflectionRequest(**question)]), timeout=WAIT_SECONDS_MAX))
 
 
 @BOTH_PATHS
@@ -74,7 +75,10 @@ def test_a_symbol_that_does_not_exist_is_not_found(symbol):
 def test_grpcurl_describes_methods_and_messages_with_their_comments(symbol, expected):
     with commit_log_server() as server:
         described = subprocess.run(
-            [GRPCURL, "-plaintext", server.address, "describe", symbol], capture_output=True, text=True, timeout=30
+            [GRPCURL, "-plaintext", server.address, "describe", symbol],
+            capture_output=True,
+            text=True,
+            timeout=WAIT_SECONDS_MAX,
         )
 
     assert described.returncode == 0, described.stderr

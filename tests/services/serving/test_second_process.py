@@ -26,6 +26,7 @@ from services.settings.service_settings import Origins, ServiceSettings
 from store.errors import InvalidSettingError, StoreLockedError, UnsupportedStoreError
 from store.files.locks import OwnerLock
 from tests.services.loopback import commit_log_server, get_request, stub
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 ROOT = Path(__file__).parents[3]
 # A service's module, run with a short wait for the locks.
@@ -83,7 +84,7 @@ def test_a_second_process_does_not_get_a_unix_address_and_the_first_keeps_its_so
             second.start()
 
         assert inodes(tmp_path) == before
-        assert stub(first).GetMessage(get_request(), timeout=10) == pb.GetMessageResponse()
+        assert stub(first).GetMessage(get_request(), timeout=WAIT_SECONDS_MAX) == pb.GetMessageResponse()
         with socket.socket(socket.AF_UNIX) as caller:
             caller.connect(f"{tmp_path}/s.lookups")
 
@@ -91,7 +92,7 @@ def test_a_second_process_does_not_get_a_unix_address_and_the_first_keeps_its_so
     with commit_log_server(
         address, get_message=lambda *_: pb.GetMessageResponse()
     ) as third:  # the address is free again
-        assert stub(third).GetMessage(get_request(), timeout=10) == pb.GetMessageResponse()
+        assert stub(third).GetMessage(get_request(), timeout=WAIT_SECONDS_MAX) == pb.GetMessageResponse()
 
 
 def test_a_socket_that_another_process_has_put_there_is_not_removed_at_the_end(tmp_path: Path) -> None:

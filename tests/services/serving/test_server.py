@@ -22,7 +22,7 @@ from services.serving.server_options import RECEIVE_BYTES_MAX
 from services.settings.service_settings import ServiceSettings
 from store.errors import InvalidSettingError
 from tests.services.loopback import SERVICE_NAME, commit_log_server, get_request, stub
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 ROOT = pathlib.Path(__file__).parents[3]
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -80,8 +80,8 @@ def test_a_process_with_many_descriptors_serves_and_ends(descriptors_above_1023:
 
     server.stop()
 
-    assert server.stopping.wait(10)
-    ended.join(10)
+    assert server.stopping.wait(WAIT_SECONDS_MAX)
+    ended.join(WAIT_SECONDS_MAX)
     assert not ended.is_alive()
 
 
@@ -109,7 +109,7 @@ def wait_until_serving(address: str) -> None:
 
 def health(address: str, service: str = "") -> int:
     checker = health_pb2_grpc.HealthStub(grpc.insecure_channel(address))
-    return checker.Check(health_pb2.HealthCheckRequest(service=service), timeout=10).status
+    return checker.Check(health_pb2.HealthCheckRequest(service=service), timeout=WAIT_SECONDS_MAX).status
 
 
 def test_health_is_told_overall_and_for_each_service():
@@ -134,7 +134,7 @@ def test_a_unix_socket_is_an_address_too(tmp_path):
     address = f"unix:{tmp_path}/s"
     with commit_log_server(address, get_message=lambda *_: pb.GetMessageResponse()) as server:
         assert server.address == address
-        assert stub(server).GetMessage(get_request(), timeout=10) == pb.GetMessageResponse()
+        assert stub(server).GetMessage(get_request(), timeout=WAIT_SECONDS_MAX) == pb.GetMessageResponse()
 
 
 def test_the_address_file_names_a_port_that_can_be_dialled(tmp_path):
@@ -178,7 +178,7 @@ def test_requests_are_taken_up_to_four_mebibytes_and_their_trimmings(body_bytes,
     with commit_log_server(append_messages=append) as server:
         code = grpc.StatusCode.OK
         try:
-            stub(server).AppendMessages(request, timeout=20)
+            stub(server).AppendMessages(request, timeout=WAIT_SECONDS_MAX)
         except grpc.RpcError as error:
             code = error.code()
 
@@ -191,17 +191,17 @@ def test_a_stop_waits_for_calls_that_run_and_then_calls_back_in_reverse_order():
 
     def get(request, context):
         entered.set()
-        release.wait(30)
+        release.wait(WAIT_SECONDS_MAX)
         order.append("answered")
         return pb.GetMessageResponse()
 
     with commit_log_server(get_message=get) as server:
         server.on_stop(lambda: order.append("opened first"))
         server.on_stop(lambda: order.append("opened last"))
-        call = stub(server).GetMessage.future(get_request(), timeout=20)
-        assert entered.wait(10)
+        call = stub(server).GetMessage.future(get_request(), timeout=WAIT_SECONDS_MAX)
+        assert entered.wait(WAIT_SECONDS_MAX)
         server.stop()
-        assert server.stopping.wait(10)
+        assert server.stopping.wait(WAIT_SECONDS_MAX)
         release.set()
         assert call.result() == pb.GetMessageResponse()
 
@@ -251,7 +251,7 @@ def test_a_request_on_a_stream_that_was_taken_is_answered_before_the_end():
     def append(requests, context):
         for _ in requests:
             taken.set()
-            release.wait(30)
+            release.wait(WAIT_SECONDS_MAX)
             yield pb.AppendMessageStreamResponse()
 
     def one_request_then_silence():
@@ -260,9 +260,9 @@ def test_a_request_on_a_stream_that_was_taken_is_answered_before_the_end():
 
     with commit_log_server(append_message_stream=append) as server:
         responses = stub(server).AppendMessageStream(one_request_then_silence())
-        assert taken.wait(10)
+        assert taken.wait(WAIT_SECONDS_MAX)
         server.stop()
-        assert server.stopping.wait(10)
+        assert server.stopping.wait(WAIT_SECONDS_MAX)
         release.set()
         assert next(responses) == pb.AppendMessageStreamResponse()
     open_end.set()
@@ -274,7 +274,7 @@ def test_sigterm_ends_a_process_cleanly_with_code_0(tmp_path):
 
     child.send_signal(signal.SIGTERM)
 
-    assert child.wait(20) == 0
+    assert child.wait(WAIT_SECONDS_MAX) == 0
     assert (tmp_path / "closed").exists()
 
 
@@ -290,23 +290,23 @@ def test_a_second_signal_does_not_cut_the_clean_end_short(tmp_path):
         child.send_signal(signal.SIGINT)
         child.send_signal(signal.SIGTERM)
 
-    assert child.wait(20) == 0
+    assert child.wait(WAIT_SECONDS_MAX) == 0
     assert (tmp_path / "closed").exists()
 
 
 def test_a_store_that_fails_ends_its_process_with_the_code_it_names(tmp_path):
     child, address = start_child(tmp_path)
 
-    pb_grpc.CommitLogServiceStub(grpc.insecure_channel(address)).GetMessage(get_request(9), timeout=10)
+    pb_grpc.CommitLogServiceStub(grpc.insecure_channel(address)).GetMessage(get_request(9), timeout=WAIT_SECONDS_MAX)
 
-    assert child.wait(20) == 3
+    assert child.wait(WAIT_SECONDS_MAX) == 3
     assert (tmp_path / "closed").exists()
 
 
 def test_a_failed_recovery_ends_the_process_with_code_1_and_its_cause_in_the_log(tmp_path):
     child, _ = start_child(tmp_path, REPUT_BROKER_NAME="damaged")
 
-    assert child.wait(20) == 1
+    assert child.wait(WAIT_SECONDS_MAX) == 1
     assert b"a bug in recovery" in child.stderr.read()
 
 
@@ -315,7 +315,7 @@ def test_a_wrong_setting_is_one_line_and_code_2(tmp_path):
         [sys.executable, "-c", CHILD],
         env=clean_environment(REPUT_COMMITLOG_FLUSH_MOD="sync"),
         capture_output=True,
-        timeout=30,
+        timeout=WAIT_SECONDS_MAX,
     )
 
     assert child.returncode == 2
@@ -355,7 +355,7 @@ def test_a_child_whose_parent_is_gone_before_it_starts_ends_too(tmp_path):
         [sys.executable, "-c", CHILD, "--address", "127.0.0.1:0", "--store", str(tmp_path)],
         env=clean_environment(REPUT_PARENT_PID=str(gone.pid)),
         stderr=subprocess.DEVNULL,
-        timeout=30,
+        timeout=WAIT_SECONDS_MAX,
     )
 
     assert child.returncode == 137

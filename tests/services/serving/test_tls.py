@@ -22,6 +22,7 @@ from services.settings.service_settings import ServiceSettings
 from store.errors import InvalidSettingError
 from tests.services.loopback import SERVICE_NAME, ScriptedCommitLog
 from tests.support.certificates import LOOPBACK, URI, Authority, Pem, general_names
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 def files_of(pem: Pem) -> TlsFiles:
@@ -101,7 +102,7 @@ def test_a_caller_whose_authority_is_exchanged_goes_on_with_the_new_one_and_cuts
 
     def tail(request, context):
         yield pb.ReputResponse(next_offset=1)
-        go_on.wait(20)
+        go_on.wait(WAIT_SECONDS_MAX)
         yield pb.ReputResponse(next_offset=2)
 
     settings = ServiceSettings(
@@ -120,23 +121,23 @@ def test_a_caller_whose_authority_is_exchanged_goes_on_with_the_new_one_and_cuts
 
         with ReloadingChannel(TlsIdentity(files_of(pem)), make, clock=lambda: now[0]) as channel:
             stub = pb_grpc.CommitLogServiceStub(channel)
-            stream = stub.Reput(pb.ReputRequest(), timeout=30)
+            stream = stub.Reput(pb.ReputRequest(), timeout=WAIT_SECONDS_MAX)
             assert next(stream).next_offset == 1
-            stub.GetMessage(pb.GetMessageRequest(), timeout=20)
+            stub.GetMessage(pb.GetMessageRequest(), timeout=WAIT_SECONDS_MAX)
 
             Authority(tmp_path, "another").issue("node", *LOOPBACK, "spiffe://reput/gateway")
-            stub.GetMessage(pb.GetMessageRequest(), timeout=20)  # on the connection that is there
+            stub.GetMessage(pb.GetMessageRequest(), timeout=WAIT_SECONDS_MAX)  # on the connection that is there
             assert len(made) == 1
             now[0] += LOOK_SECONDS
-            stub.GetMessage(pb.GetMessageRequest(), timeout=20)
+            stub.GetMessage(pb.GetMessageRequest(), timeout=WAIT_SECONDS_MAX)
             assert len(made) == 2
-            future = stub.GetMessage.future(pb.GetMessageRequest(), timeout=20)
+            future = stub.GetMessage.future(pb.GetMessageRequest(), timeout=WAIT_SECONDS_MAX)
             assert future.result() == pb.GetMessageResponse()
 
             go_on.set()
             assert [answer.next_offset for answer in stream] == [2]
         with pytest.raises(ValueError, match="closed"):
-            stub.GetMessage(pb.GetMessageRequest(), timeout=20)
+            stub.GetMessage(pb.GetMessageRequest(), timeout=WAIT_SECONDS_MAX)
 
 
 def test_without_tls_a_channel_is_as_it_was_and_a_socket_has_none(tmp_path):
@@ -195,9 +196,9 @@ def test_a_certificate_whose_name_is_cut_at_a_zero_byte_is_not_the_gateway(tmp_p
     )  # fmt: skip
     with served(settings, get_message=lambda *_: pb.GetMessageResponse()) as server:
         with open_channel(server.address, TlsIdentity(files_of(sound))) as channel:
-            pb_grpc.CommitLogServiceStub(channel).GetMessage(pb.GetMessageRequest(), timeout=20)
+            pb_grpc.CommitLogServiceStub(channel).GetMessage(pb.GetMessageRequest(), timeout=WAIT_SECONDS_MAX)
         with open_channel(server.address, TlsIdentity(files_of(cut))) as channel, pytest.raises(grpc.RpcError) as error:
-            pb_grpc.CommitLogServiceStub(channel).GetMessage(pb.GetMessageRequest(), timeout=20)
+            pb_grpc.CommitLogServiceStub(channel).GetMessage(pb.GetMessageRequest(), timeout=WAIT_SECONDS_MAX)
 
     assert error.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
@@ -217,16 +218,16 @@ def test_a_connection_with_a_certificate_ends_by_its_age_and_its_caller_connects
         grpc.secure_channel(server.address, credentials) as channel,
     ):
         stub = pb_grpc.CommitLogServiceStub(channel)
-        stub.GetMessage(pb.GetMessageRequest(), timeout=20)
+        stub.GetMessage(pb.GetMessageRequest(), timeout=WAIT_SECONDS_MAX)
 
         def note(state: grpc.ChannelConnectivity) -> None:
             if state is grpc.ChannelConnectivity.IDLE:
                 ended.set()
 
         channel.subscribe(note)
-        assert ended.wait(30)
+        assert ended.wait(WAIT_SECONDS_MAX)
         channel.unsubscribe(note)  # a thread of gRPC asks for the state, and fails when the channel is closed
-        stub.GetMessage(pb.GetMessageRequest(), timeout=20, wait_for_ready=True)
+        stub.GetMessage(pb.GetMessageRequest(), timeout=WAIT_SECONDS_MAX, wait_for_ready=True)
 
 
 def test_only_connections_of_callers_with_certificates_have_an_age_by_default(tmp_path):

@@ -13,6 +13,7 @@ from store.files.file_system import RealFileSystem
 from store.files.json_state import NoRegularFileError, read_bytes, read_derived, read_json_state, write_json_state
 from store.files.locks import BrokerLock, OwnerLock, create_abort_marker, is_held_by_other
 from store.files.overlay_file_system import OverlayFileSystem
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 def a_socket(path: Path) -> None:
@@ -47,7 +48,7 @@ def ended(work: Callable[[], object]) -> object:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(WAIT_SECONDS_MAX)
     assert outcome, "it hangs"
     return outcome[0]
 

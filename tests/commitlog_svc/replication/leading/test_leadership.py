@@ -13,10 +13,9 @@ from commitlog_svc.replication.leading.record import ShardRecord
 from commitlog_svc.replication.leading.view import LeadershipView, Role
 from services.coordination.port import MemoryRecordStore, StoredRecord
 from store.errors import CoordinatorUnavailableError, InvalidArgumentError
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 TIMES = LeaseTimes(lease_seconds=1.5, margin_seconds=0.3, renew_seconds=0.2, jitter_seconds=0.05)
-WAIT_SECONDS_MAX = 30.0
 
 
 class Coordinator:

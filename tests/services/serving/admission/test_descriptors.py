@@ -17,7 +17,7 @@ from services.serving.admission.descriptors import (
 from store.files.open_files import open_file_limit
 from tests.services.loopback import commit_log_server, get_request, stub
 from tests.support.raw_http2 import RawClient
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 
 @pytest.mark.parametrize(
@@ -56,10 +56,10 @@ def test_connections_beyond_the_limit_are_closed_and_the_others_go_on(monkeypatc
     monkeypatch.setattr("services.serving.server_options.connection_count_max", lambda _count: 8)
     with commit_log_server(get_message=descriptors_answer) as server, RawClient(server.address) as raw:
         own = stub(server)
-        own.GetMessage(get_request(), timeout=10)
+        own.GetMessage(get_request(), timeout=WAIT_SECONDS_MAX)
         connections = [raw.connect() for _ in range(20)]
         wait_until(lambda: sum(each.is_closed for each in connections) >= 12, "connections beyond the limit are closed")
-        own.GetMessage(get_request(), timeout=10)
+        own.GetMessage(get_request(), timeout=WAIT_SECONDS_MAX)
 
 
 def descriptors_answer(_request: object, _context: grpc.ServicerContext) -> object:

@@ -15,9 +15,8 @@ from services.serving.server import ServiceServer
 from services.settings.service_settings import ServiceSettings
 from services.status import from_rpc_error
 from store.errors import DiskFullError, ResourceBusyError
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
-WAIT_SECONDS_MAX = 30
 UNANSWERED_COUNT_MAX = 3
 SERVICE = "reput.gateway.v1.GatewayService"
 METHOD = f"/{SERVICE}/AppendMessageStream"
@@ -156,12 +155,7 @@ def test_who_goes_away_leaves_nothing_behind():
             assert next(answers) == b"a"
             answers.cancel()
             requests.put(None)
-        for _ in range(WAIT_SECONDS_MAX * 100):
-            if not server.lanes.streams.call_count:
-                break
-            threading.Event().wait(0.01)
-
-        assert server.lanes.streams.call_count == 0
+        wait_until(lambda: server.lanes.streams.call_count == 0)
         assert server.work.wait_until_done(WAIT_SECONDS_MAX)
 
 

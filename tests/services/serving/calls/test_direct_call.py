@@ -10,8 +10,7 @@ import pytest
 from services.serving.calls import direct_call
 from services.serving.calls.direct_call import DirectCallError, DirectChannel
 from services.serving.calls.open_work import OpenWork
-
-WAIT_SECONDS = 30
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 class Work(OpenWork):
@@ -45,7 +44,7 @@ def behaviour(take: Any = None) -> Any:
 def test_a_call_that_raced_the_end_of_its_service_ran_on_closed_files() -> None:
     work = Work()
     channel, call = channel_to(behaviour(), work)
-    assert call(b"a", timeout=WAIT_SECONDS) == b"to a"
+    assert call(b"a", timeout=WAIT_SECONDS_MAX) == b"to a"
     assert work.count_at_look == [1], "it is open work before it looks whether the service stops"
     assert work.wait_until_done(0)
     channel.close()
@@ -54,10 +53,10 @@ def test_a_call_that_raced_the_end_of_its_service_ran_on_closed_files() -> None:
 def test_a_call_whose_helper_had_ended_waited_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct_call, "LOOK_SECONDS", 0.01)
     channel, call = channel_to(behaviour(), OpenWork())
-    assert call(b"a", timeout=WAIT_SECONDS) == b"to a"
+    assert call(b"a", timeout=WAIT_SECONDS_MAX) == b"to a"
     channel.close()  # by another thread, after the main thread saw that the service does not stop
     with pytest.raises(DirectCallError) as refused:
-        call(b"b", timeout=WAIT_SECONDS)
+        call(b"b", timeout=WAIT_SECONDS_MAX)
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
@@ -77,7 +76,7 @@ def test_a_call_whose_receiver_never_answered_waited_for_ever(monkeypatch: pytes
     else:
         thread = threading.Thread(target=make)
         thread.start()
-        thread.join(WAIT_SECONDS)
+        thread.join(WAIT_SECONDS_MAX)
     assert [error.code() for error in failed] == [grpc.StatusCode.DEADLINE_EXCEEDED]
     channel.close()
 
@@ -97,6 +96,6 @@ def test_ctrl_c_while_a_helper_started_was_an_error_of_threading(
     with monkeypatch.context() as patch:
         patch.setattr(direct_call.threading.Thread, "start", start)
         with pytest.raises(KeyboardInterrupt if is_interrupted else RuntimeError):
-            call(b"a", timeout=WAIT_SECONDS)
-    assert call(b"a", timeout=WAIT_SECONDS) == b"to a"
+            call(b"a", timeout=WAIT_SECONDS_MAX)
+    assert call(b"a", timeout=WAIT_SECONDS_MAX) == b"to a"
     channel.close()

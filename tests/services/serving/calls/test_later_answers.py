@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from services.serving.calls.later_answers import BEGUN_COUNT_MAX, AnswersInOrder, LaterAnswer
-
-WAIT_SECONDS_MAX = 30
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 class Call:

@@ -12,9 +12,8 @@ from services.serving.server import ServiceServer
 from services.settings.service_settings import ServiceSettings
 from store.errors import InvalidArgumentError
 from tests.services.serving.calls.test_unary_call import Taken
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
-WAIT_SECONDS_MAX = 30
 SERVICE = "apache.rocketmq.v2.MessagingService"
 METHOD = f"/{SERVICE}/ReceiveMessage"
 

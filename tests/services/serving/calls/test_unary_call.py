@@ -16,9 +16,9 @@ from services.serving.server import ServiceServer
 from services.serving.stall_watch import StallWatch
 from services.settings.service_settings import ServiceSettings
 from store.errors import InvalidArgumentError, InvalidMessageError, StoreError
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 WORKER_COUNT = 4
-WAIT_SECONDS_MAX = 30
 SERVICE = "reput.gateway.v1.GatewayService"
 METHOD = f"/{SERVICE}/AppendMessages"
 
@@ -79,12 +79,7 @@ def test_answers_come_from_any_thread_in_any_order():
 
 def wait_until_empty(server):
     """Counts go down after the answer went out."""
-    deadline = threading.Event()
-    for _ in range(WAIT_SECONDS_MAX * 100):
-        if server.lanes.calls.call_count == 0:
-            return
-        deadline.wait(0.01)
-    pytest.fail(f"{server.lanes.calls.call_count} calls are still counted")
+    wait_until(lambda: server.lanes.calls.call_count == 0, lambda: f"{server.lanes.calls.call_count} are counted")
 
 
 def test_a_failure_is_a_rich_status():
@@ -141,11 +136,7 @@ def test_a_caller_who_went_away_is_seen_and_his_answer_harms_nobody():
         assert 0 < call.time_remaining() <= WAIT_SECONDS_MAX * 1.1
 
         future.cancel()
-        for _ in range(WAIT_SECONDS_MAX * 100):
-            if not call.is_active():
-                break
-            threading.Event().wait(0.01)
-        assert not call.is_active()
+        wait_until(lambda: not call.is_active())
         call.answer(b"too late")
         wait_until_empty(server)
 
