@@ -13,9 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.pipeline.brute_force import EPOCH, Row, rows_of_store
 from tests.pipeline.logs import log_file, overwrite, write_files
+from tests.torture.amount import amount
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-COMBINATION_COUNT, COMBINATION_COUNT_LONG = 8, 200
+# Each is two queries of a quarter of a second; without Spark, test_filters.py tries filters by the hundred.
+COMBINATION_COUNT, COMBINATION_COUNT_LONG = 8, amount(sample=20, change=40, full=200)
 Predicate = tuple[str, Callable[[Row], bool]]
 
 
