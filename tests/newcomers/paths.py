@@ -15,7 +15,9 @@ import grpc
 
 from deploy import build_kernels
 from store.compiled import built
+from tests.pipeline.standalone import JAVA_OPTIONS
 from tests.support.ports import free_port
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/first-steps.md"
@@ -23,7 +25,6 @@ BLOCK = re.compile(r"```sh\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", re.DOTALL)
 DOCUMENTED_ADDRESS = "127.0.0.1:8081"
 SERVES = "make run"
 COMMAND_SECONDS_MAX = 240  # Spark's first session, pip's downloads
-START_SECONDS_MAX = 120
 KEPT = ("PATH", "LANG", "JAVA_HOME", "PIP_", "SSL_", "REQUESTS_")
 # What differs from run to run, and how wide it is.
 VARIES = (
@@ -107,6 +108,7 @@ class Newcomer:
             "REMOTING_PORT": "0",
             "REPUT_ADDRESS": self.address,
             "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(64 << 20),
+            "SPARK_SUBMIT_OPTS": JAVA_OPTIONS,
             "COLUMNS": "120",
         }
 
@@ -145,8 +147,8 @@ class Newcomer:
                 log.seek(0)
                 assert process.poll() is None, f"{''.join(said)}{log.read().decode()}"
                 with grpc.insecure_channel(self.address) as channel:
-                    grpc.channel_ready_future(channel).result(START_SECONDS_MAX)
+                    grpc.channel_ready_future(channel).result(WAIT_SECONDS_MAX)
                 yield
             finally:
                 os.killpg(process.pid, signal.SIGINT)
-                process.communicate(timeout=60)
+                process.communicate(timeout=WAIT_SECONDS_MAX)

@@ -9,9 +9,10 @@ from pyspark.sql import SparkSession
 import pipeline
 from pipeline.spark_session import close_session
 from store.compiled import loading
+from tests.pipeline.standalone import JAVA_OPTIONS
 
 # A test's queries are small: Java's optimizing compiler costs as much of the processor as all the rest of a cold session.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
 
 
 @pytest.fixture(scope="session")
