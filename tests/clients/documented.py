@@ -15,12 +15,12 @@ import sys
 
 from tests.clients.programs import build_once, home_of
 from tests.rocketmq import real_broker
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOME = real_broker.TOOLS.with_name("documented-clients")
 TOOLS = {"go": ("go",), "java": ("javac", "mvn"), "node": ("node", "npm"), "rust": ("cargo",)}
 BUILD_SECONDS_MAX = 900
-RUN_SECONDS_MAX = 120
 # Built for a test: soon rather than fast, and not to be built again.
 SOON = {"CARGO_PROFILE_DEV_DEBUG": "0", "CARGO_INCREMENTAL": "0"}
 # Half a gigabyte that only a second build would need.
@@ -84,7 +84,7 @@ def run_program(language: str, address: str, topic: str, **environ: str) -> subp
     line = commands_of(language)[-1]
     assert line.endswith(" 127.0.0.1:8081 Orders"), line
     command = f"{line.removesuffix(' 127.0.0.1:8081 Orders')} {shlex.join([address, topic])}"
-    return _run(command, built(language), environ, RUN_SECONDS_MAX)
+    return _run(command, built(language), environ, WAIT_SECONDS_MAX)
 
 
 def _run(script: str, cwd: pathlib.Path, environ: dict[str, str], seconds: float) -> subprocess.CompletedProcess[str]:

@@ -38,7 +38,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.rocketmq import real_broker
-from tests.support.waiting import one_at_a_time, wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, one_at_a_time, wait_until
 
 SOURCES = pathlib.Path(__file__).parent
 HOME = real_broker.TOOLS.with_name("official-clients")
@@ -53,8 +53,6 @@ TOOLS = {
 PUSH_LANGUAGES = ("java", "go", "python", "node")
 LANGUAGES = (*PUSH_LANGUAGES, "rust")
 BUILD_SECONDS_MAX = 900
-# A push consumer waits for its open poll: 20 s, and 3 s for the answer.
-STOP_SECONDS_MAX = 60.0
 # As much as a person reads of what failed.
 SAID_SHOWN = 12
 # Builds of one program from other sources that are kept: clones of one machine may share them.
@@ -159,7 +157,8 @@ class Program:
         """End it cleanly; its client says goodbye to the server."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        assert self.process.wait(STOP_SECONDS_MAX) == 0, f"{self.name}: {self.log()}"
+        # A push consumer waits for its open poll: 20 s, and 3 s for the answer.
+        assert self.process.wait(WAIT_SECONDS_MAX) == 0, f"{self.name}: {self.log()}"
         self._reader.join()
         assert self.events("stopped")
 

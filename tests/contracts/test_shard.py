@@ -38,6 +38,7 @@ from store.format.record import Record
 from tests.contracts.shard_kinds import CONFIGURED, CONFIGURED_QUEUE_COUNT, KINDS, make_log
 from tests.gateway.shards.archived.archived_shard import OLD_TOPIC, TOPIC
 from tests.support.archives import BROKER, Archived
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 BYTES_MAX = 1 << 30
 
@@ -55,7 +56,7 @@ def shard(request: pytest.FixtureRequest, made: Archived, tmp_path_factory: pyte
 
 @pytest.fixture
 def deadline() -> Deadline:
-    return Deadline.after(60)
+    return Deadline.after(WAIT_SECONDS_MAX)
 
 
 def facts_of(found: StoredMessage) -> tuple[Any, ...]:

@@ -20,12 +20,11 @@ from packaging.requirements import Requirement
 from deploy import build_kernels
 from store.compiled import built
 from tests.support.stack import NO_REMOTING, SMALL_LOG_FILES
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 CLIENT, REPUT = f"reput_client-{VERSION}", f"reput-{VERSION}"
-SECONDS_MAX = 120
 
 
 def run(*command: object, cwd: pathlib.Path) -> str:
@@ -33,7 +32,7 @@ def run(*command: object, cwd: pathlib.Path) -> str:
         name: value for name, value in os.environ.items() if name != "PYTHONPATH" and not name.startswith("REPUT_")
     }
     finished = subprocess.run(
-        [str(each) for each in command], cwd=cwd, env=environ, capture_output=True, text=True, timeout=SECONDS_MAX
+        [str(each) for each in command], cwd=cwd, env=environ, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX
     )
     assert finished.returncode == 0, finished.stderr[-4000:]
     return finished.stdout
@@ -204,7 +203,7 @@ def served(environment: Environment, directory: pathlib.Path) -> Iterator[dict[s
         yield json.loads(port_file.read_text())
     finally:
         child.send_signal(signal.SIGTERM)
-        assert child.wait(SECONDS_MAX) == 0
+        assert child.wait(WAIT_SECONDS_MAX) == 0
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.command import run_command
 from tests.support.stack import HostedStack, hosted_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = re.compile(r"^(?:\.venv/bin/)?reput (.*?)(?:\s{2,}#.*)?$", re.MULTILINE)
@@ -101,7 +101,7 @@ def followed(stack: HostedStack, arguments: list[str], shown: Path) -> int:
     try:
         wait_until(something_is_shown, "a message")
         process.send_signal(signal.SIGINT)
-        return process.wait(60)
+        return process.wait(WAIT_SECONDS_MAX)
     finally:
         process.kill()
 

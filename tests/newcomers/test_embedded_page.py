@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import reput_embedded  # noqa: F401  # numpy is loaded once in a process, and pytester forgets what it has loaded
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -16,7 +17,6 @@ BLOCKS: list[str] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 PROGRAMS = [block for block in BLOCKS if "reput_embedded.open(" in block]
 # What each prints at its end; ids differ from run to run.
 LAST_LINES = ["[b'hello']", "1000", "b'soon'", "1101", "1", "0"]
-SECONDS_MAX = 120
 
 
 def test_the_programs_of_the_page_print_what_they_say(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_the_programs_of_the_page_print_what_they_say(tmp_path: Path) -> None:
             env={"PYTHONPATH": f"{ROOT}:{ROOT / 'protos'}"},
             capture_output=True,
             text=True,
-            timeout=SECONDS_MAX,
+            timeout=WAIT_SECONDS_MAX,
             check=False,
         )
         assert (done.returncode, done.stderr) == (0, ""), program

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.waiting import WAIT_SECONDS_MAX
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import subprocess, threading
@@ -40,7 +42,7 @@ def test_a_process_with_grpc_can_start_java(monkeypatch) -> None:
     monkeypatch.delenv("GRPC_ENABLE_FORK_SUPPORT", raising=False)
 
     told = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX, check=True
     )
 
     assert "0" == told.stdout.strip()

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipeline import frames
 from tests.pipeline.brute_force import rows_of_store
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 PLAIN_SESSION = """
 import sys
@@ -59,6 +60,8 @@ def test_a_plain_session_knows_both_formats_without_an_import(broker_store: Path
 
     environment = os.environ | {"JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, "-c", PLAIN_SESSION, str(broker_store)]
-    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX
+    )
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert ended.stdout.split() == ["counted", str(len(rows_of_store(broker_store))), "known"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipeline.kept_workers import KEPT_WORKER
 from tests.pipeline.logs import write_files
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 ROOT = Path(__file__).parents[2]
 TWICE = """
@@ -38,7 +39,7 @@ def run(program: str, *arguments: object, is_kept: bool) -> list[int]:
     environ |= {KEPT_WORKER: "1"} if is_kept else {}
     done = subprocess.run(
         [sys.executable, "-c", program, *map(str, arguments)],
-        cwd=ROOT, env={**environ, "REPUT_KERNELS": "off"}, capture_output=True, text=True, timeout=120, check=True,
+        cwd=ROOT, env={**environ, "REPUT_KERNELS": "off"}, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX, check=True,
     )  # fmt: skip
     return [int(number) for number in done.stdout.split()]
 

@@ -10,6 +10,7 @@ import pytest
 from pipeline.ship import is_unpacked, project_root, ship_to_executors, write_zip, zip_of
 from store.compiled import built
 from tests.pipeline.logs import write_files
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 READ = """
 import pathlib, sys
@@ -67,7 +68,7 @@ def test_a_process_lives_from_the_zip(zip_path: Path, tmp_path: Path) -> None:
     for _ in range(2):  # the second finds what the first has unpacked
         run = subprocess.run(
             [sys.executable, "-S", script, zip_path, tmp_path / "store"],
-            cwd=tmp_path, capture_output=True, text=True, timeout=120,
+            cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX,
             env={"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(packages), "HOME": str(tmp_path)},
         )  # fmt: skip
         assert run.returncode == 0, run.stderr

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 import pipeline
 from pipeline.spark_session import VECTOR_MODULE, JavaNotFoundError, UnknownConfError, java_home, spark_names
 from tests.pipeline.logs import write_files
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 WITHOUT_JAVA = """
 import os, sys
@@ -92,7 +93,7 @@ def test_without_a_java_of_the_machine_and_nothing_left_behind(tmp_path: Path) -
     script = tmp_path / "run.py"
     script.write_text(WITHOUT_JAVA)
     run = subprocess.run(
-        [sys.executable, script, tmp_path / "store"], cwd=tmp_path, capture_output=True, text=True, timeout=240,
+        [sys.executable, script, tmp_path / "store"], cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX,
         env={**environ, "PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)},
     )  # fmt: skip
     assert run.returncode == 0, run.stderr

@@ -14,6 +14,8 @@ from urllib.request import Request, urlopen
 
 from pyarrow.fs import FileSelector, FileType, S3FileSystem
 
+from tests.support.waiting import WAIT_SECONDS_MAX
+
 ROOT = Path(__file__).parents[2]
 # What every S3 client asks of its environment; the server takes any.
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
@@ -91,7 +93,7 @@ class ObjectStore:
         self.tell("release")
         self.tell("delay", 0)
         with urlopen(
-            Request(f"http://{self.endpoint}/moto-api/reset", method="POST"), timeout=END_SECONDS_MAX
+            Request(f"http://{self.endpoint}/moto-api/reset", method="POST"), timeout=WAIT_SECONDS_MAX
         ) as answer:
             assert answer.status == 200
         self.request_count()

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
 from pipeline.analytics.replay import CHANGE_SCHEMA, COLUMNS, STATE_TOPIC, changes_of, events_of
 from pipeline.scan.schema import NATIVE_SCHEMA
@@ -12,12 +11,11 @@ from reput_client import Consumer
 from tests.pipeline.brute_force import make_reader
 from tests.pipeline.rocketmq.gateways import append
 from tests.support.stack import hosted_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 ACKED = 3
 
 
-@pytest.mark.timeout(120)
 def test_positions_are_those_that_the_services_answer(tmp_path: Path) -> None:
     with hosted_stack(tmp_path / "store") as stack:
         endpoint = stack.addresses["gateway"]
@@ -28,20 +26,20 @@ def test_positions_are_those_that_the_services_answer(tmp_path: Path) -> None:
         for offset in (2, 7):
             position.consumer_offset = offset
             stack.gateway.CommitOffsets(
-                pb.CommitOffsetsRequest(consumer_group="pulls", positions=[position]), timeout=30
+                pb.CommitOffsetsRequest(consumer_group="pulls", positions=[position]), timeout=WAIT_SECONDS_MAX
             )
         with Consumer(endpoint, "pops", {"Popped": "*"}) as consumer:
             for _ in range(ACKED):
-                delivery = consumer.take(30)
+                delivery = consumer.take(WAIT_SECONDS_MAX)
                 assert delivery is not None
-                delivery.ack().result(30)
+                delivery.ack().result(WAIT_SECONDS_MAX)
 
         def answers() -> dict[tuple[str, str, int], int]:
             return {
                 (name, row.topic, row.queue_id): row.consumer_offset
                 for name in ("pops", "pulls")
                 for row in stack.gateway.GetConsumerGroup(
-                    pb.GetConsumerGroupRequest(consumer_group=name), timeout=30
+                    pb.GetConsumerGroupRequest(consumer_group=name), timeout=WAIT_SECONDS_MAX
                 ).queues
                 if row.topic in ("Popped", "Pulled")
             }

@@ -16,6 +16,7 @@ from store.readers.index_reader import IndexLayout
 from tests.pipeline.rebuild.rebuilding import assert_same_store, rebuild_here
 from tests.support.dispatches import requests_of
 from tests.support.stack import HostedStack, hosted_stack, new_message
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 LAYOUT = StoreLayout(4000, IndexLayout(500, 1000))
 SETTINGS = {
@@ -72,7 +73,9 @@ def append(stack: HostedStack, first: int, count: int) -> None:
         for i in range(first, first + count)
     ]
     for at in range(0, count, 100):
-        stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages[at : at + 100]), timeout=30)
+        stack.gateway.AppendMessages(
+            pb.AppendMessagesRequest(messages=messages[at : at + 100]), timeout=WAIT_SECONDS_MAX
+        )
 
 
 @pytest.fixture

@@ -12,12 +12,15 @@ from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pipeline.rocketmq.source import RocketMQDataSource, RocketMQStreamReader
 from reput_client import Producer, SendReceipt
 from tests.support.stack import HostedStack, hosted_gateway, hosted_stack
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 Row = dict[str, Any]
 
 
 def data_source(endpoint: str, **options: str) -> RocketMQDataSource:
-    return RocketMQDataSource(CaseInsensitiveDict({"endpoint": endpoint, "retrySeconds": "20", **options}))
+    return RocketMQDataSource(
+        CaseInsensitiveDict({"endpoint": endpoint, "retrySeconds": f"{WAIT_SECONDS_MAX}", **options})
+    )
 
 
 def read_partitions(reader: Any, partitions: Sequence[InputPartition]) -> list[Row]:
@@ -58,9 +61,9 @@ def micro_batches(reader: RocketMQStreamReader, start: dict[str, Any], count_max
 
 def append(endpoint: str, topic: str, bodies: Sequence[bytes], **fields: Any) -> list[SendReceipt]:
     """Append messages; returns when all are stored."""
-    with Producer(endpoint, delivery_seconds_max=60) as producer:
+    with Producer(endpoint, delivery_seconds_max=WAIT_SECONDS_MAX) as producer:
         futures = [producer.send(topic, body, **fields) for body in bodies]
-        return [future.result(60) for future in futures]
+        return [future.result(WAIT_SECONDS_MAX) for future in futures]
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import pytest
 
 from tests.pipeline.rocketmq.gateways import append, read_batch
 from tests.support.stack import hosted_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 from tests.torture.amount import amount
 from tests.torture.seeds import pick_seed
 
@@ -24,7 +24,6 @@ LIFE_SECONDS_MAX = 4.0
 # More than one life of a driver gets through in this time, some 0.3 s a batch: the last one has work left.
 MESSAGES_PER_LIFE = 1500
 MESSAGES_PER_BATCH = 100
-WAIT_SECONDS_MAX = 150.0
 
 
 @pytest.mark.spark

@@ -15,7 +15,7 @@ from tests.gateway.auth.conftest import access_text, key_of
 from tests.pipeline.rocketmq.gateways import read_batch
 from tests.support.certificates import LOOPBACK, Authority
 from tests.support.stack import hosted_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 ORDERS = {"endpoint": "127.0.0.1:1", "subscribe": "Orders"}
 
@@ -51,7 +51,7 @@ def bodies(secured: Secured, topic: str, **options: str) -> list[bytes]:
 
 
 def test_the_sink_and_the_source_reach_a_gateway_with_tls_and_sign_in(secured: Secured) -> None:
-    given = {"endpoint": secured.endpoint, "topic": "Orders", "retrySeconds": "20", **secured.options}
+    given = {"endpoint": secured.endpoint, "topic": "Orders", "retrySeconds": f"{WAIT_SECONDS_MAX}", **secured.options}
     options = pickle.loads(pickle.dumps(sink_options(given, overwrite=False)))
     receipt = append_rows(iter([pa.record_batch({"body": [b"one", b"two"]})]), options, TaskIdentity("job", -1, 0))
 
@@ -66,7 +66,8 @@ def test_what_a_task_needs_may_come_from_the_environment_of_its_machine(
     monkeypatch.setenv("REPUT_CLIENT_CA", secured.options["tlsCaFile"])
     monkeypatch.setenv("REPUT_API_KEY", key_of("spark"))
 
-    options = sink_options({"endpoint": secured.endpoint, "topic": "Logs", "retrySeconds": "20"}, overwrite=False)
+    given = {"endpoint": secured.endpoint, "topic": "Logs", "retrySeconds": f"{WAIT_SECONDS_MAX}"}
+    options = sink_options(given, overwrite=False)
     append_rows(iter([pa.record_batch({"body": [b"x"]})]), options, TaskIdentity("job", -1, 1))
 
     wait_until(lambda: bodies(secured, "Logs") == [b"x"], "the row")

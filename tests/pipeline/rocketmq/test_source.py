@@ -17,8 +17,7 @@ from tests.pipeline.rocketmq.bodies import test_ddl, test_protobuf
 from tests.pipeline.rocketmq.bodies.json_cases import DDL_WITH_MAP, NO_OBJECTS, OBJECTS, WITH_MAPS
 from tests.pipeline.rocketmq.gateways import append, read_batch
 from tests.support.stack import HostedStack, hosted_stack
-
-END_SECONDS_MAX = 120
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +39,7 @@ def run_to_the_end(stream: Any, checkpoint: Path, **where: str) -> Any:
     """Start a prepared writer with AvailableNow; the query, once it has ended."""
     writer = stream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
     query = writer.start(**where)
-    assert query.awaitTermination(END_SECONDS_MAX)
+    assert query.awaitTermination(WAIT_SECONDS_MAX)
     return query
 
 

@@ -19,7 +19,7 @@ from reput_client.errors import PartialAnswerError, TopicNotFoundError, Unavaila
 from tests.pipeline.rocketmq.gateways import append, micro_batches, read_partitions, stream_reader
 from tests.support.service import Service
 from tests.support.stack import HostedStack, hosted_stack
-from tests.support.waiting import wait_for
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
 
 QUEUE_COUNT = 8
 # Log files of some 40 records, which expire at any hour once they are a second old.
@@ -327,7 +327,7 @@ def wait_until_first(stack: HostedStack) -> int:
     """The first position of the queue, once retention has taken some of it."""
     request = pb.QueryMessageByOffsetRequest(topic="Orders", queue_id=0, max_messages=1)
     return wait_for(
-        lambda: stack.gateway.QueryMessageByOffset(request, timeout=10).min_offset or None,
+        lambda: stack.gateway.QueryMessageByOffset(request, timeout=WAIT_SECONDS_MAX).min_offset or None,
         "the queue begins later",
     )
 
