@@ -12,7 +12,7 @@ from services.rocketmq import remoting
 from services.rocketmq.codes import RequestCode
 from services.rocketmq.command import FRAME_BYTES_MAX, OK, Command, FrameError, FrameReader, encode
 
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_SECONDS = 60.0  # for a hang
 
 
 class RefusedError(RuntimeError):

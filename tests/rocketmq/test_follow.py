@@ -12,7 +12,7 @@ from tests.rocketmq import real_broker
 from tests.support.fixture_stores import walk_frames
 from tests.support.log_queries import check_queries, wait_until_shown
 from tests.support.stack import Stack, running_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 pytestmark = [
     pytest.mark.rocketmq,
@@ -57,12 +57,12 @@ def test_queries_beside_a_broker_under_load_equal_its_log(tmp_path: pathlib.Path
             for unique_key, offset_msg_id, _, _ in receipts[-5:]:
                 wait_until(
                     lambda key=unique_key: (
-                        stack.gateway.FindMessage(pb.FindMessageRequest(text=key), timeout=10).matches
+                        stack.gateway.FindMessage(pb.FindMessageRequest(text=key), timeout=WAIT_SECONDS_MAX).matches
                     ),
                     f"{unique_key} is found",
                 )
                 by_id = stack.gateway.QueryMessageById(
-                    pb.QueryMessageByIdRequest(offset_msg_id=offset_msg_id), timeout=10
+                    pb.QueryMessageByIdRequest(offset_msg_id=offset_msg_id), timeout=WAIT_SECONDS_MAX
                 )
                 assert by_id.message.unique_key == unique_key
             broker.stop()

@@ -18,6 +18,7 @@ from reput.message.v1 import message_pb2
 from store.walk.log_reader import LogReader
 from tests.rocketmq import real_broker
 from tests.support.service import Service
+from tests.support.waiting import WAIT_SECONDS_MAX
 from tests.torture.tools import enter_own_namespace, why_missing
 from tests.torture.tools.fuse_fault import Fault, FaultyMount
 from tests.torture.tools.loop_disk import LoopDisk, make_image
@@ -127,7 +128,7 @@ def append(service: Service, body: str) -> str:
         messages=[message_pb2.NewMessage(topic="orders", queue_id=0, body=body.encode())]
     )
     try:
-        service.stub.AppendMessages(request, timeout=30)
+        service.stub.AppendMessages(request, timeout=WAIT_SECONDS_MAX)
     except grpc.RpcError as error:
         return str(error.code().name)
     return "PUT_OK"

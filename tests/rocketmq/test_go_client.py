@@ -13,6 +13,7 @@ import pytest
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.rocketmq import real_broker
 from tests.support.stack import hosted_stack
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 pytestmark = [
     pytest.mark.rocketmq,
@@ -23,7 +24,7 @@ pytestmark = [
 SOURCES = pathlib.Path(__file__).parent / "go"
 PROGRAM = real_broker.TOOLS.with_name("official-client-go") / "official-client"
 BUILD_SECONDS_MAX = 600
-CLIENT_SECONDS_MAX = 120
+CLIENT_SECONDS_MAX = 180
 TOPIC = "OfficialGo"
 COUNT = 6
 
@@ -55,26 +56,28 @@ def test_what_the_official_go_client_sends_every_query_finds(tmp_path: pathlib.P
         stack.wait_until_built()
         for message_id, number in receipts:
             by_unique_key = stack.gateway.QueryMessageByUniqueKey(
-                pb.QueryMessageByUniqueKeyRequest(topic=TOPIC, unique_key=message_id), timeout=20
+                pb.QueryMessageByUniqueKeyRequest(topic=TOPIC, unique_key=message_id), timeout=WAIT_SECONDS_MAX
             ).messages
             (message,) = by_unique_key
             assert message.body == f"body {number} 你好".encode()
             assert (message.tags, sorted(message.keys)) == ("TagA", ["all", f"key-{number}"])
             assert message.properties["colour"] == "red"
             by_key = stack.gateway.QueryMessageByKey(
-                pb.QueryMessageByKeyRequest(topic=TOPIC, key=f"key-{number}"), timeout=20
+                pb.QueryMessageByKeyRequest(topic=TOPIC, key=f"key-{number}"), timeout=WAIT_SECONDS_MAX
             )
             by_id = stack.gateway.QueryMessageById(
-                pb.QueryMessageByIdRequest(offset_msg_id=message.offset_msg_id), timeout=20
+                pb.QueryMessageByIdRequest(offset_msg_id=message.offset_msg_id), timeout=WAIT_SECONDS_MAX
             )
             by_offset = stack.gateway.QueryMessageByOffset(
                 pb.QueryMessageByOffsetRequest(
                     topic=TOPIC, queue_id=message.queue_id, queue_offset=message.queue_offset, max_messages=1
                 ),
-                timeout=20,
+                timeout=WAIT_SECONDS_MAX,
             )
             assert [message] == list(by_key.messages) == [by_id.message] == list(by_offset.messages)
-        everything = stack.gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic=TOPIC, key="all"), timeout=20)
+        everything = stack.gateway.QueryMessageByKey(
+            pb.QueryMessageByKeyRequest(topic=TOPIC, key="all"), timeout=WAIT_SECONDS_MAX
+        )
         groups = {}
         for message in everything.messages:
             group = message.properties.get("__SHARDINGKEY", "")

@@ -11,6 +11,7 @@ from tests.gateway.rocketmq.test_official_client import send_by_official_client
 from tests.pipeline.rebuild.rebuilding import assert_same_store, rebuild_here
 from tests.rocketmq import real_broker
 from tests.support.stack import hosted_stack, new_message
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 pytestmark = [
     pytest.mark.rocketmq,
@@ -55,12 +56,12 @@ def test_a_real_broker_opens_our_store_and_mqadmin_finds_what_our_queries_find(
         results = []
         for first in range(0, len(messages), 100):
             request = pb.AppendMessagesRequest(messages=messages[first : first + 100])
-            results += stack.gateway.AppendMessages(request, timeout=30).results
+            results += stack.gateway.AppendMessages(request, timeout=WAIT_SECONDS_MAX).results
         stack.wait_until_built()
         chosen = 1234
         receipt = results[chosen]
         ours = stack.gateway.QueryMessageByKey(
-            pb.QueryMessageByKeyRequest(topic="Orders", key=f"order-{chosen}"), timeout=10
+            pb.QueryMessageByKeyRequest(topic="Orders", key=f"order-{chosen}"), timeout=WAIT_SECONDS_MAX
         ).messages
         assert [receipt.offset_msg_id] == [message.offset_msg_id for message in ours]
         assert len(list((store / "commitlog").iterdir())) > 1, "the test wants a log of several files"
@@ -115,30 +116,30 @@ def test_a_real_broker_opens_our_store_and_mqadmin_finds_what_our_queries_find(
         stack.wait_until_built()
         for i, (unique_key, offset_msg_id, queue_id, queue_offset) in enumerate(theirs):
             by_key = stack.gateway.QueryMessageByKey(
-                pb.QueryMessageByKeyRequest(topic="Orders", key=f"java-{i}"), timeout=10
+                pb.QueryMessageByKeyRequest(topic="Orders", key=f"java-{i}"), timeout=WAIT_SECONDS_MAX
             ).messages
             by_id = stack.gateway.QueryMessageById(
-                pb.QueryMessageByIdRequest(offset_msg_id=offset_msg_id), timeout=10
+                pb.QueryMessageByIdRequest(offset_msg_id=offset_msg_id), timeout=WAIT_SECONDS_MAX
             ).message
             by_unique_key = stack.gateway.QueryMessageByUniqueKey(
-                pb.QueryMessageByUniqueKeyRequest(topic="Orders", unique_key=unique_key), timeout=10
+                pb.QueryMessageByUniqueKeyRequest(topic="Orders", unique_key=unique_key), timeout=WAIT_SECONDS_MAX
             ).messages
             by_offset = stack.gateway.QueryMessageByOffset(
                 pb.QueryMessageByOffsetRequest(
                     topic="Orders", queue_id=queue_id, queue_offset=queue_offset, max_messages=1
                 ),
-                timeout=10,
+                timeout=WAIT_SECONDS_MAX,
             ).messages
             assert f"java- body {i}".encode() == by_id.body
             assert [by_id] == list(by_key) == list(by_unique_key) == list(by_offset)
         if finds_tags:
             request = pb.QueryMessageByKeyRequest(topic="Orders", key="TagJ", key_type=pb.KEY_TYPE_TAGS)
-            by_tag_here = stack.gateway.QueryMessageByKey(request, timeout=10)
+            by_tag_here = stack.gateway.QueryMessageByKey(request, timeout=WAIT_SECONDS_MAX)
             assert [message.unique_key for message in by_tag_here.messages] == [row[0] for row in reversed(theirs)]
             assert by_tag_here.completeness == message_pb2.COMPLETENESS_COMPLETE
         again = stack.gateway.AppendMessages(
             pb.AppendMessagesRequest(messages=[new_message("Orders", b"after the broker", queue_id=theirs[-1][2])]),
-            timeout=10,
+            timeout=WAIT_SECONDS_MAX,
         ).results[0]
         assert again.queue_offset > theirs[-1][3], "queue offsets go on behind what the broker appended"
     # What both wrote is what a rebuild from the log gives, entries of tags included.

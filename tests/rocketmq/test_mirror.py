@@ -13,7 +13,7 @@ from reput.message.v1 import message_pb2
 from tests.rocketmq import broker_calls, real_broker
 from tests.support.ports import free_port
 from tests.support.stack import HostedStack, Stack, hosted_stack, new_message, running_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 pytestmark = [
     pytest.mark.rocketmq,
@@ -42,7 +42,7 @@ def wait_for_all(stack: Stack, broker: real_broker.RealRocketMQ) -> None:
     """Until the mirror has the broker's log and has built from it."""
 
     def has_all() -> bool:
-        services = stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services
+        services = stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).services
         ends = [row.log_end_offset for row in services if row.service == "commitlog"]
         return ends == [log_end(broker)]
 
@@ -80,14 +80,14 @@ def test_a_mirror_has_the_brokers_whole_log_byte_by_byte_and_answers_all_queries
             assert len(expected) == 450
             for one in expected[::7]:
                 by_key = pb.QueryMessageByUniqueKeyRequest(topic=TOPIC, unique_key=one.unique_key)
-                found = stack.gateway.QueryMessageByUniqueKey(by_key, timeout=10).messages
+                found = stack.gateway.QueryMessageByUniqueKey(by_key, timeout=WAIT_SECONDS_MAX).messages
                 assert [(m.commit_log_offset, m.queue_id, m.queue_offset, m.body.decode()) for m in found] == [
                     (one.commit_log_offset, one.queue_id, one.queue_offset, one.body)
                 ]
             for prefix, count in (("before-", 200), ("while-", 50), ("after-", 50), ("large-", 150)):
                 for number in (0, count // 2, count - 1):
                     key = pb.QueryMessageByKeyRequest(topic=TOPIC, key=f"{prefix}{number}")
-                    (hit,) = stack.gateway.QueryMessageByKey(key, timeout=10).messages
+                    (hit,) = stack.gateway.QueryMessageByKey(key, timeout=WAIT_SECONDS_MAX).messages
                     wanted = {one.commit_log_offset for one in expected if one.properties["KEYS"] == key.key}
                     assert {hit.commit_log_offset} == wanted
             stack.stop()
@@ -121,21 +121,26 @@ def test_a_mirror_that_asks_the_broker_has_topics_and_positions_and_can_take_ove
             wait_for_all(stack, broker)
 
             def group() -> pb.GetConsumerGroupResponse:
-                return stack.gateway.GetConsumerGroup(pb.GetConsumerGroupRequest(consumer_group="readers"), timeout=10)
+                return stack.gateway.GetConsumerGroup(
+                    pb.GetConsumerGroupRequest(consumer_group="readers"), timeout=WAIT_SECONDS_MAX
+                )
 
             wait_until(lambda: is_found(lambda: group().queues[0].consumer_offset == 140), stack.log)
             (commitlog,) = (
                 row
-                for row in stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services
+                for row in stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).services
                 if row.service == "commitlog"
             )
             assert (commitlog.state, commitlog.problem, commitlog.followed_lag_bytes) == ("mirroring", "", 0)
-            topics = {row.topic: row for row in stack.gateway.ListTopics(pb.ListTopicsRequest(), timeout=10).topics}
+            topics = {
+                row.topic: row
+                for row in stack.gateway.ListTopics(pb.ListTopicsRequest(), timeout=WAIT_SECONDS_MAX).topics
+            }
             assert [row.read_queue_count for row in topics[TOPIC].settings] == [3]
             stored = {one.queue_offset: one for one in broker_calls.stored(ours, TOPIC)}
             for queue_offset, state in ((139, pb.TRACK_STATE_CONSUMED), (140, pb.TRACK_STATE_NOT_CONSUMED)):
                 which = pb.TrackMessageRequest(topic=TOPIC, unique_key=stored[queue_offset].unique_key)
-                tracks = stack.gateway.TrackMessage(which, timeout=10).tracks
+                tracks = stack.gateway.TrackMessage(which, timeout=WAIT_SECONDS_MAX).tracks
                 assert [row.state for row in tracks if row.consumer_group == "readers"] == [state]
             send(broker, "with-", 3)  # our reports acknowledge them
             wait_for_all(stack, broker)
@@ -150,7 +155,9 @@ def test_a_mirror_that_asks_the_broker_has_topics_and_positions_and_can_take_ove
         with hosted_stack(ours) as stack:
             assert append(stack, b"goes on").queue_offset in (0, 154)
             assert (
-                stack.gateway.GetConsumerGroup(pb.GetConsumerGroupRequest(consumer_group="readers"), timeout=10)
+                stack.gateway.GetConsumerGroup(
+                    pb.GetConsumerGroupRequest(consumer_group="readers"), timeout=WAIT_SECONDS_MAX
+                )
                 .queues[0]
                 .consumer_offset
                 == 140
@@ -170,7 +177,7 @@ def is_found(look: Callable[[], bool]) -> bool:
 def append(stack: Stack | HostedStack, body: bytes) -> message_pb2.AppendResult:
     """Append a message."""
     request = pb.AppendMessagesRequest(messages=[new_message(TOPIC, body)])
-    return stack.gateway.AppendMessages(request, timeout=30).results[0]
+    return stack.gateway.AppendMessages(request, timeout=WAIT_SECONDS_MAX).results[0]
 
 
 def test_a_real_slave_follows_our_leader_and_serves_what_we_stored_once_it_is_promoted(tmp_path: pathlib.Path) -> None:
@@ -193,7 +200,7 @@ def test_a_real_slave_follows_our_leader_and_serves_what_we_stored_once_it_is_pr
             slave.start()
 
             def has_all() -> bool:
-                services = stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services
+                services = stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).services
                 ends = [row.log_end_offset for row in services if row.service == "commitlog"]
                 return log_end(slave) == ends[0] > 2 * FILE_BYTES
 

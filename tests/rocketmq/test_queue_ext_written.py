@@ -12,6 +12,7 @@ from store.files.file_system import RealFileSystem
 from tests.rocketmq import real_broker
 from tests.support.dispatches import file_bytes, requests_of
 from tests.support.stack import HostedStack, hosted_stack, new_message
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 pytestmark = [
     pytest.mark.rocketmq,
@@ -84,7 +85,9 @@ def test_a_broker_consumes_from_our_store_with_filters_and_goes_on_with_it(tmp_p
             for n in range(first, first + count)
         ]
         for at in range(0, count, 100):
-            stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages[at : at + 100]), timeout=30)
+            stack.gateway.AppendMessages(
+                pb.AppendMessagesRequest(messages=messages[at : at + 100]), timeout=WAIT_SECONDS_MAX
+            )
         stack.wait_until_built()
 
     with hosted_stack(store, settings=settings) as stack:

@@ -10,6 +10,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.rocketmq import real_broker
 from tests.support.stack import hosted_stack, new_message
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 pytestmark = [
     pytest.mark.rocketmq,
@@ -46,17 +47,23 @@ def test_topics_of_mqadmin_and_of_our_commands_are_written_alike(tmp_path: pathl
 
     with hosted_stack(store, settings={**OUR_SIZES, "REPUT_STORE_HOST": f"127.0.0.1:{broker.broker_port}"}) as stack:
         stack.gateway.CreateTopic(
-            pb.CreateTopicRequest(topic="Ours", queue_count=4, message_type=message_pb2.MESSAGE_TYPE_FIFO), timeout=10
+            pb.CreateTopicRequest(topic="Ours", queue_count=4, message_type=message_pb2.MESSAGE_TYPE_FIFO),
+            timeout=WAIT_SECONDS_MAX,
         )
-        stack.gateway.CreateTopic(pb.CreateTopicRequest(topic="OursPlain", queue_count=3, perm=4), timeout=10)
-        stack.gateway.CreateTopic(pb.CreateTopicRequest(topic="Theirs", queue_count=4), timeout=10)
+        stack.gateway.CreateTopic(
+            pb.CreateTopicRequest(topic="OursPlain", queue_count=3, perm=4), timeout=WAIT_SECONDS_MAX
+        )
+        stack.gateway.CreateTopic(pb.CreateTopicRequest(topic="Theirs", queue_count=4), timeout=WAIT_SECONDS_MAX)
         stack.gateway.AppendMessages(
-            pb.AppendMessagesRequest(messages=[new_message("Gone", b"still there", keys=["k"])]), timeout=10
+            pb.AppendMessagesRequest(messages=[new_message("Gone", b"still there", keys=["k"])]),
+            timeout=WAIT_SECONDS_MAX,
         )
         stack.wait_until_built()
-        assert list(stack.gateway.DeleteTopic(pb.DeleteTopicRequest(topic="Gone"), timeout=10).broker_names)
+        assert list(
+            stack.gateway.DeleteTopic(pb.DeleteTopicRequest(topic="Gone"), timeout=WAIT_SECONDS_MAX).broker_names
+        )
         updated = stack.gateway.UpdateTopic(
-            pb.UpdateTopicRequest(topic="Plain", message_type=message_pb2.MESSAGE_TYPE_DELAY), timeout=10
+            pb.UpdateTopicRequest(topic="Plain", message_type=message_pb2.MESSAGE_TYPE_DELAY), timeout=WAIT_SECONDS_MAX
         ).topics[0]
         assert (updated.write_queue_count, updated.perm) == (3, 4)
     ours = table(store)

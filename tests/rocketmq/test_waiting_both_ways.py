@@ -16,7 +16,7 @@ from services.rpcs import schedule as rpc
 from tests.rocketmq import broker_calls, real_broker
 from tests.rocketmq.broker_calls import Stored, stored
 from tests.support.stack import HostedStack, hosted_stack, new_message
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 pytestmark = [
     pytest.mark.rocketmq,
@@ -121,7 +121,9 @@ class Site:
 
 def _append(stack: HostedStack, body: str, **fields: object) -> Sequence[message_pb2.AppendResult]:
     request = pb.AppendMessagesRequest(messages=[new_message(TOPIC, body.encode(), queue_id=0, **fields)])
-    results: Sequence[message_pb2.AppendResult] = stack.gateway.AppendMessages(request, timeout=30).results
+    results: Sequence[message_pb2.AppendResult] = stack.gateway.AppendMessages(
+        request, timeout=WAIT_SECONDS_MAX
+    ).results
     return results
 
 
@@ -131,7 +133,9 @@ def _now_millis() -> int:
 
 def _create_topic(stack: HostedStack) -> None:
     kind = message_pb2.MESSAGE_TYPE_MIXED
-    stack.gateway.CreateTopic(pb.CreateTopicRequest(topic=TOPIC, queue_count=1, message_type=kind), timeout=10)
+    stack.gateway.CreateTopic(
+        pb.CreateTopicRequest(topic=TOPIC, queue_count=1, message_type=kind), timeout=WAIT_SECONDS_MAX
+    )
 
 
 @pytest.mark.parametrize("version", [real_broker.VERSION, pytest.param(real_broker.NEWEST, marks=pytest.mark.release)])

@@ -41,7 +41,9 @@ def lines() -> Iterator[Order]:
 
 
 def configuration(order: Order) -> ClientConfiguration:
-    return ClientConfiguration(order["endpoint"], Credentials(order.get("access_key", ""), order.get("secret", "")))
+    credentials = Credentials(order.get("access_key", ""), order.get("secret", ""))
+    # Seconds, for a hang; its own 3 s are short for a busy machine. A push consumer waits for its open polls at its end.
+    return ClientConfiguration(order["endpoint"], credentials, request_timeout=3 if order["role"] == "push" else 60)
 
 
 def subscription(order: Order) -> dict[str, FilterExpression]:

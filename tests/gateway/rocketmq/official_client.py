@@ -11,7 +11,7 @@ from rocketmq import ClientConfiguration, Credentials, Message, Producer
 
 
 def main(gateway: str, topic: str, count: int) -> None:
-    producer = Producer(ClientConfiguration(gateway, Credentials()), (topic,))
+    producer = Producer(ClientConfiguration(gateway, Credentials(), request_timeout=60), (topic,))
     producer.startup()
     receipts = []
     try:

@@ -14,6 +14,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 # In a process of its own: both claim the same names in protobuf's pool.
 DUMP = """
@@ -38,7 +39,7 @@ NEWER_THAN_PACKAGE = {
 
 @pytest.fixture(scope="module")
 def official() -> dict[str, object]:
-    done = subprocess.run([sys.executable, "-c", DUMP], capture_output=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", DUMP], capture_output=True, check=True, timeout=WAIT_SECONDS_MAX)
     return {name: part for file in FileDescriptorSet.FromString(done.stdout).file for name, part in parts(file)}
 
 

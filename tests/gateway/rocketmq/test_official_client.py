@@ -16,7 +16,7 @@ from tests.support.waiting import WAIT_SECONDS_MAX
 
 JAVA_SOURCES = pathlib.Path(__file__).with_name("java")
 CLIENT = pathlib.Path(__file__).with_name("official_client.py")
-CLIENT_SECONDS_MAX = 120
+CLIENT_SECONDS_MAX = 180
 TOPIC = "Official"
 COUNT = 6
 

@@ -1,4 +1,5 @@
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
 import org.apache.rocketmq.client.apis.message.Message;
@@ -11,7 +12,8 @@ public class OfficialClient {
     public static void main(String[] args) throws Exception {
         ClientServiceProvider provider = ClientServiceProvider.loadService();
         ClientConfiguration configuration =
-            ClientConfiguration.newBuilder().setEndpoints(args[0]).enableSsl(false).build();
+            ClientConfiguration.newBuilder().setEndpoints(args[0]).enableSsl(false)
+                .setRequestTimeout(Duration.ofMinutes(1)).build(); // a send that takes longer is sent again
         try (Producer producer =
                  provider.newProducerBuilder().setTopics(args[1]).setClientConfiguration(configuration).build()) {
             for (int i = 0; i < Integer.parseInt(args[2]); i++) {
