@@ -8,7 +8,7 @@
 Programs are built once and kept beside the official clients over gRPC (tests/clients/programs.py).
 """
 
-import concurrent.futures
+import functools
 import json
 import os
 import pathlib
@@ -22,13 +22,14 @@ from collections.abc import Callable, Mapping
 from benchmarks.sides.remoting import create_topic
 from tests.clients.programs import HOME, build_once, home_of
 from tests.rocketmq import real_broker
+from tests.support.failures import watch_log
 
 HERE = pathlib.Path(__file__).parent / "remoting"
 JAVA_VERSIONS = ("4.9.8", "5.3.3", "5.5.0")
 PROGRAMS = (*(f"java-{version}" for version in JAVA_VERSIONS), "go", "spring")
-# A short life: a small heap, and no time for the second compiler.
-JAVA = ("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-BUILD_SECONDS_MAX, RUN_SECONDS_MAX = 600, 240
+# A small heap; a short life.
+JAVA = ("java", "-Xmx256m", *real_broker.RealRocketMQ.short_life)
+BUILD_SECONDS_MAX, RUN_SECONDS_MAX = 600, 600
 QUEUE_COUNT = 4
 # Names of cases in Java and Go, and of topics in Spring's program.
 _CASE = re.compile(r'CASES\.put\("([^"]+)"|^\t"(\w+)": func|topic = "(\w+)"|"(SpringPull)"', re.MULTILINE)
@@ -140,15 +141,28 @@ def prefix_of(program: str) -> str:
     return "J" + program.partition("-")[2].replace(".", "")
 
 
-def run(program: str, nameserver: str, broker: str, work: pathlib.Path) -> dict[str, str]:
-    """What the client of a program saw, by case."""
+def run(
+    program: str, nameserver: str, broker: str, work: pathlib.Path, make_topic: Callable[[str], object]
+) -> dict[str, str]:
+    """What the client of a program saw, by case.
+
+    Args:
+        program: one of PROGRAMS.
+        nameserver: HOST:PORT of it.
+        broker: HOST:PORT of the broker.
+        work: a directory for what the client writes.
+        make_topic: makes a topic with QUEUE_COUNT queues.
+    """
     home = work / program
     home.mkdir(parents=True)
     command = built(program)
+    for topic in topics_of(program):
+        make_topic(topic)
     if command[0] == "java":
-        command = [command[0], f"-Duser.home={home}", *command[1:]]
+        command = [command[0], f"-Duser.home={home}", f"-Drocketmq.client.logRoot={home}", *command[1:]]
     arguments = [nameserver, broker if program == "go" else prefix_of(program)]
-    with open(home / "stderr", "wb") as log:
+    watch_log(home)
+    with open(home / "stderr.log", "wb") as log:
         done = subprocess.run(
             [*command, *arguments],
             stdin=subprocess.DEVNULL,
@@ -161,32 +175,15 @@ def run(program: str, nameserver: str, broker: str, work: pathlib.Path) -> dict[
         )
     lines = [line.split("\t") for line in done.stdout.splitlines() if line.startswith("CASE\t")]
     if not lines:
-        return {f"it ended with {done.returncode}": done.stdout[-2000:] + (home / "stderr").read_text()[-2000:]}
+        return {f"it ended with {done.returncode}": done.stdout[-2000:] + (home / "stderr.log").read_text()[-2000:]}
+    for _, name, said, *millis in lines:
+        print(program, name, said, *millis, sep="\t")  # a failure shows them
     return {name: said for _, name, said, *_ in lines}
-
-
-def run_all(
-    nameserver: str, broker: str, work: pathlib.Path, make_topic: Callable[[str], object]
-) -> dict[str, dict[str, str]]:
-    """What the clients of all programs saw, which run side by side: most of a case is waiting.
-
-    Args:
-        nameserver: HOST:PORT of it.
-        broker: HOST:PORT of the broker.
-        work: a directory for what clients write.
-        make_topic: makes a topic with QUEUE_COUNT queues.
-    """
-    for program in PROGRAMS:
-        built(program)
-        for topic in topics_of(program):
-            make_topic(topic)
-    with concurrent.futures.ThreadPoolExecutor(len(PROGRAMS)) as pool:
-        ends = {program: pool.submit(run, program, nameserver, broker, work) for program in PROGRAMS}
-        return {program: end.result() for program, end in ends.items()}
 
 
 if __name__ == "__main__":
     port = int(sys.argv[2].rpartition(":")[2])
     with tempfile.TemporaryDirectory() as scratch:
-        seen = run_all(*sys.argv[1:3], pathlib.Path(scratch), lambda topic: create_topic(port, topic, QUEUE_COUNT, ""))
+        work, make = pathlib.Path(scratch), functools.partial(create_topic, port, queue_count=QUEUE_COUNT)
+        seen = {program: run(program, *sys.argv[1:3], work, make) for program in PROGRAMS}
     print(json.dumps(seen, indent=1, ensure_ascii=False))

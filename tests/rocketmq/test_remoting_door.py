@@ -5,7 +5,7 @@ import pathlib
 import re
 import subprocess
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -18,7 +18,7 @@ from tests.gateway.remoting.requests import DoorClient
 from tests.rocketmq import real_broker, remoting_programs
 from tests.support.certificates import Authority
 from tests.support.stack import HostedStack, hosted_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 pytestmark = [
     pytest.mark.rocketmq,
@@ -47,25 +47,22 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HostedSta
         yield stack, ReputAsRocketMQ(directory, stack.addresses["nameserver"])
 
 
-@pytest.fixture(scope="module")
-def seen(
-    served: tuple[HostedStack, ReputAsRocketMQ], tmp_path_factory: pytest.TempPathFactory
-) -> Mapping[str, Mapping[str, str]]:
-    """What the clients of all programs see, which run side by side."""
+@pytest.mark.skipif(remoting_programs.why_unavailable() is not None, reason=str(remoting_programs.why_unavailable()))
+@pytest.mark.parametrize("program", remoting_programs.PROGRAMS)
+def test_unmodified_clients_see_what_they_see_at_rocketmq(
+    served: tuple[HostedStack, ReputAsRocketMQ], tmp_path: pathlib.Path, program: str
+) -> None:
     stack, clients = served
 
     def make(topic: str) -> None:
         request = gateway_pb.CreateTopicRequest(topic=topic, queue_count=remoting_programs.QUEUE_COUNT)
-        stack.gateway.CreateTopic(request, timeout=20)
+        stack.gateway.CreateTopic(request, timeout=WAIT_SECONDS_MAX)
 
-    work = tmp_path_factory.mktemp("programs")
-    return remoting_programs.run_all(clients.namesrv, stack.addresses["remoting"], work, make)
-
-
-@pytest.mark.skipif(remoting_programs.why_unavailable() is not None, reason=str(remoting_programs.why_unavailable()))
-@pytest.mark.parametrize("program", remoting_programs.PROGRAMS)
-def test_unmodified_clients_see_what_they_see_at_rocketmq(seen: Mapping[str, Mapping[str, str]], program: str) -> None:
-    assert seen[program] == remoting_programs.EXPECTED[program]
+    seen = remoting_programs.run(program, clients.namesrv, stack.addresses["remoting"], tmp_path, make)
+    expected = remoting_programs.EXPECTED[program]
+    different = {case: (seen.get(case), expected.get(case)) for case in {*seen, *expected}}
+    different = {case: (saw, wanted) for case, (saw, wanted) in different.items() if saw != wanted}
+    assert different == {}
 
 
 def test_java_clients_and_mqadmin_use_reput_as_they_use_rocketmq(
@@ -127,7 +124,7 @@ def test_a_java_push_consumer_shares_a_group_with_consumers_of_the_other_doors(
 ) -> None:
     stack, clients = served
     topic, group = "Shared", "sharers"
-    stack.gateway.CreateTopic(gateway_pb.CreateTopicRequest(topic=topic, queue_count=6), timeout=20)
+    stack.gateway.CreateTopic(gateway_pb.CreateTopicRequest(topic=topic, queue_count=6), timeout=WAIT_SECONDS_MAX)
     with contextlib.closing(DoorClient(clients.namesrv)) as names:
         route = RequestCode.GET_ROUTEINFO_BY_TOPIC
         wait_until(lambda: names.call(route, topic=topic).code == 0, "the topic is registered")
@@ -137,7 +134,7 @@ def test_a_java_push_consumer_shares_a_group_with_consumers_of_the_other_doors(
 
     def send() -> None:
         messages = [NewMessage(topic=topic, body=f"m{len(sent) + number}".encode()) for number in range(6)]
-        stack.gateway.AppendMessages(gateway_pb.AppendMessagesRequest(messages=messages), timeout=20)
+        stack.gateway.AppendMessages(gateway_pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX)
         sent.extend(message.body for message in messages)
 
     with ThreadPoolExecutor(1) as pool:

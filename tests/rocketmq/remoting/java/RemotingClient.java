@@ -46,6 +46,10 @@ public class RemotingClient {
     interface Case { Object run(String topic) throws Exception; }
 
     static final Map<String, Case> CASES = new LinkedHashMap<>();
+    // Each has clients of its own, whose limits of one and three seconds are fixed: all at once keep them waiting for longer.
+    static final int CASES_AT_ONCE = 4;
+    // Only what hangs reaches these.
+    static final int CALL_MILLIS_MAX = 60_000, WAIT_MILLIS_MAX = 150_000, RUN_SECONDS_MAX = 500;
     static final AtomicInteger NUMBER = new AtomicInteger();
     static String nameserver;
     static String prefix;
@@ -59,12 +63,14 @@ public class RemotingClient {
     static <T extends DefaultMQProducer> T sender(T made) {
         made.setNamesrvAddr(nameserver);
         made.setInstanceName(fresh());
-        made.setSendMsgTimeout(20_000);
+        made.setSendMsgTimeout(CALL_MILLIS_MAX);
+        made.setMqClientApiTimeout(CALL_MILLIS_MAX);
         return made;
     }
 
     static DefaultMQPushConsumer push(String group) {
         DefaultMQPushConsumer made = new DefaultMQPushConsumer(group);
+        made.setMqClientApiTimeout(CALL_MILLIS_MAX);
         made.setNamesrvAddr(nameserver);
         made.setInstanceName(fresh());
         made.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -73,6 +79,7 @@ public class RemotingClient {
 
     static DefaultLitePullConsumer lite(String group) {
         DefaultLitePullConsumer made = new DefaultLitePullConsumer(group);
+        made.setMqClientApiTimeout(CALL_MILLIS_MAX);
         made.setNamesrvAddr(nameserver);
         made.setInstanceName(fresh());
         made.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -118,9 +125,9 @@ public class RemotingClient {
 
     static void send(String topic, int count) throws Exception { for (int i = 0; i < count; i++) producer.send(message(topic, i)); }
 
-    /** Whether something holds within a minute; what cannot be asked does not hold yet. */
+    /** Whether something holds at last; what cannot be asked does not hold yet. */
     static boolean until(Callable<Boolean> holds) throws InterruptedException {
-        for (long end = System.currentTimeMillis() + 60_000; System.currentTimeMillis() < end; Thread.sleep(50)) {
+        for (long end = System.currentTimeMillis() + WAIT_MILLIS_MAX; System.currentTimeMillis() < end; Thread.sleep(50)) {
             try {
                 if (holds.call()) return true;
             } catch (Exception problem) {
@@ -152,7 +159,7 @@ public class RemotingClient {
                 @Override public void onSuccess(SendResult sent) { done.complete(sent.getSendStatus()); }
                 @Override public void onException(Throwable problem) { done.complete(problem); }
             });
-            return done.get(60, TimeUnit.SECONDS);
+            return done.get(WAIT_MILLIS_MAX, TimeUnit.MILLISECONDS);
         });
         CASES.put("oneway", topic -> {
             producer.sendOneway(message(topic, 1));
@@ -347,7 +354,10 @@ public class RemotingClient {
             consumer.seek(queue, 2);
             List<MessageExt> got = new ArrayList<>();
             until(() -> got.addAll(consumer.poll(500)) && got.size() >= 2);
-            consumer.commitSync();
+            until(() -> { // the client only logs that it could not commit
+                consumer.commitSync();
+                return consumer.committed(queue) == 4;
+            });
             AtomicInteger first = new AtomicInteger(-1);
             until(() -> { // Reput refuses it while it builds queues
                 first.set(consumer.offsetForTimestamp(queue, 0L).intValue());
@@ -362,6 +372,8 @@ public class RemotingClient {
             for (int i = 0; i < 4; i++) producer.send(message(topic, i), queue);
             until(() -> end(queue) == 4);
             DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(fresh());
+            consumer.setMqClientApiTimeout(CALL_MILLIS_MAX);
+            consumer.setConsumerPullTimeoutMillis(CALL_MILLIS_MAX);
             consumer.setNamesrvAddr(nameserver);
             consumer.setInstanceName(fresh());
             consumer.start();
@@ -409,7 +421,7 @@ public class RemotingClient {
         prefix = arguments[1];
         producer = sender(new DefaultMQProducer(fresh()));
         producer.start();
-        ExecutorService all = Executors.newCachedThreadPool();
+        ExecutorService all = Executors.newFixedThreadPool(CASES_AT_ONCE);
         for (Map.Entry<String, Case> each : CASES.entrySet())
             all.submit(() -> {
                 String said;
@@ -422,7 +434,7 @@ public class RemotingClient {
                 System.out.println("CASE\t" + each.getKey() + "\t" + said + "\t" + (System.currentTimeMillis() - begin));
             });
         all.shutdown();
-        all.awaitTermination(150, TimeUnit.SECONDS);
+        all.awaitTermination(RUN_SECONDS_MAX, TimeUnit.SECONDS);
         producer.shutdown();
         System.exit(0);
     }

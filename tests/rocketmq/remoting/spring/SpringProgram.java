@@ -79,7 +79,7 @@ public class SpringProgram {
     }
 
     static boolean until(BooleanSupplier holds) throws InterruptedException {
-        for (long end = System.currentTimeMillis() + 60_000; System.currentTimeMillis() < end; Thread.sleep(50)) if (holds.getAsBoolean()) return true;
+        for (long end = System.currentTimeMillis() + 150_000; System.currentTimeMillis() < end; Thread.sleep(50)) if (holds.getAsBoolean()) return true;
         return false;
     }
 
@@ -89,7 +89,7 @@ public class SpringProgram {
         SpringApplication application = new SpringApplication(SpringProgram.class);
         application.setWebApplicationType(WebApplicationType.NONE);
         application.setDefaultProperties(Map.of("rocketmq.name-server", arguments[0], "rocketmq.producer.group", "spring-producer",
-            "rocketmq.producer.send-message-timeout", "10000", "rocketmq.pull-consumer.group", "spring-pull", "rocketmq.pull-consumer.topic", "SpringPull", "spring.main.banner-mode", "off", "logging.level.root", "warn"));
+            "rocketmq.producer.send-message-timeout", "60000", "rocketmq.pull-consumer.group", "spring-pull", "rocketmq.pull-consumer.topic", "SpringPull", "spring.main.banner-mode", "off", "logging.level.root", "warn"));
         try (ConfigurableApplicationContext context = application.run()) {
             RocketMQTemplate template = context.getBean(RocketMQTemplate.class);
             // A new group begins at the end of its queues: what is sent before it has them may be skipped, as with RocketMQ.
@@ -106,7 +106,7 @@ public class SpringProgram {
             Order order = new Order(); order.id = 7; order.name = "book";
             show("object", () -> { template.syncSend("SpringObject", order); return seen("object", 1); });
             show("batch", () -> { List<Message<String>> all = IntStream.range(0, 3).mapToObj(i -> MessageBuilder.withPayload("b" + i).build()).collect(Collectors.toList()); return template.syncSend("SpringPlain", all).getSendStatus(); });
-            show("delay", () -> { long begin = System.currentTimeMillis(); SendStatus sent = template.syncSend("SpringPlain", MessageBuilder.withPayload("late").build(), 3000, 1).getSendStatus(); until(() -> got("plain").contains("late")); return sent + " " + (System.currentTimeMillis() - begin > 900); });
+            show("delay", () -> { long begin = System.currentTimeMillis(); SendStatus sent = template.syncSend("SpringPlain", MessageBuilder.withPayload("late").build(), 60_000, 1).getSendStatus(); until(() -> got("plain").contains("late")); return sent + " " + (System.currentTimeMillis() - begin > 900); });
             show("timer", () -> { long begin = System.currentTimeMillis(); SendStatus sent = template.syncSendDelayTimeSeconds("SpringPlain", "later", 2).getSendStatus(); until(() -> got("plain").contains("later")); return sent + " " + (System.currentTimeMillis() - begin > 900); });
             show("transaction", () -> { for (String verdict : List.of("ROLLBACK", "COMMIT")) template.sendMessageInTransaction("SpringTransaction", MessageBuilder.withPayload(verdict).build(), verdict); return seen("transaction", 1); });
             show("plain", () -> { until(() -> got("plain").size() >= 10); return got("plain").size() >= 10; });
@@ -115,7 +115,7 @@ public class SpringProgram {
             show("orderly", () -> { until(() -> got("orderly").size() >= 4); return got("orderly"); });
             show("pull", () -> { TreeSet<String> all = new TreeSet<>(); until(() -> { all.addAll(template.receive(String.class, 1000)); return all.size() >= 4; }); return all; });
             ALL.shutdown();
-            ALL.awaitTermination(150, TimeUnit.SECONDS);
+            ALL.awaitTermination(500, TimeUnit.SECONDS);
         }
         System.exit(0);
     }
