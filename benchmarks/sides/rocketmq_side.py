@@ -70,7 +70,7 @@ class RocketMQ(real_broker.RealRocketMQ):
     """
 
     broker_heap = BROKER_HEAP
-    short_life, idle = (), MappingProxyType({})  # as a user runs it
+    short_life, idle, shares_names = (), MappingProxyType({}), False  # as a user runs it
     proxy_port = 0
     version = VERSION
 
@@ -204,12 +204,26 @@ def json_line(out: bytes) -> dict[str, Any]:
     return dict(json.loads(lines[-1]))
 
 
+class ShortLivedRocketMQ(RocketMQ):
+    """The same for tests, which measure nothing."""
+
+    broker_heap = real_broker.RealRocketMQ.broker_heap
+    short_life, idle, shares_names = real_broker.SHORT_LIFE, real_broker.RealRocketMQ.idle, True
+
+
 @contextlib.contextmanager
 def running_rocketmq(
-    store: pathlib.Path, work: pathlib.Path, *, proxy: bool = False, version: str = VERSION, **settings: object
+    store: pathlib.Path,
+    work: pathlib.Path,
+    kind: type[RocketMQ] = RocketMQ,
+    /,
+    *,
+    proxy: bool = False,
+    version: str = VERSION,
+    **settings: object,
 ) -> Iterator[RocketMQ]:
     """A name server and a broker, and the proxy if asked for; they end with the block."""
-    rocketmq = RocketMQ(store, work, **settings)
+    rocketmq = kind(store, work, **settings)
     rocketmq.version = version
     try:
         rocketmq.start()

@@ -68,6 +68,7 @@ def real_server(work: pathlib.Path) -> Iterator[Server]:
     with rocketmq_side.running_rocketmq(
         work / "store",
         work / "rocketmq",
+        rocketmq_side.ShortLivedRocketMQ,
         proxy=True,
         enablePropertyFilter="true",  # SQL
         recallMessageEnable="true",

@@ -2,22 +2,20 @@
 
 `python -m tests.rocketmq.mqadmin_verbs` runs them at a real RocketMQ and writes `mqadmin/rocketmq-5.5.0.txt`: a line `# VERB`,
 and below it what it printed, without what no two runs have in common: times, ports, ids, rates, the order of lines. All verbs
-run in one JVM beside a producer and a consumer that live (java/Verbs.java).
+run beside a producer and a consumer that live (java/Verbs.java).
 """
 
 import pathlib
 import re
-import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tests.rocketmq import real_broker
 
 VERSION = "5.5.0"
 RECORDED = pathlib.Path(__file__).parent / "mqadmin" / f"rocketmq-{VERSION}.txt"
 MESSAGE_COUNT = 8
-RUN_SECONDS_MAX = 600
-# In this order: later ones see what earlier ones did. The program puts in {broker}, {id1} and {unique1}.
+# In this order: later ones see what earlier ones did. {id1} and {unique1} are the ids of a message.
 VERBS = """\
 clusterList
 clusterList -m
@@ -132,42 +130,31 @@ _VARIES = [
 _LEFT_OUT = re.compile(r"%RETRY%members +broker-a |\tat |\t?\.\.\. \d+ more|.*\|-(INFO|WARN|ERROR)")
 
 
-def classpath() -> str:
-    """Of mqadmin and the program that runs its verbs."""
-    home = real_broker.TOOLS.with_name(f"rocketmq-{VERSION}")
-    return real_broker.build_classpath(real_broker.JAVA_SOURCES, home, VERSION)
-
-
-class Rocketmq(real_broker.RealRocketMQ):
-    """A broker and clients of this release."""
-
-    def classpath(self) -> str:
-        """See RealRocketMQ."""
-        return classpath()
-
-
-def run(java: Callable[..., list[str]], names: str, broker: str, work: pathlib.Path) -> Mapping[str, Sequence[str]]:
+def run(names: str, broker: str, work: pathlib.Path) -> Mapping[str, Sequence[str]]:
     """What each verb prints at a broker, without what varies; topic Verbs is made first."""
     work.mkdir(parents=True, exist_ok=True)
-    mqadmin = "org.apache.rocketmq.tools.command.MQAdminStartup"
-    make = java(mqadmin, "updateTopic", "-b", broker, "-t", "Verbs", "-r", "4", "-w", "4", "-n", names)
-    subprocess.run(make, check=True, capture_output=True, timeout=RUN_SECONDS_MAX)
-    lines = work / "verbs"
-    lines.write_text("".join(f"{verb}\n" for verb in VERBS).replace(" ", "\t").replace("{out}", str(work)))
-    command = java("Verbs", names, broker, str(lines), str(MESSAGE_COUNT))
-    command[1:1] = ["-Djava.security.manager=allow", f"-Drocketmq.client.logRoot={work}"]
-    # consumerStatus leaves a directory where it runs
-    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False, cwd=work)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return dict(zip(VERBS, _told(done.stdout, broker, names, str(work)), strict=True))
+    clients = real_broker.Clients(VERSION)
 
+    def told(verb: str, values: Mapping[str, str]) -> str:
+        words = [re.sub(r"\{(\w+)\}", lambda name: values[name[1]], word) for word in verb.split(" ")]
+        return clients.run(real_broker.MQADMIN, *words, "-n", names)
 
-def _told(text: str, broker: str, names: str, work: str) -> Iterator[Sequence[str]]:
-    known = {broker: "BROKER", names: "NAMES", work: "OUT", broker.rpartition(":")[2]: "PORT"}
-    for number, offset_id, unique_key in re.findall(r"^sent (\d+) (\S+) (\S+)$", text, re.MULTILINE):
+    values = {"broker": broker, "out": str(work)}
+    made = told("updateTopic -b {broker} -t Verbs -r 4 -w 4", values)
+    assert "success" in made, made
+    known = {broker: "BROKER", names: "NAMES", str(work): "OUT", broker.rpartition(":")[2]: "PORT"}
+    sent = clients.run("Verbs", names, str(MESSAGE_COUNT))
+    for number, offset_id, unique_key in re.findall(r"^sent (\d+) (\S+) (\S+)$", sent, re.MULTILINE):
         known |= {offset_id: f"ID{number}", unique_key: f"UNIQUE{number}"}
-    for printed in re.findall(r"^verb \d+ [^\n]*\n(.*?)^end$", text, re.MULTILINE | re.DOTALL):
-        yield sorted(filter(None, (_without_varying(line, known) for line in printed.splitlines())))
+        values |= {f"id{number}": offset_id, f"unique{number}": unique_key}
+    try:
+        return {verb: _without_what_varies(told(verb, values), known) for verb in VERBS}
+    finally:
+        clients.end()  # its producer and its consumer
+
+
+def _without_what_varies(text: str, known: Mapping[str, str]) -> Sequence[str]:
+    return sorted(filter(None, (_without_varying(line, known) for line in text.splitlines())))
 
 
 def _without_varying(line: str, known: Mapping[str, str]) -> str:
@@ -198,10 +185,12 @@ def main() -> None:
         directory = pathlib.Path(name)
         # As long as a slow machine needs: the default of 200 ms refuses sends there.
         waits = {"waitTimeMillsInSendQueue": 60_000, "waitTimeMillsInPullQueue": 60_000}
-        real = Rocketmq(directory / "store", directory / "rocketmq", enablePropertyFilter="true", **waits)
+        settings = {"enablePropertyFilter": "true", **waits}
+        real = real_broker.RealRocketMQ(directory / "store", directory / "rocketmq", **settings)
+        real.version = VERSION
         try:
             real.start()
-            found = run(real._java, real.namesrv, f"127.0.0.1:{real.broker_port}", directory / "verbs")
+            found = run(real.namesrv, f"127.0.0.1:{real.broker_port}", directory / "verbs")
         finally:
             real.stop()
     text = "\n".join(f"# {verb}\n" + "".join(f"{line}\n" for line in lines) for verb, lines in found.items())

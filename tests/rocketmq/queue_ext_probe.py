@@ -14,14 +14,22 @@ from store.format.derived.queue_ext import QueueExtUnit
 from tests.rocketmq import real_broker
 
 WRITTEN = Path(__file__).parents[1] / "store" / "format" / "derived" / "data" / "queue_ext.json"
-PROBE_SECONDS_MAX = 60
+PROBE_SECONDS_MAX = 180
 FILE_SIZE_BYTES = 256
 
 
 def ask_probe(*args: str, lines: Iterable[str]) -> list[str]:
     """The lines that QueueExtProbe prints for those of its stdin."""
     done = subprocess.run(
-        ["java", "-Dfile.encoding=UTF-8", "-cp", real_broker.classpath(), "QueueExtProbe", *args],
+        [
+            "java",
+            *real_broker.SHORT_LIFE,
+            "-Dfile.encoding=UTF-8",
+            "-cp",
+            real_broker.classpath(),
+            "QueueExtProbe",
+            *args,
+        ],
         input="".join(f"{line}\n" for line in lines),
         capture_output=True,
         check=True,

@@ -4,12 +4,16 @@ Needs a JDK 17 and Maven; the jars come from Maven Central once and are kept in 
 Every process started here is ended here, by pid.
 """
 
+import atexit
 import contextlib
+import functools
 import os
 import pathlib
 import shutil
 import socket
 import subprocess
+import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
@@ -19,7 +23,7 @@ import pytest
 from benchmarks.sides import remoting
 from tests.support.failures import watch_log
 from tests.support.ports import free_port
-from tests.support.waiting import one_at_a_time, wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, one_at_a_time, wait_until
 
 JAVA_SOURCES = pathlib.Path(__file__).parent / "java"
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / ".tools" / "rocketmq"
@@ -90,13 +94,100 @@ def _is_newer(source: pathlib.Path, made: pathlib.Path) -> bool:
     return not made.exists() or source.stat().st_mtime > made.stat().st_mtime
 
 
+MQADMIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
+# A JVM lives for seconds: no second compiler, and no threads of a large collector. Half the CPU of a start. Classes are not
+# verified: a tenth. One log file: RocketMQ's own configuration has 700 lines, and opens seventy.
+SHORT_LIFE = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
+    f"-Drmq.logback.configurationFile={JAVA_SOURCES / 'logback.xml'}",
+)
+
+
+class Clients:
+    """One JVM for mqadmin and our drivers, which run one after the other (`java/Clients.java`); the first one starts it.
+
+    It ends with this process, which is the end of its input.
+
+    Args:
+        version: of RocketMQ.
+        flags: further flags of the JVM.
+    """
+
+    def __init__(self, version: str, *flags: str) -> None:
+        self._version = version
+        self._flags = flags
+        self._home = tempfile.TemporaryDirectory(prefix="rocketmq-clients-")
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, main: str, *args: str) -> str:
+        """What a program prints, also where it fails.
+
+        Raises:
+            RuntimeError: it threw something, ended with another status than 0, or did not end in WAIT_SECONDS_MAX.
+        """
+        with self._lock:
+            process = self._running()
+            hang = threading.Timer(WAIT_SECONDS_MAX, process.kill)
+            hang.start()
+            try:
+                assert process.stdin is not None
+                assert process.stdout is not None
+                process.stdin.write("\t".join((main, *args)) + "\n")
+                process.stdin.flush()
+                said: list[str] = []
+                for line in process.stdout:
+                    if line.startswith("=== "):
+                        break
+                    said.append(line)
+                else:
+                    line = f"ended within {WAIT_SECONDS_MAX:g} s"
+            finally:
+                hang.cancel()
+        text = "".join(said).removesuffix("\n")
+        if line != "=== done\n":
+            raise RuntimeError(f"{main} {' '.join(args)}: {line}\n{text[-3000:]}")
+        return text
+
+    def end(self) -> None:
+        """End the JVM."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _running(self) -> "subprocess.Popen[str]":
+        if self._process is None or self._process.poll() is not None:
+            home = pathlib.Path(self._home.name)
+            watch_log(home)
+            flags = (*SHORT_LIFE, *JVM_FLAGS, "-Xmx256m", "-Dfile.encoding=UTF-8", "-Djava.security.manager=allow")
+            with open(home / "stderr.log", "ab") as log:
+                self._process = subprocess.Popen(
+                    ["java", f"-Duser.home={home}", *flags, *self._flags, "-cp", classpath(self._version), "Clients"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    cwd=home,  # some verbs leave files where they run
+                    encoding="utf-8",
+                )
+        return self._process
+
+
+@functools.cache
+def clients(version: str) -> Clients:
+    """Those of a version that all tests of this process share."""
+    return Clients(version)
+
+
 def broker_port() -> int:
     """A port whose neighbours -2 and +1 are free too: the broker's VIP and replication ports."""
     return free_port(-2, 1)
 
 
 class RealRocketMQ:
-    """A name server and a broker on one store root.
+    """A broker on one store root, and its name server.
 
     Args:
         store: the store root that the broker opens.
@@ -107,22 +198,18 @@ class RealRocketMQ:
         broker_heap: of the broker's JVM.
         short_life: flags of all its JVMs.
         idle: lines of broker.conf unless `settings` has others.
+        shares_names: whether it registers at the name server of this process (`name_server`), not at one of its own.
         version: RocketMQ's.
     """
 
     version = VERSION
+    shares_names = True
 
     broker_heap = "512m"
-    # A JVM lives for seconds: no second compiler, and no threads of a large collector. Half the CPU of a start.
-    # One log file: RocketMQ's own configuration has 700 lines, and opens seventy.
-    short_life: ClassVar[Sequence[str]] = (
-        "-XX:TieredStopAtLevel=1",
-        "-XX:+UseSerialGC",
-        f"-Drmq.logback.configurationFile={JAVA_SOURCES / 'logback.xml'}",
-    )
-    # A flush compares the 38 MiB of the timer wheel: each second, it is most of what an idle broker spends. A stop
-    # flushes, too.
-    idle: ClassVar[Mapping[str, object]] = MappingProxyType({"timerFlushIntervalMs": 10_000})
+    short_life: ClassVar[Sequence[str]] = SHORT_LIFE
+    # A flush compares the 38 MiB of the timer wheel, in almost a second of CPU: each second, it is most of what an idle
+    # broker spends. A stop flushes, too.
+    idle: ClassVar[Mapping[str, object]] = MappingProxyType({"timerFlushIntervalMs": 60_000})
 
     def __init__(self, store: pathlib.Path, work: pathlib.Path, **settings: object) -> None:
         self.store = store
@@ -145,16 +232,13 @@ class RealRocketMQ:
         """Whether the name server knows the broker."""
         return remoting.has_broker(self.namesrv_port, "broker-a")
 
-    def _java(self, main: str, *args: str) -> list[str]:
-        flags = (f"-Duser.home={self.work}", *self.short_life, *JVM_FLAGS)
-        return ["java", *flags, "-cp", self.classpath(), main, *args]
-
     def _launch(self, name: str, port: int, main: str, *args: str, heap: str, jvm_flags: Sequence[str] = ()) -> None:
         home = self.work / "home"
         (home / "conf").mkdir(parents=True, exist_ok=True)
-        command = self._java(main, *args)
-        command[1:1] = [f"-Xms{heap}", f"-Xmx{heap}", *jvm_flags]
-        watch_log(self.work / f"{name}.log")
+        memory = (f"-Xms{heap}", f"-Xmx{heap}")
+        flags = (*memory, *jvm_flags, f"-Duser.home={self.work}", *self.short_life, *JVM_FLAGS)
+        command = ["java", *flags, "-cp", self.classpath(), main, *args]
+        watch_log(self.work)
         with open(self.work / f"{name}.log", "ab") as log:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment(home)
@@ -177,8 +261,12 @@ class RealRocketMQ:
         return {**os.environ, "ROCKETMQ_HOME": str(home)}
 
     def start(self) -> None:
-        """Start both processes; return once the broker is registered."""
-        self.start_name_server()
+        """Start the broker, and the name server that it needs; return once the broker is registered."""
+        self.work.mkdir(parents=True, exist_ok=True)
+        if self.shares_names:
+            self.namesrv_port = name_server()
+        else:
+            self.start_name_server()
         self.start_broker()
 
     def start_name_server(self) -> None:
@@ -218,21 +306,22 @@ class RealRocketMQ:
 
     def mqadmin(self, *args: str) -> str:
         """What the real mqadmin prints for a command."""
-        command = self._java("org.apache.rocketmq.tools.command.MQAdminStartup", *args, "-n", self.namesrv)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        return done.stdout + done.stderr
+        return self.clients().run(MQADMIN, *args, "-n", self.namesrv)
+
+    def clients(self) -> Clients:
+        """Where mqadmin and the drivers run."""
+        return clients(self.version)
 
     def send(self, topic: str, prefix: str, count: int) -> list[tuple[str, str, int, int]]:
         """Send messages with a real producer; receipts (unique_key, offset_msg_id, queue_id, queue_offset)."""
-        command = self._java("SendMessages", self.namesrv, topic, prefix, str(count))
-        out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+        out = self.clients().run("SendMessages", self.namesrv, topic, prefix, str(count))
         rows = [line.split("\t") for line in out.splitlines() if line.count("\t") == 3]
         return [(row[0], row[1], int(row[2]), int(row[3])) for row in rows]
 
     def consume(self, topic: str, group: str, kind: str, expression: str, count: int) -> list[str]:
         """What a real consumer of a new group gets that filters by "sql" or by "tag": `KEYS BODY`, at least `count`."""
-        command = self._java("ConsumeMessages", self.namesrv, group, topic, kind, expression, str(count), "3000")
-        out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+        args = (group, topic, kind, expression, str(count), "3000")
+        out = self.clients().run("ConsumeMessages", self.namesrv, *args)
         return [line.removeprefix("> ") for line in out.splitlines() if line.startswith("> ")]
 
     def pop(self, topic: str, group: str, tags: str, count: int, failing_key: str) -> list[list[str]]:
@@ -240,13 +329,12 @@ class RealRocketMQ:
 
         Its first try of the message with the failing key fails.
         """
-        command = self._java("PopMessages", self.namesrv, group, topic, tags, str(count), failing_key)
-        out = subprocess.run(command, capture_output=True, text=True, timeout=150, check=True).stdout
+        out = self.clients().run("PopMessages", self.namesrv, group, topic, tags, str(count), failing_key)
         rows = [line.removeprefix("> ").split("|") for line in out.splitlines() if line.startswith("> ")]
         return sorted(rows)
 
     def stop(self) -> None:
-        """End the broker, then the name server, cleanly."""
+        """End what was started here cleanly, the last one first."""
         while self._processes:
             process = self._processes.pop()
             process.terminate()
@@ -255,6 +343,17 @@ class RealRocketMQ:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+@functools.cache
+def name_server() -> int:
+    """The port of a name server for all brokers of this process, one after the other; it ends with the process."""
+    directory = tempfile.TemporaryDirectory(prefix="rocketmq-names-")
+    names = RealRocketMQ(pathlib.Path(directory.name) / "none", pathlib.Path(directory.name))
+    names.start_name_server()
+    atexit.register(directory.cleanup)
+    atexit.register(names.stop)
+    return names.namesrv_port
 
 
 @contextlib.contextmanager

@@ -13,7 +13,6 @@ import dataclasses
 import itertools
 import pathlib
 import random
-import subprocess
 from collections.abc import Sequence
 
 import grpc
@@ -28,6 +27,7 @@ from tests.rocketmq import real_broker
 from tests.rocketmq.rocketmq_rules import BUGS, LONG_MAX, Answer, Question, explanation, rocketmqs_rules, text
 from tests.support.fixture_stores import walk_frames
 from tests.support.stack import HostedStack, hosted_stack, new_message
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 pytestmark = [
     pytest.mark.rocketmq,
@@ -41,7 +41,6 @@ TOPICS = ("AaTopic", "BBTopic", "plain", "with-dash_and_underscore")
 QUEUE_COUNT = 4
 # Few of them, so that many messages share one; pairs with one hash, in one topic and across two.
 KEYS = ("Aa", "BB", "AaAa", "AaBB", "BBAa", "BBBB", "k1", "k2", "order-7", "订单", "ключ", "🔑", "a#b", "x" * 200, "ß")
-JAVA_SECONDS_MAX = 300
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,10 +107,9 @@ def drive(broker: real_broker.RealRocketMQ, work: pathlib.Path, verb: str, lines
     """What the driver prints, a row of fields a line."""
     file = work / f"{verb}.tsv"
     file.write_text("\n".join(lines) + "\n")
-    command = broker._java("Differential", verb, broker.namesrv, f"127.0.0.1:{broker.broker_port}", str(file))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=JAVA_SECONDS_MAX)
-    rows = [line.split("\t") for line in done.stdout.splitlines() if line.startswith(("SENT\t", "ANSWER\t"))]
-    assert len(rows) == len(lines), (done.stdout[-2000:], done.stderr[-4000:])
+    said = broker.clients().run("Differential", verb, broker.namesrv, f"127.0.0.1:{broker.broker_port}", str(file))
+    rows = [line.split("\t") for line in said.splitlines() if line.startswith(("SENT\t", "ANSWER\t"))]
+    assert len(rows) == len(lines), said[-4000:]
     return rows
 
 
@@ -131,27 +129,27 @@ def ask_ours(stack: HostedStack, question: Question) -> Answer:
             request.begin_time.CopyFrom(timestamp(question.begin))
         if question.end != LONG_MAX:
             request.end_time.CopyFrom(timestamp(question.end))
-        return _found(gateway.QueryMessageByKey(request, timeout=30).messages)
+        return _found(gateway.QueryMessageByKey(request, timeout=WAIT_SECONDS_MAX).messages)
     if question.kind == "id":
         request = pb.QueryMessageByIdRequest(offset_msg_id=question.key, topic=question.topic)
         try:
-            return _found([gateway.QueryMessageById(request, timeout=30).message])
+            return _found([gateway.QueryMessageById(request, timeout=WAIT_SECONDS_MAX).message])
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.NOT_FOUND:
                 raise
             return Answer()
     if question.kind == "unique_key":
         request = pb.QueryMessageByUniqueKeyRequest(topic=question.topic, unique_key=question.key)
-        return _found(gateway.QueryMessageByUniqueKey(request, timeout=30).messages)
+        return _found(gateway.QueryMessageByUniqueKey(request, timeout=WAIT_SECONDS_MAX).messages)
     if question.kind == "offset":
         request = pb.QueryMessageByOffsetRequest(
             topic=question.topic, queue_id=question.queue_id, queue_offset=question.number, max_messages=1
         )
-        return _found(gateway.QueryMessageByOffset(request, timeout=30).messages)
+        return _found(gateway.QueryMessageByOffset(request, timeout=WAIT_SECONDS_MAX).messages)
     request = pb.SearchOffsetRequest(
         topic=question.topic, queue_id=question.queue_id, time=timestamp(question.number), boundary=pb.BOUNDARY_LOWER
     )
-    return Answer(queue_offset=gateway.SearchOffset(request, timeout=30).queue_offset)
+    return Answer(queue_offset=gateway.SearchOffset(request, timeout=WAIT_SECONDS_MAX).queue_offset)
 
 
 def _found(messages: Sequence[message_pb2.StoredMessage]) -> Answer:
@@ -166,7 +164,7 @@ def append(stack: HostedStack, messages: Sequence[Sent]) -> None:
             )
             for sent in messages[begin : begin + 100]
         ]  # fmt: skip
-        stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=batch), timeout=60)
+        stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=batch), timeout=WAIT_SECONDS_MAX)
     stack.wait_until_built()
 
 

@@ -18,7 +18,7 @@ from services.rocketmq.codes import RequestCode
 from tests.rocketmq import broker_calls, real_broker
 from tests.rocketmq.fleet import TOPICS, Fleet, Seen
 from tests.support.stack import hosted_stack, running_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 pytestmark = [
     pytest.mark.rocketmq,
@@ -39,10 +39,7 @@ BROKER = {
 class RealOfVersion(real_broker.RealRocketMQ):
     """The real broker of VERSION at a name server that is another one's."""
 
-    def classpath(self) -> str:
-        return real_broker.build_classpath(
-            real_broker.JAVA_SOURCES, real_broker.TOOLS.parent / f"rocketmq-{VERSION}", VERSION
-        )
+    version = VERSION
 
     def is_registered(self) -> bool:
         return remoting.has_broker(self.namesrv_port, str(self.settings.get("brokerName", "broker-a")))
@@ -191,7 +188,7 @@ def test_a_fleet_moves_to_a_new_shard_and_to_a_new_broker_without_a_stop(move: M
         wait_until_drained(broker=at_broker)
         move.note("broker-a is drained")
         for topic in TOPICS:
-            new.gateway.UpdateTopic(pb.UpdateTopicRequest(topic=topic, perm=6), timeout=20)
+            new.gateway.UpdateTopic(pb.UpdateTopicRequest(topic=topic, perm=6), timeout=WAIT_SECONDS_MAX)
         move.is_consumed()
         mirror.stop()
         old.stop()
@@ -204,7 +201,7 @@ def test_a_fleet_moves_to_a_new_shard_and_to_a_new_broker_without_a_stop(move: M
         move.goes_on("broker-b")
         move.wipe("reput-a")
         for topic in TOPICS:
-            new.gateway.UpdateTopic(pb.UpdateTopicRequest(topic=topic, perm=4), timeout=20)
+            new.gateway.UpdateTopic(pb.UpdateTopicRequest(topic=topic, perm=4), timeout=WAIT_SECONDS_MAX)
         wait_until_drained(address=new.addresses["gateway"])
         move.note("reput-a is drained")
         for topic in TOPICS:

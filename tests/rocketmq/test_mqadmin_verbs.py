@@ -57,10 +57,9 @@ DIFFERS: Mapping[str, str] = {
 def printed(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Sequence[str]]:
     """What each verb prints at Reput."""
     directory: pathlib.Path = tmp_path_factory.mktemp("verbs")
-    clients = mqadmin_verbs.Rocketmq(directory / "unused", directory / "rocketmq")
     with hosted_stack(directory / "store", nameserver_port=0, remoting_port=0) as stack:
         names, broker = stack.addresses["nameserver"], stack.addresses["remoting"]
-        return mqadmin_verbs.run(clients._java, names, broker, directory / "work")
+        return mqadmin_verbs.run(names, broker, directory / "work")
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in DIFFERS])

@@ -28,6 +28,8 @@ pytestmark = [
 class RocketMQWithOurNameServer(real_broker.RealRocketMQ):
     """A real broker that registers at our name server, which the test starts."""
 
+    shares_names = False
+
     def start_name_server(self) -> None:
         self.work.mkdir(parents=True, exist_ok=True)
 

@@ -3,7 +3,6 @@
 import contextlib
 import pathlib
 import re
-import subprocess
 import types
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -179,31 +178,30 @@ def test_java_clients_and_mqadmin_sign_in_over_tls_and_retry_what_they_do_not_co
         "REPUT_GATEWAY_PUBLIC_TLS_CERTIFICATE": str(server.certificate),
         "REPUT_GATEWAY_PUBLIC_TLS_KEY": str(server.key),
     }
-    with hosted_stack(tmp_path / "store", settings=settings, nameserver_port=0, remoting_port=0) as stack:
-        clients = ReputAsRocketMQ(tmp_path, stack.addresses["nameserver"])
-        conf = clients.work / "home" / "conf"
-        conf.mkdir(parents=True)
-        (conf / "tools.yml").write_text("accessKey: operators-key\nsecretKey: their-secret\n")
-
-        def java(main: str, *args: str) -> str:
-            command = clients._java(main, *args)
-            flags = ["-Dtls.enable=true", f"-Dtls.config.file={tls}", f"-Drocketmq.home.dir={clients.work / 'home'}"]
-            command[1:1] = flags
-            done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
-            return done.stdout + done.stderr
+    home = tmp_path / "home"
+    (home / "conf").mkdir(parents=True)
+    (home / "conf" / "tools.yml").write_text("accessKey: operators-key\nsecretKey: their-secret\n")
+    with (
+        hosted_stack(tmp_path / "store", settings=settings, nameserver_port=0, remoting_port=0) as stack,
+        contextlib.ExitStack() as ends,
+    ):
+        flags = ("-Dtls.enable=true", f"-Dtls.config.file={tls}", f"-Drocketmq.home.dir={home}")
+        clients = real_broker.Clients(real_broker.VERSION, *flags)
+        ends.callback(clients.end)
+        java, names = clients.run, stack.addresses["nameserver"]
 
         def mqadmin(*args: str) -> str:
-            return java("org.apache.rocketmq.tools.command.MQAdminStartup", *args, "-n", clients.namesrv)
+            return java(real_broker.MQADMIN, *args, "-n", names)
 
         door = stack.addresses["remoting"]
         wait_until(lambda: door in mqadmin("clusterList"), "the shard is registered")
         assert "success" in mqadmin("updateTopic", "-c", "DefaultCluster", "-t", "Orders", "-r", "2", "-w", "2")
-        read = java("SignedClients", clients.namesrv, "shop-key", "its-secret", "Orders", "shop-readers", "3")
+        read = java("SignedClients", names, "shop-key", "its-secret", "Orders", "shop-readers", "3")
         assert sorted(re.findall("> (body [0-9]) 1", read)) == ["body 0", "body 1", "body 2"]
-        forged = java("SignedClients", clients.namesrv, "shop-key", "wrong-secret", "Orders", "shop-readers", "3")
+        forged = java("SignedClients", names, "shop-key", "wrong-secret", "Orders", "shop-readers", "3")
         assert "CODE: 16  DESC: the access key is not known" in forged
         assert "success" in mqadmin("updateTopic", "-c", "DefaultCluster", "-t", "Bank", "-r", "2", "-w", "2")
-        denied = java("SignedClients", clients.namesrv, "shop-key", "its-secret", "Bank", "shop-readers", "3")
+        denied = java("SignedClients", names, "shop-key", "its-secret", "Bank", "shop-readers", "3")
         assert "CODE: 16  DESC: shop may not write topic 'Bank'" in denied
 
         # A user that mqadmin makes signs in, and is an entry of the access file.
@@ -213,7 +211,7 @@ def test_java_clients_and_mqadmin_sign_in_over_tls_and_retry_what_they_do_not_co
         assert "success" in mqadmin("createAcl", *at, "-s", "User:alice", *policies)
         assert re.search(r"alice\s+null\s+Normal\s+enable", mqadmin("listUser", *at, "-f", "ali"))
         assert re.search(r"User:alice\s+Custom\s+Topic:Bank\s+\[Pub, Sub\]", mqadmin("getAcl", *at, "-s", "User:alice"))
-        read = java("SignedClients", clients.namesrv, "alice", "alice123", "Bank", "alice-readers", "3")
+        read = java("SignedClients", names, "alice", "alice123", "Bank", "alice-readers", "3")
         assert sorted(re.findall("> (body [0-9]) 1", read)) == ["body 0", "body 1", "body 2"]
         assert "decision 'DENY' is not supported" in mqadmin(
             "updateAcl", *at, "-s", "User:alice", *policies[:-1], "DENY"

@@ -53,7 +53,7 @@ def test_a_sync_master_with_default_settings_acknowledges_what_its_slave_does_no
     sizes = {"mappedFileSizeCommitLog": 64 << 20}
     master = Broker(tmp_path / "master", tmp_path / "names", brokerRole="SYNC_MASTER", **sizes)
     roles = {"brokerRole": "SLAVE", "brokerId": 1, **sizes}
-    slave = Replica(tmp_path / "slave", tmp_path / "work", master.namesrv_port, **roles)
+    slave = Replica(tmp_path / "slave", tmp_path / "work", real_broker.name_server(), **roles)
     try:
         master.start()
         slave.start_broker()

@@ -4,12 +4,14 @@ import pathlib
 
 import pytest
 
+from benchmarks.sides import remoting
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from services.rocketmq.codes import RequestCode
 from tests.rocketmq import real_broker
 from tests.rocketmq.broker_calls import stored
 from tests.rocketmq.test_interop import FILE_SIZES, INDEX_SIZES, OUR_SIZES
 from tests.support.stack import hosted_stack, new_message
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 pytestmark = [
     pytest.mark.rocketmq,
@@ -22,9 +24,9 @@ HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 
 def half_max_offset(broker: real_broker.RealRocketMQ) -> int:
-    """The next queue offset of half messages: `topicStatus` prints broker, queue id, first and next offset."""
-    status = broker.mqadmin("topicStatus", "-t", HALF_TOPIC)
-    return int(status.split("broker-a")[1].split()[2])
+    """The next queue offset of half messages."""
+    asked = {"topic": HALF_TOPIC, "queueId": "0"}
+    return int(remoting.exchange(broker.broker_port, RequestCode.GET_MAX_OFFSET, asked)[0]["offset"])
 
 
 @pytest.mark.parametrize("version", real_broker.STORE_VERSIONS)
@@ -41,7 +43,9 @@ def test_a_real_broker_delivers_what_waits_in_our_store(tmp_path: pathlib.Path, 
             new_message("Orders", b"by time", unique_key="TIMED1", properties={"TIMER_DELAY_SEC": str(DELAY_SECONDS)}),
             new_message("Orders", b"half", unique_key="HALF1", properties={"TRAN_MSG": "true", "PGROUP": "g"}),
         ]
-        results = stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=30).results
+        results = stack.gateway.AppendMessages(
+            pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX
+        ).results
         stack.wait_until_built()
     assert [False, True, False] == [bool(result.recall_handle) for result in results]
 
@@ -66,6 +70,6 @@ def test_a_real_broker_delivers_what_waits_in_our_store(tmp_path: pathlib.Path, 
             "it asks for the verdict and stores it again",
             poll_seconds=0.2,
         )
-        wait_until(lambda: half_max_offset(broker) > 1, "its status says so", poll_seconds=1)
+        wait_until(lambda: half_max_offset(broker) > 1, "its queue has it", poll_seconds=0.2)
     finally:
         broker.stop()

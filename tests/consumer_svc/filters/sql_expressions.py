@@ -15,7 +15,7 @@ from tests.rocketmq import real_broker
 ANSWERS = Path(__file__).parent / "data" / "sql_answers.jsonl"
 EXPRESSION_COUNT = 4000
 SEED = 16
-JUDGE_SECONDS_MAX = 120
+JUDGE_SECONDS_MAX = 180
 
 NAMES = ("a", "b", "c", "TAGS", "_x", "$y1", "Color")
 TEXTS = (
@@ -504,7 +504,7 @@ def _damage(rng: random.Random, tokens: list[str]) -> None:
 def judged_by_rocketmq(expressions: Sequence[str], messages: Sequence[dict[str, str]]) -> list[str]:
     """RocketMQ's answer to each expression: REFUSED, or T, F, N (null) or X (it throws) for each message."""
     done = subprocess.run(
-        ["java", "-Dfile.encoding=UTF-8", "-cp", real_broker.classpath(), "FilterJudge"],
+        ["java", *real_broker.SHORT_LIFE, "-Dfile.encoding=UTF-8", "-cp", real_broker.classpath(), "FilterJudge"],
         input="\n".join(map(json.dumps, [messages, *expressions])) + "\n",
         capture_output=True,
         check=True,

@@ -32,20 +32,7 @@ public class Differential {
     // A broker whose machine is busy takes longer than the admin client's own 5 s.
     private static final long CALL_MILLIS_MAX = 60_000;
 
-    public static void main(String[] args) {
-        int status = 1;
-        try {
-            run(args);
-            status = 0;
-        } catch (Throwable failure) {
-            failure.printStackTrace();
-        }
-        System.out.flush();
-        // The clients' threads would keep the process.
-        Runtime.getRuntime().halt(status);
-    }
-
-    private static void run(String[] args) throws Exception {
+    public static void main(String[] args) throws Exception {
         List<String[]> lines = new ArrayList<>();
         for (String line : Files.readAllLines(Path.of(args[3]))) {
             lines.add(line.split("\t", -1));
@@ -58,6 +45,7 @@ public class Differential {
         } else {
             ask(admin, args[1], lines);
         }
+        admin.shutdown();
     }
 
     private static void send(DefaultMQAdminExt admin, String namesrv, String broker, List<String[]> lines) throws Exception {
@@ -82,6 +70,7 @@ public class Differential {
             }
             System.out.printf("SENT\t%d\t%d%n", result.getMessageQueue().getQueueId(), result.getQueueOffset());
         }
+        producer.shutdown();
     }
 
     private static int routes(DefaultMQProducer producer, String topic) {
@@ -95,6 +84,7 @@ public class Differential {
     private static void ask(DefaultMQAdminExt admin, String namesrv, List<String[]> lines) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("differential");
         consumer.setNamesrvAddr(namesrv);
+        consumer.setMqClientApiTimeout((int) CALL_MILLIS_MAX);
         consumer.start();
         for (String[] line : lines) {
             String answer;
@@ -106,6 +96,7 @@ public class Differential {
             }
             System.out.println("ANSWER\t" + answer);
         }
+        consumer.shutdown();
     }
 
     private static String answer(DefaultMQAdminExt admin, DefaultMQPullConsumer consumer, String[] line) throws Exception {

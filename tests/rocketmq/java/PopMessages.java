@@ -18,6 +18,7 @@ public class PopMessages {
     public static void main(String[] args) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[1]);
         consumer.setNamesrvAddr(args[0]);
+        consumer.setMqClientApiTimeout(60_000);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setClientRebalance(false);
         consumer.subscribe(args[2], args[3]);
@@ -34,9 +35,8 @@ public class PopMessages {
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
-        left.await(90, TimeUnit.SECONDS);
+        left.await(150, TimeUnit.SECONDS);
         Thread.sleep(3000); // acknowledgements are sent behind the listener
         consumer.shutdown();
-        System.exit(0);
     }
 }

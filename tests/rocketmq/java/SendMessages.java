@@ -8,7 +8,8 @@ public class SendMessages {
     public static void main(String[] args) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("reput_interop");
         producer.setNamesrvAddr(args[0]);
-        producer.setSendMsgTimeout(10000);
+        producer.setSendMsgTimeout(60_000);
+        producer.setMqClientApiTimeout(60_000);
         producer.start();
         for (int i = 0; i < Integer.parseInt(args[3]); i++) {
             byte[] body = (args[2] + " body " + i).getBytes(StandardCharsets.UTF_8);
@@ -17,6 +18,5 @@ public class SendMessages {
                 result.getMessageQueue().getQueueId(), result.getQueueOffset());
         }
         producer.shutdown();
-        System.exit(0);
     }
 }

@@ -29,12 +29,14 @@ public class SignedClients {
         RPCHook hook = new AclClientRPCHook(new SessionCredentials(args[1], args[2]));
         DefaultMQProducer producer = new DefaultMQProducer("makers", hook);
         producer.setNamesrvAddr(namesrv);
-        producer.setSendMsgTimeout(10000);
+        producer.setSendMsgTimeout(60_000);
+        producer.setMqClientApiTimeout(60_000);
         producer.setRetryTimesWhenSendFailed(0);
         producer.start();
         Set<String> seen = ConcurrentHashMap.newKeySet();
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group, hook, new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(namesrv);
+        consumer.setMqClientApiTimeout(60_000);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener(new MessageListenerConcurrently() {
@@ -60,14 +62,14 @@ public class SignedClients {
         } catch (MQClientException | MQBrokerException refused) {
             Throwable why = refused.getCause() == null ? refused : refused.getCause();
             System.out.println("! " + why.getMessage().replace("\n", " "));
-            System.exit(0);
+            producer.shutdown();
+            return;
         }
         consumer.start();
-        for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(90); seen.size() < count && System.nanoTime() < end; ) {
+        for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(150); seen.size() < count && System.nanoTime() < end; ) {
             Thread.sleep(100);
         }
         consumer.shutdown();
         producer.shutdown();
-        System.exit(0);
     }
 }
