@@ -103,7 +103,7 @@ class Fleet:
         seen: Seen,
         work: pathlib.Path,
         *,
-        pause_millis: int = 40,
+        pause_millis: int = 100,
         poll_millis: int = POLL_MILLIS,
         rebalance_millis: int = REBALANCE_MILLIS,
     ) -> None:

@@ -208,8 +208,18 @@ class RealRocketMQ:
     broker_heap = "512m"
     short_life: ClassVar[Sequence[str]] = SHORT_LIFE
     # A flush compares the 38 MiB of the timer wheel, in almost a second of CPU: each second, it is most of what an idle
-    # broker spends. A stop flushes, too.
-    idle: ClassVar[Mapping[str, object]] = MappingProxyType({"timerFlushIntervalMs": 60_000})
+    # broker spends. A stop flushes, too. A broker refuses what has waited for 200 ms, or for 1 s of a write: on a busy machine
+    # any request may.
+    idle: ClassVar[Mapping[str, object]] = MappingProxyType(
+        {
+            "timerFlushIntervalMs": 60_000,
+            "osPageCacheBusyTimeOutMills": 60_000,
+            **{
+                f"waitTimeMillsIn{queue}Queue": 60_000
+                for queue in ("Send", "Pull", "Heartbeat", "Transaction", "AdminBroker")
+            },
+        }
+    )
 
     def __init__(self, store: pathlib.Path, work: pathlib.Path, **settings: object) -> None:
         self.store = store

@@ -20,8 +20,8 @@ pytestmark = [
     pytest.mark.skipif(real_broker.why_unavailable() is not None, reason=str(real_broker.why_unavailable())),
 ]
 
-SIZES = {"mappedFileSizeCommitLog": 262_144, "mappedFileSizeConsumeQueue": 4_000}
-COUNT = 1_500
+SIZES = {"mappedFileSizeCommitLog": 131_072, "mappedFileSizeConsumeQueue": 4_000}
+COUNT = 600
 O_ACCMODE = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 
 
