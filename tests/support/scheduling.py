@@ -48,7 +48,7 @@ SECONDS = {
     "tests/rocketmq/test_interop.py": 147,
     "tests/rocketmq/test_queue_ext_written.py": 130,
     "tests/rocketmq/test_nameserver.py": 110,
-    "tests/rocketmq/test_remoting_door.py": 110,
+    "tests/rocketmq/test_remoting_door.py": 240,
     "tests/rocketmq/test_waiting_handover.py": 105,
     "tests/rocketmq/test_topics.py": 94,
     "tests/pipeline/rocketmq/test_kills.py": 95,
