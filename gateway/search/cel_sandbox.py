@@ -132,9 +132,9 @@ PROCESS_COUNT_MAX = 4
 WAIT_SECONDS_MAX = 5.0
 # On a very busy machine, a process of low priority may take this long to get half a second of processor time.
 EVALUATION_SECONDS_MAX = 10.0
-# When the time is over, a quick expression may finish its batch in this time. Killing its process would cost the next
-# caller more.
-LAST_VALUES_SECONDS = 0.1
+# When the time is over, a quick expression may finish its batch in this time, also on a busy machine, where it gets little
+# processor time. Killing its process would cost the next page a start, which takes longer.
+LAST_VALUES_SECONDS = 1.0
 EXPRESSION_CHARACTERS_MAX = 4_096
 _QUOTED_CHARACTERS_MAX = 120
 _NO_MEMORY = (-signal.SIGABRT, EXIT_NO_MEMORY)

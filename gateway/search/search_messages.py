@@ -70,11 +70,6 @@ def search_messages(
     fields = question.sealed_fields()
     page: Page = Page(page_size(page_size_asked, "page_size"))
     cursor = Cursor.from_fields(tokens.open(page_token, METHOD, fields))
-    meter = Meter(budgets, deadline)
-    total_count = cursor.total_count if cursor is not None else 0
-    if count_total and cursor is None:
-        count = partial(_position_count, shards, question)
-        total_count = ask_until_gone(threads, count, cancellation, deadline, seconds_max=COUNT_SECONDS_MAX)
     evaluator = None
     if question.conditions.cel:
         evaluator = CelEvaluator(
@@ -84,6 +79,12 @@ def search_messages(
             cancellation=cancellation,
             deadline=deadline,
         )
+    # Made when the expression is checked: a process that has to start first may take longer than a page, page after page.
+    meter = Meter(budgets, deadline)
+    total_count = cursor.total_count if cursor is not None else 0
+    if count_total and cursor is None:
+        count = partial(_position_count, shards, question)
+        total_count = ask_until_gone(threads, count, cancellation, deadline, seconds_max=COUNT_SECONDS_MAX)
     scan = Scan(question, MessageFilter(question.conditions, evaluator), page, meter, view_of, cancellation)
     end = scan.run(shards, threads, cursor, deadline)
     # Messages that arrived during the scan were not counted.

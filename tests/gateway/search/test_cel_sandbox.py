@@ -231,6 +231,25 @@ def test_when_time_is_over_the_first_verdict_comes_all_the_same():
         own.close()
 
 
+def test_a_quick_expression_lost_its_process_at_the_end_of_each_page_of_a_busy_machine():
+    seconds = [0.0]
+
+    class Starved(CelProcess):
+        def read_line(self, seconds_max):
+            seconds[0] += 0.05
+            return super().read_line(seconds_max)
+
+    own = CelSandbox(1, Starved)
+    try:
+        deadline = Deadline.after(60, lambda: seconds[0])
+        late = evaluator(own, "true", time_is_over=lambda: True, deadline=deadline)
+        process = own._idle[0]
+        assert late.evaluate([(VIEW, b"")] * 10) == [True] * 10
+        assert own._idle == [process]
+    finally:
+        own.close()
+
+
 def test_whoever_finds_all_busy_is_told_so(monkeypatch):
     monkeypatch.setattr("gateway.search.cel_sandbox.WAIT_SECONDS_MAX", 0.01)
     own = CelSandbox(1)

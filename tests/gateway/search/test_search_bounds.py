@@ -7,6 +7,7 @@ import pytest
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.shards import FanOut
+from gateway.search.cel_sandbox import CelProcess, CelSandbox
 from gateway.search.filter import Conditions
 from gateway.search.message_view import MessageView
 from gateway.search.question import DECIDING_SECONDS, Budgets, SearchQuestion
@@ -178,6 +179,25 @@ def test_a_read_that_takes_all_the_time_is_not_repeated_for_every_message(record
     page = searcher.search(question, Budgets(max_millis=140), deadline=Deadline.after(100, clock))
 
     assert 10 <= len(page.entries) <= 11
+
+
+def test_a_start_of_the_process_that_evaluates_took_the_time_of_the_search(records, fan_out):
+    clock = Clock()
+
+    def slow_start() -> CelProcess:
+        clock.seconds += 5.0
+        return CelProcess()
+
+    own = CelSandbox(1, slow_start)
+    try:
+        searcher, _ = one_shard(records, fan_out, own)
+        question = replace(ALL, conditions=Conditions(cel="message.queue_id >= 0"))
+        page = searcher.search(question, Budgets(max_millis=140), page_size=1000, deadline=Deadline.after(100, clock))
+    finally:
+        own.close()
+
+    assert (clock.seconds, page.stop) == (5.0, gateway_pb.SEARCH_STOP_END)
+    assert len(page.entries) == sum(record.topic == TOPIC for record in records)
 
 
 def test_a_caller_that_goes_while_a_batch_for_an_expression_is_filled_is_heard(records, fan_out, sandbox, monkeypatch):
