@@ -15,6 +15,8 @@ class Sizes:
         measure_seconds: measured time of each rate.
         load_seconds: duration of the load under which memory is measured.
         checkpoint_seconds: longer than the checkpoint interval of each side.
+        settle_seconds: after a start or after connections were opened, before something is measured that this would change.
+        idle_seconds: how long processes that do nothing are watched; what is loaded after a start is loaded by then.
         query_count: queries of each kind.
         probe_count: messages whose time until they are found is measured.
         cold_count: commands run cold in each round.
@@ -51,6 +53,8 @@ class Sizes:
     topic_counts: tuple[int, ...] = (1, 1_000, 10_000, 100_000)
     connection_counts: tuple[int, ...] = (1, 100, 1_000, 10_000)
     pipeline_log_bytes: tuple[int, ...] = (GIB // 2, GIB, 2 * GIB, 4 * GIB)
+    settle_seconds: float = 2.0
+    idle_seconds: float = 5.0
     index_slot_count: int = 5_000_000
     index_entry_count: int = 20_000_000
     single_process: bool = False
@@ -75,6 +79,8 @@ TINY = Sizes(
     topic_counts=(1, 20),
     connection_counts=(1, 20),
     pipeline_log_bytes=(MIB, 2 * MIB),
+    settle_seconds=0.1,
+    idle_seconds=0.2,
     index_slot_count=1_000,
     index_entry_count=10_000,
 )

@@ -19,7 +19,6 @@ PART = f"rate from {SOON_SECONDS:g} s on, for {SOON_SECONDS:g} s / steady rate"
 FIRST, SOON, STEADY = f"rate in the first {SOON_SECONDS:g} s", f"rate from {SOON_SECONDS:g} s on", "steady rate"
 HALF_REACHED = "until half of the steady rate"
 ADDED = "idle, RSS, more than without kernels"
-IDLE_SECONDS = 5.0  # what is loaded after a start is loaded by then
 
 
 class FirstSeconds(Row):
@@ -87,7 +86,7 @@ class FirstSeconds(Row):
 
     def _idle_mib(self, context: Context, kernels: str) -> float:
         with context.ours({"REPUT_KERNELS": kernels}) as stack:
-            time.sleep(IDLE_SECONDS)  # idle is measured
+            time.sleep(self.sizes.idle_seconds)  # idle is measured
             return processes.memory_mib(stack.pids())
 
 

@@ -28,7 +28,6 @@ SAMPLE_COUNT = 200
 MANY_TOPICS = {"REPUT_CONSUMEQUEUE_FILE_SIZE_BYTES": "1280"}
 BUILT_SECONDS_MAX = 600.0
 CONNECTIONS_OF_A_CLIENT = 100
-SETTLE_SECONDS = 1.0  # what the gateway does for new connections is not measured
 CURVES = ((APPEND, TOPICS), (QUERY, TOPICS), (APPEND, KEYS), (APPEND, CONNECTIONS), (MEMORY, CONNECTIONS))
 # A key is an entry of the index and a part of the record: more of them are more work, and no rate stays the same.
 FLAT = ((APPEND, TOPICS), (QUERY, TOPICS), (APPEND, CONNECTIONS))
@@ -87,7 +86,7 @@ class GrowthBy(Row):
             with context.ours() as stack:
                 values[at(APPEND, KEYS, count)] = self._rate(stack, key_count=count)
         raise_open_file_limit()
-        with context.ours() as stack, _connections(stack.addresses["gateway"]) as connect:
+        with context.ours() as stack, _connections(stack.addresses["gateway"], self.sizes.settle_seconds) as connect:
             for count in self._counts[CONNECTIONS]:
                 context.say(f"{count:,} connections")
                 connect(count)
@@ -154,7 +153,7 @@ def _query_millis(stack: OurStack, topic_count: int, query_count: int) -> float:
 
 
 @contextlib.contextmanager
-def _connections(address: str) -> Iterator[Callable[[int], None]]:
+def _connections(address: str, settle_seconds: float) -> Iterator[Callable[[int], None]]:
     """A function that brings the number of connections that do nothing to a count."""
     opened = 0
     with RawClient(address) as client:
@@ -165,6 +164,6 @@ def _connections(address: str) -> Iterator[Callable[[int], None]]:
                 # Many clients, so that none has more connections than one may.
                 client.connect(source=f"127.0.{1 + opened // CONNECTIONS_OF_A_CLIENT}.1")
                 opened += 1
-            time.sleep(SETTLE_SECONDS)
+            time.sleep(settle_seconds)  # what the gateway does for new connections is not measured
 
         yield connect

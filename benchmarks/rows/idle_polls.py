@@ -15,7 +15,6 @@ from tests.clients.servers import ReputServer
 POLL_COUNT, CONNECTION_COUNT = 10_000, 50
 POLL_COUNT_TINY = 500
 MEMORY, CPU, THREADS = "memory more", "of a core", "threads more"
-SETTLE_SECONDS, WATCH_SECONDS = 2.0, 5.0
 
 
 class IdlePolls(Row):
@@ -43,7 +42,7 @@ class IdlePolls(Row):
             server = ReputServer(stack)
             server.create_topic(TOPIC, 8, "NORMAL")
             gateway = stack.children()["gateway"]
-            time.sleep(SETTLE_SECONDS)
+            time.sleep(self.sizes.settle_seconds)
             before = processes.memory_mib([gateway])
             threads = processes.thread_count(gateway)
             command = [sys.executable, "-m", "benchmarks.idle_polls", server.endpoint, TOPIC]
@@ -54,9 +53,9 @@ class IdlePolls(Row):
                 assert holder.stdout is not None
                 if holder.stdout.readline() != b"sent\n":
                     raise RuntimeError("the polls were not sent")
-                time.sleep(SETTLE_SECONDS)
+                time.sleep(self.sizes.settle_seconds)
                 begin, begin_seconds = time.monotonic(), processes.cpu_seconds([gateway])
-                time.sleep(WATCH_SECONDS)
+                time.sleep(self.sizes.idle_seconds)
                 used = (processes.cpu_seconds([gateway]) - begin_seconds) / (time.monotonic() - begin)
                 return {
                     MEMORY: processes.memory_mib([gateway]) - before,

@@ -13,7 +13,7 @@ from benchmarks.sides import rocketmq_side
 from benchmarks.sizes import Sizes
 
 IDLE, IDLE_PSS, LOADED, FLAT = "idle, RSS", "idle, PSS", "under load 1, RSS, greatest", "the load's end / its middle"
-SETTLE_SECONDS, SAMPLE_SECONDS = 2.0, 0.25
+SAMPLE_SECONDS = 0.25
 LOAD_SECONDS_EXTRA = 120.0
 
 
@@ -43,6 +43,7 @@ class Memory(Row):
         if side == OURS:
             with context.ours(in_processes=True) as stack:
                 load = Load(stack.addresses["gateway"], "producer", warm_seconds=0, seconds=sizes.load_seconds)
+                time.sleep(sizes.settle_seconds)
                 values, self._curve = _watch(stack.pids, load.command())
             return values
         with context.theirs(proxy=True) as rocketmq:
@@ -50,6 +51,7 @@ class Memory(Row):
             command = rocketmq_side.driver_command(
                 rocketmq.work, "AppendLoad", rocketmq.namesrv, TOPIC, JAVA_THREADS, 1024, 32, 0, sizes.load_seconds
             )
+            time.sleep(sizes.settle_seconds)
             values, _ = _watch(rocketmq.pids, command)
         return {name: value for name, value in values.items() if name != FLAT}
 
@@ -59,7 +61,6 @@ class Memory(Row):
 
 
 def _watch(pids: Callable[[], list[int]], load: list[str]) -> tuple[dict[str, float], list[tuple[float, float]]]:
-    time.sleep(SETTLE_SECONDS)
     idle, idle_pss = processes.memory_mib(pids()), processes.memory_mib(pids(), "Pss")
     start = time.monotonic()
     curve: list[tuple[float, float]] = []

@@ -12,7 +12,6 @@ from benchmarks.sizes import Sizes
 from store.files.open_files import raise_open_file_limit
 
 MEMORY, THREADS, CPU, ANSWER = "memory more", "threads more", "of a core", "a request beside them, p50"
-SETTLE_SECONDS, WATCH_SECONDS = 2.0, 5.0
 REQUEST_COUNT = 50
 
 
@@ -43,13 +42,13 @@ class RemotingIdle(Row):
         with context.ours(in_processes=True) as stack, contextlib.ExitStack() as opened:
             gateway = stack.children()["gateway"]
             port = int(stack.addresses["remoting"].rpartition(":")[2])
-            time.sleep(SETTLE_SECONDS)
+            time.sleep(self.sizes.settle_seconds)
             memory, threads = processes.memory_mib([gateway]), processes.thread_count(gateway)
             for number in range(self._count):
                 opened.enter_context(remoting.connected_client(port, f"idle-{number}", f"idle-group-{number % 100}"))
-            time.sleep(SETTLE_SECONDS)
+            time.sleep(self.sizes.settle_seconds)
             begin, used = time.monotonic(), processes.cpu_seconds([gateway])
-            time.sleep(WATCH_SECONDS)
+            time.sleep(self.sizes.idle_seconds)
             used = (processes.cpu_seconds([gateway]) - used) / (time.monotonic() - begin)
             return {
                 MEMORY: processes.memory_mib([gateway]) - memory,

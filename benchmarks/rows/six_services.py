@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from benchmarks import processes
 from benchmarks.figures import OURS, Metric, at_most
 from benchmarks.row import Context, Row
-from benchmarks.rows.first_seconds import IDLE_SECONDS
-from benchmarks.sizes import Sizes
+from benchmarks.sizes import SAMPLE, Sizes
 
 IDLE, IDLE_PSS, START = "idle, RSS", "idle, PSS", "to SERVING"
 
@@ -18,7 +17,7 @@ class SixServices(Row):
     number = "R"
     title = "Six services on an empty store"
     what = (
-        f"The supervisor and the six services: until the port file of `reput serve` is there; memory {IDLE_SECONDS:g} s "
+        f"The supervisor and the six services: until the port file of `reput serve` is there; memory {SAMPLE.idle_seconds:g} s "
         "later, when what a start loads is loaded. RSS counts what processes share once for each of them, PSS once. Ours only."
     )
 
@@ -36,6 +35,6 @@ class SixServices(Row):
         begin = time.perf_counter()
         with context.ours(in_processes=True) as stack:
             started = time.perf_counter() - begin
-            time.sleep(IDLE_SECONDS)  # idle is measured
+            time.sleep(self.sizes.idle_seconds)  # idle is measured
             pids = stack.pids()
             return {START: started, IDLE: processes.memory_mib(pids), IDLE_PSS: processes.memory_mib(pids, "Pss")}

@@ -13,7 +13,6 @@ FLAT = "memory with most / with fewest"
 FLAT_MAX = 1.2
 START_SECONDS_MAX = 3.0
 SERVICE = "schedule_svc"
-SETTLE_SECONDS = 2.0
 
 
 def memory_name(count: int) -> str:
@@ -69,7 +68,7 @@ class TimerGrowth(Row):
                 ) as stack:
                     stores.wait_until_timers_known(stack, kept.message_count, BUILT_SECONDS_MAX)
                     values[start_name(count)] = time.perf_counter() - start
-                    time.sleep(SETTLE_SECONDS)  # memory after the start's work, not in it
+                    time.sleep(self.sizes.settle_seconds)  # memory after the start's work, not in it
                     values[memory_name(count)] = processes.memory_mib([stack.children()[SERVICE]])
         return values
 
