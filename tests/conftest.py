@@ -1,7 +1,9 @@
-"""Fixture stores for all tests: one unpacked copy a session to look at, a fresh copy a test to write on."""
+"""For all tests: fixture stores, one unpacked copy a session to look at, a fresh copy a test to write on; a Kubernetes
+control plane."""
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -10,6 +12,7 @@ import pytest
 # Set before any gRPC starts, see pipeline/spark_session.py: test processes serve, call, and start others.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
+from tests.support.control_plane import ControlPlane, running_control_plane
 from tests.support.fixture_stores import unpack_store
 from tests.support.signals import let_children_be_interrupted
 
@@ -95,3 +98,10 @@ def copy_of_engine_crc_store(engine_crc_store: Path, tmp_path: Path) -> Path:
 def copy_of_crashed_store(crashed_store: Path, tmp_path: Path) -> Path:
     """A writable `crashed_store`."""
     return _writable_copy(crashed_store, tmp_path / "crashed")
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane for all files that need one (`tests/support/scheduling.py`); each test has namespaces of its own."""
+    with running_control_plane(tmp_path_factory.mktemp("control-plane") / "cluster") as cluster:
+        yield cluster

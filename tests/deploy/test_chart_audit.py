@@ -1,7 +1,6 @@
 """The audit's CronJob in the chart: it names each replica once, on clones of the StatefulSets' claims, and is confined."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ from typer.testing import CliRunner
 from cli.main import PIPELINE_VERBS, _build_app
 from pipeline.audit.cluster_logs import Replica, parse_replicas
 from tests.deploy.manifest_rules import breaches
-from tests.deploy.manifests import Document, environment, of_kind, workloads
-from tests.deploy.test_chart_ways import one, refusal, rendered
-from tests.support.control_plane import ControlPlane, running_control_plane
+from tests.deploy.manifests import Document, environment, of_kind, rendered, workloads
+from tests.deploy.test_chart_ways import one, refusal
+from tests.support.control_plane import ControlPlane
 from tools.control_plane_build import missing_programs
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate")
@@ -32,9 +31,8 @@ SHAPES = {
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with running_control_plane(tmp_path_factory.mktemp("control-plane") / "cluster") as plane:
-        yield plane
+def cluster(control_plane: ControlPlane) -> ControlPlane:
+    return control_plane
 
 
 def made(shape: str) -> tuple[list[Document], Any, Any]:

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,10 @@ import pytest
 
 from tests.deploy.component_settings import load_environment
 from tests.deploy.manifest_rules import breaches
-from tests.deploy.manifests import Document, environment, of_kind, shard_sets, workloads
-from tests.support.control_plane import ControlPlane, running_control_plane
+from tests.deploy.manifests import Document, environment, of_kind, parsed, rendered, shard_sets, workloads
+from tests.support.control_plane import ControlPlane
 from tools.control_plane_build import missing_programs
 from tools.render_manifests import CHART, KUBERNETES_VERSION, find_helm, template
-
-yaml = pytest.importorskip("yaml", reason="needs PyYAML")
 
 pytestmark = [
     pytest.mark.kubernetes,
@@ -41,13 +38,8 @@ COPIED = ("--set", "commitlog.storage.existingClaim=copied-store,commitlog.stora
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with running_control_plane(tmp_path_factory.mktemp("control-plane") / "cluster") as plane:
-        yield plane
-
-
-def rendered(*arguments: str) -> list[Document]:
-    return [document for document in yaml.safe_load_all(template(*arguments)) if document is not None]
+def cluster(control_plane: ControlPlane) -> ControlPlane:
+    return control_plane
 
 
 def refusal(*arguments: str) -> str:
@@ -269,8 +261,7 @@ def test_keys_are_made_once_and_survive_upgrades_and_removal(cluster: ControlPla
 def test_helm_test_runs_a_pod_that_policies_treat_as_a_client(cluster: ControlPlane) -> None:
     namespace = cluster.make_namespace("tested")
     cluster.helm("install", "reput", str(CHART), "-n", namespace, "--set", "helmTest.topic=Greetings")
-    hooks = list(yaml.safe_load_all(cluster.helm("get", "hooks", "reput", "-n", namespace)))
-    (pod,) = [hook for hook in hooks if hook is not None]
+    (pod,) = parsed(cluster.helm("get", "hooks", "reput", "-n", namespace))
     assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
     # The rule that denies everything to the pods of the installation must not choose it.
     for policy in cluster.get("networkpolicies", namespace=namespace):

@@ -7,7 +7,6 @@ import copy
 import json
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,12 @@ import pytest
 
 from tests.deploy.component_settings import load_environment
 from tests.deploy.manifest_rules import breaches
-from tests.deploy.manifests import COMPONENTS, OF_SHARD, STORES, Document, of_kind, workloads
+from tests.deploy.manifests import COMPONENTS, OF_SHARD, STORES, Document, of_kind, parsed, rendered, workloads
 from tests.deploy.seeded_mistakes import MISTAKES, Mistake
 from tests.deploy.test_kubernetes import INSTALLATION
-from tests.support.control_plane import NODE_COUNT, ControlPlane, running_control_plane
+from tests.support.control_plane import NODE_COUNT, WAIT_OPTION, ControlPlane
 from tools.control_plane_build import missing_programs
 from tools.render_manifests import CHART, KUSTOMIZE, differences, template
-
-yaml = pytest.importorskip("yaml", reason="needs PyYAML")
 
 pytestmark = [
     pytest.mark.kubernetes,
@@ -68,9 +65,8 @@ WITH_OTHER_KINDS = (
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with running_control_plane(tmp_path_factory.mktemp("control-plane") / "cluster") as plane:
-        yield plane
+def cluster(control_plane: ControlPlane) -> ControlPlane:
+    return control_plane
 
 
 def _pods(cluster: ControlPlane, namespace: str, component: str) -> list[Document]:
@@ -93,7 +89,7 @@ def _images(cluster: ControlPlane, namespace: str) -> set[str]:
 
 def _await_roll_out(cluster: ControlPlane, namespace: str) -> None:
     for workload in WORKLOADS.values():
-        cluster.kubectl("rollout", "status", workload, "-n", namespace, "--timeout=90s")
+        cluster.kubectl("rollout", "status", workload, "-n", namespace, WAIT_OPTION)
 
 
 def _await_gateways(cluster: ControlPlane, namespace: str) -> None:
@@ -181,8 +177,8 @@ def test_the_rendering_equals_the_chart() -> None:
 
 
 def test_kustomize_build_is_the_chart_s_default(cluster: ControlPlane) -> None:
-    built = list(yaml.safe_load_all(cluster.kubectl("kustomize", str(KUSTOMIZE))))
-    by_helm = [document for document in yaml.safe_load_all(template()) if document is not None]
+    built = parsed(cluster.kubectl("kustomize", str(KUSTOMIZE)))
+    by_helm = rendered()
     for document in by_helm:
         for label in ("app.kubernetes.io/managed-by", "helm.sh/chart"):
             document["metadata"]["labels"].pop(label, None)
@@ -196,7 +192,7 @@ def _key(document: Document) -> tuple[str, str]:
 
 @pytest.mark.parametrize("arguments", RENDERINGS.values(), ids=RENDERINGS)
 def test_each_way_to_install_is_accepted_and_keeps_the_rules(cluster: ControlPlane, arguments: tuple[str, ...]) -> None:
-    documents = [document for document in yaml.safe_load_all(template(*arguments)) if document is not None]
+    documents = rendered(*arguments)
     assert _dry_run(cluster, documents) == ""
     assert breaches(documents) == []
 
@@ -206,7 +202,7 @@ def test_a_volume_is_filled_from_a_snapshot_of_one_shard() -> None:
         "commitlog.storage.dataSource."
     )
     arguments = ("--set", f"commitlog.storage.dataSource.{source},global.imageRegistry=registry.example.org/")
-    documents = [document for document in yaml.safe_load_all(template(*arguments)) if document is not None]
+    documents = rendered(*arguments)
     (log,) = [each for each in of_kind(documents, "StatefulSet") if _name(each) == "reput-commitlog"]
     (claim,) = log["spec"]["volumeClaimTemplates"]
     assert claim["spec"]["dataSource"] == {
@@ -222,8 +218,7 @@ def test_a_volume_is_filled_from_a_snapshot_of_one_shard() -> None:
 
 def test_the_archive_is_mounted_where_the_gateway_looks_for_it() -> None:
     """A defect: the setting could be given, and nothing could be mounted there."""
-    rendered = template("--set", "gateway.archive.claimName=reput-archive")
-    documents = [document for document in yaml.safe_load_all(rendered) if document is not None]
+    documents = rendered("--set", "gateway.archive.claimName=reput-archive")
     (pod,) = [each["spec"]["template"]["spec"] for each in of_kind(documents, "Deployment")]
     (container,) = pod["containers"]
     (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "archive"]
@@ -233,7 +228,7 @@ def test_the_archive_is_mounted_where_the_gateway_looks_for_it() -> None:
 
 
 def test_parts_for_other_people_s_kinds_are_rendered_whole() -> None:
-    documents = [document for document in yaml.safe_load_all(template(*WITH_OTHER_KINDS)) if document is not None]
+    documents = rendered(*WITH_OTHER_KINDS)
     by_kind: dict[str, list[Any]] = {}
     for document in documents:
         by_kind.setdefault(document["kind"], []).append(document)
@@ -267,7 +262,7 @@ def test_parts_for_other_people_s_kinds_are_rendered_whole() -> None:
 
 def test_rules_and_panels_find_the_jobs_that_the_monitor_makes() -> None:
     """What a job is called is said in one file and asked for in others; a rule that finds no job is silent for ever."""
-    documents = [document for document in yaml.safe_load_all(template(*WITH_OTHER_KINDS)) if document is not None]
+    documents = rendered(*WITH_OTHER_KINDS)
     (monitor,) = [document for document in documents if document["kind"] == "ServiceMonitor"]
     selected = monitor["spec"]["selector"]["matchLabels"].items()
     services = [
@@ -314,7 +309,7 @@ def test_helm_installs_upgrades_rolls_back_and_leaves_the_volumes(cluster: Contr
         "-n",
         namespace,
         "--wait",
-        "--timeout=90s",
+        WAIT_OPTION,
         *priority,
         "--set",
         "nameserver.replicas=1",
@@ -337,7 +332,7 @@ def test_helm_installs_upgrades_rolls_back_and_leaves_the_volumes(cluster: Contr
     assert "minimum" in refused.stderr
     assert _images(cluster, namespace) == {"reput:0.1.1"}
 
-    cluster.helm("rollback", "reput", "2", "-n", namespace, "--wait", "--timeout=90s")
+    cluster.helm("rollback", "reput", "2", "-n", namespace, "--wait", WAIT_OPTION)
     _await_roll_out(cluster, namespace)
     assert _images(cluster, namespace) == {"reput:0.2.0"}
     after = {_name(pod): pod["metadata"]["uid"] for name in OF_SHARD for pod in _pods(cluster, namespace, name)}
@@ -350,7 +345,7 @@ def test_helm_installs_upgrades_rolls_back_and_leaves_the_volumes(cluster: Contr
 
 def test_more_shards_leave_those_that_are_there_alone(cluster: ControlPlane) -> None:
     namespace = cluster.make_namespace("growing")
-    here = ("reput", str(CHART), "-n", namespace, "--wait", "--timeout=90s", "--set", "priorityClass.create=false")
+    here = ("reput", str(CHART), "-n", namespace, "--wait", WAIT_OPTION, "--set", "priorityClass.create=false")
     cluster.helm("install", *here)
     first = {_name(pod): pod["metadata"]["uid"] for name in OF_SHARD for pod in _pods(cluster, namespace, name)}
     volumes = {_name(claim): claim["spec"]["volumeName"] for claim in cluster.get("pvc", namespace=namespace)}
@@ -407,7 +402,7 @@ def test_a_second_pod_of_a_kind_may_not_be_evicted(cluster: ControlPlane) -> Non
         "-n",
         namespace,
         "--wait",
-        "--timeout=90s",
+        WAIT_OPTION,
         "--set",
         "shards=3,priorityClass.create=false",
     )
@@ -444,7 +439,7 @@ def _evict(cluster: ControlPlane, namespace: str, pod: str) -> str:
     ids=lambda path: path.parent.name,
 )
 def test_each_example_is_accepted_and_keeps_the_rules(cluster: ControlPlane, path: Path) -> None:
-    documents = list(yaml.safe_load_all(cluster.kubectl("kustomize", str(path.parent))))
+    documents = parsed(cluster.kubectl("kustomize", str(path.parent)))
     for document in documents:
         document["metadata"].pop("namespace", None)  # it is not there in a dry run
     assert _dry_run(cluster, documents) == ""

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,30 +20,29 @@ from tests.deploy.manifests import (
     containers,
     environment,
     of_kind,
+    rendered,
     replicated_shards,
     without_other_shards,
     workloads,
 )
 from tests.deploy.seeded_mistakes import add, cut, drop, put
-from tests.support.control_plane import NODE_COUNT, ControlPlane, running_control_plane
+from tests.support.control_plane import NODE_COUNT, WAIT_OPTION, ControlPlane
+from tests.support.waiting import WAIT_SECONDS_MAX
 from tools.control_plane_build import missing_programs
 from tools.render_manifests import CHART, template
-
-yaml = pytest.importorskip("yaml", reason="needs PyYAML")
 
 pytestmark = [
     pytest.mark.kubernetes,
     pytest.mark.skipif(bool(missing_programs()), reason="needs tools/control_plane_build.py to have run"),
 ]
 
-TIMEOUT_SECONDS = 20.0
 OF_LEASES = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["delete"]}
 FOLLOWS_ANOTHER = "dns:///reput-commitlog-0-1.reput-commitlog.$(POD_NAMESPACE).svc:8082"
 
 
 def _rendered(*values: str) -> list[Document]:
     arguments = [part for value in values for part in ("--set", value)]
-    return [document for document in yaml.safe_load_all(template(*arguments)) if document is not None]
+    return rendered(*arguments)
 
 
 def _first_role_rules(documents: list[Document]) -> list[Document]:
@@ -174,9 +173,8 @@ def test_more_in_sync_replicas_than_there_are_cannot_be_asked_for(values: str) -
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with running_control_plane(tmp_path_factory.mktemp("control-plane") / "cluster") as plane:
-        yield plane
+def cluster(control_plane: ControlPlane) -> ControlPlane:
+    return control_plane
 
 
 def _helm(verb: str, namespace: str, *values: str) -> tuple[str, ...]:
@@ -195,7 +193,7 @@ def _install(cluster: ControlPlane, name: str, *values: str) -> str:
 
 def _await_stores(cluster: ControlPlane, namespace: str) -> None:
     for one in cluster.get("statefulset", namespace=namespace):
-        cluster.kubectl("rollout", "status", f"statefulset/{one['metadata']['name']}", "-n", namespace, "--timeout=90s")
+        cluster.kubectl("rollout", "status", f"statefulset/{one['metadata']['name']}", "-n", namespace, WAIT_OPTION)
 
 
 def _pods(cluster: ControlPlane, namespace: str, component: str) -> dict[str, Any]:
@@ -261,7 +259,7 @@ def _evict(cluster: ControlPlane, namespace: str, pod: str) -> str:
 def test_a_commit_log_may_keep_the_leases_of_its_shards_and_do_nothing_else(
     cluster: ControlPlane, tmp_path: Path
 ) -> None:
-    namespace = _install(cluster, "leases", "replicas=2", "shards=2")
+    namespace = _install(cluster, "keeps-leases", "replicas=2", "shards=2")
     token = tmp_path / "token"
     token.write_text(cluster.kubectl("create", "token", "reput-commitlog", "-n", namespace).strip())
     access = CoordinatorAccess(ca=cluster.ca, token_file=token)
@@ -270,12 +268,12 @@ def test_a_commit_log_may_keep_the_leases_of_its_shards_and_do_nothing_else(
     coordinator = load_environment("commitlog", container).coordinator.replace("somewhere", namespace)
     for shard in ("broker-0", "broker-1"):
         store = open_record_store(f"{coordinator}?server={cluster.server}", shard, access)
-        assert store.read(TIMEOUT_SECONDS) is None
-        version = store.write(b'{"epoch":1}', None, TIMEOUT_SECONDS)
-        store.write(b'{"epoch":2}', version, TIMEOUT_SECONDS)
+        assert store.read(WAIT_SECONDS_MAX) is None
+        version = store.write(b'{"epoch":1}', None, WAIT_SECONDS_MAX)
+        store.write(b'{"epoch":2}', version, WAIT_SECONDS_MAX)
         with pytest.raises(RecordConflictError):
-            store.write(b"{}", version, TIMEOUT_SECONDS)
-        found = store.read(TIMEOUT_SECONDS)
+            store.write(b"{}", version, WAIT_SECONDS_MAX)
+        found = store.read(WAIT_SECONDS_MAX)
         assert found is not None
         assert found.data == b'{"epoch":2}'
         assert cluster.has("lease", f"reput-{shard}", namespace=namespace)
@@ -284,7 +282,7 @@ def test_a_commit_log_may_keep_the_leases_of_its_shards_and_do_nothing_else(
     for address in (f"{coordinator}?server={cluster.server}", f"kubernetes://default/reput?server={cluster.server}"):
         other = open_record_store(address, "broker-2" if namespace in address else "broker-0", access)
         with pytest.raises(CoordinatorUnavailableError, match="forbidden"):
-            other.read(TIMEOUT_SECONDS)
+            other.read(WAIT_SECONDS_MAX)
 
     def may(account: str, verb: str, what: str) -> bool:
         user = f"system:serviceaccount:{namespace}:{account}"
@@ -302,7 +300,7 @@ def test_a_commit_log_may_keep_the_leases_of_its_shards_and_do_nothing_else(
 
 
 def test_replicas_are_added_and_taken_away_and_the_others_keep_their_volumes(cluster: ControlPlane) -> None:
-    namespace = _install(cluster, "growing", "replication.withOneReplica=true")
+    namespace = _install(cluster, "growing-replicas", "replication.withOneReplica=true")
     first = _pods(cluster, namespace, "commitlog")
     assert list(first) == ["reput-commitlog-0-0"]
     volumes = {

@@ -23,11 +23,12 @@ from tests.support.ports import free_port
 from tools.control_plane_build import TARGET
 
 NODE_COUNT = 3
-# Nothing here provisions volumes: so many are made beforehand, each good for one claim.
-VOLUME_COUNT = 60
-START_SECONDS_MAX = 90.0
+# Nothing here provisions volumes: so many are made beforehand, each good for one claim, for all tests.
+VOLUME_COUNT = 200
 STOP_SECONDS_MAX = 15.0
-COMMAND_SECONDS_MAX = 120.0
+# What kubectl and helm wait for, and a command that does: longer, so that they say themselves what was not so.
+WAIT_OPTION = f"--timeout={waiting.WAIT_SECONDS_MAX:.0f}s"
+COMMAND_SECONDS_MAX = waiting.WAIT_SECONDS_MAX + 60
 POLL_SECONDS = 0.1
 # What a failure shows of the cluster's events: the last few dozen.
 EVENT_CHARACTERS_MAX = 6000
@@ -55,6 +56,7 @@ class ControlPlane:
             **os.environ,
             "PATH": f"{TARGET / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "KUBECONFIG": str(self._config_path(ADMIN)),
+            "KUBECACHEDIR": str(directory / "cache"),  # what it says of each server stays there otherwise
             "HELM_CACHE_HOME": str(directory / "helm"),
             "HELM_CONFIG_HOME": str(directory / "helm"),
             "HELM_DATA_HOME": str(directory / "helm"),
@@ -81,7 +83,7 @@ class ControlPlane:
             self._start_api_server()
             self._start_controllers()
             self.apply(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(_furniture())}))
-            self.kubectl("wait", "--for=condition=Ready", "node", "--all", f"--timeout={START_SECONDS_MAX:.0f}s")
+            self.kubectl("wait", "--for=condition=Ready", "node", "--all", WAIT_OPTION)
             self.wait_until(lambda: self.has("serviceaccount", "default", namespace="default"))
         except BaseException as error:
             logs = self._log_ends()
@@ -132,9 +134,10 @@ class ControlPlane:
         return self.run("kubectl", "get", kind, name, "-n", namespace).returncode == 0
 
     def make_namespace(self, name: str, *, enforce: str = "restricted") -> str:
-        """Make a namespace that enforces a Pod Security level and warns by it; its name."""
+        """Make a namespace that no other test has, which enforces a Pod Security level and warns by it; its name."""
         labels = {f"pod-security.kubernetes.io/{mode}": enforce for mode in ("enforce", "warn")}
-        self.apply(json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}))
+        made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        self.kubectl("create", "-f", "-", text=json.dumps(made))
         self.wait_until(lambda: self.has("serviceaccount", "default", namespace=name))
         return name
 
@@ -254,7 +257,7 @@ def running_control_plane(directory: pathlib.Path) -> Iterator[ControlPlane]:
 
 def _furniture() -> Sequence[dict[str, Any]]:
     """Nodes, and volumes for claims."""
-    size = {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "100Gi", "pods": "110"}
+    size = {"cpu": "512", "memory": "4Ti", "ephemeral-storage": "4Ti", "pods": "2000"}  # for all tests together
     nodes = [
         {
             "apiVersion": "v1",

@@ -3,7 +3,8 @@
 As with `--dist loadfile` a file stays in one process, so that what its tests share is made once. Besides:
 
     shared fixtures  all files that ask for one of `SHARED` in one process, which begins with them: a Spark session is a Java
-                     process, and slow until it is warm; images take minutes to build
+                     process, and slow until it is warm; images take minutes to build; a control plane is five programs.
+                     It ends with the last of these files: it would take memory and processor time until all tests are done
     long files       before short ones, the longest first, so that at the end no process is busy for minutes while others have
                      nothing to do
     waiting files    those of `WAITS` beside others from the beginning, in a third of the processes: they use a quarter of a
@@ -26,7 +27,7 @@ from xdist.workermanage import WorkerController
 
 # Fixtures of a session that are made once, so the files that ask for them run in one process; by name among the arguments of a
 # test or of another fixture.
-SHARED = ("spark", "serve_image")
+SHARED = ("spark", "serve_image", "control_plane")
 ASKS_FOR = {name: re.compile(rf"^(?:async )?def \w+\([^)]*\b{name}\b", re.MULTILINE) for name in SHARED}
 # Folders whose tests mostly wait: for services that start again, for disks, for clocks.
 WAITS = ("tests/torture/",)
@@ -126,6 +127,16 @@ def place_of(path: Path, root: Path) -> tuple[int, int]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put long files first; within a file everything stays in its order."""
     items.sort(key=lambda item: place_of(item.path, config.rootpath))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End a shared fixture when this process runs no file that asks for it next; one that comes later has a new one."""
+    shared = shared_by(item.path)
+    if shared and (nextitem is None or shared_by(nextitem.path) != shared):
+        # What pytest itself does with a fixture whose parameter changes.
+        for fixture in item.session._fixturemanager.getfixturedefs(shared, item) or ():
+            fixture.finish(item._request)  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -34,8 +34,11 @@ def notes_of(folder: pathlib.Path, *options: str) -> list[list[str]]:
     for name, text in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(NOTE + text)
-    fixtures = "".join(f"\n\n@pytest.fixture(scope='session')\ndef {name}(): return 1\n" for name in scheduling.SHARED)
-    (folder / "conftest.py").write_text(f"import pytest\n{fixtures}")
+    fixtures = "".join(
+        f"\n\n@pytest.fixture(scope='session')\ndef {name}():\n    yield 1\n    note('end of {name}')\n"
+        for name in scheduling.SHARED
+    )
+    (folder / "conftest.py").write_text(f"import pytest\n{NOTE}{fixtures}")
     (folder / "pytest.ini").write_text("[pytest]\n")
     (folder / "notes").write_text("")
     command = [
@@ -54,20 +57,24 @@ def notes_of(folder: pathlib.Path, *options: str) -> list[list[str]]:
         command, cwd=folder, env={**environment, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return [line.split() for line in (folder / "notes").read_text().splitlines()]
+    return [line.split(maxsplit=1) for line in (folder / "notes").read_text().splitlines()]
 
 
 def test_one_process_runs_shared_fixtures_first_then_the_longest_then_what_waits(tmp_path: pathlib.Path) -> None:
     ran = [file for _, file in notes_of(tmp_path)]
 
     assert ran == [
-        *("test_c_spark.py", "test_d_spark.py", "test_e_image.py", "test_f_image.py"),
+        *("test_c_spark.py", "test_d_spark.py", "end of spark"),
+        *("test_e_image.py", "test_f_image.py", "end of serve_image"),
         *("test_mirror.py", "test_follow.py", "test_b_waits.py", "test_a_plain.py"),
     ]
 
 
 def test_of_two_processes_each_shared_fixture_is_in_one(tmp_path: pathlib.Path) -> None:
     ran = notes_of(tmp_path, "-n", "2")
+    ends = [note for note in ran if note[1].startswith("end of")]
+    assert sorted(note for _, note in ends) == ["end of serve_image", "end of spark"]
+    ran = [note for note in ran if note not in ends]
 
     assert sorted(file for _, file in ran) == sorted(pathlib.Path(name).name for name in FILES)
     for shared in ("spark", "image"):
