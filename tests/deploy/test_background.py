@@ -21,7 +21,7 @@ from store.errors import InvalidSettingError
 from store.files.locks import BrokerLock, OwnerLock
 from tests.support.process_state import nothing_left_behind
 from tests.support.stack import NO_REMOTING, HostedStack, new_message
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 SMALL = {"REPUT_COMMITLOG_FILE_SIZE_BYTES": str(1 << 20), **NO_REMOTING}
 
@@ -38,12 +38,12 @@ def append_and_find(stack: BackgroundStack, number: int) -> None:
     with grpc.insecure_channel(stack.addresses["gateway"]) as channel:
         gateway = gateway_grpc.GatewayServiceStub(channel)
         message = new_message("Orders", b"body", keys=[f"key-{number}"])
-        gateway.AppendMessages(pb.AppendMessagesRequest(messages=[message]), timeout=20)
+        gateway.AppendMessages(pb.AppendMessagesRequest(messages=[message]), timeout=WAIT_SECONDS_MAX)
         wait_until(
             lambda: (
                 len(
                     gateway.QueryMessageByKey(
-                        pb.QueryMessageByKeyRequest(topic="Orders", key=f"key-{number}"), timeout=20
+                        pb.QueryMessageByKeyRequest(topic="Orders", key=f"key-{number}"), timeout=WAIT_SECONDS_MAX
                     ).messages
                 )
                 == 1
@@ -142,7 +142,7 @@ def test_a_service_that_ends_by_itself_ends_the_stack_with_its_code(tmp_path: pa
     stack = BackgroundStack(tmp_path / "store", SMALL, gateway_port=0, console_port=0)
     child = stack._stack._children["index"]
     child.server.fail(3, "a reason")  # type: ignore[attr-defined]
-    assert stack.wait(20) == 3
+    assert stack.wait(WAIT_SECONDS_MAX) == 3
     assert stack.said == ["index ended with exit code 3: a reason"]
     assert stack.stop() == 3
 

@@ -24,6 +24,7 @@ from tests.support.containers import Container, podman, wait_for
 from tests.support.ports import free_port
 from tests.support.prometheus import PROMETHEUS
 from tests.support.remoting import RemotingClient
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 yaml = pytest.importorskip("yaml", reason="needs PyYAML")
 
@@ -151,18 +152,18 @@ def test_the_services_of_the_file_take_messages_and_are_watched(images: dict[str
         wait_for(
             lambda: "hello" in run_command("queryMsgByKey", "-t", "Greetings", "-k", "k", *here).stdout, reput.logs
         )
-        with socket.create_connection(("127.0.0.1", ports[9876]), 20) as connected:
+        with socket.create_connection(("127.0.0.1", ports[9876]), WAIT_SECONDS_MAX) as connected:
             nameserver = RemotingClient(connected)
             wait_for(lambda: nameserver.ask(route("Greetings").command()).code == 0, reput.logs)
             (told,) = loads(nameserver.ask(route("Greetings").command()).body)["brokerDatas"]
         assert told["brokerAddrs"] == {"0": "127.0.0.1:10911"}
-        with urllib.request.urlopen(f"http://127.0.0.1:{ports[8080]}/", timeout=20) as console:
+        with urllib.request.urlopen(f"http://127.0.0.1:{ports[8080]}/", timeout=WAIT_SECONDS_MAX) as console:
             assert console.status == 200
 
         def up() -> set[str]:
             try:
                 with urllib.request.urlopen(
-                    f"http://127.0.0.1:{ports[9090]}/api/v1/query?query=up", timeout=20
+                    f"http://127.0.0.1:{ports[9090]}/api/v1/query?query=up", timeout=WAIT_SECONDS_MAX
                 ) as answer:
                     rows = json.load(answer)["data"]["result"]
             except OSError:
@@ -171,7 +172,7 @@ def test_the_services_of_the_file_take_messages_and_are_watched(images: dict[str
 
         components = ("gateway", "commitlog", "consumequeue", "index", "consumer", "schedule", "nameserver")
         wait_for(lambda: up() == {f"reput-{name}" for name in components}, "every page is read")
-        with urllib.request.urlopen(f"http://127.0.0.1:{ports[9090]}/api/v1/rules", timeout=20) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{ports[9090]}/api/v1/rules", timeout=WAIT_SECONDS_MAX) as answer:
             groups = json.load(answer)["data"]["groups"]
         assert sum(len(group["rules"]) for group in groups) >= 10
 

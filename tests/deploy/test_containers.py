@@ -19,6 +19,7 @@ from tests.support import containers
 from tests.support.containers import Container, podman, wait_for
 from tests.support.ports import free_port
 from tests.support.stack import new_message
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 MISSING = containers.missing_programs()
 pytestmark = [
@@ -89,10 +90,14 @@ class Installation:
         """Whether the gateway says so, and every service behind it."""
         try:
             with grpc.insecure_channel(f"127.0.0.1:{self.port}") as channel:
-                health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=2)
+                health = health_pb2_grpc.HealthStub(channel).Check(
+                    health_pb2.HealthCheckRequest(), timeout=WAIT_SECONDS_MAX
+                )
                 if health.status != health_pb2.HealthCheckResponse.SERVING:
                     return False
-                status = gateway_grpc.GatewayServiceStub(channel).GetStatus(pb.GetStatusRequest(), timeout=2)
+                status = gateway_grpc.GatewayServiceStub(channel).GetStatus(
+                    pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX
+                )
         except grpc.RpcError:
             return False
         return all(not row.HasField("error") and not row.catching_up for row in status.services)
@@ -118,7 +123,7 @@ def test_append_find_and_a_killed_log(installation: Installation) -> None:
         gateway = gateway_grpc.GatewayServiceStub(channel)
         messages = [new_message("Orders", f"body {i}".encode(), keys=[f"order-{i}", "all"]) for i in range(200)]
         receipts = gateway.AppendMessages(
-            pb.AppendMessagesRequest(messages=messages, flush=message_pb2.FLUSH_MODE_SYNC), timeout=20
+            pb.AppendMessagesRequest(messages=messages, flush=message_pb2.FLUSH_MODE_SYNC), timeout=WAIT_SECONDS_MAX
         ).results
 
         log = installation.containers["commitlog"]
@@ -131,7 +136,8 @@ def test_append_find_and_a_killed_log(installation: Installation) -> None:
             token = ""
             while True:
                 page = gateway.QueryMessageByKey(
-                    pb.QueryMessageByKeyRequest(topic="Orders", key="all", page_size=64, page_token=token), timeout=20
+                    pb.QueryMessageByKeyRequest(topic="Orders", key="all", page_size=64, page_token=token),
+                    timeout=WAIT_SECONDS_MAX,
                 )
                 ids |= {message.offset_msg_id for message in page.messages}
                 token = page.next_page_token
@@ -140,17 +146,20 @@ def test_append_find_and_a_killed_log(installation: Installation) -> None:
 
         expected = {receipt.offset_msg_id for receipt in receipts}
         wait_for(lambda: found() == expected, "all found by key")
-        one = gateway.QueryMessageById(pb.QueryMessageByIdRequest(offset_msg_id=receipts[7].offset_msg_id), timeout=20)
+        one = gateway.QueryMessageById(
+            pb.QueryMessageByIdRequest(offset_msg_id=receipts[7].offset_msg_id), timeout=WAIT_SECONDS_MAX
+        )
         assert b"body 7" == one.message.body
         copies = gateway.QueryMessageByUniqueKey(
-            pb.QueryMessageByUniqueKeyRequest(topic="Orders", unique_key=receipts[9].unique_key), timeout=20
+            pb.QueryMessageByUniqueKeyRequest(topic="Orders", unique_key=receipts[9].unique_key),
+            timeout=WAIT_SECONDS_MAX,
         )
         assert [b"body 9"] == [message.body for message in copies.messages]
         at = gateway.QueryMessageByOffset(
             pb.QueryMessageByOffsetRequest(
                 topic="Orders", queue_id=receipts[3].queue_id, queue_offset=receipts[3].queue_offset, max_messages=1
             ),
-            timeout=20,
+            timeout=WAIT_SECONDS_MAX,
         )
         assert [b"body 3"] == [message.body for message in at.messages]
 

@@ -10,7 +10,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.support.ports import free_port
 from tests.support.prometheus import PROMETHEUS, Prometheus
 from tests.support.stack import Stack, new_message, running_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 yaml = pytest.importorskip("yaml", reason="needs PyYAML")
 
@@ -32,14 +32,14 @@ pytestmark = [
 
 
 def _lag(stack: Stack) -> int:
-    group = stack.gateway.GetConsumerGroup(pb.GetConsumerGroupRequest(consumer_group=GROUP), timeout=30)
+    group = stack.gateway.GetConsumerGroup(pb.GetConsumerGroupRequest(consumer_group=GROUP), timeout=WAIT_SECONDS_MAX)
     return sum(queue.lag_count for queue in group.queues)
 
 
 def _append(stack: Stack, count: int) -> None:
     """So many messages, over eight queues evenly."""
     messages = [new_message(TOPIC, f"order {number}".encode(), queue_id=number % 8) for number in range(count)]
-    stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=30)
+    stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX)
 
 
 def _commit(stack: Stack, **offsets: int) -> None:
@@ -47,7 +47,9 @@ def _commit(stack: Stack, **offsets: int) -> None:
         pb.QueuePosition(topic=TOPIC, queue_id=int(name.removeprefix("queue_")), consumer_offset=offset)
         for name, offset in offsets.items()
     ]
-    stack.gateway.CommitOffsets(pb.CommitOffsetsRequest(consumer_group=GROUP, positions=positions), timeout=30)
+    stack.gateway.CommitOffsets(
+        pb.CommitOffsetsRequest(consumer_group=GROUP, positions=positions), timeout=WAIT_SECONDS_MAX
+    )
 
 
 def test_the_query_of_the_example_is_the_lag_that_the_gateway_shows(tmp_path: Path) -> None:

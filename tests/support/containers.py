@@ -23,7 +23,7 @@ MAKER = ROOT / "tools" / "base_image"
 BASE_IMAGE = f"localhost/python:3.11-slim-bookworm-{hashlib.sha256(MAKER.read_bytes()).hexdigest()[:12]}"
 PROGRAMS = ("podman", "buildah", "runc", "debootstrap")
 BUILD_SECONDS_MAX = 900
-CALL_SECONDS_MAX = 120
+CALL_SECONDS_MAX = 240  # longer than what a command waits for
 CERTIFICATES = pathlib.Path("/etc/ssl/certs/ca-certificates.crt")
 # What every container of the chart has, as podman says it.
 HARDENED = (

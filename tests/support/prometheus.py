@@ -98,7 +98,10 @@ class Prometheus:
     def _is_up(self) -> bool:
         def is_ready() -> bool:
             assert self._process.poll() is None, "it ended"
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{self._address}/-/ready", timeout=5):
+            with (
+                contextlib.suppress(OSError),
+                urllib.request.urlopen(f"http://{self._address}/-/ready", timeout=WAIT_SECONDS_MAX),
+            ):
                 return True
             return False
 

@@ -1,6 +1,6 @@
 """A real browser before real services: Debian's chromium, driven by Playwright.
 
-Screenshots go to the directory that REPUT_TEST_SCREENSHOTS names, else into pytest's temporary one.
+REPUT_TEST_SCREENSHOTS names a directory for pictures of the pages; without it none are taken.
 """
 
 import os
@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.fixture_stores import unpack_store
 from tests.support.stack import Stack, new_message, running_stack
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 CHROMIUM = shutil.which("chromium")
 SIZES = {"light": (1280, 900), "dark": (1280, 900), "phone": (390, 844), "phone-dark": (390, 844)}
@@ -40,10 +41,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             for name, body in HOSTILE_BODIES.items()
         ]
         messages += [new_message("Hostile", b"key", queue_id=0, keys=[HOSTILE_KEY])]
-        running.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=30)
+        running.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX)
         for begin in range(0, HIT_COUNT, 1_000):
             batch = [new_message("Many", b"hit %d" % (begin + number), keys=["hit"]) for number in range(1_000)]
-            running.gateway.AppendMessages(pb.AppendMessagesRequest(messages=batch), timeout=30)
+            running.gateway.AppendMessages(pb.AppendMessagesRequest(messages=batch), timeout=WAIT_SECONDS_MAX)
         running.wait_until_built()
         yield running
 
@@ -72,6 +73,7 @@ def open_page(chromium) -> Iterator[Callable[..., object]]:
             color_scheme="dark" if size.endswith("dark") else "light",
             **{"locale": "en", **settings},
         )
+        context.set_default_timeout(WAIT_SECONDS_MAX * 1000)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
@@ -85,10 +87,8 @@ def open_page(chromium) -> Iterator[Callable[..., object]]:
     assert errors == []
 
 
-@pytest.fixture(scope="session")
-def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where pictures go."""
-    named = os.environ.get("REPUT_TEST_SCREENSHOTS")
-    path = Path(named) if named else tmp_path_factory.mktemp("screenshots")
-    path.mkdir(parents=True, exist_ok=True)
-    return path
+def keep_picture(page, name: str) -> None:
+    """Keep a picture of the whole page for people to look at, where that was asked for: to draw it costs more than a test."""
+    if directory := os.environ.get("REPUT_TEST_SCREENSHOTS"):
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=Path(directory) / f"{name}.png", full_page=True)

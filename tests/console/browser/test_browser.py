@@ -8,14 +8,16 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.console.browser.conftest import HIT_COUNT, HOSTILE_BODIES, HOSTILE_KEY, SIZES
+from tests.console.browser.conftest import HIT_COUNT, HOSTILE_BODIES, HOSTILE_KEY, SIZES, keep_picture
 from tests.support.halting import halt, resume
 from tests.support.stack import new_message, running_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 
 PAGE_BYTES_MAX = 100 * 1024
+# Each width with each language (what fits), and each theme with both (what can be read).
+LOOKS = (("light", "en"), ("phone", "zh-CN"), ("dark", "zh-CN"), ("phone-dark", "en"))
 SEARCH_MILLIS_MAX = 200_000  # of 10,000 messages, in steps that leave half of the time to others, on a busy machine
 
 
@@ -23,7 +25,7 @@ def answer_of(stack, path: str):
     request = urllib.request.Request(
         f"http://{stack.addresses['console']}{path}", headers={"Accept": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=WAIT_SECONDS_MAX) as answer:
         return json.load(answer)
 
 
@@ -104,11 +106,8 @@ def paths(stack) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("language", ["en", "zh-CN"])
-@pytest.mark.parametrize("size", SIZES)
-def test_every_page_is_accessible_fits_and_keeps_its_picture(
-    stack, paths, open_page, screenshots, size: str, language: str
-) -> None:
+@pytest.mark.parametrize(("size", "language"), LOOKS)
+def test_every_page_is_accessible_and_fits(stack, paths, open_page, size: str, language: str) -> None:
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason="axe-core: pip install axe-playwright-python"
     )
@@ -125,11 +124,11 @@ def test_every_page_is_accessible_fits_and_keeps_its_picture(
         assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0], (
             f"{name} is wider than the screen"
         )
-        page.screenshot(path=screenshots / f"{name}-{size}-{language[:2]}.png", full_page=True)
+        keep_picture(page, f"{name}-{size}-{language[:2]}")
     assert serious == {}
 
 
-def test_chinese_and_dark_are_chosen_and_kept(stack, open_page, screenshots) -> None:
+def test_chinese_and_dark_are_chosen_and_kept(stack, open_page) -> None:
     page = open_page()
     page.goto(url(stack, "/topics?q=b_"))
     page.click("button[name=language]")
@@ -139,7 +138,7 @@ def test_chinese_and_dark_are_chosen_and_kept(stack, open_page, screenshots) -> 
     assert page.locator("html").get_attribute("data-theme") == "dark"
     page.goto(url(stack, "/?q=bk3_3"))
     assert page.locator("h1").inner_text() == "查找消息"
-    page.screenshot(path=screenshots / "find-answer-chinese-dark.png", full_page=True)
+    keep_picture(page, "find-answer-chinese-dark")
 
 
 def test_it_works_by_keyboard_alone(stack, open_page) -> None:
@@ -196,7 +195,7 @@ def test_the_form_of_each_mode_asks_what_it_says(stack, open_page) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE_BODIES)
-def test_a_hostile_body_is_shown_and_does_nothing(stack, open_page, name: str, screenshots) -> None:
+def test_a_hostile_body_is_shown_and_does_nothing(stack, open_page, name: str) -> None:
     page = open_page()
     message = answer_of(stack, f"/?mode=key&topic=Hostile&key={name}")["answer"]["messages"][0]
     for view in ("text", "json", "hex", "protobuf"):
@@ -205,7 +204,7 @@ def test_a_hostile_body_is_shown_and_does_nothing(stack, open_page, name: str, s
         assert page.title().endswith("Reput")
         assert page.locator("pre.body script, pre.body img, pre.body b").count() == 0
     page.goto(url(stack, message_path(message)))
-    page.screenshot(path=screenshots / f"hostile-{name}.png")
+    keep_picture(page, f"hostile-{name}")
     with page.expect_download() as downloading:
         page.click("text=Download")
     with open(downloading.value.path(), "rb") as saved:
@@ -232,7 +231,7 @@ def test_ten_thousand_hits_are_leafed_through_to_the_end(stack, open_page) -> No
     # The rest by the same links, without drawing each page.
     seen, path = 100, page.locator("a[rel=next]").get_attribute("href")
     while path:
-        with urllib.request.urlopen(url(stack, path), timeout=30) as answer:
+        with urllib.request.urlopen(url(stack, path), timeout=WAIT_SECONDS_MAX) as answer:
             html = answer.read().decode()
         assert len(html) < PAGE_BYTES_MAX
         seen += html.count('class="stretched"')
@@ -241,7 +240,7 @@ def test_ten_thousand_hits_are_leafed_through_to_the_end(stack, open_page) -> No
     assert seen == HIT_COUNT
 
 
-def test_a_search_goes_on_by_itself_to_the_end_and_stops_when_it_is_told_to(stack, open_page, screenshots) -> None:
+def test_a_search_goes_on_by_itself_to_the_end_and_stops_when_it_is_told_to(stack, open_page) -> None:
     page = open_page()
     steps = []
     page.on("response", lambda answer: steps.append(answer.url) if "part=result" in answer.url else None)
@@ -251,7 +250,7 @@ def test_a_search_goes_on_by_itself_to_the_end_and_stops_when_it_is_told_to(stac
     page.wait_for_selector("[data-run-state]:has-text('Stopped')")
     stopped_at = len(steps)
     assert "the search is not complete" in page.locator("main").inner_text() or page.locator(".messages tr").count()
-    page.screenshot(path=screenshots / "search-stopped.png", full_page=True)
+    keep_picture(page, "search-stopped")
     page.click("[data-run-start]")
     page.wait_for_selector("main:has-text('Everything was searched.')", timeout=SEARCH_MILLIS_MAX)
     assert has_rows(page, 2)
@@ -259,7 +258,7 @@ def test_a_search_goes_on_by_itself_to_the_end_and_stops_when_it_is_told_to(stac
     assert page.locator("[data-run]").is_hidden()
     assert "2 shown" in page.locator(".banner").inner_text()
     assert len(steps) > stopped_at
-    page.screenshot(path=screenshots / "search-done.png", full_page=True)
+    keep_picture(page, "search-done")
 
 
 def test_a_search_without_the_script_goes_on_by_its_link(stack, open_page) -> None:
@@ -342,12 +341,12 @@ def send_until_a_row_comes(page, send) -> None:
     wait_until(has_row, "a row of the tail", poll_seconds=0.2)
 
 
-def test_a_live_tail_shows_what_comes_pauses_and_goes_on_where_it_was(stack, open_page, screenshots) -> None:
+def test_a_live_tail_shows_what_comes_pauses_and_goes_on_where_it_was(stack, open_page) -> None:
     from reput.gateway.v1 import gateway_service_pb2 as pb
 
     def send(text: str) -> None:
         request = pb.AppendMessagesRequest(messages=[new_message("Tailed", text.encode(), queue_id=0, keys=[text])])
-        stack.gateway.AppendMessages(request, timeout=10)
+        stack.gateway.AppendMessages(request, timeout=WAIT_SECONDS_MAX)
 
     send("before")
     stack.wait_until_built()
@@ -363,7 +362,7 @@ def test_a_live_tail_shows_what_comes_pauses_and_goes_on_where_it_was(stack, ope
     page.click("[data-tail-start]")
     page.wait_for_selector(".tail-row:has-text('paused')")
     assert page.locator(".tail-row:has-text('before')").count() == 0
-    page.screenshot(path=screenshots / "live-tail.png", full_page=True)
+    keep_picture(page, "live-tail")
 
 
 def test_a_live_tail_with_tags_shows_theirs_alone_and_keeps_them(stack, open_page) -> None:
@@ -371,7 +370,7 @@ def test_a_live_tail_with_tags_shows_theirs_alone_and_keeps_them(stack, open_pag
 
     def send(text: str, tags: str) -> None:
         messages = [new_message("Tagged", text.encode(), queue_id=0, keys=[text], tags=tags)]
-        stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=10)
+        stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX)
 
     send("before", "TagA")
     stack.wait_until_built()
@@ -413,26 +412,26 @@ def test_the_store_page_moves(stack, open_page) -> None:
     page.goto(url(stack, "/store"))
     before = page.locator("tbody td").nth(1).inner_text()
     request = pb.AppendMessagesRequest(messages=[new_message("Many", b"x" * 1000)])
-    stack.gateway.AppendMessages(request, timeout=10)
+    stack.gateway.AppendMessages(request, timeout=WAIT_SECONDS_MAX)
     page.wait_for_function("before => document.querySelectorAll('tbody td')[1].innerText !== before", arg=before)
     page.wait_for_selector(".line-path")
 
 
-def test_a_shard_that_is_down_and_an_empty_store(tmp_path, open_page, screenshots) -> None:
+def test_a_shard_that_is_down_and_an_empty_store(tmp_path, open_page) -> None:
     with running_stack(tmp_path / "empty") as stack:
         stack.wait_until_built()
         page = open_page()
         page.goto(url(stack, "/?q=anything"))
         assert "There is no such message." in page.locator("main").inner_text()
         page.goto(url(stack, "/topics"))
-        page.screenshot(path=screenshots / "empty-topics.png")
+        keep_picture(page, "empty-topics")
         # Stopped, not killed: a dead child would end the stack.
         index = stack.children()["index_svc"]
         halt(index)
         try:
             page.goto(url(stack, "/store"))
             assert "no answer" in page.locator("main").inner_text()
-            page.screenshot(path=screenshots / "shard-down-store.png", full_page=True)
+            keep_picture(page, "shard-down-store")
         finally:
             resume(index)
 

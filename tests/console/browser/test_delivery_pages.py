@@ -9,9 +9,10 @@ from google.protobuf import descriptor_pb2
 
 from reput.message.v1 import message_pb2
 from store.format.delivery.consumer_files import decode_offsets
+from tests.console.browser.conftest import keep_picture
 from tests.support.fixture_stores import unpack_store
 from tests.support.stack import Stack, running_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -35,7 +36,7 @@ def url(stack: Stack, path: str) -> str:
 
 def answer_of(stack: Stack, path: str) -> dict:
     request = urllib.request.Request(url(stack, path), headers={"Accept": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=WAIT_SECONDS_MAX) as answer:
         return json.load(answer)
 
 
@@ -44,7 +45,7 @@ def message_at(stack: Stack, queue_id: int, offset: int) -> dict:
     return found[0]
 
 
-def test_the_timeline_says_what_the_brokers_consumer_offsets_say(own_stack, open_page, screenshots) -> None:
+def test_the_timeline_says_what_the_brokers_consumer_offsets_say(own_stack, open_page) -> None:
     """The store's config/consumerOffset.json was written by RocketMQ 5.3.3."""
     consumed = decode_offsets(own_stack.broker_offsets)["b_cg", "b_log"]
     assert len(consumed) == 4
@@ -55,24 +56,24 @@ def test_the_timeline_says_what_the_brokers_consumer_offsets_say(own_stack, open
         page.goto(url(own_stack, f"/messages/{message['offsetMsgId']}"))
 
         assert page.locator(".event.now .group-state:has-text('b_cg') .state").inner_text() == "Consumed"
-    page.screenshot(path=screenshots / "timeline.png", full_page=True)
+    keep_picture(page, "timeline")
 
 
-def test_dead_letters_are_checked_confirmed_and_sent_again(own_stack, open_page, screenshots) -> None:
+def test_dead_letters_are_checked_confirmed_and_sent_again(own_stack, open_page) -> None:
     page = open_page()
     page.goto(url(own_stack, DEAD_LETTERS))
     count = page.locator(".messages tbody tr").count()
     assert count > 0
     page.click(".resend button")
     assert f"{count} dead letters would be stored in their topics again" in page.locator("#check").inner_text()
-    page.screenshot(path=screenshots / "dead-letters-check.png", full_page=True)
+    keep_picture(page, "dead-letters-check")
     page.click("#check button.primary")  # without the tick the browser keeps the form
     assert page.locator("#check").count() == 1
 
     page.check("input[name=confirmed]")
     page.click("#check button.primary")
     page.wait_for_selector(f"main:has-text('{count} dead letters were sent again.')")
-    page.screenshot(path=screenshots / "dead-letters-sent.png", full_page=True)
+    keep_picture(page, "dead-letters-sent")
     href = page.locator("tbody td a.mono").first.get_attribute("href")
 
     wait_until(lambda: "message" in answer_of(own_stack, href), "the new message is stored")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.gateway.auth.conftest import CLIENTS, OTHER, OWN, SecuredStack, access_text, key_of
 from tests.support.stack import running_stack
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory):
 
 def get(secured: SecuredStack, path: str, client: str | None, accept: str = "application/json") -> tuple[int, str]:
     host, _, port = secured.stack.addresses["console"].rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=30)
+    connection = http.client.HTTPConnection(host, int(port), timeout=WAIT_SECONDS_MAX)
     cookie = {} if client is None else {"Cookie": f"reput_session={key_of(client)}"}
     try:
         connection.request("GET", path, headers={"Accept": accept, **cookie})
