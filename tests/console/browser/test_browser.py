@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 PAGE_BYTES_MAX = 100 * 1024
 # Each width with each language (what fits), and each theme with both (what can be read).
 LOOKS = (("light", "en"), ("phone", "zh-CN"), ("dark", "zh-CN"), ("phone-dark", "en"))
-SEARCH_MILLIS_MAX = 200_000  # of 10,000 messages, in steps that leave half of the time to others, on a busy machine
+
+SEARCH_OF_STEPS = "/?mode=search&topic=Many&cel=" + quote('message.body_text == "nowhere to be found"')
 
 
 def answer_of(stack, path: str):
@@ -221,7 +222,7 @@ def test_a_hostile_key_is_found_by_its_link_and_shown_as_it_is(stack, open_page)
     assert has_rows(page, 1)
 
 
-def test_ten_thousand_hits_are_leafed_through_to_the_end(stack, open_page) -> None:
+def test_thousands_of_hits_are_leafed_through_to_the_end(stack, open_page) -> None:
     page = open_page()
     page.goto(url(stack, "/?mode=key&topic=Many&key=hit&size=50"))
     assert has_rows(page, 50)
@@ -244,7 +245,7 @@ def test_a_search_goes_on_by_itself_to_the_end_and_stops_when_it_is_told_to(stac
     page = open_page()
     steps = []
     page.on("response", lambda answer: steps.append(answer.url) if "part=result" in answer.url else None)
-    first_and_last = "/?mode=search&topic=Many&cel=" + quote('message.body_text in ["hit 0", "hit 9999"]')
+    first_and_last = "/?mode=search&topic=Many&cel=" + quote(f'message.body_text in ["hit 0", "hit {HIT_COUNT - 1}"]')
     open_search(page, stack, first_and_last)
     page.click("[data-run-stop]")
     page.wait_for_selector("[data-run-state]:has-text('Stopped')")
@@ -252,7 +253,7 @@ def test_a_search_goes_on_by_itself_to_the_end_and_stops_when_it_is_told_to(stac
     assert "the search is not complete" in page.locator("main").inner_text() or page.locator(".messages tr").count()
     keep_picture(page, "search-stopped")
     page.click("[data-run-start]")
-    page.wait_for_selector("main:has-text('Everything was searched.')", timeout=SEARCH_MILLIS_MAX)
+    page.wait_for_selector("main:has-text('Everything was searched.')")
     assert has_rows(page, 2)
     assert page.locator("progress").get_attribute("value") == str(HIT_COUNT)
     assert page.locator("[data-run]").is_hidden()
@@ -263,7 +264,7 @@ def test_a_search_goes_on_by_itself_to_the_end_and_stops_when_it_is_told_to(stac
 
 def test_a_search_without_the_script_goes_on_by_its_link(stack, open_page) -> None:
     page = open_page(java_script_enabled=False)
-    open_search(page, stack, "/?mode=search&topic=Many&body=nowhere-to-be-found")
+    open_search(page, stack, SEARCH_OF_STEPS)
     assert "There is no such message" not in page.locator("main").inner_text()
     assert not page.locator("[data-run]").is_visible()
     page.click("a[rel=next] >> text=Search on")
@@ -274,10 +275,10 @@ def test_a_search_that_goes_on_left_no_time_to_others(stack, open_page) -> None:
     page = open_page()
     steps = []
     page.on("requestfinished", lambda asked: steps.append(asked.timing) if "part=result" in asked.url else None)
-    open_search(page, stack, "/?mode=search&topic=Many&body=nowhere-to-be-found")
-    page.wait_for_selector("main:has-text('Everything was searched.')", timeout=SEARCH_MILLIS_MAX)
+    open_search(page, stack, SEARCH_OF_STEPS)
+    page.wait_for_selector("main:has-text('Everything was searched.')")
 
-    assert len(steps) > 2
+    assert len(steps) > 1
     took_millis = sum(step["responseEnd"] for step in steps[:-1])
     pause_millis = sum(
         after["startTime"] - before["startTime"] - before["responseEnd"] for before, after in itertools.pairwise(steps)
@@ -304,8 +305,8 @@ def test_why_a_step_was_partial_is_still_said_at_the_end(stack, open_page) -> No
 
     page.route("**/*part=result*", first_is_partial)
     open_search(page, stack, "/?mode=search&topic=Many&cel=" + quote('message.body_text == "hit 0"'))
-    page.wait_for_selector(".messages tbody tr", timeout=SEARCH_MILLIS_MAX)
-    page.wait_for_function("() => !document.querySelector('[data-goes-on]')", timeout=SEARCH_MILLIS_MAX)
+    page.wait_for_selector(".messages tbody tr")
+    page.wait_for_function("() => !document.querySelector('[data-goes-on]')")
 
     assert len(steps) > 1
     assert "matches may be missing from an earlier page" in steps[-1]
