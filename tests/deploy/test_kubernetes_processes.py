@@ -10,7 +10,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,12 +36,11 @@ from tests.support.ports import free_port
 from tests.support.remoting import RemotingClient
 from tests.support.service import Service
 from tests.support.stack import new_message
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.life
 
 TOPIC = "Deployed"
-START_SECONDS_MAX = 60.0
 SMALL_FILES = {
     "commitlog": {"REPUT_COMMITLOG_FILE_SIZE_BYTES": "1048576"},
     "consumequeue": {},
@@ -97,7 +95,7 @@ class Pods:
         with grpc.insecure_channel(f"127.0.0.1:{self.port(component, '8090')}") as channel:
             try:
                 request = health_pb2.HealthCheckRequest(service=service)
-                answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
+                answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=WAIT_SECONDS_MAX)
             except grpc.RpcError:
                 return "silent"
             return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
@@ -159,19 +157,20 @@ def test_the_manifests_settings_and_secrets_make_a_working_installation(pods: Po
         gateway = gateway_grpc.GatewayServiceStub(channel)
         message = new_message(TOPIC, b"from a pod", keys=["k"])
         request = pb.AppendMessagesRequest(messages=[message])
-        (receipt,) = gateway.AppendMessages(request, timeout=30, wait_for_ready=True).results
+        (receipt,) = gateway.AppendMessages(request, timeout=WAIT_SECONDS_MAX, wait_for_ready=True).results
         assert receipt.broker_name == "broker-0"
         query = pb.QueryMessageByKeyRequest(topic=TOPIC, key="k")
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while not (answer := gateway.QueryMessageByKey(query, timeout=30)).messages:
-            assert time.monotonic() < deadline
+        wait_until(
+            lambda: gateway.QueryMessageByKey(query, timeout=WAIT_SECONDS_MAX).messages, "it is found by its key"
+        )
+        answer = gateway.QueryMessageByKey(query, timeout=WAIT_SECONDS_MAX)
         (found,) = answer.messages
         # What DNS says of the Service's name.
         assert (found.body, found.store_host) == (b"from a pod", f"127.0.0.1:{pods.port('gateway', '10911')}")
         assert answer.completeness == message_pb2.COMPLETENESS_COMPLETE
 
     # A client of the remoting protocol is told the shard's door by the name server, and dials it and the address in the id.
-    with socket.create_connection(("127.0.0.1", pods.port("nameserver", "9876")), 20) as connected:
+    with socket.create_connection(("127.0.0.1", pods.port("nameserver", "9876")), WAIT_SECONDS_MAX) as connected:
         nameserver = RemotingClient(connected)
         wait_until(lambda: nameserver.ask(route(TOPIC).command()).code == 0, "the shard's registration")
         (broker,) = loads(nameserver.ask(route(TOPIC).command()).body)["brokerDatas"]
@@ -179,7 +178,7 @@ def test_the_manifests_settings_and_secrets_make_a_working_installation(pods: Po
     trusted = ssl.create_default_context(cafile=str(tmp_path / "ca" / "ca.crt"))
     host, offset = decode_offset_msg_id(found.offset_msg_id)
     with (
-        socket.create_connection((host.ip, host.port), 20) as connected,
+        socket.create_connection((host.ip, host.port), WAIT_SECONDS_MAX) as connected,
         trusted.wrap_socket(connected, server_hostname="reput-gateway") as door,
     ):
         seen = RemotingClient(door).ask(Command(RequestCode.VIEW_MESSAGE_BY_ID, fields={"offset": str(offset)}))
@@ -194,10 +193,10 @@ def test_the_manifests_settings_and_secrets_make_a_working_installation(pods: Po
 
     # Nobody without a certificate gets in behind the gateway.
     with pods.channel("commitlog") as channel, pytest.raises(grpc.RpcError) as refused:
-        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
+        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=WAIT_SECONDS_MAX)
     assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
     with pods.channel("commitlog", client="gateway") as channel:
-        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
+        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=WAIT_SECONDS_MAX)
 
     assert [service.stop() for service in (*services, index)] == [0] * len(COMPONENTS)
     # Each wrote its own part on its own volume.
