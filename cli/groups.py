@@ -12,6 +12,7 @@ import typer
 from cli import options
 from cli.exits import Exit, usage_error, warn
 from cli.options import OutputFormat
+from cli.terminal import one_line
 from cli.times import iso_text
 from store.format.topic import RETRY_PREFIX
 
@@ -37,6 +38,14 @@ LAG_COLUMNS = [
 ]
 # Columns that a narrow terminal leaves out, the first one first.
 LAG_DROPPED_FIRST = ("removed", "in_flight", "consumer_offset", "max_offset", "broker_name", "lag_seconds")
+RUNNING_COLUMNS = [
+    *("topic", "broker_name", "queue_id", "consumer_offset", "cached_message_count", "cached_mebibytes"),
+    *("last_pull_time", "last_consume_time", "locked", "dropped"),
+]
+TOPIC_COLUMNS = [
+    *("topic", "pulled_per_second", "pull_millis", "consumed_per_second", "consume_millis", "failed_per_second"),
+    "failed_count_in_hour",
+]
 MEMBER_COLUMNS = ["client_id", "kind", "language", "version", "address", "subscriptions"]
 
 GroupPart = Annotated[str, typer.Option("--group", help="Only groups whose names hold this, ignoring case.")]
@@ -49,14 +58,30 @@ def groups(
     topic: Annotated[str, typer.Option("--topic", "-t", help="Only groups with a position in this topic.")] = "",
     part: GroupPart = "",
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many groups.")] = LISTED_COUNT_MAX,
+    member: Annotated[
+        str, typer.Option("--member", metavar="CLIENT_ID", help="Only what this member of GROUP does now.")
+    ] = "",
+    with_stack_trace: Annotated[
+        bool, typer.Option("--stack-trace", help="With --member: also the stacks of its threads.")
+    ] = False,
     output: options.Output = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
-    """List the consumer groups, or show one with its members, lag, retries and dead letters."""
+    """List the consumer groups, or show one with its members, lag, retries and dead letters.
+
+    With --member, a member over remoting is asked, and tells its queues, rates and settings. RocketMQ's gRPC
+    protocol has no such question: of such a member the gateway tells what it knows.
+    """
     from cli.client import query_client
     from cli.printing import print_rows
 
+    if (member or with_stack_trace) and not (name and member):
+        usage_error(
+            "--member names a member of GROUP, and --stack-trace asks it: give both", "reput groups GROUP shows them."
+        )
+    if member:
+        return show_running_info(name, member, output, address, timeout, with_stack_trace=with_stack_trace)
     if name:
         return show_group(name, output, address, timeout)
     with query_client(address, timeout) as client:
@@ -194,6 +219,47 @@ def show_group(name: str, output: OutputFormat, address: str, timeout: float, cl
     if warn_missing(details.shards):
         return Exit.PARTIAL
     return Exit.NOTHING_FOUND if client_id and not members else Exit.FOUND
+
+
+def show_running_info(
+    name: str, client_id: str, output: OutputFormat, address: str, timeout: float, *, with_stack_trace: bool
+) -> int:
+    """Print what a member of a group does now."""
+    from dataclasses import asdict
+
+    from cli.client import query_client
+    from cli.printing import print_rows
+
+    with query_client(address, timeout) as client:
+        info = client.consumer_running_info(name, client_id, with_stack_trace=with_stack_trace)
+    times = ("last_pull_time", "last_consume_time")
+    queues = [
+        {key: iso_text(value) if key in times and value is not None else value for key, value in asdict(each).items()}
+        for each in info.queues
+    ]
+    topics = [asdict(each) for each in info.topics]
+    told_by = "gateway" if info.told_by_gateway else "member"
+    subscriptions = [f"{topic}:{filter_}" for topic, filter_ in info.subscriptions]
+    if not output.is_table:
+        row = {"client_id": client_id, "told_by": told_by, "subscriptions": subscriptions}
+        more = {
+            "properties": dict(info.properties),
+            "queues": queues,
+            "topics": topics,
+            "stack_trace": info.stack_trace,
+        }
+        print_rows("members", [row | more], ["client_id", "told_by", "subscriptions"], output)
+        return Exit.FOUND
+    properties = [{"name": key, "value": value} for key, value in sorted(info.properties.items())]
+    print_rows("properties", properties, ["name", "value"], output)
+    print_rows("queues", queues, RUNNING_COLUMNS, output, dropped_first=list(reversed(RUNNING_COLUMNS[4:])))
+    print_rows("topics", topics, TOPIC_COLUMNS, output)
+    print(f"subscriptions: {one_line(', '.join(subscriptions))}")
+    if info.stack_trace:
+        print("\n".join(map(one_line, info.stack_trace.splitlines())))
+    if info.told_by_gateway:
+        warn("the gateway tells this: the member came over gRPC, which has no question for its queues and rates")
+    return Exit.FOUND
 
 
 def _names(client: "QueryClient", topic: str, part: str, limit: int) -> tuple[list[str], bool, bool]:

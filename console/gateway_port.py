@@ -49,6 +49,11 @@ class GatewayPort(Protocol):
     def GetConsumerGroup(self, request: pb.GetConsumerGroupRequest, context: Any) -> pb.GetConsumerGroupResponse:
         """A consumer group with its members and lag."""
 
+    def GetConsumerRunningInfo(
+        self, request: pb.GetConsumerRunningInfoRequest, context: Any
+    ) -> pb.GetConsumerRunningInfoResponse:
+        """What a member of a group does now."""
+
     def ResendDeadLetters(self, request: pb.ResendDeadLettersRequest, context: Any) -> pb.ResendDeadLettersResponse:
         """Sends dead letters again."""
 

@@ -25,6 +25,7 @@ from gateway.appends.routes import AppendRoutes, RouteWatch
 from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import ALL_FILTERS_CHARACTERS_MAX, WaitingRoom
+from gateway.groups.running_info import RunningInfos
 from gateway.ports.shards import FanOut, ShardsSource
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.page import KNOWN_TO_ALL, PageTokens
@@ -37,6 +38,7 @@ from gateway.reput.waiting import WaitingCalls
 from gateway.rocketmq.admin import AdminServicer
 from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.receiving import PollLimits
+from gateway.rocketmq.running_info import way_to
 from gateway.rocketmq.servicer import MessagingServicer, WaitingMessages, add_messaging_to_server
 from gateway.rocketmq.topic_types import TopicTypes
 from gateway.search.cel_sandbox import CelSandbox
@@ -119,6 +121,7 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     delivery = GroupDelivery(delivering, PullStreams(delivering, room), appends)
     read_from = ReadFrom(settings.read_from)
     servicer = GatewayServicer(shards, tokens, sandbox, waits, delivery, reads, read_from)
+    servicer.running_infos.ways.append(way_to(clients))
     server.meters.histograms += [QUERY_SECONDS, PORT_SECONDS]
     server.meters.counters += [APPEND_REFUSED, REPLICA_READS]
     calls = WaitingCalls(endings, requests)
@@ -142,7 +145,19 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     clients.start()
     keeping.start()
     if settings.remoting_address:
-        _open_doors(server, settings, directory, sign_in, delivering, room, timers, forwarder, waiting, waits)
+        _open_doors(
+            server,
+            settings,
+            directory,
+            sign_in,
+            delivering,
+            room,
+            timers,
+            forwarder,
+            waiting,
+            waits,
+            servicer.running_infos,
+        )
     if settings.console == "on":
         from console.opening import open_console
 
@@ -161,6 +176,7 @@ def _open_doors(
     forwarder: AppendForwarder,
     waiting: WaitingMessages,
     waits: FreshnessWaits,
+    running_infos: RunningInfos,
 ) -> None:
     """Open the remoting doors; InvalidSettingError when a port cannot be bound."""
     # Loaded only by gateways that have some.
@@ -198,6 +214,7 @@ def _open_doors(
             waits=waits,
             builder_waits=BuilderWaits(timers),
             on_arrivals=delivering.on_arrivals,
+            running_infos=running_infos,
             nameserver_tls=partial(settings.client_context, settings.nameservers_ca),
         )
 

@@ -100,6 +100,7 @@ if TYPE_CHECKING:
         ConsumerGroup,
         ConsumerGroupDetails,
         ConsumerGroups,
+        ConsumerRunningInfo,
         GroupMember,
         GroupQueue,
         PulledMessages,
@@ -108,6 +109,8 @@ if TYPE_CHECKING:
         QueueReset,
         ResentDeadLetter,
         ResentDeadLetters,
+        RunningQueue,
+        RunningTopic,
         SendBackOutcome,
     )
     from reput_client.querying.message import Message, MessageSource
@@ -151,8 +154,9 @@ _NAMES_BY_MODULE = {
     ),
     "querying.explanation": "Explanation",
     "querying.groups": (
-        "ConsumerGroup ConsumerGroupDetails ConsumerGroups GroupMember GroupQueue PullStatus PulledMessages "
-        "QueuePosition QueueReset ResentDeadLetter ResentDeadLetters SendBackOutcome "
+        "ConsumerGroup ConsumerGroupDetails ConsumerGroups ConsumerRunningInfo GroupMember GroupQueue PullStatus "
+        "PulledMessages QueuePosition QueueReset ResentDeadLetter ResentDeadLetters RunningQueue RunningTopic "
+        "SendBackOutcome "
     ),
     "querying.message": "Message MessageSource",
     "querying.query_client": "AsyncPages AsyncQueryClient Pages QueryClient",
@@ -189,6 +193,7 @@ __all__ = [
     "ConsumerGroup",
     "ConsumerGroupDetails",
     "ConsumerGroups",
+    "ConsumerRunningInfo",
     "ConsumerSettings",
     "DataLossError",
     "Delivery",
@@ -247,6 +252,8 @@ __all__ = [
     "ResentDeadLetter",
     "ResentDeadLetters",
     "RetryPolicy",
+    "RunningQueue",
+    "RunningTopic",
     "Scan",
     "ScannedRange",
     "ScheduledMessage",

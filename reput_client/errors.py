@@ -4,7 +4,7 @@
     ├── InvalidRequestError        InvalidMessageError, InvalidArgumentError, InvalidMessageIdError, InvalidPageTokenError,
     │                              InvalidFreshnessTokenError, IllegalFilterError
     ├── NotFoundError              RecordNotFoundError, TopicNotFoundError, QueueNotFoundError, BrokerNotFoundError,
-    │                              FollowerNotFoundError, GroupNotFoundError, TransactionNotFoundError,
+    │                              FollowerNotFoundError, GroupNotFoundError, MemberNotFoundError, TransactionNotFoundError,
     │                              ScheduledMessageNotFoundError, ReceiptHandleNotFoundError
     ├── OffsetOutOfRangeError
     ├── DataLossError              RecordCorruptedError, StoreCorruptedError
@@ -120,6 +120,10 @@ class FollowerNotFoundError(NotFoundError):
 
 class GroupNotFoundError(NotFoundError):
     """There is no such consumer group."""
+
+
+class MemberNotFoundError(NotFoundError):
+    """The consumer group has no such member."""
 
 
 class TransactionNotFoundError(NotFoundError):
@@ -352,6 +356,7 @@ _REASONED: tuple[type[ReputClientError], ...] = (
     QueueNotFoundError,
     BrokerNotFoundError,
     GroupNotFoundError,
+    MemberNotFoundError,
     TransactionNotFoundError,
     ScheduledMessageNotFoundError,
     ReceiptHandleNotFoundError,

@@ -209,6 +209,7 @@ _ROWS = (
     Method(GATEWAY_SERVICE + "ResetOffsets", _UNARY, _SAFE, ADMIN, QUERY_SECONDS),
     Method(GATEWAY_SERVICE + "ListConsumerGroups", _UNARY, _SAFE, READ, QUERY_SECONDS),
     Method(GATEWAY_SERVICE + "GetConsumerGroup", _UNARY, _SAFE, READ, QUERY_SECONDS),
+    Method(GATEWAY_SERVICE + "GetConsumerRunningInfo", _UNARY, _SAFE, ADMIN, QUERY_SECONDS),
     Method(GATEWAY_SERVICE + "UpdateConsumerGroup", _UNARY, _SAFE, ADMIN, QUERY_SECONDS),
     Method(GATEWAY_SERVICE + "DeleteConsumerGroup", _UNARY, _SAFE, ADMIN, QUERY_SECONDS),
     Method(GATEWAY_SERVICE + "TrackMessage", _UNARY, _SAFE, READ, QUERY_SECONDS),

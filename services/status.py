@@ -38,6 +38,7 @@ CODE_BY_ERROR: dict[type[errors.StoreError], grpc.StatusCode] = {
     errors.InvalidReceiptHandleError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.ReceiptHandleNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.GroupNotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.MemberNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.ScheduledMessageNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.TransactionNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.VerdictTooLateError: grpc.StatusCode.FAILED_PRECONDITION,

@@ -73,6 +73,10 @@ class GroupNotFoundError(StoreError):
     """The shard has no such consumer group."""
 
 
+class MemberNotFoundError(StoreError):
+    """The consumer group has no member of this id; metadata has `consumerGroup` and `clientId`."""
+
+
 class GroupDisabledError(StoreError):
     """The consumer group is configured so that it gets no messages; metadata has `consumerGroup`."""
 

@@ -52,6 +52,7 @@ EXAMPLES: dict[str, tuple[dict[str, Any], ...]] = {
     "ResetOffsets": ({"consumer_group": "billing", "topic": "Orders", "earliest": True, "dry_run": True},),
     "ListConsumerGroups": ({},),
     "GetConsumerGroup": ({"consumer_group": "billing"},),
+    "GetConsumerRunningInfo": ({"consumer_group": "billing", "client_id": "worker-1"},),
     "UpdateConsumerGroup": ({"consumer_group": "billing", "delivery_attempts_max": 5},),
     "DeleteConsumerGroup": ({"consumer_group": "a-group-of-the-past"},),
     "TrackMessage": ({"offset_msg_id": FIRST_ID},),

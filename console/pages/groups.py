@@ -30,6 +30,9 @@ from store.errors import InvalidArgumentError, StoreError, TopicNotFoundError
 SHOWN_GROUP_COUNT = 200
 SHOWN_QUEUE_COUNT = 200
 SHOWN_MEMBER_COUNT = 100
+SHOWN_PROPERTY_COUNT = 100
+# A member that is asked what it does answers at once, or is not there any more.
+RUNNING_SECONDS = 3.0
 # The size of the rows, of 100 KiB for a page, and the markup of a row.
 ROWS_BYTES_MAX = 80 * 1024
 ROW_BYTES = 400
@@ -140,10 +143,28 @@ def group_page(calls: Calls, question: Question) -> Page:
 
 
 def members_page(calls: Calls, question: Question) -> Page:
-    """The members of a group that live, and what they want."""
+    """The members of a group that live, and what they want; with `member`, what that one does now."""
     answer, values = _asked(calls, question)
-    values |= {"tab": "members", "members": answer.members[:SHOWN_MEMBER_COUNT]}
-    return Page("members.html", values, {"answer": to_json(answer)})
+    client_id = question.text("member")
+    values |= {
+        "tab": "members",
+        "members": answer.members[:SHOWN_MEMBER_COUNT],
+        "asked": client_id,
+        "running": None,
+        "running_error": None,
+    }
+    document: dict[str, Any] = {"answer": to_json(answer)}
+    if client_id:
+        request = pb.GetConsumerRunningInfoRequest(consumer_group=values["name"], client_id=client_id)
+        try:
+            running = calls.ask(calls.gateway.GetConsumerRunningInfo, request, RUNNING_SECONDS)
+        except StoreError as error:  # the members are shown all the same
+            values["running_error"] = document["runningError"] = error.message
+        else:
+            values["running"] = running
+            values["properties"] = sorted(running.properties.items())[:SHOWN_PROPERTY_COUNT]
+            document["running"] = to_json(running)
+    return Page("members.html", values, document)
 
 
 def _asked(calls: Calls, question: Question) -> tuple[Any, dict[str, Any]]:

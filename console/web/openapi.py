@@ -157,9 +157,16 @@ def openapi() -> dict[str, Any]:
                 [_path("consumer_group", _TEXT)],
             ),
             "/groups/{consumer_group}/members": page(
-                "The members of a consumer group that live.",
-                _object({"answer": schemas.reference(pb.GetConsumerGroupResponse.DESCRIPTOR)}),
-                [_path("consumer_group", _TEXT)],
+                "The members of a consumer group that live; with `member`, what it does now, too, or why that is not known.",
+                _object(
+                    {
+                        "answer": schemas.reference(pb.GetConsumerGroupResponse.DESCRIPTOR),
+                        "running": schemas.reference(pb.GetConsumerRunningInfoResponse.DESCRIPTOR),
+                        "runningError": _TEXT,
+                    },
+                    ("running", "runningError"),
+                ),
+                [_path("consumer_group", _TEXT), _query("member", "Client id of a member, which is asked.")],
             ),
             "/groups/{consumer_group}/dead-letters": page(
                 "The dead letters of a consumer group; with `check`, what would be sent again.",

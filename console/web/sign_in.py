@@ -97,6 +97,7 @@ class GuardedGateway:
         self.ListTopics = guarded("ListTopics", gateway.ListTopics)
         self.ListConsumerGroups = guarded("ListConsumerGroups", gateway.ListConsumerGroups)
         self.GetConsumerGroup = guarded("GetConsumerGroup", gateway.GetConsumerGroup)
+        self.GetConsumerRunningInfo = guarded("GetConsumerRunningInfo", gateway.GetConsumerRunningInfo)
         self.ResendDeadLetters = guarded("ResendDeadLetters", gateway.ResendDeadLetters)
         self.TrackMessage = guarded("TrackMessage", gateway.TrackMessage)
         self.ListScheduledMessages = guarded("ListScheduledMessages", gateway.ListScheduledMessages)

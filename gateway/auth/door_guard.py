@@ -66,6 +66,7 @@ PULL = GATEWAY_SERVICE + "PullMessages"
 RECEIVE = MESSAGING_SERVICE + "ReceiveMessage"
 ACK = MESSAGING_SERVICE + "AckMessage"
 STATUS = GATEWAY_SERVICE + "GetStatus"
+RUNNING_INFO = GATEWAY_SERVICE + "GetConsumerRunningInfo"
 CHANGE_GROUP = GATEWAY_SERVICE + "UpdateConsumerGroup"
 OF_GROUP = GATEWAY_SERVICE + "GetConsumerGroup"
 SEARCH = GATEWAY_SERVICE + "SearchOffset"
@@ -136,8 +137,8 @@ RULES: Mapping[int, Rule] = {
     RequestCode.CLONE_GROUP_OFFSET: Rule(GATEWAY_SERVICE + "ResetOffsets", "topic", "destGroup"),
     RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Rule(OF_GROUP, "topic", "group"),
     RequestCode.QUERY_CONSUME_QUEUE: Rule(SEARCH, "topic", "consumerGroup"),
-    # No RPC asks a member, or has it work: an operator may.
-    RequestCode.GET_CONSUMER_RUNNING_INFO: Rule(STATUS, group="consumerGroup"),
+    RequestCode.GET_CONSUMER_RUNNING_INFO: Rule(RUNNING_INFO, group="consumerGroup"),
+    # No RPC has a member work: an operator may.
     RequestCode.CONSUME_MESSAGE_DIRECTLY: Rule(STATUS, group="consumerGroup"),
     RequestCode.GET_BROKER_CONSUME_STATS: Rule(STATUS),
     RequestCode.GET_BROKER_CONFIG: Rule(STATUS),

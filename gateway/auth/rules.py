@@ -213,6 +213,7 @@ GROUPS: dict[str, Groups] = {
     GATEWAY_SERVICE + "GetOffsets": _of_own_group,
     GATEWAY_SERVICE + "ResetOffsets": _of_own_group,
     GATEWAY_SERVICE + "GetConsumerGroup": _of_own_group,
+    GATEWAY_SERVICE + "GetConsumerRunningInfo": _of_own_group,
     GATEWAY_SERVICE + "UpdateConsumerGroup": _of_own_group,
     GATEWAY_SERVICE + "DeleteConsumerGroup": _of_own_group,
     GATEWAY_SERVICE + "ResendDeadLetters": _of_own_group,

@@ -21,6 +21,7 @@ from typing import Any
 from gateway.groups.administration import SettingsChange, delete_group, update_group
 from gateway.groups.asking import ask_groups
 from gateway.groups.positions import reset_positions
+from gateway.groups.running_info import RUNNING_INFO_SECONDS, Receiver, Told, Way, subscription_row
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import GET_GROUP, LIST_GROUPS, attempts_max_of, default_settings
 from gateway.ports.shard import get_record, list_queues
@@ -38,9 +39,8 @@ from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import OK, Command, version_ordinal
 from services.rocketmq.fastjson import dump_bytes
 from services.rocketmq.signature import OF_SIGN_IN
-from store.errors import GroupNotFoundError
+from store.errors import GroupNotFoundError, ServiceUnavailableError, StoreError
 from store.format.delivery.consumer_files import new_group_row
-from store.format.java_text import java_string_hash
 from store.format.message_id import decode_offset_msg_id
 from store.format.topic import TopicConfig
 
@@ -50,12 +50,15 @@ LIST_COUNT_MAX = 1_000
 # Topics that a question for a group's progress names; without any it is for all that the group has positions in.
 TOPIC_COUNT_MAX = 1_024
 # A client that is asked answers at once, or consumes a message first.
-RUNNING_INFO_SECONDS, CONSUME_SECONDS, STATUS_SECONDS = 10.0, 60.0, 5.0
+CONSUME_SECONDS, STATUS_SECONDS = 60.0, 5.0
 NOT_NOW = -1  # of a timestamp that asks for the end of a queue, and of a queue or offset that is not said
 
 
 def handlers(shard: DoorShard) -> Mapping[int, Handler]:
-    """The handlers of this file, by request code."""
+    """The handlers of this file, by request code; members of the door can be asked by other doors from then on."""
+    way = way_to_members(shard)
+    shard.running_infos.ways.append(way)
+    shard.on_close.append(partial(shard.running_infos.ways.remove, way))
     once_built: dict[int, Handler] = {
         RequestCode.GET_CONSUME_STATS: shard.once_built(get_consume_stats),
         RequestCode.QUERY_CONSUME_TIME_SPAN: shard.once_built(query_consume_time_span),
@@ -244,18 +247,7 @@ def connection_row(client: DoorClient) -> dict[str, object]:
 
 
 def _subscription(wanted: Subscription) -> dict[str, object]:
-    is_tags = wanted.expression_type == TAG
-    names = wanted.expression.split("||") if is_tags and wanted.expression != "*" else []
-    tags = [tag for tag in map(str.strip, names) if tag]
-    return {
-        "classFilterMode": False,
-        "codeSet": [java_string_hash(tag) for tag in tags],
-        "expressionType": wanted.expression_type,
-        "subString": wanted.expression,
-        "subVersion": wanted.version,
-        "tagsSet": tags,
-        "topic": wanted.topic,
-    }
+    return subscription_row(wanted.topic, wanted.expression, wanted.expression_type, wanted.version)
 
 
 # --- progress
@@ -494,32 +486,73 @@ def get_consumer_status(shard: DoorShard, ask: Ask) -> None:
 
 
 def get_consumer_running_info(shard: DoorShard, ask: Ask) -> None:
-    """307: what a member tells about itself."""
+    """307: what a member tells about itself; of one over gRPC what the gateway knows."""
     group, client_id = ask.text("consumerGroup"), ask.text("clientId")
-    _pass_on(ask, _member(shard, group, client_id), ask.command.body, RUNNING_INFO_SECONDS)
+    member = _member_here(shard, group, client_id)
+    if member is not None:
+        _pass_on(ask, member, ask.command.body, RUNNING_INFO_SECONDS)
+        return
+
+    def told(answer: Told | StoreError) -> None:
+        if isinstance(answer, Told):
+            ask.answer(body=answer.body)
+        else:
+            ask.answer(code=ResponseCode.SYSTEM_ERROR, remark=answer.message)
+
+    if not shard.running_infos.ask(group, client_id, told, with_stack_trace=ask.flag("jstackEnable")):
+        raise _not_here(shard, group, client_id)
+
+
+def way_to_members(shard: DoorShard) -> Way:
+    """The way to the members that have a connection to this door."""
+
+    def ask(consumer_group: str, client_id: str, told: Receiver, /, *, with_stack_trace: bool) -> bool:
+        member = _member_here(shard, consumer_group, client_id)
+        if member is None:
+            return False
+
+        def answered(answer: Command | None) -> None:
+            if answer is not None and answer.code == OK:
+                told(Told(answer.body))
+                return
+            why = (
+                f"did not answer within {RUNNING_INFO_SECONDS:.0f} s" if answer is None else f"refuses: {answer.remark}"
+            )
+            told(ServiceUnavailableError(f"the member {client_id} of {consumer_group} {why}", service="client"))
+
+        flag = str(with_stack_trace).lower()
+        fields = {"consumerGroup": consumer_group, "clientId": client_id, "jstackEnable": flag}
+        member.connection.ask(Command(RequestCode.GET_CONSUMER_RUNNING_INFO, fields), RUNNING_INFO_SECONDS, answered)
+        return True
+
+    return ask
 
 
 def consume_message_directly(shard: DoorShard, ask: Ask) -> None:
-    """309: has a member consume one message now; its answer says how it went."""
+    """309: has a member consume one message now; its answer says how it went. A member over gRPC is refused by name."""
     group, client_id = ask.text("consumerGroup"), ask.text("clientId")
-    member = _member(shard, group, client_id)
+    member = _member_here(shard, group, client_id)
+    if member is None:
+        raise _not_here(shard, group, client_id)
     _, offset = decode_offset_msg_id(ask.text("msgId"))
     record = get_record(shard.shard, offset, Deadline.after(CALL_SECONDS))
     _pass_on(ask, member, record_of(record), CONSUME_SECONDS)
 
 
-def _member(shard: DoorShard, group: str, client_id: str) -> DoorClient:
-    for client in shard.clients.members(group):
-        if client.client_id == client_id:
-            return client
+def _member_here(shard: DoorShard, group: str, client_id: str) -> DoorClient | None:
+    return next((client for client in shard.clients.members(group) if client.client_id == client_id), None)
+
+
+def _not_here(shard: DoorShard, group: str, client_id: str) -> RefusedError:
+    """Why a member cannot be asked that has no connection to this door."""
     for member in shard.members_of(group):
         if member.client_id == client_id:  # a broker's only door has all its members
-            raise RefusedError(
+            return RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"The Consumer <{group}> <{client_id}> has no connection here: it is a {member.kind or 'member'} at "
                 f"{member.address}, over gRPC or at another gateway, and only a remoting client of this one can be asked",
             )
-    raise RefusedError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+    return RefusedError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
 
 
 def _pass_on(ask: Ask, member: DoorClient, body: bytes, seconds: float) -> None:

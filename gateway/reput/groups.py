@@ -20,6 +20,7 @@ from gateway.groups.copies import Original, find_original
 from gateway.groups.dead_letters import Letter, Resending, ResendQuestion
 from gateway.groups.positions import commit_positions, get_positions, reset_positions
 from gateway.groups.pulling import lock_queues, send_back
+from gateway.groups.running_info import RunningInfos
 from gateway.groups.tracked import state_of
 from gateway.groups.tracks import follow, tracks_of_record
 from gateway.groups.waits import due_millis, settled
@@ -34,6 +35,7 @@ from gateway.queries.page import PAGE_BYTES_MAX, page_size
 from gateway.reput.pulling import PullStreams
 from gateway.reput.queries import Call
 from gateway.reput.query_methods import choice_of
+from gateway.reput.running_info import info_of
 from gateway.reput.wire import duration_of, filter_of, millis_of, shard_outcome_of, timestamp_of, window_of
 from gateway.rocketmq.message_rules import BODY_ENCODING, SYSTEM_PROPERTIES, TRACE_CONTEXT
 from gateway.shards.replica_choice import ReadFrom
@@ -518,8 +520,10 @@ class GroupMethods:
     Attributes:
         delivery: set by the gateway; None where nothing is delivered.
         reads, read_from: see GatewayServicer.
+        running_infos: asks members; the gateway adds the ways to them.
     """
 
+    running_infos: RunningInfos
     delivery: GroupDelivery | None = None
     reads: ReplicaReads | None = None
     read_from: ReadFrom = ReadFrom.LEADER
@@ -590,6 +594,21 @@ class GroupMethods:
     ) -> pb.GetConsumerGroupResponse:
         """A group with its members, queues and lag."""
         return group(self._call(context), request)
+
+    def GetConsumerRunningInfo(
+        self, request: pb.GetConsumerRunningInfoRequest, context: grpc.ServicerContext
+    ) -> pb.GetConsumerRunningInfoResponse:
+        """What a member of a group does now."""
+        call = self._call(context)
+        return info_of(
+            self.running_infos.get(
+                call.shards,
+                request.consumer_group,
+                request.client_id,
+                call.deadline,
+                with_stack_trace=request.with_stack_trace,
+            )
+        )
 
     def UpdateConsumerGroup(
         self, request: pb.UpdateConsumerGroupRequest, context: grpc.ServicerContext

@@ -9,6 +9,7 @@ from functools import partial
 import grpc
 
 from gateway.appends.forwarder import AppendForwarder
+from gateway.groups.running_info import RunningInfos
 from gateway.ports.shards import ShardsSource
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.page import PageTokens
@@ -57,6 +58,7 @@ class GatewayServicer(GroupMethods, WaitingMethods, pb_grpc.GatewayServiceServic
         self._waits = waits or FreshnessWaits()
         self._searches = Searches(sandbox or CelSandbox())
         self.delivery = delivery
+        self.running_infos = RunningInfos()
         self.reads = reads
         self.read_from = read_from
 

@@ -66,15 +66,24 @@ class KnownClient:
         facts: what its group's members know of it; the group is empty for a producer.
         request_seconds: its request timeout.
         seen_at: its last sign of life.
+        begun_at: the first one.
         large_bytes: what its facts take; 0 for a small client.
     """
 
-    __slots__ = ("facts", "large_bytes", "request_seconds", "seen_at")
+    __slots__ = ("begun_at", "facts", "large_bytes", "request_seconds", "seen_at")
 
-    def __init__(self, facts: Client, request_seconds: float, seen_at: float, large_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        facts: Client,
+        request_seconds: float,
+        seen_at: float,
+        large_bytes: int = 0,
+        before: "KnownClient | None" = None,
+    ) -> None:
         self.facts = facts
         self.request_seconds = request_seconds
         self.seen_at = seen_at
+        self.begun_at: float = seen_at if before is None else before.begun_at
         self.large_bytes = large_bytes
 
 
@@ -109,6 +118,10 @@ class Clients:
         """The client; None when it is not known here."""
         return self._known.get(client_id)
 
+    def age_seconds(self, client: KnownClient) -> float:
+        """For how long a client has been known here."""
+        return self._clock() - client.begun_at
+
     def has_ended(self, client_id: str) -> bool:
         """Whether the client said that it has ended, and has not come back."""
         return client_id in self._ended
@@ -124,10 +137,10 @@ class Clients:
         large_bytes = size_bytes if size_bytes > SMALL_CLIENT_BYTES else 0
         with self._lock:
             self._ended.pop(facts.client_id, None)
-            self._forget(facts.client_id)
+            before = self._forget(facts.client_id)
             if self._large_bytes + large_bytes > LARGE_CLIENT_BYTES_MAX:
                 facts, large_bytes = _without_subscriptions(facts), 0
-            self._note(KnownClient(facts, request_seconds, self._clock(), large_bytes))
+            self._note(KnownClient(facts, request_seconds, self._clock(), large_bytes, before))
 
     def beat(self, facts: Client) -> None:
         """A sign of life. What is known of the client's settings stays."""
@@ -137,7 +150,8 @@ class Clients:
                 known.seen_at = self._clock()
                 self._note(known)
             else:
-                self._note(KnownClient(_without_subscriptions(facts), REQUEST_SECONDS_DEFAULT, self._clock()))
+                less = _without_subscriptions(facts)
+                self._note(KnownClient(less, REQUEST_SECONDS_DEFAULT, self._clock(), before=known))
 
     def end(self, client_id: str, consumer_group: str, seconds: float) -> None:
         """A client has ended: forget it, and tell every shard.

@@ -1,8 +1,8 @@
 """Consumer groups: states, settings, positions, pulls, returns, locks; `QueryClient` has each function as a method."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 
 from google.protobuf.duration_pb2 import Duration
@@ -53,6 +53,57 @@ class ConsumerGroups:
     groups: tuple[ConsumerGroup, ...]
     shards: tuple[ShardOutcome, ...]
     has_more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunningQueue:
+    """A queue that a member consumes; `cached_*` is pulled and not consumed, times are None before the first one."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    consumer_offset: int
+    cached_message_count: int
+    cached_mebibytes: int
+    cached_min_offset: int
+    cached_max_offset: int
+    locked: bool
+    dropped: bool
+    last_pull_time: datetime | None
+    last_consume_time: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunningTopic:
+    """How a member consumes a topic: mean times in milliseconds, messages a second, failures of the last hour."""
+
+    topic: str
+    pull_millis: float
+    pulled_per_second: float
+    consume_millis: float
+    consumed_per_second: float
+    failed_per_second: float
+    failed_count_in_hour: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRunningInfo:
+    """What a member does now.
+
+    Attributes:
+        properties: its settings and versions, by RocketMQ's names.
+        subscriptions: topics and filters, as text.
+        queues, topics: none of a member over gRPC.
+        stack_trace: of its threads, if it was asked for.
+        told_by_gateway: the gateway tells it of a member over gRPC, which is not asked.
+    """
+
+    properties: Mapping[str, str]
+    subscriptions: tuple[tuple[str, str], ...]
+    queues: tuple[RunningQueue, ...]
+    topics: tuple[RunningTopic, ...]
+    stack_trace: str
+    told_by_gateway: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,6 +478,27 @@ def pull(
     return Question("PullMessages", request, _pulled_of)
 
 
+def consumer_running_info(
+    name: str, client_id: str, *, with_stack_trace: bool = False
+) -> Question[ConsumerRunningInfo]:
+    """What a member of a consumer group does now; its client is asked.
+
+    Args:
+        name: of the group.
+        client_id: the member.
+        with_stack_trace: also the stacks of its threads; a member over gRPC has none to tell.
+
+    Raises:
+        NotFoundError: there is no such group, or no such member.
+        UnavailableError: the member does not answer, or has no connection to this gateway.
+    """
+    request = pb.GetConsumerRunningInfoRequest(
+        consumer_group=name, client_id=client_id, with_stack_trace=with_stack_trace
+    )
+    # A member that does not answer takes 10 s each time.
+    return Question("GetConsumerRunningInfo", request, _running_info_of, is_repeatable=False)
+
+
 def filter_of(tags: str, sql: str) -> pb.MessageFilter:
     """The filter of a request; ValueError when both are given."""
     if tags and sql:
@@ -463,6 +535,44 @@ def _details_of(answer: pb.GetConsumerGroupResponse) -> ConsumerGroupDetails:
         answer.dead_letter_count,
         tuple(answer.problems),
         shards_of(answer.outcomes),
+    )
+
+
+def _running_info_of(answer: pb.GetConsumerRunningInfoResponse) -> ConsumerRunningInfo:
+    return ConsumerRunningInfo(
+        dict(answer.properties),
+        tuple((one.topic, one.filter.sql or one.filter.tags or "*") for one in answer.subscriptions),
+        tuple(
+            RunningQueue(
+                each.topic,
+                each.broker_name,
+                each.queue_id,
+                each.consumer_offset,
+                each.cached_message_count,
+                each.cached_mebibytes,
+                each.cached_min_offset,
+                each.cached_max_offset,
+                each.locked,
+                each.dropped,
+                each.last_pull_time.ToDatetime(UTC) if each.HasField("last_pull_time") else None,
+                each.last_consume_time.ToDatetime(UTC) if each.HasField("last_consume_time") else None,
+            )
+            for each in answer.queues
+        ),
+        tuple(
+            RunningTopic(
+                each.topic,
+                each.pull_millis,
+                each.pulled_per_second,
+                each.consume_millis,
+                each.consumed_per_second,
+                each.failed_per_second,
+                each.failed_count_in_hour,
+            )
+            for each in answer.topics
+        ),
+        answer.stack_trace,
+        answer.told_by_gateway,
     )
 
 

@@ -151,6 +151,7 @@ KNOWN_RPCS = {
         "QueryMessageByOffset", "FindMessage", "SearchMessages", "ExplainQuery", "DownloadBody", "SearchOffset",
         "ListTopics", "CreateTopic", "UpdateTopic", "DeleteTopic", "PullMessages", "CommitOffsets", "GetOffsets",
         "ResetOffsets", "ListConsumerGroups", "GetConsumerGroup", "UpdateConsumerGroup", "DeleteConsumerGroup",
+        "GetConsumerRunningInfo",
         "SendBackMessages", "LockQueues", "TrackMessage", "ResendDeadLetters", "RecallMessage", "EndTransaction",
         "ListPendingTransactions", "ListScheduledMessages", "SendRequest", "GetStatus",
     },

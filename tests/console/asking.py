@@ -11,6 +11,7 @@ from console.pages.reports import Reports
 from console.web.app import ConsoleApp, ConsoleSource
 from console.web.request_guard import RequestGuard
 from console.web.sign_in import NoSignIn, SignIn
+from gateway.groups.running_info import Way
 from gateway.ports.shards import FanOut, Shards
 from gateway.queries.page import PageTokens
 from gateway.reput.servicer import GatewayServicer
@@ -94,11 +95,17 @@ class Browser:
 
 
 def console_over(
-    memories: Sequence[Any], fan_out: FanOut, *, sign_in: SignIn | None = None, reports: Reports | None = None
+    memories: Sequence[Any],
+    fan_out: FanOut,
+    *,
+    sign_in: SignIn | None = None,
+    reports: Reports | None = None,
+    ways: Sequence[Way] = (),
 ) -> ConsoleApp:
-    """A console over shards in memory, called broker-a, broker-b, ..."""
+    """A console over shards in memory, called broker-a, broker-b, ...; `ways` lead to members of their groups."""
     shards = Shards([memory.shard(f"broker-{'abcdef'[number]}") for number, memory in enumerate(memories)], fan_out)
     servicer = GatewayServicer(shards, PageTokens("secret"))
+    servicer.running_infos.ways += ways
     return ConsoleApp(ConsoleSource(servicer, sign_in or NoSignIn(), RequestGuard(), reports or Reports(None)))
 
 

@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/api/gateway.md").read_text(encoding="utf-8")
 SECTION = re.compile(r"^## (\w+)\n.*?```sh\n(.*?)```", re.MULTILINE | re.DOTALL)
 SCRIPTS = dict(SECTION.findall(PAGE))
-# Nobody has their handle, nobody replies.
-REFUSED = ("RecallMessage", "EndTransaction", "SendRequest")
+# Nobody has their handle, nobody replies, no member lives.
+REFUSED = ("RecallMessage", "EndTransaction", "SendRequest", "GetConsumerRunningInfo")
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 pytestmark = pytest.mark.grpcurl

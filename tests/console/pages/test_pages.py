@@ -13,11 +13,13 @@ import pytest
 
 from console.pages.topics import SORTS
 from console.web.openapi import openapi
+from gateway.groups.running_info import Told
 from gateway.queries.page import PAGE_BYTES_MAX as PAGE_BODY_BYTES_MAX
 from store.errors import RecordCorruptedError, ServiceUnavailableError
 from store.format.message_id import encode_offset_msg_id
 from tests.console.asking import Browser, Tags, console_over
 from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.reput.test_running_info import DOCUMENT
 from tests.support.compressed_bodies import BODY, LZ4_FLAG, STORED
 
 PAGE_BYTES_MAX = 100 * 1024
@@ -76,7 +78,11 @@ def paths(records) -> dict[str, list[str]]:
         ],
         "/groups": ["/groups", "/groups?q=order", "/groups?q=nowhere"],
         "/groups/{consumer_group}": ["/groups/g", "/groups/in%20order"],
-        "/groups/{consumer_group}/members": ["/groups/g/members"],
+        "/groups/{consumer_group}/members": [
+            "/groups/g/members",
+            "/groups/g/members?member=a-client",
+            "/groups/g/members?member=nobody",
+        ],
         "/groups/{consumer_group}/dead-letters": [
             "/groups/g/dead-letters",
             "/groups/b_cg/dead-letters",
@@ -506,3 +512,20 @@ def test_the_page_of_a_group_shows_its_members_and_the_queues_that_are_furthest_
     assert "a || b" in members
     assert lags
     assert lags == sorted(lags, reverse=True)
+
+
+def test_the_page_of_members_shows_what_one_of_them_does_now_or_why_that_is_not_known(shard, fan_out) -> None:
+    def way(consumer_group, client_id, told, /, *, with_stack_trace):
+        told(Told(DOCUMENT.encode(), is_by_gateway=True))
+        return (consumer_group, client_id, with_stack_trace) == ("g", "a-client", False)
+
+    app = console_over([shard], fan_out, ways=[way])
+    page = Browser(app).get("/groups/g/members?member=a-client").text
+    nobody = Browser(app).get("/groups/g/members?member=nobody").text
+    app.close()
+    assert 'href="/groups/g/members?member=a-client"' in page
+    assert ">12.2</td>" in page or ">12.3</td>" in page
+    assert "consumeThreadMax" in page
+    assert "The gateway tells this" in page
+    assert "has no member" in nobody
+    assert "a || b" in nobody, "the members are shown all the same"

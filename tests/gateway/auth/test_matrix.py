@@ -46,6 +46,7 @@ NEEDS = {
         "ResetOffsets": "admin",
         "ListConsumerGroups": "read",
         "GetConsumerGroup": "some",
+        "GetConsumerRunningInfo": "status",
         "UpdateConsumerGroup": "status",
         "DeleteConsumerGroup": "status",
         "TrackMessage": "read",

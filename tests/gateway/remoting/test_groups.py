@@ -1,5 +1,6 @@
 """The administration of groups over the door; the answers are those that RocketMQ 5.5.0 was recorded with."""
 
+import concurrent.futures
 import contextlib
 import json
 
@@ -7,11 +8,13 @@ import pytest
 
 from consumer_svc.delivering.groups import Groups
 from gateway.remoting import groups
+from reput_client.errors import GroupNotFoundError, MemberNotFoundError, UnavailableError
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.fastjson import loads
 from store.format.record import decode_record
 from tests.gateway.remoting.requests import heartbeat, pull_fields, records
 from tests.gateway.remoting.test_members import beat
+from tests.support.waiting import wait_until
 
 SETTINGS = {
     "attributes": {},
@@ -301,6 +304,61 @@ def test_a_member_is_asked_what_it_alone_knows_and_its_answer_is_passed_on(clien
     member.send(command.answer(0, "", {}, b'{"properties":{}}'))
     answer = client.receive()
     assert (answer.code, answer.body) == (0, b'{"properties":{}}')
+
+
+def test_a_member_over_remoting_is_asked_for_people_too(stack, member):
+    with concurrent.futures.ThreadPoolExecutor(1) as caller:
+        asked = caller.submit(stack.store.consumer_running_info, "online", "c1@1", with_stack_trace=True)
+        command = told(member, RequestCode.GET_CONSUMER_RUNNING_INFO)
+        assert command.fields == {"consumerGroup": "online", "clientId": "c1@1", "jstackEnable": "true"}
+        member.send(command.answer(0, "", {}, b'{"jstack":"main","properties":{"a":"b"}}'))
+        info = asked.result(20)
+        assert (info.properties, info.stack_trace, info.told_by_gateway) == ({"a": "b"}, "main", False)
+
+        asked = caller.submit(stack.store.consumer_running_info, "online", "c1@1")
+        command = told(member, RequestCode.GET_CONSUMER_RUNNING_INFO)
+        member.send(command.answer(1, "not now"))
+        with pytest.raises(UnavailableError, match="c1@1 of online refuses: not now"):
+            asked.result(20)
+
+        asked = caller.submit(stack.store.consumer_running_info, "online", "c1@1")
+        told(member, RequestCode.GET_CONSUMER_RUNNING_INFO)
+        member.close()
+        with pytest.raises(UnavailableError, match="did not answer"):
+            asked.result(20)
+
+
+def test_groups_and_members_that_there_are_not_are_told(stack, member):
+    with pytest.raises(MemberNotFoundError, match="online has no member 'nobody'"):
+        stack.store.consumer_running_info("online", "nobody")
+    with pytest.raises(GroupNotFoundError):
+        stack.store.consumer_running_info("no-such-group", "nobody")
+
+
+def test_a_member_over_grpc_is_told_by_the_gateway_and_does_not_consume_when_asked(stack, client):
+    (receipt,) = stack.append("over-grpc")
+    group = "of-grpc"
+    with stack.store.consume("over-grpc", group) as consumer:
+        assert consumer.take() is not None  # it begins with the first one
+
+        def members():
+            return [each.client_id for each in stack.store.consumer_group(group).members]
+
+        wait_until(members, "it is a member")
+        (client_id,) = members()
+        info = stack.store.consumer_running_info(group, client_id)
+        assert (info.told_by_gateway, info.queues, info.topics) == (True, (), ())
+        assert info.subscriptions == (("over-grpc", "*"),)
+        fields = {"consumerGroup": group, "clientId": client_id}
+        answer = client.call(RequestCode.GET_CONSUMER_RUNNING_INFO, **fields, jstackEnable="false")
+        assert loads(answer.body)["properties"] == info.properties
+        assert loads(answer.body)["mqTable"] == {}
+        refused = client.call(RequestCode.GET_CONSUMER_RUNNING_INFO, **fields, jstackEnable="true")
+        assert (refused.code, "over gRPC, which is not asked for the stacks" in refused.remark) == (1, True)
+        fields |= {"msgId": receipt.offset_msg_id, "brokerName": "broker-a"}
+        refused = client.call(RequestCode.CONSUME_MESSAGE_DIRECTLY, **fields)
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert "over gRPC" in refused.remark
 
 
 def test_a_member_with_no_connection_to_this_door_is_not_told_as_absent(gateways, stack):

@@ -1231,6 +1231,85 @@ class GetConsumerGroupResponse(_message.Message):
     outcomes: _containers.RepeatedCompositeFieldContainer[ShardOutcome]
     def __init__(self, settings: _Optional[_Union[ConsumerGroupSettings, _Mapping]] = ..., members: _Optional[_Iterable[_Union[ConsumerGroupMember, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[ConsumerGroupQueue, _Mapping]]] = ..., retry_count: _Optional[int] = ..., dead_letter_count: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., outcomes: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ...) -> None: ...
 
+class GetConsumerRunningInfoRequest(_message.Message):
+    __slots__ = ("consumer_group", "client_id", "with_stack_trace")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    WITH_STACK_TRACE_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    client_id: str
+    with_stack_trace: bool
+    def __init__(self, consumer_group: _Optional[str] = ..., client_id: _Optional[str] = ..., with_stack_trace: _Optional[bool] = ...) -> None: ...
+
+class ConsumerRunningQueue(_message.Message):
+    __slots__ = ("topic", "queue_id", "broker_name", "consumer_offset", "cached_message_count", "cached_mebibytes", "cached_min_offset", "cached_max_offset", "locked", "dropped", "last_pull_time", "last_consume_time")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CACHED_MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CACHED_MEBIBYTES_FIELD_NUMBER: _ClassVar[int]
+    CACHED_MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CACHED_MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOCKED_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    LAST_PULL_TIME_FIELD_NUMBER: _ClassVar[int]
+    LAST_CONSUME_TIME_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    broker_name: str
+    consumer_offset: int
+    cached_message_count: int
+    cached_mebibytes: int
+    cached_min_offset: int
+    cached_max_offset: int
+    locked: bool
+    dropped: bool
+    last_pull_time: _timestamp_pb2.Timestamp
+    last_consume_time: _timestamp_pb2.Timestamp
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., broker_name: _Optional[str] = ..., consumer_offset: _Optional[int] = ..., cached_message_count: _Optional[int] = ..., cached_mebibytes: _Optional[int] = ..., cached_min_offset: _Optional[int] = ..., cached_max_offset: _Optional[int] = ..., locked: _Optional[bool] = ..., dropped: _Optional[bool] = ..., last_pull_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_consume_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ConsumerRunningTopic(_message.Message):
+    __slots__ = ("topic", "pull_millis", "pulled_per_second", "consume_millis", "consumed_per_second", "failed_per_second", "failed_count_in_hour")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PULL_MILLIS_FIELD_NUMBER: _ClassVar[int]
+    PULLED_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    CONSUME_MILLIS_FIELD_NUMBER: _ClassVar[int]
+    CONSUMED_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    FAILED_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    FAILED_COUNT_IN_HOUR_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    pull_millis: float
+    pulled_per_second: float
+    consume_millis: float
+    consumed_per_second: float
+    failed_per_second: float
+    failed_count_in_hour: int
+    def __init__(self, topic: _Optional[str] = ..., pull_millis: _Optional[float] = ..., pulled_per_second: _Optional[float] = ..., consume_millis: _Optional[float] = ..., consumed_per_second: _Optional[float] = ..., failed_per_second: _Optional[float] = ..., failed_count_in_hour: _Optional[int] = ...) -> None: ...
+
+class GetConsumerRunningInfoResponse(_message.Message):
+    __slots__ = ("properties", "subscriptions", "queues", "topics", "stack_trace", "told_by_gateway")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    STACK_TRACE_FIELD_NUMBER: _ClassVar[int]
+    TOLD_BY_GATEWAY_FIELD_NUMBER: _ClassVar[int]
+    properties: _containers.ScalarMap[str, str]
+    subscriptions: _containers.RepeatedCompositeFieldContainer[TopicSubscription]
+    queues: _containers.RepeatedCompositeFieldContainer[ConsumerRunningQueue]
+    topics: _containers.RepeatedCompositeFieldContainer[ConsumerRunningTopic]
+    stack_trace: str
+    told_by_gateway: bool
+    def __init__(self, properties: _Optional[_Mapping[str, str]] = ..., subscriptions: _Optional[_Iterable[_Union[TopicSubscription, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[ConsumerRunningQueue, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[ConsumerRunningTopic, _Mapping]]] = ..., stack_trace: _Optional[str] = ..., told_by_gateway: _Optional[bool] = ...) -> None: ...
+
 class UpdateConsumerGroupRequest(_message.Message):
     __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_disabled", "broadcast")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]

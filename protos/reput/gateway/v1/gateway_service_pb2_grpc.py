@@ -150,6 +150,11 @@ class GatewayServiceStub:
                 request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetConsumerGroupRequest.SerializeToString,
                 response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetConsumerGroupResponse.FromString,
                 _registered_method=True)
+        self.GetConsumerRunningInfo = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/GetConsumerRunningInfo',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetConsumerRunningInfoRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetConsumerRunningInfoResponse.FromString,
+                _registered_method=True)
         self.UpdateConsumerGroup = channel.unary_unary(
                 '/reput.gateway.v1.GatewayService/UpdateConsumerGroup',
                 request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.UpdateConsumerGroupRequest.SerializeToString,
@@ -406,6 +411,16 @@ class GatewayServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetConsumerRunningInfo(self, request, context):
+        """What a member of a consumer group does now. A member over remoting is asked and tells its queues, rates and threads (RocketMQ's
+        ConsumerRunningInfo). RocketMQ's gRPC contract has no such question: of a member over gRPC the gateway tells what it knows.
+        Errors: NOT_FOUND (GROUP_NOT_FOUND, MEMBER_NOT_FOUND), UNAVAILABLE (SERVICE_UNAVAILABLE) when the member does not answer, or has
+        no connection to this gateway, INVALID_ARGUMENT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def UpdateConsumerGroup(self, request, context):
         """Sets the settings of a consumer group in every shard; makes it if it is absent. May be repeated without harm.
         Errors: INVALID_ARGUMENT, FAILED_PRECONDITION (STORE_READ_ONLY).
@@ -605,6 +620,11 @@ def add_GatewayServiceServicer_to_server(servicer, server):
                     servicer.GetConsumerGroup,
                     request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetConsumerGroupRequest.FromString,
                     response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetConsumerGroupResponse.SerializeToString,
+            ),
+            'GetConsumerRunningInfo': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetConsumerRunningInfo,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetConsumerRunningInfoRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetConsumerRunningInfoResponse.SerializeToString,
             ),
             'UpdateConsumerGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateConsumerGroup,
@@ -1279,6 +1299,33 @@ class GatewayService:
             '/reput.gateway.v1.GatewayService/GetConsumerGroup',
             reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetConsumerGroupRequest.SerializeToString,
             reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetConsumerGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetConsumerRunningInfo(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/GetConsumerRunningInfo',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetConsumerRunningInfoRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetConsumerRunningInfoResponse.FromString,
             options,
             channel_credentials,
             insecure,

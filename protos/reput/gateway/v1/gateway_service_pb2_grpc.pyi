@@ -119,6 +119,12 @@ class GatewayServiceStub:
     """The consumer groups of all shards, by name, in pages. Errors: INVALID_ARGUMENT (also INVALID_PAGE_TOKEN)."""
     GetConsumerGroup: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.GetConsumerGroupRequest, _gateway_service_pb2.GetConsumerGroupResponse]
     """A consumer group: its members, and its queues with their lag. Errors: NOT_FOUND (GROUP_NOT_FOUND)."""
+    GetConsumerRunningInfo: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.GetConsumerRunningInfoRequest, _gateway_service_pb2.GetConsumerRunningInfoResponse]
+    """What a member of a consumer group does now. A member over remoting is asked and tells its queues, rates and threads (RocketMQ's
+    ConsumerRunningInfo). RocketMQ's gRPC contract has no such question: of a member over gRPC the gateway tells what it knows.
+    Errors: NOT_FOUND (GROUP_NOT_FOUND, MEMBER_NOT_FOUND), UNAVAILABLE (SERVICE_UNAVAILABLE) when the member does not answer, or has
+    no connection to this gateway, INVALID_ARGUMENT.
+    """
     UpdateConsumerGroup: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.UpdateConsumerGroupRequest, _gateway_service_pb2.UpdateConsumerGroupResponse]
     """Sets the settings of a consumer group in every shard; makes it if it is absent. May be repeated without harm.
     Errors: INVALID_ARGUMENT, FAILED_PRECONDITION (STORE_READ_ONLY).
@@ -379,6 +385,17 @@ class GatewayServiceServicer:
         context: _grpc.ServicerContext,
     ) -> _gateway_service_pb2.GetConsumerGroupResponse:
         """A consumer group: its members, and its queues with their lag. Errors: NOT_FOUND (GROUP_NOT_FOUND)."""
+
+    def GetConsumerRunningInfo(
+        self,
+        request: _gateway_service_pb2.GetConsumerRunningInfoRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.GetConsumerRunningInfoResponse:
+        """What a member of a consumer group does now. A member over remoting is asked and tells its queues, rates and threads (RocketMQ's
+        ConsumerRunningInfo). RocketMQ's gRPC contract has no such question: of a member over gRPC the gateway tells what it knows.
+        Errors: NOT_FOUND (GROUP_NOT_FOUND, MEMBER_NOT_FOUND), UNAVAILABLE (SERVICE_UNAVAILABLE) when the member does not answer, or has
+        no connection to this gateway, INVALID_ARGUMENT.
+        """
 
     def UpdateConsumerGroup(
         self,

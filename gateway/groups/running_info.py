@@ -1,0 +1,147 @@
+"""What a member of a group tells about itself (RocketMQ's ConsumerRunningInfo, 307), by whichever door it came.
+
+    GetConsumerRunningInfo, 307 ──▶ RunningInfos ──▶ a way for each door: remoting asks the client,
+                                                      gRPC tells what the gateway knows
+
+RocketMQ's gRPC contract has no question for it. The proxy of 5.5.0 has a gRPC client print the stacks of its threads over
+Telemetry, and never answers a question without them (ADR 0149).
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from gateway.groups.asking import answered, ask_all
+from gateway.ports.deadline import Deadline
+from gateway.ports.groups import GET_GROUP
+from gateway.ports.shards import Shards
+from reput.consumer.v1 import consumer_service_pb2 as pb
+from store.errors import (
+    DeadlineExceededError,
+    GroupNotFoundError,
+    MemberNotFoundError,
+    ServiceUnavailableError,
+    StoreError,
+)
+from store.format.java_text import java_string_hash
+
+# A client that is asked answers at once.
+RUNNING_INFO_SECONDS = 10.0
+TAG = "TAG"
+
+
+class Told(NamedTuple):
+    """An answer.
+
+    Attributes:
+        body: ConsumerRunningInfo as RocketMQ writes it, JSON of fastjson.
+        is_by_gateway: the member was not asked.
+    """
+
+    body: bytes
+    is_by_gateway: bool = False
+
+
+Receiver = Callable[["Told | StoreError"], object]
+
+
+class Way(Protocol):
+    """A door to members."""
+
+    def __call__(self, consumer_group: str, client_id: str, told: Receiver, /, *, with_stack_trace: bool) -> bool:
+        """Have a member tell; `told` gets it, once, from any thread. False: this door has no such member."""
+
+
+class RunningInfos:
+    """The ways to the members of a gateway.
+
+    Attributes:
+        ways: in the order in which they are tried; added while the gateway starts.
+    """
+
+    def __init__(self) -> None:
+        self.ways: list[Way] = []
+
+    def ask(self, consumer_group: str, client_id: str, told: Receiver, *, with_stack_trace: bool) -> bool:
+        """As a Way, over all doors."""
+        return any(way(consumer_group, client_id, told, with_stack_trace=with_stack_trace) for way in self.ways)
+
+    def get(
+        self, shards: Shards, consumer_group: str, client_id: str, deadline: Deadline, *, with_stack_trace: bool
+    ) -> Told:
+        """What a member of a group tells; waits for it.
+
+        Raises:
+            GroupNotFoundError, MemberNotFoundError: no shard knows it.
+            ServiceUnavailableError: it is not at this gateway, or does not answer.
+            StoreError: likewise, or the caller may not ask.
+        """
+        member = _member(shards, consumer_group, client_id, deadline)
+        answers: list[Told | StoreError] = []
+        is_told = threading.Event()
+
+        def told(answer: Told | StoreError) -> None:
+            answers.append(answer)
+            is_told.set()
+
+        if not self.ask(consumer_group, client_id, told, with_stack_trace=with_stack_trace):
+            raise ServiceUnavailableError(
+                f"the member {client_id} of {consumer_group} is a {member.kind or 'member'} at {member.address}, with a "
+                "connection to another gateway: ask that one",
+                service="gateway",
+            )
+        if not is_told.wait(min(RUNNING_INFO_SECONDS, deadline.remaining_seconds())):
+            raise DeadlineExceededError(f"the member {client_id} of {consumer_group} did not answer in time")
+        if isinstance(answers[0], StoreError):
+            raise answers[0]
+        return answers[0]
+
+
+def _member(shards: Shards, consumer_group: str, client_id: str, deadline: Deadline) -> pb.Client:
+    request = pb.GetGroupRequest(consumer_group=consumer_group, without_queues=True)
+    answers = ask_all(shards, GET_GROUP, request, deadline)
+    found = answered(answers)
+    for _, facts in found:
+        for member in facts.clients:
+            if member.client_id == client_id:
+                return member
+    for _, answer in answers:  # it may be a member in a shard that did not answer
+        if isinstance(answer, StoreError) and not isinstance(answer, GroupNotFoundError):
+            raise answer
+    if not found:
+        raise GroupNotFoundError(
+            f"there is no consumer group {consumer_group[:64]!r}", consumerGroup=consumer_group[:64]
+        )
+    raise MemberNotFoundError(
+        f"the consumer group {consumer_group} has no member {client_id[:64]!r} that lives",
+        consumerGroup=consumer_group,
+        clientId=client_id[:64],
+    )
+
+
+def subscription_row(topic: str, expression: str, expression_type: str, version: int = 0) -> dict[str, object]:
+    """What a member wants of a topic, as RocketMQ's SubscriptionData is written."""
+    is_tags = expression_type == TAG
+    names = expression.split("||") if is_tags and expression != "*" else []
+    tags = [tag for tag in map(str.strip, names) if tag]
+    return {
+        "classFilterMode": False,
+        "codeSet": [java_string_hash(tag) for tag in tags],
+        "expressionType": expression_type,
+        "subString": expression,
+        "subVersion": version,
+        "tagsSet": tags,
+        "topic": topic,
+    }
+
+
+def document_of(properties: Mapping[str, str], subscriptions: Iterable[dict[str, object]]) -> dict[str, object]:
+    """A ConsumerRunningInfo of a member that tells neither queues nor rates."""
+    return {
+        "mqPopTable": {},
+        "mqTable": {},
+        "properties": dict(properties),
+        "statusTable": {},
+        "subscriptionSet": list(subscriptions),
+        "userConsumerInfo": {},
+    }

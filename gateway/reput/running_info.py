@@ -1,0 +1,137 @@
+"""RocketMQ's ConsumerRunningInfo, as a client wrote it, as a GetConsumerRunningInfoResponse.
+
+What a client says may be anything: a value of another kind is left out, as if it was not said.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gateway.groups.running_info import TAG, Told
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from services.convert import millis_to_timestamp
+from services.rocketmq.fastjson import Key, loads
+from store.errors import ServiceUnavailableError
+
+# Of one answer, which gRPC limits to 4 MiB; a client may say 16 MiB.
+QUEUE_COUNT_MAX, TOPIC_COUNT_MAX, PROPERTY_COUNT_MAX = 4_096, 1_024, 256
+TEXT_CHARACTERS_MAX = 1_024
+STACK_CHARACTERS_MAX = 1 << 20
+INT32_MAX = (1 << 31) - 1
+# 253402300799999 is the last millisecond of the year 9999, and of a Timestamp.
+MILLIS_MAX = 253_402_300_799_999
+
+
+def info_of(told: Told) -> pb.GetConsumerRunningInfoResponse:
+    """What a member tells; ServiceUnavailableError when that is nothing that can be read."""
+    try:
+        document = loads(told.body)
+    except ValueError as error:
+        raise ServiceUnavailableError(
+            "the member answered with something that is no running information", service="client"
+        ) from error
+    if not isinstance(document, Mapping):
+        raise ServiceUnavailableError(
+            "the member answered with something that is no running information", service="client"
+        )
+    properties = list(_table(document, "properties").items())[:PROPERTY_COUNT_MAX]
+    subscriptions = document.get("subscriptionSet")
+    queues = [
+        _queue_of(key.members(), row)
+        for key, row in list(_table(document, "mqTable").items())[:QUEUE_COUNT_MAX]
+        if isinstance(key, Key) and isinstance(row, Mapping)
+    ]
+    topics = [
+        _topic_of(topic, row)
+        for topic, row in list(_table(document, "statusTable").items())[:TOPIC_COUNT_MAX]
+        if isinstance(row, Mapping)
+    ]
+    queues.sort(key=_place_of)
+    topics.sort(key=lambda each: each.topic)
+    return pb.GetConsumerRunningInfoResponse(
+        properties={_cut(name): _cut(value) for name, value in properties},
+        subscriptions=_subscriptions(subscriptions if isinstance(subscriptions, list) else ()),
+        queues=queues,
+        topics=topics,
+        stack_trace=_text(document, "jstack", STACK_CHARACTERS_MAX),
+        told_by_gateway=told.is_by_gateway,
+    )
+
+
+def _subscriptions(rows: Iterable[Any]) -> list[pb.TopicSubscription]:
+    found = []
+    for row in list(rows)[:TOPIC_COUNT_MAX]:
+        if isinstance(row, Mapping):
+            expression = _text(row, "subString")
+            is_tags = _text(row, "expressionType") in ("", TAG)
+            wanted = pb.MessageFilter(tags=expression) if is_tags else pb.MessageFilter(sql=expression)
+            found.append(
+                pb.TopicSubscription(
+                    topic=_text(row, "topic"), filter=wanted if expression not in ("", "*") else pb.MessageFilter()
+                )
+            )
+    return sorted(found, key=lambda each: each.topic)
+
+
+def _queue_of(queue: Mapping[str, Any], row: Mapping[Any, Any]) -> pb.ConsumerRunningQueue:
+    answer = pb.ConsumerRunningQueue(
+        topic=_text(queue, "topic"),
+        queue_id=_number(queue, "queueId", INT32_MAX),
+        broker_name=_text(queue, "brokerName"),
+        consumer_offset=_number(row, "commitOffset"),
+        cached_message_count=_number(row, "cachedMsgCount", INT32_MAX),
+        cached_mebibytes=_number(row, "cachedMsgSizeInMiB", INT32_MAX),
+        cached_min_offset=_number(row, "cachedMsgMinOffset"),
+        cached_max_offset=_number(row, "cachedMsgMaxOffset"),
+        locked=row.get("locked") is True,
+        dropped=row.get("droped") is True,  # RocketMQ writes it so
+    )
+    for field, name in (("last_pull_time", "lastPullTimestamp"), ("last_consume_time", "lastConsumeTimestamp")):
+        millis = _number(row, name, MILLIS_MAX)
+        if millis:
+            getattr(answer, field).CopyFrom(millis_to_timestamp(millis))
+    return answer
+
+
+def _place_of(queue: pb.ConsumerRunningQueue) -> tuple[str, str, int]:
+    return queue.topic, queue.broker_name, queue.queue_id
+
+
+def _topic_of(topic: Any, row: Mapping[Any, Any]) -> pb.ConsumerRunningTopic:
+    return pb.ConsumerRunningTopic(
+        topic=_cut(topic),
+        pull_millis=_float(row, "pullRT"),
+        pulled_per_second=_float(row, "pullTPS"),
+        consume_millis=_float(row, "consumeRT"),
+        consumed_per_second=_float(row, "consumeOKTPS"),
+        failed_per_second=_float(row, "consumeFailedTPS"),
+        failed_count_in_hour=_number(row, "consumeFailedMsgs"),
+    )
+
+
+def _table(document: Mapping[Any, Any], name: str) -> Mapping[Any, Any]:
+    value = document.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _cut(value: object) -> str:
+    return _sound(str(value)[:TEXT_CHARACTERS_MAX])
+
+
+def _text(row: Mapping[Any, Any], name: str, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
+    value = row.get(name)
+    return _sound(value[:characters_max]) if isinstance(value, str) else ""
+
+
+def _sound(text: str) -> str:
+    """Without halves of surrogate pairs, which are no UTF-8."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _number(row: Mapping[Any, Any], name: str, most: int = (1 << 63) - 1) -> int:
+    value = row.get(name)
+    return value if type(value) is int and 0 <= value <= most else 0
+
+
+def _float(row: Mapping[Any, Any], name: str) -> float:
+    value = row.get(name)
+    return float(value) if type(value) is float or (type(value) is int and abs(value) < 1 << 63) else 0.0
