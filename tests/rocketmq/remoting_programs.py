@@ -19,10 +19,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 
-from benchmarks.sides.remoting import create_topic
+from benchmarks.sides import remoting
+from services.rocketmq.codes import RequestCode
 from tests.clients.programs import HOME, build_once, home_of
 from tests.rocketmq import real_broker
 from tests.support.failures import watch_log
+from tests.support.waiting import wait_until
 
 HERE = pathlib.Path(__file__).parent / "remoting"
 JAVA_VERSIONS = ("4.9.8", "5.3.3", "5.5.0")
@@ -141,6 +143,14 @@ def prefix_of(program: str) -> str:
     return "J" + program.partition("-")[2].replace(".", "")
 
 
+def _is_routed(nameserver_port: int, topic: str) -> bool:
+    try:
+        remoting.call(nameserver_port, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+    except remoting.RefusedError:
+        return False
+    return True
+
+
 def run(
     program: str, nameserver: str, broker: str, work: pathlib.Path, make_topic: Callable[[str], object]
 ) -> dict[str, str]:
@@ -156,8 +166,11 @@ def run(
     home = work / program
     home.mkdir(parents=True)
     command = built(program)
-    for topic in topics_of(program):
+    topics = topics_of(program)
+    for topic in topics:
         make_topic(topic)
+    for topic in topics:
+        wait_until(functools.partial(_is_routed, int(nameserver.rpartition(":")[2]), topic), f"{topic} is routed")
     if command[0] == "java":
         command = [command[0], f"-Duser.home={home}", f"-Drocketmq.client.logRoot={home}", *command[1:]]
     arguments = [nameserver, broker if program == "go" else prefix_of(program)]
@@ -184,6 +197,6 @@ def run(
 if __name__ == "__main__":
     port = int(sys.argv[2].rpartition(":")[2])
     with tempfile.TemporaryDirectory() as scratch:
-        work, make = pathlib.Path(scratch), functools.partial(create_topic, port, queue_count=QUEUE_COUNT)
+        work, make = pathlib.Path(scratch), functools.partial(remoting.create_topic, port, queue_count=QUEUE_COUNT)
         seen = {program: run(program, *sys.argv[1:3], work, make) for program in PROGRAMS}
     print(json.dumps(seen, indent=1, ensure_ascii=False))

@@ -22,6 +22,7 @@ import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -377,6 +378,8 @@ public class RemotingClient {
             consumer.setNamesrvAddr(nameserver);
             consumer.setInstanceName(fresh());
             consumer.start();
+            // Reput knows the end of a queue a moment before it hands out what is in it.
+            until(() -> consumer.pull(queue, "*", 0, 32).getPullStatus() == PullStatus.FOUND);
             List<Object> said = new ArrayList<>();
             for (String[] each : new String[][] {{"*", "0"}, {"B", "0"}, {"Z", "0"}, {"*", "4"}, {"*", "9"}}) {
                 PullResult pulled = consumer.pull(queue, each[0], Long.parseLong(each[1]), 32);
