@@ -17,6 +17,7 @@ from reput.message.v1 import message_pb2
 from tests.e2e.test_retention import EXPIRING, MESSAGE_COUNT, QUEUE_COUNT, SMALL_FILES, append_all, wait_until_expired
 from tests.pipeline.rocketmq.gateways import read_batch
 from tests.support.stack import HostedStack, hosted_stack
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 LIVE, ARCHIVE = message_pb2.MESSAGE_SOURCE_LIVE, message_pb2.MESSAGE_SOURCE_ARCHIVE
 TOPIC = "Expiring"
@@ -76,10 +77,14 @@ def expired(request: pytest.FixtureRequest, archived_root: pathlib.Path) -> Iter
 def test_every_message_is_found_by_id_by_key_and_by_unique_key(expired: Expired):
     gateway = expired.stack.gateway
     for i, receipt in enumerate(expired.receipts):
-        by_id = gateway.QueryMessageById(pb.QueryMessageByIdRequest(offset_msg_id=receipt.offset_msg_id), timeout=10)
-        keyed = gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic=TOPIC, key=f"k-{i}"), timeout=10)
+        by_id = gateway.QueryMessageById(
+            pb.QueryMessageByIdRequest(offset_msg_id=receipt.offset_msg_id), timeout=WAIT_SECONDS_MAX
+        )
+        keyed = gateway.QueryMessageByKey(
+            pb.QueryMessageByKeyRequest(topic=TOPIC, key=f"k-{i}"), timeout=WAIT_SECONDS_MAX
+        )
         unique = gateway.QueryMessageByUniqueKey(
-            pb.QueryMessageByUniqueKeyRequest(topic=TOPIC, unique_key=receipt.unique_key), timeout=10
+            pb.QueryMessageByUniqueKeyRequest(topic=TOPIC, unique_key=receipt.unique_key), timeout=WAIT_SECONDS_MAX
         )
         for answer in (keyed, unique):
             assert message_pb2.COMPLETENESS_COMPLETE == answer.completeness
@@ -98,7 +103,7 @@ def test_pages_of_a_key_go_on_into_the_archive(expired: Expired, page_size: int)
     request = pb.QueryMessageByKeyRequest(topic=TOPIC, key="all", page_size=page_size)
     found: list[message_pb2.StoredMessage] = []
     while True:
-        answer = expired.stack.gateway.QueryMessageByKey(request, timeout=10)
+        answer = expired.stack.gateway.QueryMessageByKey(request, timeout=WAIT_SECONDS_MAX)
         found += answer.messages
         if not answer.next_page_token:
             break
@@ -114,7 +119,7 @@ def test_queues_read_from_their_first_message_on(expired: Expired):
     for queue_id in range(QUEUE_COUNT):
         expected = [receipt for receipt in expired.receipts if receipt.queue_id == queue_id]
         request = pb.QueryMessageByOffsetRequest(topic=TOPIC, queue_id=queue_id, queue_offset=0, max_messages=1000)
-        answer = expired.stack.gateway.QueryMessageByOffset(request, timeout=10)
+        answer = expired.stack.gateway.QueryMessageByOffset(request, timeout=WAIT_SECONDS_MAX)
         assert [(r.queue_offset, r.offset_msg_id, expired.source_of(r)) for r in expected] == [
             (message.queue_offset, message.offset_msg_id, message.source) for message in answer.messages
         ]
@@ -127,8 +132,13 @@ def test_queues_read_from_their_first_message_on(expired: Expired):
 
 def test_bodies_come_in_pieces_from_the_archive_and_the_status_names_it(expired: Expired):
     oldest = expired.receipts[0]
-    chunks = expired.stack.gateway.DownloadBody(pb.DownloadBodyRequest(offset_msg_id=oldest.offset_msg_id), timeout=10)
-    rows = {row.service: row for row in expired.stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services}
+    chunks = expired.stack.gateway.DownloadBody(
+        pb.DownloadBodyRequest(offset_msg_id=oldest.offset_msg_id), timeout=WAIT_SECONDS_MAX
+    )
+    rows = {
+        row.service: row
+        for row in expired.stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).services
+    }
 
     assert BODIES["k-0"] == b"".join(piece.chunk for piece in chunks)
     assert (0, "", True) == (
@@ -150,12 +160,12 @@ def tell_of_a_damaged_cold_tier(expired: Expired, archived_root: pathlib.Path) -
     request = pb.QueryMessageByKeyRequest(topic=TOPIC, key="k-0")
     index.write_bytes(b"")  # in place: the gateway has it open
     try:
-        answer = expired.stack.gateway.QueryMessageByKey(request, timeout=10)
+        answer = expired.stack.gateway.QueryMessageByKey(request, timeout=WAIT_SECONDS_MAX)
         assert (message_pb2.COMPLETENESS_PARTIAL, 0) == (answer.completeness, len(answer.messages))
         assert index.name in answer.shards[0].error.message
     finally:
         index.write_bytes(data)
-    answer = expired.stack.gateway.QueryMessageByKey(request, timeout=10)
+    answer = expired.stack.gateway.QueryMessageByKey(request, timeout=WAIT_SECONDS_MAX)
     assert (message_pb2.COMPLETENESS_COMPLETE, 1) == (answer.completeness, len(answer.messages))
 
 
@@ -169,18 +179,20 @@ def test_a_damaged_archive_is_told_by_every_answer(expired: Expired, archived_ro
     gateway = expired.stack.gateway
     replace_file(manifest, data[:-40])
     try:
-        answer = gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic=TOPIC, key="k-0"), timeout=10)
+        answer = gateway.QueryMessageByKey(
+            pb.QueryMessageByKeyRequest(topic=TOPIC, key="k-0"), timeout=WAIT_SECONDS_MAX
+        )
         assert message_pb2.COMPLETENESS_PARTIAL == answer.completeness
         assert manifest.name in answer.shards[0].error.message
         with pytest.raises(grpc.RpcError) as caught:
             request = pb.QueryMessageByIdRequest(offset_msg_id=expired.receipts[0].offset_msg_id)
-            gateway.QueryMessageById(request, timeout=10)
+            gateway.QueryMessageById(request, timeout=WAIT_SECONDS_MAX)
         assert grpc.StatusCode.DATA_LOSS is caught.value.code()  # type: ignore[attr-defined]
         assert manifest.name in caught.value.details()  # type: ignore[attr-defined]
     finally:
         replace_file(manifest, data)
     assert index.exists()
-    answer = gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic=TOPIC, key="k-0"), timeout=10)
+    answer = gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic=TOPIC, key="k-0"), timeout=WAIT_SECONDS_MAX)
     assert message_pb2.COMPLETENESS_COMPLETE == answer.completeness
 
 

@@ -13,7 +13,7 @@ from grpc_status import rpc_status
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.support.stack import HostedStack, hosted_stack, new_message
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
 INVALID, NOT_FOUND = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
@@ -30,7 +30,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
     }
     with hosted_stack(tmp_path_factory.mktemp("bad-input") / "store", settings=sizes) as running:
         message = new_message("T", b"hello", keys=["k"], queue_id=0)
-        running.gateway.AppendMessages(pb.AppendMessagesRequest(messages=[message]), timeout=10)
+        running.gateway.AppendMessages(pb.AppendMessagesRequest(messages=[message]), timeout=WAIT_SECONDS_MAX)
         running.wait_until_built()
         _wait_for_checkpoint(running)
         yield running
@@ -108,7 +108,7 @@ def test_a_bad_message_writes_nothing_of_its_request(stack: HostedStack, name: s
     end = _log_end(stack)
     request = pb.AppendMessagesRequest(messages=[new_message("T", b"good"), new_message(**message)])
 
-    code, _, metadata = _refused(lambda: stack.gateway.AppendMessages(request, timeout=10))
+    code, _, metadata = _refused(lambda: stack.gateway.AppendMessages(request, timeout=WAIT_SECONDS_MAX))
 
     assert code in (INVALID, grpc.StatusCode.RESOURCE_EXHAUSTED if field is None else INVALID)
     if field is not None:
@@ -119,7 +119,7 @@ def test_a_bad_message_writes_nothing_of_its_request(stack: HostedStack, name: s
 
 
 def _log_end(stack: HostedStack) -> int:
-    rows = stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services
+    rows = stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).services
     return next(row.log_end_offset for row in rows if row.service == "commitlog")
 
 
@@ -128,12 +128,16 @@ def test_bodies_up_to_the_limit_come_back_whole(stack: HostedStack, size_bytes: 
     """A body too large for a page is left out of it and comes by DownloadBody."""
     body = bytes(i % 251 for i in range(1000)) * (size_bytes // 1000 + 1)
     message = new_message("Big", body[:size_bytes], keys=[f"size-{size_bytes}"])
-    result = stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=[message]), timeout=30).results[0]
+    result = stack.gateway.AppendMessages(
+        pb.AppendMessagesRequest(messages=[message]), timeout=WAIT_SECONDS_MAX
+    ).results[0]
 
     found = stack.gateway.QueryMessageById(
-        pb.QueryMessageByIdRequest(offset_msg_id=result.offset_msg_id), timeout=30
+        pb.QueryMessageByIdRequest(offset_msg_id=result.offset_msg_id), timeout=WAIT_SECONDS_MAX
     ).message
-    chunks = stack.gateway.DownloadBody(pb.DownloadBodyRequest(offset_msg_id=result.offset_msg_id), timeout=30)
+    chunks = stack.gateway.DownloadBody(
+        pb.DownloadBodyRequest(offset_msg_id=result.offset_msg_id), timeout=WAIT_SECONDS_MAX
+    )
     assert body[:size_bytes] == b"".join(chunk.chunk for chunk in chunks)
     if found.body_omitted:
         assert size_bytes > BODY_BYTES_MAX // 2
@@ -149,82 +153,91 @@ def _time(seconds: int) -> Timestamp:
 Query = Callable[[HostedStack], object]
 BAD_QUERIES: dict[str, tuple[Query, grpc.StatusCode, str]] = {
     "an unknown topic by key": (
-        lambda s: s.gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic="Nope", key="k"), timeout=10),
+        lambda s: s.gateway.QueryMessageByKey(
+            pb.QueryMessageByKeyRequest(topic="Nope", key="k"), timeout=WAIT_SECONDS_MAX
+        ),
         NOT_FOUND,
         "TOPIC_NOT_FOUND",
     ),
     "an unknown topic by unique key": (
         lambda s: s.gateway.QueryMessageByUniqueKey(
-            pb.QueryMessageByUniqueKeyRequest(topic="Nope", unique_key="k"), timeout=10
+            pb.QueryMessageByUniqueKeyRequest(topic="Nope", unique_key="k"), timeout=WAIT_SECONDS_MAX
         ),
         NOT_FOUND,
         "TOPIC_NOT_FOUND",
     ),
     "an unknown topic by offset": (
-        lambda s: s.gateway.QueryMessageByOffset(pb.QueryMessageByOffsetRequest(topic="Nope"), timeout=10),
+        lambda s: s.gateway.QueryMessageByOffset(
+            pb.QueryMessageByOffsetRequest(topic="Nope"), timeout=WAIT_SECONDS_MAX
+        ),
         NOT_FOUND,
         "TOPIC_NOT_FOUND",
     ),
     "a queue that is not there": (
-        lambda s: s.gateway.QueryMessageByOffset(pb.QueryMessageByOffsetRequest(topic="T", queue_id=99), timeout=10),
+        lambda s: s.gateway.QueryMessageByOffset(
+            pb.QueryMessageByOffsetRequest(topic="T", queue_id=99), timeout=WAIT_SECONDS_MAX
+        ),
         NOT_FOUND,
         "QUEUE_NOT_FOUND",
     ),
     "a shard that is not there": (
         lambda s: s.gateway.QueryMessageByOffset(
-            pb.QueryMessageByOffsetRequest(topic="T", broker_name="broker-z"), timeout=10
+            pb.QueryMessageByOffsetRequest(topic="T", broker_name="broker-z"), timeout=WAIT_SECONDS_MAX
         ),
         NOT_FOUND,
         "BROKER_NOT_FOUND",
     ),
     "a negative queue offset": (
         lambda s: s.gateway.QueryMessageByOffset(
-            pb.QueryMessageByOffsetRequest(topic="T", queue_offset=-1), timeout=10
+            pb.QueryMessageByOffsetRequest(topic="T", queue_offset=-1), timeout=WAIT_SECONDS_MAX
         ),
         INVALID,
         "INVALID_ARGUMENT",
     ),
     "an empty key": (
-        lambda s: s.gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic="T"), timeout=10),
+        lambda s: s.gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic="T"), timeout=WAIT_SECONDS_MAX),
         INVALID,
         "INVALID_ARGUMENT",
     ),
     "begin after end": (
         lambda s: s.gateway.QueryMessageByKey(
-            pb.QueryMessageByKeyRequest(topic="T", key="k", begin_time=_time(20), end_time=_time(10)), timeout=10
+            pb.QueryMessageByKeyRequest(topic="T", key="k", begin_time=_time(20), end_time=_time(10)),
+            timeout=WAIT_SECONDS_MAX,
         ),
         INVALID,
         "INVALID_ARGUMENT",
     ),
     "a time before 1970": (
         lambda s: s.gateway.QueryMessageByKey(
-            pb.QueryMessageByKeyRequest(topic="T", key="k", begin_time=_time(-1)), timeout=10
+            pb.QueryMessageByKeyRequest(topic="T", key="k", begin_time=_time(-1)), timeout=WAIT_SECONDS_MAX
         ),
         INVALID,
         "INVALID_ARGUMENT",
     ),
     "a page of -1": (
         lambda s: s.gateway.QueryMessageByKey(
-            pb.QueryMessageByKeyRequest(topic="T", key="k", page_size=-1), timeout=10
+            pb.QueryMessageByKeyRequest(topic="T", key="k", page_size=-1), timeout=WAIT_SECONDS_MAX
         ),
         INVALID,
         "INVALID_ARGUMENT",
     ),
     "a made-up page token": (
         lambda s: s.gateway.QueryMessageByKey(
-            pb.QueryMessageByKeyRequest(topic="T", key="k", page_token="AAAA"), timeout=10
+            pb.QueryMessageByKeyRequest(topic="T", key="k", page_token="AAAA"), timeout=WAIT_SECONDS_MAX
         ),
         INVALID,
         "INVALID_PAGE_TOKEN",
     ),
     "an id that is none": (
-        lambda s: s.gateway.QueryMessageById(pb.QueryMessageByIdRequest(offset_msg_id="hello"), timeout=10),
+        lambda s: s.gateway.QueryMessageById(
+            pb.QueryMessageByIdRequest(offset_msg_id="hello"), timeout=WAIT_SECONDS_MAX
+        ),
         INVALID,
         "INVALID_MESSAGE_ID",
     ),
     "an id of another broker's offset": (
         lambda s: s.gateway.QueryMessageById(
-            pb.QueryMessageByIdRequest(offset_msg_id="0A0A0A0A00002A9F00000000000FFFFF"), timeout=10
+            pb.QueryMessageByIdRequest(offset_msg_id="0A0A0A0A00002A9F00000000000FFFFF"), timeout=WAIT_SECONDS_MAX
         ),
         NOT_FOUND,
         "RECORD_NOT_FOUND",
@@ -232,14 +245,14 @@ BAD_QUERIES: dict[str, tuple[Query, grpc.StatusCode, str]] = {
     "an IPv6 id of no record": (
         lambda s: s.gateway.QueryMessageById(
             pb.QueryMessageByIdRequest(offset_msg_id="20010DB8" + "0" * 24 + "00002A9F" + "00000000000FFFFF"),
-            timeout=10,
+            timeout=WAIT_SECONDS_MAX,
         ),
         NOT_FOUND,
         "RECORD_NOT_FOUND",
     ),
     "an id inside a record": (
         lambda s: s.gateway.QueryMessageById(
-            pb.QueryMessageByIdRequest(offset_msg_id="7F00000100002A9F0000000000000007"), timeout=10
+            pb.QueryMessageByIdRequest(offset_msg_id="7F00000100002A9F0000000000000007"), timeout=WAIT_SECONDS_MAX
         ),
         NOT_FOUND,
         "RECORD_NOT_FOUND",
@@ -265,7 +278,9 @@ def test_a_bad_query_has_its_status_and_reason(stack: HostedStack, name: str) ->
 )
 def test_the_edges_of_what_is_allowed_answer(stack: HostedStack, fields: dict[str, object]) -> None:
     """The default page, a clamped one, the year 9999."""
-    answer = stack.gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic="T", key="k", **fields), timeout=10)
+    answer = stack.gateway.QueryMessageByKey(
+        pb.QueryMessageByKeyRequest(topic="T", key="k", **fields), timeout=WAIT_SECONDS_MAX
+    )
 
     assert [b"hello"] == [message.body for message in answer.messages]
 
@@ -274,7 +289,7 @@ def test_an_offset_out_of_range_is_empty_and_has_the_range(stack: HostedStack) -
     """Huge and past the end alike."""
     for queue_offset in (1, 2**63 - 1):
         answer = stack.gateway.QueryMessageByOffset(
-            pb.QueryMessageByOffsetRequest(topic="T", queue_id=0, queue_offset=queue_offset), timeout=10
+            pb.QueryMessageByOffsetRequest(topic="T", queue_id=0, queue_offset=queue_offset), timeout=WAIT_SECONDS_MAX
         )
         assert (0, 0, 1) == (len(answer.messages), answer.min_offset, answer.max_offset)
 
@@ -287,7 +302,7 @@ def test_a_bad_request_on_a_stream_is_answered_and_the_stream_goes_on(stack: Hos
         pb.AppendMessageStreamRequest(messages=[new_message("S", b"third")]),
     ]
 
-    answers = list(stack.gateway.AppendMessageStream(iter(requests), timeout=20))
+    answers = list(stack.gateway.AppendMessageStream(iter(requests), timeout=WAIT_SECONDS_MAX))
 
     assert [1, 0, 1] == [len(answer.results) for answer in answers]
     assert answers[1].error.code == INVALID.value[0]

@@ -16,10 +16,10 @@ from services.local.wire import APPENDS
 from tests.support.halting import halt, resume
 from tests.support.service import Service
 from tests.support.stack import new_message
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.life
 
-WAIT_SECONDS_MAX = 60
 CALLER_COUNT = 8
 
 
@@ -84,15 +84,17 @@ def stream_request_of(number: int) -> pb.AppendMessageStreamRequest:
 
 def append_when_it_is_back(shard: Shard, number: int) -> None:
     """The gateway finds a restarted commitlog by itself."""
-    for _ in range(WAIT_SECONDS_MAX * 10):
+
+    def is_appended() -> bool:
         try:
             shard.gateway.AppendMessages(request_of(number), timeout=WAIT_SECONDS_MAX)
-            return
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.UNAVAILABLE:
                 raise
-            threading.Event().wait(0.1)
-    pytest.fail("the commitlog was not found again")
+            return False
+        return True
+
+    wait_until(is_appended, "the commitlog is found again")
 
 
 def test_a_kill_in_the_middle_of_a_stream_fails_it_and_no_request_is_appended_twice(shard):
@@ -159,7 +161,7 @@ def test_a_commitlog_that_hangs_costs_no_more_than_the_deadline_and_appends_once
         assert hung.wait(WAIT_SECONDS_MAX)
         yield requests[1]
 
-    answers = shard.gateway.AppendMessageStream(stream(), timeout=3)
+    answers = shard.gateway.AppendMessageStream(stream(), timeout=10)
     assert len(next(answers).results) == 1
     try:
         halt(shard.commitlog.pid)

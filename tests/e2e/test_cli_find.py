@@ -11,6 +11,7 @@ import pytest
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.support.command import run_command
 from tests.support.stack import HostedStack, hosted_stack, new_message
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,9 @@ def reput(stack: HostedStack, *arguments: str, **environment: str) -> subprocess
 
 
 def append(stack: HostedStack, *messages: object) -> list[object]:
-    results = stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=30).results
+    results = stack.gateway.AppendMessages(
+        pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX
+    ).results
     stack.wait_until_built()
     return list(results)
 

@@ -13,6 +13,7 @@ from cli.main import main
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.support.command import run_command
 from tests.support.stack import HostedStack, hosted_stack, new_message
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 TOPIC = "Verbs"
 
@@ -85,7 +86,7 @@ def test_consume_prints_what_arrives_and_ends_with_an_interrupt(stack: HostedSta
         process.stdout.read()
 
         assert json.loads(line)["body"] == "late"
-        assert process.wait(20) == 0
+        assert process.wait(WAIT_SECONDS_MAX) == 0
         timer.cancel()
 
 

@@ -21,6 +21,7 @@ from store.readers.index_reader import IndexLayout, list_index_files
 from tests.support.dispatches import requests_of
 from tests.support.fixture_stores import read_recoveries
 from tests.support.stack import hosted_stack
+from tests.support.waiting import WAIT_SECONDS_MAX
 from tests.torture.local_shard import LocalShard, open_shard
 
 RECOVERIES = read_recoveries()
@@ -244,11 +245,14 @@ def test_the_whole_stack_recovers_a_torn_store_without_queues_and_index(
 
     with hosted_stack(root, settings=settings) as stack:
         stack.wait_until_built()
-        services = {row.service: row for row in stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services}
+        services = {
+            row.service: row
+            for row in stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).services
+        }
         # Behind it stands only what the consumer service took over of the broker's groups.
         assert LAST_RECORD < services["commitlog"].log_end_offset < LAST_RECORD + 4096
         answer = stack.gateway.QueryMessageByOffset(
-            pb.QueryMessageByOffsetRequest(topic="%DLQ%b_cg", queue_id=0, max_messages=100), timeout=10
+            pb.QueryMessageByOffsetRequest(topic="%DLQ%b_cg", queue_id=0, max_messages=100), timeout=WAIT_SECONDS_MAX
         )
         assert (0, 5, 5) == (answer.min_offset, answer.max_offset, len(answer.messages))
         assert 0 == stack.stop()

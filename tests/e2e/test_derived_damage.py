@@ -10,7 +10,7 @@ import pytest
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.support.stack import Stack, new_message, running_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.life
 
@@ -25,20 +25,20 @@ COMPLETE = message_pb2.COMPLETENESS_COMPLETE
 
 def by_key(stack: Stack) -> tuple[int, int]:
     request = pb.QueryMessageByKeyRequest(topic="orders", key="all", page_size=1000)
-    answer = stack.gateway.QueryMessageByKey(request, timeout=10)
+    answer = stack.gateway.QueryMessageByKey(request, timeout=WAIT_SECONDS_MAX)
     return len(answer.messages), answer.completeness
 
 
 def by_offset(stack: Stack) -> tuple[int, int]:
     request = pb.QueryMessageByOffsetRequest(topic="orders", queue_id=0, max_messages=1000)
-    answer = stack.gateway.QueryMessageByOffset(request, timeout=10)
+    answer = stack.gateway.QueryMessageByOffset(request, timeout=WAIT_SECONDS_MAX)
     return len(answer.messages), answer.completeness
 
 
 def fill(stack: Stack) -> None:
     for begin in range(0, COUNT, 50):
         messages = [new_message("orders", b"body", keys=["all", f"k{begin + n}"], queue_id=0) for n in range(50)]
-        stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=10)
+        stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX)
     stack.wait_until_built()
 
 
@@ -121,10 +121,10 @@ def test_planted_names_stop_no_service_and_no_start(tmp_path: pathlib.Path) -> N
         stack.wait_until_built()
         stack.gateway.AppendMessages(
             pb.AppendMessagesRequest(messages=[new_message("orders", b"1", queue_id=0), new_message("other", b"1")]),
-            timeout=10,
+            timeout=WAIT_SECONDS_MAX,
         )
         stack.wait_until_built()
-        listed = stack.gateway.ListTopics(pb.ListTopicsRequest(), timeout=10).topics
+        listed = stack.gateway.ListTopics(pb.ListTopicsRequest(), timeout=WAIT_SECONDS_MAX).topics
         found = by_key(stack), by_offset(stack)
         log = stack.log()
 

@@ -9,7 +9,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.support.command import run_command
 from tests.support.stack import HostedStack, hosted_stack, new_message
-from tests.support.waiting import wait_for, wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_for, wait_until
 
 SETTINGS = {"REPUT_INDEX_HASH_SLOT_COUNT": "50", "REPUT_INDEX_ENTRY_COUNT_MAX": "41"}  # 40 keys a file
 COUNT = 300
@@ -21,7 +21,7 @@ def reput(stack: HostedStack, *arguments: str) -> subprocess.CompletedProcess[st
 
 def explain(stack: HostedStack, **fields: object) -> pb.ExplainQueryResponse:
     request = pb.ExplainQueryRequest(by_key=pb.QueryMessageByKeyRequest(topic="Explain", **fields))
-    return stack.gateway.ExplainQuery(request, timeout=30)
+    return stack.gateway.ExplainQuery(request, timeout=WAIT_SECONDS_MAX)
 
 
 def lookup_of(stack: HostedStack, **fields: object) -> pb.ShardExplanation.Lookup:
@@ -45,7 +45,7 @@ def test_a_key_is_explained_file_by_file_before_and_after_a_restart(tmp_path: pa
         receipts = []
         for at in range(0, COUNT, 100):
             request = pb.AppendMessagesRequest(messages=messages[at : at + 100])
-            receipts += stack.gateway.AppendMessages(request, timeout=30).results
+            receipts += stack.gateway.AppendMessages(request, timeout=WAIT_SECONDS_MAX).results
         stack.wait_until_built()
         # A unique key and two keys each: 900 entries, 22 full files and one of 20.
         wait_until_summarized(stack, 22)

@@ -10,6 +10,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.support.fixture_stores import walk_frames
 from tests.support.stack import HostedStack, hosted_stack, new_message
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 pytestmark = pytest.mark.life
 
@@ -104,7 +105,9 @@ def test_what_a_gateway_exports_is_what_the_store_holds_and_can_be_imported_agai
     assert list(walk_frames(tmp_path / "online")) == list(walk_frames(tmp_path / "a")), "the same log byte for byte"
 
     with hosted_stack(tmp_path / "online", read_only=True, settings=SIZES) as stack:
-        found = stack.gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic="Out0", key="key-8"), timeout=20)
+        found = stack.gateway.QueryMessageByKey(
+            pb.QueryMessageByKeyRequest(topic="Out0", key="key-8"), timeout=WAIT_SECONDS_MAX
+        )
         assert [message.body for message in found.messages] == [b"\xff\x00 8"]
         assert found.completeness == message_pb2.COMPLETENESS_COMPLETE
 

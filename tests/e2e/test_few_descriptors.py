@@ -15,7 +15,7 @@ from services.rpcs import commitlog as log_rpc
 from services.rpcs import consumequeue, index
 from store.errors import StoreError
 from tests.commitlog_svc.support import append, new_message, open_log
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.life
 
@@ -57,7 +57,7 @@ def start(tmp_path: Path):
     yield start_service
     for process in reversed(processes):
         process.terminate()
-        process.wait(30)
+        process.wait(WAIT_SECONDS_MAX)
 
 
 @pytest.mark.parametrize("limit", [64, pytest.param(128, marks=pytest.mark.long)])
@@ -70,8 +70,10 @@ def test_a_builder_with_few_descriptors_builds_many_queues(start, store, tmp_pat
 
         def is_built() -> bool:
             try:
-                end = log_client.call(log_rpc.GET_STATUS, log_rpc.GET_STATUS.request_class(), 1.0).log_end_offset
-                status = client.call(STATUSES[name], STATUSES[name].request_class(), 1.0)
+                end = log_client.call(
+                    log_rpc.GET_STATUS, log_rpc.GET_STATUS.request_class(), WAIT_SECONDS_MAX
+                ).log_end_offset
+                status = client.call(STATUSES[name], STATUSES[name].request_class(), WAIT_SECONDS_MAX)
             except StoreError:
                 return False
             return end > 0 and status.next_offset >= end and not status.catching_up
@@ -92,13 +94,13 @@ def test_the_queues_of_a_builder_with_few_descriptors_are_read_by_many_callers(s
 
         def has_all() -> bool:
             try:
-                return len(list_queues(client, "orders", timeout_seconds=2.0)) == QUEUE_COUNT
+                return len(list_queues(client, "orders", timeout_seconds=WAIT_SECONDS_MAX)) == QUEUE_COUNT
             except StoreError:
                 return False
 
         wait_until(has_all, f"all queues; it says: {log.read_text()[-2000:]}")
         for queue_id in range(0, QUEUE_COUNT, 7):
             request = pb.GetQueueUnitsRequest(topic="orders", queue_id=queue_id, max_units=10)
-            assert len(client.call(consumequeue.GET_QUEUE_UNITS, request, 5.0).units) == 1
+            assert len(client.call(consumequeue.GET_QUEUE_UNITS, request, WAIT_SECONDS_MAX).units) == 1
     finally:
         client.close()

@@ -19,6 +19,7 @@ from store.format.derived.index_layout import key_hash
 from store.format.record import Record, decode_record
 from tests.support.fixture_stores import read_rows, walk_frames
 from tests.support.stack import HostedStack, hosted_stack
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 CLIENT_PROPERTIES = {"MIN_OFFSET", "MAX_OFFSET"}
 COMPRESSED_FLAG = 0x1
@@ -150,7 +151,7 @@ def test_queries_by_key_answer_what_the_log_holds(stack: HostedStack, records: l
     reasons: dict[str, int] = {}
     for row in rows_of("key"):
         matches = matches_in_log(row, records)
-        answer = stack.gateway.QueryMessageByKey(key_request(row, page_size=row["max"]), timeout=10)
+        answer = stack.gateway.QueryMessageByKey(key_request(row, page_size=row["max"]), timeout=WAIT_SECONDS_MAX)
 
         expected = [match.commit_log_offset for match in matches[: row["max"]]]
         assert [message.commit_log_offset for message in answer.messages] == expected, row
@@ -180,7 +181,9 @@ def test_colliding_keys_neither_show_up_nor_use_up_pages(stack: HostedStack, rec
         row = {"topic": "b_order", "key": key, "begin": 0, "end": LONG_MAX}
         found, page_token = [], ""
         while True:
-            answer = stack.gateway.QueryMessageByKey(key_request(row, page_size=7, page_token=page_token), timeout=10)
+            answer = stack.gateway.QueryMessageByKey(
+                key_request(row, page_size=7, page_token=page_token), timeout=WAIT_SECONDS_MAX
+            )
             assert len(answer.messages) <= 7
             found += [message.commit_log_offset for message in answer.messages]
             page_token = answer.next_page_token
@@ -195,7 +198,9 @@ def test_colliding_keys_neither_show_up_nor_use_up_pages(stack: HostedStack, rec
 def test_queries_by_id_find_the_message_at_the_offset(stack: HostedStack):
     for row in rows_of("id"):
         # Without a topic: one id asked for under `b_order` is of a delayed message, in the schedule topic.
-        answer = stack.gateway.QueryMessageById(pb.QueryMessageByIdRequest(offset_msg_id=row["id"]), timeout=10)
+        answer = stack.gateway.QueryMessageById(
+            pb.QueryMessageByIdRequest(offset_msg_id=row["id"]), timeout=WAIT_SECONDS_MAX
+        )
 
         assert [as_row(answer.message)] == [as_stored(message) for message in row["messages"]]
         assert answer.message.offset_msg_id == row["id"]
@@ -204,7 +209,7 @@ def test_queries_by_id_find_the_message_at_the_offset(stack: HostedStack):
 def test_queries_by_unique_key_find_every_copy(stack: HostedStack, records: list[Record]):
     for row in rows_of("unique_key"):
         request = pb.QueryMessageByUniqueKeyRequest(topic=row["topic"], unique_key=row["id"])
-        answer = stack.gateway.QueryMessageByUniqueKey(request, timeout=10)
+        answer = stack.gateway.QueryMessageByUniqueKey(request, timeout=WAIT_SECONDS_MAX)
 
         copies = [r for r in reversed(records) if r.topic == row["topic"] and r.unique_key == row["id"]]
         assert [m.commit_log_offset for m in answer.messages] == [copy.commit_log_offset for copy in copies]
@@ -218,7 +223,7 @@ def by_offset(stack: HostedStack, row: dict[str, Any], queue_offset: int, max_me
     request = pb.QueryMessageByOffsetRequest(
         topic=row["topic"], queue_id=row["queue_id"], queue_offset=queue_offset, max_messages=max_messages
     )
-    return stack.gateway.QueryMessageByOffset(request, timeout=10)
+    return stack.gateway.QueryMessageByOffset(request, timeout=WAIT_SECONDS_MAX)
 
 
 def test_queries_by_offset_find_the_message_in_the_queue(stack: HostedStack):
@@ -244,7 +249,7 @@ def test_offsets_for_times_are_the_first_at_or_after_the_time(stack: HostedStack
         request = pb.SearchOffsetRequest(
             topic=row["topic"], queue_id=row["queue_id"], time=timestamp(row["timestamp"]), boundary=pb.BOUNDARY_LOWER
         )
-        answer = stack.gateway.SearchOffset(request, timeout=10)
+        answer = stack.gateway.SearchOffset(request, timeout=WAIT_SECONDS_MAX)
 
         assert answer.queue_offset == row["offset"], row
 

@@ -15,9 +15,9 @@ from tests.commitlog_svc.beside.growing_log import FILE_SIZE_BYTES, GrowingLog, 
 from tests.support.command import run_command
 from tests.support.log_queries import check_queries, wait_until_shown
 from tests.support.stack import Stack, running_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
-pytestmark = [pytest.mark.life, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.life
 GROUP, TOPIC = "followed", "b_order"
 
 
@@ -93,13 +93,17 @@ def test_tracks_and_pulls_go_by_the_brokers_positions(stack: Stack, log: Growing
     frames = [decode_record(frame, commit_log_offset=at) for at, frame in source.frames[:300]]
     queue = sorted((one for one in frames if (one.topic, one.queue_id) == (TOPIC, 0)), key=lambda one: one.queue_offset)
     pulled = next(
-        stack.gateway.PullMessages(pb.PullMessagesRequest(topic=TOPIC, queue_offset=0, max_messages=32), timeout=10)
+        stack.gateway.PullMessages(
+            pb.PullMessagesRequest(topic=TOPIC, queue_offset=0, max_messages=32), timeout=WAIT_SECONDS_MAX
+        )
     )
     assert [message.body for message in pulled.messages] == [one.body for one in queue][: len(pulled.messages)] != []
 
     def state_of(offset: int) -> int:
         key = queue[offset].properties["UNIQ_KEY"]
-        answer = stack.gateway.TrackMessage(pb.TrackMessageRequest(topic=TOPIC, unique_key=key), timeout=10)
+        answer = stack.gateway.TrackMessage(
+            pb.TrackMessageRequest(topic=TOPIC, unique_key=key), timeout=WAIT_SECONDS_MAX
+        )
         return next((track.state for track in answer.tracks if track.consumer_group == GROUP), -1)
 
     for offset in (3, 7):
@@ -115,7 +119,7 @@ def test_files_that_the_broker_removed_are_gone_from_queries(stack: Stack, log: 
     log.path_of(0).unlink()
 
     def status() -> pb.GetStatusResponse.ServiceStatus:
-        return stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services[0]
+        return stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).services[0]
 
     wait_until(lambda: status().log_first_offset == FILE_SIZE_BYTES, "the log begins later")
     assert "log.removed_by_owner" in stack.log()
@@ -142,7 +146,7 @@ def test_a_log_that_the_broker_cut_is_read_again(stack: Stack, log: GrowingLog, 
         pb.QueryMessageByOffsetRequest(
             topic=record.topic, queue_id=record.queue_id, queue_offset=record.queue_offset, page_size=9
         ),
-        timeout=10,
+        timeout=WAIT_SECONDS_MAX,
     )
     assert [message.body for message in found.messages] == [body], "and what was cut is gone"
     assert stack.process.poll() is None

@@ -15,7 +15,7 @@ from reput_client import MessageState, QueryClient
 from services.calling.client import ServiceClient
 from services.rpcs import consumer as rpc
 from tests.support.stack import HostedStack, hosted_stack, new_message
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 INVISIBLE_SECONDS = 1
 
@@ -43,12 +43,12 @@ def send(stack: HostedStack, topic: str, count: int, **fields: object) -> list[s
 
 
 def pull(stack: HostedStack, topic: str, **fields: object) -> list[pb.PullMessagesResponse]:
-    return list(stack.gateway.PullMessages(pb.PullMessagesRequest(topic=topic, **fields), timeout=30))
+    return list(stack.gateway.PullMessages(pb.PullMessagesRequest(topic=topic, **fields), timeout=WAIT_SECONDS_MAX))
 
 
 def refused(call: object, request: object) -> grpc.StatusCode:
     with pytest.raises(grpc.RpcError) as caught:
-        answer = call(request, timeout=30)
+        answer = call(request, timeout=WAIT_SECONDS_MAX)
         list(answer) if hasattr(answer, "__next__") else answer
     return caught.value.code()
 
@@ -123,7 +123,7 @@ def test_bad_requests_get_the_codes_that_the_contract_names_and_change_nothing(s
         good = {"consumer_group": "bad-commit", "client_id": "a", "queues": [pb.TopicQueue(topic="Known")]}
         return pb.LockQueuesRequest(**{**good, **fields})
 
-    gateway.UpdateConsumerGroup(pb.UpdateConsumerGroupRequest(consumer_group="quiet"), timeout=30)
+    gateway.UpdateConsumerGroup(pb.UpdateConsumerGroupRequest(consumer_group="quiet"), timeout=WAIT_SECONDS_MAX)
     cases = [
         (gateway.PullMessages, pb.PullMessagesRequest(topic=""), bad),
         (gateway.PullMessages, pb.PullMessagesRequest(topic=huge), bad),
@@ -223,14 +223,16 @@ def test_bad_requests_get_the_codes_that_the_contract_names_and_change_nothing(s
     for call, request, code in cases:
         assert refused(call, request) is code, request
 
-    listed = gateway.ListConsumerGroups(pb.ListConsumerGroupsRequest(), timeout=30)
+    listed = gateway.ListConsumerGroups(pb.ListConsumerGroupsRequest(), timeout=WAIT_SECONDS_MAX)
     assert "bad-commit" not in {each.consumer_group for each in listed.groups}
 
 
 def test_a_group_counts_for_the_connection_that_made_it(stack: HostedStack) -> None:
     send(stack, "Owned", 1)
     position = pb.QueuePosition(topic="Owned", queue_id=0, consumer_offset=0)
-    stack.gateway.CommitOffsets(pb.CommitOffsetsRequest(consumer_group="by-commit", positions=[position]), timeout=30)
+    stack.gateway.CommitOffsets(
+        pb.CommitOffsetsRequest(consumer_group="by-commit", positions=[position]), timeout=WAIT_SECONDS_MAX
+    )
     with QueryClient(stack.addresses["gateway"]) as client:
         states = client.by_offset("rmq_sys_REPUT_CONSUMER_STATE", 0, 0)
         made = [message.body for message in states if b"by-commit" in message.body]
@@ -243,10 +245,12 @@ def test_lag_counts_also_the_queues_that_a_group_has_never_read(stack: HostedSta
     commit = pb.CommitOffsetsRequest(
         consumer_group="lagging", positions=[pb.QueuePosition(topic="Lagging", queue_id=0, consumer_offset=1)]
     )
-    stack.gateway.CommitOffsets(commit, timeout=30)
+    stack.gateway.CommitOffsets(commit, timeout=WAIT_SECONDS_MAX)
     stack.wait_until_built()
 
-    group = stack.gateway.GetConsumerGroup(pb.GetConsumerGroupRequest(consumer_group="lagging"), timeout=30)
+    group = stack.gateway.GetConsumerGroup(
+        pb.GetConsumerGroupRequest(consumer_group="lagging"), timeout=WAIT_SECONDS_MAX
+    )
 
     assert {(queue.queue_id, queue.lag_count) for queue in group.queues} == {(0, 1), (1, 3)}
     assert all(queue.HasField("lag_age") for queue in group.queues)
@@ -258,17 +262,19 @@ def test_a_dry_run_of_a_reset_says_what_the_reset_does_and_changes_nothing(stack
     commit = pb.CommitOffsetsRequest(
         consumer_group="resets", positions=[pb.QueuePosition(topic="Resets", queue_id=0, consumer_offset=1)]
     )
-    gateway.CommitOffsets(commit, timeout=30)
+    gateway.CommitOffsets(commit, timeout=WAIT_SECONDS_MAX)
     request = pb.ResetOffsetsRequest(consumer_group="resets", topic="Resets", queue_offset=3)
 
     dry = pb.ResetOffsetsRequest(dry_run=True)
     dry.MergeFrom(request)
     expected = [("broker-a", 0, 1, 3), *(("broker-a", queue_id, 0, 0) for queue_id in range(1, 8))]
     (wait_until(lambda: pull(stack, "Resets", queue_offset=3)[0].max_offset == 4, "the consumer service knows all"))
-    dry_resets = gateway.ResetOffsets(dry, timeout=30).resets
-    (before,) = gateway.GetOffsets(pb.GetOffsetsRequest(consumer_group="resets"), timeout=30).positions
-    resets = gateway.ResetOffsets(request, timeout=30).resets
-    after, *_without_messages = gateway.GetOffsets(pb.GetOffsetsRequest(consumer_group="resets"), timeout=30).positions
+    dry_resets = gateway.ResetOffsets(dry, timeout=WAIT_SECONDS_MAX).resets
+    (before,) = gateway.GetOffsets(pb.GetOffsetsRequest(consumer_group="resets"), timeout=WAIT_SECONDS_MAX).positions
+    resets = gateway.ResetOffsets(request, timeout=WAIT_SECONDS_MAX).resets
+    after, *_without_messages = gateway.GetOffsets(
+        pb.GetOffsetsRequest(consumer_group="resets"), timeout=WAIT_SECONDS_MAX
+    ).positions
 
     def rows(given: object) -> list[tuple[str, int, int, int]]:
         return [(each.broker_name, each.queue_id, each.before, each.after) for each in given]
@@ -285,7 +291,7 @@ def test_a_dry_run_of_a_reset_says_what_the_reset_does_and_changes_nothing(stack
 
 
 def track(stack: HostedStack, **which: str) -> pb.TrackMessageResponse:
-    return stack.gateway.TrackMessage(pb.TrackMessageRequest(**which), timeout=30)
+    return stack.gateway.TrackMessage(pb.TrackMessageRequest(**which), timeout=WAIT_SECONDS_MAX)
 
 
 def track_states(stack: HostedStack, offset_msg_id: str) -> dict[str, int]:
@@ -304,7 +310,7 @@ def test_a_message_is_tracked_from_its_first_delivery_to_its_second_life(
 ) -> None:
     gateway = stack.gateway
     gateway.UpdateConsumerGroup(
-        pb.UpdateConsumerGroupRequest(consumer_group="poor", delivery_attempts_max=2), timeout=30
+        pb.UpdateConsumerGroupRequest(consumer_group="poor", delivery_attempts_max=2), timeout=WAIT_SECONDS_MAX
     )
     sent = gateway.AppendMessages(
         pb.AppendMessagesRequest(
@@ -341,12 +347,14 @@ def test_a_message_is_tracked_from_its_first_delivery_to_its_second_life(
     assert (in_flight.client_id, in_flight.delivery_attempts) == ("a-client", 1)
     assert in_flight.HasField("next_time")
 
-    found = gateway.FindMessage(pb.FindMessageRequest(text="k-1", topic="Fates", with_tracks=True), timeout=30)
+    found = gateway.FindMessage(
+        pb.FindMessageRequest(text="k-1", topic="Fates", with_tracks=True), timeout=WAIT_SECONDS_MAX
+    )
     (match,) = found.matches
     assert match.state == pb.MESSAGE_STATE_STORED
     under_way = (pb.TRACK_STATE_IN_FLIGHT, pb.TRACK_STATE_RETRYING)  # it is hidden for a second
     assert {each.consumer_group for each in match.tracks if each.state in under_way} == {"poor"}
-    (plain,) = gateway.FindMessage(pb.FindMessageRequest(text="k-1", topic="Fates"), timeout=30).matches
+    (plain,) = gateway.FindMessage(pb.FindMessageRequest(text="k-1", topic="Fates"), timeout=WAIT_SECONDS_MAX).matches
     assert (plain.HasField("state"), len(plain.tracks)) == (False, 0)
     with QueryClient(stack.addresses["gateway"]) as queries:
         (seen,) = list(queries.find("k-1", "Fates", with_tracks=True))
@@ -364,19 +372,21 @@ def test_a_message_is_tracked_from_its_first_delivery_to_its_second_life(
     by_letter = track(stack, offset_msg_id=dead.copy_offset_msg_ids[-1])
     assert by_letter.message.offset_msg_id == sent.offset_msg_id
     assert by_letter.tracks == track(stack, offset_msg_id=sent.offset_msg_id).tracks
-    group = gateway.GetConsumerGroup(pb.GetConsumerGroupRequest(consumer_group="poor"), timeout=30)
+    group = gateway.GetConsumerGroup(pb.GetConsumerGroupRequest(consumer_group="poor"), timeout=WAIT_SECONDS_MAX)
     assert (group.retry_count, group.dead_letter_count) == (0, 1)
 
     request = pb.ResendDeadLettersRequest(consumer_group="poor", dry_run=True)
-    (planned,) = gateway.ResendDeadLetters(request, timeout=30).resent
+    (planned,) = gateway.ResendDeadLetters(request, timeout=WAIT_SECONDS_MAX).resent
     assert (planned.offset_msg_id, planned.topic, planned.new_offset_msg_id) == (
         dead.copy_offset_msg_ids[-1],
         "Fates",
         "",
     )
-    (resent,) = gateway.ResendDeadLetters(pb.ResendDeadLettersRequest(consumer_group="poor"), timeout=30).resent
+    (resent,) = gateway.ResendDeadLetters(
+        pb.ResendDeadLettersRequest(consumer_group="poor"), timeout=WAIT_SECONDS_MAX
+    ).resent
     new = gateway.QueryMessageById(
-        pb.QueryMessageByIdRequest(offset_msg_id=resent.new_offset_msg_id), timeout=30
+        pb.QueryMessageByIdRequest(offset_msg_id=resent.new_offset_msg_id), timeout=WAIT_SECONDS_MAX
     ).message
     assert (new.topic, new.body, new.tags, list(new.keys)) == ("Fates", b"a body", "t", ["k-1"])
     assert new.unique_key != "fate-1"

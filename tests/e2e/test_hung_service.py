@@ -16,11 +16,12 @@ from store.errors import ServiceUnavailableError
 from tests.support.command import run_command
 from tests.support.halting import halt, resume
 from tests.support.stack import Stack, new_message, running_stack
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 pytestmark = pytest.mark.life
 
 TOPIC, KEY = "Hung", "k"
-DEADLINE_SECONDS = 4
+DEADLINE_SECONDS = 8
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def test_an_index_that_hangs_took_the_whole_deadline_and_was_not_named(stack: St
             assert isinstance(error, ServiceUnavailableError), error
             assert (error.metadata["service"], error.metadata["brokerName"]) == ("index", "broker-a")
             assert "index of shard broker-a" in error.message
-        whole = stack.gateway.QueryMessageByOffset(by_offset, timeout=30)
+        whole = stack.gateway.QueryMessageByOffset(by_offset, timeout=WAIT_SECONDS_MAX)
         found = run_command("find", KEY, "--timeout", str(DEADLINE_SECONDS), REPUT_ADDRESS=stack.addresses["gateway"])
         page = f"http://{stack.addresses['console']}/?mode=key&topic={TOPIC}&key={KEY}&last=all&format=json"
         with pytest.raises(HTTPError) as failed:

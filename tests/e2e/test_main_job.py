@@ -18,6 +18,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.support.command import run_command
 from tests.support.stack import NO_REMOTING, SMALL_LOG_FILES, HostedStack, Stack, hosted_stack, new_message
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALL_FILES = {
@@ -38,19 +39,19 @@ def append_three_ways(stack: HostedStack | Stack) -> dict[str, message_pb2.Appen
     receipts = {}
     one = new_message("Orders", "第一".encode(), keys=["u-0"], tags="unary")
     answer = stack.gateway.AppendMessages(
-        pb.AppendMessagesRequest(messages=[one], flush=message_pb2.FLUSH_MODE_SYNC), timeout=10
+        pb.AppendMessagesRequest(messages=[one], flush=message_pb2.FLUSH_MODE_SYNC), timeout=WAIT_SECONDS_MAX
     )
     receipts["u-0"] = answer.results[0]
 
     batch = [new_message("Orders", b"batch", keys=[f"b-{i}", "all"], tags="batch") for i in range(30)]
-    answer = stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=batch), timeout=10)
+    answer = stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=batch), timeout=WAIT_SECONDS_MAX)
     receipts |= {f"b-{i}": result for i, result in enumerate(answer.results)}
 
     streamed = [
         pb.AppendMessageStreamRequest(messages=[new_message("Orders", b"stream", keys=[f"s-{i}"], queue_id=i % 4)])
         for i in range(40)
     ]
-    for i, response in enumerate(stack.gateway.AppendMessageStream(iter(streamed), timeout=10)):
+    for i, response in enumerate(stack.gateway.AppendMessageStream(iter(streamed), timeout=WAIT_SECONDS_MAX)):
         assert response.error.code == 0, response.error.message
         receipts[f"s-{i}"] = response.results[0]
     assert len(receipts) == 71
@@ -60,18 +61,20 @@ def append_three_ways(stack: HostedStack | Stack) -> dict[str, message_pb2.Appen
 def assert_four_queries_find(stack: HostedStack | Stack, receipts: dict[str, message_pb2.AppendResult]) -> None:
     """Each message by each query, and each time the same message."""
     for key, receipt in receipts.items():
-        by_key = stack.gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic="Orders", key=key), timeout=10)
+        by_key = stack.gateway.QueryMessageByKey(
+            pb.QueryMessageByKeyRequest(topic="Orders", key=key), timeout=WAIT_SECONDS_MAX
+        )
         by_id = stack.gateway.QueryMessageById(
-            pb.QueryMessageByIdRequest(offset_msg_id=receipt.offset_msg_id), timeout=10
+            pb.QueryMessageByIdRequest(offset_msg_id=receipt.offset_msg_id), timeout=WAIT_SECONDS_MAX
         )
         by_unique_key = stack.gateway.QueryMessageByUniqueKey(
-            pb.QueryMessageByUniqueKeyRequest(topic="Orders", unique_key=receipt.unique_key), timeout=10
+            pb.QueryMessageByUniqueKeyRequest(topic="Orders", unique_key=receipt.unique_key), timeout=WAIT_SECONDS_MAX
         )
         by_offset = stack.gateway.QueryMessageByOffset(
             pb.QueryMessageByOffsetRequest(
                 topic="Orders", queue_id=receipt.queue_id, queue_offset=receipt.queue_offset, max_messages=1
             ),
-            timeout=10,
+            timeout=WAIT_SECONDS_MAX,
         )
         assert by_key.completeness == message_pb2.COMPLETENESS_COMPLETE
         assert [by_id.message] == list(by_key.messages) == list(by_unique_key.messages) == list(by_offset.messages)
@@ -93,13 +96,13 @@ def test_what_was_appended_is_found_by_all_four_queries_also_after_a_restart_and
             pb.AppendMessagesRequest(
                 messages=[new_message("Orders", b"before the kill", keys=["k-0"])], flush=message_pb2.FLUSH_MODE_SYNC
             ),
-            timeout=10,
+            timeout=WAIT_SECONDS_MAX,
         )
         receipts["k-0"] = more.results[0]
         fresh = pb.QueryMessageByKeyRequest(
             topic="Orders", key="k-0", freshness_tokens=[receipts["k-0"].freshness_token]
         )
-        (message,) = killed.gateway.QueryMessageByKey(fresh, timeout=20).messages
+        (message,) = killed.gateway.QueryMessageByKey(fresh, timeout=WAIT_SECONDS_MAX).messages
         assert message.body == b"before the kill"
     finally:
         killed.kill()
@@ -125,7 +128,9 @@ def test_read_only_answers_refuses_appends_and_leaves_every_file_as_it_was(tmp_p
         stack.wait_until_built()
         assert_four_queries_find(stack, receipts)
         with pytest.raises(grpc.RpcError) as refused:
-            stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=[new_message("Orders", b"x")]), timeout=10)
+            stack.gateway.AppendMessages(
+                pb.AppendMessagesRequest(messages=[new_message("Orders", b"x")]), timeout=WAIT_SECONDS_MAX
+            )
         assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
 
     assert before == every_file()
@@ -256,5 +261,5 @@ def _demonstrate(store: pathlib.Path) -> str:
                 raise AssertionError(f"the demonstration did not end: {shown.decode()}")
             shown += piece
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(WAIT_SECONDS_MAX) == 0
     return shown.decode()

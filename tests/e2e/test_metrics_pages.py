@@ -13,6 +13,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.support.ports import free_port
 from tests.support.stack import new_message, running_stack
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 COMPONENTS = ("gateway", "commitlog", "consumequeue", "index", "consumer", "schedule")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -61,7 +62,7 @@ SETTINGS = {
 
 
 def page(port: int) -> dict[str, float]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_SECONDS_MAX) as answer:
         text = answer.read().decode()
     return {
         " ".join([sample.name, *sample.labels.values()]): sample.value
@@ -78,14 +79,20 @@ def test_a_thousand_topics_make_no_more_series_and_every_number_is_of_what_was_d
         request = pb.AppendMessagesRequest(messages=messages, flush=message_pb2.FLUSH_MODE_SYNC)
         [*_, newest] = stack.gateway.AppendMessages(request, timeout=60).results
         stack.wait_until_built()
-        by_key = stack.gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic="topic-7", key="k"), timeout=20)
+        by_key = stack.gateway.QueryMessageByKey(
+            pb.QueryMessageByKeyRequest(topic="topic-7", key="k"), timeout=WAIT_SECONDS_MAX
+        )
         assert len(by_key.messages) == 1
-        stack.gateway.QueryMessageById(pb.QueryMessageByIdRequest(offset_msg_id=newest.offset_msg_id), timeout=20)
+        stack.gateway.QueryMessageById(
+            pb.QueryMessageByIdRequest(offset_msg_id=newest.offset_msg_id), timeout=WAIT_SECONDS_MAX
+        )
         stack.gateway.QueryMessageByOffset(
-            pb.QueryMessageByOffsetRequest(topic="topic-7", queue_id=0, queue_offset=0), timeout=20
+            pb.QueryMessageByOffsetRequest(topic="topic-7", queue_id=0, queue_offset=0), timeout=WAIT_SECONDS_MAX
         )
         with pytest.raises(grpc.RpcError):
-            stack.gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic="nobody", key="k"), timeout=20)
+            stack.gateway.QueryMessageByKey(
+                pb.QueryMessageByKeyRequest(topic="nobody", key="k"), timeout=WAIT_SECONDS_MAX
+            )
 
         pages = {component: page(port) for component, port in ports.items()}
 

@@ -17,7 +17,7 @@ from tests.support.fixture_stores import walk_frames
 from tests.support.log_queries import check_queries, wait_until_shown
 from tests.support.ports import free_port
 from tests.support.stack import Stack, new_message, running_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.life
 
@@ -27,12 +27,14 @@ TOPIC = "Orders"
 def append(stack: Stack, first: int, count: int) -> list[message_pb2.AppendResult]:
     """Append messages with the keys `order-FIRST` and so on."""
     messages = [new_message(TOPIC, b"%d " % i * 300, keys=[f"order-{i}"]) for i in range(first, first + count)]
-    return list(stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=30).results)
+    return list(
+        stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX).results
+    )
 
 
 def commitlog_of(stack: Stack) -> pb.GetStatusResponse.ServiceStatus:
     """The status of its commit log."""
-    services = stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services
+    services = stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).services
     (row,) = (row for row in services if row.service == "commitlog")
     return row
 
@@ -47,7 +49,10 @@ def wait_for_all(mirror: Stack, leader: Stack) -> None:
 def offsets_of(stack: Stack, number: int) -> list[int]:
     """Where a query by key finds a message."""
     request = pb.QueryMessageByKeyRequest(topic=TOPIC, key=f"order-{number}")
-    return [message.commit_log_offset for message in stack.gateway.QueryMessageByKey(request, timeout=10).messages]
+    return [
+        message.commit_log_offset
+        for message in stack.gateway.QueryMessageByKey(request, timeout=WAIT_SECONDS_MAX).messages
+    ]
 
 
 def test_a_mirror_answers_as_its_leader_refuses_appends_and_can_go_on_alone(tmp_path: pathlib.Path) -> None:
@@ -98,7 +103,7 @@ def test_a_mirror_that_does_not_ask_its_broker_says_what_it_does_not_know(tmp_pa
         with running_stack(tmp_path / "mirror", *flags) as mirror:
             wait_for_all(mirror, leader)
             request = pb.TrackMessageRequest(offset_msg_id=receipt.offset_msg_id)
-            (track,) = mirror.gateway.TrackMessage(request, timeout=10).tracks
+            (track,) = mirror.gateway.TrackMessage(request, timeout=WAIT_SECONDS_MAX).tracks
             assert (track.consumer_group, track.state) == ("", pb.TRACK_STATE_UNKNOWN)
             assert "--mirror-broker" in track.reason
             wait_until(lambda: commitlog_of(mirror).HasField("followed_lag_bytes"), mirror.log)

@@ -25,6 +25,7 @@ from tests.support.certificates import LOOPBACK, Authority, Pem
 from tests.support.command import run_command
 from tests.support.ports import free_port
 from tests.support.service import Service
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 ROLES = ("gateway", "commitlog", "consumequeue", "index", "consumer", "schedule")
 INNER = {
@@ -195,8 +196,8 @@ def test_messages_go_in_and_come_out_over_tls_by_every_client_of_ours(secure: Se
         receipt = producer.send_and_wait("shop-orders", b"hello", keys=["tls-key"])
         refused, beside_it = producer.send("bank", b"not mine"), producer.send("shop-orders", b"in the same request")
         with pytest.raises(PermissionDeniedError):
-            refused.result(timeout=30)
-        assert beside_it.result(timeout=30).queue_offset >= 0
+            refused.result(timeout=WAIT_SECONDS_MAX)
+        assert beside_it.result(timeout=WAIT_SECONDS_MAX).queue_offset >= 0
     with QueryClient(address, security=clerk) as client:
         assert client.by_id(receipt.offset_msg_id).body == b"hello"
         with pytest.raises(PermissionDeniedError):
@@ -240,7 +241,7 @@ def outcome(channel: grpc.Channel, service: str, method, caller: str) -> grpc.St
         response_deserializer=GetMessageClass(method.output_type).FromString,
     )
     try:
-        answer = call(iter([request]) if method.client_streaming else request, timeout=20)
+        answer = call(iter([request]) if method.client_streaming else request, timeout=WAIT_SECONDS_MAX)
         if method.server_streaming:
             next(answer)
             answer.cancel()
@@ -267,7 +268,10 @@ def test_a_builder_reports_no_progress_in_the_name_of_the_other(secure: SecureSt
             request_serializer=lambda request: request.SerializeToString(),
         )
         with pytest.raises(grpc.RpcError) as refused:
-            report(commitlog_service_pb2.ReportProgressRequest(builder="consumequeue", next_offset=1), timeout=10)
+            report(
+                commitlog_service_pb2.ReportProgressRequest(builder="consumequeue", next_offset=1),
+                timeout=WAIT_SECONDS_MAX,
+            )
 
     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
@@ -285,16 +289,16 @@ def test_who_shows_no_sound_certificate_does_not_get_in(secure: SecureStack, tmp
     }[kind]
 
     with open_channel(secure.address("commitlog"), caller) as channel, pytest.raises(grpc.RpcError) as refused:
-        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=20)
+        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=WAIT_SECONDS_MAX)
 
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 def test_health_is_told_without_tls_where_it_is_asked_for_and_nothing_else_is(secure: SecureStack):
     with grpc.insecure_channel(f"127.0.0.1:{secure.health_port}") as channel:
-        answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=20)
+        answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=WAIT_SECONDS_MAX)
         with pytest.raises(grpc.RpcError) as refused:
-            channel.unary_unary("/reput.commitlog.v1.CommitLogService/GetStatus")(b"", timeout=20)
+            channel.unary_unary("/reput.commitlog.v1.CommitLogService/GetStatus")(b"", timeout=WAIT_SECONDS_MAX)
 
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
@@ -307,7 +311,7 @@ def test_an_exchanged_certificate_is_shown_to_the_next_caller_and_a_broken_one_i
         context = ssl.create_default_context(cafile=str(secure.authority.path))
         host, port = address.split(":")
         with (
-            socket.create_connection((host, int(port)), timeout=20) as raw,
+            socket.create_connection((host, int(port)), timeout=WAIT_SECONDS_MAX) as raw,
             context.wrap_socket(raw, server_hostname=host) as connection,
         ):
             return connection.getpeercert()["serialNumber"]

@@ -9,7 +9,7 @@ import pytest
 
 from reput_client import AdminClient, MessageQueue, Producer, PullConsumer, PullConsumerSettings, QueryClient
 from tests.support.stack import HostedStack, hosted_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 QUEUE_COUNT = 4
 QUICK = PullConsumerSettings(members_seconds=0.2, commit_seconds=0.2, rebalance_seconds=0.5)
@@ -74,7 +74,7 @@ class Worker:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join(WAIT_SECONDS_MAX)
         assert not self._thread.is_alive()
 
 

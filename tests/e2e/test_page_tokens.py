@@ -15,6 +15,7 @@ from services.status import from_rpc_error
 from store.errors import InvalidPageTokenError
 from tests.support.service import hosted_service
 from tests.support.stack import HostedStack, hosted_stack, new_message
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 TOPIC = "Tokens"
 COUNT = 40
@@ -28,9 +29,11 @@ def append(stack: HostedStack, count: int) -> None:
     messages = [
         new_message(TOPIC, b"%d" % n, keys=["all", "other"], unique_key="one", queue_id=0) for n in range(count)
     ]
-    stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=30)
+    stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX)
     for n in range(3):
-        stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=[new_message(f"More{n}", b"x")]), timeout=30)
+        stack.gateway.AppendMessages(
+            pb.AppendMessagesRequest(messages=[new_message(f"More{n}", b"x")]), timeout=WAIT_SECONDS_MAX
+        )
     stack.wait_until_built()
 
 
@@ -45,18 +48,22 @@ def paged_queries(gateway: object) -> dict[str, Ask]:
     """Each query with pages, by name; the argument is a page token."""
     return {
         "by key": lambda token: gateway.QueryMessageByKey(
-            pb.QueryMessageByKeyRequest(topic=TOPIC, key="all", page_size=3, page_token=token), timeout=30
+            pb.QueryMessageByKeyRequest(topic=TOPIC, key="all", page_size=3, page_token=token), timeout=WAIT_SECONDS_MAX
         ),
         "by another key": lambda token: gateway.QueryMessageByKey(
-            pb.QueryMessageByKeyRequest(topic=TOPIC, key="other", page_size=3, page_token=token), timeout=30
+            pb.QueryMessageByKeyRequest(topic=TOPIC, key="other", page_size=3, page_token=token),
+            timeout=WAIT_SECONDS_MAX,
         ),
         "by unique key": lambda token: gateway.QueryMessageByUniqueKey(
-            pb.QueryMessageByUniqueKeyRequest(topic=TOPIC, unique_key="one", page_size=3, page_token=token), timeout=30
+            pb.QueryMessageByUniqueKeyRequest(topic=TOPIC, unique_key="one", page_size=3, page_token=token),
+            timeout=WAIT_SECONDS_MAX,
         ),
         "search": lambda token: gateway.SearchMessages(
-            pb.SearchMessagesRequest(topic=TOPIC, page_size=3, page_token=token), timeout=30
+            pb.SearchMessagesRequest(topic=TOPIC, page_size=3, page_token=token), timeout=WAIT_SECONDS_MAX
         ),
-        "topics": lambda token: gateway.ListTopics(pb.ListTopicsRequest(page_size=1, page_token=token), timeout=30),
+        "topics": lambda token: gateway.ListTopics(
+            pb.ListTopicsRequest(page_size=1, page_token=token), timeout=WAIT_SECONDS_MAX
+        ),
     }
 
 
@@ -137,7 +144,7 @@ def test_a_token_that_points_to_what_has_expired_ends_with_what_is_left(tmp_path
         stack.wait_until_built()
         ask = paged_queries(stack.gateway)["by key"]
         everything = stack.gateway.QueryMessageByKey(
-            pb.QueryMessageByKeyRequest(topic=TOPIC, key="all", page_size=1000), timeout=30
+            pb.QueryMessageByKeyRequest(topic=TOPIC, key="all", page_size=1000), timeout=WAIT_SECONDS_MAX
         )
         kept = [message.commit_log_offset for message in everything.messages]
         found = [message.commit_log_offset for message in first.messages]

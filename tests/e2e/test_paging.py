@@ -15,6 +15,7 @@ from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1 import message_pb2
 from tests.support.service import Service
 from tests.support.stack import Stack, new_message, running_stack
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 TOPIC = "Paging"
 BATCH_COUNT = 1_000
@@ -134,11 +135,11 @@ def test_a_cursor_outlives_appends_and_a_restart_of_index_and_gateway(tmp_path: 
                 append(begin, begin + 5)
 
         def indexed(index: Service) -> int:
-            return index.stub.GetStatus(index_pb.GetStatusRequest(), timeout=30).next_offset
+            return index.stub.GetStatus(index_pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).next_offset
 
         for begin in range(0, count, 500):
             append(begin, begin + 500)
-        end_offset = log.stub.GetStatus(commitlog_pb.GetStatusRequest(), timeout=30).log_end_offset
+        end_offset = log.stub.GetStatus(commitlog_pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).log_end_offset
         writer = threading.Thread(target=write_on)
         found: list[int] = []
         token = ""

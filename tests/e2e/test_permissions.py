@@ -11,6 +11,7 @@ import pytest
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.support.service import Service
 from tests.support.stack import new_message, running_stack
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,7 +44,7 @@ def fill(store: Path, settings: dict[str, str], *flags: str) -> None:
     with running_stack(store, *flags, settings=small | settings) as stack:
         for number in range(8):
             messages = [new_message(f"t{number}", bytes(500), keys=[f"k{number}-{n}"]) for n in range(64)]
-            stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=20)
+            stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX)
         stack.wait_until_built()
     assert {"commitlog", "consumequeue", "index", "config", "reput", "checkpoint"} <= set(os.listdir(store))
 

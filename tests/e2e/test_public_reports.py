@@ -15,7 +15,7 @@ from reput_client import AdminClient, Consumer, MessageType, NotFoundError, Prod
 from tests.gateway.rocketmq import consumers
 from tests.support.command import run_command
 from tests.support.stack import HostedStack, hosted_stack, new_message
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 LEASE_SECONDS_MIN = 10  # the shortest invisible time that RocketMQ's contract allows
 
@@ -71,7 +71,7 @@ def test_a_unique_key_of_two_messages_finds_both(stack: HostedStack, client: Que
     """apache/rocketmq 2735: the tool showed one of the messages that a retry of the producer had stored twice."""
     key = "C0A80001" + "1" * 24
     messages = [new_message("Twice", body, unique_key=key) for body in (b"one", b"two")]
-    stored = stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=30).results
+    stored = stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX).results
     tokens = [result.freshness_token for result in stored]
     found = [message.body for message in client.by_unique_key("Twice", key, after=tokens)]
     assert sorted(found) == [b"one", b"two"]
@@ -169,17 +169,17 @@ def test_a_consumer_that_closes_acknowledges_what_its_handler_finishes_meanwhile
 
     def handle(message: object) -> None:
         begun.set()
-        assert go_on.wait(30)
+        assert go_on.wait(WAIT_SECONDS_MAX)
         handled.append(message)
 
     consumer = Consumer(address, "closing", {topic: "*"})
     running = threading.Thread(target=consumer.run, args=(handle,))
     running.start()
-    assert begun.wait(30)
+    assert begun.wait(WAIT_SECONDS_MAX)
     closing = threading.Thread(target=consumer.close)
     closing.start()
     go_on.set()
     for thread in (closing, running):
-        thread.join(60)
+        thread.join(WAIT_SECONDS_MAX)
     assert len(handled) == 1
     assert [queue.consumer_offset for queue in client.offsets("closing", topic)] == [1]

@@ -12,6 +12,7 @@ from reput.message.v1 import message_pb2
 from reput_client import QueryClient, ReputClientError
 from tests.support.command import run_command
 from tests.support.stack import HostedStack, hosted_stack, new_message
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 TOPIC = "Orders"
 TAGS = ("TagA", "Tag", "创建", "A || B", None)
@@ -22,7 +23,7 @@ def append(stack: HostedStack, count: int, prefix: str = "u") -> None:
         new_message(TOPIC, b"x", unique_key=f"{prefix}{n}", **({"tags": tags} if (tags := TAGS[n % 5]) else {}))
         for n in range(count)
     ]
-    stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=30)
+    stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX)
     stack.wait_until_built()
 
 
@@ -36,7 +37,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
 
 def by_tag(stack: HostedStack, tags: str, **fields: object) -> pb.QueryMessageByKeyResponse:
     request = pb.QueryMessageByKeyRequest(topic=TOPIC, key=tags, key_type=pb.KEY_TYPE_TAGS, **fields)
-    return stack.gateway.QueryMessageByKey(request, timeout=10)
+    return stack.gateway.QueryMessageByKey(request, timeout=WAIT_SECONDS_MAX)
 
 
 @pytest.mark.parametrize("number", range(4))
@@ -54,7 +55,7 @@ def test_a_page_token_of_a_query_by_key_does_not_fit_one_by_tags(stack: HostedSt
     token = by_tag(stack, "TagA", page_size=2).next_page_token
     with pytest.raises(grpc.RpcError) as refused:
         request = pb.QueryMessageByKeyRequest(topic=TOPIC, key="TagA", page_token=token)
-        stack.gateway.QueryMessageByKey(request, timeout=10)
+        stack.gateway.QueryMessageByKey(request, timeout=WAIT_SECONDS_MAX)
     assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 

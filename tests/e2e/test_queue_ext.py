@@ -7,8 +7,9 @@ import pytest
 from cli.main import main
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.support.stack import HostedStack, Stack, hosted_stack, new_message, running_stack
+from tests.support.waiting import WAIT_SECONDS_MAX
 
-pytestmark = [pytest.mark.life, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.life
 
 SIZES = {"REPUT_CONSUMEQUEUE_FILE_SIZE_BYTES": "400"}
 EXT = {"REPUT_CONSUMEQUEUE_EXT": "true", "REPUT_CONSUMEQUEUE_EXT_FILE_SIZE_BYTES": "512"}
@@ -19,12 +20,14 @@ def append(stack: HostedStack | Stack, first: int, count: int) -> None:
         new_message("T", b"body %d" % n, keys=[f"k{n}"], tags=f"Tag{n % 3}", properties={"n": str(n)}, queue_id=0)
         for n in range(first, first + count)
     ]
-    stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=30)
+    stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX)
     stack.wait_until_built()
 
 
 def pulled(stack: HostedStack | Stack, wanted: pb.MessageFilter) -> list[int]:
-    answers = stack.gateway.PullMessages(pb.PullMessagesRequest(topic="T", max_messages=500, filter=wanted), timeout=30)
+    answers = stack.gateway.PullMessages(
+        pb.PullMessagesRequest(topic="T", max_messages=500, filter=wanted), timeout=WAIT_SECONDS_MAX
+    )
     return [int(message.properties["n"]) for answer in answers for message in answer.messages]
 
 

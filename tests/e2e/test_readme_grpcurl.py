@@ -11,6 +11,7 @@ import pytest
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.support.stack import new_message, running_stack
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
 GRPCURL = os.environ.get("GRPCURL") or shutil.which("grpcurl")
@@ -27,7 +28,7 @@ def test_the_grpcurl_lines_of_the_readme_run(tmp_path: pathlib.Path) -> None:
     assert len(lines) >= 6
     with running_stack(tmp_path / "store") as stack:
         request = pb.AppendMessagesRequest(messages=[new_message("Orders", b"hello", keys=["order-1001"], queue_id=0)])
-        stack.gateway.AppendMessages(request, timeout=10)
+        stack.gateway.AppendMessages(request, timeout=WAIT_SECONDS_MAX)
         stack.wait_until_built()
         printed = {}
         for line in lines:

@@ -13,8 +13,9 @@ from reput.message.v1 import message_pb2
 from reput_client import Consumer, NewMessage, Producer, ReceivedMessage
 from reput_client.errors import DeadlineExceededError, InvalidArgumentError, InvalidMessageError
 from tests.support.stack import HostedStack, hosted_stack
+from tests.support.waiting import WAIT_SECONDS_MAX
 
-SECONDS_MAX = 60
+SECONDS_MAX = 60  # the most that a request may wait for its reply
 SETTINGS = {
     "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(8 << 20),
     "REPUT_INDEX_HASH_SLOT_COUNT": "1000",
@@ -53,7 +54,7 @@ def test_a_request_is_answered_with_the_reply_of_its_consumer(stack: HostedStack
     helper.start()
     try:
         for body in (b"one", b"two"):
-            reply = producer.request(NewMessage("Questions", body), timeout_seconds=30)
+            reply = producer.request(NewMessage("Questions", body), timeout_seconds=SECONDS_MAX)
             assert reply.body == b"re: " + body
             assert reply.topic == "DefaultCluster_REPLY_TOPIC"
             assert reply.properties["MSG_TYPE"] == "reply"
@@ -83,7 +84,7 @@ def test_a_request_is_answered_with_the_reply_of_its_consumer(stack: HostedStack
 def test_a_request_that_nobody_would_see_was_sent_and_waited_for(stack: HostedStack, waiting: dict[str, Any]) -> None:
     request = pb.SendRequestRequest(message=message_pb2.NewMessage(topic="Never", body=b"x", **waiting))
     with pytest.raises(grpc.RpcError) as refused:
-        stack.gateway.SendRequest(request, timeout=10)
+        stack.gateway.SendRequest(request, timeout=WAIT_SECONDS_MAX)
 
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "delivered at once" in refused.value.details()
@@ -96,7 +97,7 @@ def test_a_message_that_did_not_say_that_it_is_a_reply_was_taken_for_one(
         outcomes: list[Exception | bytes] = []
 
         def ask() -> None:
-            outcomes.append(producer.request(NewMessage("Unsaid", b"x"), timeout_seconds=30).body)
+            outcomes.append(producer.request(NewMessage("Unsaid", b"x"), timeout_seconds=SECONDS_MAX).body)
 
         asker = threading.Thread(target=ask)
         asker.start()
@@ -115,7 +116,7 @@ def test_a_message_that_did_not_say_that_it_is_a_reply_was_taken_for_one(
 def producer_properties(stack: HostedStack, message: ReceivedMessage) -> dict[str, str]:
     """All properties of a message as it is stored."""
     query = pb.QueryMessageByUniqueKeyRequest(topic=message.topic, unique_key=message.message_id)
-    return dict(stack.gateway.QueryMessageByUniqueKey(query, timeout=10).messages[0].properties)
+    return dict(stack.gateway.QueryMessageByUniqueKey(query, timeout=WAIT_SECONDS_MAX).messages[0].properties)
 
 
 def test_many_requests_at_once_each_get_their_own_reply(stack: HostedStack, producer: Producer) -> None:
@@ -131,7 +132,7 @@ def test_many_requests_at_once_each_get_their_own_reply(stack: HostedStack, prod
                 delivery.ack()
 
     def ask(number: int) -> None:
-        replies[number] = producer.request(NewMessage("Crowd", b"%d" % number), timeout_seconds=50).body
+        replies[number] = producer.request(NewMessage("Crowd", b"%d" % number), timeout_seconds=SECONDS_MAX).body
 
     threads = [threading.Thread(target=serve), *(threading.Thread(target=ask, args=(n,)) for n in range(count))]
     for thread in threads:

@@ -14,7 +14,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.support.service import Service
 from tests.support.stack import Stack, new_message, running_stack
-from tests.support.waiting import wait_for, wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_for, wait_until
 
 pytestmark = pytest.mark.life
 
@@ -34,14 +34,16 @@ EXPIRING = SMALL_FILES | {
 
 def log_status(stack: Stack) -> commitlog_pb.GetStatusResponse:
     with grpc.insecure_channel(stack.addresses["commitlog"]) as channel:
-        return commitlog_grpc.CommitLogServiceStub(channel).GetStatus(commitlog_pb.GetStatusRequest(), timeout=10)
+        return commitlog_grpc.CommitLogServiceStub(channel).GetStatus(
+            commitlog_pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX
+        )
 
 
 def append_all(stack: Stack) -> list[message_pb2.AppendResult]:
     receipts: list[message_pb2.AppendResult] = []
     for i in range(MESSAGE_COUNT):
         message = new_message("Expiring", b"%04d" % i * 200, keys=[f"k-{i}", "all"], queue_id=i % QUEUE_COUNT)
-        answer = stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=[message]), timeout=10)
+        answer = stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=[message]), timeout=WAIT_SECONDS_MAX)
         receipts.append(answer.results[0])
     return receipts
 
@@ -61,7 +63,7 @@ def wait_until_min_offset(stack: Stack, queue_id: int, queue_offset: int) -> pb.
     request = pb.QueryMessageByOffsetRequest(topic="Expiring", queue_id=queue_id, queue_offset=0, max_messages=32)
 
     def find() -> pb.QueryMessageByOffsetResponse | None:
-        answer = stack.gateway.QueryMessageByOffset(request, timeout=10)
+        answer = stack.gateway.QueryMessageByOffset(request, timeout=WAIT_SECONDS_MAX)
         return answer if answer.min_offset == queue_offset else None
 
     return wait_for(find, f"queue {queue_id} begins at {queue_offset}")
@@ -69,17 +71,19 @@ def wait_until_min_offset(stack: Stack, queue_id: int, queue_offset: int) -> pb.
 
 def by_key(stack: Stack, key: str) -> pb.QueryMessageByKeyResponse:
     request = pb.QueryMessageByKeyRequest(topic="Expiring", key=key, page_size=MESSAGE_COUNT)
-    return stack.gateway.QueryMessageByKey(request, timeout=10)
+    return stack.gateway.QueryMessageByKey(request, timeout=WAIT_SECONDS_MAX)
 
 
 def by_unique_key(stack: Stack, unique_key: str) -> pb.QueryMessageByUniqueKeyResponse:
     request = pb.QueryMessageByUniqueKeyRequest(topic="Expiring", unique_key=unique_key)
-    return stack.gateway.QueryMessageByUniqueKey(request, timeout=10)
+    return stack.gateway.QueryMessageByUniqueKey(request, timeout=WAIT_SECONDS_MAX)
 
 
 def code_by_id(stack: Stack, offset_msg_id: str) -> grpc.StatusCode:
     try:
-        stack.gateway.QueryMessageById(pb.QueryMessageByIdRequest(offset_msg_id=offset_msg_id), timeout=10)
+        stack.gateway.QueryMessageById(
+            pb.QueryMessageByIdRequest(offset_msg_id=offset_msg_id), timeout=WAIT_SECONDS_MAX
+        )
     except grpc.RpcError as error:
         return error.code()  # type: ignore[attr-defined]
     return grpc.StatusCode.OK
@@ -110,7 +114,7 @@ def assert_the_rest_is_found_and_the_gone_is_gone(
         begin = pb.QueryMessageByOffsetRequest(
             topic="Expiring", queue_id=queue_id, queue_offset=rest[0].queue_offset, max_messages=32
         )
-        answer = stack.gateway.QueryMessageByOffset(begin, timeout=10)
+        answer = stack.gateway.QueryMessageByOffset(begin, timeout=WAIT_SECONDS_MAX)
         assert [r.commit_log_offset for r in rest][:32] == [m.commit_log_offset for m in answer.messages]
 
 
@@ -152,7 +156,9 @@ def test_expired_files_go_and_every_query_begins_where_the_log_does_also_after_a
         for queue_id in range(QUEUE_COUNT):
             last = [receipt for receipt in receipts if receipt.queue_id == queue_id][-1]
             message = new_message("Expiring", b"more", queue_id=queue_id)
-            answer = stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=[message]), timeout=10)
+            answer = stack.gateway.AppendMessages(
+                pb.AppendMessagesRequest(messages=[message]), timeout=WAIT_SECONDS_MAX
+            )
             assert last.queue_offset + 1 == answer.results[0].queue_offset
 
 
@@ -179,10 +185,12 @@ def test_builders_that_do_not_run_hold_the_log(tmp_path: pathlib.Path) -> None:
     with Service("commitlog", tmp_path / "store", EXPIRING) as service:
         for i in range(MESSAGE_COUNT):
             message = new_message("Expiring", b"%04d" % i * 200)
-            service.stub.AppendMessages(commitlog_pb.AppendMessagesRequest(messages=[message]), timeout=10)
+            service.stub.AppendMessages(
+                commitlog_pb.AppendMessagesRequest(messages=[message]), timeout=WAIT_SECONDS_MAX
+            )
         wait_until(lambda: "retention.held" in service.log(), "retention is held")
 
-        status = service.stub.GetStatus(commitlog_pb.GetStatusRequest(), timeout=10)
+        status = service.stub.GetStatus(commitlog_pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX)
         assert (0, 0) == (status.log_first_offset, len(status.retention_events))
 
 

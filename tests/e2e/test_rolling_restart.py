@@ -32,6 +32,7 @@ from reput_client.channel import CHANNEL_OPTIONS
 from tests.support.dns import NameServer
 from tests.support.ports import free_port
 from tests.support.service import ROOT, Service
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 SECONDS = float(os.environ.get("LIFE_SECONDS", "30"))
 # A little over 5,000 and 200, so that these are held with the time that the last answers take.
@@ -104,7 +105,7 @@ class Installation:
         return growth
 
     def query_count(self, host: str) -> float:
-        with urllib.request.urlopen(f"http://{self.pages[host]}/metrics", timeout=20) as answer:
+        with urllib.request.urlopen(f"http://{self.pages[host]}/metrics", timeout=WAIT_SECONDS_MAX) as answer:
             families = text_string_to_metric_families(answer.read().decode())
         return sum(
             sample.value
@@ -140,7 +141,7 @@ class Load:
         """Every message is answered, every asker done; the seconds that it lasted."""
         self._stopping.set()
         for thread in self._threads:
-            thread.join(120)
+            thread.join(WAIT_SECONDS_MAX)
             assert not thread.is_alive()
         self.producer.flush()
         self.producer.close()

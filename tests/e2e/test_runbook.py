@@ -16,6 +16,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.support.ports import free_port
 from tests.support.stack import NO_REMOTING, Stack, new_message, running_stack
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "runbook.md").read_text()
@@ -69,7 +70,7 @@ def shows(lines: list[str], printed: str) -> bool:
 def orders(stack: Stack, *numbers: int, topic: str = "Orders") -> list[message_pb2.AppendResult]:
     messages = [new_message(topic, b"hello%d" % n, keys=[f"order-{n}"], queue_id=0) for n in numbers]
     request = pb.AppendMessagesRequest(messages=messages, flush=message_pb2.FLUSH_MODE_SYNC)
-    return list(stack.gateway.AppendMessages(request, timeout=20).results)
+    return list(stack.gateway.AppendMessages(request, timeout=WAIT_SECONDS_MAX).results)
 
 
 def make_store(root: pathlib.Path) -> list[message_pb2.AppendResult]:
@@ -119,7 +120,7 @@ def a_corrupt_byte(root: pathlib.Path) -> Iterator[Scene]:
     make_store(root)
     with running_stack(root / "store", settings=SMALL) as stack:  # the file is full: nothing more is written to it
         messages = [new_message("Later", b"x" * 1_000) for _ in range(80)]
-        stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=20)
+        stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX)
     shutil.copytree(root / "store", root / "copy")
     log = root / "store" / "commitlog" / f"{0:020}"
     with open(log, "r+b") as file:

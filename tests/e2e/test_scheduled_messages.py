@@ -65,7 +65,6 @@ class Services:
             client.close()
 
 
-@pytest.mark.timeout(180)
 def test_what_waits_comes_once_at_its_time_also_after_a_kill(tmp_path: pathlib.Path) -> None:
     store = tmp_path / "store"
     with running_stack(store) as stack:
@@ -129,7 +128,6 @@ def test_what_waits_comes_once_at_its_time_also_after_a_kill(tmp_path: pathlib.P
         services.close()
 
 
-@pytest.mark.timeout(120)
 def test_a_store_that_is_only_read_shows_what_waits(tmp_path: pathlib.Path) -> None:
     store = tmp_path / "store"
     with hosted_stack(store) as stack:

@@ -20,11 +20,11 @@ from tests.e2e.test_shards import NAMES, TOPIC, Shard, ask, failed
 from tests.support.halting import halt
 from tests.support.service import Service
 from tests.support.stack import new_message
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.life
 
 SHARDING_KEY = "__SHARDINGKEY"
-WAIT_SECONDS_MAX = 60
 POLL_SECONDS = "0.1"
 
 
@@ -55,7 +55,9 @@ class Cluster:
         scratch.write_text("\n".join(["# the shards", *lines, ""]))
         scratch.replace(self._file)
 
-    def append(self, *messages: message_pb2.NewMessage, seconds: float = 30, **fields: object) -> list[str]:
+    def append(
+        self, *messages: message_pb2.NewMessage, seconds: float = WAIT_SECONDS_MAX, **fields: object
+    ) -> list[str]:
         """The shard of each receipt."""
         request = pb.AppendMessagesRequest(messages=messages, **fields)
         receipts = self.gateway.stub.AppendMessages(request, timeout=seconds).results
@@ -68,7 +70,7 @@ class Cluster:
         return from_rpc_error(refused.value)
 
     def status(self) -> list[pb.GetStatusResponse.ServiceStatus]:
-        return list(self.gateway.stub.GetStatus(pb.GetStatusRequest(), timeout=30).services)
+        return list(self.gateway.stub.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).services)
 
     def bodies(self, key: str) -> list[bytes]:
         """All messages with the key, once every shard has indexed what was appended."""
@@ -78,7 +80,7 @@ class Cluster:
                 request = pb.QueryMessageByKeyRequest(
                     topic=TOPIC, key=key, page_size=500, page_token=token, freshness_tokens=self._tokens.values()
                 )
-                answer = self.gateway.stub.QueryMessageByKey(request, timeout=30)
+                answer = self.gateway.stub.QueryMessageByKey(request, timeout=WAIT_SECONDS_MAX)
                 found += [message.body for message in answer.messages]
                 token = answer.next_page_token
                 if not token:
@@ -177,7 +179,7 @@ def test_appends_spread_and_what_has_a_place_goes_there(cluster: Cluster) -> Non
 
     requests = [pb.AppendMessageStreamRequest(messages=[message(700 + number, "one")]) for number in range(30)]
     requests[10:10] = [pb.AppendMessageStreamRequest(messages=[message(0).__class__(topic=TOPIC)])]
-    answers = list(cluster.gateway.stub.AppendMessageStream(iter(requests), timeout=30))
+    answers = list(cluster.gateway.stub.AppendMessageStream(iter(requests), timeout=WAIT_SECONDS_MAX))
     assert [number for number, answer in enumerate(answers) if answer.HasField("error")] == [10]
     placed = [answer.results[0] for answer in answers if answer.results]
     assert len({(result.broker_name, result.queue_id) for result in placed}) == 1
@@ -246,12 +248,11 @@ def test_a_shard_that_moves_is_slow_and_is_killed_in_the_middle_of_a_query(clust
     with SlowProxy(shard.index.address) as proxy:
         moved = f"shard-b={shard.log.address},{shard.queues.address},{proxy.address}"
         cluster.write(cluster.shards["shard-a"].targets, moved)
-        while proxy.address not in {row.address for row in cluster.status()}:
-            pass
+        wait_until(lambda: proxy.address in {row.address for row in cluster.status()}, "the gateway knows where it is")
         proxy.late_seconds = 0.3
-        assert bodies_of(ask(cluster.gateway, seconds=20)) == (message_pb2.COMPLETENESS_COMPLETE, [], whole)
-        proxy.late_seconds = 3.0
-        late = ask(cluster.gateway, seconds=1)
+        assert bodies_of(ask(cluster.gateway)) == (message_pb2.COMPLETENESS_COMPLETE, [], whole)
+        proxy.late_seconds = 6.0
+        late = ask(cluster.gateway, seconds=3)
         assert bodies_of(late) == (message_pb2.COMPLETENESS_PARTIAL, ["shard-b"], of_a)
         proxy.late_seconds = 0.0
         while (answer := ask(cluster.gateway)).completeness != message_pb2.COMPLETENESS_COMPLETE:

@@ -17,12 +17,15 @@ from store.errors import ServiceUnavailableError
 from tests.support.halting import halt, resume
 from tests.support.service import Service
 from tests.support.stack import new_message
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.life
 
 NAMES = ("shard-a", "shard-b", "shard-c")
 TOPIC = "Shards"
 MESSAGE_COUNT = 12
+# A shard that does not answer takes its share of it.
+ASK_SECONDS = 30.0
 SETTINGS = {"REPUT_INDEX_HASH_SLOT_COUNT": "500", "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(1 << 20)}
 
 
@@ -44,11 +47,14 @@ class Shard:
 
     def append(self, body: bytes) -> message_pb2.AppendResult:
         request = commitlog_pb.AppendMessagesRequest(messages=[new_message(TOPIC, body, keys=["all", body.decode()])])
-        return self.log.stub.AppendMessages(request, timeout=30).results[0]
+        return self.log.stub.AppendMessages(request, timeout=WAIT_SECONDS_MAX).results[0]
 
     def wait_until_indexed(self, offset: int) -> None:
-        while self.index.stub.GetStatus(index_pb.GetStatusRequest(), timeout=30).next_offset <= offset:
-            pass
+        def is_indexed() -> bool:
+            status = self.index.stub.GetStatus(index_pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX)
+            return status.next_offset > offset
+
+        wait_until(is_indexed, f"{self.name} is indexed up to {offset}")
 
 
 @pytest.fixture
@@ -65,10 +71,13 @@ def cluster(tmp_path: pathlib.Path) -> Iterator[tuple[dict[str, Shard], Service,
             shards[name].wait_until_indexed(offset)
         settings = {"REPUT_GATEWAY_SHARDS": ";".join(shard.targets for shard in shards.values())}
         gateway = processes.enter_context(Service("gateway", tmp_path, settings))
+        wait_until(
+            lambda: ask(gateway).completeness == message_pb2.COMPLETENESS_COMPLETE, "the gateway has found all indexes"
+        )
         yield shards, gateway, sent
 
 
-def ask(gateway: Service, seconds: float = 30.0, **fields: object) -> pb.QueryMessageByKeyResponse:
+def ask(gateway: Service, seconds: float = ASK_SECONDS, **fields: object) -> pb.QueryMessageByKeyResponse:
     return gateway.stub.QueryMessageByKey(
         pb.QueryMessageByKeyRequest(topic=TOPIC, key="all", **fields), timeout=seconds
     )
@@ -104,7 +113,7 @@ def test_answers_are_whole_partial_by_name_or_unavailable(cluster) -> None:
     slow = shards["shard-c"]
     halt(slow.index.pid)
     try:
-        answer = ask(gateway, seconds=4)
+        answer = ask(gateway, seconds=10)
         assert answer.completeness == message_pb2.COMPLETENESS_PARTIAL
         assert failed(answer) == ["shard-c"]
         assert [message.body for message in answer.messages] == newest_first(sent, "shard-a", "shard-b")
@@ -115,8 +124,10 @@ def test_answers_are_whole_partial_by_name_or_unavailable(cluster) -> None:
     # One is killed in the middle of a query, which it had taken.
     dying = shards["shard-b"]
     halt(dying.index.pid)
-    call = gateway.stub.QueryMessageByKey.future(pb.QueryMessageByKeyRequest(topic=TOPIC, key="all"), timeout=20)
-    gateway.stub.GetStatus(pb.GetStatusRequest(), timeout=2)  # by then the call that came before it is under way
+    call = gateway.stub.QueryMessageByKey.future(
+        pb.QueryMessageByKeyRequest(topic=TOPIC, key="all"), timeout=WAIT_SECONDS_MAX
+    )
+    gateway.stub.GetStatus(pb.GetStatusRequest(), timeout=10)  # by then the call that came before it is under way
     assert not call.done()
     dying.index.kill()
     answer = call.result()

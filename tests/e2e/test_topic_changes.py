@@ -12,7 +12,7 @@ from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.fastjson import loads
 from tests.gateway.remoting.requests import DoorClient, send_fields
 from tests.support.stack import HostedStack, hosted_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 TOPIC = "Changing"
 
@@ -54,7 +54,11 @@ def test_queues_and_permissions_that_update_topic_sets_are_in_all_routes_when_it
             request = v2.QueryRouteRequest(topic=v2.Resource(name=TOPIC), endpoints=endpoints)
 
             def queues(request: v2.QueryRouteRequest = request) -> int:
-                return len(routes.QueryRoute(request, timeout=20, metadata=[("x-mq-client-id", "c")]).message_queues)
+                return len(
+                    routes.QueryRoute(
+                        request, timeout=WAIT_SECONDS_MAX, metadata=[("x-mq-client-id", "c")]
+                    ).message_queues
+                )
 
             wait_until(lambda count=queue_count: queues() == count, "gRPC clients are told the queues")  # type: ignore[misc]
             sent = door.call(RequestCode.SEND_MESSAGE_V2, b"x", **send_fields(TOPIC, queueId=queue_count - 1))

@@ -33,7 +33,7 @@ from store.format.topic import CHECK_MAX_TIME_TOPIC
 from tests.support.ports import free_port
 from tests.support.service import Service
 from tests.support.stack import hosted_stack, new_message
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 NAMES = ("commitlog", "consumequeue", "schedule")
 TOPIC = "Orders"
@@ -278,7 +278,7 @@ def test_verdicts_count_once_while_the_service_is_killed(processes: Processes) -
             is_over.wait(0.3)  # in the middle of something
             processes.kill_and_start("schedule")
         for thread in threads:
-            thread.join(60)
+            thread.join(WAIT_SECONDS_MAX)
         expected = sorted(f"m{at}".encode() for at in range(150) if at % 3)
         assert sorted(shard.bodies()) == expected
         assert shard.pending() == []

@@ -20,7 +20,7 @@ from reput_client import (
 from reput_client.consuming.received_message import ReceivedMessage
 from tests.support.stack import HostedStack, hosted_stack
 
-SECONDS_MAX = 60
+SECONDS_MAX = 60  # the most that a request may wait for its reply
 SETTINGS = {
     "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(8 << 20),
     "REPUT_INDEX_HASH_SLOT_COUNT": "1000",
@@ -86,7 +86,7 @@ def test_an_async_producer_recalls_asks_and_replies(stack: HostedStack) -> None:
             with pytest.raises(ScheduledMessageNotFoundError):
                 await producer.recall(receipt.recall_handle)
             helper = asyncio.create_task(serve(producer))
-            reply = await producer.request(NewMessage("AsyncQuestions", b"?"), timeout_seconds=50)
+            reply = await producer.request(NewMessage("AsyncQuestions", b"?"), timeout_seconds=SECONDS_MAX)
             assert (reply.body, reply.properties["colour"]) == (b"re: ?", "red")
             await helper
             with pytest.raises(ValueError, match="no request"):

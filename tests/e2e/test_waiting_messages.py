@@ -27,7 +27,7 @@ from services.status import from_rpc_error
 from store.errors import BrokerNotFoundError, StoreError
 from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
 from tests.support.stack import HostedStack, hosted_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 FAST_CHECKS = {
     "REPUT_LOG_LEVEL": "debug",
@@ -213,11 +213,11 @@ class V2:
         request = v2.EndTransactionRequest(
             topic=v2.Resource(name=topic), transaction_id=transaction_id, resolution=resolution
         )
-        return self.stub.EndTransaction(request, timeout=20).status.code
+        return self.stub.EndTransaction(request, timeout=WAIT_SECONDS_MAX).status.code
 
     def recall(self, handle: str, topic: str = "Recalled") -> v2.RecallMessageResponse:
         request = v2.RecallMessageRequest(topic=v2.Resource(name=topic), recall_handle=handle)
-        return self.stub.RecallMessage(request, timeout=20)
+        return self.stub.RecallMessage(request, timeout=WAIT_SECONDS_MAX)
 
 
 def test_verdicts_and_recalls_of_nothing_have_the_codes_of_rocketmqs_contract(stack: HostedStack) -> None:
@@ -239,7 +239,7 @@ def test_verdicts_and_recalls_of_nothing_have_the_codes_of_rocketmqs_contract(st
 def test_wrong_questions_about_waiting_messages_have_typed_errors(stack: HostedStack) -> None:
     def refused(call, request) -> StoreError:
         with pytest.raises(grpc.RpcError) as error:
-            call(request, timeout=20)
+            call(request, timeout=WAIT_SECONDS_MAX)
         return from_rpc_error(error.value)
 
     gateway = stack.gateway
@@ -286,5 +286,5 @@ def test_a_producer_that_asks_for_both_a_delay_and_a_transaction_is_refused(stac
         messages=[message_pb2.NewMessage(topic="Both", body=b"x", delay_level=1, properties={"TRAN_MSG": "true"})]
     )
     with pytest.raises(grpc.RpcError) as refused:
-        stack.gateway.AppendMessages(request, timeout=20)
+        stack.gateway.AppendMessages(request, timeout=WAIT_SECONDS_MAX)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -120,7 +120,7 @@ def moments(epochs: list[Epoch], dice: random.Random) -> dict[int, int]:
         return dict.fromkeys(range(count), SUBSETS_AN_EPOCH)
     numbers = range(count) if level() == "change" else sorted(dice.sample(range(count), min(count, 16)))
     parts = dict.fromkeys(numbers, 0)
-    for _ in range(amount(sample=8, change=120, full=0)):
+    for _ in range(amount(sample=8, change=40, full=0)):
         parts[dice.choice(list(numbers))] += 1
     return parts
 

@@ -35,7 +35,7 @@ from tests.gateway.remoting.one_group import Member, PoppingMember, PullingMembe
 from tests.gateway.remoting.one_group import Seen as Processed
 from tests.support.ports import free_port
 from tests.support.service import CHANNEL_OPTIONS
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 from tests.torture.amount import amount, level
 from tests.torture.lasting_clients import (
     Door,
@@ -113,7 +113,7 @@ class Producer:
     def stop(self) -> None:
         """End after the request in hand."""
         self._stopping.set()
-        self._thread.join(60)
+        self._thread.join(WAIT_SECONDS_MAX)
         assert not self._thread.is_alive(), "the producer hangs"
         self._senders.close()
 
@@ -147,7 +147,7 @@ class Consumer:
     def stop(self) -> None:
         """End after the call in hand."""
         self._stopping.set()
-        self._thread.join(60)
+        self._thread.join(WAIT_SECONDS_MAX)
         assert not self._thread.is_alive(), "a consumer hangs"
         self._pops.close()
 
@@ -213,12 +213,12 @@ def make_groups(address: str) -> None:
     with grpc.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
         stub = gateway_grpc.GatewayServiceStub(channel)
         topic = gateway_pb.CreateTopicRequest(topic=TOPIC, queue_count=QUEUE_COUNT)
-        stub.CreateTopic(topic, timeout=30, wait_for_ready=True)
+        stub.CreateTopic(topic, timeout=WAIT_SECONDS_MAX, wait_for_ready=True)
         for group in (PLAIN, ORDERED):
             request = gateway_pb.UpdateConsumerGroupRequest(
                 consumer_group=group, ordered=group == ORDERED, delivery_attempts_max=ATTEMPTS_MAX
             )
-            stub.UpdateConsumerGroup(request, timeout=30, wait_for_ready=True)
+            stub.UpdateConsumerGroup(request, timeout=WAIT_SECONDS_MAX, wait_for_ready=True)
 
 
 def moved_from(root: Path, frames: list[Frame]) -> Counter[tuple[str, bytes]]:
@@ -424,7 +424,7 @@ def wait_until_consumed(stub: gateway_grpc.GatewayServiceStub, groups: tuple[str
             (group, row)
             for group in groups
             for row in stub.GetConsumerGroup(
-                gateway_pb.GetConsumerGroupRequest(consumer_group=group), timeout=30
+                gateway_pb.GetConsumerGroupRequest(consumer_group=group), timeout=WAIT_SECONDS_MAX
             ).queues
             if row.topic == TOPIC or group != MIXED
         ]

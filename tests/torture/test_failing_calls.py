@@ -84,15 +84,15 @@ def is_flushed_again(trace: Sequence[Sequence[str]], number: int) -> bool:
 def test_a_call_that_fails_makes_no_false_acknowledgement(
     scenario: str, fault: str, lives: Lives, directory: Path
 ) -> None:
-    if fault in MORE:
-        count = amount(sample=1, change=4, full=EVERY)
-    else:  # for each change every call of a run of 20 records
-        count = amount(sample=1, change=EVERY if scenario == "append" else 8, full=EVERY)
     seed = pick_seed(f"{scenario}-{fault}")
     template, root, life = directory / "template", directory / "store", SCENARIOS[scenario]
     before = make_template(lives, scenario, template)
     trace = lives.live(copy_of(template, root), life, trace=True).calls
     candidates = [n for n, call in enumerate(trace, 1) if fault != "short" or call[0] in ("pwrite", "pwritev")]
+    if fault in MORE:
+        count = amount(sample=1, change=2, full=EVERY)
+    else:  # for each change each fourth call of a run of 20 records, with each seed others
+        count = amount(sample=1, change=-(-len(candidates) // 4) if scenario == "append" else 4, full=EVERY)
     for index in choose(len(candidates), count, seed):
         number = candidates[index - 1]
         history = before.copy()
@@ -115,7 +115,7 @@ def test_several_failures_in_one_life_make_no_false_acknowledgement(lives: Lives
     chance = random.Random(seed)
     root = directory / "store"
     before = {scenario: make_template(lives, scenario, directory / scenario) for scenario in SCENARIOS}
-    for round_ in range(amount(sample=6, change=100, full=5000)):
+    for round_ in range(amount(sample=6, change=30, full=5000)):
         scenario = chance.choice(list(SCENARIOS))
         life = SCENARIOS[scenario]
         faults = {
@@ -140,7 +140,7 @@ def test_rmq_7902_2081_no_space_is_said_and_leaves_nothing_of_the_refused_batch(
     root, life = directory / "store", SCENARIOS["batches"]
     trace = lives.live(root, life, trace=True).calls
     writes = [n for n, call in enumerate(trace, 1) if call[1].startswith(("commitlog/", "reput/commitlog/0"))]
-    for index in choose(len(writes), amount(sample=4, change=20, full=EVERY), seed):
+    for index in choose(len(writes), amount(sample=4, change=10, full=EVERY), seed):
         number = writes[index - 1]
         history = History()
         copy_of(directory / "none", root)

@@ -125,7 +125,7 @@ def test_any_visible_damage_is_found_and_repaired(engine_crc_store: Path, tmp_pa
     seed = pick_seed("fsck damage")
     pristine = file_bytes(engine_crc_store)
     visible_count = 0
-    for number in range(amount(sample=30, change=300, full=5000)):
+    for number in range(amount(sample=30, change=100, full=5000)):
         random_ = random.Random(f"{seed}/{number}")
         root = tmp_path / str(number)
         shutil.copytree(engine_crc_store, root)

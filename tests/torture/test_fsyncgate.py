@@ -23,7 +23,7 @@ from store.format.derived.index_layout import index_key, key_hash
 from store.format.java_text import java_string_hash
 from store.walk.log_reader import LogReader
 from tests.support.service import Service
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 from tests.torture.amount import amount, level
 from tests.torture.seeds import pick_seed
 from tests.torture.tools import why_missing
@@ -51,7 +51,6 @@ pytestmark = [
 ]
 
 RAM_BYTES = 256 << 20
-WAIT_SECONDS_MAX = 60.0
 COMMITLOG_SETTINGS = {
     "REPUT_COMMITLOG_FILE_SIZE_BYTES": "65536",
     "REPUT_COMMITLOG_FLUSH_MODE": "sync",
@@ -295,9 +294,9 @@ def test_the_service_fences_itself_says_why_and_ends_and_the_next_one_serves_wha
         assert "log.fenced" in service.log()
 
     with Service("commitlog", root, COMMITLOG_SETTINGS) as service:  # the page cache is as it was
-        status = service.stub.GetStatus(pb.GetStatusRequest(), timeout=10)
+        status = service.stub.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX)
         request = pb.BatchGetMessagesRequest(commit_log_offsets=[result.commit_log_offset for result in acked])
-        read = service.stub.BatchGetMessages(request, timeout=10).outcomes
+        read = service.stub.BatchGetMessages(request, timeout=WAIT_SECONDS_MAX).outcomes
         assert [key_of(outcome.message.body) for outcome in read] == [Key(0, 0, number) for number in range(20)]
         last = read[-1].message
         assert status.log_end_offset == last.commit_log_offset + last.store_size_bytes
@@ -324,7 +323,7 @@ def test_a_builder_whose_flush_was_refused_goes_on_alone_and_equals_a_rebuild(
                 hits = bad_disk.refuse_once(unit_of(victim) if builder == "consumequeue" else entry_of(victim))
                 for number in range(40):
                     append_tagged(log, number)
-                end_offset = log.stub.GetStatus(pb.GetStatusRequest(), timeout=10).log_end_offset
+                end_offset = log.stub.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).log_end_offset
                 wait_until(lambda hits=hits: hits() == 1, "the disk refuses")  # type: ignore[misc]
                 wait_until(
                     lambda log=log, end=end_offset: progress_of(log, builder) >= end,  # type: ignore[misc]
@@ -333,7 +332,7 @@ def test_a_builder_whose_flush_was_refused_goes_on_alone_and_equals_a_rebuild(
                 assert service.process.poll() is None, "it lives"
                 wait_until(lambda service=service: service.health() == "serving", "it serves again")  # type: ignore[misc]
                 append_tagged(log, 40)
-                end_offset = log.stub.GetStatus(pb.GetStatusRequest(), timeout=10).log_end_offset
+                end_offset = log.stub.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).log_end_offset
                 wait_until(
                     lambda log=log, end=end_offset: progress_of(log, builder) >= end,  # type: ignore[misc]
                     "the builder takes one more",
@@ -352,12 +351,12 @@ def append_tagged(service: Service, number: int) -> None:
     message = message_pb2.NewMessage(
         topic="orders", body=b"x", queue_id=number % QUEUE_COUNT, tags=f"tag number {number}", keys=[f"key-{number}"]
     )
-    service.stub.AppendMessages(pb.AppendMessagesRequest(messages=[message]), timeout=30)
+    service.stub.AppendMessages(pb.AppendMessagesRequest(messages=[message]), timeout=WAIT_SECONDS_MAX)
 
 
 def progress_of(log: Service, builder: str) -> int:
     """How far a builder says that its files are on the disk."""
-    status = log.stub.GetStatus(pb.GetStatusRequest(), timeout=10)
+    status = log.stub.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX)
     return int(status.builder_next_offsets.get(builder, -1))
 
 

@@ -28,12 +28,12 @@ from reput.index.v1 import index_service_pb2 as index_pb
 from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
 from tests.commitlog_svc.test_rocketmq_security import hostile_names
 from tests.support.stack import Stack, new_message, running_stack
+from tests.support.waiting import WAIT_SECONDS_MAX
 from tests.torture.amount import amount
 from tests.torture.seeds import pick_seed
 
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 MEMORY_BYTES_MAX = 64 << 20  # that a whole round of hostility may add to one process
-SECONDS_MAX = 20
 REFUSALS = {
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.NOT_FOUND,
@@ -77,7 +77,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     }
     with running_stack(tmp_path_factory.mktemp("hostile") / "a" / "store", settings=settings) as running:
         request = pb.AppendMessagesRequest(messages=[new_message("T", b"hello", keys=["k"], queue_id=0)], flush=2)
-        running.gateway.AppendMessages(request, timeout=10)
+        running.gateway.AppendMessages(request, timeout=WAIT_SECONDS_MAX)
         running.wait_until_built()
         yield running
 
@@ -90,7 +90,7 @@ def _serves(stack: Stack) -> None:
             request_serializer=pb.QueryMessageByKeyRequest.SerializeToString,
             response_deserializer=pb.QueryMessageByKeyResponse.FromString,
         )
-        answer = call(pb.QueryMessageByKeyRequest(topic="T", key="k"), timeout=SECONDS_MAX, wait_for_ready=True)
+        answer = call(pb.QueryMessageByKeyRequest(topic="T", key="k"), timeout=WAIT_SECONDS_MAX, wait_for_ready=True)
         assert [b"hello"] == [message.body for message in answer.messages]
     assert stack.process.poll() is None
 
@@ -229,7 +229,7 @@ def _ask_at_random(methods: list[tuple[str, str, Any]], random_: random.Random, 
                 data = random_.randbytes(random_.choice((1, 3, 20, 3000)))
             call = opened[address].unary_unary(path, request_serializer=None, response_deserializer=None)
             try:
-                answer = call(data, timeout=SECONDS_MAX)
+                answer = call(data, timeout=WAIT_SECONDS_MAX)
                 assert len(answer) <= 4 << 20
                 outcome = "OK"
             except grpc.RpcError as error:
@@ -259,12 +259,12 @@ def test_rmq_1637_no_append_over_the_wire_makes_a_file_by_its_topic(stack: Stack
         assert len(names) == len(answers) >= 1000
         assert {grpc.StatusCode.INVALID_ARGUMENT.value[0]} == {answer.error.code for answer in answers}
         for name in names[:20]:
-            for query in (
-                lambda: stack.gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic=name, key="k"), timeout=10),  # noqa: B023
-                lambda: stack.gateway.QueryMessageByOffset(pb.QueryMessageByOffsetRequest(topic=name), timeout=10),  # noqa: B023
+            for query, request in (
+                (stack.gateway.QueryMessageByKey, pb.QueryMessageByKeyRequest(topic=name, key="k")),
+                (stack.gateway.QueryMessageByOffset, pb.QueryMessageByOffsetRequest(topic=name)),
             ):
                 with pytest.raises(grpc.RpcError) as refused:
-                    query()
+                    query(request, timeout=WAIT_SECONDS_MAX)
                 assert refused.value.code() in REFUSALS
 
 
@@ -276,7 +276,7 @@ def test_bad_utf8_on_the_wire_is_refused(stack: Stack, text: bytes) -> None:
     with _unharmed(stack):
         call = stack.channel.unary_unary(append, request_serializer=None, response_deserializer=None)
         with pytest.raises(grpc.RpcError) as refused:
-            call(b"\x0a" + _varint(len(message)) + message, timeout=SECONDS_MAX)
+            call(b"\x0a" + _varint(len(message)) + message, timeout=WAIT_SECONDS_MAX)
         assert refused.value.code() in UNREADABLE
 
 
@@ -284,7 +284,9 @@ def test_oversized_metadata_is_refused(stack: Stack) -> None:
     with _unharmed(stack):
         for size in (20_000, 200_000):
             with pytest.raises(grpc.RpcError) as refused:
-                stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=SECONDS_MAX, metadata=[("x-large", "x" * size)])
+                stack.gateway.GetStatus(
+                    pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX, metadata=[("x-large", "x" * size)]
+                )
             assert refused.value.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INTERNAL)
 
 
@@ -293,11 +295,11 @@ def test_oversized_requests_are_refused(stack: Stack) -> None:
     with _unharmed(stack):
         for messages in ([new_message("T", b"x" * (5 << 20))], [new_message("T", b"x" * 8192)] * 600):
             with pytest.raises(grpc.RpcError) as refused:
-                stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=SECONDS_MAX)
+                stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX)
             assert refused.value.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT)
         with pytest.raises(grpc.RpcError) as refused:
             many = pb.AppendMessagesRequest(messages=[new_message("T", b"x")] * 1025)
-            stack.gateway.AppendMessages(many, timeout=SECONDS_MAX)
+            stack.gateway.AppendMessages(many, timeout=WAIT_SECONDS_MAX)
         assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -308,7 +310,7 @@ def test_a_decompression_bomb_is_refused_before_it_is_large(stack: Stack) -> Non
     with _unharmed(stack):
         for _ in range(3):
             with pytest.raises(grpc.RpcError) as refused:
-                stack.gateway.AppendMessages(bomb, timeout=SECONDS_MAX, compression=grpc.Compression.Gzip)
+                stack.gateway.AppendMessages(bomb, timeout=WAIT_SECONDS_MAX, compression=grpc.Compression.Gzip)
             assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
@@ -352,7 +354,7 @@ def test_many_clients_at_once_are_answered_or_told_to_come_back(stack: Stack) ->
                 hurry = chance.random() < 0.3
                 request = pb.QueryMessageByKeyRequest(topic="T", key="k", page_size=(1 << 31) - 1)
                 try:
-                    call(request, timeout=0.001 if hurry else SECONDS_MAX)
+                    call(request, timeout=0.001 if hurry else WAIT_SECONDS_MAX)
                 except grpc.RpcError as error:
                     allowed = {grpc.StatusCode.RESOURCE_EXHAUSTED}
                     if hurry:

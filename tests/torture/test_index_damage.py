@@ -156,7 +156,7 @@ def test_what_a_damaged_index_finds_is_compared_with_the_log(tmp_path: Path) -> 
     offsets = [record.commit_log_offset for record in zoo.records]
     counts = {"right": 0, "less": 0, "refused": 0}
     try:
-        for _ in range(amount(sample=100, change=2000, full=100_000)):
+        for _ in range(amount(sample=100, change=800, full=100_000)):
             data = bytearray(whole)
             for _ in range(random_.randrange(1, 30)):
                 if random_.random() < 0.5:

@@ -1,7 +1,8 @@
 """SIGKILL and power cuts at every single call that changes the disk, in each part of a store's life.
 
 For each scenario and each N: a life on a fresh copy of the store dies at its N-th call; one more life without faults must
-then find all that was acknowledged, once, with right queues and index, and go on. `sample` takes a few N of each.
+then find all that was acknowledged, once, with right queues and index, and go on. `sample` takes a few N of each, a change each
+call of a start and each fourth one of the longer scenarios, other ones with another seed.
 """
 
 import json
@@ -67,7 +68,10 @@ def test_a_death_at_any_call_loses_nothing_acknowledged(
     before = make_template(lives, scenario, template)
     whole = lives.live(copy_of(template, root), life)
     total = whole.call_count
-    count = amount(sample=4, change=EVERY, full=EVERY) if action == "kill" else amount(sample=1, change=12, full=EVERY)
+    if action == "kill":
+        count = amount(sample=4, change=total if scenario == "start" else -(-total // 4), full=EVERY)
+    else:
+        count = amount(sample=1, change=6, full=EVERY)
     numbers = choose(total, count, seed)
     for number in numbers:
         history = before.copy()
@@ -86,7 +90,7 @@ def test_a_second_death_during_recovery_loses_nothing_either(lives: Lives, direc
     chance = random.Random(seed)
     root = directory / "store"
     before = {scenario: make_template(lives, scenario, directory / scenario) for scenario in SCENARIOS}
-    for round_ in range(amount(sample=6, change=100, full=3000)):
+    for round_ in range(amount(sample=6, change=30, full=3000)):
         scenario = chance.choice(list(SCENARIOS))
         life = SCENARIOS[scenario]
         history = before[scenario].copy()
@@ -111,7 +115,7 @@ def test_rmq_1434_a_death_around_a_rollover_leaves_no_record_out_of_queues_and_i
     makings = [n for n, call in enumerate(trace, 1) if call[0] == "fallocate"]
     assert len(makings) > 4, "the log must roll several times"
     around = sorted({n for making in makings for n in range(making - 4, making + 9) if 0 < n <= len(trace)})
-    for index in choose(len(around), amount(sample=8, change=40, full=EVERY), seed):
+    for index in choose(len(around), amount(sample=8, change=15, full=EVERY), seed):
         number = around[index - 1]
         history = History()
         about = die_at(lives, directory / "none", root, history, life, {number: "kill"})
@@ -125,7 +129,7 @@ def test_rmq_405_a_power_cut_with_the_log_flushed_and_the_queues_not_leaves_the_
     life, root = SCENARIOS["append"], directory / "store"
     trace = lives.live(root, life, trace=True).calls
     builders = [n for n, call in enumerate(trace, 1) if call[1].startswith(("consumequeue/", "index/"))]
-    for index in choose(len(builders), amount(sample=8, change=40, full=EVERY), seed):
+    for index in choose(len(builders), amount(sample=8, change=15, full=EVERY), seed):
         history = History()
         about = die_at(lives, directory / "none", root, history, life, {builders[index - 1]: "cut"})
         judge(lives, root, history, about)
@@ -142,7 +146,7 @@ def test_rmq_678_10073_no_checkpoint_is_ahead_of_the_disk(lives: Lives, director
         for n, call in enumerate(trace, 1)
         if trace[n - 2][0] == "fdatasync" or any(name in trace[n - 2][1] for name in names)
     ]
-    for index in choose(len(places), amount(sample=8, change=60, full=EVERY), seed):
+    for index in choose(len(places), amount(sample=8, change=20, full=EVERY), seed):
         number = places[index - 1]
         history = History()
         about = die_at(lives, directory / "none", root, history, life, {number: "cut"})
@@ -207,7 +211,7 @@ def test_rmq_495_many_crashes_during_recovery_leave_every_unit_on_its_record(liv
     history = before.copy()
     copy_of(template, root)
     deaths = []
-    for crash in range(amount(sample=20, change=200, full=2000)):
+    for crash in range(amount(sample=20, change=80, full=2000)):
         number = chance.randrange(1, 60)
         action = chance.choice(("kill", "torn_kill", "cut_some"))
         deaths.append((number, action))

@@ -357,10 +357,10 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def test_a_store_behaves_like_its_model(tmp_path: Path) -> None:
-    """10 x 30 steps; 200 x 50 for a change; 20,000 x 100 for a release."""
+    """10 x 30 steps; 60 x 50 for a change; 20,000 x 100 for a release."""
     machine = seed(pick_seed("model"))(StoreMachine)
     machine.base = tmp_path
-    examples = amount(sample=10, change=200, full=20_000)
+    examples = amount(sample=10, change=60, full=20_000)
     steps = {"sample": 30, "change": 50, "full": 100}[level()]
     run_state_machine_as_test(
         machine,

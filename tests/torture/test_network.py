@@ -23,7 +23,7 @@ from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1 import message_pb2
 from tests.support.service import Service
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 from tests.torture.amount import amount
 from tests.torture.seeds import pick_seed
 from tests.torture.tools.toxiproxy import MISSING, Link, Toxiproxy, binary
@@ -53,7 +53,7 @@ TOXICS: dict[str, Callable[[Link, random.Random], contextlib.AbstractContextMana
 }
 KINDS = list(TOXICS)[: amount(sample=2, change=len(TOXICS), full=len(TOXICS))]
 ROUND_COUNT = amount(sample=1, change=1, full=50)
-FAULT_SECONDS = amount(sample=1, change=2, full=3)
+FAULT_SECONDS = amount(sample=1, change=1, full=3)
 
 
 class Load:
@@ -76,7 +76,7 @@ class Load:
                 for number in range(first, first + 10)
             ]
             self.results += self._stub.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=60).results
-            self._stop.wait(0.01)
+            self._stop.wait(0.03)
 
     def stop(self) -> None:
         """No more."""
@@ -101,7 +101,7 @@ class Builders:
         for service, request in ((self.queues, queue_pb.GetStatusRequest()), (self.index, index_pb.GetStatusRequest())):
 
             def is_built(service: Service = service, request: Any = request) -> bool:
-                status = service.stub.GetStatus(request, timeout=10)
+                status = service.stub.GetStatus(request, timeout=WAIT_SECONDS_MAX)
                 return status.next_offset >= offset and not status.catching_up
 
             wait_until(is_built, f"{service.name} stays behind {offset}")
@@ -133,7 +133,7 @@ def index_bytes(store: pathlib.Path) -> list[bytes]:
 def flushed_offset(log: Service) -> int:
     """The end of the log, all of it flushed."""
     while True:
-        status = log.stub.GetStatus(pb.GetStatusRequest(), timeout=10)
+        status = log.stub.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX)
         if status.log_flushed_offset == status.log_end_offset:
             return int(status.log_end_offset)
 

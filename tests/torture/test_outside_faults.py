@@ -22,6 +22,7 @@ from reput.message.v1 import message_pb2
 from services import status
 from store.errors import FlushFailedError, ServiceUnavailableError
 from tests.support.service import Service
+from tests.support.waiting import WAIT_SECONDS_MAX
 from tests.torture.amount import amount
 from tests.torture.drivers import CHECK_LAYOUT, SCENARIOS, message_id
 from tests.torture.lives import ROOT, Lives, Told
@@ -32,7 +33,6 @@ from tests.torture.tools.strace import TracedCall, read_trace, strace_prefix, wh
 
 REASON = why_no_strace()
 pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), TIME_LIMIT]
-END_SECONDS_MAX = 60
 FENCED = 3
 SEGMENT = f"{0:020d}"
 OUR_NAMES = {"pwrite64": "pwrite", "pwritev2": "pwritev"}
@@ -53,7 +53,7 @@ def run_driver(scenario: str, store: Path, *prefix: str) -> Told:
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        timeout=END_SECONDS_MAX,
+        timeout=WAIT_SECONDS_MAX,
         check=False,
     )
     return Told([line.split(" ") for line in done.stdout.decode().splitlines()], done.returncode, 0.0, False)
@@ -103,7 +103,7 @@ def test_a_life_killed_by_strace_at_a_call_leaves_a_whole_store(lives: Lives, tm
     seed = pick_seed("strace-kill")
     kinds = ("fdatasync", "pwritev2", "pwrite64", "rename", "fallocate", "mkdir", "ftruncate", "fsync", "unlink")
     plans = [(kind, when) for kind in kinds for when in (1, 2, 5, 9, 14, 19)]
-    for index in choose(len(plans), amount(sample=2, change=20, full=len(plans)), seed):
+    for index in choose(len(plans), amount(sample=2, change=8, full=len(plans)), seed):
         kind, when = plans[index - 1]
         store = tmp_path / f"{kind}-{when}"
         inject = f"{kind}:signal=KILL:when={when}"  # the driver's interpreter makes none of these elsewhere
@@ -141,7 +141,7 @@ class Writers:
 
     def join(self) -> None:
         for thread in self._threads:
-            thread.join(END_SECONDS_MAX)
+            thread.join(WAIT_SECONDS_MAX)
             assert not thread.is_alive(), "an append hangs"
 
     def _write(self) -> None:
@@ -156,7 +156,7 @@ class Writers:
             )
             request = pb.AppendMessagesRequest(messages=[message], flush=message_pb2.FLUSH_MODE_SYNC)
             try:
-                (result,) = self._stub.AppendMessages(request, timeout=END_SECONDS_MAX).results
+                (result,) = self._stub.AppendMessages(request, timeout=WAIT_SECONDS_MAX).results
             except grpc.RpcError as error:
                 with self._lock:
                     self.errors[name] = error
@@ -171,12 +171,12 @@ class HealthWatch:
     def __init__(self, service: Service) -> None:
         self.states: list[int] = []
         stub = health_pb2_grpc.HealthStub(service.channel)
-        self._stream = stub.Watch(health_pb2.HealthCheckRequest(), timeout=2 * END_SECONDS_MAX)
+        self._stream = stub.Watch(health_pb2.HealthCheckRequest(), timeout=WAIT_SECONDS_MAX)
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
     def join(self) -> None:
-        self._thread.join(END_SECONDS_MAX)
+        self._thread.join(WAIT_SECONDS_MAX)
         assert not self._thread.is_alive()
 
     def _watch(self) -> None:
@@ -194,7 +194,7 @@ def written_end(call: TracedCall) -> int:
 
 def test_rmq_2706_3129_5235_a_refused_flush_is_never_acknowledged(lives: Lives, tmp_path: Path) -> None:
     seed = pick_seed("refused-flush")
-    for number in choose(25, amount(sample=1, change=8, full=25), seed):
+    for number in choose(25, amount(sample=1, change=4, full=25), seed):
         store, log = tmp_path / f"store-{number}", tmp_path / f"trace-{number}"
         segment = store / "commitlog" / SEGMENT
         # The flush thread alone flushes this path: its n-th call is the n-th group commit.
@@ -205,7 +205,7 @@ def test_rmq_2706_3129_5235_a_refused_flush_is_never_acknowledged(lives: Lives, 
             health = HealthWatch(service)
             writers = Writers(service, thread_count=3, message_count=200)
             writers.join()
-            exit_code = service.process.wait(END_SECONDS_MAX)
+            exit_code = service.process.wait(WAIT_SECONDS_MAX)
             health.join()
             printed = service.log()
         about = f"flush {number} refused (seed {seed}): {len(writers.acked)} acked, {printed[-2000:]}"
@@ -235,10 +235,10 @@ def test_rmq_2706_3129_5235_a_refused_flush_is_never_acknowledged(lives: Lives, 
         assert not beyond, f"{about}: acknowledged beyond {on_disk}, the end of the last good flush: {beyond}"
 
         with Service("commitlog", store, settings) as again:
-            end_offset = again.stub.GetStatus(pb.GetStatusRequest(), timeout=END_SECONDS_MAX).log_end_offset
+            end_offset = again.stub.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).log_end_offset
             for name, place in writers.acked.items():
                 request = pb.GetMessageRequest(commit_log_offset=place.commit_log_offset)
-                message = again.stub.GetMessage(request, timeout=END_SECONDS_MAX).message
+                message = again.stub.GetMessage(request, timeout=WAIT_SECONDS_MAX).message
                 assert message.body.split(b"|")[0].decode() == name, about
             assert again.stop() == 0
         attempted = set(writers.acked) | set(writers.errors)
@@ -273,7 +273,7 @@ def test_a_refused_write_is_refused_to_its_sender_alone_or_fences(error_name: st
                 message = message_pb2.NewMessage(topic="orders", body=name.encode() + b"|", unique_key=name)
                 request = pb.AppendMessagesRequest(messages=[message], flush=message_pb2.FLUSH_MODE_SYNC)
                 try:
-                    (result,) = service.stub.AppendMessages(request, timeout=END_SECONDS_MAX).results
+                    (result,) = service.stub.AppendMessages(request, timeout=WAIT_SECONDS_MAX).results
                     acked[name] = Place(result.commit_log_offset, result.queue_id, result.queue_offset)
                 except grpc.RpcError as error:
                     codes.append(error.code())
@@ -284,7 +284,7 @@ def test_a_refused_write_is_refused_to_its_sender_alone_or_fences(error_name: st
                 assert service.stop() == 0, about
             else:
                 assert codes == [grpc.StatusCode.UNAVAILABLE], about
-                assert service.process.wait(END_SECONDS_MAX) == FENCED, about
+                assert service.process.wait(WAIT_SECONDS_MAX) == FENCED, about
         problems = check_store(store, acked=acked, attempted=attempted, queues=False)
         if error_name == "ENOSPC":
             assert name not in {frame.message_id for frame in read_frames(store, [])}, about

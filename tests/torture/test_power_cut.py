@@ -38,7 +38,7 @@ KINDS = ("ext4", "xfs")
 LIVES_A_STORE = 20
 FLUSH_INTERVAL_MILLIS = 10
 # The interval bounds how long written bytes wait for their flush to begin. A busy machine with a slow disk adds to it.
-LATE_MILLIS_MAX = 2_000
+LATE_MILLIS_MAX = 20_000
 NEVER_SECONDS = 60  # longer than a life lasts
 
 
@@ -105,7 +105,7 @@ def test_a_power_cut_at_any_moment_takes_nothing_that_was_promised(
 ) -> None:
     seed = pick_seed(f"power cut {disk.kind} {flush_mode}")
     dice = random.Random(seed)
-    cut_count = -(-amount(sample=12, change=100, full=5000) // 4)
+    cut_count = -(-amount(sample=12, change=60, full=5000) // 4)
     ack_count = loss_count = during_recovery_count = 0
     oldest_millis = 0.0
     began = time.monotonic()

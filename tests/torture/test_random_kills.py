@@ -21,7 +21,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.message.v1 import message_pb2
 from tests.support.service import CHANNEL_OPTIONS, Service
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 from tests.torture.amount import amount, level
 from tests.torture.seeds import pick_seed
 from tests.torture.store_check import IndexLayout, Place, check_store
@@ -32,7 +32,7 @@ NAMES = ("commitlog", "consumequeue", "index", "consumer", "schedule", "gateway"
 KILLS_PER_STORE = 50
 WRITER_COUNT = 2
 BATCH_MAX = 8
-ACK_SECONDS_MAX = 120.0
+PACE_SECONDS = 0.01  # after each request: what is tested are kills, on a machine that has other work
 LAYOUT = IndexLayout(503, 2000)
 SETTINGS = {
     "REPUT_COMMITLOG_FILE_SIZE_BYTES": "131072",
@@ -105,7 +105,9 @@ class Services:
         rows: dict[str, pb.ServiceStatus] = {}
 
         def are_built() -> bool:
-            rows.update((row.service, row) for row in stub.GetStatus(pb.GetStatusRequest(), timeout=30).services)
+            rows.update(
+                (row.service, row) for row in stub.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).services
+            )
             target = rows["commitlog"].log_end_offset
             return all(rows[name].next_offset >= target for name in ("consumequeue", "index"))
 
@@ -141,7 +143,7 @@ class Writer:
     def stop(self) -> None:
         """Ends after the request in hand."""
         self._stopping.set()
-        self._thread.join(ACK_SECONDS_MAX)
+        self._thread.join(WAIT_SECONDS_MAX)
         assert not self._thread.is_alive(), "a writer hangs"
         self._channel.close()
 
@@ -149,7 +151,7 @@ class Writer:
         stub = gateway_grpc.GatewayServiceStub(self._channel)
         while not self._stopping.is_set():
             requests: queue.SimpleQueue[pb.AppendMessageStreamRequest | None] = queue.SimpleQueue()
-            call = stub.AppendMessageStream(iter(requests.get, None), wait_for_ready=True, timeout=ACK_SECONDS_MAX)
+            call = stub.AppendMessageStream(iter(requests.get, None), wait_for_ready=True, timeout=WAIT_SECONDS_MAX)
             with contextlib.suppress(grpc.RpcError, StopIteration):
                 while not self._stopping.is_set():
                     names, request = self._next_request()
@@ -158,6 +160,7 @@ class Writer:
                     for name, result in zip(names, response.results, strict=False):
                         place = Place(result.commit_log_offset, result.queue_id, result.queue_offset)
                         self.acked[name] = place
+                    self._stopping.wait(PACE_SECONDS)
             requests.put(None)
             call.cancel()
 
@@ -199,7 +202,7 @@ def wait_for_acks(writers: list[Writer], count: int) -> None:
 def test_random_kills_of_any_service_lose_nothing_acknowledged(tmp_path: Path) -> None:
     seed = pick_seed("random-kills")
     chance = random.Random(seed)
-    kills_left = amount(sample=3, change=100, full=2000)
+    kills_left = amount(sample=3, change=40, full=2000)
     acks_max = 1200 if level() == "full" else 120  # a release sees a million
     kill_count = ack_count = 0
     begun = time.monotonic()

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 from tests.torture.amount import amount
 from tests.torture.seeds import pick_seed
 from tests.torture.stores import TIME_LIMIT, choose
@@ -152,7 +152,7 @@ def run_case(case: Case, services: Services, calls: ArmedCalls, work: Work, chan
     names = NAMES if case.action.startswith("cut") else tuple({case.victim, case.counted})
     bury(services, names)
     services.start(names)
-    ending.join(120)
+    ending.join(WAIT_SECONDS_MAX)
     assert not ending.is_alive(), f"{about}: the verdict hangs"
     return has_died
 

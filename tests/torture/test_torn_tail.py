@@ -22,6 +22,7 @@ from store.files.mapped_files import MappedFileQueue
 from store.format.record import decode_record
 from tests.commitlog_svc.support import BORN_HOST, new_message
 from tests.support.stack import running_stack
+from tests.support.waiting import WAIT_SECONDS_MAX
 from tests.torture.amount import amount, level
 from tests.torture.answers import FAN_OUT, ask
 from tests.torture.local_shard import open_shard
@@ -145,11 +146,14 @@ def test_a_service_starts_on_torn_logs_and_appends_behind_them(tmp_path: Path) -
         expected = _expected_end(zoo, data, cut)
         with running_stack(root) as stack:
             stack.wait_until_built()
-            rows = {row.service: row for row in stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services}
+            rows = {
+                row.service: row
+                for row in stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX).services
+            }
             # Behind the tear stand our message and what other services add: a message that waited may be due.
             assert expected <= rows["commitlog"].log_end_offset, cut
             request = pb.AppendMessagesRequest(messages=[new_message(b"the tear", "after")], flush=2)
-            offset = stack.gateway.AppendMessages(request, timeout=10).results[0].commit_log_offset
+            offset = stack.gateway.AppendMessages(request, timeout=WAIT_SECONDS_MAX).results[0].commit_log_offset
             assert expected <= offset
             assert 0 == stack.stop()
         log = b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))

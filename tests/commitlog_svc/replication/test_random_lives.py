@@ -76,7 +76,6 @@ class Run:
             self.acknowledged[receipt.commit_log_offset] = body
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("run_number", range(amount(sample=1, change=2, full=100)))
 def test_no_replicated_append_is_lost_and_all_replicas_end_equal(tmp_path: Path, run_number: int) -> None:
     dice = random.Random(f"{pick_seed('random lives')} {run_number}")
