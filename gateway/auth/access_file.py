@@ -174,7 +174,7 @@ def entry_text(client: Client) -> str:
 
 
 def _toml(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML allows it in JSON's form only
 
 
 _BEGINS_ENTRY = re.compile(r"^(?=[ \t]*\[\[[ \t]*clients[ \t]*\]\])", re.MULTILINE)

@@ -37,6 +37,12 @@ KNOWN = frozenset(
         *("defaultTopicPerm", "defaultGroupPerm", "topicPerms", "groupPerms"),
     )
 )
+# `ACCESS_KEY_MIN_LENGTH` and `SECRET_KEY_MIN_LENGTH`: a broker does not load a file with one that is not longer.
+REFUSED_LENGTH_MAX = 6
+YAML_TEXT, YAML_NUMBER = "tag:yaml.org,2002:str", "tag:yaml.org,2002:int"
+_NUMBER = re.compile("[1-9][0-9]*")
+# What `String.trim` takes away; a blank of Unicode stays, and makes another name, or a right that denies.
+TRIMMED = "".join(map(chr, range(0x21)))
 # A topic or group. Here `*` would stand for any characters; there it is one.
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
@@ -66,8 +72,11 @@ def read_plain_acl(data: bytes) -> PlainAcl:
     import yaml
 
     try:
-        # Every value as the text that stands there, and as YAML's: `secretKey: 12345678` has no quotes.
-        table, typed = (loader(data).get_single_data() for loader in (yaml.BaseLoader, yaml.SafeLoader))
+        # Every value as the text that stands there; `<<` merges nothing, and no tag makes a value of another kind.
+        table = yaml.BaseLoader(data).get_single_data()
+        root = yaml.compose(
+            data, yaml.SafeLoader
+        )  # with what YAML takes a value for: `secretKey: 12345678` has no quotes
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None else ""
@@ -88,27 +97,34 @@ def read_plain_acl(data: bytes) -> PlainAcl:
             found.left_out[shown] = "two accounts have this access key"
             continue
         try:
-            found.clients[shown] = _client_of(account, typed["accounts"][number - 1])
+            client = _client_of(account, _member(root, "accounts").value[number - 1])
+            has_addresses = bool(_text(account, "whiteRemoteAddress"))
         except ValueError as error:
             found.left_out[shown] = str(error)
         except InvalidArgumentError as error:
             found.left_out[shown] = error.message
         else:
-            if _text(account, "whiteRemoteAddress"):
+            found.clients[shown] = client
+            if has_addresses:
                 found.narrower.append(
                     f"{shown}: whiteRemoteAddress: clients of these addresses sign here, as all others"
                 )
     return found
 
 
-def _client_of(account: Any, typed: Any) -> Client:
+def _member(node: Any, name: str) -> Any:
+    """The value of a mapping's last member of this name, as a node of YAML."""
+    return next(value for key, value in reversed(node.value) if key.value == name)
+
+
+def _client_of(account: Any, node: Any) -> Client:
     """The entry of an account; ValueError, InvalidArgumentError."""
     if not isinstance(account, dict):
         raise ValueError("it is no account with fields")
     unknown = sorted(str(name) for name, value in account.items() if name not in KNOWN and value not in NULL)
     if unknown:
         raise ValueError(f"{', '.join(unknown)}: not supported")
-    key, secret = (_credential(account, typed, name) for name in ("accessKey", "secretKey"))
+    key, secret = (_credential(account, node, name) for name in ("accessKey", "secretKey"))
     admin = _text(account, "admin").lower()
     if admin not in TRUE | FALSE:
         raise ValueError("admin is neither true nor false")
@@ -121,8 +137,8 @@ def _client_of(account: Any, typed: Any) -> Client:
     perms = {f"{RETRY_PREFIX}{name}": perm for name, perm in group_perms.items()} | topic_perms
     groups = {name.removeprefix(RETRY_PREFIX): perm for name, perm in perms.items() if name.startswith(RETRY_PREFIX)}
     topics = {name: perm for name, perm in perms.items() if not name.startswith(RETRY_PREFIX)}
-    of_topics = PERMS.get(_text(account, "defaultTopicPerm").strip(), NOTHING)
-    of_groups = PERMS.get(_text(account, "defaultGroupPerm").strip(), NOTHING) & SUB
+    of_topics = PERMS.get(_text(account, "defaultTopicPerm").strip(TRIMMED), NOTHING)
+    of_groups = PERMS.get(_text(account, "defaultGroupPerm").strip(TRIMMED), NOTHING) & SUB
     for kind, named, default in (("topic", topics, of_topics), ("group", groups, of_groups)):
         fewer = sorted(name for name, perm in named.items() if default - perm)
         if fewer:
@@ -144,22 +160,24 @@ def _client_of(account: Any, typed: Any) -> Client:
     return with_fields(new_user(key, secret), **rights, groups=["*"] if of_groups else named_groups)
 
 
-def _credential(account: Mapping[str, Any], typed: Mapping[str, Any], name: str) -> str:
+def _credential(account: Mapping[str, Any], node: Any, name: str) -> str:
     text = _text(account, name)
     if not text:
         raise ValueError(f"it has no {name}")
-    value = typed[name]
-    if not isinstance(value, str) and (type(value) is not int or str(value) != text):  # 01234567, 12_34, yes
+    kind = _member(node, name).tag
+    if kind != YAML_TEXT and not (kind == YAML_NUMBER and _NUMBER.fullmatch(text)):  # 01234567, 12_34, yes
         raise ValueError(
             f"releases of RocketMQ read the {name} differently: put it into quotes as your broker reads it"
         )
+    if len(text) <= REFUSED_LENGTH_MAX:
+        raise ValueError(f"RocketMQ 4 refuses a file with a {name} of {REFUSED_LENGTH_MAX} characters or fewer")
     return text
 
 
 def _perms(account: Mapping[str, Any], name: str) -> dict[str, frozenset[str]]:
     perms = {}
     for row in _texts(account.get(name, ""), name):
-        parts = [part.strip() for part in row.split("=") if part]
+        parts = [part.strip(TRIMMED) for part in row.split("=") if part]
         if len(parts) != 2:
             raise ValueError(f"{name} has a line that is no name and right, as `orders=PUB|SUB` is one")
         if not _NAME.fullmatch(parts[0]):

@@ -16,13 +16,7 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.groups import GET_GROUP
 from gateway.ports.shards import Shards
 from reput.consumer.v1 import consumer_service_pb2 as pb
-from store.errors import (
-    DeadlineExceededError,
-    GroupNotFoundError,
-    MemberNotFoundError,
-    ServiceUnavailableError,
-    StoreError,
-)
+from store.errors import GroupNotFoundError, MemberNotFoundError, ServiceUnavailableError, StoreError
 from store.format.java_text import java_string_hash
 
 # A client that is asked answers at once.
@@ -66,17 +60,14 @@ class RunningInfos:
         """As a Way, over all doors."""
         return any(way(consumer_group, client_id, told, with_stack_trace=with_stack_trace) for way in self.ways)
 
-    def get(
-        self, shards: Shards, consumer_group: str, client_id: str, deadline: Deadline, *, with_stack_trace: bool
-    ) -> Told:
-        """What a member of a group tells; waits for it.
+    def get(self, consumer_group: str, member: pb.Client, deadline: Deadline, *, with_stack_trace: bool) -> Told:
+        """What a member of a group (`find_member`) tells; waits for it.
 
         Raises:
-            GroupNotFoundError, MemberNotFoundError: no shard knows it.
             ServiceUnavailableError: it is not at this gateway, or does not answer.
-            StoreError: likewise, or the caller may not ask.
+            StoreError: likewise.
         """
-        member = _member(shards, consumer_group, client_id, deadline)
+        client_id = member.client_id
         answers: list[Told | StoreError] = []
         is_told = threading.Event()
 
@@ -91,13 +82,21 @@ class RunningInfos:
                 service="gateway",
             )
         if not is_told.wait(min(RUNNING_INFO_SECONDS, deadline.remaining_seconds())):
-            raise DeadlineExceededError(f"the member {client_id} of {consumer_group} did not answer in time")
+            raise ServiceUnavailableError(
+                f"the member {client_id} of {consumer_group} did not answer in time", service="client"
+            )
         if isinstance(answers[0], StoreError):
             raise answers[0]
         return answers[0]
 
 
-def _member(shards: Shards, consumer_group: str, client_id: str, deadline: Deadline) -> pb.Client:
+def find_member(shards: Shards, consumer_group: str, client_id: str, deadline: Deadline) -> pb.Client:
+    """A member of a group, with those of its subscriptions that the caller may see.
+
+    Raises:
+        GroupNotFoundError, MemberNotFoundError: no shard knows it.
+        StoreError: a shard that may know it did not answer.
+    """
     request = pb.GetGroupRequest(consumer_group=consumer_group, without_queues=True)
     answers = ask_all(shards, GET_GROUP, request, deadline)
     found = answered(answers)

@@ -42,7 +42,7 @@ from services.rocketmq.signature import OF_SIGN_IN
 from store.errors import GroupNotFoundError, ServiceUnavailableError, StoreError
 from store.format.delivery.consumer_files import new_group_row
 from store.format.message_id import decode_offset_msg_id
-from store.format.topic import TopicConfig
+from store.format.topic import RETRY_PREFIX, TopicConfig
 
 # Groups of one page of the consumer service, and of one answer.
 PAGE_COUNT, GROUP_COUNT_MAX = 1_000, 100_000
@@ -489,6 +489,8 @@ def get_consumer_running_info(shard: DoorShard, ask: Ask) -> None:
     """307: what a member tells about itself; of one over gRPC what the gateway knows."""
     group, client_id = ask.text("consumerGroup"), ask.text("clientId")
     member = _member_here(shard, group, client_id)
+    if ask.rights.access is not None:
+        _check_all(shard, ask, group, client_id)
     if member is not None:
         _pass_on(ask, member, ask.command.body, RUNNING_INFO_SECONDS)
         return
@@ -541,6 +543,14 @@ def consume_message_directly(shard: DoorShard, ask: Ask) -> None:
 
 def _member_here(shard: DoorShard, group: str, client_id: str) -> DoorClient | None:
     return next((client for client in shard.clients.members(group) if client.client_id == client_id), None)
+
+
+def _check_all(shard: DoorShard, ask: Ask, group: str, client_id: str) -> None:
+    """PermissionDeniedError when a member wants a topic that the caller may not see: its answer would name it."""
+    for member in shard.members_of(group):
+        for wanted in member.subscriptions if member.client_id == client_id else ():
+            if wanted.topic != f"{RETRY_PREFIX}{group}":
+                ask.rights.check_topic(wanted.topic)
 
 
 def _not_here(shard: DoorShard, group: str, client_id: str) -> RefusedError:

@@ -20,7 +20,7 @@ from gateway.groups.copies import Original, find_original
 from gateway.groups.dead_letters import Letter, Resending, ResendQuestion
 from gateway.groups.positions import commit_positions, get_positions, reset_positions
 from gateway.groups.pulling import lock_queues, send_back
-from gateway.groups.running_info import RunningInfos
+from gateway.groups.running_info import RunningInfos, find_member
 from gateway.groups.tracked import state_of
 from gateway.groups.tracks import follow, tracks_of_record
 from gateway.groups.waits import due_millis, settled
@@ -35,7 +35,7 @@ from gateway.queries.page import PAGE_BYTES_MAX, page_size
 from gateway.reput.pulling import PullStreams
 from gateway.reput.queries import Call
 from gateway.reput.query_methods import choice_of
-from gateway.reput.running_info import info_of
+from gateway.reput.running_info import info_of, keep_topics
 from gateway.reput.wire import duration_of, filter_of, millis_of, shard_outcome_of, timestamp_of, window_of
 from gateway.rocketmq.message_rules import BODY_ENCODING, SYSTEM_PROPERTIES, TRACE_CONTEXT
 from gateway.shards.replica_choice import ReadFrom
@@ -54,12 +54,14 @@ from store.errors import (
     DeadlineExceededError,
     InvalidArgumentError,
     InvalidMessageError,
+    PermissionDeniedError,
     RecordNotFoundError,
     ServiceUnavailableError,
     StoreError,
 )
 from store.format.body_compression import BodyNotInflatedError, inflate
 from store.format.properties import DLQ_ORIGIN_TOPIC, MOVED_FROM, RETRY_TOPIC, SHARDING_KEY
+from store.format.topic import RETRY_PREFIX
 
 # FindMessage with tracks: each match costs a few calls to every shard, so a page of 1,000 would take seconds.
 TRACKED_MATCH_COUNT_MAX = 16
@@ -599,16 +601,18 @@ class GroupMethods:
         self, request: pb.GetConsumerRunningInfoRequest, context: grpc.ServicerContext
     ) -> pb.GetConsumerRunningInfoResponse:
         """What a member of a group does now."""
-        call = self._call(context)
-        return info_of(
-            self.running_infos.get(
-                call.shards,
-                request.consumer_group,
-                request.client_id,
-                call.deadline,
-                with_stack_trace=request.with_stack_trace,
+        call, group_name = self._call(context), request.consumer_group
+        if request.with_stack_trace and call.shards.is_limited:
+            raise PermissionDeniedError(
+                "the stacks of a member's threads are for a caller that may see every topic and group: ask without them",
+                group=group_name,
             )
-        )
+        member = find_member(call.shards, group_name, request.client_id, call.deadline)
+        told = self.running_infos.get(group_name, member, call.deadline, with_stack_trace=request.with_stack_trace)
+        info = info_of(told)
+        if call.shards.is_limited:
+            keep_topics(info, {each.topic for each in member.subscriptions} | {f"{RETRY_PREFIX}{group_name}"})
+        return info
 
     def UpdateConsumerGroup(
         self, request: pb.UpdateConsumerGroupRequest, context: grpc.ServicerContext

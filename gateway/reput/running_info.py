@@ -3,7 +3,10 @@
 What a client says may be anything: a value of another kind is left out, as if it was not said.
 """
 
-from collections.abc import Iterable, Mapping
+import json
+import math
+import re
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from gateway.groups.running_info import TAG, Told
@@ -12,7 +15,8 @@ from services.convert import millis_to_timestamp
 from services.rocketmq.fastjson import Key, loads
 from store.errors import ServiceUnavailableError
 
-# Of one answer, which gRPC limits to 4 MiB; a client may say 16 MiB.
+# A client may say 16 MiB. What is not its stacks is read as Python's objects, which take 30 times as much.
+REST_BYTES_MAX = 4 << 20
 QUEUE_COUNT_MAX, TOPIC_COUNT_MAX, PROPERTY_COUNT_MAX = 4_096, 1_024, 256
 TEXT_CHARACTERS_MAX = 1_024
 STACK_CHARACTERS_MAX = 1 << 20
@@ -21,10 +25,19 @@ INT32_MAX = (1 << 31) - 1
 MILLIS_MAX = 253_402_300_799_999
 
 
+# Stacks are most of an answer, and one with objects as keys, as of each push consumer, is read slowly: they go first.
+_STACK = re.compile(rb'"jstack"\s*:\s*("(?:[^"\\]++|\\.)*+")', re.DOTALL)
+
+
 def info_of(told: Told) -> pb.GetConsumerRunningInfoResponse:
     """What a member tells; ServiceUnavailableError when that is nothing that can be read."""
     try:
-        document = loads(told.body)
+        stack, rest = _without_stack(told.body)
+        if len(rest) > REST_BYTES_MAX:
+            raise ServiceUnavailableError(
+                f"the member answered with {len(rest):,} bytes, and {REST_BYTES_MAX:,} are read", service="client"
+            )
+        document = loads(rest)
     except ValueError as error:
         raise ServiceUnavailableError(
             "the member answered with something that is no running information", service="client"
@@ -52,9 +65,26 @@ def info_of(told: Told) -> pb.GetConsumerRunningInfoResponse:
         subscriptions=_subscriptions(subscriptions if isinstance(subscriptions, list) else ()),
         queues=queues,
         topics=topics,
-        stack_trace=_text(document, "jstack", STACK_CHARACTERS_MAX),
+        stack_trace=_sound(stack[:STACK_CHARACTERS_MAX]),
         told_by_gateway=told.is_by_gateway,
     )
+
+
+def keep_topics(info: pb.GetConsumerRunningInfoResponse, shown: Container[str]) -> None:
+    """Leave out what is of other topics than those that a caller may see."""
+    for rows in (info.subscriptions, info.queues, info.topics):
+        for number in range(len(rows) - 1, -1, -1):
+            if rows[number].topic not in shown:
+                del rows[number]
+
+
+def _without_stack(body: bytes) -> tuple[str, bytes]:
+    """The stacks, and the rest of an answer; ValueError."""
+    found = _STACK.search(body)
+    if found is None:
+        return "", body
+    begin, end = found.span(1)
+    return json.loads(found[1]), b'%b""%b' % (body[:begin], body[end:])
 
 
 def _subscriptions(rows: Iterable[Any]) -> list[pb.TopicSubscription]:
@@ -117,9 +147,9 @@ def _cut(value: object) -> str:
     return _sound(str(value)[:TEXT_CHARACTERS_MAX])
 
 
-def _text(row: Mapping[Any, Any], name: str, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
+def _text(row: Mapping[Any, Any], name: str) -> str:
     value = row.get(name)
-    return _sound(value[:characters_max]) if isinstance(value, str) else ""
+    return _cut(value) if isinstance(value, str) else ""
 
 
 def _sound(text: str) -> str:
@@ -134,4 +164,6 @@ def _number(row: Mapping[Any, Any], name: str, most: int = (1 << 63) - 1) -> int
 
 def _float(row: Mapping[Any, Any], name: str) -> float:
     value = row.get(name)
-    return float(value) if type(value) is float or (type(value) is int and abs(value) < 1 << 63) else 0.0
+    if type(value) is float and math.isfinite(value):
+        return value
+    return float(value) if type(value) is int and abs(value) < 1 << 63 else 0.0

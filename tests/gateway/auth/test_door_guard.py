@@ -678,6 +678,22 @@ def test_lists_have_only_what_a_client_may_see(door):
         assert ("bank-readers" in readers, "shop-again" in readers) == (True, False)
 
 
+def test_a_member_is_not_asked_for_a_caller_that_may_not_see_its_topics(door):
+    """It was asked, and its answer named the topics and what it wants of them."""
+    group, code = "shop-readers", Ask.GET_CONSUMER_RUNNING_INFO
+    fields = {"consumerGroup": group, "clientId": "member@1", "jstackEnable": "false"}
+    with door.client("mixed") as member, door.client("admin") as admin:
+        assert member.call(Ask.HEART_BEAT, heartbeat("member@1", group, topic=OTHER)).code == 0
+        refused = admin.call(code, **fields)
+        assert (refused.code, OTHER in refused.remark) == (ResponseCode.NO_PERMISSION, True)
+        assert member.call(Ask.HEART_BEAT, heartbeat("member@1", group, topic=OWN, version=2)).code == 0
+        admin.send(admin.request(code, **fields))
+        while (asked := member.next_told()).code != code:
+            pass
+        member.send(asked.answer(0, "", {}, b"what it tells"))
+        assert admin.receive().body == b"what it tells"
+
+
 def test_a_verdict_is_taken_from_a_client_that_may_send_to_the_topic(door):
     with door.client("banker") as other, door.client("writer") as own:
         half = properties(TRAN_MSG="true", PGROUP="tx", UNIQ_KEY="7F0000010001AAAABBBBCCCC00000009")

@@ -87,13 +87,46 @@ def test_an_account_without_rights_gets_none():
         (["topicPerms: [a]"], "has a line that is no name and right"),
         (["topicPerms: a=PUB"], "topicPerms is no list of texts"),
         (["namespacePerms: [{namespace: n, perm: SUB}]"], "namespacePerms: not supported"),
+        (["whiteRemoteAddress: [10.0.0.1]"], "whiteRemoteAddress is no text"),
+        (["topicPerms: ['orders\u00a0=PUB']"], "which is none of a topic or group"),
     ],
 )
 def test_an_account_that_has_no_like_is_left_out_and_named(lines, said):
     assert said in why_left_out(*lines)
 
 
-@pytest.mark.parametrize("secret", ["01234567", "12_345_678", "1.5e+7", "yes", "0x12345678", "2024-01-01"])
+@pytest.mark.parametrize("blank", "\u00a0\u3000\u2003\u1680")
+def test_a_right_with_a_blank_that_java_does_not_trim_denies_here_too(blank):
+    client = account(
+        f'defaultGroupPerm: "SUB{blank}"', f'defaultTopicPerm: "{blank}PUB|SUB"', f'topicPerms: ["pay=PUB{blank}"]'
+    ).clients["account-1"]
+    assert (client.read, client.write, client.groups) == ([], [], [])
+    assert account('defaultGroupPerm: "\\t SUB\\x1f"').clients["account-1"].groups == ["*"]
+
+
+@pytest.mark.parametrize(("key", "secret"), [("short6", "long-secret"), ("long-key", "short6")])
+def test_a_credential_that_a_broker_of_4_refuses_makes_no_user(key, secret):
+    found = read_plain_acl(f"accounts:\n- {{accessKey: {key}, secretKey: {secret}, admin: true}}\n".encode())
+    assert found.clients == {}
+    assert "Key of 6 characters or fewer" in found.left_out[key]
+
+
+def test_merged_mappings_take_no_memory():
+    lines = ["a0: &a0 {x: 1}"]
+    lines += [f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 10)}]}}" for level in range(1, 12)]
+    text = "\n".join([*lines, "accounts:", "- {<<: *a11, accessKey: account-1, secretKey: secret-1}"])
+    assert read_plain_acl(text.encode()).left_out == {"account-1": "<<: not supported"}
+
+
+@pytest.mark.parametrize("tag", ["!!bool", "!!int", "!!timestamp", "!!omap", "!!set", "!!null", "!!float", "!own"])
+def test_a_tag_makes_no_value_and_no_traceback(tag):
+    found = read_plain_acl(f"accounts:\n- {{accessKey: account-1, secretKey: {tag} secret-1}}\n".encode())
+    assert "releases of RocketMQ read the secretKey differently" in found.left_out["account-1"]
+    whole = read_plain_acl(f"x: {tag} secret-1\naccounts:\n- {{accessKey: account-1, secretKey: secret-1}}\n".encode())
+    assert list(whole.clients) == ["account-1"]
+
+
+@pytest.mark.parametrize("secret", ["01234567", "12_345_678", "1.5000e+7", "12:30:45", "0x12345678", "2024-01-01"])
 def test_a_secret_that_releases_read_differently_is_not_guessed(secret):
     text = f"accounts:\n- accessKey: account-1\n  secretKey: {secret}\n"
     assert "releases of RocketMQ read the secretKey differently" in read_plain_acl(text.encode()).left_out["account-1"]
@@ -103,17 +136,17 @@ def test_a_secret_that_releases_read_differently_is_not_guessed(secret):
 
 def test_accounts_that_are_none_or_there_twice_do_not_hide_the_others():
     text = b"""accounts:
-- {accessKey: twice, secretKey: one-secret}
-- {accessKey: twice, secretKey: two-secret}
-- {accessKey: twice, secretKey: two-secret}
+- {accessKey: two-accounts, secretKey: one-secret}
+- {accessKey: two-accounts, secretKey: two-secret}
+- {accessKey: two-accounts, secretKey: two-secret}
 - {secretKey: nobody}
 - none
-- {accessKey: good, secretKey: good-secret}
+- {accessKey: good-account, secretKey: good-secret}
 """
     found = read_plain_acl(text)
-    assert list(found.clients) == ["good"]
+    assert list(found.clients) == ["good-account"]
     assert found.left_out == {
-        "twice": "two accounts have this access key",
+        "two-accounts": "two accounts have this access key",
         "account 4": "it has no accessKey",
         "account 5": "it is no account with fields",
     }

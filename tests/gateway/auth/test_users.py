@@ -62,6 +62,12 @@ def access_of(client):
     return parse_access_file(entry_text(client).encode()).by_access_key[client.name]
 
 
+def test_a_secret_may_have_any_character_that_toml_has():
+    """A DEL was written as it is, which is no TOML: one such user made every change of the file fail."""
+    secret = "".join(map(chr, (*range(1, 0x30), *range(0x7F, 0xA1), 0x2028, 0x1F600)))
+    assert parse_access_file(entry_text(new_user("alice", secret)).encode()).clients[0].access_keys == {"alice": secret}
+
+
 def test_a_normal_user_may_do_nothing_until_it_has_policies_and_a_super_user_everything():
     normal, chief = new_user("alice", "pw"), new_user("root", "pw", "SUPER")
     assert not access_of(normal).has(READ | WRITE | ADMIN)

@@ -6,7 +6,13 @@ import random
 import pytest
 
 from gateway.groups.running_info import Told
-from gateway.reput.running_info import QUEUE_COUNT_MAX, STACK_CHARACTERS_MAX, info_of
+from gateway.reput.running_info import (
+    QUEUE_COUNT_MAX,
+    REST_BYTES_MAX,
+    STACK_CHARACTERS_MAX,
+    info_of,
+    keep_topics,
+)
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from store.errors import ServiceUnavailableError
 
@@ -80,11 +86,36 @@ def test_an_answer_has_room_for_what_a_member_may_say():
         f'{{"brokerName":"b","queueId":{number},"topic":"{"t" * 100}"}}:{{"commitOffset":1}}'
         for number in range(QUEUE_COUNT_MAX + 10)
     )
-    properties = json.dumps({f"p{number}": "x" * 5_000 for number in range(500)})
+    properties = json.dumps({f"p{number}": "x" * 2_000 for number in range(300)})
     info = info_of(Told(f'{{"mqTable":{{{rows}}}}}'.encode()))
     assert len(info.queues) == QUEUE_COUNT_MAX
     assert info.ByteSize() < 1 << 20
-    body = f'{{"jstack":"{"s" * (STACK_CHARACTERS_MAX + 9)}","properties":{properties}}}'
+    # With objects as keys, which a text of more than 1 MiB may not have.
+    stack = r"\tat \"main\"\n" + "s" * STACK_CHARACTERS_MAX
+    body = f'{{"jstack" : "{stack}","mqTable":{{{rows[:10_000].rpartition(",{")[0]}}},"properties":{properties}}}'
     info = info_of(Told(body.encode()))
-    assert len(info.stack_trace) == STACK_CHARACTERS_MAX
+    assert info.stack_trace == json.loads(f'"{stack}"')[:STACK_CHARACTERS_MAX]
+    assert len(info.queues) > 10
     assert info.ByteSize() < 2 << 20
+
+
+def test_an_answer_of_a_hostile_member_is_not_read():
+    with pytest.raises(ServiceUnavailableError, match=r"answered with 4,194,3\d\d bytes, and 4,194,304 are read"):
+        info_of(Told(b'{"mqTable":[' + b"{}," * (REST_BYTES_MAX // 3) + b"{}]}"))
+
+
+def test_rates_that_are_no_numbers_are_left_out():
+    info = info_of(Told(b'{"statusTable":{"T":{"pullRT":NaN,"pullTPS":Infinity,"consumeRT":1e999,"consumeOKTPS":2}}}'))
+    assert list(info.topics) == [pb.ConsumerRunningTopic(topic="T", consumed_per_second=2)]
+
+
+def test_a_limited_caller_sees_what_is_of_its_topics():
+    info = info_of(Told(DOCUMENT.encode()))
+    keep_topics(info, {"Orders"})
+    assert [[row.topic for row in rows] for rows in (info.subscriptions, info.queues, info.topics)] == [
+        ["Orders"],
+        ["Orders", "Orders"],
+        ["Orders"],
+    ]
+    keep_topics(info, {"Sql"})
+    assert (list(info.subscriptions), list(info.queues), list(info.topics)) == ([], [], [])
