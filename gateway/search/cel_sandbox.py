@@ -316,7 +316,8 @@ class CelEvaluator:
             end_seconds = math.inf
             while len(values) < len(messages):
                 if values and self._time_is_over():
-                    end_seconds = min(end_seconds, self._deadline.clock() + LAST_VALUES_SECONDS)
+                    grace_seconds = min(LAST_VALUES_SECONDS, self._deadline.remaining_seconds() / 2)
+                    end_seconds = min(end_seconds, self._deadline.clock() + grace_seconds)
                 if self._deadline.clock() > end_seconds:
                     process.kill()
                     return False
@@ -326,7 +327,8 @@ class CelEvaluator:
                 values.append(line if isinstance(line, bool) else str(line["error"]))
         except TimeoutError:
             process.kill()
-            self._deadline.remaining_seconds()
+            if not values:
+                self._deadline.remaining_seconds()
             return False
         except OSError:  # the process has ended; its exit code gives the reason
             return False

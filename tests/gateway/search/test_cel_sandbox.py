@@ -250,6 +250,26 @@ def test_a_quick_expression_lost_its_process_at_the_end_of_each_page_of_a_busy_m
         own.close()
 
 
+def test_values_that_are_there_are_told_before_a_near_deadline_passes():
+    """The time to finish a batch was longer than what was left, and the page ended without its values and its token."""
+    seconds = [0.0]
+
+    class Slow(CelProcess):
+        def read_line(self, seconds_max):
+            seconds[0] += 0.09
+            return super().read_line(seconds_max)
+
+    own = CelSandbox(1, Slow)
+    try:
+        deadline = Deadline.after(0.5, lambda: seconds[0])
+        late = evaluator(own, "true", time_is_over=lambda: True, deadline=deadline)
+        values = late.evaluate([(VIEW, b"")] * 10)
+        assert values == [True] * len(values)
+        assert 0 < len(values) < 10
+    finally:
+        own.close()
+
+
 def test_whoever_finds_all_busy_is_told_so(monkeypatch):
     monkeypatch.setattr("gateway.search.cel_sandbox.WAIT_SECONDS_MAX", 0.01)
     own = CelSandbox(1)
