@@ -4,7 +4,8 @@
   waiters whose bytes it made durable: each waiter has a lock of its own, so they do not compete for a common one.
 - Without a waiter a flush begins `interval_millis` after the last one began, so at once after a pause, or when half of
   `unflushed_bytes_max` is unflushed. So a power cut takes a bounded time and a bounded number of bytes, and consumers of
-  single messages, who see what is flushed, do not wait for the interval.
+  single messages, who see what is flushed, do not wait for the interval. Where a flush takes longer than the interval, the
+  first one after a pause waits for it, too: what came right behind its begin would wait for two flushes.
 - An append waits before it writes (`wait_for_room`) while `unflushed_bytes_max` bytes are unflushed.
 - `flushed_offset` only grows, and only after a flush that succeeded. It is the end of a request: callers note ends of
   requests only, so a follower never sees a part of one.
@@ -32,7 +33,8 @@ class GroupCommit:
 
     Args:
         flush: makes the log's bytes `[begin, end)` durable, or raises.
-        interval_millis: between the begins of two flushes when no caller waits; written bytes are not unflushed for longer.
+        interval_millis: between the begins of two flushes when no caller waits; no byte waits longer for the begin of its own,
+            but for a flush that is under way.
         on_failure: called once, from the flush thread, with the error that ended flushing.
         unflushed_bytes_max: `wait_for_room` waits while so many bytes are unflushed.
         clock: seconds, rising.
@@ -58,6 +60,7 @@ class GroupCommit:
         self._unflushed_bytes_max = unflushed_bytes_max
         self._clock = clock
         self._began_at = 0.0  # when the last flush began, or this
+        self._took_seconds = 0.0  # the last flush
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._progress = threading.Condition(self._lock)
@@ -189,6 +192,7 @@ class GroupCommit:
         while True:
             with self._lock:
                 self._is_idle = True
+                is_pause = self._written_offset <= self._flushed_offset
                 self._work.wait_for(
                     lambda: self._written_offset > self._flushed_offset or self._stopping or self._failure is not None
                 )
@@ -196,7 +200,8 @@ class GroupCommit:
                 if self._failure is not None or self._written_offset <= self._flushed_offset:
                     return
                 if not self._is_due_now():
-                    since_seconds = self._clock() - self._began_at
+                    is_slow = is_pause and self._took_seconds >= self._interval_seconds
+                    since_seconds = 0.0 if is_slow else self._clock() - self._began_at
                     self._work.wait_for(self._is_due_now, max(0.0, self._interval_seconds - since_seconds))
                 if self._failure is not None:
                     return
@@ -215,7 +220,8 @@ class GroupCommit:
                 self._flushed_offset = end
                 self._wake()
             self.on_moved()
-            self._on_flushed(self._clock() - began)
+            self._took_seconds = self._clock() - began
+            self._on_flushed(self._took_seconds)
 
     def _wake(self, every_waiter: bool = False) -> None:
         """Wakes the waiters whose offset is flushed, or all, before those that follow; the caller holds the lock."""

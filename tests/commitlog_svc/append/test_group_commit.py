@@ -103,34 +103,64 @@ def test_without_a_waiter_the_flush_comes_by_age(started: Callable[..., GroupCom
     assert commits.wait_beyond(0, WAIT_SECONDS_MAX) == 100
 
 
+class Timed:
+    """A group commit of 500 ms whose only door to time is counted.
+
+    Attributes:
+        now: seconds; a wait moves it.
+        waits: the timeouts of the flush thread, in seconds.
+    """
+
+    def __init__(self, disk: Disk, flush_seconds: float = 0.0) -> None:
+        self.now = 1000.0
+        self.waits: list[float] = []
+
+        def flush(begin: int, end: int) -> None:
+            disk.flush(begin, end)
+            self.now += flush_seconds
+
+        self.commits = GroupCommit(flush, 500, lambda error: None, 1 << 20, clock=lambda: self.now)
+        self._wait_for = self.commits._work.wait_for
+        self.commits._work.wait_for = self._wait  # type: ignore[method-assign]
+        self.commits.start(0)
+
+    def _wait(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        if timeout is None:
+            return self._wait_for(predicate)
+        self.waits.append(timeout)
+        self.now += timeout
+        return predicate()
+
+    def write(self, end_offset: int) -> None:
+        """Write, and wait until it is flushed."""
+        self.commits.note_written(end_offset)
+        wait_until(lambda: self.commits.flushed_offset == end_offset)
+        wait_until(lambda: self.commits._is_idle)
+
+
 def test_a_flush_begins_an_interval_after_the_one_before_began_and_at_once_after_a_pause(disk: Disk) -> None:
-    now = [1000.0]
-    waits: list[float] = []
-    commits = GroupCommit(disk.flush, 500, lambda error: None, 1 << 20, clock=lambda: now[0])
-
-    real_wait_for = commits._work.wait_for
-
-    def wait_for(predicate: Callable[[], bool], timeout: float | None = None) -> bool:
-        if timeout is not None:
-            waits.append(timeout)
-            now[0] += timeout
-            return predicate()
-        return real_wait_for(predicate)
-
-    commits._work.wait_for = wait_for  # type: ignore[method-assign]  # the thread's only door to time
-    commits.start(0)
+    timed = Timed(disk)
     disk.gate.clear()
-    commits.note_written(100)
+    timed.commits.note_written(100)
     assert disk.entered.acquire(timeout=WAIT_SECONDS_MAX)
-    commits.note_written(200)  # while the first flush runs
-    now[0] += 0.3  # and it runs for long
+    timed.commits.note_written(200)  # while the first flush runs
+    timed.now += 0.3  # and it runs for long
     disk.gate.set()
-    wait_until(lambda: commits.flushed_offset == 200)
-    now[0] += 7
-    commits.note_written(300)
-    wait_until(lambda: commits.flushed_offset == 300)
-    commits.close()
-    assert waits == [pytest.approx(0.5), pytest.approx(0.2), 0.0]
+    wait_until(lambda: timed.commits.flushed_offset == 200)
+    timed.now += 7
+    timed.write(300)
+    timed.commits.close()
+    assert timed.waits == [pytest.approx(0.5), pytest.approx(0.2), 0.0]
+
+
+def test_where_a_flush_is_slow_what_comes_after_a_pause_is_gathered(disk: Disk) -> None:
+    """What is written right behind the begin of a flush would wait for two of them."""
+    timed = Timed(disk, flush_seconds=0.6)
+    timed.write(100)
+    timed.now += 7
+    timed.write(200)
+    timed.commits.close()
+    assert timed.waits == [pytest.approx(0.5), pytest.approx(0.5)]
 
 
 def test_many_bytes_are_flushed_before_their_time(started: Callable[..., GroupCommit]) -> None:
