@@ -42,7 +42,7 @@ MARKED_FILES = $(shell grep -lrE --include='test_*.py' \
 FOR_A_CHANGE := $(if $(FULL),,and not release)
 
 # What `make coverage` measures (pyproject.toml, [tool.coverage]). One process and one seed: the same branches each time. Without
-# the thousands of damaged logs, which reach no other branch, and are slow under a tracer.
+# the thousands of damaged logs, which reach no other branch, and are slow under a tracer. What failed is kept for `make test`.
 COVERED := store/format store/walk store/derive gateway/queries
 
 help: ## Show this list
@@ -83,7 +83,7 @@ check: .venv/.setup-dev ## Style, types, floors, protos: lint, fresh and compati
 	$(BIN)/python tools/proto_breaking.py
 
 coverage: .venv/.setup-dev ## Every branch of the pure rooms runs in their own tests: store/{format,walk,derive}, gateway/queries
-	$(BIN)/python -m coverage run -m pytest -q --hypothesis-seed=0 -k "not thousands_of" $(COVERED:%=tests/%)
+	$(BIN)/python -m coverage run -m pytest -q -p no:cacheprovider --hypothesis-seed=0 -k "not thousands_of" $(COVERED:%=tests/%)
 	$(BIN)/python -m coverage report
 
 proto: .venv/.setup-dev ## Generate the protobuf code and the API reference from protos/
