@@ -8,7 +8,8 @@ import pytest
 
 from reput_client import AppendClient, NewMessage, QueryClient
 from tests.support.cluster import Cluster, running_cluster
-from tests.support.processes import END_SECONDS_MAX, descendants_of, wait_until_gone
+from tests.support.processes import descendants_of, wait_until_gone
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 pytestmark = [
     pytest.mark.cluster,
@@ -37,7 +38,7 @@ def test_a_cluster_stops_without_a_trace_goes_on_and_dies_without_one(tmp_path: 
         processes = descendants_of(again.process.pid)
     finally:
         again.process.send_signal(signal.SIGKILL)
-        again.process.wait(END_SECONDS_MAX)
+        again.process.wait(WAIT_SECONDS_MAX)
     wait_until_gone(processes)
 
 
