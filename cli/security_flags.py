@@ -102,8 +102,11 @@ def with_flags(verb: Callable[..., int]) -> Callable[..., int]:
         if context is not None:
             arguments["address"] = context.endpoint
             given = context.completed(given)
-        _given.set(given)
-        return verb(**arguments)
+        token = _given.set(given)
+        try:
+            return verb(**arguments)
+        finally:
+            _given.reset(token)
 
     more = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
