@@ -79,7 +79,9 @@ def test_a_builder_with_few_descriptors_builds_many_queues(start, store, tmp_pat
             return end > 0 and status.next_offset >= end and not status.catching_up
 
         wait_until(is_built, f"{name} to be built; it says: {log.read_text()[-2000:]}")
-        assert "failed" not in log.read_text()
+        # The commit log may not be there yet when the builder asks it first.
+        said = [line for line in log.read_text().splitlines() if "reput.tail.broken" not in line]
+        assert not [line for line in said if "failed" in line]
         assert f'"limit": {limit}, "enough": 256' in log.read_text()
     finally:
         log_client.close()
