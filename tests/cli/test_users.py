@@ -140,14 +140,14 @@ accounts:
 - accessKey: producer
   secretKey: of-producer
   topicPerms: [orders=PUB]
-- accessKey: denied
+- accessKey: denied-one
   secretKey: of-denied
   defaultGroupPerm: SUB
   groupPerms: [g=DENY]
-- accessKey: shared
+- accessKey: shared-one
   secretKey: of-shared
-- accessKey: "ops\\e[2J"
-  secretKey: of-ops
+- accessKey: "ops-one\\e[2J"
+  secretKey: of-operators
   admin: true
   whiteRemoteAddress: 10.0.0.*
 """
@@ -155,18 +155,18 @@ accounts:
 
 def test_the_accounts_of_a_broker_of_4_come_and_what_has_no_like_is_named(tmp_path, capsys):
     file, plain_acl = tmp_path / "access.toml", tmp_path / "plain_acl.yml"
-    file.write_text('[[clients]]\nname = "shop"\naccess_keys = {shared = "another"}\n')
+    file.write_text('[[clients]]\nname = "shop"\naccess_keys = {shared-one = "another"}\n')
     plain_acl.write_text(PLAIN_ACL)
     line = ["user", "import", "--file", str(file), "--plain-acl", str(plain_acl)]
     assert main(line) == 3
     told = capsys.readouterr()
     assert told.out == "producer\n"
-    assert "denied is left out: the group g has fewer rights than the default" in told.err
-    assert f"shared is left out: {file} has another entry of this name, which stays" in told.err
-    assert "ops\\x1b[2J is left out: the name " in told.err
-    assert not any(f"of-{name}" in told.err for name in ("producer", "denied", "shared", "ops"))
+    assert "denied-one is left out: the group g has fewer rights than the default" in told.err
+    assert f"shared-one is left out: {file} has another entry of this name, which stays" in told.err
+    assert "ops-one\\x1b[2J is left out: the name " in told.err
+    assert not any(f"of-{name}" in told.err for name in ("producer", "denied", "shared", "operators"))
     written = file.read_bytes()
-    assert parse_access_file(written).secrets == {"shared": b"another", "producer": b"of-producer"}
+    assert parse_access_file(written).secrets == {"shared-one": b"another", "producer": b"of-producer"}
     assert main(line) == 3
     assert file.read_bytes() == written
     plain_acl.write_text("accounts:\n- {accessKey: producer, secretKey: of-producer, topicPerms: [orders=PUB]}\n")
