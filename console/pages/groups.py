@@ -30,6 +30,7 @@ from store.errors import InvalidArgumentError, StoreError, TopicNotFoundError
 SHOWN_GROUP_COUNT = 200
 SHOWN_QUEUE_COUNT = 200
 SHOWN_MEMBER_COUNT = 100
+SHOWN_TOPIC_COUNT = 200
 SHOWN_PROPERTY_COUNT = 100
 # A member that is asked what it does answers at once, or is not there any more.
 RUNNING_SECONDS = 3.0
@@ -161,7 +162,11 @@ def members_page(calls: Calls, question: Question) -> Page:
         except StoreError as error:  # the members are shown all the same
             values["running_error"] = document["runningError"] = error.message
         else:
-            values["running"] = running
+            values |= {
+                "running": running,
+                "running_queues": running.queues[:SHOWN_QUEUE_COUNT],
+                "running_topics": running.topics[:SHOWN_TOPIC_COUNT],
+            }
             values["properties"] = sorted(running.properties.items())[:SHOWN_PROPERTY_COUNT]
             document["running"] = to_json(running)
     return Page("members.html", values, document)

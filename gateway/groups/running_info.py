@@ -11,17 +11,18 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from gateway.groups.asking import answered, ask_all
+from gateway.groups.asking import answered, ask_all, check_group, group_not_found, raise_failure
 from gateway.ports.deadline import Deadline
+from gateway.ports.delivery import SQL, TAG, expression_of
 from gateway.ports.groups import GET_GROUP
 from gateway.ports.shards import Shards
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import GroupNotFoundError, MemberNotFoundError, ServiceUnavailableError, StoreError
 from store.format.java_text import java_string_hash
 
 # A client that is asked answers at once.
 RUNNING_INFO_SECONDS = 10.0
-TAG = "TAG"
 
 
 class Told(NamedTuple):
@@ -94,9 +95,11 @@ def find_member(shards: Shards, consumer_group: str, client_id: str, deadline: D
     """A member of a group, with those of its subscriptions that the caller may see.
 
     Raises:
+        InvalidArgumentError: as `check_group`.
         GroupNotFoundError, MemberNotFoundError: no shard knows it.
         StoreError: a shard that may know it did not answer.
     """
+    check_group(consumer_group)
     request = pb.GetGroupRequest(consumer_group=consumer_group, without_queues=True)
     answers = ask_all(shards, GET_GROUP, request, deadline)
     found = answered(answers)
@@ -104,13 +107,9 @@ def find_member(shards: Shards, consumer_group: str, client_id: str, deadline: D
         for member in facts.clients:
             if member.client_id == client_id:
                 return member
-    for _, answer in answers:  # it may be a member in a shard that did not answer
-        if isinstance(answer, StoreError) and not isinstance(answer, GroupNotFoundError):
-            raise answer
+    raise_failure(answers, (GroupNotFoundError,), "")  # it may be a member in a shard that did not answer
     if not found:
-        raise GroupNotFoundError(
-            f"there is no consumer group {consumer_group[:64]!r}", consumerGroup=consumer_group[:64]
-        )
+        raise group_not_found(consumer_group)
     raise MemberNotFoundError(
         f"the consumer group {consumer_group} has no member {client_id[:64]!r} that lives",
         consumerGroup=consumer_group,
@@ -132,6 +131,11 @@ def subscription_row(topic: str, expression: str, expression_type: str, version:
         "tagsSet": tags,
         "topic": topic,
     }
+
+
+def row_of_subscription(wanted: gateway_pb.TopicSubscription) -> dict[str, object]:
+    """The same of a member that the consumer service knows."""
+    return subscription_row(wanted.topic, expression_of(wanted.filter) or "*", SQL if wanted.filter.sql else TAG)
 
 
 def document_of(properties: Mapping[str, str], subscriptions: Iterable[dict[str, object]]) -> dict[str, object]:

@@ -23,6 +23,8 @@ Then: TypeAlias = Callable[[Answer | StoreError], object]
 
 # RocketMQ has no limit of its own; its test suite subscribes to a tag of 10,240 characters.
 EXPRESSION_CHARACTERS_MAX = 16_384
+# RocketMQ's ExpressionType.
+TAG, SQL = "TAG", "SQL92"
 # What one KeepClients may name: it has the clients of many callers, so a large one must not make it too large for the service.
 KEEP_COUNT_MAX = 1_024
 KEEP_BYTES_MAX = 2 << 20

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from gateway.ports.delivery import TAG
 from services.rocketmq.remoting_server import Connection
 
 # Groups and subscriptions of one connection; a heartbeat that names more is refused.
@@ -17,7 +18,6 @@ GROUP_COUNT_MAX = 1_024
 SUBSCRIPTION_COUNT_MAX = 1_024
 # A client without a heartbeat for so long is gone although its connection is there (`CHANNEL_EXPIRED_TIMEOUT`).
 BEAT_SECONDS_MAX = 120.0
-TAG = "TAG"
 
 
 class Allowed(Protocol):

@@ -1,8 +1,8 @@
 """Filters of subscriptions."""
 
-from gateway.ports.delivery import EXPRESSION_CHARACTERS_MAX, message_filter
+from gateway.ports.delivery import EXPRESSION_CHARACTERS_MAX, TAG, message_filter
 from gateway.remoting.door import RefusedError
-from gateway.remoting.door_clients import TAG, Subscription
+from gateway.remoting.door_clients import Subscription
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import ResponseCode
 

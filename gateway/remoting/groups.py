@@ -21,20 +21,26 @@ from typing import Any
 from gateway.groups.administration import SettingsChange, delete_group, update_group
 from gateway.groups.asking import ask_groups
 from gateway.groups.positions import reset_positions
-from gateway.groups.running_info import RUNNING_INFO_SECONDS, Receiver, Told, Way, subscription_row
+from gateway.groups.running_info import (
+    RUNNING_INFO_SECONDS,
+    Receiver,
+    Told,
+    Way,
+    row_of_subscription,
+    subscription_row,
+)
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import GET_GROUP, LIST_GROUPS, attempts_max_of, default_settings
 from gateway.ports.shard import get_record, list_queues
 from gateway.ports.shards import list_built_queues, require_built_queues
 from gateway.ports.time_window import set_millis
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, in_thread
-from gateway.remoting.door_clients import TAG, DoorClient, Subscription
+from gateway.remoting.door_clients import DoorClient, Subscription
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard, per_second
 from gateway.remoting.positions import store_position
 from gateway.remoting.records import record_of
 from gateway.remoting.topics import Queue, config_of, configs_of, document_of, queue_key, store_times
 from reput.consumer.v1 import consumer_service_pb2 as pb
-from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import OK, Command, version_ordinal
 from services.rocketmq.fastjson import dump_bytes
@@ -188,7 +194,7 @@ def get_consumer_connections(shard: DoorShard, ask: Ask) -> Answer:
                 }
             )
             for its in member.subscriptions:
-                subscriptions.setdefault(its.topic, _subscription(_as_subscription(its)))
+                subscriptions.setdefault(its.topic, row_of_subscription(its))
     if not connections:
         raise RefusedError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
     one = next((client.memberships[group] for client in here.values()), None)
@@ -214,26 +220,15 @@ def query_subscription_by_consumer(shard: DoorShard, ask: Ask) -> Answer:
 
 def subscription_of_group(shard: DoorShard, group: str, topic: str) -> dict[str, object] | None:
     """What a group with members wants of a topic, as RocketMQ's SubscriptionData is written; None: none of them wants it."""
-    wanted = _wanted(shard, group, topic)
-    return None if wanted is None else _subscription(wanted)
-
-
-def _wanted(shard: DoorShard, group: str, topic: str) -> Subscription | None:
     for client in shard.clients.members(group):
         if topic in client.memberships[group].subscriptions:
-            return client.memberships[group].subscriptions[topic]
+            return _subscription(client.memberships[group].subscriptions[topic])
     facts = _facts(shard, group, Deadline.after(CALL_SECONDS), without_queues=True)
     for member in facts.clients if facts is not None else ():
         for its in member.subscriptions:
             if its.topic == topic:
-                return _as_subscription(its)
+                return row_of_subscription(its)
     return None
-
-
-def _as_subscription(its: gateway_pb.TopicSubscription) -> Subscription:
-    """What a member over another door wants."""
-    wanted = its.filter
-    return Subscription(its.topic, wanted.sql or wanted.tags or "*", "SQL92" if wanted.sql else TAG)
 
 
 def connection_row(client: DoorClient) -> dict[str, object]:

@@ -24,13 +24,12 @@ import structlog
 
 from gateway.groups.pulling import LOCKED_COUNT_MAX, lock_queues
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import KEEP_BYTES_MAX, OVERHEAD_BYTES, client_bytes, count_in_one_call, pull_now
+from gateway.ports.delivery import KEEP_BYTES_MAX, OVERHEAD_BYTES, TAG, client_bytes, count_in_one_call, pull_now
 from gateway.ports.groups import default_settings
 from gateway.remoting.door import MAY_PASS, Answer, Ask, Handler, RefusedError, code_of, in_thread, name_in, peer_of
 from gateway.remoting.door_clients import (
     GROUP_COUNT_MAX,
     SUBSCRIPTION_COUNT_MAX,
-    TAG,
     DoorClient,
     Membership,
     Subscription,

@@ -37,11 +37,10 @@ from gateway.delivery.pops import PopChecks, PopPoll
 from gateway.groups.asking import ask_groups, check_consumed_topic, check_users_group
 from gateway.groups.joining import ask_joined, begin_in
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import Delivering, pull_now
+from gateway.ports.delivery import TAG, Delivering, pull_now
 from gateway.ports.groups import GET_GROUP, LIST_GROUPS
 from gateway.ports.shards import list_built_queues
 from gateway.remoting.door import NAME_FIELDS, Answer, Ask, Handler, RefusedError, check_name, in_thread
-from gateway.remoting.door_clients import TAG
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard
 from gateway.remoting.door_waits import GIVE_UP_SECONDS, LOOK_COUNT_MAX, WAITING_COUNT_MAX, DoorWaits, Place
 from gateway.remoting.filters import filter_of

@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 
 from gateway.delivery.pulls import PullChecks, PullPoll
 from gateway.groups.asking import check_consumed_topic
-from gateway.ports.delivery import Delivering, Pulled, filter_in
+from gateway.ports.delivery import TAG, Delivering, Pulled, filter_in
 from gateway.remoting.door import Answer, Ask, Handler, RefusedError, code_of
-from gateway.remoting.door_clients import TAG, DoorClient
+from gateway.remoting.door_clients import DoorClient
 from gateway.remoting.door_shard import DoorShard
 from gateway.remoting.door_waits import GIVE_UP_SECONDS, LOOK_COUNT_MAX, WAITING_COUNT_MAX, DoorWaits, Place
 from gateway.remoting.filters import filter_of, wanted_by

@@ -165,6 +165,28 @@ def group(
     return group_to(describe_group(call.shards, request.consumer_group, call.deadline), int(clock() * 1000))
 
 
+def running_info(
+    call: Call, request: pb.GetConsumerRunningInfoRequest, infos: RunningInfos
+) -> pb.GetConsumerRunningInfoResponse:
+    """GetConsumerRunningInfo; of a caller that does not see everything, what is of topics that it may see.
+
+    Raises:
+        PermissionDeniedError: such a caller asks for stacks, which name anything.
+        StoreError: as `find_member`, `RunningInfos.get` and `info_of`.
+    """
+    group_name, is_limited = request.consumer_group, call.shards.is_limited
+    if request.with_stack_trace and is_limited:
+        raise PermissionDeniedError(
+            "the stacks of a member's threads are for a caller that may see every topic and group: ask without them",
+            group=group_name,
+        )
+    member = find_member(call.shards, group_name, request.client_id, call.deadline)
+    info = info_of(infos.get(group_name, member, call.deadline, with_stack_trace=request.with_stack_trace))
+    if is_limited:
+        keep_topics(info, {each.topic for each in member.subscriptions} | {f"{RETRY_PREFIX}{group_name}"})
+    return info
+
+
 def update(call: Call, request: pb.UpdateConsumerGroupRequest) -> pb.UpdateConsumerGroupResponse:
     """UpdateConsumerGroup; errors as `update_group`."""
     change = SettingsChange(
@@ -601,18 +623,7 @@ class GroupMethods:
         self, request: pb.GetConsumerRunningInfoRequest, context: grpc.ServicerContext
     ) -> pb.GetConsumerRunningInfoResponse:
         """What a member of a group does now."""
-        call, group_name = self._call(context), request.consumer_group
-        if request.with_stack_trace and call.shards.is_limited:
-            raise PermissionDeniedError(
-                "the stacks of a member's threads are for a caller that may see every topic and group: ask without them",
-                group=group_name,
-            )
-        member = find_member(call.shards, group_name, request.client_id, call.deadline)
-        told = self.running_infos.get(group_name, member, call.deadline, with_stack_trace=request.with_stack_trace)
-        info = info_of(told)
-        if call.shards.is_limited:
-            keep_topics(info, {each.topic for each in member.subscriptions} | {f"{RETRY_PREFIX}{group_name}"})
-        return info
+        return running_info(self._call(context), request, self.running_infos)
 
     def UpdateConsumerGroup(
         self, request: pb.UpdateConsumerGroupRequest, context: grpc.ServicerContext

@@ -9,7 +9,8 @@ import re
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-from gateway.groups.running_info import TAG, Told
+from gateway.groups.running_info import Told
+from gateway.ports.delivery import TAG, message_filter
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.convert import millis_to_timestamp
 from services.rocketmq.fastjson import Key, loads
@@ -23,8 +24,6 @@ STACK_CHARACTERS_MAX = 1 << 20
 INT32_MAX = (1 << 31) - 1
 # 253402300799999 is the last millisecond of the year 9999, and of a Timestamp.
 MILLIS_MAX = 253_402_300_799_999
-
-
 # Stacks are most of an answer, and one with objects as keys, as of each push consumer, is read slowly: they go first.
 _STACK = re.compile(rb'"jstack"\s*:\s*("(?:[^"\\]++|\\.)*+")', re.DOTALL)
 
@@ -38,14 +37,12 @@ def info_of(told: Told) -> pb.GetConsumerRunningInfoResponse:
                 f"the member answered with {len(rest):,} bytes, and {REST_BYTES_MAX:,} are read", service="client"
             )
         document = loads(rest)
+        if not isinstance(document, Mapping):
+            raise ValueError("it is no object")
     except ValueError as error:
         raise ServiceUnavailableError(
             "the member answered with something that is no running information", service="client"
         ) from error
-    if not isinstance(document, Mapping):
-        raise ServiceUnavailableError(
-            "the member answered with something that is no running information", service="client"
-        )
     properties = list(_table(document, "properties").items())[:PROPERTY_COUNT_MAX]
     subscriptions = document.get("subscriptionSet")
     queues = [
@@ -91,14 +88,12 @@ def _subscriptions(rows: Iterable[Any]) -> list[pb.TopicSubscription]:
     found = []
     for row in list(rows)[:TOPIC_COUNT_MAX]:
         if isinstance(row, Mapping):
+            wanted = pb.TopicSubscription(topic=_text(row, "topic"), filter=pb.MessageFilter())
             expression = _text(row, "subString")
-            is_tags = _text(row, "expressionType") in ("", TAG)
-            wanted = pb.MessageFilter(tags=expression) if is_tags else pb.MessageFilter(sql=expression)
-            found.append(
-                pb.TopicSubscription(
-                    topic=_text(row, "topic"), filter=wanted if expression not in ("", "*") else pb.MessageFilter()
-                )
-            )
+            if expression not in ("", "*"):
+                is_sql = _text(row, "expressionType") not in ("", TAG)
+                wanted.filter.CopyFrom(message_filter(expression, is_sql=is_sql))
+            found.append(wanted)
     return sorted(found, key=lambda each: each.topic)
 
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from gateway.groups.running_info import TAG, Receiver, Told, Way, document_of, subscription_row
+from gateway.groups.running_info import Receiver, Told, Way, document_of, row_of_subscription
 from gateway.rocketmq.clients import Clients
 from services.rocketmq.fastjson import dump_bytes
 from store.errors import UnsupportedStoreError
@@ -39,12 +39,7 @@ def way_to(clients: Clients, wall_clock: Callable[[], float] = time.time) -> Way
             "language": facts.language,
             "toldBy": "gateway",
         }
-        rows = [
-            subscription_row(
-                each.topic, each.filter.sql or each.filter.tags or "*", "SQL92" if each.filter.sql else TAG
-            )
-            for each in facts.subscriptions
-        ]
+        rows = map(row_of_subscription, facts.subscriptions)
         told(Told(dump_bytes(document_of(properties, rows)), is_by_gateway=True))
         return True
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 
 from google.protobuf.duration_pb2 import Duration
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput_client.consuming.pulling.allocation import MessageQueue
-from reput_client.encoding import to_timestamp
+from reput_client.encoding import time_or_none, to_timestamp
 from reput_client.querying.answers import MessageTracks, ShardOutcome, shards_of, tracks_of
 from reput_client.querying.message import Message, message_of
 from reput_client.querying.question import Question
@@ -525,7 +525,7 @@ def _details_of(answer: pb.GetConsumerGroupResponse) -> ConsumerGroupDetails:
                 each.language,
                 each.version,
                 each.address,
-                tuple((one.topic, one.filter.sql or one.filter.tags or "*") for one in each.subscriptions),
+                _wanted_of(each.subscriptions),
                 each.kind,
             )
             for each in answer.members
@@ -538,10 +538,15 @@ def _details_of(answer: pb.GetConsumerGroupResponse) -> ConsumerGroupDetails:
     )
 
 
+def _wanted_of(subscriptions: Iterable[pb.TopicSubscription]) -> tuple[tuple[str, str], ...]:
+    """Topics and filters, as text."""
+    return tuple((each.topic, each.filter.sql or each.filter.tags or "*") for each in subscriptions)
+
+
 def _running_info_of(answer: pb.GetConsumerRunningInfoResponse) -> ConsumerRunningInfo:
     return ConsumerRunningInfo(
         dict(answer.properties),
-        tuple((one.topic, one.filter.sql or one.filter.tags or "*") for one in answer.subscriptions),
+        _wanted_of(answer.subscriptions),
         tuple(
             RunningQueue(
                 each.topic,
@@ -554,8 +559,8 @@ def _running_info_of(answer: pb.GetConsumerRunningInfoResponse) -> ConsumerRunni
                 each.cached_max_offset,
                 each.locked,
                 each.dropped,
-                each.last_pull_time.ToDatetime(UTC) if each.HasField("last_pull_time") else None,
-                each.last_consume_time.ToDatetime(UTC) if each.HasField("last_consume_time") else None,
+                time_or_none(each, "last_pull_time"),
+                time_or_none(each, "last_consume_time"),
             )
             for each in answer.queues
         ),

@@ -8,7 +8,7 @@ import pytest
 
 from consumer_svc.delivering.groups import Groups
 from gateway.remoting import groups
-from reput_client.errors import GroupNotFoundError, MemberNotFoundError, UnavailableError
+from reput_client.errors import GroupNotFoundError, InvalidArgumentError, MemberNotFoundError, UnavailableError
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.fastjson import loads
 from store.format.record import decode_record
@@ -333,6 +333,8 @@ def test_groups_and_members_that_there_are_not_are_told(stack, member):
         stack.store.consumer_running_info("online", "nobody")
     with pytest.raises(GroupNotFoundError):
         stack.store.consumer_running_info("no-such-group", "nobody")
+    with pytest.raises(InvalidArgumentError, match="consumer_group is empty"):
+        stack.store.consumer_running_info("", "nobody")
 
 
 def test_a_member_over_grpc_is_told_by_the_gateway_and_does_not_consume_when_asked(stack, client):
