@@ -42,7 +42,8 @@ MARKED_FILES = $(shell grep -lrE --include='test_*.py' \
 FOR_A_CHANGE := $(if $(FULL),,and not release)
 
 # What `make coverage` measures (pyproject.toml, [tool.coverage]). One process and one seed: the same branches each time. Without
-# the thousands of damaged logs, which reach no other branch, and are slow under a tracer. What failed is kept for `make test`.
+# the thousands of damaged logs, which reach no other branch, and are slow under a tracer. Without pytest's cache, which
+# `make test` beside it writes.
 COVERED := store/format store/walk store/derive gateway/queries
 
 help: ## Show this list

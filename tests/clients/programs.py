@@ -229,8 +229,8 @@ def _java(sources: pathlib.Path, home: pathlib.Path) -> Recipe:
 
     def build() -> None:
         _run(["jar", "--create", "--file", str(jar), "-C", classes, "."], place)
-        nobody = json.dumps({"role": "send", "endpoint": "127.0.0.1:1", "topic": "None"})
-        command = [*java, f"-Duser.home={place}", f"-XX:ArchiveClassesAtExit={archive}", *client, nobody]
+        refused = json.dumps({"role": "send", "endpoint": "127.0.0.1:1", "topic": "None"})
+        command = [*java, f"-Duser.home={place}", f"-XX:ArchiveClassesAtExit={archive}", *client, refused]
         subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=BUILD_SECONDS_MAX, check=False)
 
     return [*java, f"-XX:SharedArchiveFile={archive}", *client], {}, build

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/api/gateway.md").read_text(encoding="utf-8")
 SECTION = re.compile(r"^## (\w+)\n.*?```sh\n(.*?)```", re.MULTILINE | re.DOTALL)
 SCRIPTS = dict(SECTION.findall(PAGE))
-# Nobody has their handle, nobody replies, no member lives.
+# They name a handle, a request and a member that do not exist.
 REFUSED = ("RecallMessage", "EndTransaction", "SendRequest", "GetConsumerRunningInfo")
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 

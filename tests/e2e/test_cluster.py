@@ -27,7 +27,7 @@ from services.serving.server import IN_SYNC_NAME
 from tests.gateway.remoting.requests import V2, DoorClient, send_fields
 from tests.support.cluster import Cluster, Load, running_cluster
 from tests.support.command import run_command
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 pytestmark = [
     pytest.mark.cluster,
@@ -37,7 +37,6 @@ pytestmark = [
 
 # The promise is 10 s with default timeouts; a test beside others on a busy machine is slower.
 SILENCE_SECONDS_MAX = 30.0
-TAKE_SECONDS_MAX = 180.0
 UNIT = struct.Struct(">qiq")
 
 
@@ -210,7 +209,7 @@ def test_consumers_and_messages_that_wait_go_on_at_the_next_leader(cluster: Clus
     with Load(gateway, "Consumed", thread_count=1) as load, Consumer(gateway, "billing", {"Consumed": "*"}) as consumer:
 
         def take_until(is_enough: Callable[[], bool]) -> None:
-            deadline = time.monotonic() + TAKE_SECONDS_MAX
+            deadline = time.monotonic() + WAIT_SECONDS_MAX
             while not is_enough():
                 assert time.monotonic() < deadline, (len(received), len(load.acknowledged), load.failures[-2:])
                 delivery = consumer.take(timeout_seconds=1)

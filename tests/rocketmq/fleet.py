@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 
 from tests.rocketmq import remoting_programs
 from tests.support.failures import watch_log
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 TOPICS = ("Plain", "Ordered", "Late", "Sold")
 KEY_COUNT = 16  # of Fleet.java
 # Clients divide queues anew each 20 s; a test has no time for that.
 REBALANCE_MILLIS = 1_000
 POLL_MILLIS = 1_000
-QUIET_SECONDS_MAX = 180.0
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,7 @@ class Fleet:
     def end(self) -> None:
         """Consumers store their positions, and all is over."""
         self._tell("end", "ENDED")
-        self._process.wait(QUIET_SECONDS_MAX)
+        self._process.wait(WAIT_SECONDS_MAX)
 
     def kill(self) -> None:
         """What a failed test leaves."""

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from store.format.derived.queue_ext import QueueExtUnit
 from tests.rocketmq import real_broker
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 WRITTEN = Path(__file__).parents[1] / "store" / "format" / "derived" / "data" / "queue_ext.json"
-PROBE_SECONDS_MAX = 180
 FILE_SIZE_BYTES = 256
 
 
@@ -34,7 +34,7 @@ def ask_probe(*args: str, lines: Iterable[str]) -> list[str]:
         capture_output=True,
         check=True,
         encoding="utf-8",
-        timeout=PROBE_SECONDS_MAX,
+        timeout=WAIT_SECONDS_MAX,
     )
     return [line[2:] for line in done.stdout.splitlines() if line.startswith("> ")]  # logback writes there, too
 

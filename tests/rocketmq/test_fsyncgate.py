@@ -34,7 +34,6 @@ pytestmark = [
 HEALTHY = ["healthy-0", "healthy-1", "healthy-2"]
 VICTIM = "VICTIM"
 RUN_COUNT = 3
-JAVA_SECONDS_MAX = 180
 EXIT_CODE_FENCED = 3
 SETTINGS = {"REPUT_COMMITLOG_FILE_SIZE_BYTES": str(1 << 20), "REPUT_COMMITLOG_FLUSH_MODE": "sync"}
 
@@ -108,7 +107,7 @@ def put_with_rocketmq(probe: list[str], work: Path, disk: BadDisk, *, fails: boo
                 lines.append(line.rstrip("\n"))
             if fails:
                 disk.begin_to_fail()
-            rest, _ = process.communicate("go\n", timeout=JAVA_SECONDS_MAX)
+            rest, _ = process.communicate("go\n", timeout=WAIT_SECONDS_MAX)
         finally:
             process.kill()
     lines += rest.splitlines()
@@ -118,7 +117,7 @@ def put_with_rocketmq(probe: list[str], work: Path, disk: BadDisk, *, fails: boo
 def read_with_rocketmq(probe: list[str], work: Path, disk: BadDisk) -> list[str]:
     """The messages that RocketMQ has after a restart."""
     command = [*probe, "get", str(work), str(disk.path / "commitlog")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=JAVA_SECONDS_MAX, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX, check=True)
     return [body for body in words_of(done.stdout.splitlines(), "FOUND")[0][0].split(",") if body]
 
 

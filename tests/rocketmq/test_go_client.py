@@ -24,7 +24,6 @@ pytestmark = [
 SOURCES = pathlib.Path(__file__).parent / "go"
 PROGRAM = real_broker.TOOLS.with_name("official-client-go") / "official-client"
 BUILD_SECONDS_MAX = 600
-CLIENT_SECONDS_MAX = 180
 TOPIC = "OfficialGo"
 COUNT = 6
 
@@ -47,7 +46,7 @@ def test_what_the_official_go_client_sends_every_query_finds(tmp_path: pathlib.P
             [str(program), stack.addresses["gateway"], TOPIC, str(COUNT)],
             capture_output=True,
             text=True,
-            timeout=CLIENT_SECONDS_MAX,
+            timeout=WAIT_SECONDS_MAX,
             env={**os.environ, "HOME": str(tmp_path)},  # it writes its logs there
         )
         assert done.returncode == 0, done.stderr[-3000:]

@@ -161,7 +161,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if shared and (nextitem is None or shared_by(nextitem.path) != shared):
         # What pytest itself does with a fixture whose parameter changes.
         for fixture in item.session._fixturemanager.getfixturedefs(shared, item) or ():
-            fixture.finish(item._request)  # type: ignore[attr-defined]
+            fixture.finish(item._request)
 
 
 @pytest.hookimpl(optionalhook=True)

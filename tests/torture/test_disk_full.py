@@ -364,10 +364,10 @@ def test_under_load_a_disk_that_fills_and_empties_loses_nothing(disks: SmallDisk
         for _ in range(amount(sample=1, change=3, full=20)):
             refused_before = len(errors)
             ballast.take_all()
-            wait_until(lambda count=refused_before: len(errors) > count, "an append is refused")  # type: ignore[misc]
+            wait_until(lambda count=refused_before: len(errors) > count, "an append is refused")
             ballast.give_back()
             goal = acked_count() + 20
-            wait_until(lambda goal=goal: acked_count() > goal, "appends are accepted again")  # type: ignore[misc]
+            wait_until(lambda goal=goal: acked_count() > goal, "appends are accepted again")
     finally:
         done.set()
         for thread in threads:
@@ -416,7 +416,7 @@ def test_a_full_disk_under_deliveries_and_timers_is_told_to_callers_and_both_res
     assert all(is_no_room(entry.status.message) for entry in refused)
     kept = {number_of(one) for one, entry in zip(received, entries, strict=True) if entry.status.code == v2.OK}
     for name in ("consumer", "schedule"):
-        wait_until(lambda name=name: is_no_room(service_status(stack, name).problem), f"{name} says why")  # type: ignore[misc]
+        wait_until(lambda name=name: is_no_room(service_status(stack, name).problem), f"{name} says why")
     code, leased = consumer.receive(seconds=1, invisible=10)
     assert (code, leased) == (v2.HA_NOT_AVAILABLE, []) or leased, "no room for a lease is never told as emptiness"
     assert stack.process.poll() is None
@@ -424,7 +424,7 @@ def test_a_full_disk_under_deliveries_and_timers_is_told_to_callers_and_both_res
     ballast.give_back()
     producer.seconds_until_accepted()
     for name in ("consumer", "schedule"):
-        wait_until(lambda name=name: is_well(stack, name), f"{name} is well again")  # type: ignore[misc]
+        wait_until(lambda name=name: is_well(stack, name), f"{name} is well again")
     consumed: set[int] = set()
 
     def is_all_consumed() -> bool:

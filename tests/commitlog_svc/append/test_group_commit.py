@@ -104,7 +104,7 @@ def test_without_a_waiter_the_flush_comes_by_age(started: Callable[..., GroupCom
 
 
 class Timed:
-    """A group commit of 500 ms whose only door to time is counted.
+    """A group commit of 500 ms; its thread waits with `Condition.wait_for` only, which a counting one replaces.
 
     Attributes:
         now: seconds; a wait moves it.
@@ -121,7 +121,7 @@ class Timed:
 
         self.commits = GroupCommit(flush, 500, lambda error: None, 1 << 20, clock=lambda: self.now)
         self._wait_for = self.commits._work.wait_for
-        self.commits._work.wait_for = self._wait  # type: ignore[method-assign]
+        self.commits._work.wait_for = self._wait
         self.commits.start(0)
 
     def _wait(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:

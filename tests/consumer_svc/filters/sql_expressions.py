@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tests.rocketmq import real_broker
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 ANSWERS = Path(__file__).parent / "data" / "sql_answers.jsonl"
 EXPRESSION_COUNT = 4000
 SEED = 16
-JUDGE_SECONDS_MAX = 180
 
 NAMES = ("a", "b", "c", "TAGS", "_x", "$y1", "Color")
 TEXTS = (
@@ -509,7 +509,7 @@ def judged_by_rocketmq(expressions: Sequence[str], messages: Sequence[dict[str, 
         capture_output=True,
         check=True,
         encoding="utf-8",
-        timeout=JUDGE_SECONDS_MAX,
+        timeout=WAIT_SECONDS_MAX,
     )
     answers = done.stdout.splitlines()
     assert len(answers) == len(expressions), done.stderr[-2000:]

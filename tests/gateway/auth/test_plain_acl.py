@@ -139,7 +139,7 @@ def test_accounts_that_are_none_or_there_twice_do_not_hide_the_others():
 - {accessKey: two-accounts, secretKey: one-secret}
 - {accessKey: two-accounts, secretKey: two-secret}
 - {accessKey: two-accounts, secretKey: two-secret}
-- {secretKey: nobody}
+- {secretKey: without-a-key}
 - none
 - {accessKey: good-account, secretKey: good-secret}
 """

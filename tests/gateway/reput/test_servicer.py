@@ -4,6 +4,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import grpc
 import pytest
@@ -123,7 +124,8 @@ def test_a_queue_said_complete_with_a_part_of_its_messages_and_had_no_pages(gate
     )
     for field in ("page_size", "max_messages"):
         wrong = pb.QueryMessageByOffsetRequest(topic="b_order", queue_id=1, **{field: -1})
-        assert refusal(lambda: gateway.QueryMessageByOffset(wrong, timeout=WAIT_SECONDS_MAX)).metadata["field"] == field  # noqa: B023
+        ask = partial(gateway.QueryMessageByOffset, wrong, timeout=WAIT_SECONDS_MAX)
+        assert refusal(ask).metadata["field"] == field
 
 
 def test_the_window_that_was_used_is_told(gateway):

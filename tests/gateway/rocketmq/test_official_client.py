@@ -16,7 +16,6 @@ from tests.support.waiting import WAIT_SECONDS_MAX
 
 JAVA_SOURCES = pathlib.Path(__file__).with_name("java")
 CLIENT = pathlib.Path(__file__).with_name("official_client.py")
-CLIENT_SECONDS_MAX = 180
 TOPIC = "Official"
 COUNT = 6
 
@@ -27,7 +26,7 @@ def send_by_official_client(gateway: str, topic: str, count: int) -> list[dict[s
         [sys.executable, str(CLIENT), gateway, topic, str(count)],
         capture_output=True,
         text=True,
-        timeout=CLIENT_SECONDS_MAX,
+        timeout=WAIT_SECONDS_MAX,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     receipts: list[dict[str, object]] = json.loads(done.stdout)
@@ -96,7 +95,7 @@ def test_what_the_official_java_client_sends_every_query_finds(tmp_path: pathlib
             [*java, stack.addresses["gateway"], TOPIC, str(COUNT)],
             capture_output=True,
             text=True,
-            timeout=CLIENT_SECONDS_MAX,
+            timeout=WAIT_SECONDS_MAX,
         )
         assert done.returncode == 0, done.stderr[-3000:]
         lines = [line.split("\t") for line in done.stdout.splitlines() if line.startswith("RECEIPT\t")]

@@ -27,7 +27,7 @@ from tests.support.waiting import wait_until
 GET_MESSAGE = "/reput.commitlog.v1.CommitLogService/GetMessage"
 REPUT = "/reput.commitlog.v1.CommitLogService/Reput"
 APPEND_STREAM = "/reput.commitlog.v1.CommitLogService/AppendMessageStream"
-CALL_SECONDS_MAX = 25.0  # less than the 30 s after which a server ends what nobody takes
+CALL_SECONDS_MAX = 25.0  # less than the 30 s after which a server ends a call whose answers are not read
 CONNECTION_CALL_COUNT = 32  # of loopback.py's servers
 EMPTY = announced(0, b"")
 
