@@ -1,5 +1,6 @@
 """`reput consume`: prints the messages of a topic as they come."""
 
+import contextlib
 import queue
 import threading
 import time
@@ -79,7 +80,7 @@ def consume(
         positions = queue_positions(client, wanted, begin, lambda: partial.append(True))
         committed = _Commits(client, topic, group)
         try:
-            for source, batch in pull_batches(client, wanted, positions):
+            for source, batch in pull_batches(client, wanted, positions, committed.look):
                 messages = batch.messages if max_messages is None else batch.messages[: max_messages - count]
                 for message in messages:
                     count += 1  # first: an interrupt may come with the first message that is printed
@@ -113,6 +114,14 @@ class _Commits:
         self._pending[source.broker_name, source.queue_id] = next_offset
         if time.monotonic() >= self._due_seconds:
             self.commit()
+
+    def look(self) -> None:
+        """Commit what is due although nothing new was printed. A gateway that cannot be reached is asked again later."""
+        from reput_client.errors import BusyError, UnavailableError
+
+        if time.monotonic() >= self._due_seconds:
+            with contextlib.suppress(UnavailableError, BusyError):
+                self.commit()
 
     def commit(self) -> None:
         """Commit now."""
@@ -196,9 +205,12 @@ def _begin(client: "QueryClient", wanted: Wanted, positions: "list[tuple[Queue, 
 
 
 def pull_batches(
-    client: "QueryClient", wanted: Wanted, positions: "list[tuple[Queue, int]]"
+    client: "QueryClient",
+    wanted: Wanted,
+    positions: "list[tuple[Queue, int]]",
+    idle: "Callable[[], object]" = lambda: None,
 ) -> "Iterator[tuple[Queue, PulledMessages]]":
-    """Batches of all queues as they come, until all queues have ended."""
+    """Batches of all queues as they come, until all queues have ended. `idle` is called each second without one."""
     from reput_client import ReputClientError
 
     ready: queue.Queue[tuple[Queue, PulledMessages | ReputClientError | None]] = queue.Queue(BATCH_COUNT_MAX)
@@ -213,7 +225,11 @@ def pull_batches(
         threading.Thread(target=_pull_new, args=(client, wanted, known, pull), daemon=True).start()
     left = len(positions)
     while left:
-        source, batch = ready.get()
+        try:
+            source, batch = ready.get(timeout=COMMIT_SECONDS)
+        except queue.Empty:
+            idle()
+            continue
         if batch is None:
             left -= 1
         elif isinstance(batch, ReputClientError):

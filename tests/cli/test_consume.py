@@ -12,7 +12,7 @@ import pytest
 import cli.client
 from cli import consume
 from cli.exits import Exit
-from reput_client import Completeness, Queue, QueuePosition
+from reput_client import Completeness, PullStatus, Queue, QueuePosition
 from reput_client.errors import NotFoundError, UnavailableError
 from tests.support.command import run_command
 from tests.support.waiting import WAIT_SECONDS_MAX
@@ -98,6 +98,41 @@ def test_a_topic_whose_shard_did_not_answer_was_told_as_one_without_messages(
     run = run_command(*words)
     assert run.returncode == Exit.PARTIAL
     assert "a shard did not answer" in run.stderr
+
+
+def test_what_was_printed_last_was_committed_with_the_next_message_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group whose messages were all printed lagged until the command ended, and a kill printed them again."""
+    monkeypatch.setattr(consume, "COMMIT_SECONDS", 0.01)
+    printed, over = threading.Event(), threading.Event()
+
+    class Client:
+        def __init__(self) -> None:
+            self.answers = iter([UnavailableError("the gateway restarts"), None])
+            self.committed: list[QueuePosition] = []
+
+        def pull(self, *_: object, **__: object) -> Iterator[SimpleNamespace]:
+            yield SimpleNamespace(status=PullStatus.FOUND, next_offset=7)
+            over.wait()
+            yield SimpleNamespace(status=PullStatus.FOUND, next_offset=7)
+
+        def commit_offsets(self, group: str, rows: list[QueuePosition]) -> None:
+            failure = next(self.answers)
+            if failure is not None:
+                raise failure
+            self.committed += rows
+            over.set()
+
+    client: Any = Client()
+    commits = consume._Commits(client, "T", "g")
+    commits._due_seconds = float("inf")  # the first message comes before a second has passed
+    wanted = consume.Wanted("T", "g", "", "", waits=False)
+    for source, batch in consume.pull_batches(client, wanted, [(Queue("a", 0, 0, 7), 0)], commits.look):
+        if printed.is_set():
+            break
+        commits.note(source, batch.next_offset)
+        commits._due_seconds = 0.0
+        printed.set()
+    assert client.committed == [QueuePosition("T", 0, 7, "a")]
 
 
 def test_a_queue_that_is_pulled_after_the_client_was_closed_ends_without_a_traceback() -> None:
