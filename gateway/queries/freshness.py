@@ -13,7 +13,7 @@ there. The number of waits is limited, and they have their own threads, so queri
 
 Without tokens a query waits first only where the log's files show that there is something to wait for. Where only the
 commitlog can tell, it is asked beside the query; an answer that turns out to be behind is waited for and asked again, once.
-A builder that is catching up after a start is not waited for: it takes longer.
+A builder that is catching up after a start is waited for where little is left (`CATCH_UP_BYTES_MAX`); more takes longer.
 
 The freshness tokens of a request name the newest record of each shard (`wanted_offsets`). A token with an offset behind the
 end of the shard's log is not of this log: it is of another store, or a power cut took the record before it was flushed. The
@@ -255,6 +255,8 @@ PAUSE_SECONDS = 0.01
 # A commitlog says where its log ends in less than a millisecond. After this time it hangs.
 END_SECONDS_MAX = 1.0
 BUILDER_WAIT_SECONDS_DEFAULT = 0.05
+# What a builder catches up with in about a second. What is further behind after a start is not waited for.
+CATCH_UP_BYTES_MAX = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,10 +303,10 @@ class Freshness:
     def is_behind_end(self, outcome: ShardOutcome) -> bool:
         """Whether the answer lacks what the log had when the query arrived, and a wait can change that."""
         end, progress = self.ends.get(outcome.broker_name), outcome.progress
-        if end is None or progress is None or outcome.complete or progress.is_final or progress.catching_up:
+        if end is None or progress is None or outcome.complete or progress.is_final:
             return False
         offset = end.offset()
-        return offset is not None and progress.next_offset < offset
+        return offset is not None and progress.next_offset < offset and not is_far_behind(progress, offset)
 
     def _judge_end(self, outcome: ShardOutcome) -> ShardOutcome:
         """The outcome with the reason why it is not complete: the log's end is not known, or not reached."""
@@ -466,7 +468,11 @@ class FreshnessWaits:
             if not self._has_changed(freshness, outcomes):
                 return None
             freshness = self._seen_by(freshness, freshness.known_ends, {})
-            late = {row.broker_name for row in outcomes if row.progress and not row.progress.catching_up}
+            late = {
+                row.broker_name
+                for row in outcomes
+                if row.progress and not is_far_behind(row.progress, freshness.ends[row.broker_name].offset())
+            }
             self._wait_for_ends([shard for shard in freshness.shards if shard.broker_name in late], freshness)
             return freshness
         behind = {
@@ -489,7 +495,7 @@ class FreshnessWaits:
             self._note(name, freshness.part, progress)
             # Where the builder heard of newer records, only an answer that it calls incomplete for them is made once more.
             has_moved = progress.next_offset < offset or (progress.is_behind and not outcome.complete)
-            if has_moved and not progress.catching_up:
+            if has_moved and not is_far_behind(progress, offset):
                 return True
         return False
 
@@ -515,10 +521,10 @@ class FreshnessWaits:
         def wait_for(shard: Shard) -> None:
             offset = freshness.ends[shard.broker_name].offset_until(until.at_seconds - until.clock())
             seen = self._seen.get((shard.broker_name, freshness.part.value))
-            if seen is not None and seen.catching_up:  # as it was in the last answer
+            if seen is not None and is_far_behind(seen, offset):  # as it was in the last answer
                 seen = _progress_of(shard, freshness.part)(until)
                 self._note(shard.broker_name, freshness.part, seen)
-            if offset and (seen is None or not (seen.catching_up or seen.next_offset >= offset)):
+            if offset and (seen is None or not (is_far_behind(seen, offset) or seen.next_offset >= offset)):
                 self._wait_for(shard, offset - 1, freshness.part, until, checks_log=False)
 
         # Without a place the query asks at once, and says what it lacks.
@@ -580,6 +586,13 @@ class FreshnessWaits:
                     return progress
             if until.clock() - began < seconds / 2:
                 self._pause(min(PAUSE_SECONDS, remaining))
+
+
+def is_far_behind(progress: BuildProgress, log_end_offset: int | None) -> bool:
+    """Whether a builder is catching up after a start with more than is waited for, or nobody knows with how much (bytes)."""
+    return progress.catching_up and (
+        log_end_offset is None or log_end_offset - progress.next_offset > CATCH_UP_BYTES_MAX
+    )
 
 
 def _progress_of(shard: Shard, part: Part) -> Callable[..., BuildProgress]:

@@ -11,7 +11,15 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.shard import QUEUES_PROGRESS, BuildProgress, Built, queues_progress
 from gateway.ports.shards import Shards
 from gateway.queries.completeness import ShardOutcome
-from gateway.queries.freshness import AtArrival, EndAtArrival, Freshness, FreshnessWaits, Part, at_arrival
+from gateway.queries.freshness import (
+    CATCH_UP_BYTES_MAX,
+    AtArrival,
+    EndAtArrival,
+    Freshness,
+    FreshnessWaits,
+    Part,
+    at_arrival,
+)
 from gateway.reput import queries
 from gateway.reput.queries import Call
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
@@ -188,12 +196,27 @@ def test_with_a_constant_stream_of_appends_the_end_at_arrival_is_enough(ask, mem
     assert (answer.completeness, memory.calls.count("progress")) == (COMPLETE, 1)
 
 
-def test_a_builder_that_catches_up_after_a_start_is_not_waited_for(ask, memory, log, newest):
-    record, behind = newest
-    memory.built_offset, memory.catching_up, log.end = record.commit_log_offset, True, behind
+def test_a_builder_that_catches_up_with_much_after_a_start_is_not_waited_for(ask, memory, log, newest):
+    record = newest[0]
+    memory.built_offset, memory.catching_up = record.commit_log_offset, True
+    log.end = record.commit_log_offset + CATCH_UP_BYTES_MAX + 1
     for _ in range(2):
         answer = ask()
         assert (answer.completeness, memory.calls.count("progress")) == (PARTIAL, 0)
+
+
+def test_a_query_just_after_a_start_missed_what_had_been_appended_before_it(ask, memory, log, newest):
+    """The builder was a few records behind, and catching up: on a busy machine for some hundred milliseconds."""
+    record, behind = newest
+    memory.built_offset, memory.catching_up, log.end = record.commit_log_offset, True, behind
+
+    def catch_up(past_offset, wait_seconds):
+        memory.built_offset, memory.catching_up = past_offset + 1, False
+
+    memory.on_wait = catch_up
+    answer = ask()
+    assert record.commit_log_offset in offsets_of(answer)
+    assert answer.completeness == COMPLETE
 
 
 def test_a_setting_of_no_wait_says_partial_at_once(ask, memory, log, newest, clock):
@@ -388,8 +411,9 @@ def test_a_commitlog_that_hangs_held_a_waiting_query_for_a_second(memory, log, n
 
 def test_a_search_waited_for_builders_that_catch_up(memory, log, newest, fan_out, waits, clock):
     """They take longer than the wait: every page paid it, and was PARTIAL all the same."""
-    record, behind = newest
-    memory.built_offset, memory.catching_up, log.end = record.commit_log_offset, True, behind
+    record = newest[0]
+    memory.built_offset, memory.catching_up = record.commit_log_offset, True
+    log.end = record.commit_log_offset + CATCH_UP_BYTES_MAX + 1
     waited = []
     memory.on_wait = lambda past_offset, wait_seconds: waited.append(wait_seconds)
     shards = Shards([with_log_end(memory.shard(), log)], fan_out)
