@@ -33,7 +33,7 @@ from commitlog_svc.servicer import CommitLogServicer, add_to_server
 from commitlog_svc.settings import CommitLogSettings
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.local.server import over_bytes, serve_local
-from services.local.wire import APPENDS, LOOKUPS, LocalMethod
+from services.local.wire import APPENDS, LOOKUPS, TAILS, LocalMethod
 from services.observing.meters import APPEND_REFUSED, ROCKETMQ_LABELS, Meters, rocketmq_labels, show_moved_aside
 from services.rocketmq.address import Address, parse_address, parse_addresses, parse_mirror
 from services.rocketmq.remoting import Broker
@@ -335,6 +335,7 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
     }
     serve_local(LOOKUPS, settings.address, lookups, server)
     serve_local(APPENDS, settings.address, servicer.local_appends(), server)
+    serve_local(TAILS, settings.address, servicer.local_tails(), server)
 
     def recover() -> None:
         done = threading.Event()

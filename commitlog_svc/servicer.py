@@ -142,6 +142,10 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
             LocalMethod.APPEND_ON_STREAM: partial(self._append_on_stream, born_host=UNKNOWN_HOST),
         }
 
+    def local_tails(self) -> dict[LocalMethod, Handler]:
+        """What followers follow, for callers on this machine: services/local/server.py."""
+        return {LocalMethod.REPUT: over_bytes(pb.ReputRequest, self.Reput)}
+
     def AppendInternal(
         self, request: pb.AppendInternalRequest, context: grpc.ServicerContext | None
     ) -> pb.AppendInternalResponse:
@@ -224,7 +228,7 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         )
         return FileAnswer(status.SerializeToString(), fd)
 
-    def Reput(self, request: pb.ReputRequest, context: grpc.ServicerContext) -> Iterator[pb.ReputResponse]:
+    def Reput(self, request: pb.ReputRequest, context: grpc.ServicerContext | None) -> Iterator[pb.ReputResponse]:
         """Streams what followers need of each confirmed record, from an offset on."""
         # Not a generator: it would keep each batch until the receiver takes the next one.
         batches = self._log.following.follow(

@@ -23,7 +23,7 @@ from services.calling.commitlog import CommitLogClient
 from services.following.follower_progress import FollowerProgress
 from services.following.follower_service import follow
 from services.local.server import serve_local
-from services.local.wire import DELIVERIES
+from services.local.wire import DELIVERIES, TAILS
 from services.serving.process import main
 from services.serving.server import Service, ServiceServer
 from services.settings.service_settings import Origins
@@ -66,6 +66,7 @@ def serve(server: ServiceServer, settings: ConsumerSettings, origins: Origins) -
     server.on_stop(consumequeue.close)  # after the follower has stopped
     follow(FOLLOWER, server, settings, commitlog, progress, part, servicer, follows_role=True)
     serve_local(DELIVERIES, settings.address, servicer.local_calls(), server)
+    serve_local(TAILS, settings.address, servicer.local_tails(), server)
 
 
 def secret_of(settings: ConsumerSettings, fs: FileSystem) -> bytes:

@@ -112,6 +112,10 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         give_back = partial(_give_back, delivery.acks, request.consumer_group, popped)
         return RevocableAnswer(popped.SerializeToString(), give_back)
 
+    def local_tails(self) -> dict[LocalMethod, Handler]:
+        """What gateways follow, for callers on this machine: services/local/server.py."""
+        return {LocalMethod.WATCH_ARRIVALS: over_bytes(pb.WatchArrivalsRequest, self.WatchArrivals)}
+
     def local_calls(self) -> dict[LocalMethod, Handler]:
         """The calls that consumers make most, for gateways of this machine: services/local/server.py."""
         return {
@@ -312,12 +316,12 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         return pb.EndClientResponse()
 
     def WatchArrivals(
-        self, request: pb.WatchArrivalsRequest, context: grpc.ServicerContext
+        self, request: pb.WatchArrivalsRequest, context: grpc.ServicerContext | None
     ) -> Iterator[pb.WatchArrivalsResponse]:
         """See the proto."""
         watcher = self._arrivals.watch()
         try:
-            while context.is_active() and not self._is_stopping():
+            while (context is None or context.is_active()) and not self._is_stopping():
                 arrived = watcher.take(HEARTBEAT_SECONDS)
                 yield pb.WatchArrivalsResponse(
                     topics=sorted(arrived.topics),

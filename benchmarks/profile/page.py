@@ -14,7 +14,7 @@ COST_COUNT = 3
 WAITS = frozenset(
     (
         "Condition.wait", "Event.wait", "StopSignal.wait", "_wait_for_tstate_lock", "_worker", "_serve", "socket.accept",
-        "_run_channel_spin_thread.<locals>.channel_spin", "_Incoming.receive", "Connection._receive", "AppendStream._receive",
+        "_run_channel_spin_thread.<locals>.channel_spin", "_Incoming.receive", "Connection._receive", "LocalStream._receive",
         "LocalCalls._run", "CallsUnderWay._run", "_watch", "_MultiThreadedRendezvous._next",
     )
 )  # fmt: skip

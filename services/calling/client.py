@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 
 from services import retry, status
 from services.calling.channel import open_channel
-from services.local.client import CallsUnderWay, Ended, LocalClient, Outcome
+from services.local.client import CallsUnderWay, Ended, LocalClient, LocalStream, Outcome
 from services.local.wire import LOCAL_METHODS, NOT_KNOWN, LocalMethod, LocalSocket
 from services.methods import Kind, Retry
 from services.observing import tracing
@@ -47,7 +47,7 @@ class EndlessStream(Generic[Answer]):
     """A running call: iterate over its answers; `cancel` ends it from any thread.
 
     Args:
-        call: the call of gRPC.
+        call: the call of gRPC, or answers over a socket that can be cancelled.
         rpc: what was called, for errors.
         channel: kept open by the stream: a call that its caller reads does not do that.
     """
@@ -69,11 +69,29 @@ class EndlessStream(Generic[Answer]):
             yield from self._call
         except grpc.RpcError as rpc_error:
             raise status.from_rpc_error(rpc_error, service) from rpc_error
+        except status.StatusError as answered:
+            raise status.from_status(answered.status) from None
+        except DecodeError as error:
+            raise _no_answer(service, error) from error
         raise ServiceUnavailableError(f"{service} ended the stream of {self._rpc.name}", service=service)
 
     def cancel(self) -> None:
         """End the call; a waiting iteration raises ServiceUnavailableError."""
         self._call.cancel()
+
+
+class _OnSocket(Generic[Answer]):
+    """The answers of a tail over a local socket."""
+
+    def __init__(self, stream: LocalStream, rpc: Rpc[Any, Answer]) -> None:
+        self._stream = stream
+        self._rpc = rpc
+
+    def __iter__(self) -> Iterator[Answer]:
+        return map(self._rpc.answer_class.FromString, self._stream)
+
+    def cancel(self) -> None:
+        self._stream.cancel()
 
 
 class ServiceClient:
@@ -171,8 +189,14 @@ class ServiceClient:
             self._later_over_grpc(rpc, request, timeout_seconds, done)
 
     def follow(self, rpc: Rpc[Request, Answer], request: Request) -> EndlessStream[Answer]:
-        """The stream of a tail; it connects with its first answer."""
-        return EndlessStream(self._over_grpc(rpc)(request), rpc, self.channel)
+        """The stream of a tail; over gRPC it connects with its first answer."""
+        method = LOCAL_METHODS.get(rpc.path)
+        connection = self._sockets[method.socket].connect(is_lasting=True) if method is not None else None
+        if method is None or connection is None:
+            return EndlessStream(self._over_grpc(rpc)(request), rpc, self.channel)
+        stream = LocalStream(connection, method)
+        stream.give(request.SerializeToString())
+        return EndlessStream(_OnSocket(stream, rpc), rpc, self.channel)
 
     def collect(
         self, rpc: Rpc[Request, Answer], request: Request, timeout_seconds: float = SECONDS_DEFAULT
@@ -233,7 +257,7 @@ class ServiceClient:
                 raise error from None
         except DecodeError as error:  # gRPC checks its answers, too, and has an error for it
             if method.retry is not Retry.SAFE:
-                raise self._no_answer(error) from error
+                raise _no_answer(self.service, error) from error
         return self._call_over_grpc(rpc, request, timeout_seconds - (time.monotonic() - began))
 
     def _call_over_grpc(self, rpc: Rpc[Request, Answer], request: Request, timeout_seconds: float) -> Answer:
@@ -267,10 +291,11 @@ class ServiceClient:
         try:
             return rpc.answer_class.FromString(answer)
         except DecodeError as error:
-            return self._no_answer(error)
+            return _no_answer(self.service, error)
 
-    def _no_answer(self, error: DecodeError) -> ServiceUnavailableError:
-        return ServiceUnavailableError(f"{self.service} sent what is no answer: {error}", service=self.service)
+
+def _no_answer(service: str, error: DecodeError) -> ServiceUnavailableError:
+    return ServiceUnavailableError(f"{service} sent what is no answer: {error}", service=service)
 
 
 def call_later(

@@ -116,10 +116,11 @@ class Peer:
                 return True
         return False
 
-    def broken(self) -> ServiceUnavailableError:
-        """The error for a connection that broke."""
+    def broken(self, method: LocalMethod) -> ServiceUnavailableError:
+        """The error for a connection that broke during a call."""
+        outcome = "the call may have been carried out" if method.retry is Retry.NEVER else "make the call again"
         return ServiceUnavailableError(
-            f"the connection to {self.service} broke before it answered: the call may have been carried out",
+            f"the connection to {self.service} broke before it answered: {outcome}",
             code="UNAVAILABLE",
             service=self.service,
         )
@@ -273,17 +274,20 @@ class LocalClient:
             connection.close()
             if method.retry is Retry.SAFE:
                 return None
-            raise connection.peer.broken() from error
+            raise connection.peer.broken(method) from error
         except BaseException:
             connection.close()  # in the middle of a call: no other call may use it
             raise
         self._keep(connection)
         return answer
 
-    def connect(self, timeout_seconds: float = CONNECT_SECONDS_MAX) -> Connection | None:
-        """A connection that is not of the pool; None where there is none, or was none a moment ago."""
+    def connect(self, timeout_seconds: float = CONNECT_SECONDS_MAX, *, is_lasting: bool = False) -> Connection | None:
+        """A connection that is not of the pool; None where there is none, or was none a moment ago.
+
+        One that will last is tried for in any case: over gRPC it would last as long.
+        """
         peer = self._peer
-        if peer is None or not self.may_connect:
+        if peer is None or not (is_lasting or self.may_connect):
             return None
         timeout_seconds = min(timeout_seconds, CONNECT_SECONDS_MAX)
         deadline = time.monotonic() + timeout_seconds
@@ -652,7 +656,7 @@ class CallsUnderWay:
     # In any thread.
 
     def _broken(self, line: _Line) -> Outcome:
-        return None if line.method.retry is Retry.SAFE else line.connection.peer.broken()
+        return None if line.method.retry is Retry.SAFE else line.connection.peer.broken(line.method)
 
     def _break(self, line: _Line, outcome: Outcome) -> None:
         """End the call of a connection. The thread of the answers closes it: it may be reading from the descriptor now."""
@@ -685,7 +689,6 @@ class CallsUnderWay:
 STREAM_SEND_BYTES = 512 * 1024
 # Appends that wait in no thread: two of small requests for each flush mode, and large ones beside them.
 LATER_COUNT_MAX = 8
-STREAM_NUMBER = LocalMethod.APPEND_ON_STREAM.number
 
 
 class AppendClient:
@@ -708,10 +711,10 @@ class AppendClient:
         """Append without waiting; see CallsUnderWay.begin."""
         return self._under_way.begin(LocalMethod.APPEND, request, timeout_seconds, ended)
 
-    def open_stream(self) -> "AppendStream | None":
+    def open_stream(self) -> "LocalStream | None":
         """An append stream that has begun; None when gRPC shall be used."""
         connection = self._local.connect()
-        return AppendStream(connection) if connection is not None else None
+        return LocalStream(connection, LocalMethod.APPEND_ON_STREAM) if connection is not None else None
 
     def close(self) -> None:
         """Close idle connections; later calls are answered with None."""
@@ -719,18 +722,19 @@ class AppendClient:
         self._local.close()
 
 
-class AppendStream:
-    """A stream under way: iterate over its answers in one thread; made by `AppendClient.open_stream`.
+class LocalStream:
+    """A stream under way, of appends or of a tail: iterate over its answers in one thread.
 
     `give` takes requests ahead of the answers, as far as the caller likes, and never waits: what the connection does not
     take at once is sent by a thread that lives only as long as something is left.
 
     Raises (while iterating):
-        StatusError: the commitlog's status instead of an answer; the stream is over.
-        ServiceUnavailableError: the connection broke, or the commitlog hangs: what was not answered may have been appended.
+        StatusError: the service's status instead of an answer; the stream is over.
+        ServiceUnavailableError: the connection broke, or the service hangs: what was not answered may have been appended.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, method: LocalMethod) -> None:
+        self._method = method
         self._connection = connection.plain
         self._reader = connection.reader
         self._peer = connection.peer
@@ -767,7 +771,7 @@ class AppendStream:
                     self._shut_holding(socket.SHUT_WR)
                 return
             self._given_count += 1
-            pieces = pieces_of(STREAM_NUMBER, request)
+            pieces = pieces_of(self._method.number, request)
             if not self._has_sender:
                 try:
                     pieces = unsent(pieces, self._connection.sendmsg(pieces, (), socket.MSG_DONTWAIT))
@@ -795,7 +799,7 @@ class AppendStream:
                 return None
             return answer_of(frame)
         except (OSError, WireError) as error:
-            raise self._peer.broken() from error
+            raise self._peer.broken(self._method) from error
 
     def _receive(self, size_bytes: int, _is_begun: bool) -> bytes:
         while True:

@@ -16,12 +16,14 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
+import grpc
 import structlog
 from google.protobuf.message import DecodeError, Message
 
@@ -32,6 +34,7 @@ from services.local.wire import (
     LOOKUPS,
     NOT_KNOWN,
     STATUS,
+    TAILS,
     TIMEVAL,
     Frame,
     FrameReader,
@@ -42,12 +45,13 @@ from services.local.wire import (
 )
 from services.methods import Retry
 from services.observing import tracing
+from services.serving.admission.lane import Lane
 from services.serving.calls.call_end import as_store_error
 from services.serving.calls.later_answers import BEGUN_COUNT_MAX, LaterAnswer
 from services.serving.calls.open_work import OpenWork
 from services.serving.server import ServiceServer
 from services.serving.stall_watch import ANSWER_SECONDS_MAX
-from services.status import StatusError, to_status
+from services.status import StatusError, code_of, to_status
 from store.errors import ServiceUnavailableError, StoreError
 from store.files.socket_file import SocketFile
 
@@ -83,7 +87,18 @@ class RevocableAnswer:
     revoke: Callable[[], object]
 
 
-Answer = bytes | FileAnswer | RevocableAnswer | LaterAnswer
+@dataclass(frozen=True, slots=True)
+class TailAnswer:
+    """Answers without end.
+
+    Attributes:
+        payloads: the protos' bytes; closed when their receiver has gone. A StoreError that it raises ends them with its status.
+    """
+
+    payloads: Generator[bytes, None, None]
+
+
+Answer = bytes | FileAnswer | RevocableAnswer | LaterAnswer | TailAnswer
 # Takes a request's bytes and returns the answer's. A StoreError becomes its status; a WireError ends the connection.
 Handler = Callable[[bytes], Answer]
 
@@ -96,10 +111,21 @@ class LocalServer:
         path: where it listens; a socket that a dead process left there is removed.
         handlers: by method; called from many threads.
         work: counts open work, and says when no more requests are taken.
+        lane: has the calls of this kind over gRPC, and counts those of the socket with them; None: they are not counted.
     """
 
-    def __init__(self, kind: LocalSocket, path: str, handlers: Mapping[LocalMethod, Handler], work: OpenWork) -> None:
+    def __init__(
+        self,
+        kind: LocalSocket,
+        path: str,
+        handlers: Mapping[LocalMethod, Handler],
+        work: OpenWork,
+        lane: Lane | None = None,
+    ) -> None:
         self._kind = kind
+        self._lane = lane
+        if lane is not None:
+            lane.elsewhere = lambda: len(self._connections)
         self._path = path
         self._handlers = {method.number: (method, handler) for method, handler in handlers.items()}
         self._work = work
@@ -254,6 +280,8 @@ class LocalServer:
             else:
                 with tracing.local_call(method.rpc, traceparent):
                     answer = handler(payload)
+            if isinstance(answer, TailAnswer):
+                return self._send_tail(connection, method, answer.payloads)
         except StoreError as error:
             return self._fail(connection, method, error, owed)
         except WireError:
@@ -277,9 +305,30 @@ class LocalServer:
             send_answer(connection, ANSWER, answer)
         return _Outcome.SENT
 
-    @staticmethod
-    def _fail(connection: socket.socket, method: LocalMethod, error: StoreError, owed: "_Owed") -> "_Outcome":
+    def _send_tail(
+        self, connection: socket.socket, method: LocalMethod, payloads: Generator[bytes, None, None]
+    ) -> "_Outcome":
+        """Send answers until their receiver has gone or the service stops; what `payloads` raises goes to the caller."""
+        with contextlib.closing(payloads):
+            while not self._work.stopping.is_set() and (payload := next(payloads, None)) is not None:
+                try:
+                    send_answer(connection, ANSWER, payload)
+                except OSError as error:
+                    is_stalled = isinstance(error, BlockingIOError)  # SO_SNDTIMEO
+                    if is_stalled:
+                        _log.warning("rpc.stalled", method=method.rpc, seconds=ANSWER_SECONDS_MAX)
+                    self._note_end(method, grpc.StatusCode.CANCELLED, is_stalled=is_stalled)
+                    raise WireError("the receiver has gone or does not receive") from error
+                del payload  # not kept until the receiver takes the next one
+        raise ServiceUnavailableError("the service is stopping", service=method.service)
+
+    def _note_end(self, method: LocalMethod, code: grpc.StatusCode, *, is_stalled: bool = False) -> None:
+        if self._lane is not None:
+            self._lane.note_ended(method.rpc, code.value[0], is_stalled=is_stalled)
+
+    def _fail(self, connection: socket.socket, method: LocalMethod, error: StoreError, owed: "_Owed") -> "_Outcome":
         """A stream ends with a status."""
+        self._note_end(method, code_of(error))
         owed.wait_until_sent()
         _send_status(connection, error)
         return _Outcome.LAST if method.is_stream else _Outcome.SENT
@@ -392,7 +441,7 @@ def serve_local(
     if path is None:
         return None
     server.hold_address()
-    local = LocalServer(kind, path, handlers, server.work)
+    local = LocalServer(kind, path, handlers, server.work, server.lanes.tails if kind is TAILS else None)
     try:
         local.start()
     except OSError as error:  # for example, a path that is too long with the suffix
@@ -406,7 +455,8 @@ def serve_local(
 
 
 def over_bytes(
-    request_class: type[Message], method: Callable[[Any, Any], Message | bytes | FileAnswer | RevocableAnswer]
+    request_class: type[Message],
+    method: Callable[[Any, Any], Message | Iterator[Message] | bytes | FileAnswer | RevocableAnswer],
 ) -> Handler:
     """A servicer's method as a handler: `over_bytes(pb.SearchKeyRequest, servicer.SearchKey)`; it gets no context."""
 
@@ -416,9 +466,19 @@ def over_bytes(
         except DecodeError as error:
             raise WireError(f"the request is no {request_class.DESCRIPTOR.name}") from error
         answer = method(request, None)
-        return answer.SerializeToString() if isinstance(answer, Message) else answer
+        if isinstance(answer, Message):
+            return answer.SerializeToString()
+        return TailAnswer(_payloads(answer)) if isinstance(answer, Iterator) else answer
 
     return handle
+
+
+def _payloads(answers: Iterator[Message]) -> Generator[bytes, None, None]:
+    try:
+        yield from map(methodcaller("SerializeToString"), answers)
+    finally:
+        if isinstance(answers, Generator):
+            answers.close()
 
 
 def _send_revocable(connection: socket.socket, answer: RevocableAnswer) -> None:

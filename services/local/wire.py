@@ -7,14 +7,15 @@ Rules:
 - Methods are RPCs of the protos, or read a log file. Requests and answers are the protos' bytes, and errors the same
   `google.rpc.Status`, as over gRPC.
 - The sockets exist only where the service itself listens on a unix socket: at `<its path>.lookups`, `.appends`, `.deliveries`,
-  `.verdicts`.
+  `.verdicts`, `.tails`.
   Each has its own limit of connections, so one kind of call cannot starve the other. The file mode admits the service's
   user only.
 - A caller that gets no greeting (no socket, no room) calls over gRPC. What happens when a connection breaks later is a
   property of the method: `LocalMethod.retry`.
 - Both ends come from one installation, so the format may change with any release; the greeting then changes, too.
 
-    connection  server: GREETING, then for each request its answer, in the order of the requests
+    connection  server: GREETING, then for each request its answer, in the order of the requests; on `.tails` one request, then
+                answers without end
     frame       [u32 size of payload][u8 kind][u8 flags][55 bytes traceparent, if TRACED][payload]      big-endian
     request     kind: the number of a LocalMethod; payload: the proto
     answer      kind: ANSWER, payload: the proto; or kind: STATUS, payload: a google.rpc.Status
@@ -89,6 +90,9 @@ DELIVERIES = LocalSocket("deliveries", 256 * 1024)
 # What producers of transactions decide. A verdict takes 200 bytes with usual names; a larger batch goes over gRPC.
 VERDICTS = LocalSocket("verdicts", 256 * 1024)
 
+# What followers follow: a connection for each, as many as gRPC has lanes for (services/serving/lanes.py).
+TAILS = LocalSocket("tails", 4 * 1024, connection_count_max=32)
+
 
 class LocalMethod(Enum):
     """The methods: number on the wire, socket and RPC; services/methods.py says whether a call may be made again."""
@@ -116,6 +120,9 @@ class LocalMethod(Enum):
     LIST_GROUPS = (17, DELIVERIES, CONSUMER_SERVICE + "ListGroups")
     GET_GROUP = (18, DELIVERIES, CONSUMER_SERVICE + "GetGroup")
     GET_FIGURES = (19, DELIVERIES, CONSUMER_SERVICE + "GetFigures")
+    # Answers without end; a STATUS ends them.
+    REPUT = (20, TAILS, COMMITLOG_SERVICE + "Reput")
+    WATCH_ARRIVALS = (21, TAILS, CONSUMER_SERVICE + "WatchArrivals")
 
     def __init__(self, number: int, socket: LocalSocket, rpc: str, retry: Retry | None = None) -> None:
         self.number = number
@@ -123,7 +130,7 @@ class LocalMethod(Enum):
         self.rpc = rpc
         self.retry = retry or METHODS[rpc].retry
         self.service = rpc.split(".")[1]
-        self.is_stream = rpc.endswith("Stream")
+        self.is_stream = rpc.endswith("Stream") or socket is TAILS
 
 
 LOCAL_METHODS: Mapping[str, LocalMethod] = {method.rpc: method for method in LocalMethod}

@@ -6,7 +6,8 @@
     calls       one request, one answer              2 worker_count    1,536    short; a burst may wait for its turn
     streams     append streams                       4 worker_count    0        a stream holds a thread as long as it lasts
     downloads   streams that end by themselves       8                 64       each holds one body, at most 4 MiB
-    tails       Reput                                32                0        each holds one batch, at most 256 KiB
+    tails       Reput                                32                0        each holds one batch, at most 256 KiB;
+                                                                                as many more on local sockets
     sessions    Telemetry of RocketMQ's clients      2,048             0        one a client, idle: a thread costs 30 KiB
     polls       long polls of RocketMQ's clients     20,000            0        idle, without a thread (streamed_later.py)
     pulls       bulk pulls of stream processors      512               0        idle at the end; batches share a budget

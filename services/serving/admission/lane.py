@@ -79,6 +79,7 @@ class Lane(futures.ThreadPoolExecutor):
         callers: see above.
         refused_count: calls refused so far.
         note_failed: called with the method and the google.rpc.Code of a call that ended before its handler.
+        elsewhere: how many calls of its kind other threads serve: services/local/server.py.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Lane(futures.ThreadPoolExecutor):
         self.name = name
         self.refused_count = 0
         self.note_failed: Callable[[str, int], None] = lambda _method, _code: None
+        self.elsewhere: Callable[[], int] = lambda: 0
         self._place_count = place_count
         self._waiting_count_max = waiting_count_max
         self._watch = watch
@@ -116,7 +118,13 @@ class Lane(futures.ThreadPoolExecutor):
     @property
     def call_count(self) -> int:
         """Calls that run or wait now."""
-        return self._places.count + self._asked_room.count + self._waiting_room.count
+        return self._places.count + self._asked_room.count + self._waiting_room.count + self.elsewhere()
+
+    def note_ended(self, method: str, code: int, *, is_stalled: bool) -> None:
+        """Count one of the calls elsewhere, which has ended with that google.rpc.Code."""
+        self.note_failed(method, code)
+        if is_stalled:
+            self._watch.note_ended(self.name, 1)
 
     def refusal(self) -> ResourceBusyError:
         """The error for a refused call."""

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from services.local import client as appends
-from services.local.client import AppendClient, AppendStream, Peer
+from services.local.client import AppendClient, LocalStream, Peer
 from services.local.wire import GREETING, HEAD
 from services.status import StatusError, from_status
 from store.errors import InvalidMessageError, ServiceUnavailableError
@@ -26,7 +26,7 @@ def client(address, server) -> Iterator[AppendClient]:
     made.close()
 
 
-def begun(client: AppendClient, requests: Iterator[bytes]) -> AppendStream | None:
+def begun(client: AppendClient, requests: Iterator[bytes]) -> LocalStream | None:
     """A stream whose requests a thread gives, as fast as they come."""
     stream = client.open_stream()
 
