@@ -186,6 +186,7 @@ class Type(enum.StrEnum):
     DELAY = "DELAY"
     TRANSACTION = "TRANSACTION"
     MIXED = "MIXED"
+    PRIORITY = "PRIORITY"
 
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic name.")]

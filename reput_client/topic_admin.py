@@ -17,6 +17,7 @@ class MessageType(enum.IntEnum):
     DELAY = 3
     TRANSACTION = 4
     MIXED = 5
+    PRIORITY = 6
 
 
 @dataclass(frozen=True, slots=True)
