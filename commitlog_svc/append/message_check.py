@@ -10,6 +10,8 @@ that its field `keys` does not have.
 A message with `wire_properties` comes from a client of RocketMQ: its property string is stored as it is, with all names that
 RocketMQ's broker takes (`store/format/client_properties.py`).
 
+A message with a priority goes to the queue of that priority, or loses it to another type (`store/format/message_type.py`).
+
 A message that asks for a delay, a time or a verdict becomes a record of a system topic (`waiting.py`). Its own topic and queue
 are checked as those of any message, and its receipt names that queue.
 """
@@ -32,6 +34,7 @@ from store.format.client_properties import LEFT_OUT, encode_like_java, without_l
 from store.format.host import Host
 from store.format.java_text import java_string_hash
 from store.format.message_id import UniqueKeyGenerator
+from store.format.message_type import PRIORITY_MAX, message_type_of, priority_of, queue_of_priority
 from store.format.properties import (
     CORRELATION_ID,
     INNER_NUM,
@@ -39,6 +42,7 @@ from store.format.properties import (
     MOVED_FROM,
     MSG_TYPE,
     OWNED_PROPERTIES,
+    PRIORITY,
     PROPERTIES_SIZE_BYTES_MAX,
     REPLY_TO_CLIENT,
     REPLY_TYPE,
@@ -69,8 +73,8 @@ TIME_SECONDS_MAX = 253_402_300_799  # the end of the year 9999
 # RocketMQ's store does not read it: a message with it would be delivered at once.
 START_DELIVER_TIME = "__STARTDELIVERTIME"
 REFUSED_PROPERTIES = OWNED_PROPERTIES | WAITING_STATE_PROPERTIES | {START_DELIVER_TIME, REQUEST_MARK, MOVED_FROM}
-# Not left to the client in wire_properties: they are left out, refused, or make the message wait.
-WATCHED_WIRE_PROPERTIES = LEFT_OUT | WAITING_PROPERTIES | {INNER_NUM}
+# Not left to the client in wire_properties: they are left out, refused, make the message wait, or choose its queue.
+WATCHED_WIRE_PROPERTIES = LEFT_OUT | WAITING_PROPERTIES | {INNER_NUM, PRIORITY}
 _COMPRESSION_TYPE_MAX = CompressionType.ZLIB << 8
 _parse_host = lru_cache(maxsize=4096)(Host.parse)
 
@@ -236,7 +240,7 @@ class MessageChecker:
             text = self._wire_text(message)
         else:
             text = self._text(message)
-        queue_id = self._queue_id(message, queue_count, text.sharding_key, is_wire=text.is_wire)
+        queue_id = self._queue_id(message, queue_count, text)
         born_time_millis = check_time(message.born_time, "born_time") if has_field("born_time") else now_millis
         sys_flag, reconsume_times = message.sys_flag, message.reconsume_times
         if sys_flag or reconsume_times:
@@ -298,7 +302,8 @@ class MessageChecker:
                 sharding_key = _check_reply(user_properties) or sharding_key
         asks = user_properties or message.delay_level or message.HasField("delivery_time")
         asked = self._asked_properties(message) if asks else None
-        return _Text(f"{own}UNIQ_KEY\x01{unique_key}\x02".encode(), unique_key, sharding_key, asked)
+        priority = None if asked is None or PRIORITY not in asked else _priority_in(asked)
+        return _Text(f"{own}UNIQ_KEY\x01{unique_key}\x02".encode(), unique_key, sharding_key, asked, priority)
 
     def _wire_text(self, message: NewMessage) -> "_Text":
         """The properties of a message with `wire_properties`."""
@@ -316,6 +321,11 @@ class MessageChecker:
             parsed = parse_properties(properties)
         if message.topic.endswith(REPLY_TOPIC_SUFFIX):
             _check_reply(parsed)
+        priority = priority_of(parsed)
+        if priority is not None and message_type_of(parsed) != "PRIORITY":
+            priority = None
+            parsed = {name: value for name, value in parsed.items() if name != PRIORITY}
+            properties = encode_like_java(parsed)
         asked = None
         if not WAITING_PROPERTIES.isdisjoint(parsed):
             asked = dict(parsed)
@@ -330,13 +340,15 @@ class MessageChecker:
                 sizeBytes=len(properties),
                 sizeBytesMax=size_bytes_max,
             )
-        return _Text(properties, parsed.get(UNIQ_KEY, ""), None, asked, is_wire=True)
+        return _Text(properties, parsed.get(UNIQ_KEY, ""), None, asked, priority, is_wire=True)
 
-    def _queue_id(self, message: NewMessage, queue_count: int, sharding_key: str | None, *, is_wire: bool) -> int:
+    def _queue_id(self, message: NewMessage, queue_count: int, text: "_Text") -> int:
+        if text.priority is not None:
+            return queue_of_priority(text.priority, queue_count)
         if message.HasField("queue_id"):
             queue_id = message.queue_id
             # RocketMQ's clients have a route for 30 s; a broker takes what they send meanwhile to queues that are only read.
-            if is_wire and queue_id >= queue_count:
+            if text.is_wire and queue_id >= queue_count:
                 queue_count = max(queue_count, self._topics.readable_queue_count(message.topic))
             if not 0 <= queue_id < queue_count:
                 raise InvalidMessageError(
@@ -346,8 +358,8 @@ class MessageChecker:
                     queueCount=queue_count,
                 )
             return queue_id
-        if sharding_key is not None:
-            return abs(java_string_hash(sharding_key)) % queue_count
+        if text.sharding_key is not None:
+            return abs(java_string_hash(text.sharding_key)) % queue_count
         return self._take_turn(message.topic) % queue_count
 
     def _asked_properties(self, message: NewMessage) -> dict[str, str]:
@@ -401,6 +413,7 @@ class _Text(NamedTuple):
         unique_key: its UNIQ_KEY; empty when it has none.
         sharding_key: chooses its queue; None: nothing does.
         asked: properties by which a message may ask to wait; None: it does not.
+        priority: chooses its queue before all others; None: it has none.
         is_wire: they came as `wire_properties`.
     """
 
@@ -408,12 +421,28 @@ class _Text(NamedTuple):
     unique_key: str
     sharding_key: str | None
     asked: dict[str, str] | None
+    priority: int | None = None
     is_wire: bool = False
 
     @property
     def field(self) -> str:
         """Where they stand, for refusals."""
         return "wire_properties" if self.is_wire else "properties"
+
+
+def _priority_in(asked: dict[str, str]) -> int | None:
+    """The priority that a message asks for, which one of another type loses; InvalidMessageError."""
+    priority = priority_of(asked)
+    if priority is None:
+        raise InvalidMessageError(
+            f"the property {PRIORITY} is {asked[PRIORITY][:20]!r}: a priority is 0 to {PRIORITY_MAX}",
+            field="properties",
+            property=PRIORITY,
+        )
+    if message_type_of(asked) == "PRIORITY":
+        return priority
+    del asked[PRIORITY]
+    return None
 
 
 def _no_key() -> InvalidMessageError:

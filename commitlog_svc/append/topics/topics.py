@@ -266,15 +266,26 @@ class TopicTable:
 
         Args:
             topics: names.
-            queue_counts_min: by topic: the least number of queues that a new topic gets.
+            queue_counts_min: by topic: the least number of queues that a new topic gets. A retry topic that is there gets them,
+                too: a broker reads no others.
         """
-        if all(map(self._topics.__contains__, topics)):
+
+        def grows(topic: str) -> bool:
+            return topic.startswith(RETRY_PREFIX) and self.readable_queue_count(topic) < queue_counts_min.get(topic, 0)
+
+        if all(map(self._topics.__contains__, topics)) and not any(map(grows, queue_counts_min)):
             return []
         with self._lock:
             missing = [topic for topic in sorted(topics) if topic not in self._topics and topic not in self._unreadable]
-            if not missing:
+            growing = [topic for topic in queue_counts_min if topic in self._topics and grows(topic)]
+            if not missing and not growing:
                 return []
             table = dict(self._topics)
+            for topic in growing:
+                config, count = table[topic], min(queue_counts_min[topic], TOPIC_QUEUE_COUNT_MAX)
+                table[topic] = replace(
+                    config, read_queue_count=count, write_queue_count=max(config.write_queue_count, count)
+                )
             for topic in missing:
                 count = queue_counts_min.get(topic, 0)
                 if topic in SYSTEM_TOPIC_QUEUE_COUNTS:

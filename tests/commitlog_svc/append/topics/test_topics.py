@@ -203,3 +203,20 @@ def test_the_file_was_read_again_each_time_the_shard_registered(
     topics.copy(content.replace(b'"counter":2', b'"counter":7'))
     assert topics.data_version().counter == 7, "the same topics, and another version"
     assert count == [3]
+
+
+def test_a_retry_topic_gets_the_queues_that_retries_need_and_other_topics_keep_theirs(tmp_path: Path) -> None:
+    """A broker that takes over reads as many queues as the table says."""
+    topics = table(tmp_path)
+    topics.load([])
+    names = ["%RETRY%g_T", "T", "%DLQ%g"]
+    topics.create_missing(names, {"%RETRY%g_T": 1, "T": 4, "%DLQ%g": 1})
+    assert topics.create_missing(names, {"%RETRY%g_T": 4, "T": 40, "%DLQ%g": 4}) == []
+    counts = {config.topic: (config.read_queue_count, config.write_queue_count) for config in topics.all()}
+    assert counts == {"%RETRY%g_T": (4, 4), "T": (8, 8), "%DLQ%g": (1, 1)}
+    version = topics.version
+    topics.create_missing(names, {"%RETRY%g_T": 2, "T": 1, "%DLQ%g": 1})
+    assert topics.version == version
+    again = table(tmp_path)
+    again.load([])
+    assert again.readable_queue_count("%RETRY%g_T") == 4
