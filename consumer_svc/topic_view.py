@@ -14,6 +14,7 @@ import structlog
 
 from consumer_svc.arrivals import Arrivals
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from reput.message.v1.message_pb2 import MESSAGE_TYPE_PRIORITY
 from services.rpcs import Calls
 from services.rpcs.commitlog import LIST_TOPICS
 from store.errors import StoreError, TopicNotFoundError, TopicNotReadableError, UnsupportedStoreError
@@ -33,11 +34,12 @@ _log = structlog.get_logger("reput.consumer")
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The topics of one version. Only those that may not be read are named in `unreadable`."""
+    """The topics of one version. `unreadable` names those that may not be read, `by_priority` those of the type PRIORITY."""
 
     version: int = 0
     queue_counts: Mapping[str, int] = field(default_factory=dict)
     unreadable: frozenset[str] = frozenset()
+    by_priority: frozenset[str] = frozenset()
     deleted_before: Mapping[str, int] = field(default_factory=dict)
     are_made_by_messages: bool = True
 
@@ -132,6 +134,10 @@ class TopicView:
         with self._asking:
             self._ask(NEEDED_CALL_SECONDS)
 
+    def is_by_priority(self, topic: str) -> bool:
+        """Whether the messages of a topic have priorities, as last seen."""
+        return topic in self._table.by_priority
+
     @property
     def deleted(self) -> Mapping[str, int]:
         """Of topics that were deleted: the byte of the log where each ended, as last seen."""
@@ -156,7 +162,8 @@ class TopicView:
         if answer.version == before.version:
             return
         unreadable = frozenset(each.topic for each in answer.topics if not each.perm & PERM_READ)
+        by_priority = frozenset(each.topic for each in answer.topics if each.message_type == MESSAGE_TYPE_PRIORITY)
         counts = {each.topic: max(each.write_queue_count, each.read_queue_count) for each in answer.topics}
         makes = answer.new_topic_queue_count > 0
-        self._table = _Table(answer.version, counts, unreadable, dict(answer.deleted_before), makes)
+        self._table = _Table(answer.version, counts, unreadable, by_priority, dict(answer.deleted_before), makes)
         self._arrivals.note_topics((unreadable ^ before.unreadable) | (before.queue_counts.keys() - counts.keys()))

@@ -4,7 +4,8 @@ A message that was not consumed in time is appended to the retry topic of its gr
 the number of its deliveries as `reconsume_times`, as RocketMQ's PopReviveService does, and to `%RETRY%<group>` when the group
 has only members that pull, and one of them reads that topic; one that has had all its attempts to `%DLQ%<group>`, as its
 SendMessageProcessor does. One that was pulled and sent back waits in `SCHEDULE_TOPIC_XXXX` for its delay
-level first, and goes to `%RETRY%<group>` then. All keep body, tags, keys, unique key and properties, and name their source:
+level first, and goes to `%RETRY%<group>` then. All keep body, tags, keys, unique key and properties, and name their source. A
+message with a priority keeps the number of its queue in `%RETRY%<group>_<topic>`, too, as it is its priority (ADR 0153):
 
     RETRY_TOPIC              the topic that the producer sent it to
     ORIGIN_MESSAGE_ID        offset msg id of the record that was sent
@@ -17,6 +18,7 @@ level first, and goes to `%RETRY%<group>` then. All keep body, tags, keys, uniqu
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import StoredMessage
 from services.following.moved_record import copy_of, shorten
+from store.format.message_type import message_type_of
 from store.format.properties import (
     DELAY,
     DLQ_ORIGIN_MESSAGE_ID,
@@ -77,6 +79,8 @@ def retry_of(
     """The record that delivers a message to its group again, which had so many attempts; `is_pulled`: to members that pull."""
     topic = pull_retry_topic_of(consumer_group) if is_pulled else next_retry_topic_of(consumer_group, message.topic)
     record = _copy(message, topic, attempts, now_millis)
+    if not is_pulled and message_type_of(message.properties) == "PRIORITY":
+        record.queue_id = message.queue_id
     shorten(record, ADDED, KEPT)
     return record
 

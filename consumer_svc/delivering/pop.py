@@ -3,6 +3,9 @@
 The queues of the topic and of the group's retry topic take turns. In each queue, messages that wait to be handed out again come
 first, then new ones. What the filter does not want is consumed for the group.
 
+The queues of a topic of the type PRIORITY do not take turns: the highest comes first, and of each number the retry topic's
+before the topic's, because a retry keeps its queue number (ADR 0153). An ordered group gets no priorities.
+
 In an ordered group, a message is passed while an earlier one of its message group is in flight or waits; it then waits itself.
 The next poll of the same attempt gets the messages of an answer that was lost again.
 """
@@ -124,7 +127,7 @@ class Pops:
         if request.in_order and not settings.ordered:
             settings = self._order(settings, request.caller)
         with life.turn(consumer_group, topic):
-            queues = list(self._queues(request))
+            queues = list(self._queues(request, by_priority=not settings.ordered and life.topics.is_by_priority(topic)))
             out = self._out(invisible_millis)
             if settings.ordered and request.attempt_id:
                 self._again(request, queues, out, response)
@@ -180,7 +183,7 @@ class Pops:
             until = now + (invisible_millis or RENEWED_INVISIBLE_MILLIS)
             return HandOut(now, until, 0 if invisible_millis else now + RENEWED_MILLIS_MAX, life.next_serial())
 
-    def _queues(self, request: pb.PopMessagesRequest) -> Iterator[QueueRef]:
+    def _queues(self, request: pb.PopMessagesRequest, *, by_priority: bool) -> Iterator[QueueRef]:
         """The queues that have something, in the order in which this pop asks them; the next pop begins with another."""
         life = self._life
         consumer_group, asked_topic = key = request.consumer_group, request.topic
@@ -206,7 +209,9 @@ class Pops:
                     has_again = state is not None and (state.waiting or (has_attempt and state.leases))
                     if state is None or state.next_offset != end or has_again:
                         queues.append(QueueRef(consumer_group, topic, queue_id))
-        if turn % 2:  # neither the topic nor its retry topic is always the last
+        if by_priority:
+            queues.sort(key=lambda ref: (-ref.queue_id, ref.topic == asked_topic))
+        elif turn % 2:  # neither the topic nor its retry topic is always the last
             queues.sort(key=lambda ref: ref.topic == asked_topic)
         yield from queues
 

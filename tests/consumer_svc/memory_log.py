@@ -43,10 +43,14 @@ class MemoryLog(memory_log.MemoryLog):
         self.deleted_before: dict[str, int] = {}
         self.new_topic_queue_count = 8
 
-    def configure(self, topic: str, perm: int = 6, queue_count: int = 1) -> None:
+    def configure(self, topic: str, perm: int = 6, queue_count: int = 1, message_type: int = 0) -> None:
         """Put a topic into the topic table."""
         self.topics[topic] = commitlog_pb.ListTopicsResponse.Topic(
-            topic=topic, write_queue_count=queue_count, read_queue_count=queue_count, perm=perm
+            topic=topic,
+            write_queue_count=queue_count,
+            read_queue_count=queue_count,
+            perm=perm,
+            message_type=message_type,
         )
         self.topics_version += 1
 

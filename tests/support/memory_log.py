@@ -28,7 +28,7 @@ from store.errors import (
 from store.files.config_file import ConfigFile
 from store.format.derived.queue_unit import QueueUnit
 from store.format.java_text import java_string_hash
-from store.format.properties import SHARDING_KEY, TAGS, UNIQ_KEY
+from store.format.properties import PRIORITY, SHARDING_KEY, TAGS, UNIQ_KEY
 from tests.support.calls import Answers
 
 START_MILLIS = 1_700_000_000_000
@@ -109,12 +109,19 @@ class MemoryLog(Answers):
     # -- appends
 
     def send(
-        self, topic: str, body: bytes = b"x", queue_id: int = 0, message_group: str = "", tags: str = ""
+        self,
+        topic: str,
+        body: bytes = b"x",
+        queue_id: int = 0,
+        message_group: str = "",
+        tags: str = "",
+        priority: int | None = None,
     ) -> StoredMessage:
-        """Append a message as a producer."""
+        """Append a message as a producer; the queue is not chosen by the priority."""
         properties = {UNIQ_KEY: body.decode(errors="replace")}
         properties |= {SHARDING_KEY: message_group} if message_group else {}
         properties |= {TAGS: tags} if tags else {}
+        properties |= {} if priority is None else {PRIORITY: str(priority)}
         record = InternalRecord(topic=topic, queue_id=queue_id, body=body, properties=properties)
         return self.records[self.write([record])[0].commit_log_offset]
 

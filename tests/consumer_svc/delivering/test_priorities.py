@@ -1,0 +1,102 @@
+"""Pops of topics of the type PRIORITY: the highest first, in the topic and in its retries."""
+
+import pytest
+
+from reput.message.v1.message_pb2 import MESSAGE_TYPE_NORMAL, MESSAGE_TYPE_PRIORITY
+from tests.consumer_svc.delivering.test_pop import ack_all, ask, bodies
+from tests.consumer_svc.memory_log import LogLife, ManualClock, MemoryLog
+
+
+def send(log: MemoryLog, body: str, priority: int) -> None:
+    """A message where the commit log puts it."""
+    log.send("t", body.encode(), priority, priority=priority)
+
+
+@pytest.fixture
+def by_priority(log: MemoryLog) -> None:
+    """The topic `t` has priorities 0 to 3."""
+    log.configure("t", queue_count=4, message_type=MESSAGE_TYPE_PRIORITY)
+
+
+@pytest.mark.usefixtures("by_priority")
+def test_the_highest_priority_comes_first_and_lower_ones_starve_while_there_is_more(
+    log: MemoryLog, life: LogLife
+) -> None:
+    for number in range(12):
+        send(log, f"{number % 4}", number % 4)
+    assert bodies(life, ask(max_messages=4)) == ["3", "3", "3", "2"]  # filled from the next
+    send(log, "3", 3)
+    assert [bodies(life, ask(max_messages=1)) for _ in range(4)] == [["3"], ["2"], ["2"], ["1"]]
+    assert bodies(life) == ["1", "1", "0", "0", "0"]
+
+
+@pytest.mark.usefixtures("by_priority")
+def test_messages_of_one_priority_keep_the_order_in_which_they_were_sent(log: MemoryLog, life: LogLife) -> None:
+    for number in range(20):
+        send(log, f"m{number}", 2)
+    assert [one for _ in range(20) for one in bodies(life, ask(max_messages=1))] == [
+        f"m{number}" for number in range(20)
+    ]
+
+
+@pytest.mark.usefixtures("by_priority")
+def test_a_retry_of_high_priority_does_not_wait_behind_lower_ones(
+    log: MemoryLog, clock: ManualClock, life: LogLife
+) -> None:
+    """RocketMQ 5.5.0 puts all retries behind all others."""
+    for priority in (3, 1):
+        send(log, f"first of {priority}", priority)
+    assert bodies(life) == ["first of 3", "first of 1"]
+    clock.now += 10_000
+    life.expire()
+    for priority in (0, 1, 2, 3):
+        send(log, f"second of {priority}", priority)
+    delivered = life.pop(ask())
+    assert [(one.message.body.decode(), one.delivery_attempt) for one in delivered] == [
+        *[("first of 3", 2), ("second of 3", 1), ("second of 2", 1), ("first of 1", 2), ("second of 1", 1)],
+        ("second of 0", 1),
+    ]
+    clock.now += 10_000
+    life.expire()
+    assert bodies(life, ask(max_messages=2)) == ["first of 3", "second of 3"]  # again, and still by priority
+
+
+@pytest.mark.usefixtures("by_priority")
+def test_a_retry_has_the_queue_number_of_its_message_in_the_retry_topic(
+    log: MemoryLog, clock: ManualClock, life: LogLife
+) -> None:
+    send(log, "three", 3)
+    log.send("t", b"of a group", 2, message_group="g", priority=2)
+    bodies(life)
+    clock.now += 10_000
+    life.expire()
+    retries = {queue: len(log.queues[queue].units) for queue in log.queues if queue[0] == "%RETRY%g_t"}
+    assert retries == {("%RETRY%g_t", 3): 1, ("%RETRY%g_t", 0): 1}
+
+
+def test_topics_of_other_types_are_not_delivered_by_queue_number(log: MemoryLog, life: LogLife) -> None:
+    log.configure("t", queue_count=4, message_type=MESSAGE_TYPE_NORMAL)
+    for number in range(32):
+        send(log, f"{number % 4}", number % 4)
+    assert {one for _ in range(8) for one in bodies(life, ask(max_messages=1))} == {"0", "1", "2", "3"}
+
+
+@pytest.mark.usefixtures("by_priority")
+def test_an_ordered_group_gets_no_priorities(log: MemoryLog, life: LogLife) -> None:
+    for number in range(4):
+        send(log, f"{number}", number)
+    first = {ack_all(life, ask(max_messages=1, in_order=True))[0] for _ in range(4)}
+    assert first == {"0", "1", "2", "3"}
+
+
+def test_a_topic_that_gets_the_type_later_is_delivered_by_priority_from_then_on(
+    log: MemoryLog, clock: ManualClock, life: LogLife
+) -> None:
+    log.configure("t", queue_count=4)
+    for number in range(16):
+        send(log, f"{number % 4}", number % 4)
+    bodies(life, ask(max_messages=1))
+    log.configure("t", queue_count=4, message_type=MESSAGE_TYPE_PRIORITY)
+    life.life.topics.load()
+    got = [one for _ in range(15) for one in bodies(life, ask(max_messages=1))]
+    assert got == sorted(got, reverse=True)
