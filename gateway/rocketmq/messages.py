@@ -25,15 +25,14 @@ from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.message.v1 import message_pb2
 from services.convert import timestamp_to_millis
 from store.format.body_compression import BodyNotInflatedError, inflate
+from store.format.message_type import message_type_of, priority_of
 from store.format.properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
-    DELAY,
     DLQ_ORIGIN_MESSAGE_ID,
     DLQ_ORIGIN_TOPIC,
+    PRIORITY,
     PRODUCER_GROUP,
     SHARDING_KEY,
-    TIMER_DELAY_MS,
-    TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
     TIMER_OUT_MS,
     TRAN_MSG,
@@ -46,9 +45,7 @@ GZIP_WBITS = 31  # zlib's number for gzip's header and trailer
 GZIP = "GZIP"
 # gzip allows several members in a row. What follows a member is copied, so many small ones would take long.
 GZIP_MEMBER_COUNT_MAX = 16
-SENT_TYPES = {v2.MESSAGE_TYPE_UNSPECIFIED, v2.NORMAL, v2.FIFO, v2.DELAY, v2.TRANSACTION}
-# Any of them, in a stored message that is no half message: it was delivered later.
-DELAYING = frozenset((DELAY, TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS))
+SENT_TYPES = {v2.MESSAGE_TYPE_UNSPECIFIED, v2.NORMAL, v2.FIFO, v2.DELAY, v2.TRANSACTION, v2.PRIORITY}
 MILLIS_DIGITS_MAX = 15
 
 
@@ -70,8 +67,8 @@ def to_new_message(message: v2.Message) -> message_pb2.NewMessage:
     if system.message_type not in SENT_TYPES:
         kind = v2.MessageType.Name(system.message_type) if system.message_type in v2.MessageType.values() else "unknown"
         raise RefusedError(v2.UNSUPPORTED, f"messages of type {kind} are not supported: send one of another type")
-    if system.lite_topic or system.priority:
-        raise RefusedError(v2.UNSUPPORTED, "lite topics and priorities are not supported: leave them out")
+    if system.lite_topic:
+        raise RefusedError(v2.UNSUPPORTED, "lite topics are not supported: leave lite_topic out")
     body, is_as_it_came = _body(message)
     new = message_pb2.NewMessage(
         topic=full_name(message.topic),
@@ -86,6 +83,8 @@ def to_new_message(message: v2.Message) -> message_pb2.NewMessage:
         new.properties[BODY_ENCODING] = GZIP
     if system.message_group:
         new.properties[SHARDING_KEY] = system.message_group
+    if system.HasField("priority"):
+        new.properties[PRIORITY] = str(system.priority)
     if system.trace_context:
         new.properties[TRACE_CONTEXT] = system.trace_context
     if system.HasField("born_timestamp"):
@@ -165,7 +164,7 @@ def _message(stored: message_pb2.StoredMessage, body: bytes, encoding: "v2.Encod
         message_id=stored.unique_key or stored.offset_msg_id,
         body_digest=v2.Digest(type=v2.MD5, checksum=hashlib.md5(body, usedforsecurity=False).hexdigest().upper()),
         body_encoding=encoding,
-        message_type=_type_of(stored),
+        message_type=v2.MessageType.Value(message_type_of(properties)),
         born_timestamp=stored.born_time,
         born_host=stored.born_host,
         store_timestamp=stored.store_time,
@@ -178,6 +177,9 @@ def _message(stored: message_pb2.StoredMessage, body: bytes, encoding: "v2.Encod
         system.tag = stored.tags
     if SHARDING_KEY in properties:
         system.message_group = properties[SHARDING_KEY]
+    priority = priority_of(properties)
+    if priority is not None:
+        system.priority = priority
     if TRACE_CONTEXT in properties:
         system.trace_context = properties[TRACE_CONTEXT]
     deliver_millis = properties.get(TIMER_DELIVER_MS) or properties.get(TIMER_OUT_MS, "")
@@ -230,15 +232,6 @@ def _readable(stored: message_pb2.StoredMessage) -> "tuple[bytes, v2.Encoding]":
     if unpacked is None or len(unpacked) > UNPACKED_BYTES_MAX:
         return body, v2.GZIP
     return unpacked, v2.IDENTITY
-
-
-def _type_of(stored: message_pb2.StoredMessage) -> "v2.MessageType":
-    properties = stored.properties
-    if properties.get(TRAN_MSG) == "true":
-        return v2.TRANSACTION
-    if not DELAYING.isdisjoint(properties):
-        return v2.DELAY
-    return v2.FIFO if SHARDING_KEY in properties else v2.NORMAL
 
 
 def _timestamp(millis: int) -> Timestamp:

@@ -36,6 +36,7 @@ _TYPES: Mapping[int, "tuple[v2.MessageType, ...]"] = {
     message_pb2.MESSAGE_TYPE_FIFO: (v2.FIFO,),
     message_pb2.MESSAGE_TYPE_DELAY: (v2.DELAY,),
     message_pb2.MESSAGE_TYPE_TRANSACTION: (v2.TRANSACTION,),
+    message_pb2.MESSAGE_TYPE_PRIORITY: (v2.PRIORITY,),
 }
 
 Types: TypeAlias = "tuple[v2.MessageType, ...]"
@@ -55,12 +56,23 @@ def type_of(message: v2.Message) -> "v2.MessageType":
         return v2.TRANSACTION
     if system.message_type == v2.DELAY or system.HasField("delivery_timestamp"):
         return v2.DELAY
-    return v2.FIFO if system.message_group else v2.NORMAL
+    if system.message_group:
+        return v2.FIFO
+    return v2.PRIORITY if system.HasField("priority") else v2.NORMAL
 
 
 def check_type(message: v2.Message, message_type: int) -> None:
-    """RefusedError when the topic has a type, and the message is of another one."""
+    """RefusedError when the topic has a type, and the message is of another one.
+
+    A topic without a type takes no priority, as it is not delivered by priority. A MIXED one does, as RocketMQ's.
+    """
     types, actual = types_of(message_type), type_of(message)
+    if message_type == message_pb2.MESSAGE_TYPE_UNSPECIFIED and actual == v2.PRIORITY:
+        raise RefusedError(
+            v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            f"the message has a priority, and topic {message.topic.name} is not there or has no message type: make it with the "
+            "type PRIORITY, or leave the priority out",
+        )
     if message_type in _TYPES and actual not in types:
         raise RefusedError(
             v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,

@@ -125,7 +125,6 @@ def test_a_right_digest_passes(digest_type: int, checksum: str) -> None:
 REFUSED = {
     "of a type nobody knows": (message(message_type=77), v2.UNSUPPORTED),
     "of a lite topic": (message(lite_topic="l"), v2.UNSUPPORTED),
-    "with a priority": (message(priority=3), v2.UNSUPPORTED),
     "wrong CRC-32": (message(body_digest=v2.Digest(type=v2.CRC32, checksum="1")), v2.MESSAGE_CORRUPTED),
     "wrong MD5": (message(body_digest=v2.Digest(type=v2.MD5, checksum="")), v2.MESSAGE_CORRUPTED),
     "wrong SHA-1": (message(body_digest=v2.Digest(type=v2.SHA1, checksum="00")), v2.MESSAGE_CORRUPTED),
@@ -213,6 +212,7 @@ RULES = {
         message(message_group="x" * 63),
         v2.ILLEGAL_MESSAGE_GROUP,
     ),
+    "a negative priority": (message(priority=-1), message(priority=0), v2.BAD_REQUEST),
     "a blank message group": (message(message_group=" "), message(message_group=""), v2.ILLEGAL_MESSAGE_GROUP),
     "a control character in a message group": (
         message(message_group="a\x01"),
@@ -260,7 +260,17 @@ def test_each_limit_of_rocketmqs_proxy_has_its_code(refused: v2.Message, taken: 
 
 
 @pytest.mark.parametrize(
-    "name", ["KEYS", "TAGS", "UNIQ_KEY", "__SHARDINGKEY", "TRACE_CONTEXT", "TTL", "__REPUT_BODY_ENCODING__"]
+    "name",
+    [
+        "KEYS",
+        "TAGS",
+        "UNIQ_KEY",
+        "__SHARDINGKEY",
+        "TRACE_CONTEXT",
+        "TTL",
+        "__REPUT_BODY_ENCODING__",
+        "_SYS_MSG_PRIORITY_",
+    ],
 )
 def test_the_systems_properties_cannot_be_set_by_the_side_door(name: str) -> None:
     with pytest.raises(RefusedError) as refused:
@@ -273,10 +283,37 @@ SENT_BY_TYPE = {
     v2.FIFO: message(message_type=v2.FIFO, message_group="g"),
     v2.DELAY: message(message_type=v2.NORMAL, delivery_timestamp=Timestamp(seconds=1)),
     v2.TRANSACTION: message(message_type=v2.TRANSACTION),
+    v2.PRIORITY: message(message_type=v2.PRIORITY, priority=0),
+}
+# Each wins over the priority, as for `TopicMessageType.parseFromMessageProperty`.
+WITH_A_PRIORITY = {
+    v2.FIFO: message(message_group="g", priority=3),
+    v2.DELAY: message(delivery_timestamp=Timestamp(seconds=1), priority=3),
+    v2.TRANSACTION: message(message_type=v2.TRANSACTION, priority=3),
 }
 
 
-@pytest.mark.parametrize("name", ["NORMAL", "FIFO", "DELAY", "TRANSACTION"])
+@pytest.mark.parametrize(("kind", "sent"), WITH_A_PRIORITY.items())
+def test_a_message_of_another_type_that_has_a_priority_too_stays_of_that_type(kind: int, sent: v2.Message) -> None:
+    assert type_of(sent) == kind
+    check_type(sent, message_pb2.MessageType.Value(f"MESSAGE_TYPE_{v2.MessageType.Name(kind)}"))
+    with pytest.raises(RefusedError) as refused:
+        check_type(sent, message_pb2.MESSAGE_TYPE_PRIORITY)
+    assert refused.value.code == v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+
+
+@pytest.mark.parametrize("priority", [0, 3, (1 << 31) - 1])
+def test_a_priority_is_stored_as_rocketmqs_property_and_delivered(priority: int) -> None:
+    new = to_new_message(message(message_type=v2.PRIORITY, priority=priority))
+    assert dict(new.properties) == {"_SYS_MSG_PRIORITY_": str(priority)}
+    found = to_message(message_pb2.StoredMessage(topic="T", body=b"x", properties=new.properties))
+    assert (found.system_properties.message_type, found.system_properties.priority) == (v2.PRIORITY, priority)
+    assert found.system_properties.HasField("priority")
+    assert not found.user_properties
+    assert not to_message(message_pb2.StoredMessage(topic="T", body=b"x")).system_properties.HasField("priority")
+
+
+@pytest.mark.parametrize("name", ["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY"])
 def test_a_topic_with_a_type_takes_messages_of_that_type_only(name: str) -> None:
     number = message_pb2.MessageType.Value(f"MESSAGE_TYPE_{name}")
     assert types_of(number) == (v2.MessageType.Value(name),)
@@ -292,9 +329,17 @@ def test_a_topic_with_a_type_takes_messages_of_that_type_only(name: str) -> None
 
 @pytest.mark.parametrize("number", [message_pb2.MESSAGE_TYPE_UNSPECIFIED, message_pb2.MESSAGE_TYPE_MIXED, 99])
 def test_a_topic_without_one_type_takes_all_types(number: int) -> None:
-    assert types_of(number) == tuple(SENT_BY_TYPE)
-    for sent in SENT_BY_TYPE.values():
-        check_type(sent, number)
+    """A route names no PRIORITY, as RocketMQ's of a MIXED topic, which takes it all the same."""
+    assert types_of(number) == (v2.NORMAL, v2.FIFO, v2.DELAY, v2.TRANSACTION)
+    for kind, sent in SENT_BY_TYPE.items():
+        if kind != v2.PRIORITY or number != message_pb2.MESSAGE_TYPE_UNSPECIFIED:
+            check_type(sent, number)
+
+
+def test_a_priority_is_refused_where_messages_are_not_delivered_by_it() -> None:
+    with pytest.raises(RefusedError, match="make it with the type PRIORITY") as refused:
+        check_type(SENT_BY_TYPE[v2.PRIORITY], message_pb2.MESSAGE_TYPE_UNSPECIFIED)
+    assert refused.value.code == v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
 
 
 @pytest.mark.parametrize(
