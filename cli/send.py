@@ -29,7 +29,7 @@ RECEIPT_DROPPED_FIRST = (
 )
 LINE_FIELDS = {
     *("topic", "body", "body_format", "tags", "keys", "properties"),
-    *("flag", "queue_id", "unique_key", "born_time", "delivery_time", "delay_level"),
+    *("flag", "queue_id", "unique_key", "born_time", "delivery_time", "delay_level", "priority"),
 }
 
 
@@ -49,6 +49,9 @@ def send(
     delay_level: Annotated[
         int, typer.Option("--delay-level", min=0, help="Deliver it after RocketMQ's delay level: 1 is 1 s, 18 is 2 h.")
     ] = 0,
+    priority: Annotated[
+        int | None, typer.Option("--priority", min=0, help="For a topic of the type PRIORITY: higher ones come first.")
+    ] = None,
     sync: Annotated[bool, typer.Option("--sync", help="Answer when the message is on the disk.")] = False,
     output: options.Output = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
@@ -59,8 +62,8 @@ def send(
     from cli.times import moment_of, parse_limit, parse_span
     from reput_client import NewMessage
 
-    if sum(map(bool, (delay, at, delay_level))) > 1:
-        usage_error("give one of --delay, --at and --delay-level")
+    if sum(map(bool, (delay, at, delay_level, priority is not None))) > 1:
+        usage_error("give one of --delay, --at, --delay-level and --priority")
     pairs = [text.partition("=") for text in properties or ()]
     for name, equals, _ in pairs:
         if not name or not equals:
@@ -82,6 +85,7 @@ def send(
         queue_id=queue_id,
         delivery_time=due,
         delay_level=delay_level,
+        priority=priority,
     )
     with append_client(address, timeout) as client:
         try:
@@ -103,7 +107,7 @@ def load(
     """Append the messages of a file, one JSON object a line.
 
     Fields: topic, body, body_format (text, json, hex, base64; default text), tags, keys, properties, flag, queue_id,
-    unique_key, born_time and delivery_time (as a query's -b), delay_level.
+    unique_key, born_time and delivery_time (as a query's -b), delay_level, priority.
     """
     from cli.client import append_client
 
@@ -167,6 +171,7 @@ def _message_of_line(line: str) -> "message_pb2.NewMessage":
     from cli.bodies import read_body
     from cli.times import parse_time
     from reput.message.v1 import message_pb2
+    from reput_client.encoding import with_priority
 
     fields = json.loads(line)
     if not isinstance(fields, dict):
@@ -179,7 +184,7 @@ def _message_of_line(line: str) -> "message_pb2.NewMessage":
         body=read_body(fields["body"], fields.get("body_format", "text")),
         tags=fields.get("tags", ""),
         keys=fields.get("keys", []),
-        properties=fields.get("properties", {}),
+        properties=with_priority(fields.get("properties", {}), fields.get("priority")),
         flag=fields.get("flag", 0),
     )
     if "queue_id" in fields:

@@ -18,6 +18,7 @@ from reput_client.errors import InvalidMessageError
 
 # The gateway accepts 4 MiB of bodies and 128 KiB of other fields in a request; 32 KiB of those are left for the request.
 MESSAGE_BYTES_MAX = (4 << 20) + (96 << 10)
+PRIORITY = "_SYS_MSG_PRIORITY_"  # RocketMQ's property
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MESSAGES_TAG = bytes([pb.AppendMessageStreamRequest.DESCRIPTOR.fields_by_name["messages"].number << 3 | 2])
 
@@ -44,6 +45,7 @@ def to_message(
     flag: int,
     delivery_time: datetime | None = None,
     delay_level: int = 0,
+    priority: int | None = None,
 ) -> message_pb2.NewMessage:
     """One message as the contract's `NewMessage`; the arguments are the fields of `reput_client.NewMessage`.
 
@@ -63,6 +65,7 @@ def to_message(
         fields["keys"] = keys
     if tags:
         fields["tags"] = tags
+    properties = with_priority(properties, priority)
     if properties:
         fields["properties"] = properties
     if queue_id is not None:
@@ -76,6 +79,17 @@ def to_message(
     if delay_level:
         fields["delay_level"] = delay_level
     return message_pb2.NewMessage(**fields)
+
+
+def with_priority(properties: Mapping[str, str] | None, priority: int | None) -> Mapping[str, str] | None:
+    """The properties of a message with this priority; None: it has none. TypeError, ValueError for no priority."""
+    if priority is None:
+        return properties
+    if not isinstance(priority, int):
+        raise TypeError(f"priority is {priority!r}: give int")
+    if not 0 <= priority < 1 << 31:
+        raise ValueError(f"priority is {priority}: 0 to {(1 << 31) - 1} are possible")
+    return {**(properties or {}), PRIORITY: str(priority)}
 
 
 def as_field(message: message_pb2.NewMessage) -> bytes:

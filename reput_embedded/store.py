@@ -189,6 +189,7 @@ class EmbeddedStore(QueryClient):
         delivery_time: datetime | None = None,
         delay: timedelta | None = None,
         delay_level: int = 0,
+        priority: int | None = None,
     ) -> SendReceipt:
         """Append a message; it is stored when this returns. Arguments as those of `Producer.send`.
 
@@ -200,7 +201,20 @@ class EmbeddedStore(QueryClient):
         """
         properties = with_delay(properties, delay)
         message = NewMessage(
-            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
+            *(
+                topic,
+                body,
+                keys,
+                tags,
+                properties,
+                queue_id,
+                unique_key,
+                born_time,
+                flag,
+                delivery_time,
+                delay_level,
+                priority,
+            )
         )
         return self.append_all((message,), deduplicate=unique_key is not None)[0]
 

@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import NamedTuple
 
-from reput_client.encoding import MESSAGE_BYTES_MAX, as_field, encode_varint, to_message
+from reput_client.encoding import MESSAGE_BYTES_MAX, as_field, encode_varint, to_message, with_priority
 
 
 class NewMessage(NamedTuple):
@@ -33,6 +33,8 @@ class NewMessage(NamedTuple):
         flag: the application's own 32 bits.
         delivery_time: consumers get it at this time, with a time zone; None = at once.
         delay_level: consumers get it after the delay of this level of RocketMQ (1 is 1 s, 18 is 2 h); 0 = at once.
+        priority: 0 or more, for a topic of the type PRIORITY: consumers get higher ones first. It is its queue number, or
+            the last queue. None = it has none.
     """
 
     topic: str
@@ -46,6 +48,7 @@ class NewMessage(NamedTuple):
     flag: int = 0
     delivery_time: datetime | None = None
     delay_level: int = 0
+    priority: int | None = None
 
 
 # Producers send to a few topics with a few tags; one that does not pays for a look-up more.
@@ -81,6 +84,7 @@ class MessageEncoder:
         flag: int,
         delivery_time: datetime | None,
         delay_level: int,
+        priority: int | None = None,
     ) -> bytes:
         """One message as it stands in a request.
 
@@ -96,11 +100,14 @@ class MessageEncoder:
             flag: the application's own 32 bits.
             delivery_time: when consumers get it.
             delay_level: after which delay they get it.
+            priority: its priority.
 
         Raises:
             InvalidMessageError: too large for any request.
             TypeError, ValueError: as `to_message`.
         """
+        if priority is not None:
+            properties = with_priority(properties, priority)
         wire = None
         if (
             type(topic) is str

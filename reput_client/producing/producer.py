@@ -97,6 +97,7 @@ class Producer:
         delivery_time: datetime | None = None,
         delay: timedelta | None = None,
         delay_level: int = 0,
+        priority: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Future[SendReceipt]:
         """Send a message; returns at once unless the buffer is full.
@@ -114,6 +115,7 @@ class Producer:
             delivery_time: consumers get it at this time, with a time zone; the past is now. The receipt has a `recall_handle`.
             delay: the same, counted from when the store takes the message.
             delay_level: consumers get it after the delay of this level of RocketMQ (1 is 1 s, 18 is 2 h).
+            priority: see `NewMessage`.
             on_delivery: called with `(receipt, None)` or `(None, error)` in the producer's thread.
 
         Raises:
@@ -123,7 +125,20 @@ class Producer:
         """
         properties = with_delay(properties, delay)
         wire = self._encoder.encode(
-            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
+            *(
+                topic,
+                body,
+                keys,
+                tags,
+                properties,
+                queue_id,
+                unique_key,
+                born_time,
+                flag,
+                delivery_time,
+                delay_level,
+                priority,
+            )
         )
         return self._sender.send(wire, on_delivery, urgent=False)
 
@@ -161,6 +176,7 @@ class Producer:
         delivery_time: datetime | None = None,
         delay: timedelta | None = None,
         delay_level: int = 0,
+        priority: int | None = None,
         timeout_seconds: float | None = None,
     ) -> SendReceipt:
         """Send a message and wait until it is stored; it does not linger while nothing else is under way.
@@ -171,7 +187,20 @@ class Producer:
         """
         properties = with_delay(properties, delay)
         wire = self._encoder.encode(
-            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
+            *(
+                topic,
+                body,
+                keys,
+                tags,
+                properties,
+                queue_id,
+                unique_key,
+                born_time,
+                flag,
+                delivery_time,
+                delay_level,
+                priority,
+            )
         )
         return self._sender.send(wire, None, urgent=True).result(timeout_seconds)
 
@@ -321,6 +350,7 @@ class AsyncProducer:
         delivery_time: datetime | None = None,
         delay: timedelta | None = None,
         delay_level: int = 0,
+        priority: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> asyncio.Future[SendReceipt]:
         """Send a message and return its future; awaits only while the buffer is full.
@@ -329,7 +359,20 @@ class AsyncProducer:
         """
         properties = with_delay(properties, delay)
         wire = self._encoder.encode(
-            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
+            *(
+                topic,
+                body,
+                keys,
+                tags,
+                properties,
+                queue_id,
+                unique_key,
+                born_time,
+                flag,
+                delivery_time,
+                delay_level,
+                priority,
+            )
         )
         return await self._started().send(wire, on_delivery, urgent=False)
 
@@ -367,12 +410,26 @@ class AsyncProducer:
         delivery_time: datetime | None = None,
         delay: timedelta | None = None,
         delay_level: int = 0,
+        priority: int | None = None,
         timeout_seconds: float | None = None,
     ) -> SendReceipt:
         """See `Producer.send_and_wait`."""
         properties = with_delay(properties, delay)
         wire = self._encoder.encode(
-            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
+            *(
+                topic,
+                body,
+                keys,
+                tags,
+                properties,
+                queue_id,
+                unique_key,
+                born_time,
+                flag,
+                delivery_time,
+                delay_level,
+                priority,
+            )
         )
         future = await self._started().send(wire, None, urgent=True)
         async with asyncio.timeout(timeout_seconds):

@@ -76,6 +76,8 @@ for verb in [[], *([name] for name in cli.main.VERBS), *grouped]:
         ["send", "-t", "T", "-b", "x", "-p", "novalue"],
         ["send", "-t", "T", "-b", "x", "--queue-id", "4294967296"],
         ["send", "-t", "T", "--body-file", "/no/such/file"],
+        ["send", "-t", "T", "-b", "x", "--priority", "-1"],
+        ["send", "-t", "T", "-b", "x", "--priority", "1", "--delay", "1s"],
         ["load", "/no/such/file"],
         ["import", "/no/such/file"],
         ["import", "/no/such/file", "--store", "/tmp/out", "--deduplicate"],

@@ -205,6 +205,23 @@ def test_what_is_wrong_is_refused_in_the_same_way(fields: dict, error: type[Exce
         encode(**{"topic": "T", "body": b"x", **fields})
 
 
+def test_a_priority_is_a_property_of_the_message_beside_the_applications_own(encode) -> None:
+    own = {"colour": "red"}
+    request = encode_request(
+        [encode(topic="T", body=b"x", properties=own, priority=3), encode(topic="T", body=b"x", priority=0)], b""
+    )
+    first, second = pb.AppendMessageStreamRequest.FromString(request).messages
+    assert dict(first.properties) == {"colour": "red", "_SYS_MSG_PRIORITY_": "3"}
+    assert dict(second.properties) == {"_SYS_MSG_PRIORITY_": "0"}
+    assert own == {"colour": "red"}
+
+
+@pytest.mark.parametrize("priority", [-1, 1 << 31])
+def test_a_number_that_is_no_priority_is_refused_before_it_is_sent(encode, priority: int) -> None:
+    with pytest.raises(ValueError, match=f"priority is {priority}: 0 to 2147483647"):
+        encode(topic="T", body=b"x", priority=priority)
+
+
 def test_the_caches_have_an_end() -> None:
     for i in range(2 * messages.CACHED_SIZE_COUNT):
         by_hand(topic=f"t{i}", tags=f"g{i}", body=b"x" * (1 + i))
