@@ -16,5 +16,5 @@ def test_the_page_has_the_rows_of_the_table_of_features() -> None:
     ]
 
 
-def test_each_row_that_is_not_supported_says_what_to_do_or_loses_nothing() -> None:
-    assert {row.name for row in FEATURES if row.support != "supported" and not row.to_do} == {"priority-topics"}
+def test_each_row_that_is_not_supported_says_what_to_do() -> None:
+    assert not [row.name for row in FEATURES if row.support != "supported" and not row.to_do]
