@@ -307,6 +307,12 @@ def update(
     broadcast: Annotated[
         bool | None, typer.Option("--broadcast/--no-broadcast", help="Each member consumes every message.")
     ] = None,
+    priority_factor: Annotated[
+        int | None,
+        typer.Option(
+            "--priority-factor", min=0, max=100, help="Of 100 polls of a PRIORITY topic, so many are by priority."
+        ),
+    ] = None,
     output: options.Output = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
@@ -322,6 +328,7 @@ def update(
             delivery_attempts_max=attempts_max,
             consume_disabled=None if consume is None else not consume,
             broadcast=broadcast,
+            priority_factor=priority_factor,
         )
     print_rows("groups", [group_row(group)], GROUP_COLUMNS, output)
     return Exit.FOUND
@@ -404,7 +411,7 @@ def group_row(group: "ConsumerGroup") -> dict[str, Any]:
         "delivery_attempts_max": group.delivery_attempts_max,
         "consume_disabled": group.consume_disabled,
         "broadcast": group.broadcast,
-    }
+    } | ({} if group.priority_factor == 100 else {"priority_factor": group.priority_factor})
 
 
 def lag_row(consumer_group: str, queue: "GroupQueue") -> dict[str, Any]:

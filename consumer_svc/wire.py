@@ -3,11 +3,12 @@
 from google.protobuf.duration_pb2 import Duration
 
 from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter, filter_of_sql, filter_of_tags
-from consumer_svc.state.codec import mode_to_proto
+from consumer_svc.state.codec import factor_of, mode_to_proto, said_factor
 from consumer_svc.state.group_states import GroupSettings
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import InvalidArgumentError
+from store.format.delivery.consumer_files import PRIORITY_FACTOR_MAX
 
 
 def filter_of(wanted: gateway_pb.MessageFilter) -> MessageFilter:
@@ -56,6 +57,7 @@ def settings_to_proto(settings: GroupSettings, attempts_max: int) -> pb.GroupSet
         broadcast=settings.broadcast,
         is_set=settings.is_set,
         request_modes=map(mode_to_proto, settings.request_modes),
+        priority_factor=said_factor(settings),
     )
 
 
@@ -65,10 +67,16 @@ def settings_of(settings: pb.GroupSettings) -> GroupSettings:
         raise InvalidArgumentError(
             "delivery_attempts_max is negative: 0 means the default", field="delivery_attempts_max"
         )
+    factor = factor_of(settings)
+    if not 0 <= factor <= PRIORITY_FACTOR_MAX:
+        raise InvalidArgumentError(
+            f"priority_factor is {factor}: 0 to {PRIORITY_FACTOR_MAX} are possible", field="priority_factor"
+        )
     return GroupSettings(
         settings.consumer_group,
         settings.ordered,
         settings.delivery_attempts_max,
         settings.consume_enabled,
         settings.broadcast,
+        priority_factor=factor,
     )

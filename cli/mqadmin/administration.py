@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from reput_client import MessageType, Topic, TopicSettings
 
 MESSAGE_TYPE_ATTRIBUTE = "message.type"
+PRIORITY_FACTOR_ATTRIBUTE = "priority.factor"
 STATUS_COLUMNS = [*QUEUE_COLUMNS[1:], "last_time"]
 # mqadmin's, of a topic that it makes.
 QUEUE_COUNT_DEFAULT = 8
@@ -223,6 +224,9 @@ def update_sub_group(
     retry_max_times: Annotated[
         int | None, typer.Option("--retryMaxTimes", "-r", min=0, help="Deliveries after the first.")
     ] = None,
+    attributes: Annotated[
+        str, typer.Option("--attributes", help="As in mqadmin: +priority.factor=50 or -priority.factor.")
+    ] = "",
     output: options.OutputOnly = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
@@ -234,10 +238,24 @@ def update_sub_group(
         attempts_max=None if retry_max_times is None else retry_max_times + 1,
         consume=truth_of(consume, "-s"),
         broadcast=truth_of(broadcast, "-d"),
+        priority_factor=_factor_in(attributes),
         output=output,
         address=address,
         timeout=timeout,
     )
+
+
+def _factor_in(attributes: str) -> int | None:
+    """The priority factor that a change of attributes sets; None: it does not say it."""
+    factor: int | None = None
+    for part in (each.strip() for each in attributes.split(",") if each.strip()):
+        name, _, value = part[1:].partition("=")
+        if name != PRIORITY_FACTOR_ATTRIBUTE or part[0] not in "+-" or (part[0] == "-") != (value == ""):
+            usage_error(f"--attributes {part!r}", "Of a group, +priority.factor=0 to 100, or -priority.factor.")
+        if value and (not value.isdecimal() or int(value) > 100):
+            usage_error(f"--attributes {part!r}", "priority.factor is 0 to 100.")
+        factor = int(value) if value else 100
+    return factor
 
 
 def delete_sub_group(

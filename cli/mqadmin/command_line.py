@@ -217,7 +217,6 @@ NO_EFFECT: dict[str, tuple[NoEffect, ...]] = {
             ("--notifyConsumerIdsChanged", "-a"),
             "members do not divide the queues among themselves, so they need not hear of each other",
         ),
-        NoEffect(("--attributes",), "groups have no attributes here"),
     ),
     "deleteSubGroup": (
         NAME_SERVER,

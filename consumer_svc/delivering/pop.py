@@ -4,7 +4,8 @@ The queues of the topic and of the group's retry topic take turns. In each queue
 first, then new ones. What the filter does not want is consumed for the group.
 
 The queues of a topic of the type PRIORITY do not take turns: the highest comes first, and of each number the retry topic's
-before the topic's, because a retry keeps its queue number (ADR 0153). An ordered group gets no priorities.
+before the topic's, because a retry keeps its queue number (ADR 0153). An ordered group gets no priorities, and the group's
+factor may leave some pops as those of other topics.
 
 In an ordered group, a message is passed while an earlier one of its message group is in flight or waits; it then waits itself.
 The next poll of the same attempt gets the messages of an answer that was lost again.
@@ -28,6 +29,7 @@ from services.convert import millis_to_timestamp
 from services.following.state_topic.state_writer import wait_for
 from services.reading.queue_reader import ANSWER_BODY_BYTES_MAX, read_message
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
+from store.format.delivery.consumer_files import PRIORITY_FACTOR_MAX
 from store.format.topic import RETRY_PREFIX, retry_topic_v2_of, validate_topic
 
 # Hidden for so long when the caller says nothing, and renewed for so long in all while its client lives.
@@ -39,6 +41,8 @@ UNIT_PAGE_COUNT = 64
 # Messages of an ordered queue that wait for others of their message group; then the queue waits for them.
 PASSED_COUNT_MAX = 1_000
 ID_SIZE_BYTES_MAX = 1_024
+# Has no divisor in common with 100, so that pops by priority and others alternate as evenly as they can.
+FACTOR_STEP = 61
 # Groups and topics of which it is known which queue comes next; then all begin with their first one again.
 TURN_COUNT_MAX = 16_384
 
@@ -127,7 +131,8 @@ class Pops:
         if request.in_order and not settings.ordered:
             settings = self._order(settings, request.caller)
         with life.turn(consumer_group, topic):
-            queues = list(self._queues(request, by_priority=not settings.ordered and life.topics.is_by_priority(topic)))
+            is_by_priority = not settings.ordered and life.topics.is_by_priority(topic)
+            queues = list(self._queues(request, settings.priority_factor if is_by_priority else 0))
             out = self._out(invisible_millis)
             if settings.ordered and request.attempt_id:
                 self._again(request, queues, out, response)
@@ -183,8 +188,11 @@ class Pops:
             until = now + (invisible_millis or RENEWED_INVISIBLE_MILLIS)
             return HandOut(now, until, 0 if invisible_millis else now + RENEWED_MILLIS_MAX, life.next_serial())
 
-    def _queues(self, request: pb.PopMessagesRequest, *, by_priority: bool) -> Iterator[QueueRef]:
-        """The queues that have something, in the order in which this pop asks them; the next pop begins with another."""
+    def _queues(self, request: pb.PopMessagesRequest, priority_factor: int) -> Iterator[QueueRef]:
+        """The queues that have something, in the order in which this pop asks them; the next pop begins with another.
+
+        `priority_factor`: of 100 pops, so many are by priority.
+        """
         life = self._life
         consumer_group, asked_topic = key = request.consumer_group, request.topic
         one = request.queue_id if request.HasField("queue_id") else None
@@ -209,7 +217,7 @@ class Pops:
                     has_again = state is not None and (state.waiting or (has_attempt and state.leases))
                     if state is None or state.next_offset != end or has_again:
                         queues.append(QueueRef(consumer_group, topic, queue_id))
-        if by_priority:
+        if turn * FACTOR_STEP % PRIORITY_FACTOR_MAX < priority_factor:
             queues.sort(key=lambda ref: (-ref.queue_id, ref.topic == asked_topic))
         elif turn % 2:  # neither the topic nor its retry topic is always the last
             queues.sort(key=lambda ref: ref.topic == asked_topic)

@@ -247,7 +247,13 @@ def group_changes(life: Life, groups: bytes | None, *, is_backup: bool = False) 
     """The changes that make the groups those of `subscriptionGroup.json`, unless it is ours; a `.bak` only adds groups."""
     if groups and not is_own(groups):
         for name, config in decode_groups(groups).items():
-            settings = GroupSettings(name, config.ordered, config.retry_count_max + 1, config.consume_enabled)
+            settings = GroupSettings(
+                name,
+                config.ordered,
+                config.retry_count_max + 1,
+                config.consume_enabled,
+                priority_factor=config.priority_factor,
+            )
             known = life.states.groups.get(name)
             if known is not None:  # the file does not say them
                 settings = replace(settings, request_modes=known.settings.request_modes)
@@ -393,7 +399,9 @@ class CourtesyFiles:
             for name, group in life.states.groups.items():
                 settings = group.settings
                 retries = life.attempts_max(settings) - 1
-                groups[name] = GroupConfig(settings.ordered, retries, settings.consume_enabled)
+                groups[name] = GroupConfig(
+                    settings.ordered, retries, settings.consume_enabled, settings.priority_factor
+                )
             modes: ModeTable = {
                 (name, mode.topic): (mode.is_pop, mode.pop_share_queue_count)
                 for name, group in life.states.groups.items()

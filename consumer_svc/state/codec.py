@@ -27,6 +27,7 @@ from consumer_svc.state.queue_state import (
 )
 from reput.consumer.v1 import consumer_service_pb2 as service_pb
 from reput.consumer.v1 import state_pb2 as pb
+from store.format.delivery.consumer_files import PRIORITY_FACTOR_MAX
 
 # A piece of a full state; a record must stay far below the limit of a message (4 MiB).
 PIECE_BYTES_MAX = 1 << 20
@@ -234,6 +235,7 @@ def _settings(settings: GroupSettings, made_by: str) -> pb.GroupSet:
         consume_enabled=settings.consume_enabled,
         broadcast=settings.broadcast,
         request_modes=map(mode_to_proto, settings.request_modes),
+        priority_factor=said_factor(settings),
         made_by=made_by,
     )
 
@@ -246,7 +248,18 @@ def _to_settings(group: pb.GroupSet) -> GroupSettings:
         group.consume_enabled,
         group.broadcast,
         tuple(map(mode_of, group.request_modes)),
+        factor_of(group),
     )
+
+
+def said_factor(settings: GroupSettings) -> int | None:
+    """The priority factor of settings as records and answers say it: nothing for the default."""
+    return None if settings.priority_factor == PRIORITY_FACTOR_MAX else settings.priority_factor
+
+
+def factor_of(settings: "pb.GroupSet | service_pb.GroupSettings") -> int:
+    """The priority factor that a record or a request says."""
+    return settings.priority_factor if settings.HasField("priority_factor") else PRIORITY_FACTOR_MAX
 
 
 def mode_to_proto(mode: RequestMode) -> service_pb.RequestMode:

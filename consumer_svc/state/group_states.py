@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from consumer_svc.state.queue_state import Moved, QueueChange, QueueRef, QueueState
+from store.format.delivery.consumer_files import PRIORITY_FACTOR_MAX
 
 # Of a shard, unless the setting says another number.
 GROUP_COUNT_MAX = 100_000
@@ -33,6 +34,7 @@ class GroupSettings:
         consume_enabled: whether it gets messages.
         broadcast: each member consumes every message and keeps its positions itself.
         request_modes: of topics, by name; one of each.
+        priority_factor: of 100 pops of a topic of the type PRIORITY, so many are by priority.
     """
 
     consumer_group: str
@@ -41,6 +43,7 @@ class GroupSettings:
     consume_enabled: bool = True
     broadcast: bool = False
     request_modes: tuple[RequestMode, ...] = ()
+    priority_factor: int = PRIORITY_FACTOR_MAX
 
     @property
     def is_set(self) -> bool:

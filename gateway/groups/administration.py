@@ -23,6 +23,7 @@ from gateway.ports.groups import (
     attempts_max_of,
     default_settings,
     lag_count,
+    priority_factor_of,
     settings_that_count,
 )
 from gateway.ports.shard import Shard, search_offset
@@ -32,6 +33,7 @@ from gateway.queries.page import PageTokens, check_topic, page_size
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import GroupNotFoundError, InvalidArgumentError, PermissionDeniedError, StoreError
+from store.format.delivery.consumer_files import PRIORITY_FACTOR_MAX
 from store.format.topic import RETRY_PREFIX, dead_letter_topic_of
 
 # RocketMQ's retryMaxTimes is an int of Java; so many retries never happen.
@@ -71,6 +73,7 @@ class SettingsChange:
     delivery_attempts_max: int | None = None
     consume_enabled: bool | None = None
     broadcast: bool | None = None
+    priority_factor: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +194,11 @@ def update_group(shards: Shards, consumer_group: str, change: SettingsChange, de
             f"{DELIVERY_ATTEMPTS_DEFAULT}.",
             field="delivery_attempts_max",
         )
+    factor = change.priority_factor
+    if factor is not None and not 0 <= factor <= PRIORITY_FACTOR_MAX:
+        raise InvalidArgumentError(
+            f"priority_factor is {factor}: 0 to {PRIORITY_FACTOR_MAX} are possible", field="priority_factor"
+        )
     only = pb.ListGroupsRequest(consumer_group=consumer_group, page_size=1)
     answers = ask_all(shards, LIST_GROUPS, only, deadline)
     before = [each for _, page in answered(answers) for each in page.groups]
@@ -206,6 +214,9 @@ def update_group(shards: Shards, consumer_group: str, change: SettingsChange, de
         consume_enabled=base.consume_enabled if change.consume_enabled is None else change.consume_enabled,
         broadcast=base.broadcast if change.broadcast is None else change.broadcast,
     )
+    factor = priority_factor_of(base) if factor is None else factor
+    if factor != PRIORITY_FACTOR_MAX:
+        settings.priority_factor = factor
     written = ask_all(shards, UPDATE_GROUP, pb.UpdateGroupRequest(settings=settings), deadline)
     raise_failure(written, (), "the settings are set")
     return settings

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from gateway.ports.chain import ShardMethod
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from store.format.delivery.consumer_files import PRIORITY_FACTOR_MAX
 
 # The settings of groups, by name: a page.
 LIST_GROUPS: ShardMethod[pb.ListGroupsRequest, pb.ListGroupsResponse] = ShardMethod("consumer.list-groups", "consumer")
@@ -74,6 +75,11 @@ def attempts_max_of(settings: pb.GroupSettings) -> int:
     return settings.delivery_attempts_max or DELIVERY_ATTEMPTS_DEFAULT
 
 
+def priority_factor_of(settings: pb.GroupSettings) -> int:
+    """Of 100 pops of a topic of the type PRIORITY, so many are by priority."""
+    return settings.priority_factor if settings.HasField("priority_factor") else PRIORITY_FACTOR_MAX
+
+
 def are_same(one: pb.GroupSettings, other: pb.GroupSettings) -> bool:
     """Whether a group consumes alike by both; the origin of the settings is not compared."""
     return (
@@ -82,6 +88,7 @@ def are_same(one: pb.GroupSettings, other: pb.GroupSettings) -> bool:
         and attempts_max_of(one) == attempts_max_of(other)
         and one.consume_enabled == other.consume_enabled
         and one.broadcast == other.broadcast
+        and priority_factor_of(one) == priority_factor_of(other)
     )
 
 

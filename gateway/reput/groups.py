@@ -194,6 +194,7 @@ def update(call: Call, request: pb.UpdateConsumerGroupRequest) -> pb.UpdateConsu
         request.delivery_attempts_max if request.HasField("delivery_attempts_max") else None,
         not request.consume_disabled if request.HasField("consume_disabled") else None,
         request.broadcast if request.HasField("broadcast") else None,
+        request.priority_factor if request.HasField("priority_factor") else None,
     )
     settings = update_group(call.shards, request.consumer_group, change, call.deadline)
     return pb.UpdateConsumerGroupResponse(settings=settings_to(settings))
@@ -332,6 +333,7 @@ def settings_to(settings: consumer_pb.GroupSettings) -> pb.ConsumerGroupSettings
         delivery_attempts_max=attempts_max_of(settings),
         consume_disabled=not settings.consume_enabled,
         broadcast=settings.broadcast,
+        priority_factor=settings.priority_factor if settings.HasField("priority_factor") else None,
     )
 
 

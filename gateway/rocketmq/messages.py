@@ -164,7 +164,7 @@ def _message(stored: message_pb2.StoredMessage, body: bytes, encoding: "v2.Encod
         message_id=stored.unique_key or stored.offset_msg_id,
         body_digest=v2.Digest(type=v2.MD5, checksum=hashlib.md5(body, usedforsecurity=False).hexdigest().upper()),
         body_encoding=encoding,
-        message_type=v2.MessageType.Value(message_type_of(properties)),
+        message_type=message_type_of(properties),
         born_timestamp=stored.born_time,
         born_host=stored.born_host,
         store_timestamp=stored.store_time,

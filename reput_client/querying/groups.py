@@ -37,6 +37,7 @@ class ConsumerGroup:
         delivery_attempts_max: deliveries before a message becomes a dead letter, the first included.
         consume_disabled: the group gets nothing.
         broadcast: each member consumes every message, and keeps its positions itself.
+        priority_factor: of 100 polls of a topic of the type PRIORITY, so many are by priority.
     """
 
     consumer_group: str
@@ -44,6 +45,7 @@ class ConsumerGroup:
     delivery_attempts_max: int
     consume_disabled: bool
     broadcast: bool
+    priority_factor: int = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +258,7 @@ def update_consumer_group(
     delivery_attempts_max: int | None = None,
     consume_disabled: bool | None = None,
     broadcast: bool | None = None,
+    priority_factor: int | None = None,
 ) -> Question[ConsumerGroup]:
     """Set settings of a group in every shard; makes the group if it is absent. None: as before."""
     request = pb.UpdateConsumerGroupRequest(
@@ -264,6 +267,7 @@ def update_consumer_group(
         delivery_attempts_max=delivery_attempts_max,
         consume_disabled=consume_disabled,
         broadcast=broadcast,
+        priority_factor=priority_factor,
     )
     return Question("UpdateConsumerGroup", request, lambda answer: _settings_of(answer.settings))
 
@@ -513,6 +517,7 @@ def _settings_of(settings: pb.ConsumerGroupSettings) -> ConsumerGroup:
         settings.delivery_attempts_max,
         settings.consume_disabled,
         settings.broadcast,
+        settings.priority_factor if settings.HasField("priority_factor") else 100,
     )
 
 

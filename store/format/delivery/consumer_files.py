@@ -22,6 +22,8 @@ QUEUE_ID_MAX = 65_535
 POSITION_MAX = (1 << 63) - 1
 RETRY_COUNT_MAX = (1 << 31) - 1
 NAME_CHARACTERS_MAX = 255
+# Of the attribute, and its default (`SubscriptionGroupAttributes.PRIORITY_FACTOR_ATTRIBUTE`).
+PRIORITY_FACTOR_ATTRIBUTE, PRIORITY_FACTOR_MAX = "priority.factor", 100
 OffsetTable = dict[tuple[str, str], dict[int, int]]
 
 
@@ -33,11 +35,13 @@ class GroupConfig:
         ordered: `consumeMessageOrderly`.
         retry_count_max: `retryMaxTimes`: deliveries after the first one.
         consume_enabled: `consumeEnable`.
+        priority_factor: the attribute `priority.factor` of 5.5: 0 to 100.
     """
 
     ordered: bool = False
     retry_count_max: int = 16
     consume_enabled: bool = True
+    priority_factor: int = PRIORITY_FACTOR_MAX
 
 
 def decode_offsets(data: bytes) -> OffsetTable:
@@ -136,8 +140,17 @@ def decode_groups(data: bytes) -> dict[str, GroupConfig]:
                 config.get("consumeMessageOrderly", False) is True,
                 retries if _is_int(retries) and 0 <= retries <= RETRY_COUNT_MAX else 16,
                 enabled if isinstance(enabled, bool) else True,
+                priority_factor_of(config.get("attributes")),
             )
     return groups
+
+
+def priority_factor_of(attributes: object) -> int:
+    """The attribute's value; its default for one that is absent or no number of its range."""
+    text = attributes.get(PRIORITY_FACTOR_ATTRIBUTE) if isinstance(attributes, dict) else None
+    is_number = isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) <= 3
+    factor = int(str(text)) if is_number else PRIORITY_FACTOR_MAX
+    return min(factor, PRIORITY_FACTOR_MAX)
 
 
 def problem_of_group(name: str, config: object) -> str:
@@ -169,6 +182,10 @@ def encode_groups(groups: Mapping[str, GroupConfig], previous: bytes | None, *, 
             "retryMaxTimes": config.retry_count_max,
             "consumeEnable": config.consume_enabled,
         }
+        attributes = table[name].get("attributes")
+        if config.priority_factor != priority_factor_of(attributes):
+            others = attributes if isinstance(attributes, dict) else {}
+            table[name]["attributes"] = {**others, PRIORITY_FACTOR_ATTRIBUTE: str(config.priority_factor)}
     document["subscriptionGroupTable"] = table
     return dump_document(document)
 

@@ -1,8 +1,15 @@
 """Pops of topics of the type PRIORITY: the highest first, in the topic and in its retries."""
 
+from collections import Counter
+from collections.abc import Callable
+
 import pytest
 
+from consumer_svc.state.group_states import GroupSettings
+from consumer_svc.wire import settings_of, settings_to_proto
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import MESSAGE_TYPE_NORMAL, MESSAGE_TYPE_PRIORITY
+from store.errors import InvalidArgumentError
 from tests.consumer_svc.delivering.test_pop import ack_all, ask, bodies
 from tests.consumer_svc.memory_log import LogLife, ManualClock, MemoryLog
 
@@ -100,3 +107,32 @@ def test_a_topic_that_gets_the_type_later_is_delivered_by_priority_from_then_on(
     life.life.topics.load()
     got = [one for _ in range(15) for one in bodies(life, ask(max_messages=1))]
     assert got == sorted(got, reverse=True)
+
+
+@pytest.mark.usefixtures("by_priority")
+@pytest.mark.parametrize("factor", [0, 30, 50, 99, 100])
+def test_the_factor_of_a_group_says_how_many_of_a_hundred_pops_are_by_priority(
+    log: MemoryLog, begin: Callable[..., LogLife], factor: int
+) -> None:
+    """RocketMQ's attribute `priority.factor`; it draws, here it is even."""
+    begin().groups.update(GroupSettings("g", priority_factor=factor))
+    life = begin()  # which has it from the log
+    for number in range(1_200):
+        send(log, f"{number % 4}", number % 4)
+    got = Counter(one for _ in range(300) for one in ack_all(life, ask(max_messages=1)))
+    # Those that are not by priority begin with each of the four queues equally often.
+    assert got["3"] == pytest.approx(300 * (factor + (100 - factor) / 4) / 100, abs=5)
+    assert got.total() == 300
+
+
+@pytest.mark.parametrize("factor", [-1, 101])
+def test_a_factor_outside_of_0_to_100_is_refused(factor: int) -> None:
+    with pytest.raises(InvalidArgumentError, match="priority_factor"):
+        settings_of(pb.GroupSettings(consumer_group="g", priority_factor=factor))
+
+
+@pytest.mark.parametrize("factor", [0, 100])
+def test_a_factor_of_0_is_told_from_none_that_was_said(factor: int) -> None:
+    said = settings_to_proto(GroupSettings("g", priority_factor=factor), 17)
+    assert said.HasField("priority_factor") == (factor == 0)
+    assert settings_of(said).priority_factor == factor

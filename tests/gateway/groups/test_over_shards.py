@@ -144,6 +144,15 @@ def test_settings_that_differ_between_shards_are_a_problem_and_an_update_ends_it
     assert describe_group(shards, "g", deadline).problems == []
 
 
+def test_a_priority_factor_stays_until_another_is_said(shards, near, deadline):
+    update_group(shards, "g", SettingsChange(priority_factor=0), deadline)
+    assert update_group(shards, "g", SettingsChange(ordered=False), deadline).priority_factor == 0
+    assert near.groups["g"].HasField("priority_factor")
+    assert not update_group(shards, "g", SettingsChange(priority_factor=100), deadline).HasField("priority_factor")
+    with pytest.raises(InvalidArgumentError, match="priority_factor is 101: 0 to 100"):
+        update_group(shards, "g", SettingsChange(priority_factor=101), deadline)
+
+
 def test_an_update_that_one_shard_refuses_names_it_and_may_be_repeated(shards, near, far, deadline):
     far.failure = AWAY
 

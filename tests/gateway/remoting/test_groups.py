@@ -78,6 +78,18 @@ def test_a_group_is_made_changed_listed_and_forgotten(client):
     assert client.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, **forget).code == 0
 
 
+def test_the_priority_factor_of_a_group_is_its_attribute_as_at_a_broker(client):
+    assert update(client, groupName="factor", attributes={"+priority.factor": "0"}).code == 0
+    assert config(client, "factor")["attributes"] == {"priority.factor": "0"}
+    assert update(client, groupName="factor", retryMaxTimes=3).code == 0  # says nothing of it
+    assert config(client, "factor")["attributes"] == {"priority.factor": "0"}
+    for value in ("101", "-1", "many"):
+        refused = update(client, groupName="factor", attributes={"+priority.factor": value})
+        assert (refused.code, "priority" in refused.remark) == (ResponseCode.INVALID_PARAMETER, True)
+    assert update(client, groupName="factor", attributes={"-priority.factor": ""}).code == 0
+    assert config(client, "factor")["attributes"] == {}
+
+
 def test_groups_of_a_list_are_made_together(client):
     rows = [{**SETTINGS, "groupName": f"one-{number}"} for number in range(3)]
     body = json.dumps({"groupConfigList": rows}).encode()

@@ -398,7 +398,7 @@ class GroupTopic(_message.Message):
     def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
 
 class GroupSettings(_message.Message):
-    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_enabled", "broadcast", "is_set", "request_modes")
+    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_enabled", "broadcast", "is_set", "request_modes", "priority_factor")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     ORDERED_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
@@ -406,6 +406,7 @@ class GroupSettings(_message.Message):
     BROADCAST_FIELD_NUMBER: _ClassVar[int]
     IS_SET_FIELD_NUMBER: _ClassVar[int]
     REQUEST_MODES_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FACTOR_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     ordered: bool
     delivery_attempts_max: int
@@ -413,7 +414,8 @@ class GroupSettings(_message.Message):
     broadcast: bool
     is_set: bool
     request_modes: _containers.RepeatedCompositeFieldContainer[RequestMode]
-    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_enabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ..., is_set: _Optional[bool] = ..., request_modes: _Optional[_Iterable[_Union[RequestMode, _Mapping]]] = ...) -> None: ...
+    priority_factor: int
+    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_enabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ..., is_set: _Optional[bool] = ..., request_modes: _Optional[_Iterable[_Union[RequestMode, _Mapping]]] = ..., priority_factor: _Optional[int] = ...) -> None: ...
 
 class RequestMode(_message.Message):
     __slots__ = ("topic", "is_pop", "pop_share_queue_count")

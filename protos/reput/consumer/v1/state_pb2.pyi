@@ -177,13 +177,14 @@ class Moved(_message.Message):
     def __init__(self, queue: _Optional[_Union[QueueRef, _Mapping]] = ..., next_offset: _Optional[int] = ..., is_reset: _Optional[bool] = ...) -> None: ...
 
 class GroupSet(_message.Message):
-    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_enabled", "broadcast", "request_modes", "made_by")
+    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_enabled", "broadcast", "request_modes", "priority_factor", "made_by")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     ORDERED_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
     CONSUME_ENABLED_FIELD_NUMBER: _ClassVar[int]
     BROADCAST_FIELD_NUMBER: _ClassVar[int]
     REQUEST_MODES_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FACTOR_FIELD_NUMBER: _ClassVar[int]
     MADE_BY_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     ordered: bool
@@ -191,8 +192,9 @@ class GroupSet(_message.Message):
     consume_enabled: bool
     broadcast: bool
     request_modes: _containers.RepeatedCompositeFieldContainer[_consumer_service_pb2.RequestMode]
+    priority_factor: int
     made_by: str
-    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_enabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ..., request_modes: _Optional[_Iterable[_Union[_consumer_service_pb2.RequestMode, _Mapping]]] = ..., made_by: _Optional[str] = ...) -> None: ...
+    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_enabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ..., request_modes: _Optional[_Iterable[_Union[_consumer_service_pb2.RequestMode, _Mapping]]] = ..., priority_factor: _Optional[int] = ..., made_by: _Optional[str] = ...) -> None: ...
 
 class GroupDeleted(_message.Message):
     __slots__ = ("consumer_group",)

@@ -1124,18 +1124,20 @@ class ResetOffsetsResponse(_message.Message):
     def __init__(self, resets: _Optional[_Iterable[_Union[ResetOffsetsResponse.Reset, _Mapping]]] = ...) -> None: ...
 
 class ConsumerGroupSettings(_message.Message):
-    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_disabled", "broadcast")
+    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_disabled", "broadcast", "priority_factor")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     ORDERED_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
     CONSUME_DISABLED_FIELD_NUMBER: _ClassVar[int]
     BROADCAST_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FACTOR_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     ordered: bool
     delivery_attempts_max: int
     consume_disabled: bool
     broadcast: bool
-    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_disabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ...) -> None: ...
+    priority_factor: int
+    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_disabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ..., priority_factor: _Optional[int] = ...) -> None: ...
 
 class ListConsumerGroupsRequest(_message.Message):
     __slots__ = ("topic", "page_size", "page_token", "name_contains")
@@ -1311,18 +1313,20 @@ class GetConsumerRunningInfoResponse(_message.Message):
     def __init__(self, properties: _Optional[_Mapping[str, str]] = ..., subscriptions: _Optional[_Iterable[_Union[TopicSubscription, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[ConsumerRunningQueue, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[ConsumerRunningTopic, _Mapping]]] = ..., stack_trace: _Optional[str] = ..., told_by_gateway: _Optional[bool] = ...) -> None: ...
 
 class UpdateConsumerGroupRequest(_message.Message):
-    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_disabled", "broadcast")
+    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_disabled", "broadcast", "priority_factor")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     ORDERED_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
     CONSUME_DISABLED_FIELD_NUMBER: _ClassVar[int]
     BROADCAST_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FACTOR_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     ordered: bool
     delivery_attempts_max: int
     consume_disabled: bool
     broadcast: bool
-    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_disabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ...) -> None: ...
+    priority_factor: int
+    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_disabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ..., priority_factor: _Optional[int] = ...) -> None: ...
 
 class UpdateConsumerGroupResponse(_message.Message):
     __slots__ = ("settings",)

@@ -26,7 +26,9 @@ OFFSETS = st.dictionaries(
     st.tuples(NAMES, NAMES), st.dictionaries(st.integers(0, 65_535), st.integers(0, 2**62), max_size=3), max_size=5
 )
 GROUPS = st.dictionaries(
-    NAMES, st.builds(GroupConfig, st.booleans(), st.integers(0, 10_000), st.booleans()), max_size=5
+    NAMES,
+    st.builds(GroupConfig, st.booleans(), st.integers(0, 10_000), st.booleans(), st.integers(0, 100)),
+    max_size=5,
 )
 
 MODES = st.dictionaries(
@@ -100,6 +102,35 @@ def test_a_file_that_cannot_be_read_is_an_error_and_not_an_empty_table(data: byt
     for read in (decode_offsets, decode_groups, is_own):
         with pytest.raises(StoreCorruptedError):
             read(data)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        *[('{"priority.factor":"0"}', 0), ('{"priority.factor":"50"}', 50), ('{"priority.factor":"999"}', 100)],
+        *[('{"priority.factor":50}', 100), ('{"priority.factor":"-1"}', 100), ('{"priority.factor":"1000"}', 100)],
+        *[("{}", 100), ("7", 100), ('{"priority.factor":"\u0665"}', 100)],
+    ],
+)
+def test_the_priority_factor_is_an_attribute_of_the_group(attributes: str, expected: int) -> None:
+    data = f'{{"subscriptionGroupTable": {{"g": {{"attributes": {attributes}}}}}}}'.encode()
+    assert decode_groups(data) == {"g": GroupConfig(priority_factor=expected)}
+
+
+def test_a_factor_is_written_beside_the_other_attributes_and_only_when_it_changes() -> None:
+    before = b'{"subscriptionGroupTable": {"g": {"attributes": {"lite.sub.model": "Shared"}}, "h": {"attributes": 7}}}'
+
+    def written(factor: int, previous: bytes) -> bytes:
+        group = GroupConfig(priority_factor=factor)
+        return encode_groups({"g": group, "h": group}, previous, time_millis=1)
+
+    def attributes(data: bytes) -> list[object]:
+        return [row["attributes"] for row in json.loads(data)["subscriptionGroupTable"].values()]
+
+    assert attributes(written(100, before)) == [{"lite.sub.model": "Shared"}, 7]
+    half = written(50, before)
+    assert attributes(half) == [{"lite.sub.model": "Shared", "priority.factor": "50"}, {"priority.factor": "50"}]
+    assert attributes(written(100, half))[1] == {"priority.factor": "100"}
 
 
 def test_an_entry_that_is_no_group_is_left_out() -> None:
