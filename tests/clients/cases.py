@@ -28,11 +28,17 @@ FIELDS = ("body", "tag", "keys", "properties", "message_group", "topic")
 CLOCK_SECONDS = 1.0
 
 
-def case(*languages: str) -> Callable[[Callable[[Stage], None]], Callable[[Stage], None]]:
+# Cases of what RocketMQ has since 5.5.
+SINCE_5_5: set[str] = set()
+
+
+def case(*languages: str, since_5_5: bool = False) -> Callable[[Callable[[Stage], None]], Callable[[Stage], None]]:
     """Make a function a case of these languages."""
 
     def register(function: Callable[[Stage], None]) -> Callable[[Stage], None]:
         CASES[function.__name__] = (function, languages)
+        if since_5_5:
+            SINCE_5_5.add(function.__name__)
         return function
 
     return register
@@ -167,6 +173,23 @@ def a_simple_consumer_decides_when_a_message_comes_again(stage: Stage) -> None:
     if changes:
         assert came[sent[1]] < INVISIBLE_SECONDS < came[sent[3]]
         assert list(came) == sent[1:]
+
+
+@case(*PUSH_LANGUAGES, since_5_5=True)
+def the_highest_priority_comes_first(stage: Stage) -> None:
+    """Python's and Node's clients take 0 for none."""
+    topic, group = stage.topic("PRIORITY"), stage.group()
+    producer = stage.producer(topic)
+    priorities = [1, 3, 2, 1_000] * 3
+    sent = send(producer, *(message(f"{priority}", priority=priority) for priority in priorities))
+    consumer = stage.simple(topic, group)
+    got = receive_until(consumer, lambda messages: len(messages) >= len(sent), 6 * INVISIBLE_SECONDS)
+    # The topic has queues 0 to 3, so 1,000 counts as 3; those of one queue keep their order.
+    by_queue = sorted(zip(sent, priorities, strict=True), key=lambda each: -min(each[1], 3))
+    assert [said["message_id"] for said in got] == [message_id for message_id, _ in by_queue]
+    if stage.language != "go":  # its view has no priority
+        assert [said["priority"] for said in got] == [priority for _, priority in by_queue]
+    assert {said["attempt"] for said in got} == {1}
 
 
 @case(*PUSH_LANGUAGES)

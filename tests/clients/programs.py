@@ -6,7 +6,8 @@ stdin and stdout have one JSON object a line; what a program says has an `event`
 
     role      order                             reads                                     says
     send      checker                           {body, tag, keys, properties,             started, sent {message_id,
-                                                message_group, deliver_at_seconds,        recall_handle},
+                                                message_group, priority,                  recall_handle},
+                                                deliver_at_seconds,
                                                 transaction}                              checked {message}
                                                 {do: recall, recall_handle}               recalled {message_id}
     push      group, tag | sql, hold            nothing                                   started, received {message}
@@ -18,8 +19,8 @@ stdin and stdout have one JSON object a line; what a program says has an `event`
 `checker` makes a producer of transactions that gives this verdict when it is asked: COMMIT, ROLLBACK or UNKNOWN. `transaction`
 is commit, rollback or hang (no verdict of its own); deliver_at_seconds counts from 1970. At the end a program says `stopped`; a
 simple consumer and a producer that recalls say `failed {error}` instead of their answer. A message is {message_id, topic, body,
-tag, keys, properties, message_group, attempt}. A push consumer fails the first calls for a message whose property `fails` has
-their number; `hold` makes its listener never return.
+tag, keys, properties, message_group, priority, attempt}. A push consumer fails the first calls for a message whose property
+`fails` has their number; `hold` makes its listener never return.
 
 Programs are built once and kept in `.tools/official-clients` of the project, which `.ci/run` shares between the clones of a
 machine; libraries come from Maven Central, the Go module proxy, npm and crates.io, pinned by the files beside the sources.

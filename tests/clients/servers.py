@@ -23,14 +23,14 @@ class Server(Protocol):
     endpoint: str
 
     def create_topic(self, topic: str, queue_count: int, message_type: str) -> None:
-        """Create a topic of `NORMAL`, `FIFO`, `DELAY` or `TRANSACTION` messages."""
+        """Create a topic of `NORMAL`, `FIFO`, `DELAY`, `TRANSACTION` or `PRIORITY` messages."""
 
     def create_group(self, group: str, *, ordered: bool, delivery_attempts_max: int) -> None:
         """Create a consumer group; the maximum counts the first delivery."""
 
 
 class RealServer:
-    """A broker of RocketMQ 5.3.3 behind its proxy."""
+    """A broker of RocketMQ behind its proxy."""
 
     def __init__(self, rocketmq: rocketmq_side.RocketMQ) -> None:
         self._broker_port = rocketmq.broker_port
@@ -63,12 +63,13 @@ class ReputServer:
 
 
 @contextlib.contextmanager
-def real_server(work: pathlib.Path) -> Iterator[Server]:
-    """The real one, in a directory of its own."""
+def real_server(work: pathlib.Path, version: str = rocketmq_side.VERSION) -> Iterator[Server]:
+    """The real one of a version, in a directory of its own."""
     with rocketmq_side.running_rocketmq(
         work / "store",
         work / "rocketmq",
         rocketmq_side.ShortLivedRocketMQ,
+        version=version,
         proxy=True,
         enablePropertyFilter="true",  # SQL
         recallMessageEnable="true",

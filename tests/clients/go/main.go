@@ -36,6 +36,7 @@ type line struct {
 	Keys             []string          `json:"keys"`
 	Properties       map[string]string `json:"properties"`
 	MessageGroup     string            `json:"message_group"`
+	Priority         *int32            `json:"priority"`
 	DeliverAtSeconds int64             `json:"deliver_at_seconds"`
 	Transaction      string            `json:"transaction"`
 	RecallHandle     string            `json:"recall_handle"`
@@ -99,6 +100,9 @@ func send(given order) error {
 		}
 		if next.MessageGroup != "" {
 			message.SetMessageGroup(next.MessageGroup)
+		}
+		if next.Priority != nil {
+			message.SetPriority(*next.Priority)
 		}
 		if next.DeliverAtSeconds != 0 {
 			message.SetDelayTimestamp(time.Unix(next.DeliverAtSeconds, 0))

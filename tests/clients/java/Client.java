@@ -105,6 +105,9 @@ public class Client {
                 if (line.has("message_group")) {
                     builder.setMessageGroup(line.get("message_group").getAsString());
                 }
+                if (line.has("priority")) {
+                    builder.setPriority(line.get("priority").getAsInt());
+                }
                 if (line.has("deliver_at_seconds")) {
                     builder.setDeliveryTimestamp(line.get("deliver_at_seconds").getAsLong() * 1000);
                 }
@@ -233,6 +236,7 @@ public class Client {
         said.add("keys", GSON.toJsonTree(message.getKeys()));
         said.add("properties", GSON.toJsonTree(message.getProperties()));
         said.addProperty("message_group", message.getMessageGroup().orElse(null));
+        said.addProperty("priority", message.getPriority().orElse(null));
         said.addProperty("attempt", message.getDeliveryAttempt());
         return said;
     }

@@ -36,6 +36,7 @@ function described(message) {
     keys: message.keys,
     properties: Object.fromEntries(message.properties),
     message_group: message.messageGroup || null,
+    priority: message.priority,
     attempt: message.deliveryAttempt,
   };
 }
@@ -68,6 +69,7 @@ async function send() {
       keys: line.keys,
       properties: line.properties && new Map(Object.entries(line.properties)),
       messageGroup: line.message_group,
+      priority: line.priority,
       deliveryTimestamp: line.deliver_at_seconds && new Date(line.deliver_at_seconds * 1000),
     }, transaction);
     if (line.transaction === 'commit') {

@@ -61,6 +61,7 @@ def described(message: Message) -> dict[str, object]:
         "keys": sorted(message.keys),
         "properties": message.properties,
         "message_group": message.message_group,
+        "priority": message.priority,
         "attempt": message.delivery_attempt,
     }
 
@@ -103,6 +104,8 @@ def send(order: Order) -> None:
             message.add_property(name, value)
         if "message_group" in line:
             message.message_group = line["message_group"]
+        if "priority" in line:
+            message.priority = line["priority"]
         if "deliver_at_seconds" in line:
             message.delivery_timestamp = line["deliver_at_seconds"]
         if "transaction" in line:
