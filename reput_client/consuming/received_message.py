@@ -31,6 +31,7 @@ class ReceivedMessage:
         broker_name: the shard that holds it.
         queue_id: queue inside the topic.
         queue_offset: position in its queue, in messages.
+        priority: of a message of a topic of the type PRIORITY; None when it has none.
     """
 
     topic: str
@@ -47,6 +48,7 @@ class ReceivedMessage:
     broker_name: str
     queue_id: int
     queue_offset: int
+    priority: int | None = None
 
 
 def received_message_of(message: v2.Message, broker_name: str) -> ReceivedMessage:
@@ -67,6 +69,7 @@ def received_message_of(message: v2.Message, broker_name: str) -> ReceivedMessag
         broker_name=broker_name,
         queue_id=system.queue_id,
         queue_offset=system.queue_offset,
+        priority=system.priority if system.HasField("priority") else None,
     )
 
 
