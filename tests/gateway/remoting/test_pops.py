@@ -10,6 +10,7 @@ import pytest
 from gateway.remoting.pops import fields_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from services.rocketmq.codes import RequestCode, ResponseCode
+from services.rocketmq.fastjson import loads
 from store.format.delivery.receipt_handle import ExtraInfo, encode_check_point, topic_kind_of
 from tests.gateway.remoting.conftest import BROKER
 from tests.gateway.remoting.requests import heartbeat, properties, records, send_fields
@@ -83,6 +84,34 @@ def ack(client, record, check_point, **more):
 
 def code_of_pop(client, topic, **more):
     return client.call(RequestCode.POP_MESSAGE, **pop_fields(topic, **more)).code
+
+
+def test_a_priority_chooses_the_queue_of_a_send_and_the_order_of_pops(stack, client):
+    """5.5.0 answers a send to queue 0 with the queue of the priority."""
+    topic = {**topic_fields("Urgent"), "readQueueNums": 4, "writeQueueNums": 4, "attributes": "+message.type=PRIORITY"}
+    assert client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, **topic).code == 0
+    assert loads(client.call(RequestCode.GET_TOPIC_CONFIG, topic="Urgent").body)["attributes"] == {
+        "message.type": "PRIORITY"
+    }
+
+    def send(key, priority):
+        said = properties(UNIQ_KEY=key, _SYS_MSG_PRIORITY_=str(priority))
+        answer = client.call(RequestCode.SEND_MESSAGE_V2, b"x", **send_fields("Urgent", queueId=0, properties=said))
+        queue_id = int(answer.fields["queueId"])
+        stack.wait_until_built("Urgent", queue_id, int(answer.fields["queueOffset"]))
+        return queue_id
+
+    assert [send(f"u{priority}", priority) for priority in (1, 9, 0, 2)] == [1, 3, 0, 2]
+    ((highest, check_point),) = pop(client, "Urgent", maxMsgNums=1)
+    assert highest.unique_key == "u9"
+    changed = about(highest, check_point, invisibleTime=10)
+    assert client.call(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **changed).code == 0
+    stack.wait_until_built("%RETRY%poppers_Urgent", 3, 0)
+    assert stack.topic_queue_count(client, "%RETRY%poppers_Urgent") == 4  # so a broker reads queue 3, too
+    send("v9", 9)
+    found = [(record.unique_key, record.reconsume_times) for record, _ in pop(client, "Urgent", maxMsgNums=2)]
+    found += [(record.unique_key, record.reconsume_times) for record, _ in pop(client, "Urgent")]
+    assert found == [("u9", 1), ("v9", 0), ("u2", 0), ("u1", 0), ("u0", 0)]
 
 
 def test_messages_are_popped_acknowledged_and_not_handed_out_again(stack, client):

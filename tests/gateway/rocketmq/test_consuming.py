@@ -160,6 +160,27 @@ def test_a_message_that_is_returned_comes_again_at_once_with_the_next_attempt(st
     assert consumer.ack(handle_of(message)).status.code in (v2.OK, v2.INVALID_RECEIPT_HANDLE)
 
 
+def test_a_priority_is_delivered_and_kept_when_the_message_comes_again(stack: HostedStack) -> None:
+    create = pb.CreateTopicRequest(topic="Urgent", queue_count=4, message_type=message_pb2.MESSAGE_TYPE_PRIORITY)
+    stack.gateway.CreateTopic(create, timeout=WAIT_SECONDS_MAX)
+    consumer = consumer_of(stack, "Urgent")
+
+    def code_of_send(**system: int) -> int:
+        properties = v2.SystemProperties(message_id=f"{time.time_ns()}", **system)
+        message = v2.Message(topic=consumer.topic, body=b"x", system_properties=properties)
+        return int(consumer.call("SendMessage", v2.SendMessageRequest(messages=[message])).status.code)
+
+    assert code_of_send() == v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+    assert code_of_send(priority=-1) == v2.BAD_REQUEST
+    assert code_of_send(priority=9) == v2.OK
+    for attempt in (1, 2, 3):
+        (message,) = receive_count(consumer, 1)
+        system = message.system_properties
+        assert (message.topic.name, system.delivery_attempt) == ("Urgent", attempt)
+        assert (system.priority, system.queue_id, system.message_type) == (9, 3, v2.PRIORITY)
+        assert consumer.change(handle_of(message), 1).status.code == v2.OK
+
+
 def test_a_message_that_is_given_up_is_a_dead_letter(stack: HostedStack) -> None:
     consumer = consumer_of(stack, "GivenUp")
     poll = consumer.poll(broker=consumer.broker)
