@@ -25,7 +25,7 @@ from gateway.appends.routes import AppendRoutes, RouteWatch
 from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import ALL_FILTERS_CHARACTERS_MAX, WaitingRoom
-from gateway.groups.running_info import RunningInfos
+from gateway.groups.asked_members import AskedMembers
 from gateway.ports.shards import FanOut, ShardsSource
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.page import KNOWN_TO_ALL, PageTokens
@@ -36,9 +36,9 @@ from gateway.reput.requests import Requests
 from gateway.reput.servicer import GatewayServicer, add_to_server
 from gateway.reput.waiting import WaitingCalls
 from gateway.rocketmq.admin import AdminServicer
+from gateway.rocketmq.asked_members import MessagingMembers
 from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.receiving import PollLimits
-from gateway.rocketmq.running_info import way_to
 from gateway.rocketmq.servicer import MessagingServicer, WaitingMessages, add_messaging_to_server
 from gateway.rocketmq.topic_types import TopicTypes
 from gateway.search.cel_sandbox import CelSandbox
@@ -121,7 +121,8 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     delivery = GroupDelivery(delivering, PullStreams(delivering, room), appends)
     read_from = ReadFrom(settings.read_from)
     servicer = GatewayServicer(shards, tokens, sandbox, waits, delivery, reads, read_from)
-    servicer.running_infos.ways.append(way_to(clients))
+    members = MessagingMembers(clients, timers)
+    servicer.asked_members.ways.append(members)
     server.meters.histograms += [QUERY_SECONDS, PORT_SECONDS]
     server.meters.counters += [APPEND_REFUSED, REPLICA_READS]
     calls = WaitingCalls(endings, requests)
@@ -131,7 +132,7 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     limits = PollLimits(settings.receive_invisible_millis_min, settings.poll_millis_min / 1000)
     types = TopicTypes(directory)
     messaging = MessagingServicer(
-        shards, delivering, room, clients, server.work, types, waiting, limits, check_group=may_consume
+        shards, delivering, room, clients, members, server.work, types, waiting, limits, check_group=may_consume
     )
     server.add(MESSAGING_NAME, partial(add_messaging_to_server, forwarder=forwarder), messaging)
     for close in (fan_out.close, filters.close, sandbox.close, servicer.close, waits.close):
@@ -156,7 +157,7 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
             forwarder,
             waiting,
             waits,
-            servicer.running_infos,
+            servicer.asked_members,
         )
     if settings.console == "on":
         from console.opening import open_console
@@ -176,7 +177,7 @@ def _open_doors(
     forwarder: AppendForwarder,
     waiting: WaitingMessages,
     waits: FreshnessWaits,
-    running_infos: RunningInfos,
+    asked_members: AskedMembers,
 ) -> None:
     """Open the remoting doors; InvalidSettingError when a port cannot be bound."""
     # Loaded only by gateways that have some.
@@ -214,7 +215,7 @@ def _open_doors(
             waits=waits,
             builder_waits=BuilderWaits(timers),
             on_arrivals=delivering.on_arrivals,
-            running_infos=running_infos,
+            asked_members=asked_members,
             nameserver_tls=partial(settings.client_context, settings.nameservers_ca),
         )
 

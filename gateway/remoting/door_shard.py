@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from gateway.appends.forwarder import AppendForwarder
 from gateway.delivery.waiting_room import WaitingRoom
+from gateway.groups.asked_members import AskedMembers
 from gateway.groups.asking import ask_groups
-from gateway.groups.running_info import RunningInfos
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import Delivering, DeliveringSource
 from gateway.ports.groups import GET_FIGURES, GET_GROUP
@@ -77,7 +77,7 @@ class DoorShard:
             what begins the request, or None.
         locks: of queues that this door has passed on.
         position_order: has the newest position of a group stored last.
-        running_infos: asks the members over other doors, and those of this one for others.
+        asked_members: asks the members over other doors, and those of this one for others.
         nameserver_tls: gives the context of a TLS connection to a name server; OSError when its files cannot be read.
     """
 
@@ -104,7 +104,7 @@ class DoorShard:
     )
     locks: PassedLocks = field(default_factory=PassedLocks)
     position_order: PositionOrder = field(default_factory=PositionOrder)
-    running_infos: RunningInfos = field(default_factory=RunningInfos)
+    asked_members: AskedMembers = field(default_factory=AskedMembers)
     nameserver_tls: "Callable[[], ssl.SSLContext]" = client_context
 
     @property
@@ -120,7 +120,8 @@ class DoorShard:
     @property
     def shards(self) -> Shards:
         """The shard as the only one: for queries that ask all shards."""
-        return Shards([self.shard], self.source.now().fan_out)
+        now = self.source.now()
+        return Shards([now.named(self.broker_name)], now.fan_out, is_limited=now.is_limited)
 
     @property
     def delivering(self) -> Delivering:

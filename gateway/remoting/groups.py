@@ -19,16 +19,17 @@ from functools import partial
 from typing import Any
 
 from gateway.groups.administration import SettingsChange, delete_group, update_group
-from gateway.groups.asking import ask_groups
-from gateway.groups.positions import reset_positions
-from gateway.groups.running_info import (
+from gateway.groups.asked_members import (
+    CONSUME_SECONDS,
     RUNNING_INFO_SECONDS,
     Receiver,
     Told,
-    Way,
+    check_stack_trace,
     row_of_subscription,
     subscription_row,
 )
+from gateway.groups.asking import ask_groups
+from gateway.groups.positions import reset_positions
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import GET_GROUP, LIST_GROUPS, attempts_max_of, default_settings
 from gateway.ports.shard import get_record, list_queues
@@ -41,6 +42,7 @@ from gateway.remoting.positions import store_position
 from gateway.remoting.records import record_of
 from gateway.remoting.topics import Queue, config_of, configs_of, document_of, number_of, queue_key, store_times
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.message.v1.message_pb2 import StoredMessage
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import OK, Command, version_ordinal
 from services.rocketmq.fastjson import dump_bytes
@@ -55,16 +57,16 @@ PAGE_COUNT, GROUP_COUNT_MAX = 1_000, 100_000
 LIST_COUNT_MAX = 1_000
 # Topics that a question for a group's progress names; without any it is for all that the group has positions in.
 TOPIC_COUNT_MAX = 1_024
-# A client that is asked answers at once, or consumes a message first.
-CONSUME_SECONDS, STATUS_SECONDS = 60.0, 5.0
+# A client that is asked answers at once.
+STATUS_SECONDS = 5.0
 NOT_NOW = -1  # of a timestamp that asks for the end of a queue, and of a queue or offset that is not said
 
 
 def handlers(shard: DoorShard) -> Mapping[int, Handler]:
     """The handlers of this file, by request code; members of the door can be asked by other doors from then on."""
-    way = way_to_members(shard)
-    shard.running_infos.ways.append(way)
-    shard.on_close.append(partial(shard.running_infos.ways.remove, way))
+    way = DoorMembers(shard)
+    shard.asked_members.ways.append(way)
+    shard.on_close.append(partial(shard.asked_members.ways.remove, way))
     once_built: dict[int, Handler] = {
         RequestCode.GET_CONSUME_STATS: shard.once_built(get_consume_stats),
         RequestCode.QUERY_CONSUME_TIME_SPAN: shard.once_built(query_consume_time_span),
@@ -501,14 +503,33 @@ def get_consumer_status(shard: DoorShard, ask: Ask) -> None:
 
 
 def get_consumer_running_info(shard: DoorShard, ask: Ask) -> None:
-    """307: what a member tells about itself; of one over gRPC what the gateway knows."""
-    group, client_id = ask.text("consumerGroup"), ask.text("clientId")
+    """307: what a member tells about itself; of one over gRPC what the gateway knows, and the stacks that it prints."""
+    group, client_id, with_stack_trace = ask.text("consumerGroup"), ask.text("clientId"), ask.flag("jstackEnable")
+    if with_stack_trace:
+        check_stack_trace(group, is_limited=shard.shards.is_limited)
     member = _member_here(shard, group, client_id)
     if ask.rights.access is not None:
         _check_all(shard, ask, group, client_id)
     if member is not None:
         _pass_on(ask, member, ask.command.body, RUNNING_INFO_SECONDS)
-        return
+    elif not shard.asked_members.ask(group, client_id, _answering(ask), with_stack_trace=with_stack_trace):
+        raise _not_here(shard, group, client_id)
+
+
+def consume_message_directly(shard: DoorShard, ask: Ask) -> None:
+    """309: has a member consume one message now; its answer says how it went."""
+    group, client_id = ask.text("consumerGroup"), ask.text("clientId")
+    _, offset = decode_offset_msg_id(ask.text("msgId"))
+    record = get_record(shard.shard, offset, Deadline.after(CALL_SECONDS))
+    member = _member_here(shard, group, client_id)
+    if member is not None:
+        _pass_on(ask, member, record_of(record), CONSUME_SECONDS)
+    elif not shard.asked_members.consume(group, client_id, record, _answering(ask)):
+        raise _not_here(shard, group, client_id)
+
+
+def _answering(ask: Ask) -> Receiver:
+    """Answers a request with what a member tells over another way."""
 
     def told(answer: Told | StoreError) -> None:
         if isinstance(answer, Told):
@@ -516,15 +537,34 @@ def get_consumer_running_info(shard: DoorShard, ask: Ask) -> None:
         else:
             ask.answer(code=ResponseCode.SYSTEM_ERROR, remark=answer.message)
 
-    if not shard.running_infos.ask(group, client_id, told, with_stack_trace=ask.flag("jstackEnable")):
-        raise _not_here(shard, group, client_id)
+    return told
 
 
-def way_to_members(shard: DoorShard) -> Way:
-    """The way to the members that have a connection to this door."""
+class DoorMembers:
+    """A Way to the members that have a connection to this door."""
 
-    def ask(consumer_group: str, client_id: str, told: Receiver, /, *, with_stack_trace: bool) -> bool:
-        member = _member_here(shard, consumer_group, client_id)
+    def __init__(self, shard: DoorShard) -> None:
+        self._shard = shard
+
+    def ask(self, consumer_group: str, client_id: str, told: Receiver, *, with_stack_trace: bool) -> bool:
+        """See Way."""
+        fields = {"consumerGroup": consumer_group, "clientId": client_id, "jstackEnable": str(with_stack_trace).lower()}
+        return self._put(Command(RequestCode.GET_CONSUMER_RUNNING_INFO, fields), RUNNING_INFO_SECONDS, told)
+
+    def consume(self, consumer_group: str, client_id: str, message: StoredMessage, told: Receiver) -> bool:
+        """See Way."""
+        fields = {
+            "consumerGroup": consumer_group,
+            "clientId": client_id,
+            "msgId": message.offset_msg_id,
+            "brokerName": self._shard.broker_name,
+        }
+        command = Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, record_of(message))
+        return self._put(command, CONSUME_SECONDS, told)
+
+    def _put(self, command: Command, seconds: float, told: Receiver) -> bool:
+        group, client_id = command.fields["consumerGroup"], command.fields["clientId"]
+        member = _member_here(self._shard, group, client_id)
         if member is None:
             return False
 
@@ -532,28 +572,11 @@ def way_to_members(shard: DoorShard) -> Way:
             if answer is not None and answer.code == OK:
                 told(Told(answer.body))
                 return
-            why = (
-                f"did not answer within {RUNNING_INFO_SECONDS:.0f} s" if answer is None else f"refuses: {answer.remark}"
-            )
-            told(ServiceUnavailableError(f"the member {client_id} of {consumer_group} {why}", service="client"))
+            why = f"did not answer within {seconds:.0f} s" if answer is None else f"refuses: {answer.remark}"
+            told(ServiceUnavailableError(f"the member {client_id} of {group} {why}", service="client"))
 
-        flag = str(with_stack_trace).lower()
-        fields = {"consumerGroup": consumer_group, "clientId": client_id, "jstackEnable": flag}
-        member.connection.ask(Command(RequestCode.GET_CONSUMER_RUNNING_INFO, fields), RUNNING_INFO_SECONDS, answered)
+        member.connection.ask(command, seconds, answered)
         return True
-
-    return ask
-
-
-def consume_message_directly(shard: DoorShard, ask: Ask) -> None:
-    """309: has a member consume one message now; its answer says how it went. A member over gRPC is refused by name."""
-    group, client_id = ask.text("consumerGroup"), ask.text("clientId")
-    member = _member_here(shard, group, client_id)
-    if member is None:
-        raise _not_here(shard, group, client_id)
-    _, offset = decode_offset_msg_id(ask.text("msgId"))
-    record = get_record(shard.shard, offset, Deadline.after(CALL_SECONDS))
-    _pass_on(ask, member, record_of(record), CONSUME_SECONDS)
 
 
 def _member_here(shard: DoorShard, group: str, client_id: str) -> DoorClient | None:
@@ -575,7 +598,7 @@ def _not_here(shard: DoorShard, group: str, client_id: str) -> RefusedError:
             return RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"The Consumer <{group}> <{client_id}> has no connection here: it is a {member.kind or 'member'} at "
-                f"{member.address}, over gRPC or at another gateway, and only a remoting client of this one can be asked",
+                f"{member.address}, with a connection to another gateway: ask that one",
             )
     return RefusedError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
 

@@ -16,11 +16,11 @@ from google.rpc import status_pb2
 
 from gateway.appends.forwarder import AppendForwarder
 from gateway.groups.administration import Group, SettingsChange, delete_group, describe_group, list_groups, update_group
+from gateway.groups.asked_members import AskedMembers, check_stack_trace, find_member
 from gateway.groups.copies import Original, find_original
 from gateway.groups.dead_letters import Letter, Resending, ResendQuestion
 from gateway.groups.positions import commit_positions, get_positions, reset_positions
 from gateway.groups.pulling import lock_queues, send_back
-from gateway.groups.running_info import RunningInfos, find_member
 from gateway.groups.tracked import state_of
 from gateway.groups.tracks import follow, tracks_of_record
 from gateway.groups.waits import due_millis, settled
@@ -54,7 +54,6 @@ from store.errors import (
     DeadlineExceededError,
     InvalidArgumentError,
     InvalidMessageError,
-    PermissionDeniedError,
     RecordNotFoundError,
     ServiceUnavailableError,
     StoreError,
@@ -166,20 +165,17 @@ def group(
 
 
 def running_info(
-    call: Call, request: pb.GetConsumerRunningInfoRequest, infos: RunningInfos
+    call: Call, request: pb.GetConsumerRunningInfoRequest, infos: AskedMembers
 ) -> pb.GetConsumerRunningInfoResponse:
     """GetConsumerRunningInfo; of a caller that does not see everything, what is of topics that it may see.
 
     Raises:
         PermissionDeniedError: such a caller asks for stacks, which name anything.
-        StoreError: as `find_member`, `RunningInfos.get` and `info_of`.
+        StoreError: as `find_member`, `AskedMembers.get` and `info_of`.
     """
     group_name, is_limited = request.consumer_group, call.shards.is_limited
-    if request.with_stack_trace and is_limited:
-        raise PermissionDeniedError(
-            "the stacks of a member's threads are for a caller that may see every topic and group: ask without them",
-            group=group_name,
-        )
+    if request.with_stack_trace:
+        check_stack_trace(group_name, is_limited=is_limited)
     member = find_member(call.shards, group_name, request.client_id, call.deadline)
     info = info_of(infos.get(group_name, member, call.deadline, with_stack_trace=request.with_stack_trace))
     if is_limited:
@@ -546,10 +542,10 @@ class GroupMethods:
     Attributes:
         delivery: set by the gateway; None where nothing is delivered.
         reads, read_from: see GatewayServicer.
-        running_infos: asks members; the gateway adds the ways to them.
+        asked_members: asks members; the gateway adds the ways to them.
     """
 
-    running_infos: RunningInfos
+    asked_members: AskedMembers
     delivery: GroupDelivery | None = None
     reads: ReplicaReads | None = None
     read_from: ReadFrom = ReadFrom.LEADER
@@ -625,7 +621,7 @@ class GroupMethods:
         self, request: pb.GetConsumerRunningInfoRequest, context: grpc.ServicerContext
     ) -> pb.GetConsumerRunningInfoResponse:
         """What a member of a group does now."""
-        return running_info(self._call(context), request, self.running_infos)
+        return running_info(self._call(context), request, self.asked_members)
 
     def UpdateConsumerGroup(
         self, request: pb.UpdateConsumerGroupRequest, context: grpc.ServicerContext

@@ -9,7 +9,7 @@ import re
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-from gateway.groups.running_info import Told
+from gateway.groups.asked_members import Told
 from gateway.ports.delivery import TAG, message_filter
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.convert import millis_to_timestamp

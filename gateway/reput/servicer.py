@@ -9,7 +9,7 @@ from functools import partial
 import grpc
 
 from gateway.appends.forwarder import AppendForwarder
-from gateway.groups.running_info import RunningInfos
+from gateway.groups.asked_members import AskedMembers
 from gateway.ports.shards import ShardsSource
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.page import PageTokens
@@ -58,7 +58,7 @@ class GatewayServicer(GroupMethods, WaitingMethods, pb_grpc.GatewayServiceServic
         self._waits = waits or FreshnessWaits()
         self._searches = Searches(sandbox or CelSandbox())
         self.delivery = delivery
-        self.running_infos = RunningInfos()
+        self.asked_members = AskedMembers()
         self.reads = reads
         self.read_from = read_from
 

@@ -16,6 +16,7 @@ from gateway.ports.delivery import DeliveringSource
 from gateway.ports.shards import Shards, ShardsSource
 from gateway.rocketmq import offsets, pulling, receiving, routes
 from gateway.rocketmq.acknowledging import Acknowledging
+from gateway.rocketmq.asked_members import MessagingMembers
 from gateway.rocketmq.caller import Caller, caller_of, consumer_of
 from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.ending import Ending
@@ -75,6 +76,7 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         delivering: their consumer services.
         room: where long polls wait.
         clients: the clients that live.
+        members: those that can be asked what they do.
         work: a clean stop waits for messages on their way; None: for none.
         types: which messages topics take; None: as these shards say, whoever asks.
         waiting: what ends waits, and who is asked about them; None: nothing waits here.
@@ -89,6 +91,7 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         delivering: DeliveringSource,
         room: WaitingRoom,
         clients: Clients,
+        members: MessagingMembers,
         work: OpenWork | None = None,
         types: TopicTypes | None = None,
         waiting: WaitingMessages | None = None,
@@ -101,6 +104,7 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         self._delivering = delivering
         self._room = room
         self._clients = clients
+        self._members = members
         self.types = types or TopicTypes(shards)
         self.pulling = Pulling(delivering, room, self.types.source)
         joins = Joins(self.types.source)
@@ -183,8 +187,8 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
     def Telemetry(
         self, requests: Iterator[v2.TelemetryCommand], context: grpc.ServicerContext
     ) -> Iterator[v2.TelemetryCommand]:
-        """Answers each settings command with the limits of this gateway; producers are asked about hanging transactions."""
-        return telemetry(requests, context, self._clients, self.waiting.producers, self._question_bytes)
+        """Answers each settings command with the limits of this gateway; the client is also asked what only it knows."""
+        return telemetry(requests, context, self._clients, self.waiting.producers, self._members, self._question_bytes)
 
     def NotifyClientTermination(
         self, request: v2.NotifyClientTerminationRequest, context: grpc.ServicerContext

@@ -1,6 +1,7 @@
 """Telemetry: a client tells its settings and is answered with those that hold here, for each settings command on its stream.
 
-A producer whose settings name topics is also asked about the transactions of these topics that hang (sessions.py).
+A producer whose settings name topics is also asked about the transactions of these topics that hang, and a consumer what it
+does (sessions.py, asked_members.py).
 """
 
 from collections.abc import Iterator
@@ -10,18 +11,20 @@ from google.protobuf.duration_pb2 import Duration
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.ports.groups import attempts_max_of
+from gateway.rocketmq.asked_members import MessagingMembers
 from gateway.rocketmq.caller import Caller, caller_of, consumer_of
 from gateway.rocketmq.clients import REQUEST_SECONDS_DEFAULT, Clients
 from gateway.rocketmq.filters import filter_of
 from gateway.rocketmq.message_rules import BODY_BYTES_MAX
 from gateway.rocketmq.names import full_name, group_of, topic_of
-from gateway.rocketmq.sessions import ProducerSession, QuestionBytes
+from gateway.rocketmq.sessions import QuestionBytes, TelemetrySession
 from gateway.rocketmq.status import RefusedError, ok
 from gateway.waiting.producers import Producers
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.serving.admission.callers import caller_here
 from services.serving.admission.shares import client_of_name
+from services.serving.calls.woken_requests import wake_here
 from store.errors import InvalidArgumentError
 
 # The retry policy that producers get: RocketMQ's proxy's default, few and quick retries.
@@ -37,23 +40,27 @@ RETRY_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 
 SUBSCRIPTION_COUNT_MAX = 1_024
 # Settings are kept and answered, by each of thousands of sessions. Those of 500 subscriptions have 32 KiB.
 SETTINGS_BYTES_MAX = 64 * 1024
+# What a client says when it was asked.
+ANSWERS = frozenset(("thread_stack_trace", "verify_message_result"))
 
 
 def telemetry(
     requests: Iterator[v2.TelemetryCommand],
     context: grpc.ServicerContext,
     clients: Clients,
-    producers: Producers | None = None,
-    question_bytes: QuestionBytes | None = None,
+    producers: Producers,
+    members: MessagingMembers,
+    question_bytes: QuestionBytes,
 ) -> Iterator[v2.TelemetryCommand]:
-    """The answers of one stream. Other commands than settings get none.
+    """The answers of one stream, and the questions to its client. Other commands than settings get no answer.
 
     Args:
         requests: what the client says.
         context: the call's.
         clients: the clients that live.
-        producers: those that can be asked for verdicts; None: none is asked.
-        question_bytes: of all streams; None: this one is alone.
+        producers: those that can be asked for verdicts.
+        members: those that can be asked what they do.
+        question_bytes: of all streams.
 
     Raises:
         InvalidArgumentError: settings of no client; the stream ends, as RocketMQ's does.
@@ -61,38 +68,31 @@ def telemetry(
     """
 
     client_id = caller_of(context).client_id
-    requests = iter(requests)
-    session: ProducerSession | None = None
-
-    def settle(settings: v2.Settings) -> None:
-        if producers is not None and session is not None and settings.HasField("publishing"):
-            owner = client_of_name(caller_here())
-            producers.settle(client_id, session, _served_topics(settings), owner=owner)
+    session = TelemetrySession(lambda: clients.find(client_id) is not None, question_bytes, wake_here())
 
     def answer(command: v2.TelemetryCommand) -> v2.TelemetryCommand | None:
+        if command.WhichOneof("command") in ANSWERS:
+            session.note_answer(command)
         if not command.HasField("settings"):
             return None
+        settings = command.settings
         try:
-            answered = agreed(command.settings, context, clients)
+            answered = agreed(settings, context, clients)
         except RefusedError as error:
             raise InvalidArgumentError(error.message, field="settings") from error
-        settle(command.settings)
+        # Before the client reads the answer: from then on it expects to be asked.
+        if client_id and settings.HasField("subscription"):
+            members.settle(client_id, session)
+        elif client_id:
+            owner = client_of_name(caller_here())
+            producers.settle(client_id, session, _served_topics(settings), owner=owner)
         return answered
 
-    for command in requests:
-        answered = answer(command)
-        if answered is None:
-            continue
-        if producers is None or not client_id or not command.settings.publishing.topics:
-            yield answered
-            continue
-        session = ProducerSession(lambda: clients.find(client_id) is not None, question_bytes or QuestionBytes())
-        session.answer_first(answered)
-        try:
-            settle(command.settings)  # before the client reads the answer: from then on it expects to be asked
-            yield from session.commands(requests, answer)
-        finally:
-            producers.drop(session)
+    try:
+        yield from session.commands(requests, answer)
+    finally:
+        producers.drop(session)
+        members.drop(client_id, session)
 
 
 def _served_topics(settings: v2.Settings) -> list[str]:

@@ -1,5 +1,8 @@
 """A client's standing with one gateway: its Telemetry stream, and its heartbeats."""
 
+import sys
+import threading
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +12,15 @@ from reput_client.consuming.subscription import Member, endpoints_of, settings_o
 from reput_client.consuming.transport import TelemetryStream, Transport
 from reput_client.errors import ReputClientError, is_worth_retrying
 from reput_client.retry import RetryPolicy
+
+
+def _stacks() -> str:
+    """The stacks of all threads of this process, the innermost calls last."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return "\n".join(
+        f"{names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}"
+        for ident, frame in sys._current_frames().items()
+    )
 
 
 class Link:
@@ -83,6 +95,14 @@ class Link:
         if command.HasField("recover_orphaned_transaction_command"):
             self._asked(command.recover_orphaned_transaction_command)
             return
+        if command.HasField("print_thread_stack_trace_command"):
+            nonce = command.print_thread_stack_trace_command.nonce
+            trace = v2.ThreadStackTrace(nonce=nonce, thread_stack_trace=_stacks())
+            self._say(v2.TelemetryCommand(status=v2.Status(code=v2.OK), thread_stack_trace=trace))
+        elif command.HasField("verify_message_command"):
+            result = v2.VerifyMessageResult(nonce=command.verify_message_command.nonce)
+            status = v2.Status(code=v2.NOT_IMPLEMENTED, message="its program takes its messages itself")
+            self._say(v2.TelemetryCommand(status=status, verify_message_result=result))
         if not command.HasField("settings"):
             return
         error = error_of(command.status) if command.HasField("status") else None
@@ -92,6 +112,11 @@ class Link:
                 self._agreed(command.settings)
             elif not is_worth_retrying(error):
                 self._failed(error)
+
+    def _say(self, command: v2.TelemetryCommand) -> None:
+        with self._transport.lock:
+            if self._stream is not None:
+                self._stream.send(command)
 
     def _ended(self, error: ReputClientError | None) -> None:
         with self._transport.lock:

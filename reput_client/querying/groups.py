@@ -490,7 +490,7 @@ def consumer_running_info(
     Args:
         name: of the group.
         client_id: the member.
-        with_stack_trace: also the stacks of its threads; a member over gRPC has none to tell.
+        with_stack_trace: also the stacks of its threads, for which it is asked.
 
     Raises:
         NotFoundError: there is no such group, or no such member.

@@ -41,6 +41,7 @@ from services.serving.calls.open_work import OpenWork, Unanswered
 from services.serving.calls.raw_handlers import AnyHandler
 from services.serving.calls.streamed_later import StreamCall, StreamedLater
 from services.serving.calls.unary_call import AnsweredLater
+from services.serving.calls.woken_requests import WokenRequests
 from services.serving.lanes import Lanes
 from services.serving.stall_watch import REQUEST_SECONDS_MAX, Wait
 from store.errors import InvalidArgumentError, ServiceUnavailableError
@@ -292,8 +293,9 @@ class StatusInterceptor(grpc.ServerInterceptor):
             wait = self._lanes.watch.add(lane.name, method.path, context, client_here(context))
             if not is_session and method.is_ours:
                 wait.unanswered = unanswered
-            taken = requests
-            if not is_session:
+            if is_session:
+                taken: Iterator[Any] = WokenRequests(requests)
+            else:
                 taken = unanswered.count(requests) if method.is_ours else _watched(requests, wait)
             try:
                 if pump is not None:

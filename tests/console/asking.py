@@ -11,7 +11,7 @@ from console.pages.reports import Reports
 from console.web.app import ConsoleApp, ConsoleSource
 from console.web.request_guard import RequestGuard
 from console.web.sign_in import NoSignIn, SignIn
-from gateway.groups.running_info import Way
+from gateway.groups.asked_members import Way
 from gateway.ports.shards import FanOut, Shards
 from gateway.queries.page import PageTokens
 from gateway.reput.servicer import GatewayServicer
@@ -105,7 +105,7 @@ def console_over(
     """A console over shards in memory, called broker-a, broker-b, ...; `ways` lead to members of their groups."""
     shards = Shards([memory.shard(f"broker-{'abcdef'[number]}") for number, memory in enumerate(memories)], fan_out)
     servicer = GatewayServicer(shards, PageTokens("secret"))
-    servicer.running_infos.ways += ways
+    servicer.asked_members.ways += ways
     return ConsoleApp(ConsoleSource(servicer, sign_in or NoSignIn(), RequestGuard(), reports or Reports(None)))
 
 

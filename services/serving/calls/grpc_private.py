@@ -1,8 +1,8 @@
 """The private parts of gRPC that Reput uses, imported here and nowhere else.
 
-`unary_call.py`, `streamed_later.py` and `append_pump.py` need them, and gRPC offers no public way to do the same. A service
-does not start with a grpcio that moved or changed them: `check` says which one to install. The upper bound in pyproject.toml
-keeps such a release out until the tests have run with it.
+`unary_call.py`, `streamed_later.py`, `append_pump.py` and `woken_requests.py` need them, and gRPC offers no public way to do
+the same. A service does not start with a grpcio that moved or changed them: `check` says which one to install. The upper bound
+in pyproject.toml keeps such a release out until the tests have run with it.
 """
 
 import importlib
@@ -28,6 +28,8 @@ PARAMETERS_BY_NAME = {
     "_get_initial_metadata_operation": ("state", "metadata"),
     "_status": ("rpc_event", "state", "serialized_response"),
     "_is_rpc_state_active": ("state",),
+    "_RequestIterator._raise_or_start_receive_message": ("self",),
+    "_RequestIterator._look_for_request": ("self",),
 }
 OTHER_NAMES = ("_CANCELLED", "_RECEIVE_MESSAGE_TOKEN", "_Context")
 CYTHON_NAMES = ("ReceiveMessageOperation", "SendMessageOperation")
@@ -52,7 +54,8 @@ def check() -> None:
         InvalidSettingError: this grpcio is different inside.
     """
     for name, parameters in PARAMETERS_BY_NAME.items():
-        function = getattr(server, name, None)
+        owner, _, last = name.rpartition(".")
+        function = getattr(getattr(server, owner, None) if owner else server, last, None)
         if not inspect.isfunction(function) or tuple(inspect.signature(function).parameters) != parameters:
             raise _unfit(f"grpc._server.{name}")
     for module, names in ((server, OTHER_NAMES), (cygrpc, CYTHON_NAMES)):

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+from unittest.mock import Mock
 from urllib.parse import quote
 
 import jsonschema
@@ -13,7 +14,7 @@ import pytest
 
 from console.pages.topics import SORTS
 from console.web.openapi import openapi
-from gateway.groups.running_info import Told
+from gateway.groups.asked_members import Told
 from gateway.queries.page import PAGE_BYTES_MAX as PAGE_BODY_BYTES_MAX
 from store.errors import RecordCorruptedError, ServiceUnavailableError
 from store.format.message_id import encode_offset_msg_id
@@ -515,11 +516,11 @@ def test_the_page_of_a_group_shows_its_members_and_the_queues_that_are_furthest_
 
 
 def test_the_page_of_members_shows_what_one_of_them_does_now_or_why_that_is_not_known(shard, fan_out) -> None:
-    def way(consumer_group, client_id, told, /, *, with_stack_trace):
+    def ask(consumer_group, client_id, told, *, with_stack_trace):
         told(Told(DOCUMENT.encode(), is_by_gateway=True))
         return (consumer_group, client_id, with_stack_trace) == ("g", "a-client", False)
 
-    app = console_over([shard], fan_out, ways=[way])
+    app = console_over([shard], fan_out, ways=[Mock(ask=ask)])
     page = Browser(app).get("/groups/g/members?member=a-client").text
     nobody = Browser(app).get("/groups/g/members?member=nobody").text
     app.close()

@@ -694,6 +694,22 @@ def test_a_member_is_not_asked_for_a_caller_that_may_not_see_its_topics(door):
         assert admin.receive().body == b"what it tells"
 
 
+def test_the_stacks_of_a_member_went_to_a_caller_that_sees_some_topics_only(door):
+    """GetConsumerRunningInfo refused them, and the door passed them on: stacks name anything."""
+    group, code = "shop-readers", Ask.GET_CONSUMER_RUNNING_INFO
+    fields = {"consumerGroup": group, "clientId": "member@1", "jstackEnable": "true"}
+    with door.client("mixed") as member, door.client("admin") as admin, door.client("chief") as chief:
+        assert member.call(Ask.HEART_BEAT, heartbeat("member@1", group, topic=OWN)).code == 0
+        refused = admin.call(code, **fields)
+        assert (refused.code, "ask without them" in refused.remark) == (ResponseCode.NO_PERMISSION, True)
+        chief.send(chief.request(code, **fields))
+        while (asked := member.next_told()).code != code:
+            pass
+        assert asked.fields["jstackEnable"] == "true"
+        member.send(asked.answer(0, "", {}, b"its stacks"))
+        assert chief.receive().body == b"its stacks"
+
+
 def test_a_verdict_is_taken_from_a_client_that_may_send_to_the_topic(door):
     with door.client("banker") as other, door.client("writer") as own:
         half = properties(TRAN_MSG="true", PGROUP="tx", UNIQ_KEY="7F0000010001AAAABBBBCCCC00000009")

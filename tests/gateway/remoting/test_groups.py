@@ -349,7 +349,7 @@ def test_groups_and_members_that_there_are_not_are_told(stack, member):
         stack.store.consumer_running_info("", "nobody")
 
 
-def test_a_member_over_grpc_is_told_by_the_gateway_and_does_not_consume_when_asked(stack, client):
+def test_a_member_over_grpc_is_told_by_the_gateway_prints_its_stacks_and_refuses_to_consume(stack, client):
     (receipt,) = stack.append("over-grpc")
     group = "of-grpc"
     with stack.store.consume("over-grpc", group) as consumer:
@@ -367,12 +367,14 @@ def test_a_member_over_grpc_is_told_by_the_gateway_and_does_not_consume_when_ask
         answer = client.call(RequestCode.GET_CONSUMER_RUNNING_INFO, **fields, jstackEnable="false")
         assert loads(answer.body)["properties"] == info.properties
         assert loads(answer.body)["mqTable"] == {}
-        refused = client.call(RequestCode.GET_CONSUMER_RUNNING_INFO, **fields, jstackEnable="true")
-        assert (refused.code, "over gRPC, which is not asked for the stacks" in refused.remark) == (1, True)
+        answer = client.call(RequestCode.GET_CONSUMER_RUNNING_INFO, **fields, jstackEnable="true")
+        assert "MainThread\n" in loads(answer.body)["jstack"]
+        info = stack.store.consumer_running_info(group, client_id, with_stack_trace=True)
+        assert "in test_a_member_over_grpc_is_told_by_the_gateway_prints" in info.stack_trace
         fields |= {"msgId": receipt.offset_msg_id, "brokerName": "broker-a"}
         refused = client.call(RequestCode.CONSUME_MESSAGE_DIRECTLY, **fields)
         assert refused.code == ResponseCode.SYSTEM_ERROR
-        assert "over gRPC" in refused.remark
+        assert "takes its messages itself" in refused.remark
 
 
 def test_a_member_with_no_connection_to_this_door_is_not_told_as_absent(gateways, stack):

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from gateway.groups.running_info import Told
+from gateway.groups.asked_members import Told
 from gateway.reput.running_info import (
     QUEUE_COUNT_MAX,
     REST_BYTES_MAX,

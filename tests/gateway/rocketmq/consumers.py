@@ -15,6 +15,7 @@ from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.ports.shards import FanOut, Shards
+from gateway.rocketmq.asked_members import MessagingMembers
 from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.receiving import DEFAULT_LIMITS
 from gateway.rocketmq.servicer import MessagingServicer, WaitingMessages, add_messaging_to_server
@@ -100,10 +101,11 @@ class Consumer:
 class Gateway:
     """What a test needs of it."""
 
-    def __init__(self, address, room, clients, delivering, server):
+    def __init__(self, address, room, clients, delivering, server, members):
         self.address = address
         self.room = room
         self.clients = clients
+        self.members = members
         self.delivering = delivering
         self.server = server
 
@@ -125,6 +127,7 @@ def serving(*shards, records=(), guard=None, scheduling=(), limits=DEFAULT_LIMIT
     room = WaitingRoom(timers)
     delivering = DeliveryShards(room)
     clients = Clients(delivering)
+    members = MessagingMembers(clients, timers)
     producers = Producers()
     scheduled = SchedulingShards(producers, "gateway-1")
     keeping = ProducerKeeping(producers, scheduled, "gateway-1")
@@ -144,6 +147,7 @@ def serving(*shards, records=(), guard=None, scheduling=(), limits=DEFAULT_LIMIT
             delivering,
             room,
             clients,
+            members,
             server.work,
             waiting=waiting,
             limits=limits,
@@ -160,7 +164,7 @@ def serving(*shards, records=(), guard=None, scheduling=(), limits=DEFAULT_LIMIT
         ended = threading.Thread(target=server.serve_until_stopped)
         ended.start()
         try:
-            yield Gateway(address, room, clients, delivering, server)
+            yield Gateway(address, room, clients, delivering, server, members)
         finally:
             server.stop()
             ended.join()

@@ -21,6 +21,7 @@ from gateway.ports.store_facts import StoreFacts
 from gateway.queries.freshness import BUILDER_WAIT_SECONDS_DEFAULT, FreshnessWaits
 from gateway.queries.page import PageTokens
 from gateway.rocketmq.admin import AdminServicer
+from gateway.rocketmq.asked_members import MessagingMembers
 from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.servicer import MessagingServicer, add_messaging_to_server
 from gateway.shards.store_facts import with_facts
@@ -47,9 +48,11 @@ class Stubs:
 
 
 def messaging(shards: Shards) -> MessagingServicer:
-    room = WaitingRoom(Timers())
+    timers = Timers()
+    room = WaitingRoom(timers)
     delivering = DeliveryShards(room)
-    return MessagingServicer(shards, delivering, room, Clients(delivering))
+    clients = Clients(delivering)
+    return MessagingServicer(shards, delivering, room, clients, MessagingMembers(clients, timers))
 
 
 @contextlib.contextmanager

@@ -343,3 +343,16 @@ def test_its_stream_is_opened_again_and_heartbeats_and_settings_go_on() -> None:
     assert len(play.transport.telemetries[-1].sent) == 2, "a gateway that does not know it is told its settings"
     play.transport.pass_time(300)
     assert len(play.transport.telemetries[-1].sent) == 3
+
+
+def test_a_gateway_that_asks_a_consumer_gets_its_stacks_and_no_message_consumed():
+    play = Play()
+    stream = play.transport.telemetries[0]
+    del stream.sent[:]
+    stream.taken(v2.TelemetryCommand(print_thread_stack_trace_command=v2.PrintThreadStackTraceCommand(nonce="first")))
+    stream.taken(v2.TelemetryCommand(verify_message_command=v2.VerifyMessageCommand(nonce="second")))
+    printed, refused = stream.sent
+    assert (printed.status.code, printed.thread_stack_trace.nonce) == (v2.OK, "first")
+    assert "in test_a_gateway_that_asks_a_consumer_gets_its_stacks" in printed.thread_stack_trace.thread_stack_trace
+    assert (refused.status.code, refused.verify_message_result.nonce) == (v2.NOT_IMPLEMENTED, "second")
+    assert not play.transport.streams[-1].is_cancelled

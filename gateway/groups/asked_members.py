@@ -1,10 +1,8 @@
-"""What a member of a group tells about itself (RocketMQ's ConsumerRunningInfo, 307), by whichever door it came.
+"""What a member of a group is asked, by whichever door it came: what it does now (RocketMQ's ConsumerRunningInfo, 307), and to
+consume one message (309).
 
-    GetConsumerRunningInfo, 307 ──▶ RunningInfos ──▶ a way for each door: remoting asks the client,
-                                                      gRPC tells what the gateway knows
-
-RocketMQ's gRPC contract has no question for it. The proxy of 5.5.0 has a gRPC client print the stacks of its threads over
-Telemetry, and never answers a question without them (ADR 0149).
+    GetConsumerRunningInfo, 307, 309 ──▶ AskedMembers ──▶ a way for each door: remoting asks the client; gRPC tells what
+                                                           the gateway knows, and asks for stacks and 309 over Telemetry
 """
 
 import threading
@@ -18,18 +16,25 @@ from gateway.ports.groups import GET_GROUP
 from gateway.ports.shards import Shards
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
-from store.errors import GroupNotFoundError, MemberNotFoundError, ServiceUnavailableError, StoreError
+from reput.message.v1.message_pb2 import StoredMessage
+from store.errors import (
+    GroupNotFoundError,
+    MemberNotFoundError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    StoreError,
+)
 from store.format.java_text import java_string_hash
 
-# A client that is asked answers at once.
-RUNNING_INFO_SECONDS = 10.0
+# A client that is asked answers at once, or consumes a message first.
+RUNNING_INFO_SECONDS, CONSUME_SECONDS = 10.0, 60.0
 
 
 class Told(NamedTuple):
     """An answer.
 
     Attributes:
-        body: ConsumerRunningInfo as RocketMQ writes it, JSON of fastjson.
+        body: ConsumerRunningInfo or ConsumeMessageDirectlyResult as RocketMQ writes it, JSON of fastjson.
         is_by_gateway: the member was not asked.
     """
 
@@ -41,14 +46,17 @@ Receiver = Callable[["Told | StoreError"], object]
 
 
 class Way(Protocol):
-    """A door to members."""
+    """A door to members. Each question is answered once, from any thread; False: this door has no such member."""
 
-    def __call__(self, consumer_group: str, client_id: str, told: Receiver, /, *, with_stack_trace: bool) -> bool:
-        """Have a member tell; `told` gets it, once, from any thread. False: this door has no such member."""
+    def ask(self, consumer_group: str, client_id: str, told: Receiver, *, with_stack_trace: bool) -> bool:
+        """Have a member tell what it does."""
+
+    def consume(self, consumer_group: str, client_id: str, message: StoredMessage, told: Receiver) -> bool:
+        """Have a member consume a message now, and tell how that went."""
 
 
-class RunningInfos:
-    """The ways to the members of a gateway.
+class AskedMembers:
+    """The ways to the members of a gateway; itself a Way, over all doors.
 
     Attributes:
         ways: in the order in which they are tried; added while the gateway starts.
@@ -58,8 +66,12 @@ class RunningInfos:
         self.ways: list[Way] = []
 
     def ask(self, consumer_group: str, client_id: str, told: Receiver, *, with_stack_trace: bool) -> bool:
-        """As a Way, over all doors."""
-        return any(way(consumer_group, client_id, told, with_stack_trace=with_stack_trace) for way in self.ways)
+        """See Way."""
+        return any(way.ask(consumer_group, client_id, told, with_stack_trace=with_stack_trace) for way in self.ways)
+
+    def consume(self, consumer_group: str, client_id: str, message: StoredMessage, told: Receiver) -> bool:
+        """See Way."""
+        return any(way.consume(consumer_group, client_id, message, told) for way in self.ways)
 
     def get(self, consumer_group: str, member: pb.Client, deadline: Deadline, *, with_stack_trace: bool) -> Told:
         """What a member of a group (`find_member`) tells; waits for it.
@@ -89,6 +101,15 @@ class RunningInfos:
         if isinstance(answers[0], StoreError):
             raise answers[0]
         return answers[0]
+
+
+def check_stack_trace(consumer_group: str, *, is_limited: bool) -> None:
+    """PermissionDeniedError for a caller that does not see everything: stacks name anything."""
+    if is_limited:
+        raise PermissionDeniedError(
+            "the stacks of a member's threads are for a caller that may see every topic and group: ask without them",
+            group=consumer_group,
+        )
 
 
 def find_member(shards: Shards, consumer_group: str, client_id: str, deadline: Deadline) -> pb.Client:
