@@ -11,15 +11,16 @@ The page of dead letters is the only one that changes the store. A step sends up
 check showed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from console.calls import Calls
 from console.pages.page import Page, Stopwatch, to_json
 from console.parts.banner import banner_of
+from console.parts.formats import shortened, visible
 from console.parts.message_row import DEAD_LETTER_PREFIX, message_row, queue_href
 from console.parts.rates import LATER_SECONDS
 from console.question import Question, parse_time
@@ -37,7 +38,15 @@ RUNNING_SECONDS = 3.0
 # The size of the rows, of 100 KiB for a page, and the markup of a row.
 ROWS_BYTES_MAX = 80 * 1024
 ROW_BYTES = 400
+SUBSCRIPTION_BYTES = 70
+# Of the rows of members, where one of them is shown with its queues, topics and properties.
+MEMBERS_BYTES_MAX, RUNNING_QUEUES_BYTES_MAX, RUNNING_TOPICS_BYTES_MAX, PROPERTIES_BYTES_MAX = (
+    part * 1024 for part in (28, 26, 14, 12)
+)
+SHOWN_SUBSCRIPTION_COUNT = 8
 LAG_SECONDS = 0.1
+
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +75,7 @@ def groups_page(calls: Calls, question: Question) -> Page:
     is_final = part == "rows" or bool(question.text("whole"))
     request = pb.ListConsumerGroupsRequest(name_contains=question.text("q"), page_size=SHOWN_GROUP_COUNT)
     answer = calls.ask(calls.gateway.ListConsumerGroups, request)
-    lines = _lines(calls, _fitting(answer.groups), LATER_SECONDS if is_final else LAG_SECONDS)
+    lines = _lines(calls, _fitting(answer.groups, _group_bytes), LATER_SECONDS if is_final else LAG_SECONDS)
     lacks = not is_final and any(line.facts is None and not line.problem for line in lines)
     values = {
         "given": question.given(),
@@ -88,18 +97,50 @@ def groups_page(calls: Calls, question: Question) -> Page:
     )
 
 
-def _fitting(groups: Sequence[Any]) -> list[Any]:
-    """The first groups, as many as fit on a page."""
+def _fitting(rows: Iterable[Row], bytes_of: Callable[[Row], int], size_bytes_max: int = ROWS_BYTES_MAX) -> list[Row]:
+    """The first rows, as many as fit on a page."""
     fitting = []
     size_bytes = 0
-    for settings in groups:
-        name = settings.consumer_group
-        # Twice in links, where it has dead letters.
-        size_bytes += ROW_BYTES + 2 * len(quote(name, safe="")) + len(escape(name[:96]).encode())
-        if size_bytes > ROWS_BYTES_MAX:
+    for row in rows:
+        size_bytes += bytes_of(row)
+        if size_bytes > size_bytes_max:
             break
-        fitting.append(settings)
+        fitting.append(row)
     return fitting
+
+
+def _text_bytes(text: str, characters_max: int = 64) -> int:
+    """What a text takes on a page, as the templates cut it."""
+    return len(escape(shortened(visible(text), characters_max)).encode())
+
+
+def _group_bytes(settings: Any) -> int:
+    name = settings.consumer_group
+    # Twice in links, where it has dead letters.
+    return ROW_BYTES + 2 * len(quote(name, safe="")) + len(escape(name[:96]).encode())
+
+
+def _member_bytes(member: Any, name: str) -> int:
+    links = len(quote(name, safe="")) + len(quote(member.client_id, safe=""))
+    texts = _text_bytes(member.client_id, 96) + _text_bytes(member.address) + 3 * 32
+    wants = sum(
+        SUBSCRIPTION_BYTES + _text_bytes(each.topic) + _text_bytes(each.filter.tags or each.filter.sql)
+        for each in member.subscriptions[:SHOWN_SUBSCRIPTION_COUNT]
+    )
+    return ROW_BYTES + links + texts + wants
+
+
+def _queue_bytes(queue: Any) -> int:
+    return ROW_BYTES + _text_bytes(queue.topic, 96) + _text_bytes(queue.broker_name, 32)
+
+
+def _topic_bytes(topic: Any) -> int:
+    return ROW_BYTES + _text_bytes(topic.topic, 96)
+
+
+def _property_bytes(row: tuple[str, str]) -> int:
+    name, value = row
+    return SUBSCRIPTION_BYTES + _text_bytes(name) + _text_bytes(value, 200)
 
 
 def _lines(calls: Calls, groups: Sequence[Any], seconds: float) -> list[GroupLine]:
@@ -147,16 +188,18 @@ def members_page(calls: Calls, question: Question) -> Page:
     """The members of a group that live, and what they want; with `member`, what that one does now."""
     answer, values = _asked(calls, question)
     client_id = question.text("member")
+    name = values["name"]
+    room = MEMBERS_BYTES_MAX if client_id else ROWS_BYTES_MAX
     values |= {
         "tab": "members",
-        "members": answer.members[:SHOWN_MEMBER_COUNT],
+        "members": _fitting(answer.members[:SHOWN_MEMBER_COUNT], lambda each: _member_bytes(each, name), room),
         "asked": client_id,
         "running": None,
         "running_error": None,
     }
     document: dict[str, Any] = {"answer": to_json(answer)}
     if client_id:
-        request = pb.GetConsumerRunningInfoRequest(consumer_group=values["name"], client_id=client_id)
+        request = pb.GetConsumerRunningInfoRequest(consumer_group=name, client_id=client_id)
         try:
             running = calls.ask(calls.gateway.GetConsumerRunningInfo, request, RUNNING_SECONDS)
         except StoreError as error:  # the members are shown all the same
@@ -164,10 +207,11 @@ def members_page(calls: Calls, question: Question) -> Page:
         else:
             values |= {
                 "running": running,
-                "running_queues": running.queues[:SHOWN_QUEUE_COUNT],
-                "running_topics": running.topics[:SHOWN_TOPIC_COUNT],
+                "running_queues": _fitting(running.queues[:SHOWN_QUEUE_COUNT], _queue_bytes, RUNNING_QUEUES_BYTES_MAX),
+                "running_topics": _fitting(running.topics[:SHOWN_TOPIC_COUNT], _topic_bytes, RUNNING_TOPICS_BYTES_MAX),
             }
-            values["properties"] = sorted(running.properties.items())[:SHOWN_PROPERTY_COUNT]
+            rows = sorted(running.properties.items())[:SHOWN_PROPERTY_COUNT]
+            values["properties"] = _fitting(rows, _property_bytes, PROPERTIES_BYTES_MAX)
             document["running"] = to_json(running)
     return Page("members.html", values, document)
 

@@ -1,7 +1,14 @@
 """The page of dead letters without a service that sends them: what it shows, and what it refuses."""
 
+from unittest.mock import Mock
+from urllib.parse import quote
+
 import pytest
 
+from gateway.groups.asked_members import Told
+from reput.consumer.v1.consumer_service_pb2 import Client
+from reput.gateway.v1.gateway_service_pb2 import MessageFilter, TopicSubscription
+from services.rocketmq.fastjson import Key, dump_bytes
 from tests.console.asking import Browser, Tags, console_over
 from tests.gateway.groups.memory_groups import MemoryGroups, group_settings
 from tests.gateway.memory_shard import MemoryShard
@@ -65,6 +72,43 @@ def test_a_list_of_many_groups_with_long_names_is_small_and_says_that_there_are_
     assert len(page.body) < 100 * 1024
     assert 0 < shown < 300
     assert "There are more groups: filter by name." in page.text
+
+
+@pytest.mark.parametrize("letter", ["g", "主", "&", "\u202e"])
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_page_of_many_members_with_long_names_passed_100_kib(records, fan_out, letter: str, *, asked: bool) -> None:
+    long = letter * 80
+    wanted = [TopicSubscription(topic=f"{number}{long}", filter=MessageFilter(tags=long)) for number in range(8)]
+    clients = [
+        Client(client_id=f"{number}{long}", consumer_group="many", address=long, kind=long[:32], subscriptions=wanted)
+        for number in range(150)
+    ]
+
+    class ManyMembers(MemoryShard):
+        def shard(self, broker_name="broker-a"):
+            groups = MemoryGroups()
+            groups.groups = {"many": group_settings("many")}
+            groups.members = {"many": clients}
+            return groups.in_shard(super().shard(broker_name))
+
+    def ask(consumer_group, client_id, told, *, with_stack_trace):
+        queues = {Key.of(topic=long, queueId=number, brokerName=long): {} for number in range(300)}
+        document = {
+            "properties": {f"{number}{long}": long * 3 for number in range(200)},
+            "mqTable": queues,
+            "statusTable": {f"{number}{long}": {} for number in range(300)},
+        }
+        told(Told(dump_bytes(document)))
+        return True
+
+    app = console_over([ManyMembers(records[:1])], fan_out, ways=[Mock(ask=ask)])
+    page = Browser(app).get(f"/groups/many/members?member={quote('7' + long)}" if asked else "/groups/many/members")
+    app.close()
+
+    assert page.status == 200
+    assert len(page.body) < 100 * 1024
+    assert "more members." in page.text
+    assert ("more queues." in page.text) is asked
 
 
 def test_the_pages_of_a_group_are_linked_and_the_open_one_is_marked(browser: Browser) -> None:
