@@ -98,6 +98,16 @@ def test_many_wakes_are_one_and_one_while_a_request_is_answered_is_not_lost(stre
     assert next(answers) == b"answer to last", "one wake was left"
 
 
+def test_requests_that_come_while_one_is_answered_after_a_wake_are_not_lost(stream):
+    session, says, answers, wake = stream
+    wake()
+    assert next(answers) == b"answer to "
+    for said in (b"slow", b"1", b"2", b"3"):
+        says.put(said)
+    session.may_go_on.release()
+    assert [next(answers) for _ in range(4)] == [b"answer to slow", b"answer to 1", b"answer to 2", b"answer to 3"]
+
+
 def test_the_end_of_a_client_after_a_wake_ends_its_requests(stream):
     session, says, answers, wake = stream
     wake()
