@@ -20,6 +20,7 @@ from store.errors import InvalidFreshnessTokenError
 from store.format.freshness_token import encode_freshness_token
 from tests.support.command import run_command
 from tests.support.stack import HostedStack, hosted_stack, new_message
+from tests.torture.amount import amount
 
 TOPIC = "Fresh"
 COMPLETE = message_pb2.COMPLETENESS_COMPLETE
@@ -72,7 +73,9 @@ def found_ids(
     return [message.offset_msg_id for message in messages]
 
 
-@pytest.mark.parametrize("round_count", [400, pytest.param(10_000, marks=pytest.mark.bench)])
+@pytest.mark.parametrize(
+    "round_count", [400, pytest.param(amount(sample=2_000, change=2_000, full=10_000), marks=pytest.mark.bench)]
+)
 def test_each_message_is_found_right_after_it_was_sent(stack: HostedStack, round_count: int) -> None:
     """The builders are some 10 ms behind, so without the tokens most rounds would find nothing."""
     local = threading.local()
