@@ -1,30 +1,39 @@
-"""Arrivals: tells every watcher which topics may have something to deliver, and which groups have other members.
+"""Arrivals: tells every watcher which queues may have something to deliver, and which groups have other members.
 
-A slow watcher costs a bounded set of names.
+A slow watcher costs a bounded set of names and queues.
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
-# More names than this are not kept for one watcher: it is told to look at everything.
+# More names and queues than this are not kept for one watcher: it is told to look at everything.
 NAME_COUNT_MAX = 10_000
 
 
 @dataclass(slots=True)
 class Arrived:
-    """The topics, and groups with a topic, in which something has arrived since the last look; possibly all.
+    """Where something has arrived since the last look; possibly everywhere.
 
-    `member_groups` are the groups whose members have changed.
+    Attributes:
+        topics: in any queue of these.
+        queues: in these queues, by topic.
+        group_topics: for a group in any queue of a topic.
+        all: anywhere.
+        member_groups: the groups whose members have changed.
+        queue_count: of all topics together.
     """
 
     topics: set[str] = field(default_factory=set)
+    queues: dict[str, set[int]] = field(default_factory=dict)
     group_topics: set[tuple[str, str]] = field(default_factory=set)
     all: bool = False
     member_groups: set[str] = field(default_factory=set)
+    queue_count: int = 0
 
     def __bool__(self) -> bool:
-        return self.all or bool(self.topics or self.group_topics or self.member_groups)
+        return self.all or bool(self.topics or self.queues or self.group_topics or self.member_groups)
 
 
 class Watcher:
@@ -44,20 +53,26 @@ class Watcher:
 
     def note(
         self,
-        topics: Iterable[str],
-        group_topics: Iterable[tuple[str, str]],
+        topics: Iterable[str] = (),
+        queues: Mapping[str, Collection[int]] = MappingProxyType({}),
+        group_topics: Iterable[tuple[str, str]] = (),
         member_groups: Iterable[str] = (),
         *,
-        everything: bool,
+        everything: bool = False,
     ) -> None:
         """Note what has arrived; returns at once."""
         with self._changed:
             arrived = self._arrived
             arrived.topics.update(topics)
+            for topic, queue_ids in queues.items():
+                known = arrived.queues.setdefault(topic, set())
+                arrived.queue_count -= len(known)
+                known.update(queue_ids)
+                arrived.queue_count += len(known)
             arrived.group_topics.update(group_topics)
             arrived.member_groups.update(member_groups)
-            name_count = len(arrived.topics) + len(arrived.group_topics) + len(arrived.member_groups)
-            if everything or name_count > NAME_COUNT_MAX:
+            names = len(arrived.topics) + len(arrived.group_topics) + len(arrived.member_groups)
+            if everything or names + len(arrived.queues) + arrived.queue_count > NAME_COUNT_MAX:
                 self._arrived = Arrived(all=True)
             self._changed.notify()
 
@@ -88,25 +103,30 @@ class Arrivals:
             self._watchers = tuple(one for one in self._watchers if one is not watcher)
 
     def note_topics(self, topics: Iterable[str]) -> None:
-        """Topics have new messages."""
+        """Any queue of these topics may have something to tell."""
         topics = tuple(topics)  # every watcher reads them
         for watcher in self._watchers:
-            watcher.note(topics, (), everything=False)
+            watcher.note(topics)
+
+    def note_queues(self, queues: Mapping[str, Collection[int]]) -> None:
+        """Queues have new messages, by topic."""
+        for watcher in self._watchers:
+            watcher.note(queues=queues)
 
     def note_group(self, consumer_group: str, topic: str) -> None:
         """A group may have messages of a topic again, or only now; of any topic when it is empty."""
         for watcher in self._watchers:
-            watcher.note((), ((consumer_group, topic),), everything=False)
+            watcher.note(group_topics=((consumer_group, topic),))
 
     def note_members(self, consumer_group: str) -> None:
         """The members of a group have changed."""
         for watcher in self._watchers:
-            watcher.note((), (), (consumer_group,), everything=False)
+            watcher.note(member_groups=(consumer_group,))
 
     def note_all(self) -> None:
         """Anything may have arrived."""
         for watcher in self._watchers:
-            watcher.note((), (), everything=True)
+            watcher.note(everything=True)
 
     def end(self) -> None:
         """The service stops: no watcher waits any more."""

@@ -5,7 +5,7 @@ consumer offsets for a broker that opens the store later.
 """
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -128,9 +128,9 @@ class ConsumerFollower(StateFollower):
             self._figures.add_records(records)
         return super().apply(records, next_offset, log_first_offset, log_end_offset)
 
-    def hear(self, topics: Collection[str], store_time_millis: int) -> None:
-        """See StateFollower: polls that wait for these topics look again."""
-        self._life.arrivals.note_topics(topic for topic in topics if topic != STATE_TOPIC)
+    def hear(self, queues: Mapping[str, Collection[int]], store_time_millis: int) -> None:
+        """See StateFollower: polls that wait for these queues look again."""
+        self._life.arrivals.note_queues({topic: ids for topic, ids in queues.items() if topic != STATE_TOPIC})
 
     def has_state(self) -> bool:
         """See StateFollower; changes that a full state does not have yet may be of groups that are gone."""

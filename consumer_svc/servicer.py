@@ -324,7 +324,12 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             while (context is None or context.is_active()) and not self._is_stopping():
                 arrived = watcher.take(HEARTBEAT_SECONDS)
                 yield pb.WatchArrivalsResponse(
-                    topics=sorted(arrived.topics),
+                    topics=sorted(arrived.topics | arrived.queues.keys()),
+                    queues=[
+                        pb.TopicQueues(topic=topic, queue_ids=sorted(queue_ids))
+                        for topic, queue_ids in arrived.queues.items()
+                        if topic not in arrived.topics
+                    ],
                     group_topics=[
                         pb.GroupTopic(consumer_group=group, topic=topic)
                         for group, topic in sorted(arrived.group_topics)

@@ -7,7 +7,7 @@ On a store that is only read everything is known and nothing is appended; also o
 """
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Protocol
@@ -142,11 +142,11 @@ class ScheduleFollower(StateFollower):
         """See StateFollower: of the state's writer, or of a kind that appends beside it."""
         return self._life.error
 
-    def hear(self, topics: Collection[str], store_time_millis: int) -> None:
+    def hear(self, queues: Mapping[str, Collection[int]], store_time_millis: int) -> None:
         """See StateFollower: wake the kinds of these topics."""
         self._life.clock.see(store_time_millis)
         for worker in self._workers:
-            if not worker.kind.topics.isdisjoint(topics):
+            if not worker.kind.topics.isdisjoint(queues):
                 worker.note()
 
     def has_state(self) -> bool:

@@ -15,14 +15,16 @@ class QueueName(NamedTuple):
     Attributes:
         broker_name: the shard.
         topic: the topic.
-        consumer_group: the group; empty for a pull, which any message of the topic wakes.
+        consumer_group: the group; empty for a pull.
         variant: the filter, as `filter_key` makes it; for a pull something of its own.
+        queue_id: for a pull, the queue; only its messages wake it. None: those of each queue.
     """
 
     broker_name: str
     topic: str
     consumer_group: str
     variant: Hashable
+    queue_id: int | None = None
 
 
 class FilterShares(Protocol):
@@ -143,12 +145,21 @@ class Queue:
         self.idle_since = 0.0
 
 
-def woken_by(name: QueueName) -> list[tuple[str, ...]]:
+# Stands for each queue of a topic, where it is not known which ones have something.
+EACH_QUEUE = -1
+# A shard, and what has arrived there: topic; topic and queue; group and topic.
+Arrival = tuple[str | int, ...]
+
+
+def woken_by(name: QueueName) -> list[Arrival]:
     """The arrivals that concern a queue: of its topic, of its group and topic, of its group, and of the group's retry topics.
 
-    Group and topic may contain the `_` of a retry topic's name, so it cannot be taken apart; here it is put together instead.
+    Those of one queue of the topic, for a pull. Group and topic may contain the `_` of a retry topic's name, so it cannot be
+    taken apart; here it is put together instead.
     """
-    keys: list[tuple[str, ...]] = [(name.broker_name, name.topic)]
+    if name.queue_id is not None:
+        return [(name.broker_name, name.topic, queue_id) for queue_id in (name.queue_id, EACH_QUEUE)]
+    keys: list[Arrival] = [(name.broker_name, name.topic)]
     if name.consumer_group:
         group = name.consumer_group
         retry_topics = (

@@ -154,7 +154,7 @@ class PullPoll(Poll):
         owner: Any,
         is_lasting: bool = False,
     ) -> None:
-        name = QueueName(delivering.broker_name, question.topic, "", next(_numbers))
+        name = QueueName(delivering.broker_name, question.topic, "", next(_numbers), question.queue_id)
         super().__init__(
             name,
             client_id,

@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from gateway.delivery.polls import FilterShares, Phase, Poll, Queue, QueueName, woken_by
+from gateway.delivery.polls import EACH_QUEUE, Arrival, FilterShares, Phase, Poll, Queue, QueueName, woken_by
 from gateway.delivery.timers import Timers
 from reput.consumer.v1.consumer_service_pb2 import WatchArrivalsResponse
 from store.errors import ResourceBusyError
@@ -77,7 +77,7 @@ class WaitingRoom:
         self._clock = clock
         self._lock = threading.Lock()
         self._queues: dict[QueueName, Queue] = {}
-        self._woken_by: dict[tuple[str, ...], dict[Queue, None]] = {}
+        self._woken_by: dict[Arrival, dict[Queue, None]] = {}
         self._followed: set[str] = set()
         self._heard: dict[str, float] = {}  # by shard: its last word, or the last look for want of one
         self._woken: dict[
@@ -194,8 +194,11 @@ class WaitingRoom:
             self._heard[broker_name] = now
             if arrivals.all:
                 self._arrive_for_all(broker_name)
+            queues = {row.topic: row.queue_ids for row in arrivals.queues}
             for topic in arrivals.topics:
                 looks += self._arrive_for(self._woken_by.get((broker_name, topic), ()))
+                for queue_id in queues.get(topic, (EACH_QUEUE,)):
+                    looks += self._arrive_for(self._woken_by.get((broker_name, topic, queue_id), ()))
             for each in arrivals.group_topics:
                 looks += self._arrive_for(self._woken_by.get((broker_name, each.consumer_group, each.topic), ()))
         self._look(looks)

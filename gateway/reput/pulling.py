@@ -240,7 +240,7 @@ class StreamPoll(Poll):
         question: consumer_pb.PullMessagesRequest,
         ends_at: float,
     ) -> None:
-        name = QueueName(delivering.broker_name, question.topic, "", ("stream", next(_numbers)))
+        name = QueueName(delivering.broker_name, question.topic, "", ("stream", next(_numbers)), question.queue_id)
         filter_characters = len(expression_of(question.filter))
         super().__init__(
             name,

@@ -395,7 +395,7 @@ class ReplyPoll(Poll):
         question: consumer_pb.PullMessagesRequest,
         ends_at: float,
     ) -> None:
-        name = QueueName(delivering.broker_name, question.topic, "", uuid.uuid4().int)
+        name = QueueName(delivering.broker_name, question.topic, "", uuid.uuid4().int, question.queue_id)
         super().__init__(name, "", ends_at, ends_at + PULL_SECONDS)
         self._replies = replies
         self._room = room

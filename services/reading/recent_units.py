@@ -7,7 +7,7 @@ import bisect
 import itertools
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -95,13 +95,13 @@ class RecentUnits:
         with self._lock:
             return sorted(self._ends)
 
-    def add(self, columns: "DispatchColumns") -> Sequence[str]:
-        """Add a batch of the tail; returns the topics with new units."""
+    def add(self, columns: "DispatchColumns") -> Mapping[str, Collection[int]]:
+        """Add a batch of the tail; returns the topics with new units, and their queues that have them."""
         import numpy as np  # with the first record: it takes memory
 
         has_unit = ((columns.sys_flags & NO_UNIT_BITS) == 0).nonzero()[0]
         if not len(has_unit):
-            return ()
+            return {}
         keys = columns.topic_numbers[has_unit].astype(np.int64) << 32 | columns.queue_ids[has_unit]
         by_queue = keys.argsort(kind="stable")
         order = has_unit[by_queue]
@@ -114,6 +114,7 @@ class RecentUnits:
         commit_log_offsets, sizes_bytes = columns.commit_log_offsets[order], columns.record_sizes_bytes[order]
         tags_codes = columns.tags_codes[order]
         begins.append(len(order))
+        queues: dict[str, set[int]] = {}
         with self._lock:
             for number, queue_id, first, (begin, end) in zip(
                 numbers, queue_ids, firsts, itertools.pairwise(begins), strict=True
@@ -121,7 +122,8 @@ class RecentUnits:
                 part = slice(begin, end)
                 key = (columns.topics[number], queue_id)
                 self._add(_Run(key, first, commit_log_offsets[part], sizes_bytes[part], tags_codes[part]))
-        return sorted({columns.topics[number] for number in numbers})
+                queues.setdefault(key[0], set()).add(queue_id)
+        return queues
 
     def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> Sequence[QueueUnit] | None:
         """At most `count` units from a position on; None when the first of them is not here."""

@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from consumer_svc.arrivals import NAME_COUNT_MAX, Arrivals
 from tests.support.waiting import WAIT_SECONDS_MAX
 
@@ -24,6 +26,31 @@ def test_topics_and_groups_are_kept_until_they_are_taken() -> None:
     assert arrived.member_groups == {"h"}
     assert (arrived.topics, arrived.group_topics, arrived.all) == ({"a", "b"}, {("g", "c")}, False)
     assert other.take(0).all
+
+
+def test_queues_are_kept_beside_topics_until_they_are_taken() -> None:
+    arrivals = Arrivals()
+    watcher, other = arrivals.watch(), arrivals.watch()
+    for each in (watcher, other):
+        each.take(0)
+    arrivals.note_queues({"a": [1], "b": {2}})
+    arrivals.note_queues({"a": [3, 1]})
+    arrivals.note_topics(["b"])
+    for each in (watcher, other):
+        arrived = each.take(0)
+        assert (arrived.queues, arrived.topics) == ({"a": {1, 3}, "b": {2}}, {"b"})
+    assert not watcher.take(0)
+
+
+@pytest.mark.parametrize("topic_count", [1, 3 * NAME_COUNT_MAX])
+def test_a_slow_watcher_of_many_queues_hears_that_it_shall_look_at_everything(topic_count: int) -> None:
+    arrivals = Arrivals()
+    watcher = arrivals.watch()
+    watcher.take(0)
+    for number in range(3 * NAME_COUNT_MAX):
+        arrivals.note_queues({str(number % topic_count): [number]})
+        assert sum(map(len, watcher._arrived.queues.values())) <= NAME_COUNT_MAX
+    assert watcher.take(0).all
 
 
 def test_a_slow_watcher_hears_that_it_shall_look_at_everything() -> None:

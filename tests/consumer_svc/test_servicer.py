@@ -28,6 +28,22 @@ from tests.consumer_svc.memory_log import LogLife, MemoryLog
 CONTEXT: Any = None
 
 
+def test_watchers_hear_of_queues_where_they_are_known_and_of_topics_in_any_case() -> None:
+    """One that does not know queues, such as a gateway of an earlier release, looks at the topics."""
+    arrivals = Arrivals()
+    servicer = ConsumerServicer(
+        FollowerProgress(), LiveConsumers(time.monotonic), QueueLocks(time.monotonic), arrivals, lambda: False
+    )
+    answers = servicer.WatchArrivals(pb.WatchArrivalsRequest(), CONTEXT)
+    assert next(answers).all
+    arrivals.note_queues({"b": [7, 1], "a": [2], "c": [0]})
+    arrivals.note_topics(["c", "d"])
+    arrived = next(answers)
+    assert arrived.topics == ["a", "b", "c", "d"]
+    assert {row.topic: list(row.queue_ids) for row in arrived.queues} == {"b": [1, 7], "a": [2]}
+    assert not arrived.all
+
+
 def test_deliveries_that_cannot_be_noted_yet_are_refused_and_the_clients_are_kept() -> None:
     clients = LiveConsumers(time.monotonic)
     servicer = ConsumerServicer(FollowerProgress(), clients, QueueLocks(time.monotonic), Arrivals(), lambda: False)

@@ -22,7 +22,7 @@ state that it has read, and ends when the log must have a newer one; a life of a
 import contextlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -110,8 +110,8 @@ class StateFollower(ABC):
         """Why this life cannot go on; None while it can."""
 
     @abstractmethod
-    def hear(self, topics: Collection[str], store_time_millis: int) -> None:
-        """There are new messages of these topics; the newest was stored then (ms since 1970)."""
+    def hear(self, queues: Mapping[str, Collection[int]], store_time_millis: int) -> None:
+        """There are new messages in these queues, by topic; the newest was stored then (ms since 1970)."""
 
     @abstractmethod
     def has_state(self) -> bool:

@@ -269,6 +269,43 @@ def test_an_arrival_wakes_those_that_it_concerns(shard, arrivals, is_woken):
     assert shard.pop_count - before == is_woken
 
 
+@pytest.mark.parametrize(
+    ("arrivals", "is_woken"),
+    [
+        (WatchArrivalsResponse(topics=("orders",)), True),  # of which queues is not known
+        (WatchArrivalsResponse(topics=("orders",), queues=[{"topic": "orders", "queue_ids": (3,)}]), True),
+        (WatchArrivalsResponse(topics=("orders",), queues=[{"topic": "orders", "queue_ids": (2, 4)}]), False),
+        (WatchArrivalsResponse(topics=("orders",), queues=[{"topic": "other", "queue_ids": (2,)}]), True),
+        (WatchArrivalsResponse(topics=("other",), queues=[{"topic": "other", "queue_ids": (3,)}]), False),
+        (ALL, True),
+    ],
+)
+def test_a_pull_is_woken_by_messages_of_its_queue_and_by_what_may_be_some(shard, arrivals, is_woken):
+    shard.poll(QueueName(BROKER, "orders", "", 17, queue_id=3))
+    shard.settle()
+    before = shard.pop_count
+    shard.room.arrive(BROKER, arrivals)
+    shard.pass_time(1)
+    assert shard.pop_count - before == is_woken
+
+
+def test_messages_of_any_queue_wake_those_that_pop(shard):
+    shard.poll()
+    shard.settle()
+    before = shard.pop_count
+    shard.room.arrive(
+        BROKER, WatchArrivalsResponse(topics=("orders",), queues=[{"topic": "orders", "queue_ids": (5,)}])
+    )
+    assert shard.pop_count - before == 1
+
+
+def test_a_pull_that_has_ended_leaves_no_arrivals_to_listen_to(shard):
+    shard.poll(QueueName(BROKER, "orders", "", 17, queue_id=3))
+    shard.settle()
+    shard.pass_time(POLL_SECONDS + 1)
+    assert not shard.room._woken_by
+
+
 def test_names_with_underscores_are_not_taken_apart(shard):
     """%RETRY%a_b_c is the retry topic of group a_b for topic c, and of group a for topic b_c."""
     for group, topic in (("a_b", "c"), ("a", "b_c"), ("a_b_c", "d")):

@@ -37,8 +37,10 @@ def test_units_are_those_that_were_added_or_none_at_all(
                 added.setdefault(key, {})[at] = QueueUnit(offset, 100, offset * 7)
                 ends[key] = at + 1
             offset += 100
-        topics = recent.add(DispatchColumns.of(requests))
-        assert list(topics) == sorted({key[0] for key, is_half in batch if not is_half})
+        queues = recent.add(DispatchColumns.of(requests))
+        assert {(topic, queue_id) for topic, ids in queues.items() for queue_id in ids} == {
+            key for key, is_half in batch if not is_half
+        }
     for (topic, queue_id), end in ends.items():
         assert recent.end(topic, queue_id) == end
         assert recent.ends(topic)[queue_id] == end

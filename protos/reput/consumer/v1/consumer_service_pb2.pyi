@@ -378,16 +378,26 @@ class WatchArrivalsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class WatchArrivalsResponse(_message.Message):
-    __slots__ = ("topics", "group_topics", "all", "member_groups")
+    __slots__ = ("topics", "group_topics", "all", "member_groups", "queues")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     GROUP_TOPICS_FIELD_NUMBER: _ClassVar[int]
     ALL_FIELD_NUMBER: _ClassVar[int]
     MEMBER_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     group_topics: _containers.RepeatedCompositeFieldContainer[GroupTopic]
     all: bool
     member_groups: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., group_topics: _Optional[_Iterable[_Union[GroupTopic, _Mapping]]] = ..., all: _Optional[bool] = ..., member_groups: _Optional[_Iterable[str]] = ...) -> None: ...
+    queues: _containers.RepeatedCompositeFieldContainer[TopicQueues]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., group_topics: _Optional[_Iterable[_Union[GroupTopic, _Mapping]]] = ..., all: _Optional[bool] = ..., member_groups: _Optional[_Iterable[str]] = ..., queues: _Optional[_Iterable[_Union[TopicQueues, _Mapping]]] = ...) -> None: ...
+
+class TopicQueues(_message.Message):
+    __slots__ = ("topic", "queue_ids")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_IDS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., queue_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GroupTopic(_message.Message):
     __slots__ = ("consumer_group", "topic")
