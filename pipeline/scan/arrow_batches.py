@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import DataType, IntegerType, LongType, MapType, StringType, TimestampType
 
 from pipeline.scan.boundaries import kernel
@@ -24,7 +25,8 @@ from pipeline.scan.schema import FROM_PROPERTIES, NATIVE_SCHEMA
 from store.format.derived.queue_unit import tags_code
 from store.format.host import decode_host
 from store.format.java_text import decode_java_utf8
-from store.format.properties import KEYS, TAGS, UNIQ_KEY, parse_properties, split_keys
+from store.format.message_type import priority_of
+from store.format.properties import KEYS, PRIORITY, TAGS, UNIQ_KEY, parse_properties, split_keys
 from store.format.topic import SCHEDULE_TOPIC
 from store.walk.scan_layout import (
     AT,
@@ -84,6 +86,7 @@ _BLANKS: dict[type[DataType], Any] = {
 _NO_RECORD = {field.name: None if field.nullable else _BLANKS[type(field.dataType)] for field in NATIVE_SCHEMA} | {
     "queueId": -1,
     "queueOffset": -1,
+    "priority": None,
 }
 
 
@@ -115,7 +118,7 @@ class ArrowBatches:
         wanted = set(names)
         self.needs_hosts = bool(wanted & HOST_ROWS.keys())
         self._needs_properties = bool(wanted & FROM_PROPERTIES)
-        self._with_map = "properties" in wanted
+        self._with_map = not wanted.isdisjoint(("properties", "priority"))
         self._with_keys = "keys" in wanted
         self._spans: Rows = np.empty((SPAN_ROW_COUNT, row_count_max), dtype=np.int32)
         self._kinds: Rows = np.empty(row_count_max, dtype=np.int8)
@@ -284,6 +287,12 @@ def _map(run: RecordRun, found: _Properties, kind: pa.DataType) -> pa.Array:
     return pa.MapArray.from_arrays(_starts(found.property_ends), names, values, type=kind)
 
 
+def _priorities(run: RecordRun, found: _Properties, kind: pa.DataType) -> pa.Array:
+    texts = pc.map_lookup(_map(run, found, pa.map_(pa.string(), pa.string())), PRIORITY, "last").dictionary_encode()
+    values = [priority_of({PRIORITY: text}) for text in texts.dictionary.to_pylist()]
+    return pa.array(values, kind).take(texts.indices)
+
+
 def _key_lists(run: RecordRun, found: _Properties, kind: pa.DataType) -> pa.Array:
     used = found.keys[:, : int(found.key_ends[-1]) if len(run) else 0]
     keys = _stretches(run.data, used[KEY_AT], used[KEY_SIZE], pa.string())
@@ -297,6 +306,7 @@ _PROPERTY_COLUMNS: dict[str, Callable[[RecordRun, _Properties, pa.DataType], pa.
     "keys": _key_lists,
     "uniqKey": _unique_key,
     "properties": _map,
+    "priority": _priorities,
 }
 
 
@@ -322,4 +332,5 @@ def _plainly(run: RecordRun, row: int) -> dict[str, Any]:
         "keys": None if keys is None else list(split_keys(keys)),
         "uniqKey": properties.get(UNIQ_KEY),
         "properties": list(properties.items()),
+        "priority": priority_of(properties),
     }

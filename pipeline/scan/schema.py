@@ -51,11 +51,14 @@ NATIVE_SCHEMA = StructType(
         _column("body", BinaryType(), "as stored: a compressed one stays compressed", nullable=True),
     ]
 )
+PRIORITY_COLUMN = _column(
+    "priority", IntegerType(), "what a message of the type PRIORITY asks for; null: it has none", nullable=True
+)
 RAW = _column("raw", BinaryType(), "the whole record as it stands in the log")
 DAMAGE = _column("damage", StringType(), "what is wrong with these bytes of the log; null for a record", nullable=True)
 BODY = "body"
 # Columns read out of a record's properties; they take longer than all others except the body.
-FROM_PROPERTIES = frozenset(("tags", "tagsCode", "keys", "uniqKey", "properties"))
+FROM_PROPERTIES = frozenset(("tags", "tagsCode", "keys", "uniqKey", "properties", "priority"))
 
 KAFKA_SCHEMA = StructType(
     [
@@ -83,8 +86,9 @@ def kafka_schema(*, with_headers: bool = False) -> StructType:
 
 
 def native_schema(*, with_raw: bool = False, with_damage: bool = False) -> StructType:
-    """All native columns, with those that an option adds."""
-    return StructType([*NATIVE_SCHEMA.fields, *([RAW] if with_raw else []), *([DAMAGE] if with_damage else [])])
+    """All native columns, with those that an option adds. An archive has no `priority`: its properties say it."""
+    more = [PRIORITY_COLUMN, *([RAW] if with_raw else []), *([DAMAGE] if with_damage else [])]
+    return StructType([*NATIVE_SCHEMA.fields, *more])
 
 
 def own_names(schema: StructType) -> list[str]:

@@ -42,6 +42,7 @@ def row_of(frame: bytes) -> Row:
         "keys": None if keys is None else list(split_keys(keys)),
         "uniqKey": properties.get(UNIQ_KEY),
         "properties": dict(properties),
+        "priority": int(properties["_SYS_MSG_PRIORITY_"]) if "_SYS_MSG_PRIORITY_" in properties else None,
         "body": record.body,
         "raw": frame,
     }

@@ -60,7 +60,7 @@ def test_the_python_of_the_page_runs(
 def test_tables_of_options_and_columns_are_complete() -> None:
     files, gateway = _section('format("commitlog"): the files'), _section('format("rocketmq"): a gateway')
     assert _first_cells(files, "option") == set(options._PARSERS)
-    assert _first_cells(files, "column") == set(schema.NATIVE_SCHEMA.fieldNames())
+    assert _first_cells(files, "column") == set(schema.native_schema().fieldNames())
     assert _first_cells(gateway, "option") == {*READ_OPTIONS, *SINK_OPTIONS}
     assert _first_cells(_section("The jobs"), "job") == set(PIPELINE_VERBS)
     assert _first_cells(_section("The jobs"), "table") == set(TABLE_NAMES)

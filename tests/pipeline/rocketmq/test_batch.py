@@ -182,6 +182,7 @@ def test_every_queued_record_of_a_log_is_a_row(store_name: str, request: pytest.
             "keys": record.properties["KEYS"].split() if "KEYS" in record.properties else None,
             "uniqKey": record.properties.get("UNIQ_KEY"),
             "properties": sorted(record.properties.items()),
+            "priority": None,
             "body": record.body,
         }
 

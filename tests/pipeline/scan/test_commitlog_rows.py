@@ -86,6 +86,15 @@ def test_more_properties_and_keys_than_the_tables_hold(tmp_path: Path, monkeypat
     assert read(root) == [{k: v for k, v in row_of(frame).items() if k != "raw"} for frame in frames]
 
 
+def test_a_priority_is_a_number_or_null_whatever_the_property_says(tmp_path: Path) -> None:
+    texts = ["3", None, "+7", "high", "-1", "2147483647", "2147483648", "0"]
+    properties = ["" if text is None else f"a\x01b\x02_SYS_MSG_PRIORITY_\x01{text}\x02" for text in texts]
+    root = write_log(tmp_path, frames_of([message(properties=each) for each in properties], base=0), file_bytes=1 << 20)
+    expected = [3, None, 7, None, None, 2_147_483_647, None, 0]
+    assert [row["priority"] for row in read(root, columns="priority")] == expected
+    assert [row["priority"] for row in read(root, batchRows=3)] == expected
+
+
 def test_files_follow_one_another(tmp_path: Path) -> None:
     frames = write_files(tmp_path)
     for split_bytes in (1024, 1500, 4096, 1 << 30):
