@@ -159,6 +159,7 @@ CHINESE: dict[str, str] = {
     "Paused": "已暂停",
     "Prepared at": "预备消息位置",
     "Previous bytes": "前面的字节",
+    "Priority": "优先级",
     "Producer": "生产者",
     "Properties": "属性",
     "Queue offset": "队列位点",

@@ -35,6 +35,7 @@ from console.web.request_guard import DOWNLOAD_POLICY
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.convert import timestamp_to_millis
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
+from store.format.message_type import priority_of
 from store.format.sys_flag import (
     BORN_HOST_V6,
     COMPRESSED,
@@ -134,6 +135,7 @@ def message_page(schemas: Schemas, calls: Calls, question: Question) -> Page:
         "flags": flag_names(message.sys_flag),
         "properties": _properties(message.properties),
         "property_count": len(message.properties),
+        "priority": priority_of(message.properties),
         "body": body,
         "shown": shown,
         "views": tuple(View),
