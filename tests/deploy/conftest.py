@@ -26,6 +26,6 @@ def whole_image(serve_image: str, tmp_path_factory: pytest.TempPathFactory) -> I
 @contextlib.contextmanager
 def _built(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     name = f"localhost/reput-test-{target}:{secrets.token_hex(4)}"
-    with containers.removed_afterwards(("image", name)):
-        containers.build(target, name, tmp_path_factory.mktemp("images"))
+    layers = containers.build(target, name, tmp_path_factory.mktemp("images"))
+    with containers.removed_afterwards(("image", name), *(("image", layer) for layer in layers)):
         yield name

@@ -9,7 +9,6 @@ import re
 import secrets
 import socket
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -111,37 +110,26 @@ def test_a_machine_with_rocketmq_publishes_other_ports_of_which_clients_are_told
     assert _variables(told, **chosen, REPUT_STORE_HOST="10.0.0.5:10911") == "10.0.0.5:10911"
 
 
-@pytest.fixture(scope="module")
-def images(serve_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    assert SERVICES["reput"]["build"]["target"] == "serve"
-    scratch = tmp_path_factory.mktemp("images")
-    prometheus = f"localhost/compose-prometheus:test-{secrets.token_hex(4)}"
-    with containers.removed_afterwards(("image", prometheus)):
-        dockerfile = (
-            f"FROM {containers.base_image()}\nCOPY prometheus /bin/prometheus\n"
-            'RUN mkdir /prometheus && chown 65534 /prometheus\nUSER 65534\nENTRYPOINT ["/bin/prometheus"]\n'
-        )
-        (scratch / "Dockerfile").write_text(dockerfile)
-        (scratch / "prometheus").write_bytes(Path(str(PROMETHEUS)).read_bytes())
-        (scratch / "prometheus").chmod(0o755)
-        containers.build_file(scratch, prometheus)
-        yield {"reput": serve_image, "prometheus": prometheus}
-
-
 @pytest.mark.containers
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(bool(MISSING) or PROMETHEUS is None, reason=f"not installed: {MISSING} or prometheus")
-def test_the_services_of_the_file_take_messages_and_are_watched(images: dict[str, str]) -> None:
+def test_the_services_of_the_file_take_messages_and_are_watched(serve_image: str) -> None:
+    assert SERVICES["reput"]["build"]["target"] == "serve"
     mark = f"reput-compose-{secrets.token_hex(4)}"
     made = [("container", f"{mark}-{name}") for name in ("prometheus", "reput")]
     made += [("volume", f"{mark}-{name}") for name in COMPOSE["volumes"]]
     with containers.removed_afterwards(*made, ("network", mark)):
         podman("network", "create", "--disable-dns", mark)
         ports: dict[int, int] = {}
-        reput = _start("reput", images["reput"], mark, ports)
+        reput = _start("reput", serve_image, mark, ports)
         networks: dict[str, Any] = reput.inspect()["NetworkSettings"]["Networks"]  # type: ignore[index]
         hosts = [f"--add-host=reput:{networks[mark]['IPAddress']}"]
-        _start("prometheus", images["prometheus"], mark, ports, *hosts)
+        # This machine's program and its user, as in the image.
+        (data,) = [source for source, target, _ in _volumes("prometheus") if target == "/prometheus"]
+        podman("volume", "create", "--opt=o=uid=65534,gid=65534", f"{mark}-{data}")
+        program = f"--volume={Path(str(PROMETHEUS)).resolve()}:/bin/prometheus:ro"
+        as_in_image = ("--user=65534:65534", "--entrypoint=/bin/prometheus", program)
+        _start("prometheus", containers.base_image(), mark, ports, *hosts, *as_in_image)
 
         here = ("--address", f"127.0.0.1:{ports[8081]}")
         wait_for(lambda: run_command("status", *here).returncode == 0, reput.logs)

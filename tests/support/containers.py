@@ -5,10 +5,13 @@ usual limits are higher than a caller without CAP_SYS_RESOURCE may set.
 """
 
 import contextlib
+import functools
 import hashlib
+import itertools
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -23,6 +26,9 @@ MAKER = ROOT / "tools" / "base_image"
 BASE_IMAGE = f"localhost/python:3.11-slim-bookworm-{hashlib.sha256(MAKER.read_bytes()).hexdigest()[:12]}"
 PROGRAMS = ("podman", "buildah", "runc", "debootstrap")
 BUILD_SECONDS_MAX = 900
+# Stages of the Dockerfile that change with pins and kernels only, and those of them that the others are part of.
+KEPT, NAMED = ("libraries", "libraries-pipeline", "kernels"), ("libraries-pipeline", "kernels")
+STAGE_OR_LAYER = re.compile(r"FROM .* AS (\S+)$|^--> ([0-9a-f]+)$", re.MULTILINE)  # in what buildah prints
 CALL_SECONDS_MAX = 240  # longer than what a command waits for
 CERTIFICATES = pathlib.Path("/etc/ssl/certs/ca-certificates.crt")
 # What every container of the chart has, as podman says it.
@@ -64,31 +70,46 @@ def base_image() -> str:
     return BASE_IMAGE
 
 
-def build(target: str, tag: str, scratch: pathlib.Path) -> None:
-    """Build one target of the Dockerfile, from the checkout as it is.
+def build(target: str, tag: str, scratch: pathlib.Path) -> list[str]:
+    """Build one target of the Dockerfile, from the checkout as it is; the ids of layers that have no use afterwards.
 
+    Libraries and kernels are the same for many checkouts: they get a name, and stay on this machine.
     Where this machine has its packages by way of an authority of its own, the build's pip is told of it.
     """
+    base = base_image()
+    with _images_alone():
+        layers = [*_build_named(base), *_build(target, tag, base, scratch)]
+    return list(dict.fromkeys(reversed(layers)))  # one that another goes on from is removed after it
+
+
+@functools.cache
+def _build_named(base: str) -> tuple[str, ...]:
+    with tempfile.TemporaryDirectory() as scratch:
+        built = [_build(name, f"localhost/reput-test-{name}", base, pathlib.Path(scratch)) for name in NAMED]
+    return tuple(itertools.chain.from_iterable(built))
+
+
+def _build(target: str, tag: str, base: str, scratch: pathlib.Path) -> list[str]:
+    before = podman("images", "--quiet", "--no-trunc", tag)
     pip_conf = scratch / "pip.conf"
     pip_conf.write_text(f"[global]\ncert = {CERTIFICATES}\n")
     volumes = [f"--volume={CERTIFICATES}:{CERTIFICATES}:ro", f"--volume={pip_conf}:/etc/pip.conf:ro"]
     command = ["buildah", "bud", "--isolation=chroot", "--network=host", "--pull-never", "--layers", *volumes]
-    command += ["--build-arg", f"PYTHON_IMAGE={base_image()}", "--target", target, "--tag", tag]
-    with _images_alone(), open(scratch / f"build-{target}.log", "wb") as log:
+    command += ["--build-arg", f"PYTHON_IMAGE={base}", "--target", target, "--tag", tag]
+    log = scratch / f"build-{target}.log"
+    with log.open("wb") as out:
         done = subprocess.run(
-            [*command, "--file", "deploy/Dockerfile", "."], cwd=ROOT, stdout=log, stderr=log, timeout=BUILD_SECONDS_MAX
+            [*command, "--file", "deploy/Dockerfile", "."], cwd=ROOT, stdout=out, stderr=out, timeout=BUILD_SECONDS_MAX
         )
     if done.returncode:
-        raise RuntimeError(f"the image cannot be built:\n{pathlib.Path(log.name).read_text()[-4000:]}")
-
-
-def build_file(directory: pathlib.Path, tag: str) -> None:
-    """Build the Dockerfile of a directory, without a network."""
-    command = ["buildah", "bud", "--isolation=chroot", "--pull-never", "--tag", tag, str(directory)]
-    with _images_alone():
-        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX)
-    if done.returncode:
-        raise RuntimeError(f"the image cannot be built:\n{done.stderr[-4000:]}")
+        raise RuntimeError(f"the image cannot be built:\n{log.read_text()[-4000:]}")
+    if before and before != podman("images", "--quiet", "--no-trunc", tag):
+        podman("image", "rm", before, check=False)  # that of other pins
+    stage, layers = "", []
+    for name, layer in STAGE_OR_LAYER.findall(log.read_text()):
+        stage = name or stage
+        layers += [layer] * (layer != "" and stage not in KEPT)
+    return layers
 
 
 class Container:
@@ -135,10 +156,11 @@ def removed_afterwards(*kinds_and_names: tuple[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for kind, name in kinds_and_names:
+        for kind in dict.fromkeys(kind for kind, _ in kinds_and_names):
+            names = [name for other, name in kinds_and_names if other == kind]
             at_once = ["--time=0"] if kind == "container" else []
             with _images_alone() if kind == "image" else contextlib.nullcontext():
-                podman(kind, "rm", "--force", *at_once, name, check=False)
+                podman(kind, "rm", "--force", *at_once, *names, check=False)
 
 
 def wait_for(is_true: object, what: str) -> float:
