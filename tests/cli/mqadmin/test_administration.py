@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cli.exits import CliError
-from cli.mqadmin.administration import shard_of, truth_of
+from cli.mqadmin.administration import _factor_in, shard_of, truth_of
 
 
 @pytest.mark.parametrize(("text", "truth"), [("", None), ("true", True), ("TRUE", True), ("False", False)])
@@ -18,6 +18,30 @@ def test_a_truth_is_read_in_any_case(text: str, truth: bool | None) -> None:
 def test_what_java_takes_for_false_in_silence_is_refused() -> None:
     with pytest.raises(CliError, match="-s 'yes' is neither true nor false"):
         truth_of("yes", "-s")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "factor"),
+    [("", None), ("+priority.factor=0", 0), (" +priority.factor=100 ,", 100), ("-priority.factor", 100)],
+)
+def test_the_attribute_of_a_group_is_its_priority_factor(attributes: str, factor: int | None) -> None:
+    assert _factor_in(attributes) == factor
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        "priority.factor=5",
+        "+priority.factor",
+        "-priority.factor=5",
+        "+priority.factor=101",
+        "+priority.factor=x",
+        "+a=b",
+    ],
+)
+def test_other_attributes_of_a_group_are_refused_by_name(attributes: str) -> None:
+    with pytest.raises(CliError, match="--attributes"):
+        _factor_in(attributes)
 
 
 def test_an_address_of_a_broker_is_the_only_shard_and_refused_where_there_are_several(

@@ -104,3 +104,10 @@ def _varint(number: int) -> bytes:
 def test_bodies_are_unpacked_as_they_are_marked(body: bytes, encoding: "v2.Encoding", expected: bytes) -> None:
     message = v2.Message(body=body, system_properties=v2.SystemProperties(body_encoding=encoding))
     assert received_message_of(message, "broker-a").body == expected
+
+
+def test_a_priority_of_0_is_told_from_none() -> None:
+    urgent, plain = v2.Message(), v2.Message()
+    urgent.system_properties.priority = 0
+    assert received_message_of(urgent, "broker-a").priority == 0
+    assert received_message_of(plain, "broker-a").priority is None
