@@ -401,9 +401,13 @@ class LocalCluster:
             return None
 
     def _replica_member(self, name: str) -> Member:
-        command = [sys.executable, "-P", "-m", "cli.main", "serve", "--store", str(self._layout.store(name))]
-        command += ["--replica", name, "--coordinator", self._layout.coordinator]
-        command += ["--port-file", str(self._layout.port_file(name))]
+        given = {
+            "store": str(self._layout.store(name)),
+            "replica": (name, self._layout.coordinator),
+            "port_file": str(self._layout.port_file(name)),
+        }
+        # What `reput serve` becomes when it has checked its command line, without an interpreter for that.
+        command = [sys.executable, "-P", "-m", "cli.serving", "reput serve", json.dumps(given)]
         environ = {
             "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(FILE_SIZE_BYTES),
             "REPUT_COMMITLOG_FLUSH_MODE": "replicated",
