@@ -14,6 +14,7 @@ from reput.message.v1 import message_pb2
 from store.derive.dispatch import DispatchRequest
 from store.errors import InvalidArgumentError
 from store.format.message_id import encode_offset_msg_id
+from store.format.properties import LightPlace
 from store.format.record import Record
 
 # What a Timestamp may hold: 0001-01-01T00:00:00Z to 9999-12-31T23:59:59.999Z, in seconds since 1970.
@@ -121,6 +122,10 @@ def dispatch_to_proto(request: DispatchRequest) -> commitlog_service_pb2.Dispatc
         sys_flag=request.sys_flag,
         prepared_transaction_offset=request.prepared_transaction_offset,
         tags=request.tags,
+        light_places=[
+            commitlog_service_pb2.LightPlace(queue=place.queue, queue_offset=place.queue_offset)
+            for place in request.light_places
+        ],
     )
 
 
@@ -139,6 +144,7 @@ def dispatch_from_proto(request: commitlog_service_pb2.DispatchRequest) -> Dispa
         sys_flag=request.sys_flag,
         prepared_transaction_offset=request.prepared_transaction_offset,
         tags=request.tags,
+        light_places=tuple(LightPlace(place.queue, place.queue_offset) for place in request.light_places),
     )
 
 

@@ -12,7 +12,9 @@ from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.convert import dispatch_from_proto, dispatch_to_proto
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.index_keys import NO_TAGS
+from store.derive.queue_placement import LightUnit
 from store.errors import ServiceUnavailableError
+from store.format.topic import TOPIC_NAME_SHOWN
 
 RECORD_COLUMNS = {
     "topic_numbers": "<i4",
@@ -39,6 +41,7 @@ def columns_to_proto(columns: DispatchColumns) -> pb.ReputColumns:
         message.first.CopyFrom(dispatch_to_proto(columns.first))
     if columns.last is not None:
         message.last.CopyFrom(dispatch_to_proto(columns.last))
+    message.light_units.extend(pb.LightUnit(**unit._asdict()) for unit in columns.light_units)
     return message
 
 
@@ -62,6 +65,10 @@ def columns_from_proto(message: pb.ReputColumns) -> DispatchColumns:
             **arrays,
             first=dispatch_from_proto(message.first) if message.HasField("first") else None,
             last=dispatch_from_proto(message.last) if message.HasField("last") else None,
+            light_units=tuple(
+                LightUnit(unit.queue, unit.queue_offset, unit.commit_log_offset, unit.record_size_bytes, unit.tags_code)
+                for unit in message.light_units
+            ),
         )
     )
 
@@ -98,6 +105,18 @@ def checked(columns: DispatchColumns) -> DispatchColumns:
     if np.count_nonzero(columns.record_sizes_bytes <= 0):
         raise _contradiction("a record has no size")
     ends = [None if end is None else end.commit_log_offset for end in (columns.first, columns.last)]
+    before = 0
+    for unit in columns.light_units:  # few
+        row = int(np.searchsorted(offsets, unit.commit_log_offset))
+        if (
+            unit.commit_log_offset < before
+            or row == count
+            or (int(offsets[row]), int(columns.record_sizes_bytes[row])) != unit[2:4]
+        ):
+            raise _contradiction(f"a unit of {unit.queue[:TOPIC_NAME_SHOWN]!r} has no record")
+        if unit.queue_offset < 0:
+            raise _contradiction(f"a unit of {unit.queue[:TOPIC_NAME_SHOWN]!r} has a negative position")
+        before = unit.commit_log_offset
     if ends != ([int(offsets[0]), int(offsets[-1])] if count else [None, None]):
         raise _contradiction("the first and the last record are not those of the columns")
     return columns

@@ -10,6 +10,8 @@ import zlib
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from store.format.properties import LightPlace
+
 
 class DispatchRequest(NamedTuple):
     """One record of the log, as Reput gives it to the builders.
@@ -30,6 +32,7 @@ class DispatchRequest(NamedTuple):
         sys_flag: see `format/sys_flag.py`; says whether the record has a queue unit and index entries.
         prepared_transaction_offset: commit-log offset of the prepared record, else 0.
         tags: TAGS, whole, or empty.
+        light_places: of its units in light queues (`properties.light_places`).
     """
 
     topic: str
@@ -44,6 +47,7 @@ class DispatchRequest(NamedTuple):
     sys_flag: int
     prepared_transaction_offset: int
     tags: str = ""
+    light_places: tuple[LightPlace, ...] = ()
 
     @property
     def next_offset(self) -> int:

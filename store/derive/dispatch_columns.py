@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from store.derive.dispatch import DispatchRequest
 from store.derive.index_keys import NO_TAGS, index_hashes, tags_hash
+from store.derive.queue_placement import LightUnit, place_light_units
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -38,6 +39,7 @@ class DispatchColumns:
         key_hashes: the key hash of each index entry.
         first: the first record; None if there is none, or if records before it were cut off.
         last: the last record; None if there is none.
+        light_units: units in light queues, in log order.
     """
 
     topics: tuple[str, ...]
@@ -54,6 +56,7 @@ class DispatchColumns:
     key_hashes: Int32s
     first: DispatchRequest | None
     last: DispatchRequest | None
+    light_units: tuple[LightUnit, ...] = ()
 
     def __len__(self) -> int:
         return len(self.commit_log_offsets)
@@ -91,6 +94,7 @@ class DispatchColumns:
             key_hashes=int32s(key_hashes),
             first=requests[0] if requests else None,
             last=requests[-1] if requests else None,
+            light_units=tuple([unit for request in requests for unit in place_light_units(request)]),
         )
 
     @classmethod
@@ -125,6 +129,7 @@ class DispatchColumns:
             np.concatenate([part.key_hashes for part in parts]),
             parts[0].first,
             parts[-1].last,
+            tuple([unit for part in parts for unit in part.light_units]),
         )
 
     def behind(self, commit_log_offset: int) -> "DispatchColumns":
@@ -148,6 +153,7 @@ class DispatchColumns:
             self.key_hashes[key_begin:],
             None,
             self.last if begin < len(self) else None,
+            tuple([unit for unit in self.light_units if unit.commit_log_offset >= commit_log_offset]),
         )
 
     def with_tags(self, begin_offset: int = 0) -> "DispatchColumns":

@@ -2,7 +2,7 @@
 """Decodes ordinary records to the columns of DispatchColumns: the compiled twin of `record_dispatch.py` and `index_keys.py`.
 
 These records are not ordinary, and left to the plain twins: a damaged record, one with bytes above 0x7F in its topic or in
-a property that counts, and one of the topic whose tags code is not the hash of its tags.
+a property that counts, one of the topic whose tags code is not the hash of its tags, and one with units in light queues.
 """
 
 import cython
@@ -22,7 +22,7 @@ from store.compiled.bytes_part import (
 from store.derive.index_keys import NO_TAGS
 from store.format.derived.index_layout import tag_key
 from store.format.frame_part import Frame, locate, store_time_at
-from store.format.properties import KEYS, TAGS, UNIQ_KEY
+from store.format.properties import KEYS, MULTI_DISPATCH, TAGS, UNIQ_KEY
 from store.format.sys_flag import TRANSACTION_MASK, TransactionType
 from store.format.topic import SCHEDULE_TOPIC
 
@@ -55,6 +55,7 @@ _SCHEDULE_TOPIC = cython.declare(Bytes, reading(SCHEDULE_TOPIC.encode()))
 _TAGS = cython.declare(Bytes, reading(TAGS.encode() + b"\x01"))
 _KEYS = cython.declare(Bytes, reading(KEYS.encode() + b"\x01"))
 _UNIQ_KEY = cython.declare(Bytes, reading(UNIQ_KEY.encode() + b"\x01"))
+_MULTI_DISPATCH = cython.declare(Bytes, reading(MULTI_DISPATCH.encode() + b"\x01"))
 _OF_TAGS = cython.declare(Bytes, reading(tag_key("").encode()))
 _NO_TAGS = cython.declare(cython.longlong, NO_TAGS)
 _UNUSUAL = cython.declare(cython.longlong, -1)
@@ -137,9 +138,14 @@ def _topic_number(
 @cython.inline
 @cython.nogil
 @cython.exceptval(-1)
-@cython.locals(name_at=cython.Py_ssize_t, size=cython.Py_ssize_t)
+@cython.locals(name_at=cython.Py_ssize_t, size=cython.Py_ssize_t, dispatches=cython.int)
 def _find_properties(data: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, found: _Properties) -> cython.int:
-    """Sets where the values of TAGS, KEYS and UNIQ_KEY are. The last one of a name counts; an empty one does not."""
+    """Sets where the values of TAGS, KEYS and UNIQ_KEY are. The last one of a name counts; an empty one does not.
+
+    Returns:
+        1 when the record names further queues, else 0.
+    """
+    dispatches = 0
     found.tags_at = found.tags_end = found.keys_at = found.keys_end = 0
     found.unique_key_at = found.unique_key_end = 0
     while at < end:
@@ -155,8 +161,10 @@ def _find_properties(data: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t,
         elif size > len(_UNIQ_KEY.data) and begins_with(data, name_at, _UNIQ_KEY):
             found.unique_key_at = name_at + len(_UNIQ_KEY.data)
             found.unique_key_end = at
+        elif size > len(_MULTI_DISPATCH.data) and begins_with(data, name_at, _MULTI_DISPATCH):
+            dispatches = 1
         at += 1
-    return 0
+    return dispatches
 
 
 @cython.cfunc
@@ -254,7 +262,8 @@ def fill_columns(
                     break
                 topic_number = number
             topic_hash = topics[_TOPIC_HASH, topic_number]
-            _find_properties(bytes_, frame.properties_at, at + frame.size, found)
+            if _find_properties(bytes_, frame.properties_at, at + frame.size, found):
+                break
             tags_hash = _hash_on(bytes_, found.tags_at, found.tags_end, 0)
             key_prefix = topic_hash * 31 + 0x23 & LOW_32
             sys_flag = load_i32(bytes_, at + 36)

@@ -4,7 +4,9 @@ place_unit: the queue unit of a record: which records have one, and where it bel
 transactions have none: RocketMQ moves a committed message to its real queue by a record of its own. Batches of batch queues
 have none. Source: `CommitLogDispatcherBuildConsumeQueue` of RocketMQ 5.3.3.
 
-`queue_runs.py` does the same for many records at once.
+place_light_units: likewise its units in light queues, at the positions that its broker gave it. Source: `ConsumeQueue`.
+
+`queue_runs.py` does the same for many records at once; `DispatchColumns` has their light units.
 
 QueuePlacement decides whether a unit stands in the queue. A record states its position in its queue. The positions of a
 queue's records, in log order, are 0, 1, 2 and so on, with these exceptions (from `ConsumeQueue` of RocketMQ 5.3.3 unless said
@@ -62,6 +64,32 @@ def place_unit(request: DispatchRequest) -> PlacedUnit | None:
         return None
     unit = UNIT.pack(request.commit_log_offset, request.record_size_bytes, request.tags_code)
     return PlacedUnit(request.topic, request.queue_id, request.queue_offset, unit)
+
+
+class LightUnit(NamedTuple):
+    """A record's unit in a light queue.
+
+    Attributes:
+        queue: its name.
+        queue_offset: position there, in messages.
+        commit_log_offset: the record's first byte in the log.
+        record_size_bytes: the record's whole length.
+        tags_code: that of the record's own queue unit.
+    """
+
+    queue: str
+    queue_offset: int
+    commit_log_offset: int
+    record_size_bytes: int
+    tags_code: int
+
+
+def place_light_units(request: DispatchRequest) -> list[LightUnit]:
+    """The units of a record in light queues: none where it has none in its own queue."""
+    if request.sys_flag & NO_UNIT_BITS:
+        return []
+    fields = (request.commit_log_offset, request.record_size_bytes, request.tags_code)
+    return [LightUnit(*place, *fields) for place in request.light_places]
 
 
 Buffer = bytes | memoryview

@@ -9,13 +9,21 @@ from struct import error as struct_error
 
 from store.derive.dispatch import DispatchRequest
 from store.format.derived.queue_unit import tags_code
-from store.format.properties import PROPERTIES_SIZE_BYTES_MAX, split_keys
+from store.format.properties import (
+    MULTI_DISPATCH,
+    MULTI_QUEUE_OFFSET,
+    PROPERTIES_SIZE_BYTES_MAX,
+    light_places,
+    split_keys,
+)
 from store.format.record import Buffer, corrupted, decode_header, incomplete, locate_topic
 from store.format.record_layout import HEADS, MAGIC_V1, SYS_FLAG_LOW_BYTE_AT, TOPIC_SIZE_BYTES_MAX_V1
-from store.format.topic import SCHEDULE_TOPIC
+from store.format.topic import SCHEDULE_TOPIC, has_light_units
 
 # One property that the builders need. The last one of a name counts, an empty one does not.
-_DISPATCH_PROPERTIES = compile_pattern("\x02(TAGS|KEYS|UNIQ_KEY|DELAY)\x01([^\x02]+)")
+_DISPATCH_PROPERTIES = compile_pattern(
+    f"\x02(TAGS|KEYS|UNIQ_KEY|DELAY|{MULTI_DISPATCH}|{MULTI_QUEUE_OFFSET})\x01([^\x02]+)"
+)
 _new_tuple = tuple.__new__  # faster than the constructor of the named tuple
 
 
@@ -67,6 +75,9 @@ def decode_dispatch(buf: Buffer, at: int, commit_log_offset: int) -> DispatchReq
         sys_flag,
         prepared_transaction_offset,
         properties.get("TAGS", ""),
+        light_places(properties[MULTI_DISPATCH], properties.get(MULTI_QUEUE_OFFSET, ""))
+        if MULTI_DISPATCH in properties and has_light_units(topic)
+        else (),
     ))  # fmt: skip
 
 

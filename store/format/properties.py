@@ -11,9 +11,11 @@ follows RocketMQ (`MessageDecoder.string2messageProperties`, 5.3.3) in these det
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from store.errors import InvalidMessageError
 from store.format.java_text import decode_java_utf8, encode_java_utf8
+from store.format.topic import is_light_queue
 
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
@@ -72,6 +74,7 @@ INNER_NUM = "INNER_NUM"
 # Further queues that a broker with `enableMultiDispatch` gives a unit of the record, split by commas.
 MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"  # the places of those units
+POSITION_DIGITS_MAX = 18  # of a position in a queue: it fits 64 bits
 
 # Ours: queue id, queue offset and topic of the record that a retry or a dead letter is a copy of.
 MOVED_FROM = "__REPUT_MOVED_FROM__"
@@ -199,6 +202,38 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 def split_keys(text: str) -> tuple[str, ...]:
     """The keys in a KEYS value: split at each space (no other white space); without empty ones, with repeats."""
     return tuple([key for key in text.split(KEY_SEPARATOR) if key])
+
+
+class LightPlace(NamedTuple):
+    """A light queue, and the position (in messages) that a record has there."""
+
+    queue: str
+    queue_offset: int
+
+
+def light_places(names: str, offsets: str) -> tuple[LightPlace, ...]:
+    """The light queues that a record has a unit in, as the broker that stored it wrote them (`ConsumeQueue`, 5.3.3 and 5.5.0).
+
+    Args:
+        names: INNER_MULTI_DISPATCH, split by commas.
+        offsets: INNER_MULTI_QUEUE_OFFSET, as many positions.
+
+    Returns:
+        In the order of the names, without those that are no light queue. None at all when the texts do not fit each other: a
+        broker dispatches such a record nowhere.
+    """
+    queues, places = names.rstrip(",").split(","), offsets.rstrip(",").split(",")
+    if len(queues) != len(places) or not all(map(_is_position, places)):
+        return ()
+    return tuple(
+        LightPlace(queue, int(place))
+        for queue, place in zip(queues, places, strict=True)
+        if is_light_queue(queue) and "/" not in queue  # a broker makes no folder for it
+    )
+
+
+def _is_position(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= POSITION_DIGITS_MAX
 
 
 def dispatched_to(properties: Mapping[str, str]) -> frozenset[str]:

@@ -103,8 +103,16 @@ def dead_letter_topic_of(consumer_group: str) -> str:
 
 
 def is_light_queue(topic: str) -> bool:
-    """Whether a queue folder of this name is a light queue of RocketMQ, which only a broker builds and serves."""
+    """Whether this is the name of a light queue of RocketMQ: its messages are records of other topics."""
     return topic.startswith(LIGHT_QUEUE_PREFIX)
+
+
+def has_light_units(topic: str) -> bool:
+    """Whether records of a topic have units in light queues (`MixAll.topicAllowsLMQ` of RocketMQ 5.5.0).
+
+    Copies of a message, in retry and dead-letter topics, carry the properties of the first one, and no positions of their own.
+    """
+    return not topic.startswith((RETRY_PREFIX, DLQ_PREFIX, SYSTEM_TOPIC_PREFIX)) and topic != SCHEDULE_TOPIC
 
 
 def validate_topic(name: str) -> None:

@@ -19,6 +19,7 @@ from store.derive.dispatch_columns import DispatchColumns
 from store.derive.index_state import IndexFileState
 from store.derive.queue_runs import place_runs
 from store.errors import ServiceUnavailableError
+from store.format.properties import LightPlace
 from tests.services.loopback import commit_log_server
 from tests.support.dispatches import make_request
 
@@ -26,6 +27,8 @@ REQUESTS = [
     make_request(n, topic=f"t{n % 3}", queue_id=n % 2, keys=[f"k{n}"] * (n % 3), unique_key=f"u{n}" * (n % 2))
     for n in range(20)
 ]
+REQUESTS[3] = REQUESTS[3]._replace(light_places=(LightPlace("%LMQ%a", 7), LightPlace("%LMQ%b", 0)))
+REQUESTS[5] = REQUESTS[5]._replace(light_places=(LightPlace("%LMQ%a", 8),))
 
 
 def message() -> pb.ReputColumns:
@@ -38,6 +41,7 @@ def assert_equal(found: DispatchColumns, requests) -> None:
         assert getattr(found, name).dtype == getattr(expected, name).dtype
         assert getattr(found, name).tolist() == getattr(expected, name).tolist(), name
     assert (found.topics, found.first, found.last) == (expected.topics, expected.first, expected.last)
+    assert found.light_units == expected.light_units
 
 
 @pytest.mark.parametrize("count", [0, 1, 20])
@@ -78,6 +82,11 @@ CONTRADICTIONS = {
     "a record before the log": put("commit_log_offsets", 0, -100),
     "a record without size": put("record_sizes_bytes", 7, 0),
     "a negative size": put("record_sizes_bytes", 7, -5),
+    "a light unit of no record": lambda columns: setattr(columns.light_units[0], "commit_log_offset", 301),
+    "a light unit behind all records": lambda columns: setattr(columns.light_units[2], "commit_log_offset", 9000),
+    "a light unit of another size": lambda columns: setattr(columns.light_units[0], "record_size_bytes", 99),
+    "light units out of order": lambda columns: setattr(columns.light_units[0], "commit_log_offset", 700),
+    "a light unit before its queue": lambda columns: setattr(columns.light_units[0], "queue_offset", -1),
     "no first record": lambda columns: columns.ClearField("first"),
     "no last record": lambda columns: columns.ClearField("last"),
     "another last record": lambda columns: columns.last.CopyFrom(columns.first),

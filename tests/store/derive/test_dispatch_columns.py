@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from store.derive.dispatch_columns import DispatchColumns
+from store.format.properties import LightPlace
 from tests.support.dispatches import make_request
 
 REQUESTS = [
@@ -56,3 +57,22 @@ def test_joined_parts_are_the_whole(cut):
 
     assert values(joined) == values(DispatchColumns.of(REQUESTS))
     assert (joined.first, joined.last) == (REQUESTS[0], REQUESTS[-1])
+
+
+LIGHT = [
+    make_request(n)._replace(light_places=(LightPlace("%LMQ%a", n), LightPlace("%LMQ%b", 2 * n))[: n % 3])
+    for n in range(6)
+]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 5, 6])
+def test_units_in_light_queues_stay_with_their_records(cut):
+    whole = DispatchColumns.of(LIGHT)
+    units = [(unit.queue, unit.queue_offset, unit.commit_log_offset) for unit in whole.light_units]
+
+    assert units == [
+        ("%LMQ%a", 1, 100), ("%LMQ%a", 2, 200), ("%LMQ%b", 4, 200), ("%LMQ%a", 4, 400), ("%LMQ%a", 5, 500), ("%LMQ%b", 10, 500)
+    ]  # fmt: skip
+    assert whole.behind(cut * 100).light_units == DispatchColumns.of(LIGHT[cut:]).light_units
+    joined = DispatchColumns.joined([DispatchColumns.of(LIGHT[:cut]), DispatchColumns.of(LIGHT[cut:])])
+    assert joined.light_units == whole.light_units

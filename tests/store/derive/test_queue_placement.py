@@ -21,10 +21,12 @@ from store.derive.queue_placement import (
     QueuePlacement,
     UnitRun,
     fillers,
+    place_light_units,
     place_unit,
 )
 from store.derive.queue_runs import place_runs
 from store.files.file_system import RealFileSystem
+from store.format.properties import LightPlace
 from tests.support.dispatches import file_bytes, make_request
 
 
@@ -166,3 +168,12 @@ def test_fillers_come_in_pieces():
     assert [run.queue_offset for run in runs] == [3, 3 + FILL_UNIT_COUNT, 3 + 2 * FILL_UNIT_COUNT]
     assert runs[0].units == FILLER_BYTES * FILL_UNIT_COUNT
     assert list(fillers(7, 7)) == []
+
+
+@pytest.mark.parametrize("sys_flag", [0, 0x8, 0x4, 0xC, 0x80])
+def test_a_record_has_light_units_where_it_has_a_unit_of_its_own(sys_flag):
+    places = (LightPlace("%LMQ%a", 7), LightPlace("%LMQ%b", 0))
+
+    found = place_light_units(make_request(7, sys_flag=sys_flag)._replace(light_places=places))
+
+    assert found == ([("%LMQ%a", 7, 700, 100, 7), ("%LMQ%b", 0, 700, 100, 7)] if sys_flag in (0, 0x8) else [])

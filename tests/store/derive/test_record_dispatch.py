@@ -52,3 +52,22 @@ def test_lengths_that_do_not_meet_the_records_end_are_corrupted(at):
     changed[topic_length_at] += 1 if at == 93 else 120
     with pytest.raises(RecordCorruptedError):
         decode_dispatch(bytes(changed), 0, BASE)
+
+
+LIGHT = "INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02INNER_MULTI_QUEUE_OFFSET\x017,0\x02"
+
+
+@pytest.mark.parametrize(
+    ("topic", "properties", "places"),
+    [
+        ("orders", LIGHT, (("%LMQ%a", 7), ("%LMQ%b", 0))),
+        ("orders", "INNER_MULTI_DISPATCH\x01%LMQ%a\x02", ()),
+        ("orders", "INNER_MULTI_QUEUE_OFFSET\x017\x02", ()),
+        ("%RETRY%group", LIGHT, ()),
+        ("%DLQ%group", LIGHT, ()),
+    ],
+)
+def test_a_record_says_where_it_stands_in_light_queues_unless_it_is_a_copy(topic, properties, places):
+    (frame,) = frames_of([message(topic, properties=properties)], base=BASE)
+
+    assert decode_dispatch(frame, 0, BASE).light_places == places

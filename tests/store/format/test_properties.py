@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.errors import InvalidMessageError
-from store.format.properties import dispatched_to, encode_properties, parse_properties, split_keys
+from store.format.properties import dispatched_to, encode_properties, light_places, parse_properties, split_keys
 
 
 @pytest.mark.parametrize(
@@ -103,6 +103,29 @@ def test_properties_hold_at_most_32767_bytes_however_few_characters() -> None:
 )
 def test_keys_are_cut_at_spaces_only(text: str, keys: tuple[str, ...]) -> None:
     assert keys == split_keys(text)
+
+
+@pytest.mark.parametrize(
+    ("names", "offsets", "places"),
+    [
+        ("%LMQ%a", "0", [("%LMQ%a", 0)]),
+        ("%LMQ%a,%LMQ%b", "7,123456789012345678", [("%LMQ%a", 7), ("%LMQ%b", 123456789012345678)]),
+        ("%LMQ%a,%LMQ%b,", "7,8,", [("%LMQ%a", 7), ("%LMQ%b", 8)]),
+        ("copies,%LMQ%b", "7,8", [("%LMQ%b", 8)]),
+        ("%LMQ%a/b,%LMQ%b", "7,8", [("%LMQ%b", 8)]),
+        ("%LMQ%a,%LMQ%b", "7", []),
+        ("%LMQ%a", "", []),
+        ("%LMQ%a", "-1", []),
+        ("%LMQ%a", "seven", []),
+        ("%LMQ%a", "٣", []),
+        ("%LMQ%a", "1" * 19, []),
+        (",", ",", []),
+    ],
+)
+def test_a_record_has_a_place_in_each_light_queue_that_its_broker_gave_it(
+    names: str, offsets: str, places: list[tuple[str, int]]
+) -> None:
+    assert list(light_places(names, offsets)) == places
 
 
 def test_a_record_names_the_queues_that_have_it_besides_its_own() -> None:

@@ -19,6 +19,7 @@ from store.format.topic import (
     decode_topic_rows,
     decode_topic_table,
     encode_topic_table,
+    has_light_units,
     is_system_group,
     is_system_topic,
     name_matcher,
@@ -250,3 +251,18 @@ def test_a_pattern_of_many_stars_is_read_once_however_long_the_name_is() -> None
 )
 def test_a_data_version_says_zero_for_what_is_no_number(table: str, version: tuple[int, int, int]) -> None:
     assert decode_data_version(table) == DataVersion(*version)
+
+
+@pytest.mark.parametrize(
+    ("topic", "has_units"),
+    [
+        ("orders", True),
+        ("%DLQ%group", False),
+        ("%RETRY%group", False),
+        ("rmq_sys_wheel_timer", False),
+        ("SCHEDULE_TOPIC_XXXX", False),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", True),  # RocketMQ compares with the small letters of the prefix only
+    ],
+)
+def test_records_of_copies_and_of_what_waits_have_no_units_in_light_queues(topic: str, has_units: bool) -> None:
+    assert has_light_units(topic) is has_units

@@ -98,6 +98,10 @@ ODD = [
     message(guarded=False, properties="a\x01b\0"),
     message(guarded=False, properties="__CRC32#\x01short"),
     message(guarded=False, properties="name\x01订单\x02"),
+    message(properties="TAGS\x01a\x02INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02INNER_MULTI_QUEUE_OFFSET\x017,0\x02KEYS\x01k\x02"),
+    message(topic="%RETRY%g", properties="INNER_MULTI_DISPATCH\x01%LMQ%a\x02INNER_MULTI_QUEUE_OFFSET\x017\x02"),
+    message(properties="INNER_MULTI_DISPATCH\x01%LMQ%a\x02"),
+    message(properties="INNER_MULTI_DISPATCH\x01\x02INNER_MULTI_QUEUE_OFFSET\x017\x02"),
 ]  # fmt: skip
 
 

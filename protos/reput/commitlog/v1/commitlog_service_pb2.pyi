@@ -160,7 +160,7 @@ class ReputRequest(_message.Message):
     def __init__(self, start_offset: _Optional[int] = ..., batch_bytes_max: _Optional[int] = ..., columns: _Optional[bool] = ..., while_recovering: _Optional[bool] = ..., gather_millis: _Optional[int] = ...) -> None: ...
 
 class DispatchRequest(_message.Message):
-    __slots__ = ("topic", "queue_id", "queue_offset", "commit_log_offset", "record_size_bytes", "tags_code", "store_time_millis", "keys", "unique_key", "sys_flag", "prepared_transaction_offset", "tags")
+    __slots__ = ("topic", "queue_id", "queue_offset", "commit_log_offset", "record_size_bytes", "tags_code", "store_time_millis", "keys", "unique_key", "sys_flag", "prepared_transaction_offset", "tags", "light_places")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +173,7 @@ class DispatchRequest(_message.Message):
     SYS_FLAG_FIELD_NUMBER: _ClassVar[int]
     PREPARED_TRANSACTION_OFFSET_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
+    LIGHT_PLACES_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     queue_offset: int
@@ -185,10 +186,33 @@ class DispatchRequest(_message.Message):
     sys_flag: int
     prepared_transaction_offset: int
     tags: str
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., record_size_bytes: _Optional[int] = ..., tags_code: _Optional[int] = ..., store_time_millis: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., unique_key: _Optional[str] = ..., sys_flag: _Optional[int] = ..., prepared_transaction_offset: _Optional[int] = ..., tags: _Optional[str] = ...) -> None: ...
+    light_places: _containers.RepeatedCompositeFieldContainer[LightPlace]
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., record_size_bytes: _Optional[int] = ..., tags_code: _Optional[int] = ..., store_time_millis: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., unique_key: _Optional[str] = ..., sys_flag: _Optional[int] = ..., prepared_transaction_offset: _Optional[int] = ..., tags: _Optional[str] = ..., light_places: _Optional[_Iterable[_Union[LightPlace, _Mapping]]] = ...) -> None: ...
+
+class LightPlace(_message.Message):
+    __slots__ = ("queue", "queue_offset")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    queue_offset: int
+    def __init__(self, queue: _Optional[str] = ..., queue_offset: _Optional[int] = ...) -> None: ...
+
+class LightUnit(_message.Message):
+    __slots__ = ("queue", "queue_offset", "commit_log_offset", "record_size_bytes", "tags_code")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    RECORD_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TAGS_CODE_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    queue_offset: int
+    commit_log_offset: int
+    record_size_bytes: int
+    tags_code: int
+    def __init__(self, queue: _Optional[str] = ..., queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., record_size_bytes: _Optional[int] = ..., tags_code: _Optional[int] = ...) -> None: ...
 
 class ReputColumns(_message.Message):
-    __slots__ = ("topics", "topic_numbers", "queue_ids", "queue_offsets", "commit_log_offsets", "record_sizes_bytes", "tags_codes", "store_times_millis", "sys_flags", "key_records", "key_hashes", "first", "last", "tags_hashes")
+    __slots__ = ("topics", "topic_numbers", "queue_ids", "queue_offsets", "commit_log_offsets", "record_sizes_bytes", "tags_codes", "store_times_millis", "sys_flags", "key_records", "key_hashes", "first", "last", "tags_hashes", "light_units")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_NUMBERS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -203,6 +227,7 @@ class ReputColumns(_message.Message):
     FIRST_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     TAGS_HASHES_FIELD_NUMBER: _ClassVar[int]
+    LIGHT_UNITS_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     topic_numbers: bytes
     queue_ids: bytes
@@ -217,7 +242,8 @@ class ReputColumns(_message.Message):
     first: DispatchRequest
     last: DispatchRequest
     tags_hashes: bytes
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_numbers: _Optional[bytes] = ..., queue_ids: _Optional[bytes] = ..., queue_offsets: _Optional[bytes] = ..., commit_log_offsets: _Optional[bytes] = ..., record_sizes_bytes: _Optional[bytes] = ..., tags_codes: _Optional[bytes] = ..., store_times_millis: _Optional[bytes] = ..., sys_flags: _Optional[bytes] = ..., key_records: _Optional[bytes] = ..., key_hashes: _Optional[bytes] = ..., first: _Optional[_Union[DispatchRequest, _Mapping]] = ..., last: _Optional[_Union[DispatchRequest, _Mapping]] = ..., tags_hashes: _Optional[bytes] = ...) -> None: ...
+    light_units: _containers.RepeatedCompositeFieldContainer[LightUnit]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_numbers: _Optional[bytes] = ..., queue_ids: _Optional[bytes] = ..., queue_offsets: _Optional[bytes] = ..., commit_log_offsets: _Optional[bytes] = ..., record_sizes_bytes: _Optional[bytes] = ..., tags_codes: _Optional[bytes] = ..., store_times_millis: _Optional[bytes] = ..., sys_flags: _Optional[bytes] = ..., key_records: _Optional[bytes] = ..., key_hashes: _Optional[bytes] = ..., first: _Optional[_Union[DispatchRequest, _Mapping]] = ..., last: _Optional[_Union[DispatchRequest, _Mapping]] = ..., tags_hashes: _Optional[bytes] = ..., light_units: _Optional[_Iterable[_Union[LightUnit, _Mapping]]] = ...) -> None: ...
 
 class ReputResponse(_message.Message):
     __slots__ = ("requests", "next_offset", "log_first_offset", "log_end_offset", "columns")
