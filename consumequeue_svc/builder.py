@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from consumequeue_svc.consume_queue import UNCONFIRMED, ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
+from consumequeue_svc.light_queues import LightQueues
 from consumequeue_svc.recovery import Resume, checkpoint_state, replay_state, resume, save_replay_mark
 from services.following.follower_progress import FollowerProgress
 from services.following.following_builder import Checkpointer, FollowingBuilder
@@ -43,7 +44,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
         self._table = table
         self._checkpoint = checkpoint
         self._is_replay = False
-        self._hidden: list[tuple[ConsumeQueue, list[Path]]] = []
+        self._hidden: list[tuple[ConsumeQueue | LightQueues, list[Path]]] = []
 
     def recover(self, *, is_clean_store: bool, log_first_offset: int, log_end_offset: int) -> None:
         """Finds out where to go on and cuts the queues back to there; the log's range is in bytes."""
@@ -61,6 +62,11 @@ class ConsumeQueueBuilder(FollowingBuilder):
             self._table.cut(log_end_offset, why_aside=UNCONFIRMED)  # the log was cut since
             self._table.forget_replay()
             found = Resume(-1, 0, is_replay=True)
+        if found.next_offset < 0:
+            self._table.light.clear()
+        elif not found.has_light:  # what is applied was not looked through for light queues
+            self._table.light.clear()
+            self._table.light.from_offset = found.next_offset if found.next_offset > log_first_offset else 0
         self._table.batches.restore(found.batch_queues)
         self._table.hide(found.hidden)  # not before the checkpoint is known to fit the queues and the log
         self._table.times.runs = () if found.next_offset < 0 else found.runs
@@ -126,6 +132,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
         self._table.note_own()
         self._table.forget_replay()
         self._table.forget_batches()
+        self._table.light.clear()
         save_replay_mark(self._table.fs, self._checkpoint, self._table)
         self._table.times.start_over()
         self._is_replay = True  # before the files change their generation: no checked file is made of them meanwhile

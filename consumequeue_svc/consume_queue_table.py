@@ -1,12 +1,12 @@
 """All consume queues of a store root: found at start, created with their first unit, flushed together.
 
 Queues of a broker that no record states as its own are left alone: they are not in the table, and nothing of them is read,
-written or removed. See `unexplained.py`.
+written or removed. See `unexplained.py`. Light queues are served from files of our own (`light_queues.py`).
 """
 
 import heapq
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from consumequeue_svc.batch_queues import BatchQueues
 from consumequeue_svc.consume_queue import ConsumeQueue
+from consumequeue_svc.light_queues import LightQueue, LightQueues
 from consumequeue_svc.time_search import UNSEEN, RisingRuns
 from consumequeue_svc.unexplained import Keeper
 from store.errors import InvalidArgumentError, QueueNotFoundError, TopicNotFoundError, UnsupportedStoreError
 from store.features.table import hidden_by_record
 from store.files.file_system import FileSystem, drop_cached_pages
 from store.files.open_files import OpenFiles
-from store.format.paths import queue_dir
+from store.format.paths import own_state_dir, queue_dir
 from store.format.topic import TOPIC_NAME_SHOWN, is_light_queue
 from store.readers.queue_reader import list_queue_ids
 
@@ -50,6 +51,7 @@ class ConsumeQueueTable:
         batches: knows the ranges of those in batch queues.
 
     Attributes:
+        light: the light queues.
         is_ours: all units were written by Reput, or compared with the log; not while a replay runs.
         left_alone: queues of a broker on the disk that are not in the table.
     """
@@ -75,6 +77,7 @@ class ConsumeQueueTable:
         self.file_size_bytes = file_size_bytes
         self.ext_file_size_bytes = ext_file_size_bytes
         self._files = OpenFiles(fs)
+        self.light = LightQueues(self._files, Path(own_state_dir(str(root), "consumequeue")) / "light")
         self._lock = Lock()
         self._queues: dict[QueueId, ConsumeQueue] = {}
         self._numbers: dict[str, set[int]] = {}  # of these queues, by topic
@@ -118,8 +121,12 @@ class ConsumeQueueTable:
         with self._lock:
             return sorted(self._queues.items(), key=lambda item: item[0])
 
-    def of_topic(self, topic: str) -> list[tuple[QueueId, ConsumeQueue]]:
-        """The queues of a topic, by number."""
+    def of_topic(self, topic: str) -> Sequence[tuple[QueueId, ConsumeQueue | LightQueue]]:
+        """The queues of a topic, by number; UnsupportedStoreError as from `queue`."""
+        if is_light_queue(topic):
+            with suppress(TopicNotFoundError):
+                return [((topic, 0), self.queue(topic, 0))]
+            return ()
         with self._lock:
             ids = [(topic, number) for number in sorted(self._numbers.get(topic, ()))]
             return [(queue_id, self._queues[queue_id]) for queue_id in ids]
@@ -128,7 +135,7 @@ class ConsumeQueueTable:
         """How many queues there are, and how many topics."""
         return len(self._queues), len(self._numbers)
 
-    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue | LightQueue:
         """One queue.
 
         Raises:
@@ -138,16 +145,20 @@ class ConsumeQueueTable:
             UnsupportedStoreError: it is left alone.
         """
         self.refuse_hidden(topic)
+        light = self._light_queue(topic) if is_light_queue(topic) else None
+        if light is not None and queue_id == 0:
+            return light
         with self._lock:
             queue = self._queues.get((topic, queue_id))
             if queue is not None:
                 return queue
-            has_topic = topic in self._numbers
-        if (topic, queue_id) in self.left_alone:
+            has_topic = topic in self._numbers or light is not None
+        if (topic, queue_id) in self.left_alone and not is_light_queue(topic):
             shown = topic[:TOPIC_NAME_SHOWN]
             raise UnsupportedStoreError(
-                f"queue {queue_id} of {shown!r} is one of RocketMQ's multi-dispatch (LMQ), which is not supported: its files "
-                "stay as they are; read it with a RocketMQ broker, or the messages by the topics that they were sent to",
+                f"queue {queue_id} of {shown!r} is one of RocketMQ's multi-dispatch without %LMQ% in its name, which is not "
+                "supported: its files stay as they are; read it with a RocketMQ broker, or the messages by the topics that "
+                "they were sent to",
                 topic=shown,
                 queueId=queue_id,
             )
@@ -158,6 +169,20 @@ class ConsumeQueueTable:
                 queueId=queue_id,
             )
         raise TopicNotFoundError(f"topic {topic!r} has no queue in this store", topic=topic)
+
+    def _light_queue(self, topic: str) -> LightQueue | None:
+        if self.light.from_offset:
+            raise UnsupportedStoreError(
+                f"light queues (LMQ) are known from byte {self.light.from_offset} of the log on, and it begins before that: "
+                "stop the consumequeue service and remove reput/consumequeue/checkpoint.json to have them built",
+                topic=topic[:TOPIC_NAME_SHOWN],
+            )
+        return self.light.get(topic)
+
+    @property
+    def has_light_files(self) -> bool:
+        """Whether a broker has made files of light queues."""
+        return any(is_light_queue(topic) for topic, _ in self.left_alone)
 
     @property
     def hidden(self) -> Mapping[str, str]:
@@ -196,6 +221,7 @@ class ConsumeQueueTable:
         """Writes the units of records, given in log order."""
         from store.derive import queue_runs  # not before there is a record: numpy takes memory
 
+        self.light.apply(columns.light_units)
         if batches := queue_runs.inner_batches(columns):
             self.batches.note(batches)
             if new_hidden := {batch.topic for batch in batches} - self._hidden_by_record:
@@ -269,7 +295,7 @@ class ConsumeQueueTable:
         first = heapq.nsmallest(LEFT_ALONE_COUNT_SHOWN, queues)  # of up to a million
         shown = ", ".join(f"{topic[:TOPIC_NAME_SHOWN]}/{queue_id}" for topic, queue_id in first)
         return (
-            f"{len(queues)} queues of RocketMQ's multi-dispatch (LMQ) are left alone: neither built, nor served, nor removed "
+            f"files of {len(queues)} queues of RocketMQ's multi-dispatch (LMQ) are left alone: neither written nor removed "
             f"({shown}{', ...' if len(queues) > LEFT_ALONE_COUNT_SHOWN else ''})"
         )
 
@@ -281,17 +307,23 @@ class ConsumeQueueTable:
     def cut(self, log_end_offset: int, *, why_aside: str = "") -> None:
         """Cuts off all units whose record ends behind this offset (bytes); `why_aside`: see ConsumeQueue.cut."""
         self.batches.cut(log_end_offset)
+        self.light.cut(log_end_offset)
         for queue in self._all():
             if queue.units.next_log_offset() > log_end_offset:
                 queue.cut(queue.units.end_within(log_end_offset), why_aside=why_aside)
         self.drop_empty()
 
-    def hide_expired(self, log_first_offset: int, file_count_max: int) -> list[tuple[ConsumeQueue, list[Path]]]:
+    def hide_expired(
+        self, log_first_offset: int, file_count_max: int
+    ) -> list[tuple[ConsumeQueue | LightQueues, list[Path]]]:
         """Takes files before the log's first record out of their queues, at most so many.
 
         Remove them (`ConsumeQueue.remove_hidden`) when a checkpoint without them is written.
         """
-        hidden = []
+        hidden: list[tuple[ConsumeQueue | LightQueues, list[Path]]] = []
+        if paths := self.light.hide_expired(log_first_offset, file_count_max):
+            hidden.append((self.light, paths))
+            file_count_max -= len(paths)
         for queue in self._all():
             paths = queue.hide_expired(log_first_offset, file_count_max)
             if paths:
@@ -335,6 +367,10 @@ class ConsumeQueueTable:
             directories |= queue.dirty_directories
             queue.dirty_directories.clear()
         self._emptied.clear()
+        dirty.extend(sorted(self.light.dirty))
+        self.light.dirty.clear()
+        directories |= self.light.dirty_directories
+        self.light.dirty_directories.clear()
 
         def flush() -> None:
             for path in dirty:

@@ -4,9 +4,11 @@
   before was flushed), and the log is followed from the checkpoint's offset. The checkpoint fits if no file before these
   ends is missing or of a wrong length, and if the last units of each queue have the CRC that it states.
 - Otherwise (a foreign store, files are missing, short or changed, ConsumeQueueExt was switched on or off, a topic that was
-  hidden at the checkpoint is not hidden now, so its records were left out): the log is replayed from its first record over the
+  hidden at the checkpoint is not hidden now, so its records were left out, the files of light queues are not those of the
+  checkpoint): the log is replayed from its first record over the
   files (see `consume_queue.py`). A store without a checkpoint that was stopped cleanly and whose log is larger than
-  ADOPTED_LOG_BYTES_MIN is taken as it is, because to read such a log takes many minutes.
+  ADOPTED_LOG_BYTES_MIN is taken as it is, because to read such a log takes many minutes. One that has light queues is replayed:
+  they are nowhere else.
 
 A replay first writes a checkpoint that fits nothing, because an older checkpoint must not fit the files of a replay that
 was killed. Later checkpoints say how far each queue is confirmed, so a kill costs only the work since the last one.
@@ -49,6 +51,7 @@ class Resume:
         is_ours: all units were written by Reput, or compared with the log.
         batch_queues: where the batches of what is applied lie (`BatchQueues.state`).
         hidden: the topics of those of them that the log still has.
+        has_light: the light queues are those of the checkpoint.
     """
 
     next_offset: int
@@ -60,6 +63,7 @@ class Resume:
     is_ours: bool = False
     batch_queues: Mapping[str, Any] = field(default_factory=dict)
     hidden: frozenset[str] = frozenset()
+    has_light: bool = False
 
 
 def saved_file_size_bytes(fs: FileSystem, checkpoint: Path) -> int | None:
@@ -147,6 +151,7 @@ def _state(
         "left_alone": sorted([topic, queue_id] for topic, queue_id in table.left_alone if not is_light_queue(topic)),
         "hidden": sorted(table.hidden),
         "batch_queues": table.batches.state(),
+        "light": table.light.state(),
     }
 
 
@@ -180,7 +185,8 @@ def resume(
         queue.is_whole(queue.first_file_offset, queue.units.end, queue.ext_first_byte) and queue.has_own_layout()
         for queue in queues
     )
-    if state is None and is_clean_store and is_whole and log_size_bytes > ADOPTED_LOG_BYTES_MIN and queues:
+    may_adopt = is_clean_store and is_whole and not table.has_light_files
+    if state is None and may_adopt and log_size_bytes > ADOPTED_LOG_BYTES_MIN and queues:
         for queue in queues:
             queue.mark_all_dirty()
         return Resume(table.next_log_offset(), 0, is_replay=False)
@@ -254,6 +260,12 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable, log_first_offse
             return None  # of an older version: the ranges of these topics are not known
         batches = state.get("batch_queues", {})
         found = replace(found, batch_queues=batches, hidden=batch_topics(batches, log_first_offset))
+        if "light" in state:
+            if not table.light.resume(state["light"]):
+                return None
+            found = replace(found, has_light=True)
+        elif table.has_light_files:
+            return None  # of a version that did not build light queues
         if set(map(str, state.get("hidden", ()))) - found.hidden - table.hidden.keys():
             return None  # records of these topics before the checkpoint were left out, and their queues are served now
     except (KeyError, TypeError, ValueError, AttributeError):

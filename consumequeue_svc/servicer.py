@@ -8,6 +8,7 @@ import grpc
 from consumequeue_svc.batch_queues import BatchQueues
 from consumequeue_svc.consume_queue import ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
+from consumequeue_svc.light_queues import LightQueue
 from consumequeue_svc.time_search import Boundary, search_offset, time_span
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as pb_grpc
@@ -23,9 +24,7 @@ from store.errors import (
     OffsetOutOfRangeError,
     StoreCorruptedError,
     StoreRecoveringError,
-    UnsupportedStoreError,
 )
-from store.features.table import hidden_by_name
 from store.format.derived.queue_unit import QueueUnit
 
 PAGE_SIZE_DEFAULT = 64
@@ -86,8 +85,6 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         table = self._queues()
         if request.topic:
             table.refuse_hidden(request.topic)
-            if problem := hidden_by_name(request.topic):
-                raise UnsupportedStoreError(problem, topic=request.topic)
         count = _page_size(request.page_size, "page_size")
         rows: dict[tuple[str, int], Callable[[], pb.Queue]] = {
             queue_id: partial(self._row, queue_id, queue)
@@ -107,7 +104,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
             response.next_page_token = f"{queue_id}@{topic}"
         return response
 
-    def _row(self, queue_id: tuple[str, int], queue: ConsumeQueue) -> pb.Queue:
+    def _row(self, queue_id: tuple[str, int], queue: ConsumeQueue | LightQueue) -> pb.Queue:
         topic, number = queue_id
         min_offset = queue.units.min_offset(self._first(topic))
         return pb.Queue(topic=topic, queue_id=number, min_offset=min_offset, max_offset=queue.units.end)

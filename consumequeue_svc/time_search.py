@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from consumequeue_svc.light_queues import LightUnits
 from store.format.derived.queue_unit import QueueUnit
 from store.readers.queue_reader import QueueUnits
 
@@ -137,7 +138,7 @@ class FoundPosition(NamedTuple):
 
 
 def search_offset(
-    units: QueueUnits,
+    units: QueueUnits | LightUnits,
     log_first_offset: int,
     time_millis: int,
     boundary: Boundary,
@@ -183,7 +184,13 @@ def search_offset(
 
 
 def _read_all(
-    units: QueueUnits, begin: int, end: int, first_behind: int, read_times: StoreTimeReader, *, is_lower: bool
+    units: QueueUnits | LightUnits,
+    begin: int,
+    end: int,
+    first_behind: int,
+    read_times: StoreTimeReader,
+    *,
+    is_lower: bool,
 ) -> int | None:
     """The first unit with a time from `first_behind` on, or the last with one before it."""
     blocks = [(at, min(at + READ_COUNT, end)) for at in range(begin, end, READ_COUNT)]
@@ -197,7 +204,13 @@ def _read_all(
 
 
 def _search(
-    units: QueueUnits, begin: int, end: int, first_behind: int, read_times: StoreTimeReader, *, is_lower: bool
+    units: QueueUnits | LightUnits,
+    begin: int,
+    end: int,
+    first_behind: int,
+    read_times: StoreTimeReader,
+    *,
+    is_lower: bool,
 ) -> int | None:
     """The same where times rise."""
     last_before: int | None = None  # the last unit that is known to be before the boundary
@@ -228,7 +241,9 @@ def _search(
     return last_before
 
 
-def time_span(units: QueueUnits, log_first_offset: int, read_times: StoreTimeReader) -> tuple[int, int] | None:
+def time_span(
+    units: QueueUnits | LightUnits, log_first_offset: int, read_times: StoreTimeReader
+) -> tuple[int, int] | None:
     """Store times of a queue's first and last message, in milliseconds; None if it has no message."""
     begin, end = units.min_offset(log_first_offset), units.end
     first = units.real_from(begin)
@@ -241,7 +256,7 @@ def time_span(units: QueueUnits, log_first_offset: int, read_times: StoreTimeRea
     return first_millis, last_millis
 
 
-def _real_units(units: QueueUnits, positions: range, end: int) -> list[tuple[int, QueueUnit]]:
+def _real_units(units: QueueUnits | LightUnits, positions: range, end: int) -> list[tuple[int, QueueUnit]]:
     """The unit at each position, or the next unit that is not a filler; each unit once."""
     found: list[tuple[int, QueueUnit]] = []
     for position in positions:
@@ -251,5 +266,5 @@ def _real_units(units: QueueUnits, positions: range, end: int) -> list[tuple[int
     return found
 
 
-def _none_between(units: QueueUnits, begin: int, end: int) -> bool:
+def _none_between(units: QueueUnits | LightUnits, begin: int, end: int) -> bool:
     return units.real_from(begin) >= end

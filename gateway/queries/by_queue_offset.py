@@ -37,6 +37,8 @@ from store.errors import (
     TopicNotFoundError,
     UnsupportedStoreError,
 )
+from store.format.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, light_places
+from store.format.topic import is_light_queue
 
 Answer = TypeVar("Answer")
 
@@ -183,7 +185,12 @@ def _batch(units: list[QueueUnit], page: Page) -> list[QueueUnit]:
 
 
 def _check_unit(topic: str, queue_id: int, unit: QueueUnit, record: StoredMessage) -> None:
-    if (record.topic, record.queue_id, record.queue_offset) != (topic, queue_id, unit.queue_offset):
+    if is_light_queue(topic):
+        places = light_places(record.properties.get(MULTI_DISPATCH, ""), record.properties.get(MULTI_QUEUE_OFFSET, ""))
+        is_there = queue_id == 0 and (topic, unit.queue_offset) in places
+    else:
+        is_there = (record.topic, record.queue_id, record.queue_offset) == (topic, queue_id, unit.queue_offset)
+    if not is_there:
         what = f"there is message {record.queue_offset} of queue {record.queue_id} of {record.topic!r}"
         raise _points_astray(topic, queue_id, unit, what)
 

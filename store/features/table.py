@@ -333,10 +333,10 @@ FEATURES: tuple[Feature, ...] = (
         ),
         support=Support.PART,
         here=(
-            "the messages are served in the queues of their topic; queues %LMQ%... are left as they are and not served, "
-            "messages sent through Reput get into none"
+            "queues %LMQ%... are read by offset and by time, built from the log; groups cannot consume them, messages sent "
+            "through Reput get into none, and the files of a broker in consumequeue/ are left as they are"
         ),
-        to_do="read %LMQ%... with a broker",
+        to_do="send to and consume %LMQ%... with a broker",
         find=_light_queues,
     ),
     Feature(

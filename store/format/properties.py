@@ -219,16 +219,16 @@ def light_places(names: str, offsets: str) -> tuple[LightPlace, ...]:
         offsets: INNER_MULTI_QUEUE_OFFSET, as many positions.
 
     Returns:
-        In the order of the names, without those that are no light queue. None at all when the texts do not fit each other: a
-        broker dispatches such a record nowhere.
+        In the order of the names, without those that are no light queue. A broker gives these an empty position, at which its
+        own dispatch then stops for good, or leaves out the record. None at all when the texts have different counts.
     """
-    queues, places = names.rstrip(",").split(","), offsets.rstrip(",").split(",")
-    if len(queues) != len(places) or not all(map(_is_position, places)):
+    queues, places = names.rstrip(",").split(","), offsets.split(",")
+    if len(queues) != len(places):
         return ()
     return tuple(
         LightPlace(queue, int(place))
         for queue, place in zip(queues, places, strict=True)
-        if is_light_queue(queue) and "/" not in queue  # a broker makes no folder for it
+        if is_light_queue(queue) and "/" not in queue and _is_position(place)  # "/": a broker makes no folder for it
     )
 
 

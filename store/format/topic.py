@@ -111,8 +111,9 @@ def has_light_units(topic: str) -> bool:
     """Whether records of a topic have units in light queues (`MixAll.topicAllowsLMQ` of RocketMQ 5.5.0).
 
     Copies of a message, in retry and dead-letter topics, carry the properties of the first one, and no positions of their own.
+    A broker dispatches half messages as well, so that consumers see what may be rolled back: here they have none.
     """
-    return not topic.startswith((RETRY_PREFIX, DLQ_PREFIX, SYSTEM_TOPIC_PREFIX)) and topic != SCHEDULE_TOPIC
+    return not topic.startswith((RETRY_PREFIX, DLQ_PREFIX, SYSTEM_TOPIC_PREFIX)) and topic not in WAITING_TOPICS
 
 
 def validate_topic(name: str) -> None:

@@ -110,8 +110,11 @@ def test_keys_are_cut_at_spaces_only(text: str, keys: tuple[str, ...]) -> None:
     [
         ("%LMQ%a", "0", [("%LMQ%a", 0)]),
         ("%LMQ%a,%LMQ%b", "7,123456789012345678", [("%LMQ%a", 7), ("%LMQ%b", 123456789012345678)]),
-        ("%LMQ%a,%LMQ%b,", "7,8,", [("%LMQ%a", 7), ("%LMQ%b", 8)]),
+        ("%LMQ%a,%LMQ%b,", "7,8", [("%LMQ%a", 7), ("%LMQ%b", 8)]),
         ("copies,%LMQ%b", "7,8", [("%LMQ%b", 8)]),
+        ("copies,%LMQ%b", ",8", [("%LMQ%b", 8)]),
+        ("%LMQ%a,copies", "7,", [("%LMQ%a", 7)]),
+        ("%LMQ%a,,%LMQ%b", "7,,8", [("%LMQ%a", 7), ("%LMQ%b", 8)]),
         ("%LMQ%a/b,%LMQ%b", "7,8", [("%LMQ%b", 8)]),
         ("%LMQ%a,%LMQ%b", "7", []),
         ("%LMQ%a", "", []),

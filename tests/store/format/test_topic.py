@@ -261,7 +261,7 @@ def test_a_data_version_says_zero_for_what_is_no_number(table: str, version: tup
         ("%RETRY%group", False),
         ("rmq_sys_wheel_timer", False),
         ("SCHEDULE_TOPIC_XXXX", False),
-        ("RMQ_SYS_TRANS_HALF_TOPIC", True),  # RocketMQ compares with the small letters of the prefix only
+        ("RMQ_SYS_TRANS_HALF_TOPIC", False),
     ],
 )
 def test_records_of_copies_and_of_what_waits_have_no_units_in_light_queues(topic: str, has_units: bool) -> None:

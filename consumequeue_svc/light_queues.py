@@ -1,0 +1,438 @@
+"""LightQueues: the units of all light queues (LMQ) of a store, in a few files of our own (ADR 0154).
+
+    reput/consumequeue/light/units.<first entry>    entries of all queues, in the order of the log; see `light_unit.py`
+    reput/consumequeue/light/names.<first entry>    the names of the queues that have entries there
+
+The files are a function of the log, as all queues: what a broker has in `consumequeue/%LMQ%...` is neither read nor changed.
+A queue costs what it holds: an entry for each unit, its name once in a file, and a small object in memory. Files whose records
+retention has removed are removed whole, with the names that are only there.
+
+In memory are the newest entry and the end of each queue. A position, or the first unit behind an offset of the log, is found on
+the way back from the newest entry, over pointers that lead far back (a skip list that only grows at its end, Myers 1983).
+"""
+
+import logging
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from store.derive.queue_placement import LightUnit, Placement, QueuePlacement
+from store.errors import StoreCorruptedError
+from store.files.open_files import OpenFile, OpenFiles
+from store.format.derived.light_unit import (
+    ENTRY_SIZE_BYTES,
+    LightEntry,
+    decode_light_entry,
+    decode_light_names,
+    encode_light_entry,
+    encode_light_name,
+)
+from store.format.derived.queue_unit import FILLER, QueueUnit, encode_queue_unit
+from store.format.topic import TOPIC_NAME_SHOWN
+
+# Entries of a file (59 MB): retention removes whole files, and a start reads all of them.
+FILE_ENTRY_COUNT = 1 << 20
+# Before the end of what a checkpoint has; their CRC says whether the files are those of the checkpoint.
+TAIL_ENTRY_COUNT = 64
+_UNITS, _NAMES = "units.", "names."
+_log = logging.getLogger("reput.consumequeue")
+
+
+@dataclass(slots=True)
+class _Queue:
+    """Number of a queue, number of its newest entry, and the position behind it (in messages)."""
+
+    number: int
+    newest: int
+    end: int
+
+
+class LightQueues:
+    """See the top of this file. One thread writes, any may read.
+
+    Args:
+        files: opens them.
+        directory: where they lie; it need not exist.
+        file_entry_count: entries of a file.
+
+    Attributes:
+        from_offset: units of records before it (bytes of the log) are missing; 0: none are.
+        dirty: files that were written since they were flushed.
+        dirty_directories: likewise folders in which files were made.
+    """
+
+    def __init__(self, files: OpenFiles, directory: Path, *, file_entry_count: int = FILE_ENTRY_COUNT) -> None:
+        self.from_offset = 0
+        self.dirty: set[Path] = set()
+        self.dirty_directories: set[Path] = set()
+        self._files = files
+        self._directory = directory
+        self._file_entry_count = file_entry_count
+        self._queues: dict[str, _Queue] = {}
+        self._next_number = 0
+        self._begin = self._end = 0
+        self._names_size_bytes = 0  # of the newest file
+        self._named: set[int] = set()  # queues that have their name in it
+
+    # -- read
+
+    def get(self, queue: str) -> "LightQueue | None":
+        """A queue; None when it has no unit."""
+        found = self._queues.get(queue)
+        return None if found is None or found.newest < self._begin else LightQueue(self, queue)
+
+    def newest(self, queue: str) -> tuple[int, int]:
+        """Number of the newest entry of a queue, and the position behind it (in messages); -1 and 0 when it has none."""
+        found = self._queues.get(queue)
+        return (-1, 0) if found is None else (found.newest, found.end)
+
+    def entry(self, number: int) -> LightEntry | None:
+        """An entry; None when retention removed it.
+
+        Raises:
+            StoreCorruptedError: it is damaged.
+        """
+        if not self._begin <= number < self._end:
+            return None
+        first = self._first_of(number)
+        path, at = self._path(_UNITS, first), (number - first) * ENTRY_SIZE_BYTES
+        try:
+            found = decode_light_entry(self._files.get(path).read(at, ENTRY_SIZE_BYTES))
+        except FileNotFoundError:
+            found = None
+        if number < self._begin:
+            return None  # removed meanwhile
+        # A queue's entries point back, so no walk over them goes round.
+        if found is None or found.previous >= number or found.jump > number:
+            raise self._damaged(path, at, "it has no unit of a light queue there")
+        return found
+
+    # -- write
+
+    def apply(self, units: Iterable[LightUnit]) -> None:
+        """Writes the next units, in log order."""
+        for unit in units:
+            queue = self._queues.get(unit.queue)
+            newest = self.entry(queue.newest) if queue is not None else None
+            placement = self._placement(unit, queue, newest)
+            if placement is Placement.TAKEN:
+                continue
+            if placement is Placement.DAMAGED:
+                _log.error(
+                    "the record at %d states position %d in light queue %s, for which the log has no room: it is left out",
+                    unit.commit_log_offset,
+                    unit.queue_offset,
+                    unit.queue[:TOPIC_NAME_SHOWN],
+                )
+                continue
+            number = self._end
+            if queue is None:
+                queue = self._queues[unit.queue] = _Queue(self._next_number, -1, 0)
+                self._next_number += 1
+            previous, jump = -1, number
+            if newest is not None and placement is not Placement.ANEW:
+                previous, jump = queue.newest, self._jump_over(queue.newest, newest)
+            self._name(number, queue.number, unit.queue)
+            entry = LightEntry(*unit[2:], unit.queue_offset, previous, jump, queue.number)
+            first = self._first_of(number)
+            self._open(self._path(_UNITS, first)).write((number - first) * ENTRY_SIZE_BYTES, encode_light_entry(entry))
+            self._end += 1
+            queue.newest, queue.end = number, unit.queue_offset + 1
+
+    def _placement(self, unit: LightUnit, queue: _Queue | None, newest: LightEntry | None) -> Placement:
+        def number_0() -> bytes:
+            found = oldest_that(self, queue.newest, lambda entry: True) if queue is not None else None
+            return b"" if found is None or found[1].queue_offset else encode_queue_unit(QueueUnit(*found[1][:3]))
+
+        def log_end_offset() -> int:
+            return newest.commit_log_offset + newest.record_size_bytes if newest is not None else 0
+
+        end = None if queue is None else queue.end
+        judge = QueuePlacement(1, end, log_end_offset=log_end_offset, number_0=number_0)
+        return judge.judge(unit.queue_offset, encode_queue_unit(QueueUnit(*unit[2:])))
+
+    def _jump_over(self, number: int, entry: LightEntry) -> int:
+        """Where the entry behind this one points to, so that any way back is short."""
+        jump = self.entry(entry.jump)
+        far = self.entry(jump.jump) if jump is not None else None
+        if jump is None or far is None:
+            return number
+        is_even = entry.queue_offset - jump.queue_offset == jump.queue_offset - far.queue_offset
+        return jump.jump if is_even else number
+
+    def _name(self, number: int, queue_number: int, name: str) -> None:
+        """Notes the name of a queue in the file of its entry."""
+        if number % self._file_entry_count == 0:
+            self._named.clear()
+            self._names_size_bytes = 0
+        if queue_number not in self._named:
+            data = encode_light_name(queue_number, name)
+            self._open(self._path(_NAMES, self._first_of(number))).write(self._names_size_bytes, data)
+            self._named.add(queue_number)
+            self._names_size_bytes += len(data)
+
+    def _open(self, path: Path) -> OpenFile:
+        if not self._files.fs.is_file(path):
+            self._files.create(path, 0)
+            self.dirty_directories.add(self._directory)
+        self.dirty.add(path)
+        return self._files.get(path, writing=True)
+
+    # -- start, checkpoint, cut, expiry
+
+    def state(self) -> dict[str, Any]:
+        """For the checkpoint: what the files hold now; write it when they are flushed."""
+        return {
+            "begin": self._begin,
+            "end": self._end,
+            "names_size_bytes": self._names_size_bytes,
+            "crc": self._tail_crc(self._begin, self._end),
+            "file_entry_count": self._file_entry_count,
+            "from_offset": self.from_offset,
+        }
+
+    def resume(self, state: Mapping[str, Any]) -> bool:
+        """Cuts the files back to a checkpoint; False when they do not hold what it says, and then nothing has changed."""
+        try:
+            begin, end, names_size_bytes, crc, count, from_offset = (
+                int(state[name])
+                for name in ("begin", "end", "names_size_bytes", "crc", "file_entry_count", "from_offset")
+            )
+        except (KeyError, TypeError, ValueError):
+            return False
+        if count != self._file_entry_count or not 0 <= begin <= end or begin % count:
+            return False
+        fs = self._files.fs
+        for first in range(begin, end, count):
+            entries = min(end - first, count) * ENTRY_SIZE_BYTES
+            names = names_size_bytes if first + count >= end else 1
+            for path, size in ((self._path(_UNITS, first), entries), (self._path(_NAMES, first), names)):
+                if not fs.is_file(path) or fs.stat_size(path) < size:
+                    return False
+        if self._tail_crc(begin, end) != crc:
+            return False
+        self._begin, self.from_offset = begin, from_offset
+        self._cut_files(end, names_size_bytes)
+        self._load()
+        return True
+
+    def clear(self) -> None:
+        """Removes everything: the whole log is applied anew."""
+        self._begin = self.from_offset = 0
+        self._cut_files(0, 0)
+        self._load()
+
+    def cut(self, log_end_offset: int) -> None:
+        """Removes the units whose record ends behind this offset (bytes): the log was cut."""
+        end = self._end
+        while end > self._begin:
+            entry = self.entry(end - 1)
+            if entry is None or entry.commit_log_offset + entry.record_size_bytes <= log_end_offset:
+                break
+            end -= 1
+        if end < self._end:
+            # Names without an entry are harmless. Behind a cut at the border of a file there are none.
+            self._cut_files(end, self._names_size_bytes if self._first_of(end) == self._first_of(self._end) else None)
+            self._load()
+
+    def hide_expired(self, log_first_offset: int, file_count_max: int) -> list[Path]:
+        """Takes files before the log's first record out; see ConsumeQueueTable.hide_expired."""
+        hidden: list[Path] = []
+        if log_first_offset >= self.from_offset:
+            self.from_offset = 0
+        while self._begin + self._file_entry_count < self._end and len(hidden) < file_count_max:
+            last = self.entry(self._begin + self._file_entry_count - 1)
+            if last is None or last.commit_log_offset >= log_first_offset:
+                break
+            names = self._path(_NAMES, self._begin)
+            begin = self._begin + self._file_entry_count
+            for _, name in decode_light_names(self._read(names)):
+                queue = self._queues.get(name)
+                if queue is not None and queue.newest < begin:
+                    del self._queues[name]
+            hidden += [self._path(_UNITS, self._begin), names]
+            self._begin = begin
+        return hidden
+
+    def remove_hidden(self, paths: Iterable[Path]) -> None:
+        """Removes files that `hide_expired` gave; no checkpoint has them any more."""
+        for path in paths:
+            self._files.forget(path)
+            with suppress(FileNotFoundError):
+                self._files.fs.unlink(path)
+
+    def _cut_files(self, end: int, names_size_bytes: int | None) -> None:
+        """Makes the files end at an entry; those before the first one are left over from an expiry."""
+        fs = self._files.fs
+        for path, kind, first in self._paths():
+            size = (end - first) * ENTRY_SIZE_BYTES if kind == _UNITS else names_size_bytes
+            if first < self._begin or first >= end:
+                self.remove_hidden([path])
+            elif first == self._first_of(end) and size is not None and size < fs.stat_size(path):
+                file = self._files.get(path, writing=True)
+                fs.ftruncate(file.fd, size)
+                self.dirty.add(path)
+        self._end = end
+
+    def _load(self) -> None:
+        """Finds the newest entry of each queue."""
+        import numpy as np  # with the first light queue: it takes memory
+
+        dtype = np.dtype(
+            [
+                ("skipped", ">i8,>i4,>i8"),
+                ("queue_offset", ">i8"),
+                ("pointers", ">i8,>i8"),
+                ("queue", ">i8"),
+                ("crc", ">u4"),
+            ]
+        )
+        assert dtype.itemsize == ENTRY_SIZE_BYTES
+        queues: dict[str, _Queue] = {}
+        next_number = 0
+        self._named, self._names_size_bytes = set(), 0
+        for first in range(self._begin, self._end, self._file_entry_count):
+            data = self._read(self._path(_NAMES, first))
+            names = dict(decode_light_names(data))
+            next_number = max([next_number, *(number + 1 for number in names)])
+            count = min(self._end - first, self._file_entry_count)
+            entries = np.frombuffer(self._read(self._path(_UNITS, first))[: count * ENTRY_SIZE_BYTES], dtype)
+            numbers, from_the_end = np.unique(entries["queue"][::-1], return_index=True)
+            places = count - 1 - from_the_end
+            for number, place, position in zip(
+                numbers.tolist(), places.tolist(), entries["queue_offset"][places].tolist(), strict=True
+            ):
+                name = names.get(number)
+                if name is None:
+                    raise self._damaged(self._path(_NAMES, first), 0, f"it has no name of queue {number}")
+                queues[name] = _Queue(number, first + place, position + 1)
+            if self._end < first + self._file_entry_count:
+                self._named, self._names_size_bytes = set(names), len(data)
+        self._queues, self._next_number = queues, next_number
+
+    def _tail_crc(self, begin: int, end: int) -> int:
+        first = self._first_of(end - 1) if end else 0
+        tail = max(begin, first, end - TAIL_ENTRY_COUNT)
+        if tail >= end:
+            return 0
+        size = (end - tail) * ENTRY_SIZE_BYTES
+        return zlib.crc32(self._files.get(self._path(_UNITS, first)).read((tail - first) * ENTRY_SIZE_BYTES, size))
+
+    def _paths(self) -> list[tuple[Path, str, int]]:
+        fs = self._files.fs
+        names = fs.listdir(self._directory) if fs.is_dir(self._directory) else []
+        return [
+            (self._directory / name, name[: len(_UNITS)], int(name[len(_UNITS) :]))
+            for name in names
+            if name.startswith((_UNITS, _NAMES)) and name[len(_UNITS) :].isdecimal()
+        ]
+
+    def _path(self, kind: str, first: int) -> Path:
+        return self._directory / f"{kind}{first:020d}"
+
+    def _first_of(self, number: int) -> int:
+        return number - number % self._file_entry_count
+
+    def _read(self, path: Path) -> bytes:
+        return self._files.get(path).read(0, self._files.fs.stat_size(path))
+
+    def _damaged(self, path: Path, at: int, what: str) -> StoreCorruptedError:
+        return StoreCorruptedError(
+            f"{path} is damaged at byte {at}, {what}: stop the service and remove the folder {self._directory}; the queues are "
+            "built again from the log",
+            file=path,
+            offset=at,
+        )
+
+
+def oldest_that(queues: LightQueues, newest: int, holds: Callable[[LightEntry], bool]) -> tuple[int, LightEntry] | None:
+    """The oldest entry of a queue for which `holds` is true, with its number; it is true for all newer ones.
+
+    Args:
+        queues: have the entries.
+        newest: number of the queue's newest entry.
+        holds: false for entries of that age on.
+    """
+    entry = queues.entry(newest)
+    if entry is None or not holds(entry):
+        return None
+    number = newest
+    while True:
+        for older in (entry.jump, entry.previous):
+            found = queues.entry(older) if 0 <= older < number else None
+            if found is not None and holds(found):
+                number, entry = older, found
+                break
+        else:
+            return number, entry
+
+
+class LightUnits:
+    """The units of one light queue, with the methods of `QueueUnits`; positions without a unit are fillers."""
+
+    def __init__(self, queues: LightQueues, queue: str) -> None:
+        self._queues = queues
+        self._queue = queue
+
+    @property
+    def end(self) -> int:
+        """The position behind the newest unit."""
+        return self._queues.newest(self._queue)[1]
+
+    def min_offset(self, log_first_offset: int) -> int:
+        """The first unit whose record is at or behind the log's first; `end` when there is none."""
+        newest, end = self._queues.newest(self._queue)
+        found = oldest_that(self._queues, newest, lambda entry: entry.commit_log_offset >= log_first_offset)
+        return end if found is None else found[1].queue_offset
+
+    def real_from(self, queue_offset: int) -> int:
+        """The first position from this one on that has a unit; `end` when there is none."""
+        newest, end = self._queues.newest(self._queue)
+        found = oldest_that(self._queues, newest, lambda entry: entry.queue_offset >= queue_offset)
+        return end if found is None else found[1].queue_offset
+
+    def unit(self, queue_offset: int) -> QueueUnit:
+        """The unit at a position, or a filler."""
+        found = self.units(queue_offset, 1)
+        return found[0][1] if found and found[0][0] == queue_offset else FILLER
+
+    def units(self, queue_offset: int, count: int, log_first_offset: int = 0) -> list[tuple[int, QueueUnit]]:
+        """Up to `count` units with their positions, from a position on.
+
+        Raises:
+            StoreCorruptedError: an entry is damaged.
+        """
+        begin = self.real_from(max(queue_offset, self.min_offset(log_first_offset)))
+        stop = begin + count
+        number, _ = self._queues.newest(self._queue)
+        behind = oldest_that(self._queues, number, lambda entry: entry.queue_offset >= stop)
+        if behind is not None:
+            number = behind[1].previous
+        found: list[tuple[int, QueueUnit]] = []
+        while (entry := self._queues.entry(number)) is not None and entry.queue_offset >= begin:
+            found.append((entry.queue_offset, QueueUnit(*entry[:3])))
+            if entry.queue_offset == begin:
+                break
+            number = entry.previous
+        return found[::-1]
+
+
+class LightQueue:
+    """A light queue as the servicer asks for it: the methods of ConsumeQueue that read."""
+
+    is_doubtful = False
+
+    def __init__(self, queues: LightQueues, queue: str) -> None:
+        self.units = LightUnits(queues, queue)
+
+    def packed_units(self, begin: int, end: int) -> bytes:
+        """The bytes of the units [begin, end); none when one of them is missing."""
+        found = self.units.units(begin, end - begin)
+        return b"".join(encode_queue_unit(unit) for _, unit in found) if len(found) == end - begin else b""
+
+    def resolved(self, units: Iterable[tuple[int, QueueUnit]]) -> Iterable[QueueUnit]:
+        """The units: a light queue has no ConsumeQueueExt."""
+        return (unit for _, unit in units)

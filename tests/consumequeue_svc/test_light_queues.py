@@ -1,0 +1,278 @@
+"""LightQueues against a list for each queue: positions, ranges, starts, cuts, expiry, damage."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from consumequeue_svc.light_queues import LightQueues, oldest_that
+from store.derive.queue_placement import LightUnit
+from store.errors import StoreCorruptedError
+from store.files.file_system import RealFileSystem
+from store.files.open_files import OpenFiles
+from store.format.derived.light_unit import LightEntry, encode_light_entry
+from store.format.derived.queue_unit import FILLER, QueueUnit
+
+RECORD_SIZE_BYTES = 100
+
+
+def make(directory: Path, *, file_entry_count: int = 16) -> LightQueues:
+    return LightQueues(OpenFiles(RealFileSystem()), directory / "light", file_entry_count=file_entry_count)
+
+
+def unit(record: int, queue: str, queue_offset: int) -> LightUnit:
+    return LightUnit(queue, queue_offset, record * RECORD_SIZE_BYTES, RECORD_SIZE_BYTES, record % 7)
+
+
+def drawn(seed: int, count: int, queue_count: int = 5, *, gaps: bool = False) -> list[LightUnit]:
+    """Units of some queues as a broker gives them."""
+    chance = random.Random(seed)
+    ends: dict[str, int] = {}
+    units = []
+    for record in range(count):
+        queue = f"%LMQ%{chance.randrange(queue_count)}"
+        at = ends.get(queue, 0) + (chance.choice((0, 0, 0, 1, 9)) if gaps else 0)
+        units.append(unit(record, queue, at))
+        ends[queue] = at + 1
+    return units
+
+
+def rows(units: list[LightUnit], queue: str) -> list[tuple[int, QueueUnit]]:
+    return [(each.queue_offset, QueueUnit(*each[2:])) for each in units if each.queue == queue]
+
+
+def assert_holds(light: LightQueues, units: list[LightUnit], names: set[str], log_first_offset: int = 0) -> None:
+    """The queues say what a list of the units says."""
+    kept = [each for each in units if each.commit_log_offset >= log_first_offset]
+    for name in names:
+        expected, found = rows(kept, name), light.get(name)
+        if found is None:
+            assert not expected, name
+            continue
+        end = max((each.queue_offset + 1 for each in units if each.queue == name), default=0)
+        assert (found.units.min_offset(log_first_offset), found.units.end) == (expected[0][0] if expected else end, end)
+        assert found.units.units(0, 1000, log_first_offset)[: len(expected)] == expected[:1000]
+        for position in range(end + 2):
+            behind = [row for row in expected if row[0] >= position]
+            assert found.units.real_from(max(position, found.units.min_offset(log_first_offset))) == (
+                behind[0][0] if behind else end
+            )
+            some = found.units.units(position, 3, log_first_offset)
+            assert some == [row for row in behind if row[0] < behind[0][0] + 3] if behind else not some
+            if position >= found.units.min_offset(log_first_offset):
+                assert found.units.unit(position) == dict(expected).get(position, FILLER)
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_each_queue_says_what_a_list_of_its_units_says(tmp_path: Path, seed: int, gaps: bool) -> None:
+    units = drawn(seed, 150, gaps=gaps)
+    light = make(tmp_path)
+
+    light.apply(units[:40])
+    light.apply(units[40:])
+
+    assert_holds(light, units, {each.queue for each in units} | {"%LMQ%none"})
+
+
+def test_a_position_far_back_is_found_in_few_steps(tmp_path: Path) -> None:
+    light = make(tmp_path, file_entry_count=1 << 20)
+    light.apply([unit(record, "%LMQ%a", record) for record in range(20_000)])
+    asked: list[int] = []
+
+    for position in (0, 1, 9_999, 19_998):
+        asked.clear()
+
+        def holds(entry, position=position):
+            asked.append(entry.queue_offset)
+            return entry.queue_offset >= position
+
+        found = oldest_that(light, 19_999, holds)
+        assert found is not None
+        assert found[1].queue_offset == position
+        assert len(asked) <= 90, position  # 20,000 without the far pointers
+
+
+def test_packed_units_are_those_of_a_queue_file_and_none_with_a_gap(tmp_path: Path) -> None:
+    light = make(tmp_path)
+    light.apply([unit(1, "%LMQ%a", 0), unit(2, "%LMQ%a", 1), unit(3, "%LMQ%a", 3)])
+    found = light.get("%LMQ%a")
+
+    assert found is not None
+    assert found.packed_units(0, 2).hex() == (
+        "000000000000006400000064000000000000000100000000000000c8000000640000000000000002"
+    )
+    assert found.packed_units(0, 4) == b""
+
+
+@pytest.mark.parametrize(
+    ("positions", "kept"),
+    [
+        ([0, 1, 1, 2], [0, 1, 3]),  # "%LMQ%a,%LMQ%a": the second unit of a record has a position that is taken
+        ([0, 1, 0, 1], [2, 3]),  # a broker removed the queue, and it begins anew
+        ([0, 1, 1 << 50, 2], [0, 1, 3]),  # damage: the log has no room for so many records
+        ([7, 8], [0, 1]),  # retention removed the records before
+        ([-1, 0], [1]),
+    ],
+)
+def test_a_unit_stands_where_a_queue_of_its_own_files_would_have_it(
+    tmp_path: Path, positions: list[int], kept: list[int]
+) -> None:
+    light = make(tmp_path)
+    light.apply([unit(record, "%LMQ%a", position) for record, position in enumerate(positions)])
+
+    found = light.get("%LMQ%a")
+    assert found is not None
+    assert found.units.units(0, 99) == [
+        (positions[record], QueueUnit(record * RECORD_SIZE_BYTES, RECORD_SIZE_BYTES, record % 7)) for record in kept
+    ]
+
+
+def test_a_record_that_comes_twice_is_one_unit(tmp_path: Path) -> None:
+    light = make(tmp_path)
+    light.apply([unit(5, "%LMQ%a", 0), unit(5, "%LMQ%a", 0)])
+
+    found = light.get("%LMQ%a")
+    assert found is not None
+    assert found.units.end == 1
+
+
+@pytest.mark.parametrize("done", [0, 1, 15, 16, 17, 32, 60])
+def test_a_start_goes_on_at_the_checkpoint_whatever_was_written_behind_it(tmp_path: Path, done: int) -> None:
+    units = drawn(1, 75)
+    names = {each.queue for each in units}
+    light = make(tmp_path)
+    light.apply(units[:done])
+    state = light.state()
+    light.apply(units[done:])
+
+    again = make(tmp_path)
+    assert again.resume(state)
+
+    assert_holds(again, units[:done], names)
+    again.apply(units[done:])
+    assert_holds(again, units, names)
+    third = make(tmp_path)
+    assert third.resume(again.state())
+    assert_holds(third, units, names)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: (path / "units.00000000000000000016").unlink(),
+        lambda path: (path / "names.00000000000000000016").unlink(),
+        lambda path: (path / "names.00000000000000000032").write_bytes(b""),
+        lambda path: (path / "units.00000000000000000032").write_bytes(b"\0" * 56 * 8),
+        lambda path: (path / "units.00000000000000000032").write_bytes(b""),
+    ],
+)
+def test_files_that_are_not_those_of_the_checkpoint_are_told(tmp_path: Path, change) -> None:
+    light = make(tmp_path)
+    light.apply(drawn(1, 40))
+    state = light.state()
+    change(tmp_path / "light")
+
+    assert not make(tmp_path).resume(state)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [{}, {"begin": "a"}, {"begin": 3}, {"begin": 32, "end": 16}, {"file_entry_count": 8}],
+)
+def test_a_checkpoint_that_says_nothing_sound_is_not_taken(tmp_path: Path, state: dict[str, object]) -> None:
+    light = make(tmp_path)
+    light.apply(drawn(1, 40))
+
+    assert not make(tmp_path).resume(light.state() | state if state else {})
+
+
+@pytest.mark.parametrize("end", [0, 1, 20, 32, 39, 40, 99])
+def test_a_cut_of_the_log_takes_the_units_behind_it(tmp_path: Path, end: int) -> None:
+    units = drawn(2, 40)
+    light = make(tmp_path)
+    light.apply(units)
+
+    light.cut(end * RECORD_SIZE_BYTES + 50)
+
+    kept = units[:end]
+    assert_holds(light, kept, {each.queue for each in units})
+    other = [unit(record, f"%LMQ%{record % 3}", 50 + record) for record in range(end, end + 9)]
+    light.apply(other)
+    assert_holds(light, kept + other, {each.queue for each in units})
+    again = make(tmp_path)
+    assert again.resume(light.state())
+    assert_holds(again, kept + other, {each.queue for each in units})
+
+
+def test_files_before_the_logs_first_record_go_and_their_queues_with_them(tmp_path: Path) -> None:
+    units = [unit(record, f"%LMQ%{record // 8}", record % 8) for record in range(80)]
+    names = {each.queue for each in units}
+    light = make(tmp_path)
+    light.apply(units)
+
+    assert light.hide_expired(1500, 99) == []
+    first = light.hide_expired(3300, 2)
+    second = light.hide_expired(3300, 2)
+    assert [path.name[:6] + path.name[-2:] for path in first + second] == [
+        "units.00",
+        "names.00",
+        "units.16",
+        "names.16",
+    ]
+    assert_holds(light, units, names, 3300)
+    assert light.get("%LMQ%3") is None
+    state = light.state()
+    light.remove_hidden(first)  # the others stay: a kill came between
+
+    again = make(tmp_path)
+    assert again.resume(state)
+    assert_holds(again, units, names, 3300)
+    assert sorted(path.name for path in (tmp_path / "light").iterdir()) == [
+        f"{kind}.{number:020d}" for kind in ("names", "units") for number in (32, 48, 64)
+    ]
+    again.apply([unit(90, "%LMQ%3", 8)])
+    found = again.get("%LMQ%3")
+    assert found is not None
+    assert found.units.units(0, 9) == [(8, QueueUnit(9000, 100, 6))]
+
+
+def test_nothing_is_left_of_what_is_applied_anew(tmp_path: Path) -> None:
+    light = make(tmp_path)
+    light.apply(drawn(2, 40))
+    light.from_offset = 7
+
+    light.clear()
+
+    assert (light.get("%LMQ%0"), light.from_offset, list((tmp_path / "light").iterdir())) == (None, 0, [])
+    light.apply(drawn(3, 20))
+    assert_holds(light, drawn(3, 20), {"%LMQ%0", "%LMQ%1"})
+
+
+def test_a_damaged_entry_is_named_with_its_byte_and_never_served(tmp_path: Path) -> None:
+    light = make(tmp_path)
+    light.apply([unit(record, "%LMQ%a", record) for record in range(20)])
+    path = tmp_path / "light" / f"units.{16:020d}"
+    data = bytearray(path.read_bytes())
+    data[56 + 3] ^= 1
+    path.write_bytes(data)
+
+    found = light.get("%LMQ%a")
+    assert found is not None
+    with pytest.raises(StoreCorruptedError, match="byte 56") as error:
+        found.units.units(0, 99)
+    assert (error.value.metadata["file"], error.value.metadata["offset"]) == (str(path), "56")
+
+
+def test_an_entry_that_points_forward_is_damage(tmp_path: Path) -> None:
+    light = make(tmp_path)
+    light.apply([unit(record, "%LMQ%a", record) for record in range(3)])
+    path = tmp_path / "light" / f"units.{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[56:112] = encode_light_entry(LightEntry(100, 100, 1, 1, 2, 0, 0))
+    path.write_bytes(data)
+
+    found = light.get("%LMQ%a")
+    assert found is not None
+    with pytest.raises(StoreCorruptedError, match="byte 56"):
+        found.units.units(0, 99)
