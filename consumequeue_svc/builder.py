@@ -57,6 +57,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
             log_size_bytes=log_end_offset - log_first_offset,
         )
         self._table.is_ours = found.is_ours
+        self._table.log_first_offset = log_first_offset
         if found.next_offset > log_end_offset:
             self._table.note_own()
             self._table.cut(log_end_offset, why_aside=UNCONFIRMED)  # the log was cut since

@@ -24,7 +24,7 @@ from store.files.file_system import FileSystem, drop_cached_pages
 from store.files.open_files import OpenFiles
 from store.format.paths import own_state_dir, queue_dir
 from store.format.topic import TOPIC_NAME_SHOWN, is_light_queue
-from store.readers.queue_reader import list_queue_ids
+from store.readers.queue_reader import QueueUnits, list_queue_ids
 
 if TYPE_CHECKING:
     from store.derive.dispatch_columns import DispatchColumns
@@ -52,6 +52,7 @@ class ConsumeQueueTable:
 
     Attributes:
         light: the light queues.
+        log_first_offset: of the log (bytes), as the builder heard last.
         is_ours: all units were written by Reput, or compared with the log; not while a replay runs.
         left_alone: queues of a broker on the disk that are not in the table.
     """
@@ -68,6 +69,7 @@ class ConsumeQueueTable:
         batches: BatchQueues | None = None,
     ) -> None:
         self.is_ours = False
+        self.log_first_offset = 0
         self.left_alone: set[QueueId] = set()
         self.times = RisingRuns((UNSEEN,))  # until a builder knows better
         self.keeper = keeper or Keeper()
@@ -153,12 +155,12 @@ class ConsumeQueueTable:
             if queue is not None:
                 return queue
             has_topic = topic in self._numbers or light is not None
-        if (topic, queue_id) in self.left_alone and not is_light_queue(topic):
+        if (topic, queue_id) in self.left_alone and not (is_light_queue(topic) and self._has_expired(topic, queue_id)):
             shown = topic[:TOPIC_NAME_SHOWN]
             raise UnsupportedStoreError(
-                f"queue {queue_id} of {shown!r} is one of RocketMQ's multi-dispatch without %LMQ% in its name, which is not "
-                "supported: its files stay as they are; read it with a RocketMQ broker, or the messages by the topics that "
-                "they were sent to",
+                f"queue {queue_id} of {shown!r} is one of RocketMQ's multi-dispatch, and no record of the log says its "
+                "position there, or its name has no %LMQ%: that is not supported, its files stay as they are; read it with a "
+                "RocketMQ broker, or the messages by the topics that they were sent to",
                 topic=shown,
                 queueId=queue_id,
             )
@@ -178,6 +180,12 @@ class ConsumeQueueTable:
                 topic=topic[:TOPIC_NAME_SHOWN],
             )
         return self.light.get(topic)
+
+    def _has_expired(self, topic: str, queue_id: int) -> bool:
+        """Whether retention removed the records of all units in a broker's files of a light queue."""
+        units = QueueUnits(self._files, Path(queue_dir(str(self._root), topic, queue_id)), self.file_size_bytes)
+        units.load()
+        return units.next_log_offset() <= self.log_first_offset
 
     @property
     def has_light_files(self) -> bool:
@@ -320,6 +328,7 @@ class ConsumeQueueTable:
 
         Remove them (`ConsumeQueue.remove_hidden`) when a checkpoint without them is written.
         """
+        self.log_first_offset = log_first_offset
         hidden: list[tuple[ConsumeQueue | LightQueues, list[Path]]] = []
         if paths := self.light.hide_expired(log_first_offset, file_count_max):
             hidden.append((self.light, paths))

@@ -126,7 +126,10 @@ class ConsumerFollower(StateFollower):
         """See StateFollower; the records are counted."""
         if records is not None and len(records):
             self._figures.add_records(records)
-        return super().apply(records, next_offset, log_first_offset, log_end_offset)
+        goes_on = super().apply(records, next_offset, log_first_offset, log_end_offset)
+        if records is not None and records.light_units:
+            self._life.arrivals.note_topics({unit.queue for unit in records.light_units})
+        return goes_on
 
     def hear(self, queues: Mapping[str, Collection[int]], store_time_millis: int) -> None:
         """See StateFollower: polls that wait for these queues look again."""

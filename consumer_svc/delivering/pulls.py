@@ -31,7 +31,7 @@ from store.errors import InvalidArgumentError, TopicNotFoundError
 from store.format.properties import TAGS, parse_properties
 from store.format.record import locate_properties
 from store.format.topic import RETRY_OR_DLQ_TOPIC_LENGTH_MAX as TOPIC_LENGTH_MAX
-from store.format.topic import TOPIC_QUEUE_COUNT_MAX, popped_topic_of
+from store.format.topic import TOPIC_QUEUE_COUNT_MAX, is_light_queue, popped_topic_of
 
 MESSAGE_COUNT_MAX = 1_024
 MESSAGE_COUNT_DEFAULT = 32
@@ -208,14 +208,19 @@ class Pulls:
         if shown_as:
             batch = EncodedBatch(MessageForm(topic, queue_id, shown_as, as_records))
         has_messages_of_records = False  # messages, although records are asked for
+        is_light = is_light_queue(topic)  # it has no topic of its own: a broker answers an unknown one as an empty one
+        # An answer has records or messages. All of a light queue come as messages.
+        stops_at_messages = as_records and not is_light
+        plain_count = count_max if is_light else PLAIN_COUNT
         reader = self._life.reader
         if not request.ignore_perm:
-            self._life.topics.check_readable(topic)
+            if not is_light:
+                self._life.topics.check_readable(topic)
             group = self._life.states.groups.get(request.consumer_group)
             if group is not None:
                 check_consuming(group.settings)
-        has_messages = bool(reader.recent.ends(topic))
-        if not request.ignore_perm:
+        has_messages = is_light or bool(reader.recent.ends(topic))
+        if not request.ignore_perm and not is_light:
             self._life.topics.check_exists(topic, has_messages=has_messages)
         if not has_messages:
             raise TopicNotFoundError(f"topic {topic!r} has no messages in this shard", topic=topic)
@@ -258,7 +263,7 @@ class Pulls:
                     if is_full or encoded.count:
                         continue
                     # What stands here is not ordinary, or not built yet.
-                    count = PLAIN_COUNT
+                    count = min(count, plain_count)
             elif isinstance(batch, EncodedBatch) and as_records and not has_messages_of_records:
                 before = at
                 units_left = SCANNED_UNIT_COUNT_MAX - scanned
@@ -266,8 +271,8 @@ class Pulls:
                 scanned += at - before
                 if is_full or at > before:
                     continue
-                count = min(count, PLAIN_COUNT)  # likewise
-            if as_records and batch and (taken is EVERYTHING or has_messages_of_records):
+                count = min(count, plain_count)  # likewise
+            if stops_at_messages and batch and (taken is EVERYTHING or has_messages_of_records):
                 break
             run = reader.units(topic, queue_id, at, count)
             if not run.units:
@@ -317,7 +322,7 @@ class Pulls:
                         is_whole = False
                 at += 1
                 scanned += 1
-            if as_records and batch and (taken is EVERYTHING or has_messages_of_records):
+            if stops_at_messages and batch and (taken is EVERYTHING or has_messages_of_records):
                 break
         if at == begin:
             # Its units are not built yet: RocketMQ's OFFSET_FOUND_NULL, which clients see as this.

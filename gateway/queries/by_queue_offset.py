@@ -37,7 +37,7 @@ from store.errors import (
     TopicNotFoundError,
     UnsupportedStoreError,
 )
-from store.format.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, light_places
+from store.format.properties import stands_at
 from store.format.topic import is_light_queue
 
 Answer = TypeVar("Answer")
@@ -186,8 +186,7 @@ def _batch(units: list[QueueUnit], page: Page) -> list[QueueUnit]:
 
 def _check_unit(topic: str, queue_id: int, unit: QueueUnit, record: StoredMessage) -> None:
     if is_light_queue(topic):
-        places = light_places(record.properties.get(MULTI_DISPATCH, ""), record.properties.get(MULTI_QUEUE_OFFSET, ""))
-        is_there = queue_id == 0 and (topic, unit.queue_offset) in places
+        is_there = stands_at(record.properties, topic, unit.queue_offset)
     else:
         is_there = (record.topic, record.queue_id, record.queue_offset) == (topic, queue_id, unit.queue_offset)
     if not is_there:

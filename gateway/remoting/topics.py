@@ -40,6 +40,7 @@ from store.format.topic import (
     MESSAGE_TYPES,
     SYSTEM_TOPICS,
     TopicConfig,
+    is_light_queue,
     is_system_topic,
     validate_topic,
 )
@@ -90,7 +91,8 @@ def configs_of(shard: DoorShard, topics: Iterable[str]) -> dict[str, TopicConfig
     if any(shard.topics.find(name) is None for name in names):
         shard.topics.look()
     found = {name: known for name in names if (known := shard.topics.find(name)) is not None}
-    own = _own_topics(shard)
+    # A broker has each light queue that is asked for (`LmqTopicConfigManager`).
+    own = _own_topics(shard) | {name: TopicConfig(name, 1, 1) for name in names if is_light_queue(name)}
     table = with_rows(own, map(_as_config, found.values()))
     return {name: table[name] for name in names if name in found or name in own}
 

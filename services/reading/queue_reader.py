@@ -29,6 +29,8 @@ from store.errors import (
     UnsupportedStoreError,
 )
 from store.format.derived.queue_unit import QueueUnit
+from store.format.properties import stands_at
+from store.format.topic import is_light_queue
 
 # Bodies of one answer: a message of the largest size (4 MiB), or as many smaller ones.
 ANSWER_BODY_BYTES_MAX = 4 << 20
@@ -65,11 +67,13 @@ def is_removed(outcome: Outcome) -> bool:
 
 def checked(outcome: Outcome, topic: str, queue_id: int, queue_offset: int) -> Outcome:
     """The outcome, or an error when the record is not the one of that position of the queue."""
-    if isinstance(outcome, StoreError) or (outcome.topic, outcome.queue_id, outcome.queue_offset) == (
-        topic,
-        queue_id,
-        queue_offset,
-    ):
+    if isinstance(outcome, StoreError):
+        return outcome
+    if is_light_queue(topic):
+        is_there = stands_at(outcome.properties, topic, queue_offset)
+    else:
+        is_there = (outcome.topic, outcome.queue_id, outcome.queue_offset) == (topic, queue_id, queue_offset)
+    if is_there:
         return outcome
     return StoreCorruptedError(
         f"position {queue_offset} of queue {queue_id} of topic {topic} leads to a record of position "
@@ -206,6 +210,9 @@ class QueueReader:
 
     def range(self, topic: str, queue_id: int) -> QueueRange:
         """See Reader."""
+        if is_light_queue(topic):
+            answer = self._light_units(topic, queue_id, 0, 1)
+            return QueueRange(answer.min_offset, answer.max_offset)
         if not self.recent.end(topic, queue_id):
             return QueueRange(0, 0)
         key = (topic, queue_id)
@@ -218,6 +225,17 @@ class QueueReader:
 
     def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> UnitRun:
         """See Reader."""
+        if is_light_queue(topic):
+            found = self._light_units(topic, queue_id, queue_offset, count).units
+            begin = found[0].queue_offset if found else queue_offset
+            return UnitRun(
+                begin,
+                [
+                    QueueUnit(unit.commit_log_offset, unit.record_size_bytes, unit.tags_code)
+                    for position, unit in enumerate(found, begin)
+                    if unit.queue_offset == position  # a gap ends the run: behind it no position fits
+                ],
+            )
         before = self._deleted_before(topic)
         if not before:
             return self._units(topic, queue_id, queue_offset, count)
@@ -242,6 +260,13 @@ class QueueReader:
         if answer.next_offset < commit_log_offset:
             raise _being_built(topic, queue_id)
         return answer.min_offset
+
+    def _light_units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> pb.GetQueueUnitsResponse:
+        """Units of a light queue, of which nothing is kept here; none of one that there is not, as a broker answers."""
+        try:
+            return self._get_units(topic, queue_id, queue_offset, count, log_first_offset=0)
+        except (TopicNotFoundError, QueueNotFoundError):
+            return pb.GetQueueUnitsResponse()
 
     def _units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> UnitRun:
         recent = self.recent.units(topic, queue_id, queue_offset, count)
@@ -268,6 +293,8 @@ class QueueReader:
         self, form: MessageForm, queue_offset: int, count: int, *, body_bytes_left: int, is_first: bool
     ) -> EncodedRun | None:
         """See Reader."""
+        if is_light_queue(form.topic):
+            return None  # its messages have the topics and positions of other queues
         units = self._columns(form.topic, form.queue_id, queue_offset, count)
         if units is None or units.commit_log_offsets[0] < self._deleted_before(form.topic):
             return None

@@ -5,8 +5,9 @@ which units each queue must hold. The units of all queues are collected, up to a
 in one read for each queue. At the end the positions without a record are checked: those before a queue's first record,
 and those behind its last one.
 
-A queue of RocketMQ's multi-dispatch (LMQ) has units of records of other topics. Its files are a broker's: they are reported and
-not compared. Reput serves light queues from files of its own, which follow from the log (ADR 0154). Such a queue has a name with `%LMQ%`, or the records that its units point to name it in INNER_MULTI_DISPATCH.
+A queue of RocketMQ's multi-dispatch (LMQ) has units of records of other topics. Such a queue has a name with `%LMQ%`, or the
+records that its units point to name it in INNER_MULTI_DISPATCH. Its files are a broker's: they are reported and not compared.
+Reput serves light queues from files of its own, which follow from the log (ADR 0154).
 
 The findings of a queue are added at the end, because a queue may begin anew at 0 (its topic was deleted and created again).
 

@@ -232,6 +232,12 @@ def light_places(names: str, offsets: str) -> tuple[LightPlace, ...]:
     )
 
 
+def stands_at(properties: Mapping[str, str], queue: str, queue_offset: int) -> bool:
+    """Whether a record's properties say that it is the message of this position of a light queue."""
+    places = light_places(properties.get(MULTI_DISPATCH, ""), properties.get(MULTI_QUEUE_OFFSET, ""))
+    return LightPlace(queue, queue_offset) in places
+
+
 def _is_position(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= POSITION_DIGITS_MAX
 

@@ -13,7 +13,7 @@ from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.recovery import saved_ext_file_size_bytes
 from consumequeue_svc.unexplained import Keeper, RecordPlace
 from store.derive.dispatch import DispatchRequest
-from store.errors import DiskFullError, StoreCorruptedError, UnsupportedStoreError
+from store.errors import DiskFullError, StoreCorruptedError, TopicNotFoundError, UnsupportedStoreError
 from store.files.aside import FOLDER_COUNT_MAX, Aside, builder_folder
 from store.files.file_system import RealFileSystem
 from tests.support.dispatches import RECORD_SIZE_BYTES, feed, file_bytes, make_request
@@ -104,7 +104,16 @@ def test_a_light_queue_stays_as_it_is_through_a_first_start_a_clean_one_and_one_
     assert kept(tmp_path) == {}
 
 
-def test_a_light_queue_is_named_by_the_table_and_a_read_of_it_is_refused_as_unsupported(tmp_path: Path) -> None:
+def test_a_light_queue_whose_records_retention_removed_is_empty_and_not_refused(tmp_path: Path) -> None:
+    """A broker keeps its file for the end of the queue."""
+    write_queue(tmp_path, "%LMQ%a", [0])
+    table = open_builder(tmp_path)._table
+    table.hide_expired(100, 9)
+    with pytest.raises(TopicNotFoundError):
+        table.queue("%LMQ%a", 0)
+
+
+def test_a_light_queue_that_no_record_explains_is_named_by_the_table_and_refused_as_unsupported(tmp_path: Path) -> None:
     write_queue(tmp_path, "%LMQ%a", [0])
     table = open_builder(tmp_path)._table
     assert "%LMQ%a/0" in table.left_alone_words()

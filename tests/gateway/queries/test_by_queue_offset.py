@@ -158,6 +158,35 @@ def test_a_unit_that_points_to_another_message_is_damage(ask, records):
         ask(Swapped(records))
 
 
+class LightQueue(MemoryShard):
+    """The messages of another queue under the name of a light queue."""
+
+    def units(self, topic, queue_id, *arguments):
+        return super().units("b_order", 1, *arguments)
+
+
+def in_light_queue(record, queue_offset):
+    places = f"INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02INNER_MULTI_QUEUE_OFFSET\x01{queue_offset},5\x02"
+    return replace(record, properties_bytes=places.encode())
+
+
+def test_a_message_of_a_light_queue_has_the_name_and_position_of_its_own_queue(ask, records):
+    rows = [in_light_queue(record, number) for number, record in enumerate(queue(records)[:3])]
+
+    answer = ask(LightQueue(rows), topic="%LMQ%a", queue_id=0)
+
+    assert records_in(answer.entries) == list(map(shown, rows))
+    assert answer.completeness == message_pb2.COMPLETENESS_COMPLETE
+
+
+@pytest.mark.parametrize(("topic", "positions"), [("%LMQ%a", [0, 2]), ("%LMQ%c", [0, 1])])
+def test_a_light_queue_that_leads_to_a_message_that_does_not_name_it_is_damage(ask, records, topic, positions):
+    rows = [in_light_queue(record, at) for record, at in zip(queue(records), positions, strict=False)]
+
+    with pytest.raises(StoreCorruptedError):
+        ask(LightQueue(rows), topic=topic, queue_id=0)
+
+
 def retired(offset, first):
     return OffsetOutOfRangeError("gone", offset=offset, firstOffset=first, lastOffset=1 << 50)
 

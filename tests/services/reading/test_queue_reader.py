@@ -5,10 +5,11 @@ from typing import cast
 import pytest
 
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
+from reput.message.v1.message_pb2 import StoredMessage
 from services.calling.commitlog import CommitLogClient
-from services.reading.queue_reader import QueueRange, QueueReader, UnitRun
+from services.reading.queue_reader import QueueRange, QueueReader, UnitRun, checked
 from services.reading.recent_units import RecentUnits
-from store.errors import UnsupportedStoreError
+from store.errors import StoreCorruptedError, TopicNotFoundError, UnsupportedStoreError
 from tests.support.calls import Answers
 
 
@@ -61,3 +62,41 @@ def test_a_reset_to_a_time_never_moves_a_group_to_a_position_that_is_not_proven(
 def test_a_queue_without_messages_is_not_asked_for_its_first() -> None:
     queue_reader = QueueReader(RecentUnits(), cast(Queues, None), cast(CommitLogClient, None))
     assert queue_reader.range("orders", 0) == QueueRange(0, 0)
+
+
+class LightQueues(Answers):
+    """A consumequeue service with the light queue `%LMQ%a`, whose position 2 has no message, and none else."""
+
+    POSITIONS = (1, 3, 4, 5)
+
+    def GetQueueUnits(self, request: pb.GetQueueUnitsRequest) -> pb.GetQueueUnitsResponse:
+        if request.topic != "%LMQ%a":
+            raise TopicNotFoundError("no such queue")
+        wanted = [at for at in self.POSITIONS if at >= request.queue_offset][: request.max_units]
+        units = [pb.QueueUnit(queue_offset=at, commit_log_offset=at * 100, record_size_bytes=100) for at in wanted]
+        return pb.GetQueueUnitsResponse(units=units, min_offset=1, max_offset=6)
+
+
+def test_units_of_a_light_queue_are_asked_for_each_time_and_end_at_a_gap() -> None:
+    """Deliveries know nothing of it: its records are of other topics."""
+    reader = QueueReader(RecentUnits(), LightQueues(), cast(CommitLogClient, None))
+
+    def positions(queue_offset: int, count: int) -> tuple[int, list[int]]:
+        run = reader.units("%LMQ%a", 0, queue_offset, count)
+        return run.queue_offset, [unit.commit_log_offset // 100 for unit in run.units]
+
+    assert reader.range("%LMQ%a", 0) == QueueRange(1, 6)
+    assert (positions(0, 9), positions(2, 9), positions(4, 1)) == ((1, [1]), (3, [3, 4, 5]), (4, [4]))
+    assert positions(6, 9) == (6, [])
+    assert reader.range("%LMQ%b", 0) == QueueRange(0, 0)
+    assert reader.units("%LMQ%b", 0, 0, 9) == UnitRun(0, [])
+
+
+@pytest.mark.parametrize(("queue_offset", "is_there"), [(7, True), (0, False)])
+def test_a_record_is_given_from_the_light_queue_and_position_that_it_names(queue_offset: int, is_there: bool) -> None:
+    record = StoredMessage(
+        topic="orders", properties={"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "7"}
+    )
+
+    assert (checked(record, "%LMQ%a", 0, queue_offset) is record) is is_there
+    assert isinstance(checked(record, "%LMQ%b", 0, 7), StoreCorruptedError)

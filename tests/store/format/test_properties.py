@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.errors import InvalidMessageError
-from store.format.properties import dispatched_to, encode_properties, light_places, parse_properties, split_keys
+from store.format.properties import (
+    dispatched_to,
+    encode_properties,
+    light_places,
+    parse_properties,
+    split_keys,
+    stands_at,
+)
 
 
 @pytest.mark.parametrize(
@@ -134,3 +141,14 @@ def test_a_record_has_a_place_in_each_light_queue_that_its_broker_gave_it(
 def test_a_record_names_the_queues_that_have_it_besides_its_own() -> None:
     assert dispatched_to({"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b,"}) == {"%LMQ%a", "%LMQ%b"}
     assert dispatched_to({"TAGS": "a"}) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("queue", "queue_offset", "is_there"),
+    [("%LMQ%a", 7, True), ("%LMQ%b", 8, True), ("%LMQ%a", 8, False), ("%LMQ%c", 7, False)],
+)
+def test_a_record_stands_where_it_says_in_a_light_queue(queue: str, queue_offset: int, is_there: bool) -> None:
+    properties = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "INNER_MULTI_QUEUE_OFFSET": "7,8"}
+
+    assert stands_at(properties, queue, queue_offset) is is_there
+    assert not stands_at({"TAGS": "a"}, queue, queue_offset)

@@ -39,8 +39,6 @@ def test_part_of_an_entry_is_none(size: int) -> None:
     assert decode_light_entry(DATA[:size]) is None
 
 
-@pytest.mark.parametrize(
-    ("cut", "count"), [(0, 2), (1, 1), (20, 1), (21, 1), (22, 0), (37, 0)]
-)
+@pytest.mark.parametrize(("cut", "count"), [(0, 2), (1, 1), (20, 1), (21, 1), (22, 0), (37, 0)])
 def test_names_end_at_the_first_that_is_not_whole(cut: int, count: int) -> None:
     assert list(decode_light_names(NAMES[: len(NAMES) - cut])) == [(3, "%LMQ%a"), (4, "%LMQ%设备")][:count]
