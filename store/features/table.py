@@ -333,8 +333,8 @@ FEATURES: tuple[Feature, ...] = (
         ),
         support=Support.PART,
         here=(
-            "queues %LMQ%... are read by offset, by time and by pulls, built from the log; they cannot be popped, messages sent "
-            "through Reput get into none, and the files of a broker in consumequeue/ are left as they are"
+            "queues %LMQ%... are read by offset, by time and by pulls, built from the log; they cannot be popped, messages "
+            "sent through Reput get into none, and the files of a broker in consumequeue/ are left as they are"
         ),
         to_do="send to and pop %LMQ%... with a broker",
         find=_light_queues,
