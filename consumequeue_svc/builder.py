@@ -66,8 +66,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
         if found.next_offset < 0:
             self._table.light.clear()
         elif not found.has_light:  # what is applied was not looked through for light queues
-            self._table.light.clear()
-            self._table.light.from_offset = found.next_offset if found.next_offset > log_first_offset else 0
+            self._table.light.begin_at(found.next_offset if found.next_offset > log_first_offset else 0)
         self._table.batches.restore(found.batch_queues)
         self._table.hide(found.hidden)  # not before the checkpoint is known to fit the queues and the log
         self._table.times.runs = () if found.next_offset < 0 else found.runs

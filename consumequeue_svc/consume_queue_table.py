@@ -176,7 +176,7 @@ class ConsumeQueueTable:
         if self.light.from_offset:
             raise UnsupportedStoreError(
                 f"light queues (LMQ) are known from byte {self.light.from_offset} of the log on, and it begins before that: "
-                "stop the consumequeue service and remove reput/consumequeue/checkpoint.json to have them built",
+                "stop the consumequeue service and remove the folder reput/consumequeue/light to have them built",
                 topic=topic[:TOPIC_NAME_SHOWN],
             )
         return self.light.get(topic)

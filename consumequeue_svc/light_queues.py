@@ -206,6 +206,8 @@ class LightQueues:
         if count != self._file_entry_count or not 0 <= begin <= end or begin % count:
             return False
         fs = self._files.fs
+        if from_offset and not fs.is_dir(self._directory):
+            return False  # removed, to have all of the log looked through
         for first in range(begin, end, count):
             entries = min(end - first, count) * ENTRY_SIZE_BYTES
             names = names_size_bytes if first + count >= end else 1
@@ -224,6 +226,13 @@ class LightQueues:
         self._begin = self.from_offset = 0
         self._cut_files(0, 0)
         self._load()
+
+    def begin_at(self, from_offset: int) -> None:
+        """Removes everything: records from an offset on (bytes) are applied, those before it (0: there are none) never were."""
+        self.clear()
+        self.from_offset = from_offset
+        if from_offset:
+            self._files.fs.mkdirs(self._directory)
 
     def cut(self, log_end_offset: int) -> None:
         """Removes the units whose record ends behind this offset (bytes): the log was cut."""

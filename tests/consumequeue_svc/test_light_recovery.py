@@ -172,6 +172,24 @@ def test_light_queues_that_may_lack_a_front_are_refused_until_retention_has_pass
     assert light(builder)["%LMQ%a"] == list(range(3200, END, 200))
 
 
+def test_light_queues_that_may_lack_a_front_are_built_when_their_folder_is_removed(tmp_path: Path) -> None:
+    builder = open_builder(tmp_path, 3100)
+    follow(builder, records(31), log_end=3100)
+    builder.stop()
+    as_of_an_older_version(tmp_path)
+    lose_folder(tmp_path)
+    builder = open_builder(tmp_path, 3100)
+    follow(builder, records(31), log_end=3100)
+    builder.stop()
+
+    lose_folder(tmp_path)  # as the refusal says
+
+    builder = open_builder(tmp_path, END)
+    assert builder.is_replay
+    follow(builder, records())
+    assert light(builder) == expected()
+
+
 def test_an_empty_store_of_an_older_version_knows_all_light_queues(tmp_path: Path) -> None:
     open_builder(tmp_path, 0).stop()
     builder = open_builder(tmp_path, END)
