@@ -126,6 +126,8 @@ def test_a_unit_stands_where_a_queue_of_its_own_files_would_have_it(
     assert found.units.units(0, 99) == [
         (positions[record], QueueUnit(record * RECORD_SIZE_BYTES, RECORD_SIZE_BYTES, record % 7)) for record in kept
     ]
+    behind_first = [positions[record] for record in kept if record]
+    assert found.units.min_offset(50) == behind_first[0], "nothing of a queue that was removed comes back"
 
 
 def test_a_record_that_comes_twice_is_one_unit(tmp_path: Path) -> None:
@@ -222,6 +224,7 @@ def test_files_before_the_logs_first_record_go_and_their_queues_with_them(tmp_pa
     ]
     assert_holds(light, units, names, 3300)
     assert light.get("%LMQ%3") is None
+    assert set(light._queues) == names - {f"%LMQ%{number}" for number in range(4)}, "no memory for what is gone"
     state = light.state()
     light.remove_hidden(first)  # the others stay: a kill came between
 
