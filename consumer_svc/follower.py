@@ -128,7 +128,7 @@ class ConsumerFollower(StateFollower):
             self._figures.add_records(records)
         goes_on = super().apply(records, next_offset, log_first_offset, log_end_offset)
         if records is not None and records.light_units:
-            self._life.arrivals.note_topics({unit.queue for unit in records.light_units})
+            self._life.arrivals.note_queues({unit.queue: (0,) for unit in records.light_units})
         return goes_on
 
     def hear(self, queues: Mapping[str, Collection[int]], store_time_millis: int) -> None:
