@@ -282,6 +282,7 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     assert "has no commitlog/" in ended.stderr
 
 
+@pytest.mark.spark
 def test_tables_of_and_in_an_object_store_are_those_of_a_directory(
     spark: SparkSession, broker_store: Path, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
