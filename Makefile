@@ -21,10 +21,10 @@ HELM ?= $(firstword $(wildcard .tools/control-plane/bin/helm) helm)
 .PHONY: help setup run free-ports kernels test torture check coverage proto bench profile simulate image chart wheels ci clean lock
 
 # Test files run side by side; each file stays in one process, and one is worth about half a core.
-JOBS ?= 4
-# Two of these run torture until it is done. More than three others at once keep two cores busy for longer than clients and Spark's
-# workers wait (3 and 10 s).
-CI_JOBS ?= 5
+JOBS ?= 5
+# Two of these run torture until it is done, which waits for most of its time. With three others a third of two cores had nothing to do;
+# more than four keep them busy for longer than Spark's workers wait (10 s).
+CI_JOBS ?= 6
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) -p tests.support.scheduling -p tests.support.collecting
 # A test starts hundreds of Pythons: none of them is to compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
