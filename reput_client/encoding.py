@@ -85,7 +85,7 @@ def with_priority(properties: Mapping[str, str] | None, priority: int | None) ->
     """The properties of a message with this priority; None: it has none. TypeError, ValueError for no priority."""
     if priority is None:
         return properties
-    if not isinstance(priority, int):
+    if not isinstance(priority, int) or isinstance(priority, bool):
         raise TypeError(f"priority is {priority!r}: give int")
     if not 0 <= priority < 1 << 31:
         raise ValueError(f"priority is {priority}: 0 to {(1 << 31) - 1} are possible")

@@ -201,20 +201,18 @@ class EmbeddedStore(QueryClient):
         """
         properties = with_delay(properties, delay)
         message = NewMessage(
-            *(
-                topic,
-                body,
-                keys,
-                tags,
-                properties,
-                queue_id,
-                unique_key,
-                born_time,
-                flag,
-                delivery_time,
-                delay_level,
-                priority,
-            )
+            topic,
+            body,
+            keys,
+            tags,
+            properties,
+            queue_id,
+            unique_key,
+            born_time,
+            flag,
+            delivery_time,
+            delay_level,
+            priority,
         )
         return self.append_all((message,), deduplicate=unique_key is not None)[0]
 

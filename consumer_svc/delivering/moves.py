@@ -27,6 +27,7 @@ from store.format.properties import (
     KEYS,
     MOVED_FROM,
     ORIGIN_MESSAGE_ID,
+    PRIORITY,
     REAL_QUEUE_ID,
     REAL_TOPIC,
     RETRY_TOPIC,
@@ -49,7 +50,7 @@ from store.format.topic import (
 )
 
 ADDED = (FIRST_POP_TIME, MOVED_FROM, DLQ_ORIGIN_MESSAGE_ID, DLQ_ORIGIN_TOPIC, ORIGIN_MESSAGE_ID)
-KEPT = (TAGS, KEYS, UNIQ_KEY, RETRY_TOPIC, SHARDING_KEY, DELAY, REAL_TOPIC, REAL_QUEUE_ID)
+KEPT = (TAGS, KEYS, UNIQ_KEY, RETRY_TOPIC, SHARDING_KEY, DELAY, PRIORITY, REAL_TOPIC, REAL_QUEUE_ID)
 # The queue of a group's retry topic: RocketMQ's retryQueueNums is 1.
 RETRY_QUEUE_ID = 0
 

@@ -28,7 +28,7 @@ from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import millis_to_timestamp
 from services.following.state_topic.state_writer import wait_for
 from services.reading.queue_reader import ANSWER_BODY_BYTES_MAX, read_message
-from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
+from store.errors import DeadlineExceededError, InvalidArgumentError, ServiceUnavailableError, StoreError
 from store.format.delivery.consumer_files import PRIORITY_FACTOR_MAX
 from store.format.topic import RETRY_PREFIX, retry_topic_v2_of, validate_topic
 
@@ -43,6 +43,8 @@ PASSED_COUNT_MAX = 1_000
 ID_SIZE_BYTES_MAX = 1_024
 # Has no divisor in common with 100, so that pops by priority and others alternate as evenly as they can.
 FACTOR_STEP = 61
+# These pass by themselves: lower priorities wait for the queue.
+NOT_NOW = (ServiceUnavailableError, DeadlineExceededError)
 # Groups and topics of which it is known which queue comes next; then all begin with their first one again.
 TURN_COUNT_MAX = 16_384
 
@@ -73,7 +75,8 @@ class Pops:
 
     def __init__(self, life: Life) -> None:
         self._life = life
-        self._turns: dict[tuple[str, str], int] = {}
+        # By group and topic: pops so far, and how many of them were not by priority.
+        self._turns: dict[tuple[str, str], tuple[int, int]] = {}
 
     def pop(self, request: pb.PopMessagesRequest) -> pb.PopMessagesResponse:
         """The messages that are handed out; they are in flight in the log when this returns.
@@ -127,6 +130,7 @@ class Pops:
         delivered = response.deliveries
         writes: list[Future[int]] = []
         unbuilt: QueueRef | None = None
+        failed: StoreError | None = None
         body_bytes_left = ANSWER_BODY_BYTES_MAX
         if request.in_order and not settings.ordered:
             settings = self._order(settings, request.caller)
@@ -145,10 +149,11 @@ class Pops:
                     break
                 try:
                     pick = self._pick(request, wanted, settings, ref, room, body_bytes_left)
-                except StoreError:
-                    if not delivered:
-                        raise
-                    break  # what the other queues gave is delivered
+                except StoreError as error:
+                    failed = failed or error
+                    if is_by_priority and not isinstance(error, NOT_NOW):
+                        continue  # a damaged queue would keep lower ones back for ever
+                    break
                 written = self._hand_out(request, settings, pick, out, response)
                 if written is not None:
                     writes.append(written)
@@ -158,6 +163,8 @@ class Pops:
                     break
         for write in writes:
             wait_for(write)
+        if failed is not None and not delivered:  # what other queues gave is delivered
+            raise failed
         if unbuilt is not None and not delivered:
             # Empty would mean that there is nothing, and the caller would wait for an arrival that has been.
             raise ServiceUnavailableError(
@@ -204,12 +211,14 @@ class Pops:
         with life.lock:
             if len(self._turns) > TURN_COUNT_MAX:
                 self._turns.clear()
-            turn = self._turns[key] = self._turns.get(key, -1) + 1
+            turn, turn_apart = self._turns.get(key, (0, 0))
+            is_by_priority = turn * FACTOR_STEP % PRIORITY_FACTOR_MAX < priority_factor
+            self._turns[key] = turn + 1, turn_apart + (not is_by_priority)
             group = life.states.groups.get(consumer_group)
             for topic in _topics(consumer_group, asked_topic):
                 states = group.topics.get(topic, {}) if group is not None else {}
                 ends = sorted(life.reader.recent.ends(topic).items())
-                begin = turn % len(ends) if ends else 0
+                begin = turn_apart % len(ends) if ends else 0
                 for queue_id, end in ends[begin:] + ends[:begin]:
                     if topic == asked_topic and one not in (None, queue_id):
                         continue
@@ -217,9 +226,9 @@ class Pops:
                     has_again = state is not None and (state.waiting or (has_attempt and state.leases))
                     if state is None or state.next_offset != end or has_again:
                         queues.append(QueueRef(consumer_group, topic, queue_id))
-        if turn * FACTOR_STEP % PRIORITY_FACTOR_MAX < priority_factor:
+        if is_by_priority:
             queues.sort(key=lambda ref: (-ref.queue_id, ref.topic == asked_topic))
-        elif turn % 2:  # neither the topic nor its retry topic is always the last
+        elif turn_apart % 2:  # neither the topic nor its retry topic is always the last
             queues.sort(key=lambda ref: ref.topic == asked_topic)
         yield from queues
 

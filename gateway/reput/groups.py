@@ -59,6 +59,7 @@ from store.errors import (
     StoreError,
 )
 from store.format.body_compression import BodyNotInflatedError, inflate
+from store.format.message_type import priority_of
 from store.format.properties import DLQ_ORIGIN_TOPIC, MOVED_FROM, PRIORITY, RETRY_TOPIC, SHARDING_KEY
 from store.format.topic import RETRY_PREFIX
 
@@ -482,13 +483,16 @@ def new_message(letter: StoredMessage) -> NewMessage:
         raise InvalidMessageError(
             f"the dead letter {letter.offset_msg_id} has a body that cannot be unpacked: {error}", field="body"
         ) from error
+    properties = {name: value for name, value in letter.properties.items() if name not in LEFT_OUT}
+    if priority_of(properties) is None:
+        properties.pop(PRIORITY, None)  # a broker keeps what is no number; the log would refuse it
     return NewMessage(
         topic=letter_of(letter).topic,
         body=body,
         tags=letter.tags,
         keys=letter.keys,
         flag=letter.flag,
-        properties={name: value for name, value in letter.properties.items() if name not in LEFT_OUT},
+        properties=properties,
     )
 
 

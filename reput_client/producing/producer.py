@@ -125,20 +125,18 @@ class Producer:
         """
         properties = with_delay(properties, delay)
         wire = self._encoder.encode(
-            *(
-                topic,
-                body,
-                keys,
-                tags,
-                properties,
-                queue_id,
-                unique_key,
-                born_time,
-                flag,
-                delivery_time,
-                delay_level,
-                priority,
-            )
+            topic,
+            body,
+            keys,
+            tags,
+            properties,
+            queue_id,
+            unique_key,
+            born_time,
+            flag,
+            delivery_time,
+            delay_level,
+            priority,
         )
         return self._sender.send(wire, on_delivery, urgent=False)
 
@@ -187,20 +185,18 @@ class Producer:
         """
         properties = with_delay(properties, delay)
         wire = self._encoder.encode(
-            *(
-                topic,
-                body,
-                keys,
-                tags,
-                properties,
-                queue_id,
-                unique_key,
-                born_time,
-                flag,
-                delivery_time,
-                delay_level,
-                priority,
-            )
+            topic,
+            body,
+            keys,
+            tags,
+            properties,
+            queue_id,
+            unique_key,
+            born_time,
+            flag,
+            delivery_time,
+            delay_level,
+            priority,
         )
         return self._sender.send(wire, None, urgent=True).result(timeout_seconds)
 
@@ -359,20 +355,18 @@ class AsyncProducer:
         """
         properties = with_delay(properties, delay)
         wire = self._encoder.encode(
-            *(
-                topic,
-                body,
-                keys,
-                tags,
-                properties,
-                queue_id,
-                unique_key,
-                born_time,
-                flag,
-                delivery_time,
-                delay_level,
-                priority,
-            )
+            topic,
+            body,
+            keys,
+            tags,
+            properties,
+            queue_id,
+            unique_key,
+            born_time,
+            flag,
+            delivery_time,
+            delay_level,
+            priority,
         )
         return await self._started().send(wire, on_delivery, urgent=False)
 
@@ -416,20 +410,18 @@ class AsyncProducer:
         """See `Producer.send_and_wait`."""
         properties = with_delay(properties, delay)
         wire = self._encoder.encode(
-            *(
-                topic,
-                body,
-                keys,
-                tags,
-                properties,
-                queue_id,
-                unique_key,
-                born_time,
-                flag,
-                delivery_time,
-                delay_level,
-                priority,
-            )
+            topic,
+            body,
+            keys,
+            tags,
+            properties,
+            queue_id,
+            unique_key,
+            born_time,
+            flag,
+            delivery_time,
+            delay_level,
+            priority,
         )
         future = await self._started().send(wire, None, urgent=True)
         async with asyncio.timeout(timeout_seconds):

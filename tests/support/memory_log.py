@@ -20,6 +20,7 @@ from store.errors import (
     DeadlineExceededError,
     FollowerFencedError,
     InvalidArgumentError,
+    RecordCorruptedError,
     RecordNotFoundError,
     ServiceUnavailableError,
     StoreError,
@@ -76,6 +77,7 @@ class MemoryLog(Answers):
         is_building: the consumequeue service has no units now.
         is_unproven: store times of queues fall, so positions by time are guesses: the end.
         unreadable: offsets of records that cannot be read now.
+        damaged: offsets of records that are damaged.
         config: the files of `config/`.
         timer_log: the units of `timerlog/`; None: they were never written.
         requests: the records of each append of the service.
@@ -98,6 +100,7 @@ class MemoryLog(Answers):
         self.is_building = False
         self.is_unproven = False
         self.unreadable: set[int] = set()
+        self.damaged: set[int] = set()
         self.config: dict[str, bytes] = {}
         self.problems: dict[str, str] = {}
         self.timer_log: bytes | None = None
@@ -227,6 +230,8 @@ class MemoryLog(Answers):
             found = self.records.get(offset)
             if offset in self.unreadable:
                 outcomes.append(ServiceUnavailableError(f"the record at {offset} cannot be read now"))
+            elif offset in self.damaged:
+                outcomes.append(RecordCorruptedError(f"the record at {offset} is damaged", offset=offset))
             elif found is None:
                 outcomes.append(RecordNotFoundError(f"there is no record at {offset}", offset=offset))
             else:

@@ -266,8 +266,8 @@ class TopicTable:
 
         Args:
             topics: names.
-            queue_counts_min: by topic: the least number of queues that a new topic gets. A retry topic that is there gets them,
-                too: a broker reads no others.
+            queue_counts_min: by topic: the least number of queues that a new topic gets, and a retry topic that is there: a
+                broker reads no others.
         """
 
         def grows(topic: str) -> bool:
@@ -282,7 +282,9 @@ class TopicTable:
                 return []
             table = dict(self._topics)
             for topic in growing:
-                config, count = table[topic], min(queue_counts_min[topic], TOPIC_QUEUE_COUNT_MAX)
+                config = table[topic]
+                # Doubled: each growth writes the table and registers it, while appends wait.
+                count = min(max(queue_counts_min[topic], 2 * config.read_queue_count), TOPIC_QUEUE_COUNT_MAX)
                 table[topic] = replace(
                     config, read_queue_count=count, write_queue_count=max(config.write_queue_count, count)
                 )

@@ -9,7 +9,7 @@ from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.wire import settings_of, settings_to_proto
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import MESSAGE_TYPE_NORMAL, MESSAGE_TYPE_PRIORITY
-from store.errors import InvalidArgumentError
+from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
 from tests.consumer_svc.delivering.test_pop import ack_all, ask, bodies
 from tests.consumer_svc.memory_log import LogLife, ManualClock, MemoryLog
 
@@ -124,6 +124,44 @@ def test_the_factor_of_a_group_says_how_many_of_a_hundred_pops_are_by_priority(
     assert got.total() == 300
     if not factor:
         assert set(got.values()) == {75}
+
+
+@pytest.mark.parametrize(("factor", "queue_count"), [(99, 4), (95, 10), (90, 20)])
+def test_low_priorities_starved_although_the_factor_left_some_pops_to_them(
+    log: MemoryLog, begin: Callable[..., LogLife], factor: int, queue_count: int
+) -> None:
+    """One counter said which pops are not by priority, and with which queue they begin: with none of the low ones."""
+    log.configure("t", queue_count=queue_count, message_type=MESSAGE_TYPE_PRIORITY)
+    begin().groups.update(GroupSettings("g", priority_factor=factor))
+    life = begin()
+    pop_count = queue_count * 100 // (100 - factor)  # the others begin with each queue once
+    for number in range(pop_count + queue_count):
+        priority = min(number, queue_count - 1)
+        send(log, f"{priority}", priority)
+    got = [one for _ in range(pop_count) for one in ack_all(life, ask(max_messages=1))]
+    assert {f"{number}" for number in range(queue_count - 1)} <= set(got)
+
+
+@pytest.mark.usefixtures("by_priority")
+def test_a_damaged_record_of_high_priority_kept_all_lower_ones_back(log: MemoryLog, life: LogLife) -> None:
+    bad = log.send("t", b"bad", 3, priority=3)
+    log.damaged.add(bad.commit_log_offset)
+    for priority in (0, 1, 2):
+        send(log, f"{priority}", priority)
+    assert ack_all(life, ask(max_messages=32)) == ["2", "1", "0"]
+    with pytest.raises(StoreError, match="damaged"):
+        bodies(life)
+
+
+@pytest.mark.usefixtures("by_priority")
+def test_lower_priorities_wait_while_a_higher_one_cannot_be_read_now(log: MemoryLog, life: LogLife) -> None:
+    high = log.send("t", b"high", 3, priority=3)
+    log.unreadable.add(high.commit_log_offset)
+    send(log, "low", 0)
+    with pytest.raises(ServiceUnavailableError):
+        bodies(life)
+    log.unreadable.clear()
+    assert bodies(life) == ["high", "low"]
 
 
 @pytest.mark.parametrize("factor", [-1, 101])

@@ -13,11 +13,13 @@ from gateway.ports.chain import Concern, MethodTable
 from gateway.ports.groups import LIST_GROUPS, TRACK
 from gateway.ports.shards import Shards
 from gateway.queries.page import PAGE_BYTES_MAX, PageTokens
-from gateway.reput.groups import _fitting
+from gateway.reput.groups import _fitting, new_message
 from gateway.shards.remote import serve_consumer
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import InvalidArgumentError, InvalidPageTokenError
+from store.format.properties import PRIORITY, RETRY_TOPIC
 from tests.gateway.groups.memory_groups import MemoryGroups, group_settings
 from tests.support.calls import Answers
 
@@ -131,3 +133,10 @@ def test_pages_of_a_service_that_knows_none_are_cut_by_the_gateway(deadline):
     assert ([each.consumer_group for each in groups.groups], groups.has_more) == (["b", "c"], True)
     tracks = table(TRACK, consumer_pb.TrackMessageRequest(page_size=2, after="a"), deadline)
     assert ([each.consumer_group for each in tracks.tracks], tracks.has_more) == (["b", "c"], True)
+
+
+@pytest.mark.parametrize(("said", "kept"), [("-1", None), ("high", None), ("", None), ("2147483648", None), ("7", "7")])
+def test_one_dead_letter_whose_priority_is_no_number_ended_the_resending_of_all_behind_it(said, kept):
+    """RocketMQ's brokers keep what a producer wrote; the log refuses it as a property of a new message."""
+    letter = StoredMessage(topic="%DLQ%g", body=b"x", properties={PRIORITY: said, RETRY_TOPIC: "Orders"})
+    assert new_message(letter).properties.get(PRIORITY) == kept
