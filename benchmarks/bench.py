@@ -27,7 +27,8 @@ from benchmarks.load import environment
 from benchmarks.row import Context, Row, RowId, SkippedError
 from benchmarks.rows import registry
 from benchmarks.sides import ghz, rocketmq_side
-from benchmarks.sizes import BY_NAME, FULL, SAMPLE, Sizes
+from benchmarks.sides.our_side import OneProcess
+from benchmarks.sizes import BY_NAME, FULL, SAMPLE, TINY, Sizes
 from benchmarks.stores import NoRoomError
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -67,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     sizes = FULL if options.full else BY_NAME[options.size]
     sizes = dataclasses.replace(sizes, single_process=options.single_process)
+    # No figure is judged at this size, and the start of an interpreter takes longer than some rows.
+    OneProcess.is_forked = sizes.name == TINY.name
     rounds = options.rounds or (ROUNDS_FULL if options.full else ROUNDS)
     rows = [registry.make(number, sizes) for number in options.rows]
     console = Console(stderr=True, soft_wrap=True)

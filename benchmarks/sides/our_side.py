@@ -36,12 +36,19 @@ class OurStack(Stack):
         processes.end(self.process, signal.SIGTERM)
 
 
+class OneProcess(OurStack):
+    """All services in one process."""
+
+    def __init__(self, store: pathlib.Path, *, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(store, "--single-process", settings=settings)
+
+
 @contextlib.contextmanager
 def running_stack(
     store: pathlib.Path, settings: Mapping[str, str] | None = None, *, single_process: bool = False
 ) -> Iterator[OurStack]:
     """The six services on free ports, with name server and remoting door; they end with the block."""
-    stack = OurStack(store, *(("--single-process",) if single_process else ()), settings=settings)
+    stack = (OneProcess if single_process else OurStack)(store, settings=settings)
     try:
         yield stack
     finally:

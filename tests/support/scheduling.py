@@ -36,8 +36,8 @@ STARTS_PROCESSES = re.compile(r"\b(?:running_stack|Stack|Service|Lives|begun|Pop
 # Seconds of the longest files of `make ci` and `make torture` among others, from `--durations=0`; those that are missing take
 # less than all of the same run here.
 SECONDS = {
-    "tests/deploy/test_containers.py": 300,
-    "tests/benchmarks/test_smoke.py": 740,
+    "tests/deploy/test_containers.py": 200,
+    "tests/benchmarks/test_smoke.py": 500,
     "tests/console/browser/test_browser.py": 460,
     "tests/rocketmq/test_mirrors_under_load.py": 450,
     "tests/rocketmq/test_moving.py": 360,
