@@ -15,6 +15,7 @@ WAITS = frozenset(
     (
         "Condition.wait", "Event.wait", "StopSignal.wait", "_wait_for_tstate_lock", "_worker", "_serve", "socket.accept",
         "_run_channel_spin_thread.<locals>.channel_spin", "_Incoming.receive", "Connection._receive", "LocalStream._receive",
+        "AppendStream._receive",  # as the kept graphs name it
         "LocalCalls._run", "CallsUnderWay._run", "_watch", "_MultiThreadedRendezvous._next",
     )
 )  # fmt: skip
