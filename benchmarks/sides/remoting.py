@@ -113,7 +113,10 @@ class OpenConnection:
     def ask(self, command: Command) -> Command:
         """The answer to a request; ConnectionError, RefusedError."""
         self._socket.sendall(encode(command))
+        # What the broker asks meanwhile may come in the same piece as the answer.
         while (answer := self._reader.next()) is None or not answer.is_answer:
+            if answer is not None:
+                continue
             data = self._socket.recv(1 << 16)
             if not data:
                 raise ConnectionError(f"request {command.code} was not answered")

@@ -10,7 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.sides import remoting
+from benchmarks.sides.remoting import open_connection
 from services.rocketmq.codes import RequestCode
+from services.rocketmq.command import Command, FrameReader, encode
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 def _frame(header: bytes, body: bytes = b"") -> bytes:
@@ -89,3 +92,25 @@ def test_a_group_is_asked_for_with_its_retries_in_the_body() -> None:
     assert json.loads(request[8 : 8 + header_length])["code"] == 200
     settings = json.loads(request[8 + header_length :])
     assert settings == {"groupName": "Group", "consumeMessageOrderly": True, "retryMaxTimes": 2}
+
+
+def test_an_answer_that_came_in_one_piece_with_a_request_of_the_broker_was_not_seen() -> None:
+    """A broker tells the members of a group that there is a new one, with the answer to its heartbeat."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connected, _ = listening.accept()
+            with connected:
+                reader = FrameReader()
+                while (asked := reader.next()) is None:
+                    reader.add(connected.recv(1 << 16))
+                told = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"})
+                connected.sendall(encode(told) + encode(asked.answer(0, "", {}, b"here")))
+                connected.recv(1)  # until the client has closed
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with open_connection(listening.getsockname()[1]) as client:
+            assert client.ask(Command(RequestCode.HEART_BEAT)).body == b"here"
+        thread.join(WAIT_SECONDS_MAX)
+        assert not thread.is_alive()
