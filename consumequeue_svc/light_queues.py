@@ -195,7 +195,7 @@ class LightQueues:
         }
 
     def resume(self, state: Mapping[str, Any]) -> bool:
-        """Cuts the files back to a checkpoint; False when they do not hold what it says, and then nothing has changed."""
+        """Cuts the files back to a checkpoint; False when they do not hold what it says: build them again."""
         try:
             begin, end, names_size_bytes, crc, count, from_offset = (
                 int(state[name])
@@ -218,7 +218,12 @@ class LightQueues:
             return False
         self._begin, self.from_offset = begin, from_offset
         self._cut_files(end, names_size_bytes)
-        self._load()
+        try:
+            self._load()
+        except StoreCorruptedError as error:
+            _log.warning("light queues are built again from the log: %s", error.message)
+            self.clear()
+            return False
         return True
 
     def clear(self) -> None:

@@ -23,6 +23,7 @@ from store.files.mapped_files import MappedFileQueue
 COLUMN_BYTES_MAX = 256 << 10
 RECORD_COLUMN_BYTES = 52  # bytes of a record in an answer, without its keys
 KEY_COLUMN_BYTES = 8
+LIGHT_UNIT_BYTES = 48  # of a unit in a light queue in an answer, without the queue's name: a record may name thousands
 RECORD_COUNT_MAX = COLUMN_BYTES_MAX // RECORD_COLUMN_BYTES
 # Two builders that start together and catch up: as long as the one behind finds its batches here, it is faster than the
 # one ahead. About 250 MiB of log with bodies of 1 KiB.
@@ -64,7 +65,8 @@ class ColumnBatches:
         self._cached_bytes = 0
         self._ahead_offsets: deque[int] = deque()  # where batches begin that were kept ahead, rising
         self._decoding: set[tuple[int, int]] = set()
-        self._record_bytes = 1024.0  # average size of a record in the last batch: decides how much to read for the next
+        # Bytes of log for RECORD_COLUMN_BYTES of the last answer (a record without keys): decides how much is read next.
+        self._record_bytes = 1024.0
 
     def read(self, offset: int, end_offset: int, batch_bytes_max: int) -> tuple[DispatchColumns, int]:
         """Records from `offset` on, about `batch_bytes_max` bytes of log at most; and the offset behind them.
@@ -126,7 +128,7 @@ class ColumnBatches:
             # A blank, a record larger than the piece, or damage: the plain path handles each.
             requests, next_offset = read_batch(self._files, offset, end_offset, batch_bytes_max)
             return DispatchColumns.of(requests), next_offset
-        self._record_bytes = (next_offset - offset) / len(columns)
+        self._record_bytes = (next_offset - offset) * RECORD_COLUMN_BYTES / size_bytes(columns)
         return columns, next_offset
 
     def _next_ahead(self, offset: int, end_offset: int) -> int:
@@ -164,15 +166,20 @@ class _Buffer:
 
 
 def _fitting_count(columns: DispatchColumns) -> int:
-    """How many of the records fit into an answer, at least 1: a record may have thousands of keys."""
+    """How many of the records fit into an answer, at least 1: a record may have thousands of keys or of light queues."""
     if size_bytes(columns) <= COLUMN_BYTES_MAX:
         return len(columns)
     ends = np.arange(1, len(columns) + 1)
     key_counts = np.searchsorted(columns.key_records, ends)
-    fits = ends * RECORD_COLUMN_BYTES + key_counts * KEY_COLUMN_BYTES <= COLUMN_BYTES_MAX
-    return max(1, int(np.count_nonzero(fits)))
+    sizes = ends * RECORD_COLUMN_BYTES + key_counts * KEY_COLUMN_BYTES
+    if columns.light_units:
+        offsets = [unit.commit_log_offset for unit in columns.light_units]
+        of_units = np.cumsum([0, *(LIGHT_UNIT_BYTES + len(unit.queue) for unit in columns.light_units)])
+        sizes += of_units[np.searchsorted(offsets, columns.commit_log_offsets, side="right")]
+    return max(1, int(np.count_nonzero(sizes <= COLUMN_BYTES_MAX)))
 
 
 def size_bytes(columns: DispatchColumns) -> int:
     """The size of columns in an answer (bytes)."""
-    return len(columns) * RECORD_COLUMN_BYTES + len(columns.key_records) * KEY_COLUMN_BYTES
+    of_light_units = sum(LIGHT_UNIT_BYTES + len(unit.queue) for unit in columns.light_units)
+    return len(columns) * RECORD_COLUMN_BYTES + len(columns.key_records) * KEY_COLUMN_BYTES + of_light_units

@@ -36,6 +36,7 @@ READ_BYTES = 1 << 20  # bytes of log read at once; only a batch of one large rec
 # Limit of an answer. For a receiver that does not read we hold about four times as much (bytes, gRPC's copy, heap gaps).
 ANSWER_BYTES_MAX = 256 << 10
 REQUEST_OVERHEAD_BYTES = 96  # bytes of a request in an answer, without its texts
+LIGHT_PLACE_OVERHEAD_BYTES = 16  # likewise of a place in a light queue, without the queue's name
 HEARTBEAT_SECONDS = 1.0
 # After a batch of so many bytes of log, about a dozen records of 1 KiB, the next one waits for so long: a query waits 50 ms
 # for builders (ADR 0045), and a consumer must not notice it. After a smaller one it is shorter: messages that are flushed one
@@ -233,4 +234,5 @@ def read_batch(
 
 def _answer_bytes(request: DispatchRequest) -> int:
     texts = len(request.topic) + len(request.unique_key) + sum(map(len, request.keys)) + 2 * len(request.keys)
-    return texts + REQUEST_OVERHEAD_BYTES
+    of_light_places = sum(len(place.queue) + LIGHT_PLACE_OVERHEAD_BYTES for place in request.light_places)
+    return texts + of_light_places + REQUEST_OVERHEAD_BYTES

@@ -106,7 +106,13 @@ def lose_checkpoint(root: Path) -> None:
     (root / "reput/consumequeue/checkpoint.json").unlink()
 
 
-@pytest.mark.parametrize("change", [lose_entries, lose_folder, lose_checkpoint])
+def damage_names(root: Path) -> None:
+    """Of the size that it had: what reads it first is the start."""
+    path = next((root / "reput/consumequeue/light").glob("names.*"))
+    path.write_bytes(b"\xff" * path.stat().st_size)
+
+
+@pytest.mark.parametrize("change", [lose_entries, lose_folder, lose_checkpoint, damage_names])
 def test_what_is_lost_is_built_again_from_the_log(tmp_path: Path, change) -> None:
     builder = open_builder(tmp_path, END)
     follow(builder, records())

@@ -8,12 +8,16 @@ import pytest
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.reput import column_batches
 from commitlog_svc.reput.column_batches import CACHE_SECONDS, COLUMN_BYTES_MAX, ColumnBatches
+from commitlog_svc.reput.reput import ANSWER_BYTES_MAX, read_batch
 from commitlog_svc.servicer import CommitLogServicer
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
-from services.reput_columns import ALL_COLUMNS, columns_from_proto, columns_from_requests
+from services.convert import dispatch_to_proto
+from services.reput_columns import ALL_COLUMNS, columns_from_proto, columns_from_requests, columns_to_proto
 from store.derive.dispatch_columns import DispatchColumns
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError
+from store.files.mapped_files import MappedFileQueue
 from tests.commitlog_svc.support import append, new_message, open_log
+from tests.store.walk.logs import frames_of, message, open_files
 from tests.support.waiting import WAIT_SECONDS_MAX
 
 
@@ -166,6 +170,41 @@ def test_an_answer_is_small_however_many_keys_its_records_have(tmp_path: Path) -
     assert max(answer.columns.ByteSize() for answer in found) < COLUMN_BYTES_MAX * 1.1 + 64_000  # first and last, whole
     assert sum(len(columns_from_proto(answer.columns)) for answer in found) == 50
     assert len(found) > 4
+
+
+def log_of_light_queues(count: int) -> tuple[bytes, MappedFileQueue]:
+    """Records that each name as many light queues as their properties hold; 33 bytes of an answer for 8 of the log."""
+    names, positions = ",".join(["%LMQ%"] * 4000), ",".join(["1"] * 4000)
+    properties = (
+        f"TAGS\x01polygenelubricants\x02INNER_MULTI_DISPATCH\x01{names}\x02INNER_MULTI_QUEUE_OFFSET\x01{positions}\x02"
+    )
+    data = b"".join(frames_of([message(properties=properties)] * count, base=0))
+    return data, open_files(data)
+
+
+def test_an_answer_is_small_however_many_light_queues_its_records_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, files = log_of_light_queues(40)
+    read_bytes = []
+    first = column_batches._Buffer.first
+    monkeypatch.setattr(
+        column_batches._Buffer, "first", lambda self, size: read_bytes.append(size) or first(self, size)
+    )
+    batches = ColumnBatches(files)
+    offset, count = 0, 0
+    while offset < len(data):
+        columns, offset = batches.read(offset, len(data), 4 << 20)
+        count += len(columns)
+        assert len(columns) == 1 or columns_to_proto(columns).ByteSize() < COLUMN_BYTES_MAX * 1.1 + 200_000  # as above
+
+    assert count == 40
+    assert sum(read_bytes[1:]) < 4 * len(data)  # what did not fit is not decoded again and again
+
+
+def test_requests_of_an_answer_are_few_when_they_name_many_light_queues() -> None:
+    data, files = log_of_light_queues(40)
+    requests, _ = read_batch(files, 0, len(data), 4 << 20)
+
+    assert sum(dispatch_to_proto(request).ByteSize() for request in requests) < ANSWER_BYTES_MAX + 100_000
 
 
 def test_a_damaged_record_is_told_behind_the_good_ones(tmp_path: Path) -> None:
