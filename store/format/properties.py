@@ -220,7 +220,7 @@ def light_places(names: str, offsets: str) -> tuple[LightPlace, ...]:
 
     Returns:
         In the order of the names, without those that are no light queue. A broker gives these an empty position, at which its
-        own dispatch then stops for good, or leaves out the record. None at all when the texts have different counts.
+        own dispatch then stops, or leaves out the record. None at all when the texts have different counts.
     """
     queues, places = names.rstrip(",").split(","), offsets.split(",")
     if len(queues) != len(places):
