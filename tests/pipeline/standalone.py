@@ -16,9 +16,9 @@ import pyspark
 from benchmarks import processes
 from pipeline.spark_session import java_home
 from tests.support.ports import free_port
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 HOME = Path(pyspark.__file__).parent
-START_SECONDS_MAX = 90.0
 WORKER_MEMORY = "1g"
 # Java's optimizing compiler costs more than it gains in processes that live for a minute.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -42,11 +42,15 @@ class Cluster:
         work: for logs and the workers' own files.
         hidden: a directory that the workers, and so executors, do not see.
         further: more of the environment of everything that is started from here.
+
+    Attributes:
+        work: as given.
+        hidden: as given.
     """
 
     def __init__(self, work: Path, hidden: Path | None = None, further: Mapping[str, str] | None = None) -> None:
-        self._work = work
-        self._hidden = hidden
+        self.work = work
+        self.hidden = hidden
         self._further = dict(further or {})
         self._processes: list[subprocess.Popen[bytes]] = []
         self.port = free_port()
@@ -60,7 +64,7 @@ class Cluster:
             "JAVA_HOME": str(java_home()),
             "SPARK_HOME": str(HOME),
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_LOCAL_DIRS": str(self._work / "local"),
+            "SPARK_LOCAL_DIRS": str(self.work / "local"),
             "SPARK_SUBMIT_OPTS": JAVA_OPTIONS,
             "PYSPARK_PYTHON": sys.executable,
             **self._further,
@@ -73,13 +77,14 @@ class Cluster:
         for number in range(worker_count):
             self._spark_class(
                 f"worker-{number}", "Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores", "1",
-                "--memory", WORKER_MEMORY, "--work-dir", str(self._work / f"worker-{number}"), self.url,
+                "--memory", WORKER_MEMORY, "--work-dir", str(self.work / f"worker-{number}"), self.url,
             )  # fmt: skip
         self._wait(lambda: self._text(self.log).count("Registering worker") == worker_count, "the workers")
 
     def worker_ports(self) -> set[str]:
         """Ports of the workers that executors of the last application ran on."""
-        return set(re.findall(r"Launching executor \S+ on worker worker-\S+-(\d+)", self._text(self.log)))
+        launched = re.findall(r"Launching executor (\S+)/\d+ on worker worker-\S+-(\d+)", self._text(self.log))
+        return {port for application, port in launched if application == launched[-1][0]}
 
     def executors(self) -> list[list[int]]:
         """The process ids of the executors of each worker that is alive."""
@@ -107,14 +112,14 @@ class Cluster:
 
     def _spark_class(self, name: str, kind: str, *arguments: str) -> None:
         command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind.lower()}.{kind}", *arguments]
-        if self._hidden is not None and kind == "Worker":
-            command = [*HIDE, str(self._hidden), *command]
+        if self.hidden is not None and kind == "Worker":
+            command = [*HIDE, str(self.hidden), *command]
         settings: Mapping[str, str] = {
             "SPARK_DAEMON_MEMORY": "512m",
             "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
             "SPARK_NO_DAEMONIZE": "1",
         }
-        with open(self._work / f"{name}.log", "wb") as log:
+        with open(self.work / f"{name}.log", "wb") as log:
             self._processes.append(
                 subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment() | settings
@@ -125,12 +130,12 @@ class Cluster:
         def is_done() -> bool:
             for process in self._processes:
                 if process.poll() is not None:
-                    logs = "\n".join(self._text(path)[-2000:] for path in self._work.glob("*.log"))
+                    logs = "\n".join(self._text(path)[-2000:] for path in self.work.glob("*.log"))
                     raise RuntimeError(f"{what} ended with {process.returncode}:\n{logs}")
             assert callable(condition)
             return bool(condition())
 
-        processes.wait_for(is_done, what, START_SECONDS_MAX, poll_seconds=0.1)
+        processes.wait_for(is_done, what, WAIT_SECONDS_MAX, poll_seconds=0.1)
 
     @staticmethod
     def _text(path: Path) -> str:

@@ -1,6 +1,8 @@
-"""Every job and both formats on two workers that share no directory with the driver, only an object store; speculation is on.
+"""The pipeline on two workers of a cluster.
 
-The workers have mounts of their own (`standalone.py`): where the driver has its files, they see an empty directory.
+First a job that is submitted, with nothing of the project on the workers' path but the zip. Then every job and both formats
+from a driver that shares no directory with the workers, only an object store; speculation is on. The workers have mounts of
+their own (`standalone.py`): where that driver has its files, they see an empty directory.
 """
 
 import json
@@ -16,20 +18,17 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.ship import ZIP_NAME, write_zip
 from store.format.record import Record, decode_record
 from tests.pipeline.rebuild.rebuilding import assert_same_store
 from tests.pipeline.rocketmq.gateways import append
-from tests.pipeline.standalone import Cluster, can_hide, running_cluster
+from tests.pipeline.standalone import HOME, JAVA_OPTIONS, Cluster, can_hide, running_cluster
 from tests.support.fixture_stores import walk_frames
 from tests.support.object_store import CREDENTIALS, ROOT, ObjectStore, running_object_store
 from tests.support.stack import hosted_stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(not can_hide(), reason="needs the right to mount (unshare --mount), such as root has"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 # The sizes of the fixture's files, for a restore, which knows only the log.
 LAYOUT = {
     "REPUT_CONSUMEQUEUE_FILE_SIZE_BYTES": "1280",
@@ -37,6 +36,7 @@ LAYOUT = {
     "REPUT_INDEX_ENTRY_COUNT_MAX": "200",
 }
 READY_SECONDS_MAX = 240.0
+SUBMIT_SECONDS_MAX = 600.0
 
 
 class Driver:
@@ -86,40 +86,49 @@ def object_store() -> Iterator[ObjectStore]:
 
 
 @pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two workers that see nothing of `cluster.hidden`, where this machine lets them."""
     root = tmp_path_factory.mktemp("cluster")
-    directory = root / "driver"
-    (directory / "tmp").mkdir(parents=True)
-    os.mkfifo(directory / "commands")
+    (root / "driver").mkdir()
     further = {**CREDENTIALS, "XDG_CACHE_HOME": str(root / "cache")}
-    with running_cluster(root / "cluster", hidden=directory, further=further) as cluster:
-        environment = {
-            **cluster.environment(),
-            "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "protos"))),
-            "TMPDIR": str(directory / "tmp"),
-            "SPARK_LOCAL_DIRS": str(directory / "local"),
-            **LAYOUT,
-        }
-        with (
-            open(directory / "driver.log", "wb") as log,
-            subprocess.Popen(
-                [sys.executable, "-m", "tests.pipeline.cluster_driver", cluster.url, str(directory / "commands")],
-                stdout=subprocess.PIPE, stderr=log, env=environment, cwd=directory, text=True,
-            ) as process,
-        ):  # fmt: skip
-            driver = Driver(directory, cluster, process, directory / "commands")
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n", (directory / "driver.log").read_text()[-4000:]
-            wait_until(
-                lambda: all(len(pids) == 1 for pids in cluster.executors()),
-                cluster.executors,
-                seconds=READY_SECONDS_MAX,
-            )
-            try:
-                yield driver
-            finally:
-                driver.close()
-                process.wait(60)
+    with running_cluster(root / "cluster", hidden=root / "driver" if can_hide() else None, further=further) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def driver(cluster: Cluster) -> Iterator[Driver]:
+    directory = cluster.hidden
+    if directory is None:
+        pytest.skip("needs the right to mount (unshare --mount), such as root has")
+    (directory / "tmp").mkdir()
+    os.mkfifo(directory / "commands")
+    environment = {
+        **cluster.environment(),
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "protos"))),
+        "TMPDIR": str(directory / "tmp"),
+        "SPARK_LOCAL_DIRS": str(directory / "local"),
+        **LAYOUT,
+    }
+    with (
+        open(directory / "driver.log", "wb") as log,
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.pipeline.cluster_driver", cluster.url, str(directory / "commands")],
+            stdout=subprocess.PIPE, stderr=log, env=environment, cwd=directory, text=True,
+        ) as process,
+    ):  # fmt: skip
+        driver = Driver(directory, cluster, process, directory / "commands")
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n", (directory / "driver.log").read_text()[-4000:]
+        wait_until(
+            lambda: all(len(pids) == 1 for pids in cluster.executors()),
+            cluster.executors,
+            seconds=READY_SECONDS_MAX,
+        )
+        try:
+            yield driver
+        finally:
+            driver.close()
+            process.wait(WAIT_SECONDS_MAX)
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +146,37 @@ def archive(driver: Driver, object_store: ObjectStore, store: str) -> str:
     uri = object_store.uri("shared/archive")
     driver.run("archive", "--store", store, "--archive", uri, "--include-active")
     return uri
+
+
+def test_a_rebuild_that_is_submitted_needs_nothing_but_the_zip(
+    cluster: Cluster, engine_store: Path, tmp_path: Path
+) -> None:
+    """The first test: the workers' processors are free for it."""
+    archive, out = tmp_path / ZIP_NAME, tmp_path / "out"
+    write_zip(archive)
+    elsewhere = tmp_path / "elsewhere"  # no checkout below the working directory
+    elsewhere.mkdir()
+    command = [
+        str(HOME / "bin" / "spark-submit"), "--master", cluster.url, "--py-files", str(archive),
+        "--conf", "spark.executor.memory=512m", "--conf", "spark.driver.memory=512m",
+        "--conf", f"spark.executor.extraJavaOptions={JAVA_OPTIONS}",
+        "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false",
+        str(ROOT / "cli" / "submit.py"), "rebuild", "--store", str(engine_store), "--out", str(out),
+        "--split-bytes", str(64 << 10),
+    ]  # fmt: skip
+    environment = cluster.environment()
+    environment.pop("PYTHONPATH", None)
+    ended = subprocess.run(
+        command, cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=SUBMIT_SECONDS_MAX
+    )
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-5000:]
+    assert len(cluster.worker_ports()) == 2
+    # Each executor has lived from the zip, not from an installation that this machine may have.
+    assert len(list(cluster.work.glob(f"worker-*/app-*/*/{ZIP_NAME}*.unpacked"))) == 2
+    report = json.loads(ended.stdout[ended.stdout.index("{") :])
+    assert report["job"] == "rebuild"
+    assert_same_store(out, engine_store)
+    assert not list(elsewhere.iterdir()), os.listdir(elsewhere)
 
 
 def test_a_rebuild_from_objects_into_objects_makes_rocketmqs_files(

@@ -73,7 +73,6 @@ SECONDS = {
     "tests/torture/test_fuzz.py": 105,
     "tests/torture/test_schedule_kills.py": 100,
     "tests/rocketmq/test_queue_ext_written.py": 100,
-    "tests/pipeline/test_standalone.py": 100,
     "tests/e2e/test_shard_appends.py": 100,
     "tests/pipeline/analytics/test_groups.py": 90,
     "tests/rocketmq/test_interop.py": 90,
