@@ -16,7 +16,7 @@ from tests.rocketmq.broker_calls import Receipt
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 TOPIC, QUEUE_COUNT, GROUP = "Orders", 4, "readers"
-PAUSE_SECONDS = 0.02  # between two messages: almost fifty a second, so that brute force stays short
+PAUSE_SECONDS = 0.04  # between two messages: almost 25 a second, so that brute force stays short
 LINK_SECONDS = 0.5
 RETRIED_EACH, DEAD_EACH = 11, 37  # messages of those that the group consumes
 NEVER_CONSUMED_COUNT = 20  # the last messages of each queue, so that both answers are there

@@ -102,7 +102,7 @@ class Fleet:
         seen: Seen,
         work: pathlib.Path,
         *,
-        pause_millis: int = 100,
+        pause_millis: int = 200,
         poll_millis: int = POLL_MILLIS,
         rebalance_millis: int = REBALANCE_MILLIS,
     ) -> None:
