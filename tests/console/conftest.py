@@ -11,10 +11,18 @@ from tests.gateway import conftest as gateway_fixtures
 from tests.gateway.groups.memory_groups import MemoryGroups, group_settings
 from tests.gateway.memory_shard import MemoryShard
 from tests.gateway.waiting.memory_waiting import MemoryScheduling, delayed, half
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 # The console asks a gateway, so its tests share the fixtures of the gateway's.
 records, fan_out = gateway_fixtures.records, gateway_fixtures.fan_out
 tokens, deadline = gateway_fixtures.tokens, gateway_fixtures.deadline
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page waits less than a second for what stands beside its message, and the machine may be busy."""
+    for name in ("RELATED", "STATUS", "TRACK"):
+        monkeypatch.setattr(f"console.pages.message.{name}_SECONDS_MAX", WAIT_SECONDS_MAX)
 
 
 def tracks_of_each_state() -> list[pb.TrackMessageResponse.Track]:

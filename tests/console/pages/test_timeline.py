@@ -13,12 +13,6 @@ from tests.gateway.memory_shard import MemoryShard
 EVENT = re.compile(r'<li class="event[^"]*">(.*?)</li>', re.DOTALL)
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine may be busy."""
-    monkeypatch.setattr("console.pages.message.RELATED_SECONDS_MAX", 30.0)
-
-
 def path_of(record) -> str:
     return f"/messages/{encode_offset_msg_id(record.store_host, record.commit_log_offset)}?broker=broker-a"
 
