@@ -24,7 +24,7 @@ from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 CALL_COUNT = 200
 ROUND_COUNT = 2
-PAIR_COUNT_MAX = 4
+PAIR_COUNT_MAX = 10
 # A p99 of some milliseconds doubles when a neighbour on the machine takes the processor once; so the best of the rounds counts.
 NOISE_SECONDS = 0.030
 MEMORY_MIB_MAX = 400

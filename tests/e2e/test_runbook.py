@@ -21,7 +21,7 @@ from tests.support.waiting import WAIT_SECONDS_MAX
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "runbook.md").read_text()
 STRACE = shutil.which("strace")
-SECTION_SECONDS_MAX = 150
+SECTION_SECONDS_MAX = 480  # a hang; on full cores four starts of Spark take three minutes
 SMALL = {
     "REPUT_COMMITLOG_FILE_SIZE_BYTES": "65536",
     "REPUT_INDEX_HASH_SLOT_COUNT": "1000",
