@@ -19,7 +19,7 @@ from reput_client.commands import with_delay
 from reput_client.consuming.consumer import Consumer
 from reput_client.consuming.settings import ConsumerSettings
 from reput_client.consuming.subscription import Subscriptions
-from reput_client.encoding import FlushMode
+from reput_client.encoding import FlushMode, with_priority
 from reput_client.errors import (
     FailedPreconditionError,
     InternalError,
@@ -199,20 +199,9 @@ class EmbeddedStore(QueryClient):
             DiskFullError: the disk has no room.
             ReputClientError: it was not stored for another reason.
         """
-        properties = with_delay(properties, delay)
+        properties = with_priority(with_delay(properties, delay), priority)
         message = NewMessage(
-            topic,
-            body,
-            keys,
-            tags,
-            properties,
-            queue_id,
-            unique_key,
-            born_time,
-            flag,
-            delivery_time,
-            delay_level,
-            priority,
+            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )
         return self.append_all((message,), deduplicate=unique_key is not None)[0]
 

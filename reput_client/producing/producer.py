@@ -19,6 +19,7 @@ from reput_client.calls import AsyncGatewayCalls, GatewayCalls
 from reput_client.channel import open_async_channel, open_channel
 from reput_client.commands import Handle, recall_question, with_delay
 from reput_client.consuming.received_message import ReceivedMessage
+from reput_client.encoding import with_priority
 from reput_client.errors import ProducerClosedError, ReputClientError
 from reput_client.producing.futures import OnDelivery, Receipts, tell_batch, when_settled
 from reput_client.producing.loops import LoopSender
@@ -123,20 +124,9 @@ class Producer:
             ProducerClosedError: closed, or forked.
             InvalidMessageError: too large for any request.
         """
-        properties = with_delay(properties, delay)
+        properties = with_priority(with_delay(properties, delay), priority)
         wire = self._encoder.encode(
-            topic,
-            body,
-            keys,
-            tags,
-            properties,
-            queue_id,
-            unique_key,
-            born_time,
-            flag,
-            delivery_time,
-            delay_level,
-            priority,
+            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )
         return self._sender.send(wire, on_delivery, urgent=False)
 
@@ -183,20 +173,9 @@ class Producer:
             ReputClientError: as `send`, and what its future fails with.
             TimeoutError: not within `timeout_seconds`; it is tried further.
         """
-        properties = with_delay(properties, delay)
+        properties = with_priority(with_delay(properties, delay), priority)
         wire = self._encoder.encode(
-            topic,
-            body,
-            keys,
-            tags,
-            properties,
-            queue_id,
-            unique_key,
-            born_time,
-            flag,
-            delivery_time,
-            delay_level,
-            priority,
+            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )
         return self._sender.send(wire, None, urgent=True).result(timeout_seconds)
 
@@ -353,20 +332,9 @@ class AsyncProducer:
 
         Arguments and errors are those of `Producer.send`; `on_delivery` is called from the event loop.
         """
-        properties = with_delay(properties, delay)
+        properties = with_priority(with_delay(properties, delay), priority)
         wire = self._encoder.encode(
-            topic,
-            body,
-            keys,
-            tags,
-            properties,
-            queue_id,
-            unique_key,
-            born_time,
-            flag,
-            delivery_time,
-            delay_level,
-            priority,
+            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )
         return await self._started().send(wire, on_delivery, urgent=False)
 
@@ -408,20 +376,9 @@ class AsyncProducer:
         timeout_seconds: float | None = None,
     ) -> SendReceipt:
         """See `Producer.send_and_wait`."""
-        properties = with_delay(properties, delay)
+        properties = with_priority(with_delay(properties, delay), priority)
         wire = self._encoder.encode(
-            topic,
-            body,
-            keys,
-            tags,
-            properties,
-            queue_id,
-            unique_key,
-            born_time,
-            flag,
-            delivery_time,
-            delay_level,
-            priority,
+            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )
         future = await self._started().send(wire, None, urgent=True)
         async with asyncio.timeout(timeout_seconds):
