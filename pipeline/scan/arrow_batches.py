@@ -92,10 +92,14 @@ _NO_RECORD = {field.name: None if field.nullable else _BLANKS[type(field.dataTyp
 
 @dataclass(slots=True)
 class _Properties:
-    """Contents of the property strings of a run's rows; `odd` are the rows that the plain codec must read."""
+    """Contents of the property strings of a run's rows; `odd` are the rows that the plain codec must read.
+
+    `names` and `values` are those of all properties, where a column asks for them; they are copies, made once for all columns.
+    """
 
     spans: Rows
-    properties: Rows
+    names: pa.Array | None
+    values: pa.Array | None
     property_ends: Rows
     keys: Rows
     key_ends: Rows
@@ -170,7 +174,12 @@ class ArrowBatches:
                 foreign.append(row)
             except UnicodeDecodeError:
                 odd.append(row)
-        return _Properties(spans, self._properties, property_ends, self._keys, key_ends, odd, foreign)
+        names = values = None
+        if self._with_map:
+            used = self._properties[:, : int(property_ends[-1]) if count else 0]
+            names = _stretches(run.data, used[PROPERTY_NAME_AT], used[PROPERTY_NAME_SIZE], pa.string())
+            values = _stretches(run.data, used[VALUE_AT], used[VALUE_SIZE], pa.string())
+        return _Properties(spans, names, values, property_ends, self._keys, key_ends, odd, foreign)
 
     def _column(self, name: str, kind: pa.DataType, run: RecordRun, found: _Properties | None) -> pa.Array:
         if name in NUMBER_ROWS:
@@ -281,10 +290,7 @@ def _tags_code(run: RecordRun, found: _Properties, kind: pa.DataType) -> pa.Arra
 
 
 def _map(run: RecordRun, found: _Properties, kind: pa.DataType) -> pa.Array:
-    used = found.properties[:, : int(found.property_ends[-1]) if len(run) else 0]
-    names = _stretches(run.data, used[PROPERTY_NAME_AT], used[PROPERTY_NAME_SIZE], pa.string())
-    values = _stretches(run.data, used[VALUE_AT], used[VALUE_SIZE], pa.string())
-    return pa.MapArray.from_arrays(_starts(found.property_ends), names, values, type=kind)
+    return pa.MapArray.from_arrays(_starts(found.property_ends), found.names, found.values, type=kind)
 
 
 def _priorities(run: RecordRun, found: _Properties, kind: pa.DataType) -> pa.Array:
