@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     )
 
 TIMEOUT_SECONDS = 10.0
+# Every poll is by priority; so it is for a group that has no other factor.
+PRIORITY_FACTOR_MAX = 100
 GROUP_COLUMNS = ["consumer_group", "ordered", "delivery_attempts_max", "consume_disabled", "broadcast"]
 # Groups that one command shows unless it is told another number; each group of `lag` costs a call to every shard.
 LISTED_COUNT_MAX = 1_000
@@ -310,7 +312,10 @@ def update(
     priority_factor: Annotated[
         int | None,
         typer.Option(
-            "--priority-factor", min=0, max=100, help="Of 100 polls of a PRIORITY topic, so many are by priority."
+            "--priority-factor",
+            min=0,
+            max=PRIORITY_FACTOR_MAX,
+            help="Of 100 polls of a PRIORITY topic, so many are by priority.",
         ),
     ] = None,
     output: options.Output = OutputFormat.TABLE,
@@ -411,7 +416,7 @@ def group_row(group: "ConsumerGroup") -> dict[str, Any]:
         "delivery_attempts_max": group.delivery_attempts_max,
         "consume_disabled": group.consume_disabled,
         "broadcast": group.broadcast,
-    } | ({} if group.priority_factor == 100 else {"priority_factor": group.priority_factor})
+    } | ({} if group.priority_factor == PRIORITY_FACTOR_MAX else {"priority_factor": group.priority_factor})
 
 
 def lag_row(consumer_group: str, queue: "GroupQueue") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from consumer_svc.state.group_states import GroupSettings
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import InvalidArgumentError
-from store.format.delivery.consumer_files import PRIORITY_FACTOR_MAX
+from store.format.delivery.consumer_files import check_priority_factor
 
 
 def filter_of(wanted: gateway_pb.MessageFilter) -> MessageFilter:
@@ -68,10 +68,7 @@ def settings_of(settings: pb.GroupSettings) -> GroupSettings:
             "delivery_attempts_max is negative: 0 means the default", field="delivery_attempts_max"
         )
     factor = factor_of(settings)
-    if not 0 <= factor <= PRIORITY_FACTOR_MAX:
-        raise InvalidArgumentError(
-            f"priority_factor is {factor}: 0 to {PRIORITY_FACTOR_MAX} are possible", field="priority_factor"
-        )
+    check_priority_factor(factor)
     return GroupSettings(
         settings.consumer_group,
         settings.ordered,

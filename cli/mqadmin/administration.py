@@ -11,7 +11,7 @@ import typer
 
 from cli import options
 from cli.exits import Exit, usage_error, warn
-from cli.groups import delete, reset_offset, show_group, show_lag, update
+from cli.groups import PRIORITY_FACTOR_MAX, delete, reset_offset, show_group, show_lag, update
 from cli.options import OutputFormat
 from cli.topics import (
     QUEUE_COLUMNS,
@@ -252,9 +252,9 @@ def _factor_in(attributes: str) -> int | None:
         name, _, value = part[1:].partition("=")
         if name != PRIORITY_FACTOR_ATTRIBUTE or part[0] not in "+-" or (part[0] == "-") != (value == ""):
             usage_error(f"--attributes {part!r}", "Of a group, +priority.factor=0 to 100, or -priority.factor.")
-        if value and (not value.isdecimal() or int(value) > 100):
+        if value and (not value.isdecimal() or int(value) > PRIORITY_FACTOR_MAX):
             usage_error(f"--attributes {part!r}", "priority.factor is 0 to 100.")
-        factor = int(value) if value else 100
+        factor = int(value) if value else PRIORITY_FACTOR_MAX
     return factor
 
 

@@ -33,7 +33,7 @@ from gateway.queries.page import PageTokens, check_topic, page_size
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import GroupNotFoundError, InvalidArgumentError, PermissionDeniedError, StoreError
-from store.format.delivery.consumer_files import PRIORITY_FACTOR_MAX
+from store.format.delivery.consumer_files import PRIORITY_FACTOR_MAX, check_priority_factor
 from store.format.topic import RETRY_PREFIX, dead_letter_topic_of
 
 # RocketMQ's retryMaxTimes is an int of Java; so many retries never happen.
@@ -195,10 +195,8 @@ def update_group(shards: Shards, consumer_group: str, change: SettingsChange, de
             field="delivery_attempts_max",
         )
     factor = change.priority_factor
-    if factor is not None and not 0 <= factor <= PRIORITY_FACTOR_MAX:
-        raise InvalidArgumentError(
-            f"priority_factor is {factor}: 0 to {PRIORITY_FACTOR_MAX} are possible", field="priority_factor"
-        )
+    if factor is not None:
+        check_priority_factor(factor)
     only = pb.ListGroupsRequest(consumer_group=consumer_group, page_size=1)
     answers = ask_all(shards, LIST_GROUPS, only, deadline)
     before = [each for _, page in answered(answers) for each in page.groups]

@@ -4,7 +4,7 @@ stacks of their threads, and how they consume a message, they are asked on their
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.delivery.timers import Timers
@@ -83,7 +83,7 @@ class MessagingMembers:
             return Told(dump_bytes(document | {"jstack": trace}), is_by_gateway=True)
 
         question = v2.TelemetryCommand(print_thread_stack_trace_command=v2.PrintThreadStackTraceCommand())
-        self._put(known, question, RUNNING_INFO_SECONDS, answered, told, frozenset((v2.OK, v2.CODE_UNSPECIFIED)))
+        self._put(known, question, RUNNING_INFO_SECONDS, answered, told, (v2.OK, v2.CODE_UNSPECIFIED))
         return True
 
     def consume(self, consumer_group: str, client_id: str, message: StoredMessage, told: Receiver) -> bool:
@@ -126,7 +126,7 @@ class MessagingMembers:
         seconds: float,
         answered: Callable[[v2.TelemetryCommand], Told],
         told: Receiver,
-        codes: "Mapping[v2.Code, str] | frozenset[v2.Code]",
+        codes: "Container[v2.Code]",
     ) -> None:
         """Ask a member on its stream; `told` gets what `answered` makes of an answer with one of these codes."""
         facts = known.facts

@@ -16,6 +16,7 @@ from reput_client.querying.question import Question
 
 # Of one page of groups or tracks.
 GROUPS_OF_A_PAGE = 500
+PRIORITY_FACTOR_DEFAULT = 100
 
 
 class PullStatus(Enum):
@@ -45,7 +46,7 @@ class ConsumerGroup:
     delivery_attempts_max: int
     consume_disabled: bool
     broadcast: bool
-    priority_factor: int = 100
+    priority_factor: int = PRIORITY_FACTOR_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,7 +518,7 @@ def _settings_of(settings: pb.ConsumerGroupSettings) -> ConsumerGroup:
         settings.delivery_attempts_max,
         settings.consume_disabled,
         settings.broadcast,
-        settings.priority_factor if settings.HasField("priority_factor") else 100,
+        settings.priority_factor if settings.HasField("priority_factor") else PRIORITY_FACTOR_DEFAULT,
     )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from store.errors import InvalidArgumentError
 from store.format.config_json import dump_document, load_document, next_document
 from store.format.topic import is_light_queue
 
@@ -151,6 +152,14 @@ def priority_factor_of(attributes: object) -> int:
     is_number = isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) <= 3
     factor = int(str(text)) if is_number else PRIORITY_FACTOR_MAX
     return min(factor, PRIORITY_FACTOR_MAX)
+
+
+def check_priority_factor(factor: int) -> None:
+    """InvalidArgumentError for a factor outside of 0 to 100."""
+    if not 0 <= factor <= PRIORITY_FACTOR_MAX:
+        raise InvalidArgumentError(
+            f"priority_factor is {factor}: 0 to {PRIORITY_FACTOR_MAX} are possible", field="priority_factor"
+        )
 
 
 def problem_of_group(name: str, config: object) -> str:
