@@ -589,7 +589,10 @@ class FreshnessWaits:
 
 
 def is_far_behind(progress: BuildProgress, log_end_offset: int | None) -> bool:
-    """Whether a builder is catching up after a start with more than is waited for, or nobody knows with how much (bytes)."""
+    """Whether a builder catches up after a start with more than is waited for.
+
+    `log_end_offset`: where it will have caught up (bytes); None: unknown, which counts as far.
+    """
     return progress.catching_up and (
         log_end_offset is None or log_end_offset - progress.next_offset > CATCH_UP_BYTES_MAX
     )

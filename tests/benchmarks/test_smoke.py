@@ -32,7 +32,7 @@ def _run(tmp_path: pathlib.Path, *arguments: str) -> report.Results:
     started = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
     assert started.returncode == 0, started.stderr[-5000:]
     assert (tmp_path / "results" / "RESULTS.md").read_text().count("\n| ") >= 2
-    # Those of all processes: a forked stack is no child of ours.
+    # All processes are looked at: a forked stack has another parent.
     running = (int(name) for name in os.listdir("/proc") if name.isdigit())
     assert not [pid for pid in running if pid != os.getpid() and str(tmp_path) in _command_line(pid)]
     return report.load(tmp_path / "results")

@@ -211,7 +211,7 @@ def test_another_queue_of_the_name_is_not_there(stack: HostedStack) -> None:
     with pytest.raises(grpc.RpcError) as error:
         stack.gateway.QueryMessageByOffset(request, timeout=WAIT_SECONDS_MAX)
 
-    assert error.value.code() is grpc.StatusCode.NOT_FOUND  # type: ignore[attr-defined]
+    assert error.value.code() is grpc.StatusCode.NOT_FOUND
 
 
 def test_fsck_finds_nothing_wrong_and_its_repair_leaves_a_brokers_files(tmp_path: Path) -> None:

@@ -58,4 +58,4 @@ def wake_here() -> Callable[[], None]:
 
 
 def _nothing() -> None:
-    """Wakes nobody."""
+    """Has no session to wake."""

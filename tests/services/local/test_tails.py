@@ -24,7 +24,7 @@ HEARTBEAT_SECONDS = 0.05
 
 
 class Followed:
-    """A log with a batch of 10 bytes each, up to `end`; it counts who follows it."""
+    """A log with a batch of 10 bytes each, up to `end`; it counts its followers."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()

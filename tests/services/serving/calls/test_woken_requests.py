@@ -115,7 +115,7 @@ def test_the_end_of_a_client_after_a_wake_ends_its_requests(stream):
     says.put(None)
     assert list(answers) == []
     assert [session.seen.get(timeout=WAIT_SECONDS_MAX) for _ in range(2)] == [b"", None]
-    wake()  # nobody is there
+    wake()  # its session has ended
 
 
 def test_a_client_that_goes_after_a_wake_is_noticed(stream):
