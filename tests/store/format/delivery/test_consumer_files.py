@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.errors import StoreCorruptedError
+from store.errors import InvalidArgumentError, StoreCorruptedError
 from store.format.config_json import is_own
 from store.format.delivery.consumer_files import (
     GroupConfig,
+    check_priority_factor,
     decode_groups,
     decode_modes,
     decode_offsets,
@@ -195,3 +196,14 @@ def test_a_file_without_request_modes_has_none_of_them() -> None:
     assert decode_modes(b'{"messageRequestModeMap":{"":{"g":{}},"t":{"":{}}}}') == {}
     written = json.loads(encode_modes({("g", "t"): (False, 1)}, b'{"messageRequestModeMap":[]}', time_millis=5))
     assert list(written["messageRequestModeMap"]) == ["t"]
+
+
+@pytest.mark.parametrize("factor", [-1, 101])
+def test_a_factor_outside_of_0_to_100_is_refused_with_its_range(factor: int) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"priority_factor is {factor}: 0 to 100 are possible"):
+        check_priority_factor(factor)
+
+
+@pytest.mark.parametrize("factor", [0, 100])
+def test_the_ends_of_the_range_of_a_factor_are_taken(factor: int) -> None:
+    check_priority_factor(factor)
