@@ -20,6 +20,10 @@ GET_OFFSETS = Rpc(PREFIX + "GetOffsets", pb.GetOffsetsRequest, pb.GetOffsetsResp
 RESET_OFFSETS = Rpc(PREFIX + "ResetOffsets", pb.ResetOffsetsRequest, pb.ResetOffsetsResponse)
 KEEP_CLIENTS = Rpc(PREFIX + "KeepClients", pb.KeepClientsRequest, pb.KeepClientsResponse)
 END_CLIENT = Rpc(PREFIX + "EndClient", pb.EndClientRequest, pb.EndClientResponse)
+SYNC_LITE_SUBSCRIPTION = Rpc(
+    PREFIX + "SyncLiteSubscription", pb.SyncLiteSubscriptionRequest, pb.SyncLiteSubscriptionResponse
+)
+LIST_LITE_TOPICS = Rpc(PREFIX + "ListLiteTopics", pb.ListLiteTopicsRequest, pb.ListLiteTopicsResponse)
 WATCH_ARRIVALS = Rpc(PREFIX + "WatchArrivals", pb.WatchArrivalsRequest, pb.WatchArrivalsResponse)
 LIST_GROUPS = Rpc(PREFIX + "ListGroups", pb.ListGroupsRequest, pb.ListGroupsResponse)
 GET_GROUP = Rpc(PREFIX + "GetGroup", pb.GetGroupRequest, pb.GetGroupResponse)

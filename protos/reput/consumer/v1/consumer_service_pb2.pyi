@@ -13,19 +13,32 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class LiteAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LITE_ACTION_UNSPECIFIED: _ClassVar[LiteAction]
+    LITE_ACTION_PARTIAL_ADD: _ClassVar[LiteAction]
+    LITE_ACTION_PARTIAL_REMOVE: _ClassVar[LiteAction]
+    LITE_ACTION_COMPLETE_ADD: _ClassVar[LiteAction]
+    LITE_ACTION_COMPLETE_REMOVE: _ClassVar[LiteAction]
+
 class FigureKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     FIGURE_KIND_UNSPECIFIED: _ClassVar[FigureKind]
     FIGURE_KIND_APPENDED: _ClassVar[FigureKind]
     FIGURE_KIND_DELIVERED: _ClassVar[FigureKind]
     FIGURE_KIND_SENT_BACK: _ClassVar[FigureKind]
+LITE_ACTION_UNSPECIFIED: LiteAction
+LITE_ACTION_PARTIAL_ADD: LiteAction
+LITE_ACTION_PARTIAL_REMOVE: LiteAction
+LITE_ACTION_COMPLETE_ADD: LiteAction
+LITE_ACTION_COMPLETE_REMOVE: LiteAction
 FIGURE_KIND_UNSPECIFIED: FigureKind
 FIGURE_KIND_APPENDED: FigureKind
 FIGURE_KIND_DELIVERED: FigureKind
 FIGURE_KIND_SENT_BACK: FigureKind
 
 class PopMessagesRequest(_message.Message):
-    __slots__ = ("consumer_group", "topic", "queue_id", "max_messages", "invisible_duration", "client_id", "attempt_id", "filter", "max_per_message_group", "known_only", "as_check_points", "in_order", "begun_only", "caller")
+    __slots__ = ("consumer_group", "topic", "queue_id", "max_messages", "invisible_duration", "client_id", "attempt_id", "filter", "max_per_message_group", "known_only", "as_check_points", "in_order", "begun_only", "is_lite", "caller")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +52,7 @@ class PopMessagesRequest(_message.Message):
     AS_CHECK_POINTS_FIELD_NUMBER: _ClassVar[int]
     IN_ORDER_FIELD_NUMBER: _ClassVar[int]
     BEGUN_ONLY_FIELD_NUMBER: _ClassVar[int]
+    IS_LITE_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     topic: str
@@ -53,8 +67,9 @@ class PopMessagesRequest(_message.Message):
     as_check_points: bool
     in_order: bool
     begun_only: bool
+    is_lite: bool
     caller: str
-    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., max_messages: _Optional[int] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., filter: _Optional[_Union[_gateway_service_pb2.MessageFilter, _Mapping]] = ..., max_per_message_group: _Optional[int] = ..., known_only: _Optional[bool] = ..., as_check_points: _Optional[bool] = ..., in_order: _Optional[bool] = ..., begun_only: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., max_messages: _Optional[int] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., filter: _Optional[_Union[_gateway_service_pb2.MessageFilter, _Mapping]] = ..., max_per_message_group: _Optional[int] = ..., known_only: _Optional[bool] = ..., as_check_points: _Optional[bool] = ..., in_order: _Optional[bool] = ..., begun_only: _Optional[bool] = ..., is_lite: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class Delivery(_message.Message):
     __slots__ = ("message", "receipt_handle", "delivery_attempt", "invisible_until")
@@ -99,16 +114,18 @@ class AckMessagesResponse(_message.Message):
     def __init__(self, outcomes: _Optional[_Iterable[_Union[AckMessagesResponse.Outcome, str]]] = ...) -> None: ...
 
 class ChangeInvisibleDurationRequest(_message.Message):
-    __slots__ = ("consumer_group", "receipt_handle", "invisible_duration", "give_back")
+    __slots__ = ("consumer_group", "receipt_handle", "invisible_duration", "give_back", "suspend")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     RECEIPT_HANDLE_FIELD_NUMBER: _ClassVar[int]
     INVISIBLE_DURATION_FIELD_NUMBER: _ClassVar[int]
     GIVE_BACK_FIELD_NUMBER: _ClassVar[int]
+    SUSPEND_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     receipt_handle: str
     invisible_duration: _duration_pb2.Duration
     give_back: bool
-    def __init__(self, consumer_group: _Optional[str] = ..., receipt_handle: _Optional[str] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., give_back: _Optional[bool] = ...) -> None: ...
+    suspend: bool
+    def __init__(self, consumer_group: _Optional[str] = ..., receipt_handle: _Optional[str] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., give_back: _Optional[bool] = ..., suspend: _Optional[bool] = ...) -> None: ...
 
 class ChangeInvisibleDurationResponse(_message.Message):
     __slots__ = ("receipt_handle",)
@@ -373,23 +390,143 @@ class EndClientResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class LiteOffset(_message.Message):
+    __slots__ = ("earliest", "latest", "queue_offset", "last_count", "time")
+    EARLIEST_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_COUNT_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    earliest: bool
+    latest: bool
+    queue_offset: int
+    last_count: int
+    time: _timestamp_pb2.Timestamp
+    def __init__(self, earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., queue_offset: _Optional[int] = ..., last_count: _Optional[int] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class SyncLiteSubscriptionRequest(_message.Message):
+    __slots__ = ("consumer_group", "topic", "client_id", "action", "lite_topics", "version", "begins", "caller")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    topic: str
+    client_id: str
+    action: LiteAction
+    lite_topics: _containers.RepeatedScalarFieldContainer[str]
+    version: int
+    begins: LiteOffset
+    caller: str
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ..., action: _Optional[_Union[LiteAction, str]] = ..., lite_topics: _Optional[_Iterable[str]] = ..., version: _Optional[int] = ..., begins: _Optional[_Union[LiteOffset, _Mapping]] = ..., caller: _Optional[str] = ...) -> None: ...
+
+class SyncLiteSubscriptionResponse(_message.Message):
+    __slots__ = ("lite_topic_count",)
+    LITE_TOPIC_COUNT_FIELD_NUMBER: _ClassVar[int]
+    lite_topic_count: int
+    def __init__(self, lite_topic_count: _Optional[int] = ...) -> None: ...
+
+class ListLiteTopicsRequest(_message.Message):
+    __slots__ = ("topic", "consumer_group", "lite_topic_contains", "after", "page_size", "lite_topic", "client_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_CONTAINS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    consumer_group: str
+    lite_topic_contains: str
+    after: str
+    page_size: int
+    lite_topic: str
+    client_id: str
+    def __init__(self, topic: _Optional[str] = ..., consumer_group: _Optional[str] = ..., lite_topic_contains: _Optional[str] = ..., after: _Optional[str] = ..., page_size: _Optional[int] = ..., lite_topic: _Optional[str] = ..., client_id: _Optional[str] = ...) -> None: ...
+
+class LiteTopicGroup(_message.Message):
+    __slots__ = ("consumer_group", "consumer_offset", "in_flight_count", "lag_count", "client_ids")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LAG_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_IDS_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    consumer_offset: int
+    in_flight_count: int
+    lag_count: int
+    client_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, consumer_group: _Optional[str] = ..., consumer_offset: _Optional[int] = ..., in_flight_count: _Optional[int] = ..., lag_count: _Optional[int] = ..., client_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class LiteTopic(_message.Message):
+    __slots__ = ("lite_topic", "min_offset", "max_offset", "last_store_time", "groups")
+    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_STORE_TIME_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    lite_topic: str
+    min_offset: int
+    max_offset: int
+    last_store_time: _timestamp_pb2.Timestamp
+    groups: _containers.RepeatedCompositeFieldContainer[LiteTopicGroup]
+    def __init__(self, lite_topic: _Optional[str] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[LiteTopicGroup, _Mapping]]] = ...) -> None: ...
+
+class ListLiteTopicsResponse(_message.Message):
+    __slots__ = ("lite_topics", "has_more")
+    LITE_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    lite_topics: _containers.RepeatedCompositeFieldContainer[LiteTopic]
+    has_more: bool
+    def __init__(self, lite_topics: _Optional[_Iterable[_Union[LiteTopic, _Mapping]]] = ..., has_more: _Optional[bool] = ...) -> None: ...
+
 class WatchArrivalsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class WatchArrivalsResponse(_message.Message):
-    __slots__ = ("topics", "group_topics", "all", "member_groups", "queues")
+    __slots__ = ("topics", "group_topics", "all", "member_groups", "queues", "lite_clients", "lost_lite_topics")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     GROUP_TOPICS_FIELD_NUMBER: _ClassVar[int]
     ALL_FIELD_NUMBER: _ClassVar[int]
     MEMBER_GROUPS_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
+    LITE_CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    LOST_LITE_TOPICS_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     group_topics: _containers.RepeatedCompositeFieldContainer[GroupTopic]
     all: bool
     member_groups: _containers.RepeatedScalarFieldContainer[str]
     queues: _containers.RepeatedCompositeFieldContainer[TopicQueues]
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., group_topics: _Optional[_Iterable[_Union[GroupTopic, _Mapping]]] = ..., all: _Optional[bool] = ..., member_groups: _Optional[_Iterable[str]] = ..., queues: _Optional[_Iterable[_Union[TopicQueues, _Mapping]]] = ...) -> None: ...
+    lite_clients: _containers.RepeatedCompositeFieldContainer[LiteClient]
+    lost_lite_topics: _containers.RepeatedCompositeFieldContainer[LostLiteTopic]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., group_topics: _Optional[_Iterable[_Union[GroupTopic, _Mapping]]] = ..., all: _Optional[bool] = ..., member_groups: _Optional[_Iterable[str]] = ..., queues: _Optional[_Iterable[_Union[TopicQueues, _Mapping]]] = ..., lite_clients: _Optional[_Iterable[_Union[LiteClient, _Mapping]]] = ..., lost_lite_topics: _Optional[_Iterable[_Union[LostLiteTopic, _Mapping]]] = ...) -> None: ...
+
+class LiteClient(_message.Message):
+    __slots__ = ("consumer_group", "topic", "client_id")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    topic: str
+    client_id: str
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ...) -> None: ...
+
+class LostLiteTopic(_message.Message):
+    __slots__ = ("consumer_group", "topic", "client_id", "lite_topic")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    topic: str
+    client_id: str
+    lite_topic: str
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ..., lite_topic: _Optional[str] = ...) -> None: ...
 
 class TopicQueues(_message.Message):
     __slots__ = ("topic", "queue_ids")
@@ -408,7 +545,7 @@ class GroupTopic(_message.Message):
     def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
 
 class GroupSettings(_message.Message):
-    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_enabled", "broadcast", "is_set", "request_modes", "priority_factor")
+    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_enabled", "broadcast", "is_set", "request_modes", "priority_factor", "lite")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     ORDERED_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
@@ -417,6 +554,7 @@ class GroupSettings(_message.Message):
     IS_SET_FIELD_NUMBER: _ClassVar[int]
     REQUEST_MODES_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    LITE_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     ordered: bool
     delivery_attempts_max: int
@@ -425,7 +563,8 @@ class GroupSettings(_message.Message):
     is_set: bool
     request_modes: _containers.RepeatedCompositeFieldContainer[RequestMode]
     priority_factor: int
-    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_enabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ..., is_set: _Optional[bool] = ..., request_modes: _Optional[_Iterable[_Union[RequestMode, _Mapping]]] = ..., priority_factor: _Optional[int] = ...) -> None: ...
+    lite: _gateway_service_pb2.LiteSettings
+    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_enabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ..., is_set: _Optional[bool] = ..., request_modes: _Optional[_Iterable[_Union[RequestMode, _Mapping]]] = ..., priority_factor: _Optional[int] = ..., lite: _Optional[_Union[_gateway_service_pb2.LiteSettings, _Mapping]] = ...) -> None: ...
 
 class RequestMode(_message.Message):
     __slots__ = ("topic", "is_pop", "pop_share_queue_count")
@@ -492,18 +631,44 @@ class GroupQueue(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., consumer_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., in_flight_count: _Optional[int] = ..., waiting_count: _Optional[int] = ..., oldest_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., removed_count: _Optional[int] = ...) -> None: ...
 
 class GetGroupResponse(_message.Message):
-    __slots__ = ("settings", "clients", "queues", "problems", "has_locks")
+    __slots__ = ("settings", "clients", "queues", "problems", "has_locks", "lite_topics")
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     HAS_LOCKS_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPICS_FIELD_NUMBER: _ClassVar[int]
     settings: GroupSettings
     clients: _containers.RepeatedCompositeFieldContainer[Client]
     queues: _containers.RepeatedCompositeFieldContainer[GroupQueue]
     problems: _containers.RepeatedScalarFieldContainer[str]
     has_locks: bool
-    def __init__(self, settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[Client, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[GroupQueue, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., has_locks: _Optional[bool] = ...) -> None: ...
+    lite_topics: _containers.RepeatedCompositeFieldContainer[LiteSummary]
+    def __init__(self, settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[Client, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[GroupQueue, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., has_locks: _Optional[bool] = ..., lite_topics: _Optional[_Iterable[_Union[LiteSummary, _Mapping]]] = ...) -> None: ...
+
+class LiteSummary(_message.Message):
+    __slots__ = ("topic", "lite_topic_count", "lag_count", "in_flight_count", "subscribers")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LAG_COUNT_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBERS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    lite_topic_count: int
+    lag_count: int
+    in_flight_count: int
+    subscribers: _containers.RepeatedCompositeFieldContainer[LiteSubscriber]
+    def __init__(self, topic: _Optional[str] = ..., lite_topic_count: _Optional[int] = ..., lag_count: _Optional[int] = ..., in_flight_count: _Optional[int] = ..., subscribers: _Optional[_Iterable[_Union[LiteSubscriber, _Mapping]]] = ...) -> None: ...
+
+class LiteSubscriber(_message.Message):
+    __slots__ = ("client_id", "lite_topic_count", "is_wildcard")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_COUNT_FIELD_NUMBER: _ClassVar[int]
+    IS_WILDCARD_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    lite_topic_count: int
+    is_wildcard: bool
+    def __init__(self, client_id: _Optional[str] = ..., lite_topic_count: _Optional[int] = ..., is_wildcard: _Optional[bool] = ...) -> None: ...
 
 class UpdateGroupRequest(_message.Message):
     __slots__ = ("settings", "if_unset", "request_mode", "caller")

@@ -95,6 +95,16 @@ class ConsumerServiceStub:
                 request_serializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.EndClientRequest.SerializeToString,
                 response_deserializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.EndClientResponse.FromString,
                 _registered_method=True)
+        self.SyncLiteSubscription = channel.unary_unary(
+                '/reput.consumer.v1.ConsumerService/SyncLiteSubscription',
+                request_serializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.SyncLiteSubscriptionRequest.SerializeToString,
+                response_deserializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.SyncLiteSubscriptionResponse.FromString,
+                _registered_method=True)
+        self.ListLiteTopics = channel.unary_unary(
+                '/reput.consumer.v1.ConsumerService/ListLiteTopics',
+                request_serializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.ListLiteTopicsRequest.SerializeToString,
+                response_deserializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.ListLiteTopicsResponse.FromString,
+                _registered_method=True)
         self.WatchArrivals = channel.unary_stream(
                 '/reput.consumer.v1.ConsumerService/WatchArrivals',
                 request_serializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.WatchArrivalsRequest.SerializeToString,
@@ -248,6 +258,25 @@ class ConsumerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SyncLiteSubscription(self, request, context):
+        """Says which lite topics of a parent topic a client of a group subscribes to, as RocketMQ's clients do: when it subscribes, and all
+        of them every 30 s. A gateway sends it to every shard of the parent. The subscriptions are in the log when it returns. Errors,
+        with nothing changed: GROUP_NOT_FOUND, INVALID_ARGUMENT (the group is not bound to this parent, an illegal lite topic, lite topics
+        of a wildcard group), RESOURCE_EXHAUSTED (LITE_SUBSCRIPTION_QUOTA_EXCEEDED for the quota of the client, RESOURCE_BUSY for the
+        limit of the shard).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListLiteTopics(self, request, context):
+        """The lite topics of a parent topic or of a group, by name: their ranges, positions and subscribers. Errors: INVALID_ARGUMENT,
+        NOT_FOUND (GROUP_NOT_FOUND).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchArrivals(self, request, context):
         """Streams the topics that may have something to deliver: new messages, and messages that a group may have again.
         Endless; ask with it before the first Pop that comes back empty.
@@ -376,6 +405,16 @@ def add_ConsumerServiceServicer_to_server(servicer, server):
                     servicer.EndClient,
                     request_deserializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.EndClientRequest.FromString,
                     response_serializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.EndClientResponse.SerializeToString,
+            ),
+            'SyncLiteSubscription': grpc.unary_unary_rpc_method_handler(
+                    servicer.SyncLiteSubscription,
+                    request_deserializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.SyncLiteSubscriptionRequest.FromString,
+                    response_serializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.SyncLiteSubscriptionResponse.SerializeToString,
+            ),
+            'ListLiteTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLiteTopics,
+                    request_deserializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.ListLiteTopicsRequest.FromString,
+                    response_serializer=reput_dot_consumer_dot_v1_dot_consumer__service__pb2.ListLiteTopicsResponse.SerializeToString,
             ),
             'WatchArrivals': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchArrivals,
@@ -748,6 +787,60 @@ class ConsumerService:
             '/reput.consumer.v1.ConsumerService/EndClient',
             reput_dot_consumer_dot_v1_dot_consumer__service__pb2.EndClientRequest.SerializeToString,
             reput_dot_consumer_dot_v1_dot_consumer__service__pb2.EndClientResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SyncLiteSubscription(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.consumer.v1.ConsumerService/SyncLiteSubscription',
+            reput_dot_consumer_dot_v1_dot_consumer__service__pb2.SyncLiteSubscriptionRequest.SerializeToString,
+            reput_dot_consumer_dot_v1_dot_consumer__service__pb2.SyncLiteSubscriptionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLiteTopics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.consumer.v1.ConsumerService/ListLiteTopics',
+            reput_dot_consumer_dot_v1_dot_consumer__service__pb2.ListLiteTopicsRequest.SerializeToString,
+            reput_dot_consumer_dot_v1_dot_consumer__service__pb2.ListLiteTopicsResponse.FromString,
             options,
             channel_credentials,
             insecure,

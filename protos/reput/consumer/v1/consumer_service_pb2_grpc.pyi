@@ -65,6 +65,17 @@ class ConsumerServiceStub:
     """Says that a client has ended in order: what is renewed for it was not given to its program, is delivered again at once, and the
     attempt does not count.
     """
+    SyncLiteSubscription: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.SyncLiteSubscriptionRequest, _consumer_service_pb2.SyncLiteSubscriptionResponse]
+    """Says which lite topics of a parent topic a client of a group subscribes to, as RocketMQ's clients do: when it subscribes, and all
+    of them every 30 s. A gateway sends it to every shard of the parent. The subscriptions are in the log when it returns. Errors,
+    with nothing changed: GROUP_NOT_FOUND, INVALID_ARGUMENT (the group is not bound to this parent, an illegal lite topic, lite topics
+    of a wildcard group), RESOURCE_EXHAUSTED (LITE_SUBSCRIPTION_QUOTA_EXCEEDED for the quota of the client, RESOURCE_BUSY for the
+    limit of the shard).
+    """
+    ListLiteTopics: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.ListLiteTopicsRequest, _consumer_service_pb2.ListLiteTopicsResponse]
+    """The lite topics of a parent topic or of a group, by name: their ranges, positions and subscribers. Errors: INVALID_ARGUMENT,
+    NOT_FOUND (GROUP_NOT_FOUND).
+    """
     WatchArrivals: _grpc.UnaryStreamMultiCallable[_consumer_service_pb2.WatchArrivalsRequest, _consumer_service_pb2.WatchArrivalsResponse]
     """Streams the topics that may have something to deliver: new messages, and messages that a group may have again.
     Endless; ask with it before the first Pop that comes back empty.
@@ -201,6 +212,27 @@ class ConsumerServiceServicer:
     ) -> _consumer_service_pb2.EndClientResponse:
         """Says that a client has ended in order: what is renewed for it was not given to its program, is delivered again at once, and the
         attempt does not count.
+        """
+
+    def SyncLiteSubscription(
+        self,
+        request: _consumer_service_pb2.SyncLiteSubscriptionRequest,
+        context: _grpc.ServicerContext,
+    ) -> _consumer_service_pb2.SyncLiteSubscriptionResponse:
+        """Says which lite topics of a parent topic a client of a group subscribes to, as RocketMQ's clients do: when it subscribes, and all
+        of them every 30 s. A gateway sends it to every shard of the parent. The subscriptions are in the log when it returns. Errors,
+        with nothing changed: GROUP_NOT_FOUND, INVALID_ARGUMENT (the group is not bound to this parent, an illegal lite topic, lite topics
+        of a wildcard group), RESOURCE_EXHAUSTED (LITE_SUBSCRIPTION_QUOTA_EXCEEDED for the quota of the client, RESOURCE_BUSY for the
+        limit of the shard).
+        """
+
+    def ListLiteTopics(
+        self,
+        request: _consumer_service_pb2.ListLiteTopicsRequest,
+        context: _grpc.ServicerContext,
+    ) -> _consumer_service_pb2.ListLiteTopicsResponse:
+        """The lite topics of a parent topic or of a group, by name: their ranges, positions and subscribers. Errors: INVALID_ARGUMENT,
+        NOT_FOUND (GROUP_NOT_FOUND).
         """
 
     def WatchArrivals(

@@ -1,4 +1,5 @@
 from reput.consumer.v1 import consumer_service_pb2 as _consumer_service_pb2
+from reput.gateway.v1 import gateway_service_pb2 as _gateway_service_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -8,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class StateRecord(_message.Message):
-    __slots__ = ("epoch", "changes", "groups", "file_digests")
+    __slots__ = ("epoch", "changes", "groups", "file_digests", "lite_expired")
     class FileDigestsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -20,14 +21,16 @@ class StateRecord(_message.Message):
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     FILE_DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    LITE_EXPIRED_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     changes: _containers.RepeatedCompositeFieldContainer[Change]
     groups: _containers.RepeatedCompositeFieldContainer[GroupState]
     file_digests: _containers.ScalarMap[str, bytes]
-    def __init__(self, epoch: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupState, _Mapping]]] = ..., file_digests: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+    lite_expired: _containers.RepeatedCompositeFieldContainer[LiteExpired]
+    def __init__(self, epoch: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupState, _Mapping]]] = ..., file_digests: _Optional[_Mapping[str, bytes]] = ..., lite_expired: _Optional[_Iterable[_Union[LiteExpired, _Mapping]]] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("handed_out", "ended", "hidden", "returned", "moved", "group_set", "group_deleted", "delivered", "released", "began")
+    __slots__ = ("handed_out", "ended", "hidden", "returned", "moved", "group_set", "group_deleted", "delivered", "released", "began", "lite_subscribed", "lite_expired")
     HANDED_OUT_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +41,8 @@ class Change(_message.Message):
     DELIVERED_FIELD_NUMBER: _ClassVar[int]
     RELEASED_FIELD_NUMBER: _ClassVar[int]
     BEGAN_FIELD_NUMBER: _ClassVar[int]
+    LITE_SUBSCRIBED_FIELD_NUMBER: _ClassVar[int]
+    LITE_EXPIRED_FIELD_NUMBER: _ClassVar[int]
     handed_out: HandedOut
     ended: Ended
     hidden: Hidden
@@ -48,7 +53,43 @@ class Change(_message.Message):
     delivered: Delivered
     released: Released
     began: Began
-    def __init__(self, handed_out: _Optional[_Union[HandedOut, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., hidden: _Optional[_Union[Hidden, _Mapping]] = ..., returned: _Optional[_Union[Returned, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., group_set: _Optional[_Union[GroupSet, _Mapping]] = ..., group_deleted: _Optional[_Union[GroupDeleted, _Mapping]] = ..., delivered: _Optional[_Union[Delivered, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ..., began: _Optional[_Union[Began, _Mapping]] = ...) -> None: ...
+    lite_subscribed: LiteSubscribed
+    lite_expired: LiteExpired
+    def __init__(self, handed_out: _Optional[_Union[HandedOut, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., hidden: _Optional[_Union[Hidden, _Mapping]] = ..., returned: _Optional[_Union[Returned, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., group_set: _Optional[_Union[GroupSet, _Mapping]] = ..., group_deleted: _Optional[_Union[GroupDeleted, _Mapping]] = ..., delivered: _Optional[_Union[Delivered, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ..., began: _Optional[_Union[Began, _Mapping]] = ..., lite_subscribed: _Optional[_Union[LiteSubscribed, _Mapping]] = ..., lite_expired: _Optional[_Union[LiteExpired, _Mapping]] = ...) -> None: ...
+
+class LiteSubscribed(_message.Message):
+    __slots__ = ("consumer_group", "topic", "client_id", "added", "removed", "is_complete", "is_wildcard", "version", "is_ended")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDED_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    IS_COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    IS_WILDCARD_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    IS_ENDED_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    topic: str
+    client_id: str
+    added: _containers.RepeatedScalarFieldContainer[str]
+    removed: _containers.RepeatedScalarFieldContainer[str]
+    is_complete: bool
+    is_wildcard: bool
+    version: int
+    is_ended: bool
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ..., added: _Optional[_Iterable[str]] = ..., removed: _Optional[_Iterable[str]] = ..., is_complete: _Optional[bool] = ..., is_wildcard: _Optional[bool] = ..., version: _Optional[int] = ..., is_ended: _Optional[bool] = ...) -> None: ...
+
+class LiteExpired(_message.Message):
+    __slots__ = ("topic", "lite_topics", "queue_offsets", "commit_log_offset")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    lite_topics: _containers.RepeatedScalarFieldContainer[str]
+    queue_offsets: _containers.RepeatedScalarFieldContainer[int]
+    commit_log_offset: int
+    def __init__(self, topic: _Optional[str] = ..., lite_topics: _Optional[_Iterable[str]] = ..., queue_offsets: _Optional[_Iterable[int]] = ..., commit_log_offset: _Optional[int] = ...) -> None: ...
 
 class Began(_message.Message):
     __slots__ = ("consumer_group", "beginning")
@@ -177,7 +218,7 @@ class Moved(_message.Message):
     def __init__(self, queue: _Optional[_Union[QueueRef, _Mapping]] = ..., next_offset: _Optional[int] = ..., is_reset: _Optional[bool] = ...) -> None: ...
 
 class GroupSet(_message.Message):
-    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_enabled", "broadcast", "request_modes", "priority_factor", "made_by")
+    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_enabled", "broadcast", "request_modes", "priority_factor", "lite", "made_by")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     ORDERED_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
@@ -185,6 +226,7 @@ class GroupSet(_message.Message):
     BROADCAST_FIELD_NUMBER: _ClassVar[int]
     REQUEST_MODES_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    LITE_FIELD_NUMBER: _ClassVar[int]
     MADE_BY_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     ordered: bool
@@ -193,8 +235,9 @@ class GroupSet(_message.Message):
     broadcast: bool
     request_modes: _containers.RepeatedCompositeFieldContainer[_consumer_service_pb2.RequestMode]
     priority_factor: int
+    lite: _gateway_service_pb2.LiteSettings
     made_by: str
-    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_enabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ..., request_modes: _Optional[_Iterable[_Union[_consumer_service_pb2.RequestMode, _Mapping]]] = ..., priority_factor: _Optional[int] = ..., made_by: _Optional[str] = ...) -> None: ...
+    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_enabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ..., request_modes: _Optional[_Iterable[_Union[_consumer_service_pb2.RequestMode, _Mapping]]] = ..., priority_factor: _Optional[int] = ..., lite: _Optional[_Union[_gateway_service_pb2.LiteSettings, _Mapping]] = ..., made_by: _Optional[str] = ...) -> None: ...
 
 class GroupDeleted(_message.Message):
     __slots__ = ("consumer_group",)
@@ -203,12 +246,28 @@ class GroupDeleted(_message.Message):
     def __init__(self, consumer_group: _Optional[str] = ...) -> None: ...
 
 class GroupState(_message.Message):
-    __slots__ = ("settings", "queues")
+    __slots__ = ("settings", "queues", "lite_subscriptions", "lite_positions")
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
+    LITE_SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    LITE_POSITIONS_FIELD_NUMBER: _ClassVar[int]
     settings: GroupSet
     queues: _containers.RepeatedCompositeFieldContainer[QueueState]
-    def __init__(self, settings: _Optional[_Union[GroupSet, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[QueueState, _Mapping]]] = ...) -> None: ...
+    lite_subscriptions: _containers.RepeatedCompositeFieldContainer[LiteSubscribed]
+    lite_positions: _containers.RepeatedCompositeFieldContainer[LitePositions]
+    def __init__(self, settings: _Optional[_Union[GroupSet, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[QueueState, _Mapping]]] = ..., lite_subscriptions: _Optional[_Iterable[_Union[LiteSubscribed, _Mapping]]] = ..., lite_positions: _Optional[_Iterable[_Union[LitePositions, _Mapping]]] = ...) -> None: ...
+
+class LitePositions(_message.Message):
+    __slots__ = ("topic", "lite_topics", "next_offsets", "popped_from")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    POPPED_FROM_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    lite_topics: _containers.RepeatedScalarFieldContainer[str]
+    next_offsets: _containers.RepeatedScalarFieldContainer[int]
+    popped_from: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., lite_topics: _Optional[_Iterable[str]] = ..., next_offsets: _Optional[_Iterable[int]] = ..., popped_from: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class QueueState(_message.Message):
     __slots__ = ("queue", "next_offset", "leases", "waiting", "reset_offsets", "moved_offsets", "popped_from")
