@@ -239,6 +239,7 @@ _ROWS = (
     Method(MESSAGING_SERVICE + "RecallMessage", _UNARY, _NEVER, WRITE, QUERY_SECONDS),
     Method(MESSAGING_SERVICE + "Telemetry", _SESSION, _SAFE, ANY_CLIENT, None),
     Method(MESSAGING_SERVICE + "NotifyClientTermination", _UNARY, _SAFE, ANY_CLIENT, QUERY_SECONDS),
+    Method(MESSAGING_SERVICE + "SyncLiteSubscription", _UNARY, _SAFE, READ, QUERY_SECONDS),
     Method(ROCKETMQ_ADMIN_SERVICE + "QueryMessage", _UNARY, _SAFE, READ, QUERY_SECONDS),
     Method(ROCKETMQ_ADMIN_SERVICE + "QueryTimeSpan", _UNARY, _SAFE, READ, QUERY_SECONDS),
     Method(HEALTH_SERVICE + "Check", _UNARY, _SAFE, None, INNER_SECONDS, lane_of_its_own=_HEALTH),

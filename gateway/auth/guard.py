@@ -51,7 +51,9 @@ UNANSWERED = "UNANSWERED"
 NO_CLIENT = ""
 TERMINATION = MESSAGING_SERVICE + "NotifyClientTermination"
 # What changes what a gateway knows of a client. Other calls say for which group or topic they are, and do that only.
-OF_ITSELF = frozenset({MESSAGING_SERVICE + "Telemetry", MESSAGING_SERVICE + "Heartbeat", TERMINATION})
+OF_ITSELF = frozenset(
+    MESSAGING_SERVICE + name for name in ("Telemetry", "Heartbeat", "SyncLiteSubscription", "NotifyClientTermination")
+)
 EMPTY_REQUEST = b""
 GROUP_CHARACTERS_SHOWN = 128
 

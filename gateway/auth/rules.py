@@ -202,6 +202,7 @@ TOPICS: dict[str, Topics] = {
     MESSAGING_SERVICE + "GetOffset": _of_queue,
     MESSAGING_SERVICE + "EndTransaction": _of_resource,
     MESSAGING_SERVICE + "RecallMessage": _of_resource,
+    MESSAGING_SERVICE + "SyncLiteSubscription": _of_resource,
     ROCKETMQ_ADMIN_SERVICE + "QueryMessage": _of_resource,
     ROCKETMQ_ADMIN_SERVICE + "QueryTimeSpan": _of_resources,
 }
@@ -228,6 +229,7 @@ GROUPS: dict[str, Groups] = {
     MESSAGING_SERVICE + "PullMessage": _of_group,
     MESSAGING_SERVICE + "UpdateOffset": _of_group,
     MESSAGING_SERVICE + "GetOffset": _of_group,
+    MESSAGING_SERVICE + "SyncLiteSubscription": _of_group,
 }
 WRITTEN: dict[str, Topics] = {MESSAGING_SERVICE + "Telemetry": _of_publishing}
 CONSUMED: dict[str, Topics] = {MESSAGING_SERVICE + "Telemetry": _of_subscription}

@@ -213,6 +213,16 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
 
         return _answered(end, v2.NotifyClientTerminationResponse)
 
+    def SyncLiteSubscription(
+        self, request: v2.SyncLiteSubscriptionRequest, context: grpc.ServicerContext
+    ) -> v2.SyncLiteSubscriptionResponse:
+        """Which lite topics a client wants."""
+
+        def sync() -> v2.SyncLiteSubscriptionResponse:
+            raise RefusedError(v2.UNSUPPORTED, "lite topics are not supported: use topics")
+
+        return _answered(sync, v2.SyncLiteSubscriptionResponse)
+
     def _member(self, caller: Caller, group: str, kind: str = "") -> Client:
         known = self._clients.find(caller.client_id)
         if known is not None and known.facts.consumer_group == group:

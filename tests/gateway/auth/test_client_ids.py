@@ -85,6 +85,11 @@ def test_a_signed_in_caller_could_speak_for_the_client_of_another(tmp_path, cloc
             "NotifyClientTermination": [
                 lambda: spy.call("NotifyClientTermination", v2.NotifyClientTerminationRequest(group=spy.group))
             ],
+            "SyncLiteSubscription": [
+                lambda: spy.call(
+                    "SyncLiteSubscription", v2.SyncLiteSubscriptionRequest(group=spy.group, topic=spy.topic)
+                )
+            ],
         }
 
         for method, some in calls.items():

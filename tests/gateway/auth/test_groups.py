@@ -17,6 +17,7 @@ OWN, OTHER = "shop-billing", "bank-billing"
 METHODS = [
     *("ReceiveMessage", "AckMessage", "ChangeInvisibleDuration", "ForwardMessageToDeadLetterQueue", "PullMessage"),
     *("GetOffset", "UpdateOffset", "QueryAssignment", "Heartbeat", "Telemetry", "NotifyClientTermination"),
+    "SyncLiteSubscription",
 ]
 CLIENTS = {
     "limited": {"read": ["*"], "groups": ["shop-*"]},
@@ -135,6 +136,9 @@ def acts(consumer):
         "Telemetry": lambda: consumer.tell(consumer.settings()),
         "NotifyClientTermination": lambda: consumer.call(
             "NotifyClientTermination", v2.NotifyClientTerminationRequest(group=consumer.group)
+        ),
+        "SyncLiteSubscription": lambda: consumer.call(
+            "SyncLiteSubscription", v2.SyncLiteSubscriptionRequest(group=consumer.group, topic=consumer.topic)
         ),
     }
 

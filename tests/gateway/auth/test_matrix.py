@@ -75,6 +75,7 @@ NEEDS = {
         "RecallMessage": "write",
         "Telemetry": "known",
         "NotifyClientTermination": "known",
+        "SyncLiteSubscription": "read",
     },
     "apache.rocketmq.v2.Admin": {"QueryMessage": "read", "QueryTimeSpan": "read"},
 }

@@ -35,6 +35,7 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CLIENT_ID_REQUIRED: _ClassVar[Code]
     ILLEGAL_POLLING_TIME: _ClassVar[Code]
     ILLEGAL_OFFSET: _ClassVar[Code]
+    ILLEGAL_LITE_TOPIC: _ClassVar[Code]
     UNAUTHORIZED: _ClassVar[Code]
     FORBIDDEN: _ClassVar[Code]
     NOT_FOUND: _ClassVar[Code]
@@ -48,6 +49,8 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MESSAGE_BODY_EMPTY: _ClassVar[Code]
     PRECONDITION_FAILED: _ClassVar[Code]
     TOO_MANY_REQUESTS: _ClassVar[Code]
+    LITE_TOPIC_QUOTA_EXCEEDED: _ClassVar[Code]
+    LITE_SUBSCRIPTION_QUOTA_EXCEEDED: _ClassVar[Code]
     MESSAGE_PROPERTIES_TOO_LARGE: _ClassVar[Code]
     INTERNAL_SERVER_ERROR: _ClassVar[Code]
     HA_NOT_AVAILABLE: _ClassVar[Code]
@@ -123,6 +126,13 @@ class TransactionResolution(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     COMMIT: _ClassVar[TransactionResolution]
     ROLLBACK: _ClassVar[TransactionResolution]
 
+class LiteSubscriptionAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PARTIAL_ADD: _ClassVar[LiteSubscriptionAction]
+    PARTIAL_REMOVE: _ClassVar[LiteSubscriptionAction]
+    COMPLETE_ADD: _ClassVar[LiteSubscriptionAction]
+    COMPLETE_REMOVE: _ClassVar[LiteSubscriptionAction]
+
 class QueryOffsetPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     BEGINNING: _ClassVar[QueryOffsetPolicy]
@@ -150,6 +160,7 @@ MESSAGE_CORRUPTED: Code
 CLIENT_ID_REQUIRED: Code
 ILLEGAL_POLLING_TIME: Code
 ILLEGAL_OFFSET: Code
+ILLEGAL_LITE_TOPIC: Code
 UNAUTHORIZED: Code
 FORBIDDEN: Code
 NOT_FOUND: Code
@@ -163,6 +174,8 @@ MESSAGE_BODY_TOO_LARGE: Code
 MESSAGE_BODY_EMPTY: Code
 PRECONDITION_FAILED: Code
 TOO_MANY_REQUESTS: Code
+LITE_TOPIC_QUOTA_EXCEEDED: Code
+LITE_SUBSCRIPTION_QUOTA_EXCEEDED: Code
 MESSAGE_PROPERTIES_TOO_LARGE: Code
 INTERNAL_SERVER_ERROR: Code
 HA_NOT_AVAILABLE: Code
@@ -210,6 +223,10 @@ SOURCE_SERVER_CHECK: TransactionSource
 TRANSACTION_RESOLUTION_UNSPECIFIED: TransactionResolution
 COMMIT: TransactionResolution
 ROLLBACK: TransactionResolution
+PARTIAL_ADD: LiteSubscriptionAction
+PARTIAL_REMOVE: LiteSubscriptionAction
+COMPLETE_ADD: LiteSubscriptionAction
+COMPLETE_REMOVE: LiteSubscriptionAction
 BEGINNING: QueryOffsetPolicy
 END: QueryOffsetPolicy
 TIMESTAMP: QueryOffsetPolicy
@@ -406,18 +423,22 @@ class SubscriptionEntry(_message.Message):
     def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., expression: _Optional[_Union[FilterExpression, _Mapping]] = ...) -> None: ...
 
 class Subscription(_message.Message):
-    __slots__ = ("group", "subscriptions", "fifo", "receive_batch_size", "long_polling_timeout")
+    __slots__ = ("group", "subscriptions", "fifo", "receive_batch_size", "long_polling_timeout", "lite_subscription_quota", "max_lite_topic_size")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
     FIFO_FIELD_NUMBER: _ClassVar[int]
     RECEIVE_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     LONG_POLLING_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    LITE_SUBSCRIPTION_QUOTA_FIELD_NUMBER: _ClassVar[int]
+    MAX_LITE_TOPIC_SIZE_FIELD_NUMBER: _ClassVar[int]
     group: Resource
     subscriptions: _containers.RepeatedCompositeFieldContainer[SubscriptionEntry]
     fifo: bool
     receive_batch_size: int
     long_polling_timeout: _duration_pb2.Duration
-    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionEntry, _Mapping]]] = ..., fifo: _Optional[bool] = ..., receive_batch_size: _Optional[int] = ..., long_polling_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    lite_subscription_quota: int
+    max_lite_topic_size: int
+    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionEntry, _Mapping]]] = ..., fifo: _Optional[bool] = ..., receive_batch_size: _Optional[int] = ..., long_polling_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lite_subscription_quota: _Optional[int] = ..., max_lite_topic_size: _Optional[int] = ...) -> None: ...
 
 class Metric(_message.Message):
     __slots__ = ("on", "endpoints")
@@ -446,7 +467,7 @@ class Settings(_message.Message):
     def __init__(self, client_type: _Optional[_Union[ClientType, str]] = ..., access_point: _Optional[_Union[Endpoints, _Mapping]] = ..., backoff_policy: _Optional[_Union[RetryPolicy, _Mapping]] = ..., request_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., publishing: _Optional[_Union[Publishing, _Mapping]] = ..., subscription: _Optional[_Union[Subscription, _Mapping]] = ..., metric: _Optional[_Union[Metric, _Mapping]] = ...) -> None: ...
 
 class TelemetryCommand(_message.Message):
-    __slots__ = ("status", "settings", "thread_stack_trace", "verify_message_result", "recover_orphaned_transaction_command", "print_thread_stack_trace_command", "verify_message_command")
+    __slots__ = ("status", "settings", "thread_stack_trace", "verify_message_result", "recover_orphaned_transaction_command", "print_thread_stack_trace_command", "verify_message_command", "notify_unsubscribe_lite_command")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     THREAD_STACK_TRACE_FIELD_NUMBER: _ClassVar[int]
@@ -454,6 +475,7 @@ class TelemetryCommand(_message.Message):
     RECOVER_ORPHANED_TRANSACTION_COMMAND_FIELD_NUMBER: _ClassVar[int]
     PRINT_THREAD_STACK_TRACE_COMMAND_FIELD_NUMBER: _ClassVar[int]
     VERIFY_MESSAGE_COMMAND_FIELD_NUMBER: _ClassVar[int]
+    NOTIFY_UNSUBSCRIBE_LITE_COMMAND_FIELD_NUMBER: _ClassVar[int]
     status: Status
     settings: Settings
     thread_stack_trace: ThreadStackTrace
@@ -461,7 +483,14 @@ class TelemetryCommand(_message.Message):
     recover_orphaned_transaction_command: RecoverOrphanedTransactionCommand
     print_thread_stack_trace_command: PrintThreadStackTraceCommand
     verify_message_command: VerifyMessageCommand
-    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., thread_stack_trace: _Optional[_Union[ThreadStackTrace, _Mapping]] = ..., verify_message_result: _Optional[_Union[VerifyMessageResult, _Mapping]] = ..., recover_orphaned_transaction_command: _Optional[_Union[RecoverOrphanedTransactionCommand, _Mapping]] = ..., print_thread_stack_trace_command: _Optional[_Union[PrintThreadStackTraceCommand, _Mapping]] = ..., verify_message_command: _Optional[_Union[VerifyMessageCommand, _Mapping]] = ...) -> None: ...
+    notify_unsubscribe_lite_command: NotifyUnsubscribeLiteCommand
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., thread_stack_trace: _Optional[_Union[ThreadStackTrace, _Mapping]] = ..., verify_message_result: _Optional[_Union[VerifyMessageResult, _Mapping]] = ..., recover_orphaned_transaction_command: _Optional[_Union[RecoverOrphanedTransactionCommand, _Mapping]] = ..., print_thread_stack_trace_command: _Optional[_Union[PrintThreadStackTraceCommand, _Mapping]] = ..., verify_message_command: _Optional[_Union[VerifyMessageCommand, _Mapping]] = ..., notify_unsubscribe_lite_command: _Optional[_Union[NotifyUnsubscribeLiteCommand, _Mapping]] = ...) -> None: ...
+
+class NotifyUnsubscribeLiteCommand(_message.Message):
+    __slots__ = ("lite_topic",)
+    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    lite_topic: str
+    def __init__(self, lite_topic: _Optional[str] = ...) -> None: ...
 
 class PrintThreadStackTraceCommand(_message.Message):
     __slots__ = ("nonce",)
@@ -608,12 +637,14 @@ class ReceiveMessageResponse(_message.Message):
     def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., message: _Optional[_Union[Message, _Mapping]] = ..., delivery_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class AckMessageEntry(_message.Message):
-    __slots__ = ("message_id", "receipt_handle")
+    __slots__ = ("message_id", "receipt_handle", "lite_topic")
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     RECEIPT_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     message_id: str
     receipt_handle: str
-    def __init__(self, message_id: _Optional[str] = ..., receipt_handle: _Optional[str] = ...) -> None: ...
+    lite_topic: str
+    def __init__(self, message_id: _Optional[str] = ..., receipt_handle: _Optional[str] = ..., lite_topic: _Optional[str] = ...) -> None: ...
 
 class AckMessageRequest(_message.Message):
     __slots__ = ("group", "topic", "entries")
@@ -644,20 +675,22 @@ class AckMessageResponse(_message.Message):
     def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[AckMessageResultEntry, _Mapping]]] = ...) -> None: ...
 
 class ForwardMessageToDeadLetterQueueRequest(_message.Message):
-    __slots__ = ("group", "topic", "receipt_handle", "message_id", "delivery_attempt", "max_delivery_attempts")
+    __slots__ = ("group", "topic", "receipt_handle", "message_id", "delivery_attempt", "max_delivery_attempts", "lite_topic")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     RECEIPT_HANDLE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     MAX_DELIVERY_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     group: Resource
     topic: Resource
     receipt_handle: str
     message_id: str
     delivery_attempt: int
     max_delivery_attempts: int
-    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., topic: _Optional[_Union[Resource, _Mapping]] = ..., receipt_handle: _Optional[str] = ..., message_id: _Optional[str] = ..., delivery_attempt: _Optional[int] = ..., max_delivery_attempts: _Optional[int] = ...) -> None: ...
+    lite_topic: str
+    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., topic: _Optional[_Union[Resource, _Mapping]] = ..., receipt_handle: _Optional[str] = ..., message_id: _Optional[str] = ..., delivery_attempt: _Optional[int] = ..., max_delivery_attempts: _Optional[int] = ..., lite_topic: _Optional[str] = ...) -> None: ...
 
 class ForwardMessageToDeadLetterQueueResponse(_message.Message):
     __slots__ = ("status",)
@@ -708,20 +741,22 @@ class UpdateOffsetResponse(_message.Message):
     def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
 
 class ChangeInvisibleDurationRequest(_message.Message):
-    __slots__ = ("group", "topic", "receipt_handle", "invisible_duration", "message_id", "suspend")
+    __slots__ = ("group", "topic", "receipt_handle", "invisible_duration", "message_id", "lite_topic", "suspend")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     RECEIPT_HANDLE_FIELD_NUMBER: _ClassVar[int]
     INVISIBLE_DURATION_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUSPEND_FIELD_NUMBER: _ClassVar[int]
     group: Resource
     topic: Resource
     receipt_handle: str
     invisible_duration: _duration_pb2.Duration
     message_id: str
+    lite_topic: str
     suspend: bool
-    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., topic: _Optional[_Union[Resource, _Mapping]] = ..., receipt_handle: _Optional[str] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., message_id: _Optional[str] = ..., suspend: _Optional[bool] = ...) -> None: ...
+    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., topic: _Optional[_Union[Resource, _Mapping]] = ..., receipt_handle: _Optional[str] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., message_id: _Optional[str] = ..., lite_topic: _Optional[str] = ..., suspend: _Optional[bool] = ...) -> None: ...
 
 class ChangeInvisibleDurationResponse(_message.Message):
     __slots__ = ("status", "receipt_handle")
@@ -740,6 +775,48 @@ class HeartbeatRequest(_message.Message):
     def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., client_type: _Optional[_Union[ClientType, str]] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
+
+class OffsetOption(_message.Message):
+    __slots__ = ("policy", "offset", "tail_n", "timestamp")
+    class Policy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        LAST: _ClassVar[OffsetOption.Policy]
+        MIN: _ClassVar[OffsetOption.Policy]
+        MAX: _ClassVar[OffsetOption.Policy]
+    LAST: OffsetOption.Policy
+    MIN: OffsetOption.Policy
+    MAX: OffsetOption.Policy
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TAIL_N_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    policy: OffsetOption.Policy
+    offset: int
+    tail_n: int
+    timestamp: int
+    def __init__(self, policy: _Optional[_Union[OffsetOption.Policy, str]] = ..., offset: _Optional[int] = ..., tail_n: _Optional[int] = ..., timestamp: _Optional[int] = ...) -> None: ...
+
+class SyncLiteSubscriptionRequest(_message.Message):
+    __slots__ = ("action", "topic", "group", "lite_topic_set", "version", "offset_option")
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_SET_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_OPTION_FIELD_NUMBER: _ClassVar[int]
+    action: LiteSubscriptionAction
+    topic: Resource
+    group: Resource
+    lite_topic_set: _containers.RepeatedScalarFieldContainer[str]
+    version: int
+    offset_option: OffsetOption
+    def __init__(self, action: _Optional[_Union[LiteSubscriptionAction, str]] = ..., topic: _Optional[_Union[Resource, _Mapping]] = ..., group: _Optional[_Union[Resource, _Mapping]] = ..., lite_topic_set: _Optional[_Iterable[str]] = ..., version: _Optional[int] = ..., offset_option: _Optional[_Union[OffsetOption, _Mapping]] = ...) -> None: ...
+
+class SyncLiteSubscriptionResponse(_message.Message):
     __slots__ = ("status",)
     STATUS_FIELD_NUMBER: _ClassVar[int]
     status: Status

@@ -63,6 +63,8 @@ class MessagingServiceStub:
     """Hides a message for another time from now on; afterwards it is delivered again."""
     RecallMessage: _grpc.UnaryUnaryMultiCallable[_rocketmq_pb2.RecallMessageRequest, _rocketmq_pb2.RecallMessageResponse]
     """Takes back a message that waits for its delivery_timestamp. One that was delivered or recalled: MESSAGE_NOT_FOUND."""
+    SyncLiteSubscription: _grpc.UnaryUnaryMultiCallable[_rocketmq_pb2.SyncLiteSubscriptionRequest, _rocketmq_pb2.SyncLiteSubscriptionResponse]
+    """Says which lite topics of its group's topic a client wants. Its ReceiveMessage brings messages of these."""
 
 class MessagingServiceServicer:
     """What producers and consumers need."""
@@ -186,6 +188,13 @@ class MessagingServiceServicer:
         context: _grpc.ServicerContext,
     ) -> _rocketmq_pb2.RecallMessageResponse:
         """Takes back a message that waits for its delivery_timestamp. One that was delivered or recalled: MESSAGE_NOT_FOUND."""
+
+    def SyncLiteSubscription(
+        self,
+        request: _rocketmq_pb2.SyncLiteSubscriptionRequest,
+        context: _grpc.ServicerContext,
+    ) -> _rocketmq_pb2.SyncLiteSubscriptionResponse:
+        """Says which lite topics of its group's topic a client wants. Its ReceiveMessage brings messages of these."""
 
 def add_MessagingServiceServicer_to_server(servicer: MessagingServiceServicer, server: _grpc.Server) -> None: ...
 
