@@ -187,6 +187,7 @@ class Type(enum.StrEnum):
     TRANSACTION = "TRANSACTION"
     MIXED = "MIXED"
     PRIORITY = "PRIORITY"
+    LITE = "LITE"
 
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic name.")]
@@ -195,6 +196,15 @@ Perm = Annotated[int | None, typer.Option("--perm", "-p", min=2, max=6, help="2 
 ReadCount = Annotated[int | None, typer.Option("--readQueueNums", "-r", min=1, help="Queues that a consumer reads.")]
 WriteCount = Annotated[
     int | None, typer.Option("--writeQueueNums", "-w", min=1, help="Queues that a producer may write to.")
+]
+LiteExpiration = Annotated[
+    int | None,
+    typer.Option(
+        "--lite-expiration-minutes",
+        min=0,
+        max=43_200,
+        help="A lite topic of this topic is forgotten after so many minutes without a message; 0: never.",
+    ),
 ]
 
 
@@ -206,6 +216,7 @@ def create(
     ] = 0,
     message_type: Annotated[Type, typer.Option("--type", help="Which messages it is for.")] = Type.UNSPECIFIED,
     perm: Perm = None,
+    lite_expiration_minutes: LiteExpiration = None,
     broker_name: BrokerName = "",
     output: options.Output = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
@@ -221,6 +232,7 @@ def create(
             message_type=type_of(message_type),
             perm=perm or 0,
             broker_name=broker_name,
+            lite_expiration_minutes=lite_expiration_minutes or 0,
         )
     print_settings(rows, output)
     return Exit.FOUND
@@ -238,6 +250,7 @@ def update(
         Type | None, typer.Option("--type", help="Which messages it is for; UNSPECIFIED takes the attribute away.")
     ] = None,
     perm: Perm = None,
+    lite_expiration_minutes: LiteExpiration = None,
     broker_name: BrokerName = "",
     output: options.Output = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
@@ -258,6 +271,7 @@ def update(
             message_type=None if message_type is None else type_of(message_type),
             perm=perm,
             broker_name=broker_name,
+            lite_expiration_minutes=lite_expiration_minutes,
         )
     print_settings(rows, output)
     return Exit.FOUND
@@ -319,7 +333,10 @@ def print_settings(rows: "list[TopicSettings]", output: OutputFormat) -> None:
     from cli.printing import print_rows
 
     shown = [
-        {column: getattr(row, column) for column in COLUMNS} | {"message_type": row.message_type.name} for row in rows
+        {column: getattr(row, column) for column in COLUMNS}
+        | {"message_type": row.message_type.name}
+        | ({"lite_expiration_minutes": row.lite_expiration_minutes} if row.lite_expiration_minutes else {})
+        for row in rows
     ]
     print_rows("topics", shown, COLUMNS, output, dropped_first=["read_queue_count", "perm"])
 

@@ -15,7 +15,14 @@ from reput.message.v1 import message_pb2
 from services.convert import millis_to_timestamp
 from store.errors import InvalidArgumentError
 from store.features.table import FoundFeature
-from store.format.topic import MESSAGE_TYPE_ATTRIBUTE, MESSAGE_TYPES, TOPIC_QUEUE_COUNT_MAX, TopicConfig
+from store.format.topic import (
+    LITE_EXPIRATION_ATTRIBUTE,
+    LITE_EXPIRATION_MINUTES_MAX,
+    MESSAGE_TYPE_ATTRIBUTE,
+    MESSAGE_TYPES,
+    TOPIC_QUEUE_COUNT_MAX,
+    TopicConfig,
+)
 
 # Of one feature that hides queues: followers must know them all; names of 255 characters make 2.6 MB.
 HIDDEN_TOPIC_COUNT_MAX = 10_000
@@ -164,6 +171,7 @@ def topic_row(config: TopicConfig) -> pb.ListTopicsResponse.Topic:
             _ENUM_BY_TYPE.get(config.attributes.get(MESSAGE_TYPE_ATTRIBUTE, ""), message_pb2.MESSAGE_TYPE_UNSPECIFIED)
         ),
         perm=_int32_count(config.perm),
+        lite_expiration_minutes=_lite_expiration_minutes(config.attributes.get(LITE_EXPIRATION_ATTRIBUTE, "")),
     )
 
 
@@ -180,7 +188,8 @@ def change_of_create(request: pb.CreateTopicRequest) -> TopicChange:
             field="queue_count",
             value=count,
         )
-    return TopicChange(count, count, request.perm or None, _message_type(request.message_type) or None)
+    minutes = request.lite_expiration_minutes or None
+    return TopicChange(count, count, request.perm or None, _message_type(request.message_type) or None, minutes)
 
 
 def change_of_update(request: pb.UpdateTopicRequest) -> TopicChange:
@@ -190,6 +199,7 @@ def change_of_update(request: pb.UpdateTopicRequest) -> TopicChange:
         request.read_queue_count if request.HasField("read_queue_count") else None,
         request.perm if request.HasField("perm") else None,
         _message_type(request.message_type) if request.HasField("message_type") else None,
+        request.lite_expiration_minutes if request.HasField("lite_expiration_minutes") else None,
     )
 
 
@@ -201,6 +211,12 @@ def _message_type(number: int) -> str:
             f"message_type {number} is not a MessageType: use one of the proto", field="message_type"
         )
     return _TYPE_BY_ENUM[number]
+
+
+def _lite_expiration_minutes(text: str) -> int:
+    """Of the attribute; 0, which is never, for a text that is no number of minutes (a broker writes -1)."""
+    is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(LITE_EXPIRATION_MINUTES_MAX))
+    return min(int(text), LITE_EXPIRATION_MINUTES_MAX) if is_number else 0
 
 
 def _int32_count(count: int) -> int:

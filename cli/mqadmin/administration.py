@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from reput_client import MessageType, Topic, TopicSettings
 
 MESSAGE_TYPE_ATTRIBUTE = "message.type"
+LITE_EXPIRATION_ATTRIBUTE = "lite.topic.expiration"
 PRIORITY_FACTOR_ATTRIBUTE = "priority.factor"
 STATUS_COLUMNS = [*QUEUE_COLUMNS[1:], "last_time"]
 # mqadmin's, of a topic that it makes.
@@ -99,7 +100,12 @@ def update_topic(
     read_queue_count: ReadCount = None,
     perm: Perm = None,
     attributes: Annotated[
-        str, typer.Option("--attributes", "-a", help="As in mqadmin: +message.type=FIFO or -message.type.")
+        str,
+        typer.Option(
+            "--attributes",
+            "-a",
+            help="As in mqadmin: +message.type=FIFO, -message.type, +lite.topic.expiration=MINUTES.",
+        ),
     ] = "",
     broker: Annotated[
         str, typer.Option("--brokerAddr", "--brokerName", "-b", help="The only shard, by its name; otherwise all.")
@@ -115,7 +121,7 @@ def update_topic(
     from cli.client import admin_client
     from reput_client import TopicNotFoundError
 
-    message_type = _type_in(attributes)
+    message_type, expiration = _topic_attributes_in(attributes)
     broker_name = shard_of(broker, address, timeout)
     with admin_client(address, timeout) as client:
 
@@ -127,6 +133,7 @@ def update_topic(
                 message_type=message_type,
                 perm=perm,
                 broker_name=broker_name,
+                lite_expiration_minutes=expiration,
             )
 
         try:
@@ -138,6 +145,7 @@ def update_topic(
                 message_type=message_type or type_of(Type.UNSPECIFIED),
                 perm=perm or 0,
                 broker_name=broker_name,
+                lite_expiration_minutes=expiration or 0,
             )
             rows = change()  # the two counts may differ
     print_settings(rows, output)
@@ -156,17 +164,26 @@ def delete_topic(
     return delete_everywhere(topic, broker_name, output, address, timeout)
 
 
-def _type_in(attributes: str) -> "MessageType | None":
-    """The message type in mqadmin's attributes; None when they do not say one."""
-    message_type = None
+def _topic_attributes_in(attributes: str) -> "tuple[MessageType | None, int | None]":
+    """The message type and the expiration (minutes) in mqadmin's attributes; None where they do not say one."""
+    message_type = minutes = None
     for part in (each.strip() for each in attributes.split(",") if each.strip()):
         name, _, value = part[1:].partition("=")
-        if name != MESSAGE_TYPE_ATTRIBUTE or part[0] not in "+-" or (part[0] == "-") != (value == ""):
-            usage_error(f"the attribute {part!r} is not known", "Write +message.type=FIFO or -message.type.")
+        is_known = name in (MESSAGE_TYPE_ATTRIBUTE, LITE_EXPIRATION_ATTRIBUTE)
+        if not is_known or part[0] not in "+-" or (part[0] == "-") != (value == ""):
+            usage_error(
+                f"the attribute {part!r} is not known",
+                "Write +message.type=FIFO, -message.type or +lite.topic.expiration=MINUTES.",
+            )
+        if name == LITE_EXPIRATION_ATTRIBUTE:
+            if value not in ("", "-1") and not (value.isascii() and value.isdecimal() and len(value) < 10):
+                usage_error(f"{value!r} is no number of minutes", "lite.topic.expiration is -1 (never) to 43200.")
+            minutes = max(int(value or "0"), 0)
+            continue
         if value and value not in Type.__members__:
             usage_error(f"{value!r} is not a message type", f"Types: {', '.join(Type.__members__)}.")
         message_type = type_of(Type(value or "UNSPECIFIED"))
-    return message_type
+    return message_type, minutes
 
 
 NOW = ("now", "currentTimeMillis")

@@ -4,7 +4,7 @@ names of the broker's own (305).
 Sources: `AdminBrokerProcessor` of RocketMQ 5.5.0; the bodies are those that it was recorded with. It differs from a broker:
 
 - A queue count of 0 and a perm that no client can work with are refused; a broker takes them.
-- `order` and `topicSysFlag` are not kept, and of the attributes only `message.type` may be set.
+- `order` and `topicSysFlag` are not kept, and of the attributes only `message.type` and `lite.topic.expiration` may be set.
 """
 
 import contextlib
@@ -36,6 +36,8 @@ from services.rocketmq.registration import topic_row
 from services.rocketmq.system_topics import system_topics, with_rows
 from store.errors import InvalidMessageError, StoreError, TopicExistsError, TopicNotFoundError
 from store.format.topic import (
+    LITE_EXPIRATION_ATTRIBUTE,
+    LITE_EXPIRATION_MINUTES_MAX,
     MESSAGE_TYPE_ATTRIBUTE,
     MESSAGE_TYPES,
     SYSTEM_TOPICS,
@@ -50,9 +52,7 @@ STORE_TIME_COUNT_MAX = 1_024
 # Topics of one UPDATE_AND_CREATE_TOPIC_LIST.
 LIST_COUNT_MAX = 1_000
 # Attributes of RocketMQ's topics that are not supported here.
-OTHER_ATTRIBUTES = frozenset(
-    ("queue.type", "cleanup.policy", "reserve.time", "lite.topic.expiration", "lite.expiration", "compaction.policy")
-)
+OTHER_ATTRIBUTES = frozenset(("queue.type", "cleanup.policy", "reserve.time", "lite.expiration", "compaction.policy"))
 
 # Names of reput.message.v1.MessageType.
 TYPE_PREFIX = "MESSAGE_TYPE_"
@@ -235,6 +235,8 @@ def _own_topics(shard: DoorShard) -> dict[str, TopicConfig]:
 def _as_config(topic: log_pb.ListTopicsResponse.Topic) -> TopicConfig:
     name = message_pb2.MessageType.Name(topic.message_type).removeprefix(TYPE_PREFIX)
     attributes = {MESSAGE_TYPE_ATTRIBUTE: name} if topic.message_type else {}
+    if topic.lite_expiration_minutes:
+        attributes[LITE_EXPIRATION_ATTRIBUTE] = str(topic.lite_expiration_minutes)
     return TopicConfig(topic.topic, topic.read_queue_count, topic.write_queue_count, topic.perm, attributes=attributes)
 
 
@@ -250,13 +252,14 @@ def _set_topic(shard: DoorShard, config: TopicConfig, attributes: str) -> None:
     except InvalidMessageError as error:
         raise RefusedError(ResponseCode.INVALID_PARAMETER, error.message) from error
     _check_not_system(shard, topic)
-    message_type = _message_type(attributes)
+    message_type, expiration_minutes = _attributes(attributes)
     change = log_pb.UpdateTopicRequest(
         topic=topic,
         write_queue_count=config.write_queue_count,
         read_queue_count=config.read_queue_count,
         perm=config.perm,
         message_type=message_type,
+        lite_expiration_minutes=expiration_minutes,
     )
     deadline = Deadline.after(CALL_SECONDS)
     try:
@@ -267,6 +270,7 @@ def _set_topic(shard: DoorShard, config: TopicConfig, attributes: str) -> None:
             queue_count=max(config.write_queue_count, config.read_queue_count),
             perm=config.perm,
             message_type=message_type or UNSPECIFIED,
+            lite_expiration_minutes=expiration_minutes or 0,
         )
         with contextlib.suppress(TopicExistsError):  # another client has made it meanwhile
             shard.shard.call(CREATE_TOPIC, made, deadline)
@@ -274,12 +278,19 @@ def _set_topic(shard: DoorShard, config: TopicConfig, attributes: str) -> None:
             shard.shard.call(UPDATE_TOPIC, change, deadline)
 
 
-def _message_type(attributes: str) -> str | None:
-    """The type that a change of attributes sets, `+message.type=FIFO`; UNSPECIFIED takes it away, None leaves it."""
+def _attributes(attributes: str) -> tuple[str | None, int | None]:
+    """The type that a change of attributes sets, `+message.type=FIFO`, and the expiration (minutes).
+
+    UNSPECIFIED and 0 take them away, None leaves them.
+    """
     found: str | None = None
+    minutes: int | None = None
     for part in filter(None, attributes.split(",")):
         name, _, value = part.partition("=")
         key = name.lstrip("+-")
+        if key == LITE_EXPIRATION_ATTRIBUTE:
+            minutes = 0 if name.startswith("-") else _expiration_minutes(value)
+            continue
         if key != MESSAGE_TYPE_ATTRIBUTE:
             if key in OTHER_ATTRIBUTES:
                 raise RefusedError(ResponseCode.INVALID_PARAMETER, f"the attribute {key} is not supported here")
@@ -292,7 +303,21 @@ def _message_type(attributes: str) -> str | None:
             found = f"{TYPE_PREFIX}{value}"
         else:
             raise RefusedError(ResponseCode.INVALID_PARAMETER, f"the message type {value[:40]!r} is not supported here")
-    return found
+    return found, minutes
+
+
+def _expiration_minutes(text: str) -> int:
+    """Of RocketMQ's attribute, where -1 and 0 are never."""
+    try:
+        minutes = number_of(text)
+    except ValueError:
+        minutes = -2
+    if not -1 <= minutes <= LITE_EXPIRATION_MINUTES_MAX:
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER,
+            f"{LITE_EXPIRATION_ATTRIBUTE} is {text[:20]!r}: -1 to {LITE_EXPIRATION_MINUTES_MAX} minutes are possible",
+        )
+    return max(minutes, 0)
 
 
 def _document(ask: Ask) -> Mapping[str, Any]:

@@ -24,7 +24,11 @@ Answer = TypeVar("Answer")
 def create_topic(call: Call, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
     """CreateTopic; errors as the shard's, and BrokerNotFoundError."""
     command = log_pb.CreateTopicRequest(
-        topic=request.topic, queue_count=request.queue_count, message_type=request.message_type, perm=request.perm
+        topic=request.topic,
+        queue_count=request.queue_count,
+        message_type=request.message_type,
+        perm=request.perm,
+        lite_expiration_minutes=request.lite_expiration_minutes,
     )
     found = _ask(call, request.broker_name, lambda shard: shard.call(CREATE_TOPIC, command, call.deadline).topic)
     return pb.CreateTopicResponse(topics=[settings_of(name, settings) for name, settings in found])
@@ -44,6 +48,7 @@ def update_topic(call: Call, request: pb.UpdateTopicRequest) -> pb.UpdateTopicRe
         read_queue_count=both if read is None else read,
         perm=request.perm if request.HasField("perm") else None,
         message_type=request.message_type if request.HasField("message_type") else None,
+        lite_expiration_minutes=_optional(request, "lite_expiration_minutes"),
     )
 
     def update(shard: Shard) -> log_pb.ListTopicsResponse.Topic | None:

@@ -95,6 +95,7 @@ def settings_of(broker_name: str, settings: ListTopicsResponse.Topic) -> pb.Topi
         read_queue_count=settings.read_queue_count,
         perm=settings.perm,
         message_type=settings.message_type,
+        lite_expiration_minutes=settings.lite_expiration_minutes,
     )
 
 

@@ -37,6 +37,7 @@ _TYPES: Mapping[int, "tuple[v2.MessageType, ...]"] = {
     message_pb2.MESSAGE_TYPE_DELAY: (v2.DELAY,),
     message_pb2.MESSAGE_TYPE_TRANSACTION: (v2.TRANSACTION,),
     message_pb2.MESSAGE_TYPE_PRIORITY: (v2.PRIORITY,),
+    message_pb2.MESSAGE_TYPE_LITE: (v2.LITE,),
 }
 
 Types: TypeAlias = "tuple[v2.MessageType, ...]"

@@ -64,7 +64,11 @@ SYSTEM_TOPIC_QUEUE_COUNTS = {
 # The attribute that says which messages a topic is for, and its values (`TopicAttributes`, `TopicMessageType`). A command of
 # RocketMQ writes `+message.type=FIFO`; the stored name has no sign.
 MESSAGE_TYPE_ATTRIBUTE = "message.type"
-MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY")
+MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY", "LITE")
+# The attribute that says after how many minutes without a message a lite topic is forgotten; -1 is never. A broker takes at
+# most 30 days.
+LITE_EXPIRATION_ATTRIBUTE = "lite.topic.expiration"
+LITE_EXPIRATION_MINUTES_MAX = 43_200
 
 # The most queues of a topic that are counted from a record, given to a new topic, or written to. A number in a foreign file
 # may be any of 32 bits; RocketMQ's own default is 8, and a shard with 65,536 queues has as many folders.

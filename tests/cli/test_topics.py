@@ -207,6 +207,21 @@ def test_what_was_deleted_with_its_topic_was_shown_as_if_groups_got_it(stack_of_
     assert "deleted" not in "".join(reput("queryMsgByUniqueKey", "-t", "Gone", "-i", new.unique_key)[1:])
 
 
+def test_a_topic_of_lite_topics_is_made_with_an_expiration(stack_of_topic: HostedStack, reput: Any) -> None:
+    def row_of(*arguments: str) -> dict[str, Any]:
+        code, out, _ = reput(*arguments, "-O", "json")
+        assert code == 0
+        (row,) = json.loads(out)["topics"]
+        return dict(row)
+
+    made = row_of("topic", "create", "Chats", "--type", "LITE", "--lite-expiration-minutes", "60")
+    assert (made["message_type"], made["lite_expiration_minutes"]) == ("LITE", 60)
+    assert row_of("topic", "update", "Chats", "--lite-expiration-minutes", "20")["lite_expiration_minutes"] == 20
+    assert "lite_expiration_minutes" not in row_of("updateTopic", "-t", "Chats", "-a", "+lite.topic.expiration=-1")
+    assert row_of("updateTopic", "-t", "Chats", "-a", "+lite.topic.expiration=30")["lite_expiration_minutes"] == 30
+    assert table(stack_of_topic)["Chats"]["attributes"] == {"message.type": "LITE", "lite.topic.expiration": "30"}
+
+
 def test_mqadmins_verbs_create_change_and_delete_with_its_flags(stack_of_topic: HostedStack, reput: Any) -> None:
     flags = ["-n", "127.0.0.1:9876", "-c", "DefaultCluster"]
     code, _, err = reput(
@@ -231,10 +246,13 @@ def test_mqadmins_verbs_create_change_and_delete_with_its_flags(stack_of_topic: 
         ["topic", "create", "TBW102"],
         ["topic", "create", "Bad", "--queues", "65537"],
         ["topic", "create", "Bad", "--perm", "5"],
-        ["topic", "create", "Bad", "--type", "LITE"],
+        ["topic", "create", "Bad", "--type", "LIGHT"],
+        ["topic", "create", "Bad", "--type", "LITE", "--lite-expiration-minutes", "43201"],
         ["topic", "create"],
         ["updateTopic", "-t", "Bad", "-a", "message.type=FIFO"],
-        ["updateTopic", "-t", "Bad", "-a", "+message.type=LITE"],
+        ["updateTopic", "-t", "Bad", "-a", "+message.type=LIGHT"],
+        ["updateTopic", "-t", "Bad", "-a", "+lite.topic.expiration=43201"],
+        ["updateTopic", "-t", "Bad", "-a", "+lite.topic.expiration=soon"],
         ["updateTopic", "-t", "Bad", "-a", "+message.type"],
         ["updateTopic", "-t", "Bad", "-a", "+queue.type=BatchCQ"],
         ["updateTopic", "-t", "Bad", "-p", "3"],

@@ -28,6 +28,8 @@ from store.files.file_system import FileSystem
 from store.format import paths
 from store.format.topic import (
     DLQ_PREFIX,
+    LITE_EXPIRATION_ATTRIBUTE,
+    LITE_EXPIRATION_MINUTES_MAX,
     MESSAGE_TYPE_ATTRIBUTE,
     PERM_READ,
     PERM_WRITE,
@@ -60,12 +62,14 @@ class TopicChange:
         read_queue_count: queues that a consumer reads.
         perm: 2 write, 4 read, 6 both.
         message_type: a value of MESSAGE_TYPES; empty: the topic has no such attribute.
+        lite_expiration_minutes: 0: the topic has no such attribute.
     """
 
     write_queue_count: int | None = None
     read_queue_count: int | None = None
     perm: int | None = None
     message_type: str | None = None
+    lite_expiration_minutes: int | None = None
 
     def check(self) -> None:
         """InvalidArgumentError, with `field`, when RocketMQ's clients cannot work with a value."""
@@ -75,6 +79,13 @@ class TopicChange:
                 raise InvalidArgumentError(
                     f"{field} is {count}: 1 to {TOPIC_QUEUE_COUNT_MAX} are allowed", field=field, value=count
                 )
+        minutes = self.lite_expiration_minutes
+        if minutes is not None and not 0 <= minutes <= LITE_EXPIRATION_MINUTES_MAX:
+            raise InvalidArgumentError(
+                f"lite_expiration_minutes is {minutes}: 1 to {LITE_EXPIRATION_MINUTES_MAX} are allowed, and 0 for never",
+                field="lite_expiration_minutes",
+                value=minutes,
+            )
         if self.perm is not None and self.perm not in PERMS:
             raise InvalidArgumentError(
                 f"perm is {self.perm}: use 2 (write), 4 (read) or 6 (both)", field="perm", value=self.perm
@@ -87,6 +98,10 @@ class TopicChange:
             attributes[MESSAGE_TYPE_ATTRIBUTE] = self.message_type
         elif self.message_type is not None:
             attributes.pop(MESSAGE_TYPE_ATTRIBUTE, None)
+        if self.lite_expiration_minutes:
+            attributes[LITE_EXPIRATION_ATTRIBUTE] = str(self.lite_expiration_minutes)
+        elif self.lite_expiration_minutes is not None:
+            attributes.pop(LITE_EXPIRATION_ATTRIBUTE, None)
         return replace(
             config,
             write_queue_count=config.write_queue_count if self.write_queue_count is None else self.write_queue_count,

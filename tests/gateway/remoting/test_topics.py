@@ -77,6 +77,21 @@ def test_topics_of_a_list_are_made_together(client):
     assert bad.code == ResponseCode.INVALID_PARAMETER
 
 
+def test_a_topic_of_lite_topics_has_an_expiration(client):
+    def attributes():
+        return config(client, "chats")["attributes"]
+
+    assert update(client, "chats", attributes="+message.type=LITE,+lite.topic.expiration=60").code == 0
+    assert attributes() == {"message.type": "LITE", "lite.topic.expiration": "60"}
+    assert update(client, "chats").code == 0
+    assert attributes() == {"message.type": "LITE", "lite.topic.expiration": "60"}
+    assert update(client, "chats", attributes="+lite.topic.expiration=-1").code == 0
+    assert attributes() == {"message.type": "LITE"}
+    assert update(client, "chats", attributes="+lite.topic.expiration=20").code == 0
+    assert update(client, "chats", attributes="-lite.topic.expiration").code == 0
+    assert attributes() == {"message.type": "LITE"}
+
+
 @pytest.mark.parametrize(
     ("topic", "values", "code", "remark"),
     [
@@ -90,6 +105,9 @@ def test_topics_of_a_list_are_made_together(client):
             "MIXED message type is not supported.",
         ),
         ("t", {"attributes": "+x.y=1"}, ResponseCode.SYSTEM_ERROR, "unsupported key: x.y"),
+        ("t", {"attributes": "+lite.topic.expiration=43201"}, ResponseCode.INVALID_PARAMETER, "'43201'"),
+        ("t", {"attributes": "+lite.topic.expiration=-2"}, ResponseCode.INVALID_PARAMETER, "'-2'"),
+        ("t", {"attributes": "+lite.topic.expiration=x"}, ResponseCode.INVALID_PARAMETER, "'x'"),
         ("t", {"attributes": "+queue.type=BatchCQ"}, ResponseCode.INVALID_PARAMETER, "queue.type"),
         ("t", {"readQueueNums": 0}, ResponseCode.INVALID_PARAMETER, "queue"),
         ("t", {"perm": 9}, ResponseCode.INVALID_PARAMETER, "perm"),

@@ -316,16 +316,18 @@ class WriteConfigFileResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class CreateTopicRequest(_message.Message):
-    __slots__ = ("topic", "queue_count", "message_type", "perm")
+    __slots__ = ("topic", "queue_count", "message_type", "perm", "lite_expiration_minutes")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
     PERM_FIELD_NUMBER: _ClassVar[int]
+    LITE_EXPIRATION_MINUTES_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_count: int
     message_type: _message_pb2.MessageType
     perm: int
-    def __init__(self, topic: _Optional[str] = ..., queue_count: _Optional[int] = ..., message_type: _Optional[_Union[_message_pb2.MessageType, str]] = ..., perm: _Optional[int] = ...) -> None: ...
+    lite_expiration_minutes: int
+    def __init__(self, topic: _Optional[str] = ..., queue_count: _Optional[int] = ..., message_type: _Optional[_Union[_message_pb2.MessageType, str]] = ..., perm: _Optional[int] = ..., lite_expiration_minutes: _Optional[int] = ...) -> None: ...
 
 class CreateTopicResponse(_message.Message):
     __slots__ = ("topic",)
@@ -334,18 +336,20 @@ class CreateTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[ListTopicsResponse.Topic, _Mapping]] = ...) -> None: ...
 
 class UpdateTopicRequest(_message.Message):
-    __slots__ = ("topic", "write_queue_count", "read_queue_count", "perm", "message_type")
+    __slots__ = ("topic", "write_queue_count", "read_queue_count", "perm", "message_type", "lite_expiration_minutes")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     WRITE_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     READ_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     PERM_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    LITE_EXPIRATION_MINUTES_FIELD_NUMBER: _ClassVar[int]
     topic: str
     write_queue_count: int
     read_queue_count: int
     perm: int
     message_type: _message_pb2.MessageType
-    def __init__(self, topic: _Optional[str] = ..., write_queue_count: _Optional[int] = ..., read_queue_count: _Optional[int] = ..., perm: _Optional[int] = ..., message_type: _Optional[_Union[_message_pb2.MessageType, str]] = ...) -> None: ...
+    lite_expiration_minutes: int
+    def __init__(self, topic: _Optional[str] = ..., write_queue_count: _Optional[int] = ..., read_queue_count: _Optional[int] = ..., perm: _Optional[int] = ..., message_type: _Optional[_Union[_message_pb2.MessageType, str]] = ..., lite_expiration_minutes: _Optional[int] = ...) -> None: ...
 
 class UpdateTopicResponse(_message.Message):
     __slots__ = ("topic",)
@@ -376,18 +380,20 @@ class ListTopicsRequest(_message.Message):
 class ListTopicsResponse(_message.Message):
     __slots__ = ("topics", "new_topic_queue_count", "version", "deleted_before", "held_elsewhere")
     class Topic(_message.Message):
-        __slots__ = ("topic", "write_queue_count", "read_queue_count", "message_type", "perm")
+        __slots__ = ("topic", "write_queue_count", "read_queue_count", "message_type", "perm", "lite_expiration_minutes")
         TOPIC_FIELD_NUMBER: _ClassVar[int]
         WRITE_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
         READ_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
         MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
         PERM_FIELD_NUMBER: _ClassVar[int]
+        LITE_EXPIRATION_MINUTES_FIELD_NUMBER: _ClassVar[int]
         topic: str
         write_queue_count: int
         read_queue_count: int
         message_type: _message_pb2.MessageType
         perm: int
-        def __init__(self, topic: _Optional[str] = ..., write_queue_count: _Optional[int] = ..., read_queue_count: _Optional[int] = ..., message_type: _Optional[_Union[_message_pb2.MessageType, str]] = ..., perm: _Optional[int] = ...) -> None: ...
+        lite_expiration_minutes: int
+        def __init__(self, topic: _Optional[str] = ..., write_queue_count: _Optional[int] = ..., read_queue_count: _Optional[int] = ..., message_type: _Optional[_Union[_message_pb2.MessageType, str]] = ..., perm: _Optional[int] = ..., lite_expiration_minutes: _Optional[int] = ...) -> None: ...
     class DeletedBeforeEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]

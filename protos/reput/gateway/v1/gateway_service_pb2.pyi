@@ -759,34 +759,38 @@ class ListTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[ListTopicsResponse.Topic, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., completeness: _Optional[_Union[_message_pb2.Completeness, str]] = ..., shards: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
-    __slots__ = ("topic", "queue_count", "message_type", "perm", "broker_name")
+    __slots__ = ("topic", "queue_count", "message_type", "perm", "broker_name", "lite_expiration_minutes")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
     PERM_FIELD_NUMBER: _ClassVar[int]
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    LITE_EXPIRATION_MINUTES_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_count: int
     message_type: _message_pb2.MessageType
     perm: int
     broker_name: str
-    def __init__(self, topic: _Optional[str] = ..., queue_count: _Optional[int] = ..., message_type: _Optional[_Union[_message_pb2.MessageType, str]] = ..., perm: _Optional[int] = ..., broker_name: _Optional[str] = ...) -> None: ...
+    lite_expiration_minutes: int
+    def __init__(self, topic: _Optional[str] = ..., queue_count: _Optional[int] = ..., message_type: _Optional[_Union[_message_pb2.MessageType, str]] = ..., perm: _Optional[int] = ..., broker_name: _Optional[str] = ..., lite_expiration_minutes: _Optional[int] = ...) -> None: ...
 
 class TopicSettings(_message.Message):
-    __slots__ = ("broker_name", "topic", "write_queue_count", "read_queue_count", "perm", "message_type")
+    __slots__ = ("broker_name", "topic", "write_queue_count", "read_queue_count", "perm", "message_type", "lite_expiration_minutes")
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     WRITE_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     READ_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     PERM_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    LITE_EXPIRATION_MINUTES_FIELD_NUMBER: _ClassVar[int]
     broker_name: str
     topic: str
     write_queue_count: int
     read_queue_count: int
     perm: int
     message_type: _message_pb2.MessageType
-    def __init__(self, broker_name: _Optional[str] = ..., topic: _Optional[str] = ..., write_queue_count: _Optional[int] = ..., read_queue_count: _Optional[int] = ..., perm: _Optional[int] = ..., message_type: _Optional[_Union[_message_pb2.MessageType, str]] = ...) -> None: ...
+    lite_expiration_minutes: int
+    def __init__(self, broker_name: _Optional[str] = ..., topic: _Optional[str] = ..., write_queue_count: _Optional[int] = ..., read_queue_count: _Optional[int] = ..., perm: _Optional[int] = ..., message_type: _Optional[_Union[_message_pb2.MessageType, str]] = ..., lite_expiration_minutes: _Optional[int] = ...) -> None: ...
 
 class CreateTopicResponse(_message.Message):
     __slots__ = ("topics",)
@@ -795,7 +799,7 @@ class CreateTopicResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[TopicSettings, _Mapping]]] = ...) -> None: ...
 
 class UpdateTopicRequest(_message.Message):
-    __slots__ = ("topic", "queue_count", "message_type", "perm", "broker_name", "write_queue_count", "read_queue_count")
+    __slots__ = ("topic", "queue_count", "message_type", "perm", "broker_name", "write_queue_count", "read_queue_count", "lite_expiration_minutes")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -803,6 +807,7 @@ class UpdateTopicRequest(_message.Message):
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     WRITE_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     READ_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LITE_EXPIRATION_MINUTES_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_count: int
     message_type: _message_pb2.MessageType
@@ -810,7 +815,8 @@ class UpdateTopicRequest(_message.Message):
     broker_name: str
     write_queue_count: int
     read_queue_count: int
-    def __init__(self, topic: _Optional[str] = ..., queue_count: _Optional[int] = ..., message_type: _Optional[_Union[_message_pb2.MessageType, str]] = ..., perm: _Optional[int] = ..., broker_name: _Optional[str] = ..., write_queue_count: _Optional[int] = ..., read_queue_count: _Optional[int] = ...) -> None: ...
+    lite_expiration_minutes: int
+    def __init__(self, topic: _Optional[str] = ..., queue_count: _Optional[int] = ..., message_type: _Optional[_Union[_message_pb2.MessageType, str]] = ..., perm: _Optional[int] = ..., broker_name: _Optional[str] = ..., write_queue_count: _Optional[int] = ..., read_queue_count: _Optional[int] = ..., lite_expiration_minutes: _Optional[int] = ...) -> None: ...
 
 class UpdateTopicResponse(_message.Message):
     __slots__ = ("topics",)

@@ -39,6 +39,7 @@ class MessageType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MESSAGE_TYPE_TRANSACTION: _ClassVar[MessageType]
     MESSAGE_TYPE_MIXED: _ClassVar[MessageType]
     MESSAGE_TYPE_PRIORITY: _ClassVar[MessageType]
+    MESSAGE_TYPE_LITE: _ClassVar[MessageType]
 MESSAGE_SOURCE_UNSPECIFIED: MessageSource
 MESSAGE_SOURCE_LIVE: MessageSource
 MESSAGE_SOURCE_ARCHIVE: MessageSource
@@ -57,6 +58,7 @@ MESSAGE_TYPE_DELAY: MessageType
 MESSAGE_TYPE_TRANSACTION: MessageType
 MESSAGE_TYPE_MIXED: MessageType
 MESSAGE_TYPE_PRIORITY: MessageType
+MESSAGE_TYPE_LITE: MessageType
 
 class NewMessage(_message.Message):
     __slots__ = ("topic", "queue_id", "body", "tags", "keys", "properties", "flag", "unique_key", "born_time", "delivery_time", "delay_level", "reconsume_times", "sys_flag", "born_host", "wire_properties")

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from commitlog_svc.answers import topic_row
 from commitlog_svc.append.topics.topics import TopicChange
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.servicer import CommitLogServicer
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from reput.message.v1 import message_pb2
 from store.errors import (
     DiskFullError,
     InvalidArgumentError,
@@ -20,7 +22,7 @@ from store.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
-from store.format.topic import TOPIC_QUEUE_COUNT_MAX
+from store.format.topic import LITE_EXPIRATION_MINUTES_MAX, TOPIC_QUEUE_COUNT_MAX, TopicConfig
 from tests.commitlog_svc.internal import all_records
 from tests.commitlog_svc.support import BORN_HOST, append, new_message, open_log
 from tests.commitlog_svc.twins import load_kernels, request_of
@@ -81,6 +83,28 @@ def test_an_update_changes_what_it_names_and_nothing_else(tmp_path: Path) -> Non
             commands.update("None", TopicChange(perm=4))
 
 
+def test_a_topic_of_lite_topics_has_brokers_attributes(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        commands = log.opened.topic_commands
+        commands.create("Chats", TopicChange(4, 4, None, "LITE", 60))
+        assert table(tmp_path)["Chats"]["attributes"] == {"message.type": "LITE", "lite.topic.expiration": "60"}
+        row = topic_row(commands.update("Chats", TopicChange(lite_expiration_minutes=LITE_EXPIRATION_MINUTES_MAX)))
+        assert row.message_type == message_pb2.MESSAGE_TYPE_LITE
+        assert row.lite_expiration_minutes == LITE_EXPIRATION_MINUTES_MAX
+        row = topic_row(commands.update("Chats", TopicChange(lite_expiration_minutes=0)))
+        assert row.lite_expiration_minutes == 0
+        assert table(tmp_path)["Chats"]["attributes"] == {"message.type": "LITE"}
+
+
+@pytest.mark.parametrize(
+    ("written", "minutes"),
+    [("-1", 0), ("0", 0), ("15", 15), ("43200", 43_200), ("99999", 43_200), ("1" * 5_000, 0), ("x", 0), ("\u0661", 0)],
+)
+def test_an_expiration_that_a_broker_wrote_is_read_as_minutes_or_never(written: str, minutes: int) -> None:
+    config = TopicConfig("Chats", 1, 1, attributes={"lite.topic.expiration": written})
+    assert topic_row(config).lite_expiration_minutes == minutes
+
+
 def test_fields_and_attributes_of_a_broker_survive_every_command(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     foreign = {
@@ -127,6 +151,8 @@ def test_fields_and_attributes_of_a_broker_survive_every_command(tmp_path: Path)
         ("a", TopicChange(perm=0), "perm"),
         ("a", TopicChange(perm=1), "perm"),
         ("a", TopicChange(perm=8), "perm"),
+        ("a", TopicChange(lite_expiration_minutes=-1), "lite_expiration_minutes"),
+        ("a", TopicChange(lite_expiration_minutes=LITE_EXPIRATION_MINUTES_MAX + 1), "lite_expiration_minutes"),
     ],
 )
 def test_what_a_broker_would_not_work_with_is_refused_by_its_field(
