@@ -159,7 +159,8 @@ class Pops:
                     writes.append(written)
                     body_bytes_left -= pick.body_bytes
                 unbuilt = unbuilt or (ref if pick.is_unbuilt else None)
-                if pick.is_full:
+                # What a higher queue may still have comes first; the pollers look again.
+                if pick.is_full or (is_by_priority and (pick.has_more or pick.is_unbuilt)):
                     break
         for write in writes:
             wait_for(write)

@@ -5,9 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
+from consumer_svc.delivering.pop import SCANNED_UNIT_COUNT_MAX
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.wire import settings_of, settings_to_proto
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1.gateway_service_pb2 import MessageFilter
 from reput.message.v1.message_pb2 import MESSAGE_TYPE_NORMAL, MESSAGE_TYPE_PRIORITY
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
 from tests.consumer_svc.delivering.test_pop import ack_all, ask, bodies
@@ -103,7 +105,6 @@ def test_a_topic_that_gets_the_type_later_is_delivered_by_priority_from_then_on(
         send(log, f"{number % 4}", number % 4)
     bodies(life, ask(max_messages=1))
     log.configure("t", queue_count=4, message_type=MESSAGE_TYPE_PRIORITY)
-    life.life.topics.load()
     got = [one for _ in range(15) for one in bodies(life, ask(max_messages=1))]
     assert got == sorted(got, reverse=True)
 
@@ -162,6 +163,59 @@ def test_lower_priorities_wait_while_a_higher_one_cannot_be_read_now(log: Memory
         bodies(life)
     log.unreadable.clear()
     assert bodies(life) == ["high", "low"]
+
+
+@pytest.mark.usefixtures("by_priority")
+def test_lower_priorities_came_before_higher_ones_behind_a_thousand_that_a_filter_leaves_out(
+    log: MemoryLog, life: LogLife
+) -> None:
+    """A pop looks at so many units of a queue at most; it went on with the next queue then."""
+    for _ in range(SCANNED_UNIT_COUNT_MAX):
+        log.send("t", b"other", 3, tags="B")
+    log.send("t", b"high", 3, tags="A")
+    log.send("t", b"low", 0, tags="A")
+    wanted = ask(filter=MessageFilter(tags="A"))
+    assert bodies(life, wanted) == []
+    assert bodies(life, wanted) == ["high", "low"]
+
+
+@pytest.mark.usefixtures("by_priority")
+def test_lower_priorities_came_while_the_queue_of_a_higher_one_was_being_built(
+    log: MemoryLog, begin: Callable[..., LogLife]
+) -> None:
+    send(log, "high", 3)
+    life = begin()  # which has the units of what comes from now on
+    send(log, "low", 0)
+    log.is_building = True
+    with pytest.raises(ServiceUnavailableError, match="is being built"):
+        bodies(life)
+    log.is_building = False
+    assert bodies(life) == ["high", "low"]
+
+
+@pytest.mark.usefixtures("by_priority")
+def test_retries_of_both_names_of_a_retry_topic_come_by_their_priority(log: MemoryLog, life: LogLife) -> None:
+    """A broker with `enableRetryTopicV2` wrote the second one."""
+    for priority in (1, 3):
+        log.send("%RETRY%g+t", f"v2 of {priority}".encode(), priority, priority=priority)
+        log.send("%RETRY%g_t", f"v1 of {priority}".encode(), priority, priority=priority)
+    send(log, "new 2", 2)
+    got = bodies(life)
+    assert [body.rpartition(" ")[2] for body in got] == ["3", "3", "2", "1", "1"]
+    assert sorted(got) == ["new 2", "v1 of 1", "v1 of 3", "v2 of 1", "v2 of 3"]
+
+
+@pytest.mark.usefixtures("by_priority")
+def test_retries_of_priorities_that_the_topic_has_no_more_come_first(
+    log: MemoryLog, clock: ManualClock, life: LogLife
+) -> None:
+    send(log, "of 3", 3)
+    assert bodies(life) == ["of 3"]
+    log.configure("t", queue_count=2, message_type=MESSAGE_TYPE_PRIORITY)
+    clock.now += 10_000
+    life.expire()
+    send(log, "of 1", 1)
+    assert bodies(life) == ["of 3", "of 1"]
 
 
 @pytest.mark.parametrize("factor", [-1, 101])
