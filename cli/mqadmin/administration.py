@@ -11,7 +11,7 @@ import typer
 
 from cli import options
 from cli.exits import Exit, usage_error, warn
-from cli.groups import PRIORITY_FACTOR_MAX, delete, reset_offset, show_group, show_lag, update
+from cli.groups import delete, reset_offset, show_group, show_lag, update
 from cli.options import OutputFormat
 from cli.topics import (
     QUEUE_COLUMNS,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 MESSAGE_TYPE_ATTRIBUTE = "message.type"
 LITE_EXPIRATION_ATTRIBUTE = "lite.topic.expiration"
-PRIORITY_FACTOR_ATTRIBUTE = "priority.factor"
 STATUS_COLUMNS = [*QUEUE_COLUMNS[1:], "last_time"]
 # mqadmin's, of a topic that it makes.
 QUEUE_COUNT_DEFAULT = 8
@@ -264,15 +263,17 @@ def update_sub_group(
 
 def _factor_in(attributes: str) -> int | None:
     """The priority factor that a change of attributes sets; None: it does not say it."""
-    factor: int | None = None
-    for part in (each.strip() for each in attributes.split(",") if each.strip()):
-        name, _, value = part[1:].partition("=")
-        if name != PRIORITY_FACTOR_ATTRIBUTE or part[0] not in "+-" or (part[0] == "-") != (value == ""):
-            usage_error(f"--attributes {part!r}", "Of a group, +priority.factor=0 to 100, or -priority.factor.")
-        if value and (not value.isdecimal() or int(value) > PRIORITY_FACTOR_MAX):
-            usage_error(f"--attributes {part!r}", "priority.factor is 0 to 100.")
-        factor = int(value) if value else PRIORITY_FACTOR_MAX
-    return factor
+    from store.errors import InvalidArgumentError
+    from store.format.delivery.consumer_files import PRIORITY_FACTOR_ATTRIBUTE, altered_priority_factor
+
+    parts = [each.strip().partition("=") for each in attributes.split(",") if each.strip()]
+    for name, _, value in parts:
+        if name[1:] != PRIORITY_FACTOR_ATTRIBUTE or (value and name[0] == "-"):
+            usage_error(f"--attributes {name}={value}", "Of a group, +priority.factor=0 to 100, or -priority.factor.")
+    try:
+        return altered_priority_factor({name: value for name, _, value in parts})
+    except InvalidArgumentError as error:
+        usage_error(f"--attributes {attributes}", error.message)
 
 
 def delete_sub_group(

@@ -40,7 +40,7 @@ from gateway.remoting.door_clients import DoorClient, Subscription
 from gateway.remoting.door_shard import CALL_SECONDS, DoorShard, per_second
 from gateway.remoting.positions import store_position
 from gateway.remoting.records import record_of
-from gateway.remoting.topics import Queue, config_of, configs_of, document_of, number_of, queue_key, store_times
+from gateway.remoting.topics import Queue, config_of, configs_of, document_of, queue_key, store_times
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.rocketmq.codes import RequestCode, ResponseCode
@@ -48,7 +48,7 @@ from services.rocketmq.command import OK, Command, version_ordinal
 from services.rocketmq.fastjson import dump_bytes
 from services.rocketmq.signature import OF_SIGN_IN
 from store.errors import GroupNotFoundError, ServiceUnavailableError, StoreError
-from store.format.delivery.consumer_files import PRIORITY_FACTOR_ATTRIBUTE, PRIORITY_FACTOR_MAX, new_group_row
+from store.format.delivery.consumer_files import PRIORITY_FACTOR_ATTRIBUTE, altered_priority_factor, new_group_row
 from store.format.message_id import decode_offset_msg_id
 from store.format.topic import RETRY_PREFIX, TopicConfig
 
@@ -122,25 +122,10 @@ def _set_group(shard: DoorShard, row: Mapping[str, Any]) -> None:
             ResponseCode.INVALID_PARAMETER, "groupName, retryMaxTimes or a flag has no value of its kind"
         )
     # RocketMQ's default stands for a negative number.
-    change = SettingsChange(
-        flags[0], (retries if retries >= 0 else 16) + 1, flags[1], priority_factor=_priority_factor(row)
-    )
-    update_group(shard.shards, name, change, Deadline.after(CALL_SECONDS))
-
-
-def _priority_factor(row: Mapping[str, Any]) -> int | None:
-    """The factor that a row sets, `+priority.factor`; taken away it is the default. None: the row does not say it."""
     attributes = row.get("attributes")
-    for name, value in attributes.items() if isinstance(attributes, dict) else ():
-        if name.lstrip("+-") != PRIORITY_FACTOR_ATTRIBUTE:
-            continue
-        if name.startswith("-"):
-            return PRIORITY_FACTOR_MAX
-        try:
-            return number_of(value, 32)
-        except (TypeError, ValueError) as error:
-            raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{name} is no number: {error}") from error
-    return None
+    factor = altered_priority_factor(attributes if isinstance(attributes, dict) else {})
+    change = SettingsChange(flags[0], (retries if retries >= 0 else 16) + 1, flags[1], priority_factor=factor)
+    update_group(shard.shards, name, change, Deadline.after(CALL_SECONDS))
 
 
 def get_group_config(shard: DoorShard, ask: Ask) -> Answer:

@@ -148,10 +148,43 @@ def decode_groups(data: bytes) -> dict[str, GroupConfig]:
 
 def priority_factor_of(attributes: object) -> int:
     """The attribute's value; its default for one that is absent or no number of its range."""
-    text = attributes.get(PRIORITY_FACTOR_ATTRIBUTE) if isinstance(attributes, dict) else None
-    is_number = isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) <= 3
-    factor = int(str(text)) if is_number else PRIORITY_FACTOR_MAX
-    return min(factor, PRIORITY_FACTOR_MAX)
+    value = attributes.get(PRIORITY_FACTOR_ATTRIBUTE) if isinstance(attributes, dict) else None
+    factor = _factor_in(value) if isinstance(value, str) else None
+    return PRIORITY_FACTOR_MAX if factor is None else factor
+
+
+def altered_priority_factor(attributes: Mapping[str, object]) -> int | None:
+    """What a command's change of attributes makes of a group's factor, by the names of `AttributeUtil`.
+
+    `+priority.factor` sets it, `-priority.factor` takes it away: it is the default then. None: the change does not name it.
+
+    Raises:
+        InvalidArgumentError: the name without its sign, or a value other than 0 to 100.
+    """
+    factor: int | None = None
+    for name, value in attributes.items():
+        if not name.endswith(PRIORITY_FACTOR_ATTRIBUTE):
+            continue
+        sign = name.removesuffix(PRIORITY_FACTOR_ATTRIBUTE)
+        if sign not in ("+", "-"):
+            raise InvalidArgumentError(
+                f"{name}: use +{PRIORITY_FACTOR_ATTRIBUTE} to set it, or -{PRIORITY_FACTOR_ATTRIBUTE}",
+                field="attributes",
+            )
+        factor = _factor_in(value) if sign == "+" else PRIORITY_FACTOR_MAX
+        if factor is None:
+            raise InvalidArgumentError(
+                f"{PRIORITY_FACTOR_ATTRIBUTE} is {value!r}: 0 to {PRIORITY_FACTOR_MAX} are possible",
+                field="priority_factor",
+            )
+    return factor
+
+
+def _factor_in(value: object) -> int | None:
+    """The number that a value of the attribute says; None for one that is none of its range."""
+    text = str(value)
+    is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(PRIORITY_FACTOR_MAX))
+    return int(text) if is_number and int(text) <= PRIORITY_FACTOR_MAX else None
 
 
 def check_priority_factor(factor: int) -> None:

@@ -83,8 +83,8 @@ def test_the_priority_factor_of_a_group_is_its_attribute_as_at_a_broker(client):
     assert config(client, "factor")["attributes"] == {"priority.factor": "0"}
     assert update(client, groupName="factor", retryMaxTimes=3).code == 0  # says nothing of it
     assert config(client, "factor")["attributes"] == {"priority.factor": "0"}
-    for value in ("101", "-1", "many"):
-        refused = update(client, groupName="factor", attributes={"+priority.factor": value})
+    for name, value in (("+", "101"), ("+", "-1"), ("+", "many"), ("", "5"), ("+-", "5")):
+        refused = update(client, groupName="factor", attributes={f"{name}priority.factor": value})
         assert (refused.code, "priority" in refused.remark) == (ResponseCode.INVALID_PARAMETER, True)
     assert update(client, groupName="factor", attributes={"-priority.factor": ""}).code == 0
     assert config(client, "factor")["attributes"] == {}

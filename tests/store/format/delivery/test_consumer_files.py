@@ -11,6 +11,7 @@ from store.errors import InvalidArgumentError, StoreCorruptedError
 from store.format.config_json import is_own
 from store.format.delivery.consumer_files import (
     GroupConfig,
+    altered_priority_factor,
     check_priority_factor,
     decode_groups,
     decode_modes,
@@ -116,6 +117,40 @@ def test_a_file_that_cannot_be_read_is_an_error_and_not_an_empty_table(data: byt
 def test_the_priority_factor_is_an_attribute_of_the_group(attributes: str, expected: int) -> None:
     data = f'{{"subscriptionGroupTable": {{"g": {{"attributes": {attributes}}}}}}}'.encode()
     assert decode_groups(data) == {"g": GroupConfig(priority_factor=expected)}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "factor"),
+    [
+        ({}, None),
+        ({"+lite.sub.model": "Shared", "x": 1}, None),
+        ({"+priority.factor": "0"}, 0),
+        ({"+priority.factor": 7}, 7),
+        ({"-priority.factor": ""}, 100),
+    ],
+)
+def test_a_command_changes_the_factor_by_the_name_of_the_attribute_with_its_sign(
+    attributes: dict[str, object], factor: int | None
+) -> None:
+    assert altered_priority_factor(attributes) == factor
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("priority.factor", "5"), ("+-+priority.factor", "5"), ("+priority.factor", "101")],
+        *[
+            ("+priority.factor", ""),
+            ("+priority.factor", -1),
+            ("+priority.factor", "\u0665"),
+            ("+priority.factor", None),
+        ],
+    ],
+)
+def test_a_change_of_the_factor_without_its_sign_or_range_is_refused(name: str, value: object) -> None:
+    """A broker refuses a name without its sign, too; remoting took any run of signs, and none."""
+    with pytest.raises(InvalidArgumentError, match="priority.factor"):
+        altered_priority_factor({name: value})
 
 
 def test_a_factor_is_written_beside_the_other_attributes_and_only_when_it_changes() -> None:
