@@ -5,7 +5,7 @@
 
 Fields that this module does not know are kept when a table is decoded and encoded. RocketMQ's fastjson writes tabs and no
 space after a colon, and reads plain JSON. Sources: `TopicValidator`, `TopicConfig` and `TopicConfigSerializeWrapper` of
-RocketMQ 5.3.3.
+RocketMQ 5.5.0 and 5.3.3.
 
 name_matcher: patterns of the names of topics and groups: `*` stands for any characters, everything else for itself.
 """
@@ -43,6 +43,9 @@ NOT_ALLOWED_SEND_TOPICS = frozenset(
         CHECK_MAX_TIME_TOPIC,
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
+        # Of transactions in RocksDB (`transRocksDBEnable`), since 5.5.
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
     )
 )
 # Topics that the broker makes for itself (`TopicValidator.SYSTEM_TOPIC_SET`), and the prefix of others.

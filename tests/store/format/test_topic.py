@@ -52,7 +52,7 @@ def test_names_that_rocketmq_refuses(name: str) -> None:
 
 
 def test_system_topics_are_those_of_rocketmqs_topic_validator() -> None:
-    """`SYSTEM_TOPIC_SET` and `SYSTEM_TOPIC_PREFIX` of 5.3.3."""
+    """`SYSTEM_TOPIC_SET` and `SYSTEM_TOPIC_PREFIX` of 5.5.0."""
     names = [
         "TBW102",
         "SCHEDULE_TOPIC_XXXX",
@@ -64,6 +64,8 @@ def test_system_topics_are_those_of_rocketmqs_topic_validator() -> None:
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
         "CHECKPOINT_TOPIC",
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
         "rmq_sys_wheel_timer",
         "rmq_sys_SYNC_BROKER_MEMBER_broker-a",
     ]
