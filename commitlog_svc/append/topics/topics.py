@@ -277,7 +277,8 @@ class TopicTable:
         return 0 if config is None else min(config.read_queue_count, TOPIC_QUEUE_COUNT_MAX)
 
     def create_missing(self, topics: Collection[str], queue_counts_min: Mapping[str, int] = NO_COUNTS) -> list[str]:
-        """Creates the topics that are not configured; they are on the disk when this returns. Returns the names of new topics.
+        """Creates the topics that are not configured, and gives retry topics the queues that they lack; the table is on the
+        disk when this returns. Returns the names of new topics.
 
         Args:
             topics: names.

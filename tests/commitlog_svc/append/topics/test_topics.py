@@ -220,3 +220,20 @@ def test_a_retry_topic_gets_the_queues_that_retries_need_and_other_topics_keep_t
     again = table(tmp_path)
     again.load([])
     assert again.readable_queue_count("%RETRY%g_T") == 4
+
+
+def test_a_retry_topic_that_is_closed_stays_closed_and_one_that_cannot_be_read_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "topics.json"
+    path.parent.mkdir()
+    rows = {
+        "%RETRY%g_T": {"topicName": "%RETRY%g_T", "readQueueNums": 1, "writeQueueNums": 1, "perm": 0},
+        "%RETRY%g_U": 7,
+    }
+    path.write_text(json.dumps({"topicConfigTable": rows}))
+    topics = table(tmp_path)
+    topics.load([])
+    assert topics.create_missing(list(rows), dict.fromkeys(rows, 4)) == []
+    kept = json.loads(path.read_text())["topicConfigTable"]
+    assert [kept["%RETRY%g_T"][name] for name in ("readQueueNums", "writeQueueNums", "perm")] == [4, 4, 0]
+    assert kept["%RETRY%g_U"] == 7
+    assert topics.writable_queue_count("%RETRY%g_T") == 0
