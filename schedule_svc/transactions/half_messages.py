@@ -2,7 +2,8 @@
 
     half message    RMQ_SYS_TRANS_HALF_TOPIC, queue 0: the message with REAL_TOPIC and REAL_QID (`parseHalfMessageInner`)
     committed       its own topic and queue, sys_flag 8, the offset of the half message as prepared_transaction_offset; with
-                    all properties of the half message, as the real 5.3.3 stores it (`EndTransactionProcessor`)
+                    the other properties of the half message, as the real 5.5.0 stores it (`EndTransactionProcessor`; that
+                    of 5.3.3 keeps REAL_TOPIC and REAL_QID)
     renewed         the half message again, with TRANSACTION_CHECK_TIMES (`renewHalfMessageInner`)
     given up        the half message in TRANS_CHECK_MAX_TIME_TOPIC, queue 0 (`DefaultTransactionalMessageCheckListener`)
     op record       RMQ_SYS_TRANS_OP_HALF_TOPIC, queue 0, tag "d", body "QUEUE_OFFSET,QUEUE_OFFSET,": these half messages are
@@ -222,8 +223,9 @@ def committed(record: StoredMessage) -> InternalRecord:
     copy = _copy(record, record.properties[REAL_TOPIC], queue_id)
     copy.sys_flag = copy.sys_flag & ~TRANSACTION_MASK | TransactionType.COMMIT
     copy.prepared_transaction_offset = record.commit_log_offset
-    del copy.properties[MOVED_FROM]  # that offset names the source
-    shorten(copy, (REAL_TOPIC, REAL_QUEUE_ID, *_DISPENSABLE), _KEPT)
+    for name in (MOVED_FROM, REAL_TOPIC, REAL_QUEUE_ID):  # that offset names the source
+        del copy.properties[name]
+    shorten(copy, _DISPENSABLE, _KEPT)
     return copy
 
 
