@@ -149,7 +149,7 @@ def test_a_command_changes_the_factor_by_the_name_of_the_attribute_with_its_sign
 )
 def test_a_change_of_the_factor_without_its_sign_or_range_is_refused(name: str, value: object) -> None:
     """A broker refuses a name without its sign, too; remoting took any run of signs, and none."""
-    with pytest.raises(InvalidArgumentError, match="priority.factor"):
+    with pytest.raises(InvalidArgumentError, match=r"priority\.factor"):
         altered_priority_factor({name: value})
 
 
