@@ -315,6 +315,22 @@ def test_an_answer_that_was_lost_is_given_again_and_hidden_anew(
     assert bodies(fifo, wanted) == []
 
 
+def test_an_attempt_that_is_kept_until_messages_come_gets_them_again_only_until_they_are_acknowledged(
+    log: MemoryLog, fifo: LogLife
+) -> None:
+    """Java's client after 5.2.1 polls with one attempt id until messages came, however often it has to."""
+    wanted = ask(attempt_id="one", client_id="c")
+    assert [bodies(fifo, wanted) for _ in range(3)] == [[], [], []]
+    log.send("t", b"a1", message_group="a")
+    (first,) = fifo.pop(wanted)
+    (again,) = fifo.pop(wanted)
+    assert (again.receipt_handle, again.delivery_attempt) == (first.receipt_handle, 1)
+    fifo.acks.ack("g", [again.receipt_handle])
+    assert bodies(fifo, wanted) == []
+    log.send("t", b"a2", message_group="a")
+    assert bodies(fifo, wanted) == ["a2"]
+
+
 def test_long_message_groups_do_not_make_the_state_too_large_to_write(log: MemoryLog, fifo: LogLife) -> None:
     log.send("t", b"first", message_group="k" * 32_000)
     assert len(fifo.pop(ask())) == 1
