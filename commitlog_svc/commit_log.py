@@ -332,6 +332,7 @@ class CommitLog:
             read_only=self.root.read_only,
             progress=self.recovery_progress,
             open_feed=None if self.confirm.is_limited else self.following.open_feed,
+            light_queue_count_max=self._settings.light_queue_count_max,
         )
 
     def _follow(self, files: OwnersFiles, on_changed: Callable[[StoreError], None]) -> "OwnersLog":
@@ -468,11 +469,16 @@ class CommitLog:
             # The file with the last record before the snapshot stays: a recovery checks the snapshot by that record.
             lambda: max(self._safe_points.snapshot_offset, found.walked_from_offset) - 1,
             self._clock_millis,
-            on_removed=self._starts.forget,
+            on_removed=self._forget_before,
             held_by=self.retention_holders,
         )
         retention.load(found.end_offset)
         return retention
+
+    def _forget_before(self, log_first_offset: int) -> None:
+        self._starts.forget(log_first_offset)
+        if self._opened is not None:
+            self._opened.appender.forget_light_queues(log_first_offset)
 
     def retention_holders(self) -> Sequence[str]:
         """Configured topics whose records must not expire by age: only a broker can bring them to where it keeps them."""

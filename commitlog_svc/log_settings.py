@@ -68,6 +68,14 @@ class LogSettings(Protocol):
         """The first message of a topic creates it."""
 
     @property
+    def enable_lmq(self) -> bool:
+        """Take light queues that clients name in INNER_MULTI_DISPATCH."""
+
+    @property
+    def light_queue_count_max(self) -> int:
+        """Light queues that the log may have."""
+
+    @property
     def default_topic_queue_count(self) -> int:
         """Queues of a new topic."""
 

@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 import pydantic
 
+from commitlog_svc.append.topics.light_offsets import LIGHT_QUEUE_COUNT_MAX
 from commitlog_svc.nameservers import parse_nameservers
 from commitlog_svc.replication.replicated_log import FETCH_COUNT_MAX, ReplicaLimits
 from commitlog_svc.reput.followers import parse_names
@@ -69,6 +70,17 @@ class CommitLogSettings(StoreSettings):
     # It closes the record and guards all of it.
     properties_crc: bool = setting(True, "Write RocketMQ's __CRC32# property.")
     auto_create_topic: bool = setting(True, "The first message of a topic creates it.")
+    # RocketMQ's enableLmq and enableMultiDispatch. Whoever may send to a topic may then send to each light queue that there is.
+    enable_lmq: bool = setting(
+        False, "Messages go to the light queues (LMQ) that INNER_MULTI_DISPATCH names; lite topics do not need it."
+    )
+    light_queue_count_max: int = setting(
+        LIGHT_QUEUE_COUNT_MAX,
+        "Light queues and lite topics of the shard; one more is refused.",
+        unit="queues",
+        ge=1,
+        le=1 << 26,
+    )
     default_topic_queue_count: int = setting(
         8, "Queues of a topic made by its first message.", unit="queues", ge=1, le=65_536
     )

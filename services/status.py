@@ -71,6 +71,7 @@ CODE_BY_ERROR: dict[type[errors.StoreError], grpc.StatusCode] = {
     errors.CoordinatorUnavailableError: grpc.StatusCode.UNAVAILABLE,
     errors.ServiceUnavailableError: grpc.StatusCode.UNAVAILABLE,
     errors.ResourceBusyError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.LightQueueLimitError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
     errors.PermissionDeniedError: grpc.StatusCode.PERMISSION_DENIED,
     errors.DeadlineExceededError: grpc.StatusCode.DEADLINE_EXCEEDED,

@@ -198,6 +198,10 @@ class ResourceBusyError(StoreError):
     """A limit on concurrent work is reached; try again soon."""
 
 
+class LightQueueLimitError(StoreError):
+    """The shard has as many light queues (LMQ, lite topics) as it may have; metadata has `count` and `countMax`."""
+
+
 class UnauthenticatedError(StoreError):
     """A caller sends no credentials, or credentials that are not known."""
 

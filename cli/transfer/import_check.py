@@ -64,6 +64,10 @@ class _ListedTopics:
         """Why a topic takes no message: the list does not say it, the gateway does."""
         return ""
 
+    def message_type(self, _topic: str) -> str:
+        """The list does not say it, either."""
+        return ""
+
 
 def listed_queue_counts(client: QueryClient) -> dict[str, int]:
     """Queues of each topic that a gateway lists; empty when a shard did not answer or the caller may not list topics."""

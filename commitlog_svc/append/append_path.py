@@ -160,6 +160,7 @@ class AppendPath:
             message_size_bytes_max=settings.message_size_bytes_max,
             properties_crc=settings.properties_crc,
             auto_create_topic=settings.auto_create_topic,
+            enable_lmq=settings.enable_lmq,
             waiting_limits=WaitingLimits(len(settings.delay_levels_millis), settings.timer_max_delay_seconds),
             store_time_millis=lambda: next_store_time(clock_millis(), self.appender.last_store_time_millis),
         )
@@ -172,6 +173,7 @@ class AppendPath:
         self.appender = Appender(
             files,
             found.queue_offsets,
+            found.light,
             found.end_offset,
             found.last_store_time_millis,
             clock_millis,

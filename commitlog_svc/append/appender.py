@@ -21,12 +21,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from commitlog_svc.append.internal_check import mark_request
 from commitlog_svc.append.records import AppendReceipt, PreparedRecord
+from commitlog_svc.append.topics.light_offsets import Changes, LightOffsets
 from commitlog_svc.append.topics.queue_offsets import QueueKey, QueueOffsets
 from commitlog_svc.append.waiting import waiting_of
 from store.errors import DiskFullError, FlushFailedError, InvalidArgumentError, InvalidMessageError, StoreError
 from store.files.mapped_files import MappedFile, MappedFileQueue
-from store.format.record import BLANK_SIZE_BYTES, Record, encode_blank, patch_record
+from store.format.properties import encode_light_positions
+from store.format.record import BLANK_SIZE_BYTES, Record, add_property, encode_blank, patch_record
+from store.format.request_mark import TAIL_SIZE_BYTES
 from store.store_time import next_store_time
 
 if TYPE_CHECKING:
@@ -44,6 +48,7 @@ class Appender:
     Args:
         files: the log's files.
         queue_offsets: the next queue offset of each queue; the appender owns it from now on.
+        light: likewise of each light queue.
         end_offset: where the log ends.
         last_store_time_millis: store time of the last record.
         clock_millis: milliseconds since 1970.
@@ -63,6 +68,7 @@ class Appender:
         self,
         files: MappedFileQueue,
         queue_offsets: dict[QueueKey, int],
+        light: LightOffsets,
         end_offset: int,
         last_store_time_millis: int,
         clock_millis: Callable[[], int],
@@ -72,6 +78,7 @@ class Appender:
     ) -> None:
         self._files = files
         self._queue_offsets = QueueOffsets(queue_offsets)
+        self._light = light
         self._clock_millis = clock_millis
         self._refuse = refuse
         self._fence = fence
@@ -98,14 +105,7 @@ class Appender:
             DiskFullError: no room for the next file.
             FlushFailedError: the log is fenced.
         """
-        for index, record in enumerate(records):
-            if len(record.data) > self._file_room_bytes:
-                raise InvalidMessageError(
-                    f"the message takes {len(record.data)} bytes in the log, a log file holds {self._file_room_bytes}: "
-                    "make it smaller",
-                    field="body",
-                    index=index,
-                )
+        self._check_sizes(records)
         with self._lock:
             self._refuse(False)
             self._zero_unfinished()
@@ -122,20 +122,30 @@ class Appender:
             InvalidArgumentError: see `check_fits`.
             DiskFullError, FlushFailedError: as `append`.
         """
-        size_bytes = self.check_fits(records)
+        self.check_fits(records)
         with self._lock:
             self._refuse(True)
             admit()
             self._zero_unfinished()
-            return self._append(records, whole_bytes=size_bytes)
+            return self._append(records, is_whole=True)
 
     def barrier(self, admit: Callable[[], None]) -> None:
         """Call `admit` when no request is being written."""
         with self._lock:
             admit()
 
-    def check_fits(self, records: Sequence[PreparedRecord]) -> int:
-        """The bytes that the records of one request take in the log; InvalidArgumentError when no log file can hold them."""
+    def _check_sizes(self, records: Sequence[PreparedRecord]) -> None:
+        for index, record in enumerate(records):
+            if len(record.data) > self._file_room_bytes:
+                raise InvalidMessageError(
+                    f"the message takes {len(record.data)} bytes in the log, a log file holds {self._file_room_bytes}: "
+                    "make it smaller",
+                    field="body",
+                    index=index,
+                )
+
+    def check_fits(self, records: Sequence[PreparedRecord]) -> None:
+        """InvalidArgumentError when no log file can hold the records of one request."""
         size_bytes = sum(len(record.data) for record in records)
         if size_bytes > self._file_room_bytes:
             raise InvalidArgumentError(
@@ -145,7 +155,6 @@ class Appender:
                 sizeBytes=size_bytes,
                 sizeBytesMax=self._file_room_bytes,
             )
-        return size_bytes
 
     def append_scanned(self, batch: "ScannedBatch") -> list[AppendReceipt] | None:
         """Writes a batch of the kernels behind the end; None when the kernels placed it: then they make its receipts.
@@ -236,6 +245,7 @@ class Appender:
         last_store_time_millis: int,
         queue_offsets: Mapping[QueueKey, int],
         batch_topics: Mapping[str, int],
+        light: Mapping[str, tuple[int, int]],
     ) -> None:
         """Makes bytes of `write_copy` part of the log.
 
@@ -245,10 +255,12 @@ class Appender:
             last_store_time_millis: the greatest store time among the new records.
             queue_offsets: the next offset of each queue that has grown.
             batch_topics: topics that have an inner batch among the new records, each with the offset of the last one.
+            light: light queues that have grown, each with its next position and the offset of its newest record (bytes).
         """
         with self._lock:
             self._queue_offsets.update(queue_offsets)
             self.batch_topics.update(batch_topics)
+            self._light.update(light)
             self.last_record = last_record or self.last_record
             self._note_time(max(self.last_store_time_millis, last_store_time_millis))
             self.end_offset = end_offset
@@ -280,6 +292,22 @@ class Appender:
         """End of the log, its last record (offset, size), the next offset of each queue and the batch topics, at one moment."""
         with self._lock:
             return self.end_offset, self.last_record, self._queue_offsets.as_dict(), dict(self.batch_topics)
+
+    def safe_point(self) -> tuple[int, tuple[int, int] | None, dict[QueueKey, int], dict[str, int], Changes]:
+        """`snapshot`, and what has changed in light queues since the last call; to be given back when it is not written."""
+        with self._lock:
+            light = self._light.take_changes()
+            return self.end_offset, self.last_record, self._queue_offsets.as_dict(), dict(self.batch_topics), light
+
+    def give_back(self, light: Changes) -> None:
+        """The changes of a safe point that was not written."""
+        with self._lock:
+            self._light.give_back(light)
+
+    def forget_light_queues(self, log_first_offset: int) -> None:
+        """Forgets the light queues all of whose records lie before the log's first byte."""
+        with self._lock:
+            self._light.forget_before(log_first_offset)
 
     def make_next_file_ahead(self) -> None:
         """Makes the file behind the current one when that is half full; DiskFullError when there is no room yet."""
@@ -344,8 +372,43 @@ class Appender:
                 )
         return None
 
-    def _append(self, records: Sequence[PreparedRecord], whole_bytes: int = 0) -> list[AppendReceipt]:
-        """Places and writes records; with `whole_bytes`, the size of them all, they go into one file."""
+    def _give_light_positions(self, records: Sequence[PreparedRecord], *, is_marked: bool) -> dict[str, int]:
+        """Writes the positions in light queues into the records; the next positions, which count once those are written."""
+        light: dict[str, int] = {}
+        new_count = 0
+        for index, record in enumerate(records):
+            if not record.light_queues:
+                continue
+            positions = []
+            for queue in record.light_queues:
+                position = light.get(queue)
+                if position is None:
+                    position = self._light.next_of(queue)
+                    if position is None:
+                        position = self._light.floor
+                        new_count += 1
+                light[queue] = position + 1
+                positions.append(position)
+            try:
+                tail_size_bytes = TAIL_SIZE_BYTES if is_marked else None
+                add_property(record.data, encode_light_positions(positions), tail_size_bytes)
+            except InvalidMessageError as error:
+                error.metadata["index"] = str(index)
+                raise
+        self._light.refuse_beyond(new_count)
+        if is_marked:
+            mark_request(records)
+            self.check_fits(records)
+        else:
+            self._check_sizes(records)
+        return light
+
+    def _append(self, records: Sequence[PreparedRecord], *, is_whole: bool = False) -> list[AppendReceipt]:
+        """Places and writes records; with `is_whole` into one file. Nothing has changed when it raises."""
+        light: dict[str, int] = {}
+        if any(record.light_queues for record in records):
+            light = self._give_light_positions(records, is_marked=is_whole and len(records) > 1)
+        whole_bytes = sum(len(record.data) for record in records) if is_whole else 0
         store_time_millis = next_store_time(self._clock_millis(), self.last_store_time_millis)
         receipts: list[AppendReceipt] = []
         runs: list[tuple[int, list[Part], int]] = []
@@ -354,7 +417,7 @@ class Appender:
         position = run_begin = self.end_offset
         file_end = self._file_end(position)
         parts: list[Part] = []
-        for key, unique_key, data, takes_queue_offset, waiting in records:
+        for key, unique_key, data, takes_queue_offset, waiting, _ in records:
             size = len(data)
             if position + max(size, whole_bytes) + BLANK_SIZE_BYTES > file_end:
                 if position < file_end:
@@ -380,6 +443,8 @@ class Appender:
         self._make_files(position)
         self._write(runs)
         self._queue_offsets.update(assigned)
+        for queue, next_position in light.items():
+            self._light.note(queue, next_position, receipts[0].commit_log_offset)
         self._note_time(store_time_millis)
         self.last_record = (receipts[-1].commit_log_offset, receipts[-1].store_size_bytes)
         self.end_offset = position

@@ -6,6 +6,8 @@ properties, and ignores them in the request: the request mark (`store/format/req
 atomic across a power cut, and `__CRC32#`, without which a torn record could lose its mark undetected. So each record of a
 request of several has both, also with `properties_crc` off.
 
+A record that names light queues (INNER_MULTI_DISPATCH) gets its positions there when it is written, as those of clients do.
+
 Prepared and rolled-back messages stand in no queue, as in RocketMQ 5.3.3 (`AppendMessageCallback.doAppend`).
 """
 
@@ -25,18 +27,27 @@ from store.derive.queue_placement import NO_UNIT_BIT
 from store.errors import InvalidMessageError
 from store.format.host import Host
 from store.format.java_text import encode_java_utf8
-from store.format.properties import CRC32, KEYS, TAGS, UNIQ_KEY
+from store.format.properties import (
+    CRC32,
+    KEYS,
+    MULTI_DISPATCH,
+    MULTI_QUEUE_OFFSET,
+    TAGS,
+    UNIQ_KEY,
+    light_queue_names,
+)
 from store.format.record import PreparedMessage, prepare_record
 from store.format.record_layout import CRC_PROPERTY_SIZE_BYTES
 from store.format.request_mark import REQUEST_MARK, TAIL_SIZE_BYTES, RequestMark, encode_request_mark
 from store.format.sys_flag import INNER_BATCH
-from store.format.topic import validate_topic
+from store.format.topic import has_light_units, validate_topic
 
 QUEUE_ID_MAX = 65_535  # as many queues as a topic can be configured with
 SYS_FLAG_MAX = 0x7FF  # all bits that have a meaning
 STATE_BODY_BYTES_MAX = 64 << 10
 FIRST_PROPERTIES = (KEYS, TAGS, UNIQ_KEY)
 OWN_PROPERTIES = frozenset((CRC32, REQUEST_MARK))
+LIGHT_PROPERTIES = frozenset((MULTI_DISPATCH, MULTI_QUEUE_OFFSET))
 _NO_MARK = encode_request_mark(RequestMark(0, 0))  # to be replaced when the sizes of all records are known
 
 
@@ -113,7 +124,7 @@ class InternalChecker:
             error.metadata["index"] = str(index)
             raise
         if is_marked:
-            _mark(prepared)
+            mark_request(prepared)
         return prepared
 
     def _check_one(self, record: InternalRecord, born_host: Host, now_millis: int, is_marked: bool) -> PreparedRecord:
@@ -130,6 +141,13 @@ class InternalChecker:
         _check_number("reconsume_times", record.reconsume_times, (1 << 31) - 1)
         _check_number("prepared_transaction_offset", record.prepared_transaction_offset, (1 << 63) - 1)
         properties = record.properties
+        light_queues: tuple[str, ...] = ()
+        takes_queue_offset = not record.sys_flag & NO_UNIT_BIT
+        if takes_queue_offset and MULTI_DISPATCH in properties and has_light_units(topic):
+            # A message that has waited: its places are those that it gets now, in the queues that there can be.
+            light_queues = light_queue_names(properties[MULTI_DISPATCH], topic)
+            others = {name: value for name, value in properties.items() if name not in LIGHT_PROPERTIES}
+            properties = {**others, MULTI_DISPATCH: ",".join(light_queues)} if light_queues else others
         message = PreparedMessage(
             topic,
             queue_id,
@@ -144,12 +162,12 @@ class InternalChecker:
             record.prepared_transaction_offset,
             is_marked or self._properties_crc,
         )
-        takes_queue_offset = not record.sys_flag & NO_UNIT_BIT
         unique_key = properties.get(UNIQ_KEY, "")
-        return PreparedRecord((topic, queue_id), unique_key, prepare_record(message), takes_queue_offset)
+        data = prepare_record(message)
+        return PreparedRecord((topic, queue_id), unique_key, data, takes_queue_offset, light_queues=light_queues)
 
 
-def _mark(records: Sequence[PreparedRecord]) -> None:
+def mark_request(records: Sequence[PreparedRecord]) -> None:
     """Writes each record's request mark."""
     before_bytes, behind_bytes = 0, sum(len(record.data) for record in records)
     for record in records:

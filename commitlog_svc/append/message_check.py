@@ -12,6 +12,10 @@ RocketMQ's broker takes (`store/format/client_properties.py`).
 
 A message with a priority goes to the queue of that priority, or loses it to another type (`store/format/message_type.py`).
 
+A message of a topic of the type LITE with the property __LITE_TOPIC has a unit in the light queue of that lite topic. Other
+light queues, those that INNER_MULTI_DISPATCH names, need the setting `enable_lmq`; without it the property is refused or, in
+`wire_properties`, left out. The positions there are given when the record is written (`appender.py`).
+
 A message that asks for a delay, a time or a verdict becomes a record of a system topic (`waiting.py`). Its own topic and queue
 are checked as those of any message, and its receipt names that queue.
 """
@@ -39,8 +43,12 @@ from store.format.properties import (
     CORRELATION_ID,
     INNER_NUM,
     KEYS,
+    LIGHT_POSITION_BYTES_MAX,
+    LIGHT_POSITIONS_BYTES_MIN,
+    LITE_TOPIC,
     MOVED_FROM,
     MSG_TYPE,
+    MULTI_DISPATCH,
     OWNED_PROPERTIES,
     PRIORITY,
     PROPERTIES_SIZE_BYTES_MAX,
@@ -54,13 +62,26 @@ from store.format.properties import (
     WAITING_PROPERTIES,
     WAITING_STATE_PROPERTIES,
     encode_properties,
+    light_queue_names,
     parse_properties,
 )
 from store.format.record import PreparedMessage, prepare_record
 from store.format.record_layout import CRC_PROPERTY_SIZE_BYTES
 from store.format.request_mark import REQUEST_MARK
 from store.format.sys_flag import COMPRESSION_TYPE_MASK, PRODUCER_MASK, CompressionType
-from store.format.topic import NOT_ALLOWED_SEND_TOPICS, REPLY_TOPIC_SUFFIX, SYSTEM_TOPIC_PREFIX, validate_topic
+from store.format.topic import (
+    LIGHT_QUEUE_NAME_BYTES_MAX,
+    LIGHT_QUEUE_PREFIX,
+    LITE_MESSAGE_TYPE,
+    LITE_TOPIC_NAME,
+    NOT_ALLOWED_SEND_TOPICS,
+    REPLY_TOPIC_SUFFIX,
+    SYSTEM_TOPIC_PREFIX,
+    TOPIC_NAME_SHOWN,
+    has_light_units,
+    lite_queue_name,
+    validate_topic,
+)
 
 MESSAGE_COUNT_MAX = 1024
 REQUEST_BODY_BYTES_MAX = 4 << 20
@@ -74,7 +95,7 @@ TIME_SECONDS_MAX = 253_402_300_799  # the end of the year 9999
 START_DELIVER_TIME = "__STARTDELIVERTIME"
 REFUSED_PROPERTIES = OWNED_PROPERTIES | WAITING_STATE_PROPERTIES | {START_DELIVER_TIME, REQUEST_MARK, MOVED_FROM}
 # Not left to the client in wire_properties: they are left out, refused, make the message wait, or choose its queue.
-WATCHED_WIRE_PROPERTIES = LEFT_OUT | WAITING_PROPERTIES | {INNER_NUM, PRIORITY}
+WATCHED_WIRE_PROPERTIES = LEFT_OUT | WAITING_PROPERTIES | {INNER_NUM, PRIORITY, LITE_TOPIC}
 _COMPRESSION_TYPE_MAX = CompressionType.ZLIB << 8
 _parse_host = lru_cache(maxsize=4096)(Host.parse)
 
@@ -141,6 +162,9 @@ class CheckedTopics(Protocol):
     def readable_queue_count(self, topic: str, /) -> int:
         """How many queues consumers read."""
 
+    def message_type(self, topic: str, /) -> str:
+        """The value of its attribute `message.type`; empty when it has none."""
+
 
 class MessageChecker:
     """Checks the messages of a request and encodes them as records that lack their place; thread-safe.
@@ -154,6 +178,7 @@ class MessageChecker:
         message_size_bytes_max: largest body.
         properties_crc: close records with `__CRC32#`.
         auto_create_topic: accept unknown topics.
+        enable_lmq: take light queues that clients name in INNER_MULTI_DISPATCH.
         waiting_limits: what messages that wait may ask for.
         store_time_millis: milliseconds since 1970 that never run backwards; delays begin now by this clock.
     """
@@ -169,6 +194,7 @@ class MessageChecker:
         message_size_bytes_max: int,
         properties_crc: bool,
         auto_create_topic: bool,
+        enable_lmq: bool = False,
         waiting_limits: WaitingLimits,
         store_time_millis: Callable[[], int],
     ) -> None:
@@ -180,6 +206,8 @@ class MessageChecker:
         self._message_size_bytes_max = message_size_bytes_max
         self._properties_crc = properties_crc
         self._auto_create_topic = auto_create_topic
+        self._enable_lmq = enable_lmq
+        self._refused_properties = REFUSED_PROPERTIES - {MULTI_DISPATCH} if enable_lmq else REFUSED_PROPERTIES
         self._waiting_limits = waiting_limits
         self._store_time_millis = store_time_millis
         self._valid_topics: set[str] = set()
@@ -263,6 +291,18 @@ class MessageChecker:
                     sizeBytesMax=WAITING_PROPERTIES_BYTES_MAX,
                 )
         queue_key = (topic, queue_id) if place is None else (place.topic, place.queue_id)
+        light_queues = text.light_queues if place is None and text.light_queues and has_light_units(topic) else ()
+        if light_queues:
+            room_bytes = LIGHT_POSITIONS_BYTES_MIN + LIGHT_POSITION_BYTES_MAX * len(light_queues)
+            size_bytes_max = PROPERTIES_SIZE_BYTES_MAX - CRC_PROPERTY_SIZE_BYTES - room_bytes
+            if len(properties) > size_bytes_max:
+                raise InvalidMessageError(
+                    f"the properties of this message take {len(properties)} bytes, and {size_bytes_max} are allowed for one "
+                    f"in {len(light_queues)} light queues: make them shorter, or name fewer queues",
+                    field=text.field,
+                    sizeBytes=len(properties),
+                    sizeBytesMax=size_bytes_max,
+                )
         data = prepare_record(
             PreparedMessage(
                 *queue_key,
@@ -278,7 +318,8 @@ class MessageChecker:
                 self._properties_crc,
             )
         )
-        return PreparedRecord(queue_key, text.unique_key, data, waiting=None if place is None else place.waiting)
+        waiting = None if place is None else place.waiting
+        return PreparedRecord(queue_key, text.unique_key, data, waiting=waiting, light_queues=light_queues)
 
     def _text(self, message: NewMessage) -> "_Text":
         """The properties of a message with fields for them."""
@@ -294,8 +335,8 @@ class MessageChecker:
         sharding_key = None
         user_properties = message.properties
         if user_properties:
-            if not REFUSED_PROPERTIES.isdisjoint(user_properties):
-                raise _refused_property(min(REFUSED_PROPERTIES.intersection(user_properties)))
+            if not self._refused_properties.isdisjoint(user_properties):
+                raise _refused_property(min(self._refused_properties.intersection(user_properties)))
             sharding_key = user_properties.get(SHARDING_KEY)
             if message.topic.endswith(REPLY_TOPIC_SUFFIX):  # the fast path takes no message of such a topic
                 # The first reply to a request counts, so all of them go to one queue.
@@ -303,7 +344,12 @@ class MessageChecker:
         asks = user_properties or message.delay_level or message.HasField("delivery_time")
         asked = self._asked_properties(message) if asks else None
         priority = None if asked is None or PRIORITY not in asked else _priority_in(asked)
-        return _Text(f"{own}UNIQ_KEY\x01{unique_key}\x02".encode(), unique_key, sharding_key, asked, priority)
+        light_queues: tuple[str, ...] = ()
+        if asked is not None and (LITE_TOPIC in asked or MULTI_DISPATCH in asked):
+            light_queues = self._light_queues(message.topic, asked, "properties")
+            _name_light_queues(asked, light_queues)
+        stored = f"{own}UNIQ_KEY\x01{unique_key}\x02".encode()
+        return _Text(stored, unique_key, sharding_key, asked, priority, light_queues=light_queues)
 
     def _wire_text(self, message: NewMessage) -> "_Text":
         """The properties of a message with `wire_properties`."""
@@ -316,9 +362,17 @@ class MessageChecker:
                 field="wire_properties",
                 property=INNER_NUM,
             )
-        if not LEFT_OUT.isdisjoint(parsed):
-            properties = without_left_out(properties)
+        light_queues: tuple[str, ...] = ()
+        if LITE_TOPIC in parsed or MULTI_DISPATCH in parsed:
+            light_queues = self._light_queues(message.topic, parsed, "wire_properties")
+        if light_queues or not LEFT_OUT.isdisjoint(parsed):
+            is_as_sent = parsed.get(MULTI_DISPATCH) == ",".join(light_queues)
+            properties = without_left_out(properties, keep=MULTI_DISPATCH if is_as_sent else "")
             parsed = parse_properties(properties)
+            if light_queues and not is_as_sent:
+                _name_light_queues(parsed, light_queues)
+                gap = b"" if not properties or properties.endswith(b"\x02") else b"\x02"
+                properties += gap + encode_properties({MULTI_DISPATCH: parsed[MULTI_DISPATCH]})
         if message.topic.endswith(REPLY_TOPIC_SUFFIX):
             _check_reply(parsed)
         priority = priority_of(parsed)
@@ -340,7 +394,35 @@ class MessageChecker:
                 sizeBytes=len(properties),
                 sizeBytesMax=size_bytes_max,
             )
-        return _Text(properties, parsed.get(UNIQ_KEY, ""), None, asked, priority, is_wire=True)
+        return _Text(properties, parsed.get(UNIQ_KEY, ""), None, asked, priority, True, light_queues)
+
+    def _light_queues(self, topic: str, properties: Mapping[str, str], field: str) -> tuple[str, ...]:
+        """The light queues that a message has a unit in; INNER_MULTI_DISPATCH has to name just them."""
+        if LITE_TOPIC in properties and self._topics.message_type(topic) == LITE_MESSAGE_TYPE:
+            lite_topic = properties[LITE_TOPIC]
+            if LITE_TOPIC_NAME.fullmatch(lite_topic) is None:
+                raise InvalidMessageError(
+                    f"the lite topic {lite_topic[:TOPIC_NAME_SHOWN]!r} is not allowed: use 1 to 64 letters, digits, _ and -",
+                    field=field,
+                    property=LITE_TOPIC,
+                )
+            return (lite_queue_name(topic, lite_topic),)
+        names = properties.get(MULTI_DISPATCH, "").rstrip(",") if self._enable_lmq else ""
+        if not names:
+            return ()
+        queues = light_queue_names(names, topic)
+        named = names.split(",")
+        if len(queues) < len(named):
+            # A broker would give such a name an empty or a wrong position, at which its dispatch stops.
+            wrong = next((name for name in named if name not in queues), "one twice")
+            raise InvalidMessageError(
+                f"the property {MULTI_DISPATCH} names {wrong[:TOPIC_NAME_SHOWN]}: name each light queue once, as "
+                f"{LIGHT_QUEUE_PREFIX}..., in at most {LIGHT_QUEUE_NAME_BYTES_MAX} bytes, without a slash, and lite topics of "
+                f"{topic} only",
+                field=field,
+                property=MULTI_DISPATCH,
+            )
+        return queues
 
     def _queue_id(self, message: NewMessage, queue_count: int, text: "_Text") -> int:
         if text.priority is not None:
@@ -415,6 +497,7 @@ class _Text(NamedTuple):
         asked: properties by which a message may ask to wait; None: it does not.
         priority: chooses its queue before all others; None: it has none.
         is_wire: they came as `wire_properties`.
+        light_queues: it has a unit in each of them, unless it waits.
     """
 
     stored: bytes
@@ -423,6 +506,7 @@ class _Text(NamedTuple):
     asked: dict[str, str] | None
     priority: int | None = None
     is_wire: bool = False
+    light_queues: tuple[str, ...] = ()
 
     @property
     def field(self) -> str:
@@ -443,6 +527,12 @@ def _priority_in(asked: dict[str, str]) -> int | None:
         return priority
     del asked[PRIORITY]
     return None
+
+
+def _name_light_queues(properties: dict[str, str], light_queues: tuple[str, ...]) -> None:
+    properties.pop(MULTI_DISPATCH, None)
+    if light_queues:
+        properties[MULTI_DISPATCH] = ",".join(light_queues)
 
 
 def _no_key() -> InvalidMessageError:

@@ -31,6 +31,7 @@ class PreparedRecord(NamedTuple):
         data: the encoded record, with zeros for queue offset, commit-log offset, store time and CRC.
         takes_queue_offset: False for prepared and rolled-back messages: they stand in no queue, their queue offset is 0.
         waiting: how its message waits; None for an ordinary one.
+        light_queues: it gets a position in each of them, in this order: `data` names them in INNER_MULTI_DISPATCH.
     """
 
     queue_key: QueueKey
@@ -38,6 +39,7 @@ class PreparedRecord(NamedTuple):
     data: bytearray
     takes_queue_offset: bool = True
     waiting: WaitingMessage | None = None
+    light_queues: tuple[str, ...] = ()
 
     @property
     def topic(self) -> str:

@@ -26,7 +26,7 @@ from commitlog_svc.append.topics.queue_offsets import QueueKey, QueueOffsets, Qu
 from commitlog_svc.append.topics.topic_columns import TOPIC_COUNT_MIN, KnownTopics, TopicColumns, hash_table, with_room
 from store.format.host import Host
 from store.format.message_id import UniqueKeyGenerator
-from store.format.properties import PRIORITY, SHARDING_KEY, WAITING_PROPERTIES
+from store.format.properties import LITE_TOPIC, PRIORITY, SHARDING_KEY, WAITING_PROPERTIES
 from store.format.record import encode_head
 
 KERNEL = "commitlog_svc.append.batch_kernel"
@@ -185,7 +185,9 @@ class RequestScanner:
         self._known = KnownTopics()
         self._topics = self._view()
         self._rules = kernel.Rules(
-            kernel.Names(hash_table([*sorted(REFUSED_PROPERTIES | WAITING_PROPERTIES), SHARDING_KEY, PRIORITY], 256)),
+            kernel.Names(
+                hash_table([*sorted(REFUSED_PROPERTIES | WAITING_PROPERTIES), SHARDING_KEY, PRIORITY, LITE_TOPIC], 256)
+            ),
             kernel.Names(hash_table(sorted(WATCHED_WIRE_PROPERTIES), 64)),
             message_count_max=MESSAGE_COUNT_MAX,
             body_bytes_max=message_size_bytes_max,

@@ -20,14 +20,16 @@ whether records of its request are missing behind it, and where the request begi
                  ^ the log is cut here
 """
 
-import contextlib
+import logging
 import time
 import zlib
 from collections.abc import Callable, Iterable, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from commitlog_svc.append.topics.light_offsets import LIGHT_QUEUE_COUNT_MAX, LightJournal, LightOffsets
+from commitlog_svc.append.topics.light_offsets import NAME as LIGHT_POSITIONS_NAME
 from commitlog_svc.append.topics.queue_offsets import QueueKey
 from commitlog_svc.recovery.safe_point import Snapshot, read_durable_mark, read_snapshot, write_snapshot
 from store.derive.queue_placement import NO_UNIT_BIT
@@ -42,12 +44,20 @@ from store.format.request_mark import TAIL_SIZE_BYTES, RequestMark, decode_reque
 from store.format.topic import is_light_queue
 from store.walk.checks import FullCheck
 from store.walk.cursor import RecordCursor
-from store.walk.record_runs import RecordRun, RunCheck, note_batch_topics, note_next_offsets
+from store.walk.record_runs import (
+    RecordRun,
+    RunCheck,
+    light_places_of,
+    note_batch_topics,
+    note_light_places,
+    note_next_offsets,
+)
 from store.walk.record_search import find_record_behind
 
 if TYPE_CHECKING:
     from commitlog_svc.reput.recovery_feed import RecoveryFeed
 
+_log = logging.getLogger("reput.commitlog")
 Place = tuple[int, int]  # offset and size of a record
 
 
@@ -144,6 +154,16 @@ def forget_queue_offsets(records: Iterable[Record], queue_offsets: MutableMappin
             del queue_offsets[queue]
 
 
+def forget_light_places(records: Iterable[Record], light: LightOffsets) -> None:
+    """Sets the next positions of light queues back to before these records, which are the last of the log, in log order."""
+    seen: set[str] = set()
+    for record in records:
+        for place in light_places_of(record):
+            if place.queue not in seen:
+                seen.add(place.queue)
+                light.note(place.queue, place.queue_offset, record.commit_log_offset)
+
+
 SCAN_CHUNK_BYTES = 1 << 20
 # A shorter log is checked before its followers could have read ahead.
 LONG_LOG_BYTES_MIN = 32 << 20
@@ -179,6 +199,8 @@ class RecoveredLog:
         walked_from_offset: where the walk began.
         record_count: number of records walked.
         batch_topics: topics that have an inner batch in the log, each with the commit-log offset of the last one.
+        light: the next position of each light queue; nothing in a log that is only read.
+        light_journal: has it on the disk; None: nothing has.
     """
 
     end_offset: int = 0
@@ -190,6 +212,8 @@ class RecoveredLog:
     walked_from_offset: int = 0
     record_count: int = 0
     batch_topics: dict[str, int] = field(default_factory=dict)
+    light: LightOffsets = field(default_factory=LightOffsets)
+    light_journal: LightJournal | None = None
 
 
 def recover_log(
@@ -202,6 +226,7 @@ def recover_log(
     progress: RecoveryProgress | None = None,
     clock: Callable[[], float] = time.monotonic,
     open_feed: Callable[[int], "RecoveryFeed"] | None = None,
+    light_queue_count_max: int = LIGHT_QUEUE_COUNT_MAX,
 ) -> RecoveredLog:
     """Walks the log's loaded files and cuts a torn tail (read-only: leaves it and ignores it).
 
@@ -214,14 +239,21 @@ def recover_log(
         progress: gets how far the walk is.
         clock: seconds, rising.
         open_feed: called with the offset at which a long walk begins; the feed that it returns gets the checked records.
+        light_queue_count_max: see LightOffsets.
 
     Raises:
         StoreCorruptedError: the log is damaged; nothing was changed.
         FlushFailedError: the cut could not be made durable.
     """
     own_directory = Path(paths.own_state_dir(str(root), "commitlog"))
-    found = RecoveredLog(end_offset=files.first_offset)
+    found = RecoveredLog(end_offset=files.first_offset, light=LightOffsets(light_queue_count_max))
     snapshot = read_snapshot(fs, own_directory, files)
+    if not read_only:
+        found.light_journal = LightJournal(fs, own_directory)
+        if snapshot is not None and not _load_light(fs, root, snapshot, found.light_journal, found.light):
+            snapshot = None
+        if snapshot is None:
+            found.light_journal.load_newest(found.light)
     if snapshot is not None:
         found.queue_offsets = snapshot.queue_offsets
         found.batch_topics = dict(snapshot.batch_topics)
@@ -264,6 +296,8 @@ def recover_log(
     for taken in cursor:
         note_next_offsets(taken, found.queue_offsets)
         note_batch_topics(taken, found.batch_topics)
+        if not read_only:
+            note_light_places(taken, found.light.note)
         if feed is not None and isinstance(taken, RecordRun):
             feed.see_stretch(taken.piece, taken.at, taken.next_at, taken.commit_log_offset)
     end_offset = cursor.offset
@@ -289,6 +323,7 @@ def recover_log(
         found.record_count -= len(incomplete)
         found.last_record = ends.last_record_before(found.end_offset)
         forget_queue_offsets(incomplete, found.queue_offsets)
+        forget_light_places(incomplete, found.light)
     if found.cut_offset is not None and not read_only:
         files.truncate(found.cut_offset)
     if not read_only:
@@ -296,6 +331,22 @@ def recover_log(
         if snapshot is None or not snapshot.is_whole:
             _add_queues_without_records(fs, root, found)
     return found
+
+
+def _load_light(fs: FileSystem, root: Path, snapshot: Snapshot, journal: LightJournal, light: LightOffsets) -> bool:
+    """Whether the positions in light queues at a snapshot are known."""
+    if snapshot.light is None:  # of an older version, or of a log that another process owned
+        folders = fs.listdir(Path(paths.consume_queue_dir(str(root))))
+        own = fs.listdir(Path(paths.own_state_dir(str(root), "consumequeue")) / "light")
+        return not own and not any(is_light_queue(topic) for topic in folders)
+    if journal.load(snapshot.light, light):
+        return True
+    _log.warning(
+        "the positions of light queues (%s%d) are damaged or lost: the whole log is read",
+        LIGHT_POSITIONS_NAME,
+        snapshot.light[0],
+    )
+    return False
 
 
 def _flush(files: MappedFileQueue, begin_offset: int) -> None:
@@ -342,8 +393,14 @@ class _Checkpoint:
             self._found.batch_topics,
             is_whole=False,
         )
-        with contextlib.suppress(DiskFullError):
+        changes = self._found.light.take_changes()
+        try:
+            if self._found.light_journal is not None:
+                self._found.light_journal.write(changes, snapshot.commit_log_offset)
+                snapshot = replace(snapshot, light=self._found.light_journal.place)
             write_snapshot(self._fs, self._directory, snapshot)
+        except DiskFullError:
+            self._found.light.give_back(changes)
         self._written_at = self._clock()
 
 

@@ -1,7 +1,8 @@
 """Safe points: the commit log's state in `reput/commitlog/`, with which a restart does not read the whole log.
 
     snapshot.json   an offset up to which the log was on the disk, the last record before it, the next offset of each queue,
-                    the topics in batch queues, each with the offset of its last batch
+                    the topics in batch queues, each with the offset of its last batch, and what counts of the next file
+    light-positions.<n>   the next positions of light queues: append/topics/light_offsets.py
     durable         i64 offset | u32 CRC-32 of it     written after each flush, not flushed itself
 
 `snapshot.json` counts only if the log still has exactly that last record there. `durable` is never ahead of the disk. After a
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from commitlog_svc.append.topics.light_offsets import JournalPlace
 from commitlog_svc.append.topics.queue_offsets import QueueKey
 from store.errors import DiskFullError
 from store.files.file_system import FileSystem
@@ -33,7 +35,8 @@ class Snapshot:
 
     A snapshot from the middle of a recovery is not complete: it lacks queues whose records are all further on, or in files
     that were removed. `batch_topics` have an inner batch in the log, each with the commit-log offset of the last one; snapshots
-    of older versions do not name them, or without their offsets.
+    of older versions do not name them, or without their offsets. `light` has the positions in light queues; None: they are not
+    known.
     """
 
     commit_log_offset: int
@@ -44,6 +47,7 @@ class Snapshot:
     queue_offsets: dict[QueueKey, int]
     batch_topics: Mapping[str, int] = field(default_factory=dict)
     is_whole: bool = True
+    light: JournalPlace | None = None
 
 
 def write_snapshot(fs: FileSystem, directory: Path, snapshot: Snapshot) -> None:
@@ -60,6 +64,7 @@ def write_snapshot(fs: FileSystem, directory: Path, snapshot: Snapshot) -> None:
         "queue_offsets": topics,
         "batch_topics": dict(snapshot.batch_topics),
         "is_whole": snapshot.is_whole,
+        "light": None if snapshot.light is None else list(snapshot.light),
     }
     write_json_state(fs, directory / SNAPSHOT_NAME, state)
 
@@ -84,6 +89,7 @@ def read_snapshot(fs: FileSystem, directory: Path, files: MappedFileQueue) -> Sn
             },
             _batch_topics(state, files.first_offset),
             bool(state.get("is_whole", True)),
+            None if state.get("light") is None else JournalPlace(*map(int, state["light"])),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
         return None

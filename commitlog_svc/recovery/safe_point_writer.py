@@ -19,6 +19,7 @@ from pathlib import Path
 
 from commitlog_svc.append.appender import Appender
 from commitlog_svc.append.group_commit import GroupCommit
+from commitlog_svc.append.topics.light_offsets import LightJournal
 from commitlog_svc.confirm_offset import ConfirmOffset
 from commitlog_svc.recovery.recovery import RecoveredLog
 from commitlog_svc.recovery.safe_point import DurableMark, Snapshot, write_snapshot
@@ -136,6 +137,7 @@ class SafePointWriter:
         self._commits: GroupCommit | None = None
         self._confirm: ConfirmOffset | None = None
         self._mark: DurableMark | None = None
+        self._light_journal = LightJournal(fs, directory)
         self.written_times: deque[tuple[int, int]] = deque()
         self.flushed_store_time_millis = 0
         self.snapshot_offset = -1
@@ -150,6 +152,7 @@ class SafePointWriter:
             confirm: has the confirm offset.
         """
         self._appender, self._commits, self._confirm = appender, commits, confirm
+        self._light_journal = found.light_journal or self._light_journal
         self.snapshot_offset = found.end_offset if found.record_count == 0 else -1
         self.flushed_store_time_millis = found.last_store_time_millis
 
@@ -203,14 +206,20 @@ class SafePointWriter:
         """Writes a snapshot of the log as it is now, once that is flushed, and the checkpoint."""
         assert self._appender is not None
         assert self._commits is not None
-        end_offset, last_record, queue_offsets, batch_topics = self._appender.snapshot()
-        if end_offset != self.snapshot_offset and last_record is not None:
+        if self._appender.end_offset != self.snapshot_offset and self._appender.last_record is not None:
+            end_offset, last_record, queue_offsets, batch_topics, light = self._appender.safe_point()
+            assert last_record is not None
             last_store_time_millis = self._appender.greatest_store_time_millis
             last_frame = self._files.read(*last_record)
-            if self._closing.is_set():
-                assert self._commits.flushed_offset >= end_offset
-            else:
-                self._commits.wait_flushed(end_offset)
+            try:
+                if self._closing.is_set():
+                    assert self._commits.flushed_offset >= end_offset
+                else:
+                    self._commits.wait_flushed(end_offset)
+                self._light_journal.write(light, end_offset)
+            except BaseException:
+                self._appender.give_back(light)
+                raise
             snapshot = Snapshot(
                 end_offset,
                 self._files.first_offset,
@@ -219,8 +228,10 @@ class SafePointWriter:
                 last_store_time_millis,
                 queue_offsets,
                 batch_topics,
+                light=self._light_journal.place,
             )
             write_snapshot(self._fs, self._directory, snapshot)
+            self._light_journal.remove_old()
             self.snapshot_offset = end_offset
         self.write_checkpoint()
 

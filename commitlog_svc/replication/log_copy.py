@@ -28,7 +28,7 @@ from store.format.record import IncompleteRecordError
 from store.format.record_layout import BLANK_SIZE_BYTES, HEADER_BYTES_MAX
 from store.walk.checks import FullCheck
 from store.walk.cursor import OneFile, PieceBuffer, RecordCursor
-from store.walk.record_runs import RunCheck, note_batch_topics, note_next_offsets
+from store.walk.record_runs import RunCheck, note_batch_topics, note_light_places, note_next_offsets
 from store.walk.record_search import LogBytes
 
 Settled = Callable[[int, int, Mapping[QueueKey, int], Set[str]], None]
@@ -156,7 +156,12 @@ class LogCopy:
     def _take(self, walk: "_Walk") -> None:
         if walk.end_offset > self.settled_offset:
             self._appender.take_copied(
-                walk.end_offset, walk.last_record, walk.last_store_time_millis, walk.queue_offsets, walk.batch_topics
+                walk.end_offset,
+                walk.last_record,
+                walk.last_store_time_millis,
+                walk.queue_offsets,
+                walk.batch_topics,
+                walk.light,
             )
             self._on_settled(walk.end_offset, walk.last_store_time_millis, walk.queue_offsets, walk.batch_topics.keys())
 
@@ -220,6 +225,7 @@ class _Walk:
         last_store_time_millis: the greatest store time; 0 without a record.
         queue_offsets: the next offset of each queue of these records.
         batch_topics: the topics of inner batches among them, each with the commit-log offset of the last one.
+        light: light queues that have grown, each with its next position and the offset of its newest record (bytes).
         may_go_on: whether the bytes behind the last one can be the first ones of another record.
         damage: what is wrong there, if they cannot.
     """
@@ -229,9 +235,15 @@ class _Walk:
         cursor = RecordCursor(files, begin_offset, RunCheck(full), end_offset=limit_offset, read=PieceBuffer().read)
         self.queue_offsets: dict[QueueKey, int] = {}
         self.batch_topics: dict[str, int] = {}
+        self.light: dict[str, tuple[int, int]] = {}
+
+        def note_light(queue: str, next_offset: int, commit_log_offset: int) -> None:
+            self.light[queue] = (next_offset, commit_log_offset)
+
         for taken in cursor:
             note_next_offsets(taken, self.queue_offsets)
             note_batch_topics(taken, self.batch_topics)
+            note_light_places(taken, note_light)
         self.end_offset, self.last_record = cursor.offset, full.last_record
         self.last_store_time_millis = full.last_store_time_millis
         self.damage = cursor.damage

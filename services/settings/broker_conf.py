@@ -35,6 +35,7 @@ ALIASES: dict[str, tuple[str, str]] = {
     "maxMessageSize": ("commitlog", "message_size_bytes_max"),
     "enabledAppendPropCRC": ("commitlog", "properties_crc"),
     "autoCreateTopicEnable": ("commitlog", "auto_create_topic"),
+    "enableMultiDispatch": ("commitlog", "enable_lmq"),
     "defaultTopicQueueNums": ("commitlog", "default_topic_queue_count"),
     "messageDelayLevel": (SHARED, "delay_levels"),
     "timerMaxDelaySec": ("commitlog", "timer_max_delay_seconds"),

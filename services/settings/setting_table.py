@@ -48,6 +48,8 @@ ROWS: tuple[tuple[str, str, str, str, str, bool], ...] = (
     ("commitlog", "message_size_bytes_max", "4194304", "bytes", "Largest body of a message.", False),
     ("commitlog", "properties_crc", "true", "true|false", "Write RocketMQ's __CRC32# property.", False),
     ("commitlog", "auto_create_topic", "true", "true|false", "The first message of a topic creates it.", False),
+    ("commitlog", "enable_lmq", "false", "true|false", "Messages go to the light queues (LMQ) that INNER_MULTI_DISPATCH names; lite topics do not need it.", False),
+    ("commitlog", "light_queue_count_max", "2000000", "queues", "Light queues and lite topics of the shard; one more is refused.", False),
     ("commitlog", "default_topic_queue_count", "8", "queues", "Queues of a topic made by its first message.", False),
     ("commitlog", "timer_max_delay_seconds", "259200", "seconds", "How far ahead the delivery time of a message may be.", False),
     ("commitlog", "file_reserved_seconds", "259200", "seconds", "Log files expire so long after their last record.", False),

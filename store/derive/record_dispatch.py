@@ -75,7 +75,7 @@ def decode_dispatch(buf: Buffer, at: int, commit_log_offset: int) -> DispatchReq
         sys_flag,
         prepared_transaction_offset,
         properties.get("TAGS", ""),
-        light_places(properties[MULTI_DISPATCH], properties.get(MULTI_QUEUE_OFFSET, ""))
+        light_places(properties[MULTI_DISPATCH], properties.get(MULTI_QUEUE_OFFSET, ""), topic)
         if MULTI_DISPATCH in properties and has_light_units(topic)
         else (),
     ))  # fmt: skip

@@ -333,10 +333,10 @@ FEATURES: tuple[Feature, ...] = (
         ),
         support=Support.PART,
         here=(
-            "queues %LMQ%... are read by offset, by time and by pulls, built from the log; they cannot be popped, messages "
-            "sent through Reput get into none, and the files of a broker in consumequeue/ are left as they are"
+            "queues %LMQ%... are read by offset, by time and by pulls, built from the log, and messages sent through Reput "
+            "get into them with the setting enable_lmq; the files of a broker in consumequeue/ are left as they are"
         ),
-        to_do="send to and pop %LMQ%... with a broker",
+        to_do="set REPUT_COMMITLOG_ENABLE_LMQ where clients send to %LMQ%...",
         find=_light_queues,
     ),
     Feature(

@@ -33,7 +33,7 @@ from store.format.properties import (
 from store.format.request_mark import REQUEST_MARK
 
 # A store writes these itself; RocketMQ too drops a CRC that a client sends (`CommitLog.asyncPutMessage`). Light queues are
-# built by a broker alone, so a record that names some is taken for one of a broker's.
+# named by a client where the store takes that, and by the store for a lite topic; their positions are the store's.
 LEFT_OUT = frozenset((CRC32, REQUEST_MARK, MOVED_FROM, MULTI_DISPATCH, MULTI_QUEUE_OFFSET))
 # Programs use few sets of names; those of one string take at most 32 KiB.
 ORDERS_KEPT_MAX = 256
@@ -77,9 +77,9 @@ def encode_like_java(properties: Mapping[str, str]) -> bytes:
     return encode_java_utf8("".join([f"{name}\x01{properties[name]}\x02" for name in names]))
 
 
-def without_left_out(properties: bytes) -> bytes:
-    """The string without the properties that a store writes itself; the others as they are."""
-    names = [name.encode() for name in LEFT_OUT]
+def without_left_out(properties: bytes, *, keep: str = "") -> bytes:
+    """The string without the properties that a store writes itself, but for one of them; the others as they are."""
+    names = [name.encode() for name in LEFT_OUT if name != keep]
     return b"\x02".join(entry for entry in properties.split(b"\x02") if entry.partition(b"\x01")[0] not in names)
 
 

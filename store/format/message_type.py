@@ -4,6 +4,7 @@
     DELAY, TIMER_DELIVER_MS, TIMER_DELAY_SEC or TIMER_DELAY_MS     DELAY
     __SHARDINGKEY                                                  FIFO
     _SYS_MSG_PRIORITY_                                             PRIORITY
+    __LITE_TOPIC                                                   LITE
     none of them                                                   NORMAL
 
 The first line that holds decides (`TopicMessageType.parseFromMessageProperty`). A message of the type PRIORITY goes to the
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 
 from store.format.properties import (
     DELAY,
+    LITE_TOPIC,
     PRIORITY,
     SHARDING_KEY,
     TIMER_DELAY_MS,
@@ -37,7 +39,9 @@ def message_type_of(properties: Mapping[str, str]) -> str:
         return "DELAY"
     if SHARDING_KEY in properties:
         return "FIFO"
-    return "PRIORITY" if PRIORITY in properties else "NORMAL"
+    if PRIORITY in properties:
+        return "PRIORITY"
+    return "LITE" if LITE_TOPIC in properties else "NORMAL"
 
 
 def priority_of(properties: Mapping[str, str]) -> int | None:

@@ -10,12 +10,12 @@ follows RocketMQ (`MessageDecoder.string2messageProperties`, 5.3.3) in these det
 - of two properties with one name the later wins.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from store.errors import InvalidMessageError
 from store.format.java_text import decode_java_utf8, encode_java_utf8
-from store.format.topic import is_light_queue
+from store.format.topic import can_be_light_queue, split_lite_queue
 
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
@@ -31,6 +31,7 @@ DELAY = "DELAY"
 CRC32 = "__CRC32#"
 SHARDING_KEY = "__SHARDINGKEY"  # the message group
 PRIORITY = "_SYS_MSG_PRIORITY_"  # see message_type.py
+LITE_TOPIC = "__LITE_TOPIC"  # its message has a unit in the light queue of this lite topic of its topic
 RETRY_TOPIC = "RETRY_TOPIC"
 REAL_TOPIC = "REAL_TOPIC"
 REAL_QUEUE_ID = "REAL_QID"
@@ -211,12 +212,33 @@ class LightPlace(NamedTuple):
     queue_offset: int
 
 
-def light_places(names: str, offsets: str) -> tuple[LightPlace, ...]:
-    """The light queues that a record has a unit in, as the broker that stored it wrote them (`ConsumeQueue`, 5.3.3 and 5.5.0).
+# `INNER_MULTI_QUEUE_OFFSET` with its separators, and what each position in it takes at most.
+LIGHT_POSITIONS_BYTES_MIN = len(MULTI_QUEUE_OFFSET) + 2
+LIGHT_POSITION_BYTES_MAX = POSITION_DIGITS_MAX + 2
+
+
+def light_queue_names(names: str, topic: str) -> tuple[str, ...]:
+    """The light queues that a record of a topic may have units in, each once, in the order in which they are named.
+
+    Args:
+        names: INNER_MULTI_DISPATCH, split by commas.
+        topic: of the record: the queues of lite topics are for records of their parent.
+    """
+    return tuple(dict.fromkeys(name for name in names.split(",") if _takes(name, topic)))
+
+
+def encode_light_positions(positions: Sequence[int]) -> bytes:
+    """INNER_MULTI_QUEUE_OFFSET as it stands in a property string."""
+    return f"{MULTI_QUEUE_OFFSET}\x01{','.join(map(str, positions))}\x02".encode()
+
+
+def light_places(names: str, offsets: str, topic: str | None = None) -> tuple[LightPlace, ...]:
+    """The light queues that a record has a unit in, as it was stored (`ConsumeQueue` of RocketMQ 5.3.3 and 5.5.0).
 
     Args:
         names: INNER_MULTI_DISPATCH, split by commas.
         offsets: INNER_MULTI_QUEUE_OFFSET, as many positions.
+        topic: of the record; None: it is not looked whether a lite topic is one of it.
 
     Returns:
         In the order of the names, without those that are no light queue. A broker gives these an empty position, at which its
@@ -228,8 +250,16 @@ def light_places(names: str, offsets: str) -> tuple[LightPlace, ...]:
     return tuple(
         LightPlace(queue, int(place))
         for queue, place in zip(queues, places, strict=True)
-        if is_light_queue(queue) and "/" not in queue and _is_position(place)  # "/": a broker makes no folder for it
+        if _is_position(place) and _takes(queue, topic)
     )
+
+
+def _takes(queue: str, topic: str | None) -> bool:
+    """Whether this is a light queue that takes records of a topic."""
+    if not can_be_light_queue(queue):
+        return False
+    lite = None if topic is None else split_lite_queue(queue)
+    return lite is None or lite[0] == topic
 
 
 def stands_at(properties: Mapping[str, str], queue: str, queue_offset: int) -> bool:

@@ -247,12 +247,7 @@ def prepare_record(message: PreparedMessage) -> bytearray:
         properties = b"%b%b%b" % (properties, gap, _CRC_SLOT)
     properties_size = len(properties)
     if properties_size > PROPERTIES_SIZE_BYTES_MAX:
-        raise InvalidMessageError(
-            f"Properties take {properties_size} bytes, at most {PROPERTIES_SIZE_BYTES_MAX} can be stored.",
-            field="properties",
-            sizeBytes=properties_size,
-            sizeBytesMax=PROPERTIES_SIZE_BYTES_MAX,
-        )
+        raise _properties_too_long(properties_size)
     body_size = len(body)
     struct_head = HEADS[(sys_flag >> 4) & 3]
     head = struct_head.pack(
@@ -315,9 +310,49 @@ def patch_record(frame: bytearray, queue_offset: int, commit_log_offset: int, st
         frame[-CRC_PROPERTY_SIZE_BYTES:] = encode_crc_property(crc)
 
 
+def add_property(frame: bytearray, entry: bytes, tail_size_bytes: int | None = None) -> None:
+    """Puts a property into a prepared record that has some, behind the others.
+
+    Args:
+        frame: see `prepare_record`.
+        entry: name, U+0001, value, U+0002.
+        tail_size_bytes: bytes of the properties that stay the last; None: those of `__CRC32#`, if the record has it.
+
+    Raises:
+        InvalidMessageError: the properties do not fit their length field; the record is as it was.
+    """
+    if tail_size_bytes is None:
+        has_crc = frame.endswith(b"\x02") and frame.startswith(CRC_MARKER, len(frame) - CRC_PROPERTY_SIZE_BYTES)
+        tail_size_bytes = CRC_PROPERTY_SIZE_BYTES if has_crc else 0
+    size, magic = SIZE_AND_MAGIC.unpack_from(frame)
+    topic_length_at = HEADS[(frame[SYS_FLAG_LOW_BYTE_AT] >> 4) & 3].size
+    topic_length_at += I32.unpack_from(frame, topic_length_at - 4)[0]
+    with memoryview(frame) as view:
+        _, properties_at, why = locate_topic(view, magic, topic_length_at)
+    assert not why, why
+    at = size - tail_size_bytes
+    if at > properties_at and frame[at - 1] != 2:
+        entry = b"\x02" + entry
+    properties_size = size - properties_at + len(entry)
+    if properties_size > PROPERTIES_SIZE_BYTES_MAX:
+        raise _properties_too_long(properties_size)
+    frame[at:at] = entry
+    SIZE_AND_MAGIC.pack_into(frame, 0, size + len(entry), magic)
+    I16.pack_into(frame, properties_at - 2, properties_size)
+
+
+def _properties_too_long(size_bytes: int) -> InvalidMessageError:
+    return InvalidMessageError(
+        f"Properties take {size_bytes} bytes, at most {PROPERTIES_SIZE_BYTES_MAX} can be stored.",
+        field="properties",
+        sizeBytes=size_bytes,
+        sizeBytesMax=PROPERTIES_SIZE_BYTES_MAX,
+    )
+
+
 __all__ = [
     "BLANK_MAGIC", "BLANK_SIZE_BYTES", "FRAME_SIZE_BYTES_MIN", "MAGIC_V1", "MAGIC_V2", "Buffer", "Host",
-    "IncompleteRecordError", "PreparedMessage", "Record", "RecordHeader", "decode_header",
+    "IncompleteRecordError", "PreparedMessage", "Record", "RecordHeader", "add_property", "decode_header",
     "decode_record", "encode_blank", "encode_record", "patch_record", "prepare_record",
 ]  # fmt: skip
 

@@ -32,6 +32,11 @@ RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 # Light queues (`MixAll.LMQ_PREFIX`): a broker with `enableLmq` dispatches records of other topics to them.
 LIGHT_QUEUE_PREFIX = "%LMQ%"
+# A broker makes a folder with the name of each.
+LIGHT_QUEUE_NAME_BYTES_MAX = 255
+# The light queues of LITE topics are `%LMQ%$parent$lite` (`LiteUtil`, 5.5.0).
+LITE_QUEUE_PREFIX = LIGHT_QUEUE_PREFIX + "$"
+LITE_TOPIC_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 TOPIC_LENGTH_MAX = 127
 RETRY_OR_DLQ_TOPIC_LENGTH_MAX = 255
 # RocketMQ refuses sends to these (`TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET`).
@@ -67,7 +72,8 @@ SYSTEM_TOPIC_QUEUE_COUNTS = {
 # The attribute that says which messages a topic is for, and its values (`TopicAttributes`, `TopicMessageType`). A command of
 # RocketMQ writes `+message.type=FIFO`; the stored name has no sign.
 MESSAGE_TYPE_ATTRIBUTE = "message.type"
-MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY", "LITE")
+LITE_MESSAGE_TYPE = "LITE"
+MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY", LITE_MESSAGE_TYPE)
 # The attribute that says after how many minutes without a message a lite topic is forgotten; -1 is never. A broker takes at
 # most 30 days.
 LITE_EXPIRATION_ATTRIBUTE = "lite.topic.expiration"
@@ -112,6 +118,25 @@ def dead_letter_topic_of(consumer_group: str) -> str:
 def is_light_queue(topic: str) -> bool:
     """Whether this is the name of a light queue of RocketMQ: its messages are records of other topics."""
     return topic.startswith(LIGHT_QUEUE_PREFIX)
+
+
+def can_be_light_queue(name: str) -> bool:
+    """Whether a broker can make a folder for a light queue of this name."""
+    size_bytes = len(name) if name.isascii() else len(name.encode("utf-8", "surrogatepass"))
+    return is_light_queue(name) and size_bytes <= LIGHT_QUEUE_NAME_BYTES_MAX and "/" not in name and "\0" not in name
+
+
+def lite_queue_name(parent: str, lite_topic: str) -> str:
+    """The light queue of a lite topic of a topic of the type LITE."""
+    return f"{LITE_QUEUE_PREFIX}{parent}${lite_topic}"
+
+
+def split_lite_queue(name: str) -> tuple[str, str] | None:
+    """The parent topic and the lite topic of a light queue; None: it is that of no lite topic."""
+    if not name.startswith(LITE_QUEUE_PREFIX):
+        return None
+    parent, separator, lite_topic = name.removeprefix(LITE_QUEUE_PREFIX).partition("$")
+    return (parent, lite_topic) if parent and separator and lite_topic and "$" not in lite_topic else None
 
 
 def has_light_units(topic: str) -> bool:

@@ -259,6 +259,11 @@ class TopicTable:
         """Queues of a topic that its first message creates."""
         return self._default_queue_count
 
+    def message_type(self, topic: str) -> str:
+        """The value of its attribute `message.type`; empty when it has none."""
+        config = self.find(topic)
+        return "" if config is None else config.attributes.get(MESSAGE_TYPE_ATTRIBUTE, "")
+
     def writable_queue_count(self, topic: str) -> int:
         """How many queues a producer may write to: as configured, or as a new topic gets; 0 without write permission.
 

@@ -65,6 +65,7 @@ LIGHT = "INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02INNER_MULTI_QUEUE_OFFSET\x017,
         ("orders", "INNER_MULTI_QUEUE_OFFSET\x017\x02", ()),
         ("%RETRY%group", LIGHT, ()),
         ("%DLQ%group", LIGHT, ()),
+        ("orders", LIGHT.replace("%LMQ%b", "%LMQ%$other$b"), (("%LMQ%a", 7),)),
     ],
 )
 def test_a_record_says_where_it_stands_in_light_queues_unless_it_is_a_copy(topic, properties, places):

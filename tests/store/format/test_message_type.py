@@ -22,6 +22,9 @@ NAME = "_SYS_MSG_PRIORITY_"
         ({NAME: "3", "TRAN_MSG": "true"}, "TRANSACTION"),
         ({"TRAN_MSG": "TRUE", "DELAY": "3"}, "TRANSACTION"),
         ({"TRAN_MSG": "false", NAME: "3"}, "PRIORITY"),
+        ({"__LITE_TOPIC": "a"}, "LITE"),
+        ({"__LITE_TOPIC": "a", NAME: "3"}, "PRIORITY"),
+        ({"__LITE_TOPIC": "a", "__SHARDINGKEY": "g"}, "FIFO"),
     ],
 )
 def test_the_first_property_that_says_a_type_decides(properties: dict[str, str], expected: str) -> None:

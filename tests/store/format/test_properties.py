@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from store.errors import InvalidMessageError
 from store.format.properties import (
     dispatched_to,
+    encode_light_positions,
     encode_properties,
     light_places,
+    light_queue_names,
     parse_properties,
     split_keys,
     stands_at,
@@ -152,3 +154,17 @@ def test_a_record_stands_where_it_says_in_a_light_queue(queue: str, queue_offset
 
     assert stands_at(properties, queue, queue_offset) is is_there
     assert not stands_at({"TAGS": "a"}, queue, queue_offset)
+
+
+def test_queues_of_lite_topics_take_records_of_their_parent_only() -> None:
+    names = "%LMQ%$orders$a,%LMQ%b,%LMQ%$other$c"
+
+    assert light_places(names, "1,2,3", "orders") == (("%LMQ%$orders$a", 1), ("%LMQ%b", 2))
+    assert light_queue_names(names, "orders") == ("%LMQ%$orders$a", "%LMQ%b")
+    assert len(light_places(names, "1,2,3")) == 3
+
+
+def test_light_queues_are_named_once_and_positions_are_split_by_commas() -> None:
+    assert light_queue_names("%LMQ%b,orders,%LMQ%a,%LMQ%b,,", "orders") == ("%LMQ%b", "%LMQ%a")
+    assert light_queue_names("", "orders") == ()
+    assert encode_light_positions([7, 0]) == b"INNER_MULTI_QUEUE_OFFSET\x017,0\x02"

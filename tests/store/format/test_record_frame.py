@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from store.errors import InvalidArgumentError, InvalidMessageError
 from store.format.host import Host
-from store.format.record import PreparedMessage, decode_record, encode_head, encode_record, patch_record, prepare_record
+from store.format.record import (
+    PreparedMessage,
+    add_property,
+    decode_record,
+    encode_head,
+    encode_record,
+    patch_record,
+    prepare_record,
+)
+from store.format.request_mark import TAIL_SIZE_BYTES, RequestMark, encode_request_mark
 from tests.store.format.record_cases import CASES, V4, V6, Case
 
 # A frame's magic follows from its topic's length; the table has V2 frames with short topics too.
@@ -136,3 +145,30 @@ def test_properties_whose_end_resembles_a_crc_get_one_behind_it(properties: byte
 
     assert record.is_guarded
     assert properties == record.properties_bytes[:-20]
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in WRITABLE if len(case.record.properties_bytes) < 32_000], ids=lambda case: case.name
+)
+def test_a_property_put_into_a_prepared_record_makes_the_bytes_of_a_record_with_it(case: Case) -> None:
+    message, entry = message_of(case), b"b\x01c\x02"
+    properties = message.properties_bytes
+    gap = b"\x02" if properties and properties[-1] != 2 else b""
+    frame = prepare_record(message)
+    add_property(frame, entry)
+    assert frame == prepare_record(message._replace(properties_bytes=properties + gap + entry))
+
+
+def test_a_property_goes_before_the_mark_of_a_request() -> None:
+    mark = encode_request_mark(RequestMark(1, 2))
+    frame = prepare_record(MESSAGE._replace(properties_bytes=b"a\x01b\x02" + mark))
+    add_property(frame, b"c\x01d\x02", TAIL_SIZE_BYTES)
+    assert frame == prepare_record(MESSAGE._replace(properties_bytes=b"a\x01b\x02c\x01d\x02" + mark))
+
+
+def test_a_property_for_which_a_record_has_no_room_leaves_it_as_it_was() -> None:
+    frame = prepare_record(MESSAGE._replace(properties_bytes=b"a\x01" + b"b" * 32_700))
+    before = bytes(frame)
+    with pytest.raises(InvalidMessageError):
+        add_property(frame, b"c" * 50 + b"\x01d\x02")
+    assert frame == before

@@ -11,8 +11,10 @@ import pytest
 
 from store.errors import InvalidMessageError, StoreCorruptedError
 from store.format.topic import (
+    LIGHT_QUEUE_NAME_BYTES_MAX,
     DataVersion,
     TopicConfig,
+    can_be_light_queue,
     dead_letter_topic_of,
     decode_data_version,
     decode_deleted_topics,
@@ -22,12 +24,14 @@ from store.format.topic import (
     has_light_units,
     is_system_group,
     is_system_topic,
+    lite_queue_name,
     name_matcher,
     popped_topic_of,
     pull_retry_topic_of,
     reply_topic_of,
     retry_topic_of,
     retry_topic_v2_of,
+    split_lite_queue,
     validate_topic,
 )
 
@@ -268,3 +272,27 @@ def test_a_data_version_says_zero_for_what_is_no_number(table: str, version: tup
 )
 def test_records_of_copies_and_of_what_waits_have_no_units_in_light_queues(topic: str, has_units: bool) -> None:
     assert has_light_units(topic) is has_units
+
+
+@pytest.mark.parametrize(
+    ("name", "can_be"),
+    [
+        ("%LMQ%a", True),
+        ("%LMQ%" + "x" * (LIGHT_QUEUE_NAME_BYTES_MAX - 5), True),
+        ("%LMQ%" + "x" * (LIGHT_QUEUE_NAME_BYTES_MAX - 4), False),
+        ("%LMQ%" + "\u4e2d" * 83, True),
+        ("%LMQ%" + "\u4e2d" * 84, False),
+        ("orders", False),
+        ("%LMQ%a/b", False),
+        ("%LMQ%a\0", False),
+    ],
+)
+def test_a_light_queue_has_a_name_that_a_folder_can_have(name: str, can_be: bool) -> None:
+    assert can_be_light_queue(name) is can_be
+
+
+def test_the_light_queue_of_a_lite_topic_names_its_parent() -> None:
+    assert lite_queue_name("orders", "chat-1") == "%LMQ%$orders$chat-1"  # `LiteUtil` of RocketMQ 5.5.0
+    assert split_lite_queue("%LMQ%$orders$chat-1") == ("orders", "chat-1")
+    for name in ("%LMQ%a", "%LMQ%a$b", "%LMQ%$orders", "%LMQ%$$b", "%LMQ%$orders$", "%LMQ%$a$b$c", "orders"):
+        assert split_lite_queue(name) is None

@@ -15,7 +15,7 @@ from store.files.mapped_files import MappedFileQueue
 from store.walk import record_runs
 from store.walk.checks import FullCheck
 from store.walk.cursor import PIECE_BYTES, RecordCursor
-from store.walk.record_runs import RecordRun, RunCheck, note_batch_topics, note_next_offsets
+from store.walk.record_runs import RecordRun, RunCheck, note_batch_topics, note_light_places, note_next_offsets
 from tests.store.walk import logs
 from tests.store.walk.logs import ODD, closed, frames_of, message, mixed_log, mutated, open_files
 from tests.support.kernels import FORMS
@@ -38,6 +38,7 @@ class Walk:
         self.queue_offsets: dict[tuple[str, int], int] = {}
         self.next_offsets: dict[tuple[str, int], int] = {}
         self.batch_topics: dict[str, int] = {}
+        self.light_places: list[tuple[str, int, int]] = []
         self.seen_count = 0
         self.pulses: list[tuple[int, dict[tuple[str, int], int]]] = []
         before = loading.switch(mode)
@@ -47,6 +48,7 @@ class Walk:
             for taken in self.cursor:
                 note_next_offsets(taken, self.next_offsets)
                 note_batch_topics(taken, self.batch_topics)
+                note_light_places(taken, lambda *place: self.light_places.append(place))
                 if isinstance(taken, RecordRun):
                     self.queue_offsets.update(taken.queue_offsets)
                     continue
@@ -72,6 +74,7 @@ class Walk:
             "queues": self.queue_offsets,
             "next_offsets": self.next_offsets,
             "batch_topics": self.batch_topics,
+            "light_places": self.light_places,
         }
 
 
@@ -114,6 +117,24 @@ def test_topics_of_inner_batches_are_noted_and_halves_of_transactions_are_none(t
     assert fast.seen_count == 0, "the kernel takes them"
     last_at = sum(map(len, frames[:-2]))
     assert fast.batch_topics == ({} if transaction in (0x4, 0xC) else {"bcq": last_at})
+
+
+@pytest.mark.parametrize("every", [1, 3, 50])
+def test_places_in_light_queues_are_noted_and_those_of_copies_and_halves_are_none(every: int) -> None:
+    light = "INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02INNER_MULTI_QUEUE_OFFSET\x01{0},7\x02"
+    messages = [message(properties=light.format(n)) if n % every == 0 else message() for n in range(200)]
+    messages[7] = message("%RETRY%g", light.format(7))
+    messages[9] = message(properties=light.format(9), sys_flag=0x4)
+    messages[11] = message(body=b"INNER_MULTI_QUEUE_OFFSET\x01")
+    frames = frames_of(messages, base=0)
+    fast = assert_walks_agree(b"".join(frames))
+    assert fast.seen_count == 0, "the kernel takes them"
+    expected = []
+    for n in range(0, 200, every):
+        if n not in (7, 9, 11):
+            at = sum(map(len, frames[:n]))
+            expected += [("%LMQ%a", n + 1, at), ("%LMQ%b", 8, at)]
+    assert fast.light_places == expected
 
 
 @pytest.mark.parametrize("piece_bytes", [300, 1000, 4096])
