@@ -29,7 +29,7 @@ RECEIPT_DROPPED_FIRST = (
 )
 LINE_FIELDS = {
     *("topic", "body", "body_format", "tags", "keys", "properties"),
-    *("flag", "queue_id", "unique_key", "born_time", "delivery_time", "delay_level", "priority"),
+    *("flag", "queue_id", "unique_key", "born_time", "delivery_time", "delay_level", "priority", "lite_topic"),
 }
 
 
@@ -52,6 +52,12 @@ def send(
     priority: Annotated[
         int | None, typer.Option("--priority", min=0, help="For a topic of the type PRIORITY: higher ones come first.")
     ] = None,
+    lite_topic: Annotated[
+        str,
+        typer.Option(
+            "--lite-topic", help="For a topic of the type LITE: clients that subscribe to it get the message."
+        ),
+    ] = "",
     sync: Annotated[bool, typer.Option("--sync", help="Answer when the message is on the disk.")] = False,
     output: options.Output = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
@@ -62,8 +68,8 @@ def send(
     from cli.times import moment_of, parse_limit, parse_span
     from reput_client import NewMessage
 
-    if sum(map(bool, (delay, at, delay_level, priority is not None))) > 1:
-        usage_error("give one of --delay, --at, --delay-level and --priority")
+    if sum(map(bool, (delay, at, delay_level, priority is not None, lite_topic))) > 1:
+        usage_error("give one of --delay, --at, --delay-level, --priority and --lite-topic")
     pairs = [text.partition("=") for text in properties or ()]
     for name, equals, _ in pairs:
         if not name or not equals:
@@ -86,6 +92,7 @@ def send(
         delivery_time=due,
         delay_level=delay_level,
         priority=priority,
+        lite_topic=lite_topic or None,
     )
     with append_client(address, timeout) as client:
         try:
@@ -107,7 +114,7 @@ def load(
     """Append the messages of a file, one JSON object a line.
 
     Fields: topic, body, body_format (text, json, hex, base64; default text), tags, keys, properties, flag, queue_id,
-    unique_key, born_time and delivery_time (as a query's -b), delay_level, priority.
+    unique_key, born_time and delivery_time (as a query's -b), delay_level, priority, lite_topic.
     """
     from cli.client import append_client
 
@@ -171,7 +178,7 @@ def _message_of_line(line: str) -> "message_pb2.NewMessage":
     from cli.bodies import read_body
     from cli.times import parse_time
     from reput.message.v1 import message_pb2
-    from reput_client.encoding import with_priority
+    from reput_client.encoding import with_place
 
     fields = json.loads(line)
     if not isinstance(fields, dict):
@@ -184,7 +191,7 @@ def _message_of_line(line: str) -> "message_pb2.NewMessage":
         body=read_body(fields["body"], fields.get("body_format", "text")),
         tags=fields.get("tags", ""),
         keys=fields.get("keys", []),
-        properties=with_priority(fields.get("properties", {}), fields.get("priority")),
+        properties=with_place(fields.get("properties", {}), fields.get("priority"), fields.get("lite_topic")),
         flag=fields.get("flag", 0),
     )
     if "queue_id" in fields:

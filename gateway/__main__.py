@@ -123,6 +123,7 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     servicer = GatewayServicer(shards, tokens, sandbox, waits, delivery, reads, read_from)
     members = MessagingMembers(clients, timers)
     servicer.asked_members.ways.append(members)
+    delivering.on_arrivals.append(members.hear)
     server.meters.histograms += [QUERY_SECONDS, PORT_SECONDS]
     server.meters.counters += [APPEND_REFUSED, REPLICA_READS]
     calls = WaitingCalls(endings, requests)

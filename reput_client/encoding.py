@@ -4,6 +4,7 @@ The bytes of a request are its messages, each as field 1 with its length, then a
 message is serialized once: a request is made by joining bytes, also when a message is sent again.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
@@ -18,7 +19,9 @@ from reput_client.errors import InvalidMessageError
 
 # The gateway accepts 4 MiB of bodies and 128 KiB of other fields in a request; 32 KiB of those are left for the request.
 MESSAGE_BYTES_MAX = (4 << 20) + (96 << 10)
-PRIORITY = "_SYS_MSG_PRIORITY_"  # RocketMQ's property
+# RocketMQ's properties.
+PRIORITY, LITE_TOPIC = "_SYS_MSG_PRIORITY_", "__LITE_TOPIC"
+_LITE_TOPIC_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MESSAGES_TAG = bytes([pb.AppendMessageStreamRequest.DESCRIPTOR.fields_by_name["messages"].number << 3 | 2])
 
@@ -46,6 +49,7 @@ def to_message(
     delivery_time: datetime | None = None,
     delay_level: int = 0,
     priority: int | None = None,
+    lite_topic: str | None = None,
 ) -> message_pb2.NewMessage:
     """One message as the contract's `NewMessage`; the arguments are the fields of `reput_client.NewMessage`.
 
@@ -65,7 +69,7 @@ def to_message(
         fields["keys"] = keys
     if tags:
         fields["tags"] = tags
-    properties = with_priority(properties, priority)
+    properties = with_place(properties, priority, lite_topic)
     if properties:
         fields["properties"] = properties
     if queue_id is not None:
@@ -81,15 +85,26 @@ def to_message(
     return message_pb2.NewMessage(**fields)
 
 
-def with_priority(properties: Mapping[str, str] | None, priority: int | None) -> Mapping[str, str] | None:
-    """The properties of a message with this priority; None: it has none. TypeError, ValueError for no priority."""
-    if priority is None:
+def with_place(
+    properties: Mapping[str, str] | None, priority: int | None, lite_topic: str | None = None
+) -> Mapping[str, str] | None:
+    """The properties of a message with this priority or lite topic, None for none. TypeError, ValueError for what is none."""
+    if priority is None and lite_topic is None:
         return properties
-    if not isinstance(priority, int) or isinstance(priority, bool):
-        raise TypeError(f"priority is {priority!r}: give int")
-    if not 0 <= priority < 1 << 31:
-        raise ValueError(f"priority is {priority}: 0 to {(1 << 31) - 1} are possible")
-    return {**(properties or {}), PRIORITY: str(priority)}
+    placed = dict(properties or {})
+    if priority is not None:
+        if not isinstance(priority, int) or isinstance(priority, bool):
+            raise TypeError(f"priority is {priority!r}: give int")
+        if not 0 <= priority < 1 << 31:
+            raise ValueError(f"priority is {priority}: 0 to {(1 << 31) - 1} are possible")
+        placed[PRIORITY] = str(priority)
+    if lite_topic is not None:
+        if not isinstance(lite_topic, str):
+            raise TypeError(f"lite_topic is {lite_topic!r}: give str")
+        if _LITE_TOPIC_NAME.fullmatch(lite_topic) is None:
+            raise ValueError(f"lite_topic is {lite_topic[:64]!r}: 1 to 64 letters, digits, _ and - are possible")
+        placed[LITE_TOPIC] = lite_topic
+    return placed
 
 
 def as_field(message: message_pb2.NewMessage) -> bytes:

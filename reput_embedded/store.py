@@ -19,7 +19,7 @@ from reput_client.commands import with_delay
 from reput_client.consuming.consumer import Consumer
 from reput_client.consuming.settings import ConsumerSettings
 from reput_client.consuming.subscription import Subscriptions
-from reput_client.encoding import FlushMode, with_priority
+from reput_client.encoding import FlushMode, with_place
 from reput_client.errors import (
     FailedPreconditionError,
     InternalError,
@@ -190,6 +190,7 @@ class EmbeddedStore(QueryClient):
         delay: timedelta | None = None,
         delay_level: int = 0,
         priority: int | None = None,
+        lite_topic: str | None = None,
     ) -> SendReceipt:
         """Append a message; it is stored when this returns. Arguments as those of `Producer.send`.
 
@@ -199,7 +200,7 @@ class EmbeddedStore(QueryClient):
             DiskFullError: the disk has no room.
             ReputClientError: it was not stored for another reason.
         """
-        properties = with_priority(with_delay(properties, delay), priority)
+        properties = with_place(with_delay(properties, delay), priority, lite_topic)
         message = NewMessage(
             topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )

@@ -4,7 +4,7 @@
     deduplicate              the request's first unique key decides: a request sent again reaches the log that has it
     CORRELATION_ID of a      it decides among the shards that accept the topic, as a sharding key does: the replies to one
     reply                    request are in one log, whose order says which is the first
-    sharding key, queue_id   it decides among the shards that accept the topic: always the same one, which keeps the order
+    lite topic, sharding     it decides among the shards that accept the topic: always the same one, which keeps the order
     everything else          one shard for the whole request, in turn; the shard of the first message above, if any
 
 A shard accepts a topic when it has the topic, or creates it with the first message. (If only the existing topics counted,
@@ -34,7 +34,7 @@ from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from store.errors import BrokerNotFoundError, StoreError
-from store.format.properties import CORRELATION_ID, MSG_TYPE, REPLY_TYPE, SHARDING_KEY
+from store.format.properties import CORRELATION_ID, LITE_TOPIC, MSG_TYPE, REPLY_TYPE, SHARDING_KEY
 
 # Points of a shard on the ring: the shares differ by about a tenth. One digest gives four points.
 RING_POINT_COUNT = 100
@@ -206,6 +206,8 @@ class AppendRoutes:
         properties = message.properties
         if _is_reply(message):
             what = f"reply\0{properties[CORRELATION_ID]}"
+        elif LITE_TOPIC in properties:
+            what = f"lite\0{properties[LITE_TOPIC]}"
         elif SHARDING_KEY in properties:
             what = f"key\0{properties[SHARDING_KEY]}"
         elif message.HasField("queue_id"):

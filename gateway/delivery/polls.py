@@ -18,6 +18,7 @@ class QueueName(NamedTuple):
         consumer_group: the group; empty for a pull.
         variant: the filter, as `filter_key` makes it; for a pull something of its own.
         queue_id: for a pull, the queue; only its messages wake it. None: those of each queue.
+        client_id: for a pop of lite topics, the client; only its news wake it. Empty: messages of the topic do.
     """
 
     broker_name: str
@@ -25,6 +26,7 @@ class QueueName(NamedTuple):
     consumer_group: str
     variant: Hashable
     queue_id: int | None = None
+    client_id: str = ""
 
 
 class FilterShares(Protocol):
@@ -147,18 +149,22 @@ class Queue:
 
 # Stands for each queue of a topic, where it is not known which ones have something.
 EACH_QUEUE = -1
-# A shard, and what has arrived there: topic; topic and queue; group and topic.
+# A shard, and what has arrived there: topic; topic and queue; group and topic; group, topic and client.
 Arrival = tuple[str | int, ...]
 
 
 def woken_by(name: QueueName) -> list[Arrival]:
     """The arrivals that concern a queue: of its topic, of its group and topic, of its group, and of the group's retry topics.
 
-    Those of one queue of the topic, for a pull. Group and topic may contain the `_` of a retry topic's name, so it cannot be
-    taken apart; here it is put together instead.
+    Those of one queue of the topic, for a pull; for a pop of lite topics those of its client and of its group. Group and topic
+    may contain the `_` of a retry topic's name, so it cannot be taken apart; here it is put together instead.
     """
     if name.queue_id is not None:
         return [(name.broker_name, name.topic, queue_id) for queue_id in (name.queue_id, EACH_QUEUE)]
+    if name.client_id:
+        group = name.consumer_group
+        of_group: list[Arrival] = [(name.broker_name, group, topic) for topic in (name.topic, "")]
+        return [(name.broker_name, group, name.topic, name.client_id), *of_group]
     keys: list[Arrival] = [(name.broker_name, name.topic)]
     if name.consumer_group:
         group = name.consumer_group

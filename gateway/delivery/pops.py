@@ -104,7 +104,13 @@ class PopPoll(Poll):
     ) -> None:
         wanted = (*filter_key(question.filter), *variant)
         super().__init__(
-            QueueName(delivering.broker_name, question.topic, question.consumer_group, wanted),
+            QueueName(
+                delivering.broker_name,
+                question.topic,
+                question.consumer_group,
+                wanted,
+                client_id=question.client_id if question.is_lite else "",
+            ),
             question.client_id,
             ends_at,
             gives_up_at,

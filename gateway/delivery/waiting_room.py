@@ -1,7 +1,7 @@
 """The room where long polls wait: which of them look when something arrives, and which may answer.
 
-Theory of operation: polls of one shard, group, topic and filter wait together (`Queue` in polls.py). What one cannot get,
-no other can. A poll is in one of three phases:
+Theory of operation: polls of one shard, group, topic and filter wait together (`Queue` in polls.py), for lite topics those of
+one client. What one cannot get, no other can. A poll is in one of three phases:
 
     add ─▶ LOOKING ── nothing ──▶ PARKED ── something arrived ──▶ LOOKING ── found ──▶ ENDED
               ▲                     │ time over, caller gone, client ended                ▲
@@ -201,6 +201,9 @@ class WaitingRoom:
                     looks += self._arrive_for(self._woken_by.get((broker_name, topic, queue_id), ()))
             for each in arrivals.group_topics:
                 looks += self._arrive_for(self._woken_by.get((broker_name, each.consumer_group, each.topic), ()))
+            for one in arrivals.lite_clients:
+                of_client = broker_name, one.consumer_group, one.topic, one.client_id
+                looks += self._arrive_for(self._woken_by.get(of_client, ()))
         self._look(looks)
 
     def lose_sight(self, broker_name: str) -> None:

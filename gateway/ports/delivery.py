@@ -158,6 +158,11 @@ class Delivering(Protocol):
     ) -> Sequence[pb.GroupSettings]:
         """Say that clients live, at most 1,024, and what they have, at most 8,192 handles; the settings of their groups."""
 
+    def sync_lite(
+        self, request: pb.SyncLiteSubscriptionRequest, seconds: float, then: Then[pb.SyncLiteSubscriptionResponse]
+    ) -> None:
+        """Say which lite topics a client subscribes to. GroupNotFoundError, InvalidArgumentError, a quota's error."""
+
     def make_group(self, settings: pb.GroupSettings, caller: str, seconds: float) -> None:
         """As MAKE_GROUP (groups.py), for a caller."""
 

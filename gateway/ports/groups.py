@@ -80,6 +80,11 @@ def priority_factor_of(settings: pb.GroupSettings) -> int:
     return settings.priority_factor if settings.HasField("priority_factor") else PRIORITY_FACTOR_MAX
 
 
+def is_of_lite_topics(settings: pb.GroupSettings) -> bool:
+    """Whether a group consumes lite topics, instead of ordinary topics."""
+    return bool(settings.lite.bind_topic)
+
+
 def are_same(one: pb.GroupSettings, other: pb.GroupSettings) -> bool:
     """Whether a group consumes alike by both; the origin of the settings is not compared."""
     return (
@@ -89,6 +94,7 @@ def are_same(one: pb.GroupSettings, other: pb.GroupSettings) -> bool:
         and one.consume_enabled == other.consume_enabled
         and one.broadcast == other.broadcast
         and priority_factor_of(one) == priority_factor_of(other)
+        and one.lite == other.lite
     )
 
 

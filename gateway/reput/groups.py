@@ -60,7 +60,7 @@ from store.errors import (
 )
 from store.format.body_compression import BodyNotInflatedError, inflate
 from store.format.message_type import priority_of
-from store.format.properties import DLQ_ORIGIN_TOPIC, MOVED_FROM, PRIORITY, RETRY_TOPIC, SHARDING_KEY
+from store.format.properties import DLQ_ORIGIN_TOPIC, LITE_TOPIC, MOVED_FROM, PRIORITY, RETRY_TOPIC, SHARDING_KEY
 from store.format.topic import RETRY_PREFIX
 
 # FindMessage with tracks: each match costs a few calls to every shard, so a page of 1,000 would take seconds.
@@ -412,7 +412,7 @@ def letter_of(message: StoredMessage) -> Letter:
 
 BODY_BYTES_MAX = 4 << 20
 # What the store, or a consumer service, wrote beside the producer's own properties.
-LEFT_OUT = (SYSTEM_PROPERTIES - {SHARDING_KEY, PRIORITY, TRACE_CONTEXT, BODY_ENCODING}) | {
+LEFT_OUT = (SYSTEM_PROPERTIES - {SHARDING_KEY, PRIORITY, LITE_TOPIC, TRACE_CONTEXT, BODY_ENCODING}) | {
     *(MOVED_FROM, "TIMER_DELAY_LEVEL", "TIMER_ROLL_LABEL", "TIMER_CHECKPOINT"),
 }
 

@@ -23,7 +23,7 @@ from services.serving.calls.unary_call import Answerable
 from services.serving.deadline import answer_seconds
 from store.errors import BrokerNotFoundError, InvalidArgumentError, ReceiptHandleNotFoundError, StoreError
 from store.format.delivery.receipt_handle import HandlePayload, decode_payload, split_handle
-from store.format.topic import RETRY_PREFIX
+from store.format.topic import RETRY_PREFIX, split_lite_queue
 
 # What one AckMessages of the consumer service may name.
 HANDLE_COUNT_MAX = 1_024
@@ -81,7 +81,7 @@ class Acknowledging:
             parsed = _parse(v2.ChangeInvisibleDurationRequest, request)
             _check(parsed, caller)
             invisible = invisible_of(parsed.invisible_duration, 0)
-            delivering = self._of_handle(parsed.receipt_handle, parsed.topic)
+            delivering, handle = self._of_handle(parsed.receipt_handle, parsed.topic)
         except (RefusedError, StoreError) as error:
             caller.answer(v2.ChangeInvisibleDurationResponse(status=status_of(error)).SerializeToString())
             return
@@ -90,8 +90,12 @@ class Acknowledging:
             consumer_group=group_of(parsed.group),
             receipt_handle=parsed.receipt_handle,
             invisible_duration=invisible,
-            give_back=parsed.suspend,
         )
+        # Without an attempt: one message, or all that the group has in flight of a lite topic.
+        if split_lite_queue(handle.topic) is None:
+            change.give_back = parsed.suspend
+        else:
+            change.suspend = parsed.suspend
         delivering.change_invisible(change, seconds, changed)
 
     def forward_to_dead_letter_queue(
@@ -106,7 +110,7 @@ class Acknowledging:
             RefusedError, StoreError: it is not moved.
         """
         _check(request, context)
-        delivering = self._of_handle(request.receipt_handle, request.topic)
+        delivering, _ = self._of_handle(request.receipt_handle, request.topic)
         seconds = answer_seconds(context, QUERY_SECONDS)
         try:
             forward = pb.ForwardToDeadLetterTopicRequest(
@@ -117,8 +121,8 @@ class Acknowledging:
             return ok(f"nothing is left to do: {error.message}")
         return ok()
 
-    def _of_handle(self, receipt_handle: str, topic: v2.Resource) -> Delivering:
-        """The shard that made a handle.
+    def _of_handle(self, receipt_handle: str, topic: v2.Resource) -> tuple[Delivering, HandlePayload]:
+        """The shard that made a handle, and what the handle names.
 
         Raises:
             RefusedError: INVALID_RECEIPT_HANDLE: it is none, or of a message of another topic.
@@ -139,12 +143,13 @@ class Acknowledging:
             raise RefusedError(
                 v2.INVALID_RECEIPT_HANDLE, "the receipt handle is of another topic: name the one of the message"
             )
-        return delivering
+        return delivering, handle
 
 
 def _is_of(handle: HandlePayload, topic_name: str) -> bool:
-    """Whether a message was delivered for a topic, as it is or as a retry. Clients drop namespaces of topics that they got."""
-    if resource_of(handle.topic).name == topic_name:
+    """Whether a message was delivered for a topic: as it is, of a lite topic of it, or as a retry. Clients drop namespaces."""
+    lite = split_lite_queue(handle.topic)
+    if resource_of(handle.topic if lite is None else lite[0]).name == topic_name:
         return True
     if not handle.topic.startswith(RETRY_PREFIX):
         return False
@@ -164,13 +169,13 @@ class _Acks:
         self._lock = threading.Lock()
         self._left_count = 0
 
-    def send(self, of_handle: Callable[[str, v2.Resource], Delivering], seconds: float) -> None:
+    def send(self, of_handle: Callable[[str, v2.Resource], tuple[Delivering, HandlePayload]], seconds: float) -> None:
         """Send the entries; the last outcome answers the caller."""
         asked: list[tuple[Delivering, list[int]]] = []
         by_broker: dict[str, tuple[Delivering, list[int]]] = {}
         for number, entry in enumerate(self._request.entries):
             try:
-                delivering = of_handle(entry.receipt_handle, self._request.topic)
+                delivering, _ = of_handle(entry.receipt_handle, self._request.topic)
             except (RefusedError, StoreError) as error:
                 self._statuses[number] = status_of(error)
                 continue

@@ -4,7 +4,7 @@ stacks of their threads, and how they consume a message, they are asked on their
 
 import threading
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.delivery.timers import Timers
@@ -19,12 +19,13 @@ from gateway.groups.asked_members import (
 from gateway.rocketmq.clients import Clients, KnownClient
 from gateway.rocketmq.messages import to_pulled
 from gateway.rocketmq.sessions import TelemetrySession
+from reput.consumer.v1.consumer_service_pb2 import WatchArrivalsResponse
 from reput.message.v1.message_pb2 import StoredMessage
 from services.rocketmq.fastjson import dump_bytes
 from store.errors import ServiceUnavailableError, StoreError, UnsupportedStoreError
 
 # As the proxy registers them at brokers.
-CONSUME_TYPES = {"simple consumer": "CONSUME_ACTIVELY", "pull consumer": "CONSUME_ACTIVELY"}
+CONSUME_TYPES = dict.fromkeys(("simple consumer", "pull consumer", "lite simple consumer"), "CONSUME_ACTIVELY")
 # As the proxy tells how a message was consumed.
 CONSUME_RESULTS = {
     v2.OK: "CR_SUCCESS",
@@ -67,6 +68,22 @@ class MessagingMembers:
         with self._lock:
             if self._sessions.get(client_id) is session:
                 del self._sessions[client_id]
+
+    def tell_lost(self, client_id: str, lite_topics: Iterable[str]) -> None:
+        """A client has lost lite topics to others: its program hears of it, if its stream is one of this gateway."""
+        with self._lock:
+            session = self._sessions.get(client_id)
+        if session is None:
+            return
+        for lite_topic in lite_topics:
+            lost = v2.NotifyUnsubscribeLiteCommand(lite_topic=lite_topic)
+            session.tell(v2.TelemetryCommand(notify_unsubscribe_lite_command=lost))
+
+    def hear(self, broker_name: str, arrivals: WatchArrivalsResponse) -> None:
+        """What a shard says that concerns members."""
+        for lost in arrivals.lost_lite_topics:
+            if self._find(lost.consumer_group, lost.client_id) is not None:
+                self.tell_lost(lost.client_id, (lost.lite_topic,))
 
     def ask(self, consumer_group: str, client_id: str, told: Receiver, *, with_stack_trace: bool) -> bool:
         """See Way."""

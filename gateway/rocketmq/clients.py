@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import structlog
 
 from gateway.ports.delivery import Delivering, DeliveringSource, client_bytes, count_in_one_call
-from gateway.ports.groups import default_settings, settings_that_count
+from gateway.ports.groups import default_settings, is_of_lite_topics, settings_that_count
 from reput.consumer.v1.consumer_service_pb2 import Client, GroupSettings
 from services.serving.admission.shares import KeptKeys, client_of_name
 from store.errors import (
@@ -47,6 +47,8 @@ GROUP_COUNT_MAX = 16_384
 # For so long the settings of a group are not asked for again when they are needed.
 GROUP_SECONDS = 5.0
 REQUEST_SECONDS_DEFAULT = 3.0
+# Of a client of lite topics, its kind (telemetry.py) begins so.
+LITE_KIND = "lite "
 # After these a shard will take what it was told: it is away, begins a life, or leads soon.
 NOT_NOW = (
     ServiceUnavailableError,
@@ -190,15 +192,19 @@ class Clients:
             for handle in receipt_handles:
                 waiting.pop(handle, None)
 
-    def group(self, member: Client) -> GroupSettings:
+    def group(self, member: Client, *, ask_again: bool = False) -> GroupSettings:
         """The settings of a member's group; the shards are told that the member lives.
+
+        Args:
+            member: the client.
+            ask_again: the shards are asked, however young what is known is.
 
         Raises:
             StoreError: no shard answers.
         """
         name = member.consumer_group
         known = self._groups.get(name)
-        if known is not None and self._clock() - known[1] < GROUP_SECONDS:
+        if known is not None and self._clock() - known[1] < GROUP_SECONDS and not ask_again:
             return known[0]
         answers: list[GroupSettings] = []
         failure: StoreError | None = ServiceUnavailableError("no shard has a consumer service", service="consumer")
@@ -218,6 +224,21 @@ class Clients:
         """Whether a group is ordered, as far as that is known."""
         known = self._groups.get(consumer_group)
         return None if known is None else known[0].ordered
+
+    def is_of_lite_topics(self, consumer_group: str, client_id: str) -> bool:
+        """Whether a group consumes lite topics, as far as its settings or this client's kind are known."""
+        known = self._groups.get(consumer_group)
+        if known is not None:
+            return is_of_lite_topics(known[0])
+        client = self._known.get(client_id)
+        return client is not None and client.facts.kind.startswith(LITE_KIND)
+
+    def note_lite(self, consumer_group: str, topic: str) -> None:
+        """A shard says that a group consumes lite topics of a topic; its other settings are not known."""
+        settings = default_settings(consumer_group)
+        settings.lite.bind_topic = topic
+        with self._lock:
+            self._groups[consumer_group] = settings, self._clock() - GROUP_SECONDS
 
     def start(self) -> None:
         """Start the thread that passes heartbeats on."""

@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.rocketmq.names import topic_of
+from gateway.rocketmq.names import check_lite_topic, topic_of
 from gateway.rocketmq.status import RefusedError
 from services.convert import TIMESTAMP_SECONDS_MAX
-from store.format.properties import MOVED_FROM, PRIORITY, SHARDING_KEY
+from store.format.properties import LITE_TOPIC, MOVED_FROM, PRIORITY, SHARDING_KEY
 from store.format.request_mark import REQUEST_MARK
 
 BODY_BYTES_MAX = 4 << 20
@@ -26,7 +26,7 @@ TRACE_CONTEXT = "TRACE_CONTEXT"
 # How the bytes of a body are to be read that were stored as they came (messages.py); consumers see it as `body_encoding`.
 BODY_ENCODING = "__REPUT_BODY_ENCODING__"
 # Names of `MessageConst` that a client may set through system_properties only.
-OWN_PROPERTIES = frozenset({"KEYS", "TAGS", "UNIQ_KEY", SHARDING_KEY, PRIORITY, TRACE_CONTEXT})
+OWN_PROPERTIES = frozenset({"KEYS", "TAGS", "UNIQ_KEY", SHARDING_KEY, PRIORITY, LITE_TOPIC, TRACE_CONTEXT})
 # What `GrpcConverter` keeps out of user_properties in an answer, as far as a store or a consumer service writes it.
 SYSTEM_PROPERTIES = OWN_PROPERTIES | {
     *("__CRC32#", "MSG_REGION", "TRACE_ON", "WAIT", "PGROUP", "CLUSTER", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID"),
@@ -88,6 +88,8 @@ def check_sent(
         raise RefusedError(
             v2.ILLEGAL_MESSAGE_GROUP, f"the message group must have fewer than {MESSAGE_GROUP_BYTES_END} bytes"
         )
+    if system.HasField("lite_topic"):
+        check_lite_topic(system.lite_topic)
     if system.priority < 0:
         raise RefusedError(
             v2.BAD_REQUEST,

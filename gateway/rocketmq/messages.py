@@ -30,6 +30,7 @@ from store.format.properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
     DLQ_ORIGIN_MESSAGE_ID,
     DLQ_ORIGIN_TOPIC,
+    LITE_TOPIC,
     PRIORITY,
     PRODUCER_GROUP,
     SHARDING_KEY,
@@ -45,7 +46,7 @@ GZIP_WBITS = 31  # zlib's number for gzip's header and trailer
 GZIP = "GZIP"
 # gzip allows several members in a row. What follows a member is copied, so many small ones would take long.
 GZIP_MEMBER_COUNT_MAX = 16
-SENT_TYPES = {v2.MESSAGE_TYPE_UNSPECIFIED, v2.NORMAL, v2.FIFO, v2.DELAY, v2.TRANSACTION, v2.PRIORITY}
+SENT_TYPES = {v2.MESSAGE_TYPE_UNSPECIFIED, v2.NORMAL, v2.FIFO, v2.DELAY, v2.TRANSACTION, v2.PRIORITY, v2.LITE}
 MILLIS_DIGITS_MAX = 15
 
 
@@ -67,8 +68,6 @@ def to_new_message(message: v2.Message) -> message_pb2.NewMessage:
     if system.message_type not in SENT_TYPES:
         kind = v2.MessageType.Name(system.message_type) if system.message_type in v2.MessageType.values() else "unknown"
         raise RefusedError(v2.UNSUPPORTED, f"messages of type {kind} are not supported: send one of another type")
-    if system.lite_topic:
-        raise RefusedError(v2.UNSUPPORTED, "lite topics are not supported: leave lite_topic out")
     body, is_as_it_came = _body(message)
     new = message_pb2.NewMessage(
         topic=full_name(message.topic),
@@ -85,6 +84,8 @@ def to_new_message(message: v2.Message) -> message_pb2.NewMessage:
         new.properties[SHARDING_KEY] = system.message_group
     if system.HasField("priority"):
         new.properties[PRIORITY] = str(system.priority)
+    if system.lite_topic:
+        new.properties[LITE_TOPIC] = system.lite_topic
     if system.trace_context:
         new.properties[TRACE_CONTEXT] = system.trace_context
     if system.HasField("born_timestamp"):
@@ -180,6 +181,8 @@ def _message(stored: message_pb2.StoredMessage, body: bytes, encoding: "v2.Encod
     priority = priority_of(properties)
     if priority is not None:
         system.priority = priority
+    if LITE_TOPIC in properties:
+        system.lite_topic = properties[LITE_TOPIC]
     if TRACE_CONTEXT in properties:
         system.trace_context = properties[TRACE_CONTEXT]
     deliver_millis = properties.get(TIMER_DELIVER_MS) or properties.get(TIMER_OUT_MS, "")

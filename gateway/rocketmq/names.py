@@ -7,6 +7,7 @@ from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.rocketmq.status import RefusedError
 from store.format.topic import (
     DLQ_PREFIX,
+    LITE_TOPIC_NAME,
     RETRY_OR_DLQ_TOPIC_LENGTH_MAX,
     RETRY_PREFIX,
     TOPIC_LENGTH_MAX,
@@ -18,6 +19,8 @@ NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 # Retry and dead-letter topics are named after a group, and a topic.
 OWNED_TOPIC_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 GROUP_CHARACTERS_MAX = 120
+# The longest name of a lite topic, which clients are told (`LITE_TOPIC_NAME`), and as much as a text shows of a longer one.
+LITE_TOPIC_BYTES_MAX = NAME_SHOWN = 64
 # Names of topics that are known to be valid; some 200 bytes each.
 TOPIC_COUNT_MAX = 4_096
 
@@ -68,6 +71,15 @@ def group_of(resource: v2.Resource) -> str:
             v2.ILLEGAL_CONSUMER_GROUP, f"the consumer group {group} belongs to the system: use another one"
         )
     return group
+
+
+def check_lite_topic(lite_topic: str) -> None:
+    """RefusedError, ILLEGAL_LITE_TOPIC, for what is no name of a lite topic."""
+    if LITE_TOPIC_NAME.fullmatch(lite_topic) is None:
+        raise RefusedError(
+            v2.ILLEGAL_LITE_TOPIC,
+            f"the lite topic {lite_topic[:NAME_SHOWN]!r} is no name: 1 to {LITE_TOPIC_BYTES_MAX} letters, digits, _ and - are",
+        )
 
 
 def _check(name: str, what: str, code: "v2.Code") -> None:

@@ -154,10 +154,14 @@ class Receiving:
             max_per_message_group=1 if caller.language in ONE_PER_GROUP_LANGUAGES else 0,
             known_only=self.checks.are_joined,
             caller=caller_of_call(call),
+            is_lite=self.clients.is_of_lite_topics(group, caller.client_id),
         )
+        if question.is_lite:
+            question.ClearField("filter")
         delivering = self._delivering(request.message_queue.broker.name)
         # An ordered group gives an attempt again what it got before, whatever another member has found.
-        may_repeat = bool(request.attempt_id) and self.clients.is_ordered(group) is not False
+        is_ordered = question.is_lite or self.clients.is_ordered(group) is not False
+        may_repeat = bool(request.attempt_id) and is_ordered
         return ReceivePoll(
             self,
             delivering,
@@ -238,7 +242,12 @@ class ReceivePoll(PopPoll):
 
     def refuse(self, error: StoreError) -> None:
         """See PopPoll."""
-        _end_with(self._call, error)
+        if not self.question.is_lite and error.metadata.get("field") == "is_lite":
+            # This gateway has just started. Its client asks again, and then the kind of its group is known.
+            self._clients.note_lite(self.question.consumer_group, self.question.topic)
+            self.end()
+        else:
+            _end_with(self._call, error)
 
     def answer(self, deliveries: Sequence[pb.Delivery]) -> None:
         """See PopPoll."""

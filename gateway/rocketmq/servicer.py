@@ -13,6 +13,7 @@ from gateway.delivery.waiting_room import WaitingRoom
 from gateway.groups.joins import Joins
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import DeliveringSource
+from gateway.ports.groups import is_of_lite_topics
 from gateway.ports.shards import Shards, ShardsSource
 from gateway.rocketmq import offsets, pulling, receiving, routes
 from gateway.rocketmq.acknowledging import Acknowledging
@@ -20,6 +21,7 @@ from gateway.rocketmq.asked_members import MessagingMembers
 from gateway.rocketmq.caller import Caller, caller_of, consumer_of
 from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.ending import Ending
+from gateway.rocketmq.lite_subscriptions import LiteSubscriptions
 from gateway.rocketmq.message_rules import DELIVERY_AHEAD_SECONDS_MAX
 from gateway.rocketmq.names import group_of, topic_of
 from gateway.rocketmq.pulling import Pulling
@@ -27,7 +29,7 @@ from gateway.rocketmq.receiving import DEFAULT_LIMITS, PollLimits, Receiving
 from gateway.rocketmq.sending import Sending
 from gateway.rocketmq.sessions import QuestionBytes
 from gateway.rocketmq.status import RefusedError, ok, status_of
-from gateway.rocketmq.telemetry import kind_of, telemetry
+from gateway.rocketmq.telemetry import LITE_TYPES, kind_of, telemetry
 from gateway.rocketmq.topic_types import TopicTypes
 from gateway.waiting.endings import Endings
 from gateway.waiting.producers import Producers
@@ -42,7 +44,7 @@ from services.serving.calls.unary_call import AnsweredLater
 from services.serving.deadline import answer_seconds
 from store.errors import StoreError
 
-CONSUMER_TYPES = frozenset({v2.PUSH_CONSUMER, v2.SIMPLE_CONSUMER, v2.PULL_CONSUMER})
+CONSUMER_TYPES = frozenset({v2.PUSH_CONSUMER, v2.SIMPLE_CONSUMER, v2.PULL_CONSUMER}) | LITE_TYPES
 
 Response = TypeVar("Response")
 
@@ -112,6 +114,7 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
             delivering, room, clients, work, self.pulling.check_topic, limits=limits, joins=joins
         )
         self.acknowledging = Acknowledging(delivering, clients)
+        self._lite = LiteSubscriptions(delivering, clients, members)
         self.waiting = waiting or WaitingMessages.none()
         self.ending = Ending(self.waiting.endings)
         self._question_bytes = QuestionBytes()
@@ -132,7 +135,9 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         def assignment() -> v2.QueryAssignmentResponse:
             member = self._member(consumer_of(context), group_of(request.group))
             topic_of(request.topic)
-            ordered = self._clients.group(member).ordered
+            group = self._clients.group(member)
+            # Of lite topics, a client polls a whole shard.
+            ordered = group.ordered and not is_of_lite_topics(group)
             return routes.query_assignment(self._shards, request, _deadline(context), ordered=ordered)
 
         return _answered(assignment, v2.QueryAssignmentResponse)
@@ -216,10 +221,12 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
     def SyncLiteSubscription(
         self, request: v2.SyncLiteSubscriptionRequest, context: grpc.ServicerContext
     ) -> v2.SyncLiteSubscriptionResponse:
-        """Which lite topics a client wants."""
+        """Which lite topics a client wants; every shard is told."""
 
         def sync() -> v2.SyncLiteSubscriptionResponse:
-            raise RefusedError(v2.UNSUPPORTED, "lite topics are not supported: use topics")
+            member = self._member(consumer_of(context), group_of(request.group))
+            self._lite.sync(request, member, answer_seconds(context, QUERY_SECONDS))
+            return v2.SyncLiteSubscriptionResponse(status=ok())
 
         return _answered(sync, v2.SyncLiteSubscriptionResponse)
 

@@ -103,6 +103,10 @@ class TelemetrySession:
             return None
         return lambda: self._end_wait(nonce, None)
 
+    def tell(self, command: v2.TelemetryCommand) -> bool:
+        """Say something that has no answer; whether it will be said, unless the stream ends before."""
+        return self._put(command)
+
     def note_answer(self, command: v2.TelemetryCommand) -> None:
         """A client has said something that may be an answer; one to no question of this stream is left alone."""
         self._end_wait(getattr(command, str(command.WhichOneof("command"))).nonce, command)

@@ -10,13 +10,13 @@ import grpc
 from google.protobuf.duration_pb2 import Duration
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.ports.groups import attempts_max_of
+from gateway.ports.groups import attempts_max_of, is_of_lite_topics
 from gateway.rocketmq.asked_members import MessagingMembers
 from gateway.rocketmq.caller import Caller, caller_of, consumer_of
 from gateway.rocketmq.clients import REQUEST_SECONDS_DEFAULT, Clients
 from gateway.rocketmq.filters import filter_of
 from gateway.rocketmq.message_rules import BODY_BYTES_MAX
-from gateway.rocketmq.names import full_name, group_of, topic_of
+from gateway.rocketmq.names import LITE_TOPIC_BYTES_MAX, full_name, group_of, topic_of
 from gateway.rocketmq.sessions import QuestionBytes, TelemetrySession
 from gateway.rocketmq.status import RefusedError, ok
 from gateway.waiting.producers import Producers
@@ -36,6 +36,10 @@ BACKOFF_FACTOR = 2.0
 RECEIVE_BATCH_SIZE = 32
 LONG_POLLING_TIMEOUT = Duration(seconds=20)
 RETRY_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+# Kinds of clients whose groups consume lite topics.
+LITE_TYPES = frozenset({v2.LITE_PUSH_CONSUMER, v2.LITE_SIMPLE_CONSUMER})
+# RocketMQ's `lite.sub.client.quota`, and what says that there is no quota.
+LITE_SUBSCRIPTION_QUOTA, INT32_MAX = 2_000, (1 << 31) - 1
 # Topics of one client that are passed on to its group's view.
 SUBSCRIPTION_COUNT_MAX = 1_024
 # Settings are kept and answered, by each of thousands of sessions. Those of 500 subscriptions have 32 KiB.
@@ -121,11 +125,46 @@ def agreed(settings: v2.Settings, context: grpc.ServicerContext, clients: Client
     elif kind == "subscription":
         group = group_of(settings.subscription.group)
         facts = _facts(settings, consumer_of(context), group)
+        of_group = _group_of(facts, settings.client_type, clients)
         clients.settle(facts, _request_seconds(settings))
-        _set_consumer(answer.settings, clients.group(facts))
+        _set_consumer(answer.settings, of_group)
     else:
         raise RefusedError(v2.BAD_REQUEST, "the settings have neither publishing nor subscription: set one")
     return answer
+
+
+def _group_of(facts: pb.Client, client_type: "v2.ClientType", clients: Clients) -> pb.GroupSettings:
+    """The settings of a member's group.
+
+    Raises:
+        RefusedError: the group consumes lite topics and the client does not, or the other way round, or it names another topic.
+    """
+    group = clients.group(facts)
+    if not _refusal_of(facts, client_type, group):
+        return group
+    group = clients.group(facts, ask_again=True)  # somebody may just have set it
+    refusal = _refusal_of(facts, client_type, group)
+    if refusal:
+        raise RefusedError(v2.BAD_REQUEST, refusal)
+    return group
+
+
+def _refusal_of(facts: pb.Client, client_type: "v2.ClientType", group: pb.GroupSettings) -> str:
+    """Why a client cannot be a member of a group, in words that begin as those of RocketMQ's proxy; empty when it can."""
+    name, parent = group.consumer_group, group.lite.bind_topic
+    if client_type in LITE_TYPES and not is_of_lite_topics(group):
+        return (
+            f"regular group cannot use LITE mode: {name} is bound to no topic of lite topics: bind it (attribute "
+            "lite.bind.topic), or use another kind of consumer"
+        )
+    if client_type not in LITE_TYPES and is_of_lite_topics(group):
+        return f"lite group must use LITE mode: {name} consumes lite topics of {parent}: use a lite consumer, or another group"
+    others = [each.topic for each in facts.subscriptions if each.topic != parent]
+    if client_type in LITE_TYPES and others:
+        return (
+            f"lite group {name} is expected to bind topic {others[0]}, but actual is {parent}: subscribe to that topic"
+        )
+    return ""
 
 
 def _set_producer(settings: v2.Settings) -> None:
@@ -146,6 +185,10 @@ def _set_consumer(settings: v2.Settings, group: pb.GroupSettings) -> None:
     settings.subscription.fifo = group.ordered
     settings.subscription.receive_batch_size = RECEIVE_BATCH_SIZE
     settings.subscription.long_polling_timeout.CopyFrom(LONG_POLLING_TIMEOUT)
+    if is_of_lite_topics(group):
+        quota = group.lite.client_quota or LITE_SUBSCRIPTION_QUOTA
+        settings.subscription.lite_subscription_quota = quota if quota > 0 else INT32_MAX
+        settings.subscription.max_lite_topic_size = LITE_TOPIC_BYTES_MAX
 
 
 def _facts(settings: v2.Settings, caller: Caller, group: str) -> pb.Client:

@@ -59,13 +59,16 @@ def type_of(message: v2.Message) -> "v2.MessageType":
         return v2.DELAY
     if system.message_group:
         return v2.FIFO
-    return v2.PRIORITY if system.HasField("priority") else v2.NORMAL
+    if system.HasField("priority"):
+        return v2.PRIORITY
+    return v2.LITE if system.HasField("lite_topic") else v2.NORMAL
 
 
 def check_type(message: v2.Message, message_type: int) -> None:
     """RefusedError when the topic has a type, and the message is of another one.
 
-    A topic without a type takes no priority, as it is not delivered by priority. A MIXED one does, as RocketMQ's.
+    A topic without a type takes no priority, as it is not delivered by priority. A MIXED one does, as RocketMQ's. Lite topics
+    need a topic of their type: in another one no subscription would reach them.
     """
     types, actual = types_of(message_type), type_of(message)
     if message_type == message_pb2.MESSAGE_TYPE_UNSPECIFIED and actual == v2.PRIORITY:
@@ -73,6 +76,12 @@ def check_type(message: v2.Message, message_type: int) -> None:
             v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
             f"the message has a priority, and topic {message.topic.name} is not there or has no message type: make it with the "
             "type PRIORITY, or leave the priority out",
+        )
+    if message_type not in _TYPES and actual == v2.LITE:
+        raise RefusedError(
+            v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            f"the message has a lite topic, and topic {message.topic.name} is not there or not of the type LITE: make it with "
+            "this type, or leave the lite topic out",
         )
     if message_type in _TYPES and actual not in types:
         raise RefusedError(

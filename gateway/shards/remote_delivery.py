@@ -87,6 +87,12 @@ class RemoteDelivering:
         request = pb.KeepClientsRequest(clients=clients, delivered_receipt_handles=delivered)
         return self._client.call(rpc.KEEP_CLIENTS, request, seconds).groups
 
+    def sync_lite(
+        self, request: pb.SyncLiteSubscriptionRequest, seconds: float, then: Then[pb.SyncLiteSubscriptionResponse]
+    ) -> None:
+        """See the port."""
+        self._client.later(rpc.SYNC_LITE_SUBSCRIPTION, request, seconds, then)
+
     def make_group(self, settings: pb.GroupSettings, caller: str, seconds: float) -> None:
         """See the port."""
         request = pb.UpdateGroupRequest(settings=settings, if_unset=True, caller=caller)

@@ -32,6 +32,7 @@ class ReceivedMessage:
         queue_id: queue inside the topic.
         queue_offset: position in its queue, in messages.
         priority: of a message of a topic of the type PRIORITY; None when it has none.
+        lite_topic: of a message of a topic of the type LITE; empty when it has none.
     """
 
     topic: str
@@ -49,6 +50,7 @@ class ReceivedMessage:
     queue_id: int
     queue_offset: int
     priority: int | None = None
+    lite_topic: str = ""
 
 
 def received_message_of(message: v2.Message, broker_name: str) -> ReceivedMessage:
@@ -70,6 +72,7 @@ def received_message_of(message: v2.Message, broker_name: str) -> ReceivedMessag
         queue_id=system.queue_id,
         queue_offset=system.queue_offset,
         priority=system.priority if system.HasField("priority") else None,
+        lite_topic=system.lite_topic,
     )
 
 

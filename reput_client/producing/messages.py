@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import NamedTuple
 
-from reput_client.encoding import MESSAGE_BYTES_MAX, as_field, encode_varint, to_message, with_priority
+from reput_client.encoding import MESSAGE_BYTES_MAX, as_field, encode_varint, to_message, with_place
 
 
 class NewMessage(NamedTuple):
@@ -35,6 +35,8 @@ class NewMessage(NamedTuple):
         delay_level: consumers get it after the delay of this level of RocketMQ (1 is 1 s, 18 is 2 h); 0 = at once.
         priority: 0 or more, for a topic of the type PRIORITY: consumers get higher ones first. It is its queue number, or
             the last queue. None = it has none.
+        lite_topic: of a topic of the type LITE: letters, digits, _ and -, at most 64. Messages of one lite topic keep their
+            order, and clients that subscribe to it get them. None = it has none.
     """
 
     topic: str
@@ -49,6 +51,7 @@ class NewMessage(NamedTuple):
     delivery_time: datetime | None = None
     delay_level: int = 0
     priority: int | None = None
+    lite_topic: str | None = None
 
 
 # Producers send to a few topics with a few tags; one that does not pays for a look-up more.
@@ -85,6 +88,7 @@ class MessageEncoder:
         delivery_time: datetime | None,
         delay_level: int,
         priority: int | None = None,
+        lite_topic: str | None = None,
     ) -> bytes:
         """One message as it stands in a request.
 
@@ -101,13 +105,14 @@ class MessageEncoder:
             delivery_time: when consumers get it.
             delay_level: after which delay they get it.
             priority: its priority.
+            lite_topic: its lite topic.
 
         Raises:
             InvalidMessageError: too large for any request.
             TypeError, ValueError: as `to_message`.
         """
-        if priority is not None:
-            properties = with_priority(properties, priority)
+        if priority is not None or lite_topic is not None:
+            properties = with_place(properties, priority, lite_topic)
         wire = None
         if (
             type(topic) is str

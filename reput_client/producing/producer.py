@@ -19,7 +19,7 @@ from reput_client.calls import AsyncGatewayCalls, GatewayCalls
 from reput_client.channel import open_async_channel, open_channel
 from reput_client.commands import Handle, recall_question, with_delay
 from reput_client.consuming.received_message import ReceivedMessage
-from reput_client.encoding import with_priority
+from reput_client.encoding import with_place
 from reput_client.errors import ProducerClosedError, ReputClientError
 from reput_client.producing.futures import OnDelivery, Receipts, tell_batch, when_settled
 from reput_client.producing.loops import LoopSender
@@ -99,6 +99,7 @@ class Producer:
         delay: timedelta | None = None,
         delay_level: int = 0,
         priority: int | None = None,
+        lite_topic: str | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Future[SendReceipt]:
         """Send a message; returns at once unless the buffer is full.
@@ -116,7 +117,7 @@ class Producer:
             delivery_time: consumers get it at this time, with a time zone; the past is now. The receipt has a `recall_handle`.
             delay: the same, counted from when the store takes the message.
             delay_level: consumers get it after the delay of this level of RocketMQ (1 is 1 s, 18 is 2 h).
-            priority: see `NewMessage`.
+            priority, lite_topic: see `NewMessage`.
             on_delivery: called with `(receipt, None)` or `(None, error)` in the producer's thread.
 
         Raises:
@@ -124,7 +125,7 @@ class Producer:
             ProducerClosedError: closed, or forked.
             InvalidMessageError: too large for any request.
         """
-        properties = with_priority(with_delay(properties, delay), priority)
+        properties = with_place(with_delay(properties, delay), priority, lite_topic)
         wire = self._encoder.encode(
             topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )
@@ -165,6 +166,7 @@ class Producer:
         delay: timedelta | None = None,
         delay_level: int = 0,
         priority: int | None = None,
+        lite_topic: str | None = None,
         timeout_seconds: float | None = None,
     ) -> SendReceipt:
         """Send a message and wait until it is stored; it does not linger while nothing else is under way.
@@ -173,7 +175,7 @@ class Producer:
             ReputClientError: as `send`, and what its future fails with.
             TimeoutError: not within `timeout_seconds`; it is tried further.
         """
-        properties = with_priority(with_delay(properties, delay), priority)
+        properties = with_place(with_delay(properties, delay), priority, lite_topic)
         wire = self._encoder.encode(
             topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )
@@ -326,13 +328,14 @@ class AsyncProducer:
         delay: timedelta | None = None,
         delay_level: int = 0,
         priority: int | None = None,
+        lite_topic: str | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> asyncio.Future[SendReceipt]:
         """Send a message and return its future; awaits only while the buffer is full.
 
         Arguments and errors are those of `Producer.send`; `on_delivery` is called from the event loop.
         """
-        properties = with_priority(with_delay(properties, delay), priority)
+        properties = with_place(with_delay(properties, delay), priority, lite_topic)
         wire = self._encoder.encode(
             topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )
@@ -373,10 +376,11 @@ class AsyncProducer:
         delay: timedelta | None = None,
         delay_level: int = 0,
         priority: int | None = None,
+        lite_topic: str | None = None,
         timeout_seconds: float | None = None,
     ) -> SendReceipt:
         """See `Producer.send_and_wait`."""
-        properties = with_priority(with_delay(properties, delay), priority)
+        properties = with_place(with_delay(properties, delay), priority, lite_topic)
         wire = self._encoder.encode(
             topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )

@@ -78,6 +78,7 @@ for verb in [[], *([name] for name in cli.main.VERBS), *grouped]:
         ["send", "-t", "T", "--body-file", "/no/such/file"],
         ["send", "-t", "T", "-b", "x", "--priority", "-1"],
         ["send", "-t", "T", "-b", "x", "--priority", "1", "--delay", "1s"],
+        ["send", "-t", "T", "-b", "x", "--lite-topic", "a", "--priority", "1"],
         ["load", "/no/such/file"],
         ["import", "/no/such/file"],
         ["import", "/no/such/file", "--store", "/tmp/out", "--deduplicate"],

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.appends.routes import SHARDING_KEY, AppendRoutes, Ring
+from gateway.appends.routes import LITE_TOPIC, SHARDING_KEY, AppendRoutes, Ring
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from store.errors import BrokerNotFoundError
@@ -75,6 +75,17 @@ def test_every_message_goes_to_one_shard_that_takes_its_topic_and_keys_stay_wher
         is_free = all(SHARDING_KEY not in one.properties and not one.HasField("queue_id") for one in batch)
         if is_free and not knows_topics:
             assert len(parts) == 1
+
+
+def test_a_lite_topic_stays_in_one_shard_whatever_queue_its_messages_name():
+    routes = routes_of()
+    by_lite_topic = {}
+    for number in range(60):
+        lite_topic = f"chat-{number % 20}"
+        one = message(properties={LITE_TOPIC: lite_topic}, **({"queue_id": number % 3} if number % 2 else {}))
+        (home,) = homes(routes, request_of(one))
+        assert by_lite_topic.setdefault(lite_topic, home) == home
+    assert set(by_lite_topic.values()) == set(NAMES)
 
 
 def test_requests_take_turns_and_each_goes_whole():

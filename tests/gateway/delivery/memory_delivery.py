@@ -16,12 +16,15 @@ from services.convert import millis_to_timestamp
 from store.errors import (
     GroupNotFoundError,
     IllegalFilterError,
+    InvalidArgumentError,
     InvalidReceiptHandleError,
     ReceiptHandleNotFoundError,
     ServiceUnavailableError,
     TopicNotFoundError,
 )
 from store.format.delivery.receipt_handle import HandlePayload, encode_part, encode_payload
+from store.format.properties import LITE_TOPIC
+from store.format.topic import lite_queue_name
 
 QUEUE_COUNT = 4
 
@@ -46,6 +49,9 @@ class MemoryDelivering:
         deleted: topics that there are no more.
         begun: the groups that have begun, where they begin at the end; None: all have.
         seen_offset: what pulls have seen of the log (bytes); None: they do not say.
+        synced: the questions about lite topics so far.
+        sync_error: what they are answered with; None: they are taken.
+        lost: lite topics that others own, which they are answered with.
     """
 
     def __init__(self, broker_name="broker-a"):
@@ -61,11 +67,16 @@ class MemoryDelivering:
         self.confirmed = []
         self.ended = []
         self.given_back = []
+        self.suspended = []
         self.dead = []
         self.is_down = False
         self.deleted = set()
         self.begun = None
         self.seen_offset = None
+        self.synced = []
+        self.sync_error = None
+        self.lost = []
+        self.wanted = defaultdict(set)  # by group and client: lite topics
         self.held = None
         self._numbers = 0
         self._streams = []
@@ -89,6 +100,22 @@ class MemoryDelivering:
             )
             messages.append(stored)
         self.announce(pb.WatchArrivalsResponse(topics=[topic]))
+        return stored
+
+    def store_lite(self, topic, lite_topic, body, *clients):
+        """Append a message of a lite topic; these clients, group and id, have news."""
+        with self._lock:
+            messages = self.messages[lite_queue_name(topic, lite_topic), 0]
+            stored = StoredMessage(
+                topic=topic,
+                body=body,
+                queue_offset=len(messages),
+                properties={LITE_TOPIC: lite_topic},
+                unique_key=f"{lite_topic}-{len(messages)}",
+            )
+            messages.append(stored)
+        news = [pb.LiteClient(consumer_group=group, topic=topic, client_id=client_id) for group, client_id in clients]
+        self.announce(pb.WatchArrivalsResponse(topics=[topic], lite_clients=news))
         return stored
 
     def announce(self, arrivals):
@@ -159,6 +186,8 @@ class MemoryDelivering:
             new = self._leased(group, stored, attempt, millis)
             if request.give_back:
                 self.given_back.append(stored.unique_key)
+            if request.suspend:
+                self.suspended.append(stored.unique_key)
             if millis == 0:
                 self._return(new, is_attempt=not request.give_back)
         then(pb.ChangeInvisibleDurationResponse(receipt_handle=new))
@@ -206,6 +235,26 @@ class MemoryDelivering:
         names = dict.fromkeys(client.consumer_group for client in clients)
         return [self.groups.get(name, default_settings(name)) for name in names]
 
+    def sync_lite(self, request, seconds, then):
+        with self._lock:
+            self.synced.append(request)
+            if self.is_down:
+                outcome = ServiceUnavailableError("down")
+            elif self.sync_error is not None:
+                outcome = self.sync_error
+            elif request.consumer_group not in self.groups:
+                outcome = GroupNotFoundError("unknown")
+            else:
+                wanted = self.wanted[request.consumer_group, request.client_id]
+                if request.action in (pb.LITE_ACTION_COMPLETE_ADD, pb.LITE_ACTION_COMPLETE_REMOVE):
+                    wanted.clear()
+                if request.action in (pb.LITE_ACTION_COMPLETE_ADD, pb.LITE_ACTION_PARTIAL_ADD):
+                    wanted |= set(request.lite_topics)
+                if request.action == pb.LITE_ACTION_PARTIAL_REMOVE:
+                    wanted -= set(request.lite_topics)
+                outcome = pb.SyncLiteSubscriptionResponse(lite_topic_count=len(wanted), lost_lite_topics=self.lost)
+        then(outcome)
+
     def make_group(self, settings, caller, seconds):
         if self.is_down:
             raise ServiceUnavailableError("down")
@@ -229,7 +278,25 @@ class MemoryDelivering:
 
     # How it works; with the lock held.
 
+    def _popped_lite(self, question):
+        """All that is new of the lite topics of the client."""
+        answer = pb.PopMessagesResponse()
+        for lite_topic in sorted(self.wanted[question.consumer_group, question.client_id]):
+            queue = lite_queue_name(question.topic, lite_topic)
+            key = question.consumer_group, queue, 0
+            for stored in self.messages[queue, 0][self.next_offsets[key] :]:
+                handle = self.handle_of(question.consumer_group, queue, 0, stored.queue_offset)
+                self.leases[handle] = question.consumer_group, stored, 1, time.time_ns() // 1_000_000 + 60_000
+                answer.deliveries.add(message=stored, receipt_handle=handle, delivery_attempt=1)
+            self.next_offsets[key] = len(self.messages[queue, 0])
+        return answer
+
     def _popped(self, question):
+        is_of_lite_topics = self.groups.get(question.consumer_group, pb.GroupSettings()).lite.bind_topic
+        if is_of_lite_topics and not question.is_lite:
+            return InvalidArgumentError("the group consumes lite topics", field="is_lite")
+        if question.is_lite:
+            return self._popped_lite(question)
         if question.filter.sql == "illegal":
             return IllegalFilterError("the filter cannot be read", expression="illegal")
         found = []

@@ -289,6 +289,39 @@ def test_a_pull_is_woken_by_messages_of_its_queue_and_by_what_may_be_some(shard,
     assert shard.pop_count - before == is_woken
 
 
+@pytest.mark.parametrize(
+    ("arrivals", "is_woken"),
+    [
+        (WatchArrivalsResponse(topics=("orders",)), False),
+        (WatchArrivalsResponse(topics=("%RETRY%billing_orders", "%LMQ%$orders$chat")), False),
+        (
+            WatchArrivalsResponse(lite_clients=[{"consumer_group": "billing", "topic": "orders", "client_id": "c"}]),
+            True,
+        ),
+        (
+            WatchArrivalsResponse(lite_clients=[{"consumer_group": "billing", "topic": "orders", "client_id": "d"}]),
+            False,
+        ),
+        (WatchArrivalsResponse(lite_clients=[{"consumer_group": "other", "topic": "orders", "client_id": "c"}]), False),
+        (
+            WatchArrivalsResponse(lite_clients=[{"consumer_group": "billing", "topic": "other", "client_id": "c"}]),
+            False,
+        ),
+        (WatchArrivalsResponse(group_topics=[{"consumer_group": "billing", "topic": "orders"}]), True),
+        (WatchArrivalsResponse(group_topics=[{"consumer_group": "billing", "topic": ""}]), True),
+        (WatchArrivalsResponse(group_topics=[{"consumer_group": "other", "topic": ""}]), False),
+        (ALL, True),
+    ],
+)
+def test_a_pop_of_lite_topics_is_woken_by_news_of_its_client_only(shard, arrivals, is_woken):
+    shard.poll(QueueName(BROKER, "orders", "billing", "*", client_id="c"))
+    shard.settle()
+    before = shard.pop_count
+    shard.room.arrive(BROKER, arrivals)
+    shard.pass_time(1)
+    assert shard.pop_count - before == is_woken
+
+
 def test_messages_of_any_queue_wake_those_that_pop(shard):
     shard.poll()
     shard.settle()

@@ -128,6 +128,7 @@ def serving(*shards, records=(), guard=None, scheduling=(), limits=DEFAULT_LIMIT
     delivering = DeliveryShards(room)
     clients = Clients(delivering)
     members = MessagingMembers(clients, timers)
+    delivering.on_arrivals.append(members.hear)
     producers = Producers()
     scheduled = SchedulingShards(producers, "gateway-1")
     keeping = ProducerKeeping(producers, scheduled, "gateway-1")

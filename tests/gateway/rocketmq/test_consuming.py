@@ -181,6 +181,27 @@ def test_a_priority_is_delivered_and_kept_when_the_message_comes_again(stack: Ho
         assert consumer.change(handle_of(message), 1).status.code == v2.OK
 
 
+def test_a_lite_topic_has_its_messages_in_a_light_queue(stack: HostedStack) -> None:
+    create = pb.CreateTopicRequest(topic="Chats", queue_count=4, message_type=message_pb2.MESSAGE_TYPE_LITE)
+    stack.gateway.CreateTopic(create, timeout=WAIT_SECONDS_MAX)
+    producer = Consumer(stack.addresses["gateway"], topic="Chats")
+
+    def code_of(lite_topic: str | None, **fields: object) -> int:
+        system = v2.SystemProperties(message_id=f"id-{time.time_ns()}", lite_topic=lite_topic, **fields)
+        message = v2.Message(topic=producer.topic, body=b"x", system_properties=system)
+        return int(producer.call("SendMessage", v2.SendMessageRequest(messages=[message])).status.code)
+
+    assert [code_of(each) for each in ("a", "b", "a")] == [v2.OK] * 3
+    assert code_of("not a name") == v2.ILLEGAL_LITE_TOPIC
+    assert code_of(None) == v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+    assert code_of("a", message_group="g") == v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+    stack.wait_until_built()
+    query = pb.QueryMessageByOffsetRequest(topic="%LMQ%$Chats$a", max_messages=9)
+    found = stack.gateway.QueryMessageByOffset(query, timeout=WAIT_SECONDS_MAX).messages
+    assert [message.topic for message in found] == ["Chats"] * 2
+    assert {message.properties["__LITE_TOPIC"] for message in found} == {"a"}
+
+
 def test_a_message_that_is_given_up_is_a_dead_letter(stack: HostedStack) -> None:
     consumer = consumer_of(stack, "GivenUp")
     poll = consumer.poll(broker=consumer.broker)

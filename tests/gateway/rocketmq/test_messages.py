@@ -124,7 +124,6 @@ def test_a_right_digest_passes(digest_type: int, checksum: str) -> None:
 
 REFUSED = {
     "of a type nobody knows": (message(message_type=77), v2.UNSUPPORTED),
-    "of a lite topic": (message(lite_topic="l"), v2.UNSUPPORTED),
     "wrong CRC-32": (message(body_digest=v2.Digest(type=v2.CRC32, checksum="1")), v2.MESSAGE_CORRUPTED),
     "wrong MD5": (message(body_digest=v2.Digest(type=v2.MD5, checksum="")), v2.MESSAGE_CORRUPTED),
     "wrong SHA-1": (message(body_digest=v2.Digest(type=v2.SHA1, checksum="00")), v2.MESSAGE_CORRUPTED),
@@ -154,6 +153,17 @@ def test_a_delivery_timestamp_becomes_the_delivery_time_of_the_new_message() -> 
     due = Timestamp(seconds=1_700_000_000, nanos=5_000_000)
     assert to_new_message(message(message_type=v2.DELAY, delivery_timestamp=due)).delivery_time == due
     assert not to_new_message(message()).HasField("delivery_time")
+
+
+def test_a_lite_topic_is_stored_and_told_as_one_and_the_light_queue_is_not_shown() -> None:
+    stored = stored_from(message(lite_topic="chat-1", message_type=v2.LITE))
+    assert dict(stored.properties) == {"__LITE_TOPIC": "chat-1"}
+    stored.properties["INNER_MULTI_DISPATCH"] = "%LMQ%$Orders$chat-1"
+    stored.properties["INNER_MULTI_QUEUE_OFFSET"] = "7"
+    for found in (to_message(stored), to_pulled(stored)):
+        assert (found.system_properties.lite_topic, found.system_properties.message_type) == ("chat-1", v2.LITE)
+        assert not found.user_properties
+    assert not to_message(stored_from(message())).system_properties.HasField("lite_topic")
 
 
 def test_a_message_of_a_transaction_is_a_half_message_of_a_producer_group_named_as_its_topic() -> None:
@@ -211,6 +221,13 @@ RULES = {
         message(message_group="é" * 32),
         message(message_group="x" * 63),
         v2.ILLEGAL_MESSAGE_GROUP,
+    ),
+    "no lite topic": (message(lite_topic=""), message(), v2.ILLEGAL_LITE_TOPIC),
+    "a long lite topic": (message(lite_topic="x" * 65), message(lite_topic="x" * 64), v2.ILLEGAL_LITE_TOPIC),
+    "a lite topic with another character": (
+        message(lite_topic="é"),
+        message(lite_topic="aZ_-9"),
+        v2.ILLEGAL_LITE_TOPIC,
     ),
     "a negative priority": (message(priority=-1), message(priority=0), v2.BAD_REQUEST),
     "a blank message group": (message(message_group=" "), message(message_group=""), v2.ILLEGAL_MESSAGE_GROUP),
@@ -270,6 +287,8 @@ def test_each_limit_of_rocketmqs_proxy_has_its_code(refused: v2.Message, taken: 
         "TTL",
         "__REPUT_BODY_ENCODING__",
         "_SYS_MSG_PRIORITY_",
+        "__LITE_TOPIC",
+        "INNER_MULTI_DISPATCH",
     ],
 )
 def test_the_systems_properties_cannot_be_set_by_the_side_door(name: str) -> None:
@@ -284,6 +303,7 @@ SENT_BY_TYPE = {
     v2.DELAY: message(message_type=v2.NORMAL, delivery_timestamp=Timestamp(seconds=1)),
     v2.TRANSACTION: message(message_type=v2.TRANSACTION),
     v2.PRIORITY: message(message_type=v2.PRIORITY, priority=0),
+    v2.LITE: message(message_type=v2.LITE, lite_topic="chat-1"),
 }
 # Each wins over the priority, as for `TopicMessageType.parseFromMessageProperty`.
 WITH_A_PRIORITY = {
@@ -313,7 +333,7 @@ def test_a_priority_is_stored_as_rocketmqs_property_and_delivered(priority: int)
     assert not to_message(message_pb2.StoredMessage(topic="T", body=b"x")).system_properties.HasField("priority")
 
 
-@pytest.mark.parametrize("name", ["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY"])
+@pytest.mark.parametrize("name", ["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE"])
 def test_a_topic_with_a_type_takes_messages_of_that_type_only(name: str) -> None:
     number = message_pb2.MessageType.Value(f"MESSAGE_TYPE_{name}")
     assert types_of(number) == (v2.MessageType.Value(name),)
@@ -332,8 +352,16 @@ def test_a_topic_without_one_type_takes_all_types(number: int) -> None:
     """A route names no PRIORITY, as RocketMQ's of a MIXED topic, which takes it all the same."""
     assert types_of(number) == (v2.NORMAL, v2.FIFO, v2.DELAY, v2.TRANSACTION)
     for kind, sent in SENT_BY_TYPE.items():
-        if kind != v2.PRIORITY or number != message_pb2.MESSAGE_TYPE_UNSPECIFIED:
+        is_taken = kind != v2.PRIORITY or number != message_pb2.MESSAGE_TYPE_UNSPECIFIED
+        if kind != v2.LITE and is_taken:
             check_type(sent, number)
+
+
+@pytest.mark.parametrize("number", [message_pb2.MESSAGE_TYPE_UNSPECIFIED, message_pb2.MESSAGE_TYPE_MIXED, 99])
+def test_a_lite_topic_is_refused_where_no_subscription_would_reach_it(number: int) -> None:
+    with pytest.raises(RefusedError, match="not of the type LITE") as refused:
+        check_type(SENT_BY_TYPE[v2.LITE], number)
+    assert refused.value.code == v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
 
 
 def test_a_priority_is_refused_where_messages_are_not_delivered_by_it() -> None:

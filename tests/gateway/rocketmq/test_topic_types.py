@@ -20,9 +20,9 @@ from tests.gateway.rocketmq.test_servicer import ENDPOINTS, new_message, serving
 from tests.services.loopback import commit_log_server
 from tests.support.waiting import WAIT_SECONDS_MAX
 
-NONE, NORMAL, FIFO, DELAY, TRANSACTION, MIXED, PRIORITY = (
+NONE, NORMAL, FIFO, DELAY, TRANSACTION, MIXED, PRIORITY, LITE = (
     message_pb2.MessageType.Value(f"MESSAGE_TYPE_{name}")
-    for name in ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY")
+    for name in ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY", "LITE")
 )
 ALL = [v2.NORMAL, v2.FIFO, v2.DELAY, v2.TRANSACTION]
 
@@ -58,6 +58,7 @@ def route(stubs, topic):
         (TRANSACTION, [v2.TRANSACTION]),
         (MIXED, ALL),
         (PRIORITY, [v2.PRIORITY]),
+        (LITE, [v2.LITE]),
     ],
 )
 def test_a_route_names_the_types_that_the_topic_takes(number, types):

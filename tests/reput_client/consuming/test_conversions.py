@@ -106,6 +106,13 @@ def test_bodies_are_unpacked_as_they_are_marked(body: bytes, encoding: "v2.Encod
     assert received_message_of(message, "broker-a").body == expected
 
 
+def test_a_lite_topic_is_told() -> None:
+    of_lite_topic, plain = v2.Message(), v2.Message()
+    of_lite_topic.system_properties.lite_topic = "chat-1"
+    assert received_message_of(of_lite_topic, "broker-a").lite_topic == "chat-1"
+    assert received_message_of(plain, "broker-a").lite_topic == ""
+
+
 def test_a_priority_of_0_is_told_from_none() -> None:
     urgent, plain = v2.Message(), v2.Message()
     urgent.system_properties.priority = 0

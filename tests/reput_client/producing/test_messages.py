@@ -216,6 +216,17 @@ def test_a_priority_is_a_property_of_the_message_beside_the_applications_own(enc
     assert own == {"colour": "red"}
 
 
+def test_a_lite_topic_is_a_property_of_the_message_beside_the_applications_own(encode) -> None:
+    own = {"colour": "red"}
+    request = encode_request([encode(topic="T", body=b"x", properties=own, lite_topic="chat-1")], b"")
+    (message,) = pb.AppendMessageStreamRequest.FromString(request).messages
+    assert dict(message.properties) == {"colour": "red", "__LITE_TOPIC": "chat-1"}
+    assert own == {"colour": "red"}
+    for wrong in ("", "a b", "x" * 65, "é"):
+        with pytest.raises(ValueError, match="lite_topic is"):
+            encode(topic="T", body=b"x", lite_topic=wrong)
+
+
 @pytest.mark.parametrize("priority", [-1, 1 << 31])
 def test_a_number_that_is_no_priority_is_refused_before_it_is_sent(encode, priority: int) -> None:
     with pytest.raises(ValueError, match=f"priority is {priority}: 0 to 2147483647"):

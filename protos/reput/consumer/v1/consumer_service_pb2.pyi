@@ -425,10 +425,12 @@ class SyncLiteSubscriptionRequest(_message.Message):
     def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ..., action: _Optional[_Union[LiteAction, str]] = ..., lite_topics: _Optional[_Iterable[str]] = ..., version: _Optional[int] = ..., begins: _Optional[_Union[LiteOffset, _Mapping]] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class SyncLiteSubscriptionResponse(_message.Message):
-    __slots__ = ("lite_topic_count",)
+    __slots__ = ("lite_topic_count", "lost_lite_topics")
     LITE_TOPIC_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LOST_LITE_TOPICS_FIELD_NUMBER: _ClassVar[int]
     lite_topic_count: int
-    def __init__(self, lite_topic_count: _Optional[int] = ...) -> None: ...
+    lost_lite_topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, lite_topic_count: _Optional[int] = ..., lost_lite_topics: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListLiteTopicsRequest(_message.Message):
     __slots__ = ("topic", "consumer_group", "lite_topic_contains", "after", "page_size", "lite_topic", "client_id")
