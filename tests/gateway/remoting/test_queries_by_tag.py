@@ -74,6 +74,37 @@ def test_pages_go_on_with_older_messages_behind_the_last_key(client):
         assert "lastKey" in refused.remark
 
 
+@pytest.mark.parametrize("index_type", ["T", "K"])
+def test_pages_of_both_doors_go_over_all_index_files_down_to_the_first_message(
+    client, stack, rocketmq_5_5_store, index_type
+):
+    """`lastKey` is what mqadmin prints as #IndexKey of the first message of the page before; our contract has a token."""
+    assert len(list((rocketmq_5_5_store / "index").iterdir())) == 6
+    wanted = offsets_by_tags(rocketmq_5_5_store) if index_type == "T" else offsets_by_keys(rocketmq_5_5_store)
+    topic, key = max(wanted, key=lambda each: wanted[each][-1] - wanted[each][0])
+    expected = wanted[topic, key]
+    assert len(expected) > 2
+    found, last_key = [], {}
+    while (answer := by_tag(client, key, count=1, topic=topic, indexType=index_type, **last_key)).code == 0:
+        page = offsets(answer)
+        found = page + found
+        last_key = {"lastKey": f"1795975200000@{topic}@{index_type}@{key}@unique@{page[0]}"}
+    assert answer.code == ResponseCode.QUERY_NOT_FOUND
+    assert found == expected
+    query = stack.store.by_tag if index_type == "T" else stack.store.by_key
+    assert [each.commit_log_offset for each in query(topic, key, page_size=1)] == expected[::-1]
+
+
+def offsets_by_keys(store):
+    """The offsets of each topic's messages with each key."""
+    found = {}
+    for offset, frame in walk_frames(store):
+        record = decode_record(frame, commit_log_offset=offset)
+        for key in set(record.keys) if record.topic.startswith("a_") else ():
+            found.setdefault((record.topic, key), []).append(offset)
+    return found
+
+
 def test_a_message_that_was_just_sent_is_found_by_its_tags(client, stack):
     (receipt,) = stack.append(TOPIC, tags="new tags")
     wait_until(lambda: by_tag(client, "new tags").code == ResponseCode.SUCCESS, "the index is built")
