@@ -30,6 +30,7 @@ from benchmarks.sides import ghz, rocketmq_side
 from benchmarks.sides.our_side import OneProcess
 from benchmarks.sizes import BY_NAME, FULL, SAMPLE, TINY, Sizes
 from benchmarks.stores import NoRoomError
+from tests.rocketmq import real_broker
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 ROUNDS, ROUNDS_FULL = 3, 7
@@ -150,6 +151,7 @@ def _run(
             date=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
             size=context.sizes.name,
             load_before=machine.load(),
+            rocketmq=real_broker.VERSION if THEIRS in row.sides else "",
         )
         failed |= not _measure_row(row, rounds, sides, context, result, display)
         results.rows[row.number] = result

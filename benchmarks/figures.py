@@ -140,6 +140,7 @@ class RowResult:
 
     Attributes:
         load_before: load averages of the machine before the row; another program's work shows in them.
+        rocketmq: the version of RocketMQ beside it.
         rounds: values by metric and side, one for each round.
         skipped: why a side was not measured, by side.
         notes: sentences shown below the table.
@@ -149,6 +150,7 @@ class RowResult:
     date: str = ""
     size: str = ""
     load_before: str = ""
+    rocketmq: str = ""
     rounds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -22,7 +22,6 @@ def describe(directory: pathlib.Path) -> dict[str, str]:
         "Python": f"{platform.python_version()}, "
         + ", ".join(_version(name) for name in ("grpcio", "numpy", "cython")),
         "Java": _java(),
-        "RocketMQ": "5.3.3; 5.5.0 in rows 26 to 32",
         "load before": load(),
     }
 

@@ -166,7 +166,8 @@ def _figure(value: float) -> str:
 def _story(row: Row, result: RowResult) -> str:
     rounds = max((len(values) for sides in result.rounds.values() for values in sides.values()), default=0)
     load = f", load before: {result.load_before}" if result.load_before else ""
-    head = f"- **{row.number} {row.title}.** {row.what} ({result.date}, {result.size}, rounds: {rounds}{load})"
+    beside = f", RocketMQ {result.rocketmq}" if result.rocketmq else ""
+    head = f"- **{row.number} {row.title}.** {row.what} ({result.date}, {result.size}{beside}, rounds: {rounds}{load})"
     skipped = [f"  - {side} is left out: {why}" for side, why in result.skipped.items()]
     return "\n".join([head, *skipped, *(f"  - {note}" for note in result.notes)])
 

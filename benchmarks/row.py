@@ -72,16 +72,12 @@ class Context:
             yield stack
 
     @contextlib.contextmanager
-    def theirs(
-        self, *, proxy: bool = False, version: str = rocketmq_side.VERSION, **settings: object
-    ) -> Iterator[rocketmq_side.RocketMQ]:
+    def theirs(self, *, proxy: bool = False, **settings: object) -> Iterator[rocketmq_side.RocketMQ]:
         """RocketMQ on an empty store."""
         options = {**ASYNC_FLUSH, **settings}
         with (
             self.directory() as path,
-            rocketmq_side.running_rocketmq(
-                path / "store", path / "work", proxy=proxy, version=version, **options
-            ) as rocketmq,
+            rocketmq_side.running_rocketmq(path / "store", path / "work", proxy=proxy, **options) as rocketmq,
         ):
             yield rocketmq
 

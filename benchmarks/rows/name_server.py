@@ -11,7 +11,7 @@ from benchmarks import processes
 from benchmarks.figures import OURS, Metric, at_most, part_of_theirs, quantile
 from benchmarks.load import environment
 from benchmarks.row import Context, Row
-from benchmarks.sides import remoting, remoting_side, rocketmq_side
+from benchmarks.sides import remoting, rocketmq_side
 from benchmarks.sizes import TINY, Sizes
 from services.rocketmq.address import parse_address
 from services.rocketmq.codes import RequestCode
@@ -35,7 +35,7 @@ class NameServerRow(Row):
     what = (
         f"Each broker registers {TOPIC_COUNT // BROKER_COUNT} topics over a connection that it keeps, one broker after the "
         "other; then one client asks for routes, one after the other, topics chosen evenly. Only name servers run; "
-        f"theirs is of RocketMQ {remoting_side.VERSION}, and its JVM is cold when the first broker registers."
+        "theirs is RocketMQ's, and its JVM is cold when the first broker registers."
     )
 
     def __init__(self, sizes: Sizes) -> None:
@@ -126,7 +126,6 @@ def _ours(path: pathlib.Path) -> Iterator[tuple[int, int]]:
 @contextlib.contextmanager
 def _theirs(path: pathlib.Path) -> Iterator[tuple[int, int]]:
     rocketmq = rocketmq_side.RocketMQ(path / "store", path / "work")
-    rocketmq.version = remoting_side.VERSION
     try:
         rocketmq.start_name_server()
         (pid,) = rocketmq.pids()

@@ -24,7 +24,7 @@ class RemotingPush(Row):
     number = 28
     title = "DefaultMQPushConsumer over remoting, 1 KiB"
     what = (
-        f"The unmodified client of RocketMQ {remoting_side.VERSION} with its defaults on both sides; its listener returns at "
+        "The unmodified client of RocketMQ with its defaults on both sides; its listener returns at "
         f"once. The backlog counts from its first message. Live: one process sends {LATENCY_RATE:,} messages/s with "
         f"{LIVE_THREADS} threads and consumes; a message counts from when it was due, until its listener is called."
     )
@@ -78,7 +78,7 @@ class RemotingQueries(Queries):
     number = 30
     title = "Queries over remoting with a warm client"
     what = (
-        f"As row 6, with the admin client and the pull consumer of RocketMQ {remoting_side.VERSION} on both sides. The targets "
+        "As row 6, with the admin client and the pull consumer of RocketMQ on both sides. The targets "
         "are for queryMsgByKey and viewMessage."
     )
 
@@ -110,9 +110,7 @@ class RemotingQueries(Queries):
                 served = remoting_side.Served(ours.addresses["nameserver"], port, path / "work", lambda: None)
             else:
                 settings = stores.rocketmq_settings(sizes, kept.log_file_bytes)
-                theirs = stack.enter_context(
-                    rocketmq_side.running_rocketmq(root, path / "work", version=remoting_side.VERSION, **settings)
-                )
+                theirs = stack.enter_context(rocketmq_side.running_rocketmq(root, path / "work", **settings))
                 theirs.wait_until_built()
                 served = remoting_side.Served(theirs.namesrv, theirs.broker_port, path / "driver", lambda: None)
             where = (served.namesrv, served.port, rocketmq_side.CLUSTER, rocketmq_side.BROKER)

@@ -33,7 +33,7 @@ class RemotingSends(Row):
     number = 26
     title = "Synchronous send over remoting, 1 KiB"
     what = (
-        f"DefaultMQProducer of RocketMQ {remoting_side.VERSION}, unmodified, the same on all sides: to our remoting door, to "
+        "DefaultMQProducer of RocketMQ, unmodified, the same on all sides: to our remoting door, to "
         "RocketMQ, and to a bare echo in Python that answers each frame with the same words and keeps nothing. One "
         "producer, so one connection; each thread sends one message after the other."
     )

@@ -12,7 +12,6 @@ from benchmarks.row import Context
 from benchmarks.sides import remoting, rocketmq_side
 from benchmarks.sides.remoting_echo import running_remoting_echo
 
-VERSION = "5.5.0"
 QUEUE_COUNT = 8
 BODY_BYTES = 1024
 FILL_BATCH, FILL_THREADS = 32, 2
@@ -37,8 +36,8 @@ class Served:
     wait_until_built: Callable[[], object]
 
     def drive(self, main: str, *args: object) -> dict[str, Any]:
-        """Runs one of our Java drivers with the client of VERSION; returns its one line of JSON."""
-        return rocketmq_side.run_driver(self.work, main, *args, version=VERSION)
+        """Runs one of our Java drivers with RocketMQ's client; returns its one line of JSON."""
+        return rocketmq_side.run_driver(self.work, main, *args)
 
     def append(self, context: Context, thread_count: int, body_bytes: int, batch_count: int) -> dict[str, Any]:
         """What AppendLoad.java measures; RuntimeError when a send failed."""
@@ -73,6 +72,6 @@ def serving(side: str, context: Context, *, sync: bool = False) -> Iterator[Serv
             yield Served(ours.addresses["nameserver"], port, work, ours.wait_until_built)
         else:
             flush = "SYNC_FLUSH" if sync else "ASYNC_FLUSH"
-            theirs = stack.enter_context(context.theirs(version=VERSION, flushDiskType=flush, **PATIENT))
+            theirs = stack.enter_context(context.theirs(flushDiskType=flush, **PATIENT))
             theirs.create_topic(TOPIC, QUEUE_COUNT)
             yield Served(theirs.namesrv, theirs.broker_port, work, theirs.wait_until_built)

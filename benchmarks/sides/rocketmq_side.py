@@ -25,7 +25,6 @@ PROXY_TRIES = 8  # the proxy exits while the name server does not know the broke
 DRIVER_SECONDS_MAX = 600.0
 INSTALL_SECONDS_MAX = 900.0  # all jars from Maven Central
 BROKER_HEAP, PROXY_HEAP = "2g", "1g"
-VERSION = "5.3.3"  # as in pom.xml
 
 
 def why_unavailable() -> str | None:
@@ -34,7 +33,7 @@ def why_unavailable() -> str | None:
 
 
 @functools.cache
-def classpath(version: str = VERSION) -> str:
+def classpath(version: str = real_broker.VERSION) -> str:
     """Jars of a version from Maven Central and compiled drivers, kept in `.tools/rocketmq`; rebuilt when a source changes."""
     sources = sorted(JAVA_SOURCES.iterdir())
     stamp = hashlib.sha256(b"".join([version.encode(), *(path.read_bytes() for path in sources)])).hexdigest()[:16]
@@ -58,21 +57,11 @@ def classpath(version: str = VERSION) -> str:
 
 
 class RocketMQ(real_broker.RealRocketMQ):
-    """A name server and a broker on one store root, with the heap of a production broker.
-
-    Args:
-        store: the store root.
-        work: a directory for logs and configuration.
-        settings: further settings of broker.conf.
-
-    Attributes:
-        version: RocketMQ's.
-    """
+    """A name server and a broker on one store root, with the heap of a production broker."""
 
     broker_heap = BROKER_HEAP
     short_life, idle, shares_names = (), MappingProxyType({}), False  # as a user runs it
     proxy_port = 0
-    version = VERSION
 
     def classpath(self) -> str:
         """The jars, those of the proxy included, and the drivers of the benchmarks."""
@@ -159,13 +148,13 @@ class RocketMQ(real_broker.RealRocketMQ):
         return run_driver(self.work, main, *args, version=self.version)
 
 
-def driver_command(work: pathlib.Path, main: str, *args: object, version: str = VERSION) -> list[str]:
+def driver_command(work: pathlib.Path, main: str, *args: object, version: str = real_broker.VERSION) -> list[str]:
     """The command of one of our Java drivers, with the client of a version."""
     work.mkdir(parents=True, exist_ok=True)
     return ["java", f"-Duser.home={work}", *real_broker.JVM_FLAGS, "-cp", classpath(version), main, *map(str, args)]
 
 
-def run_driver(work: pathlib.Path, main: str, *args: object, version: str = VERSION) -> dict[str, Any]:
+def run_driver(work: pathlib.Path, main: str, *args: object, version: str = real_broker.VERSION) -> dict[str, Any]:
     """Runs a driver to its end.
 
     Returns:
@@ -219,12 +208,10 @@ def running_rocketmq(
     /,
     *,
     proxy: bool = False,
-    version: str = VERSION,
-    **settings: object,
+    **settings: Any,
 ) -> Iterator[RocketMQ]:
     """A name server and a broker, and the proxy if asked for; they end with the block."""
     rocketmq = kind(store, work, **settings)
-    rocketmq.version = version
     try:
         rocketmq.start()
         if proxy:

@@ -28,17 +28,11 @@ FIELDS = ("body", "tag", "keys", "properties", "message_group", "topic")
 CLOCK_SECONDS = 1.0
 
 
-# Cases of what RocketMQ has since 5.5.
-SINCE_5_5: set[str] = set()
-
-
-def case(*languages: str, since_5_5: bool = False) -> Callable[[Callable[[Stage], None]], Callable[[Stage], None]]:
+def case(*languages: str) -> Callable[[Callable[[Stage], None]], Callable[[Stage], None]]:
     """Make a function a case of these languages."""
 
     def register(function: Callable[[Stage], None]) -> Callable[[Stage], None]:
         CASES[function.__name__] = (function, languages)
-        if since_5_5:
-            SINCE_5_5.add(function.__name__)
         return function
 
     return register
@@ -175,7 +169,7 @@ def a_simple_consumer_decides_when_a_message_comes_again(stage: Stage) -> None:
         assert list(came) == sent[1:]
 
 
-@case(*PUSH_LANGUAGES, since_5_5=True)
+@case(*PUSH_LANGUAGES)
 def the_highest_priority_comes_first(stage: Stage) -> None:
     """Python's and Node's clients take 0 for none."""
     topic, group = stage.topic("PRIORITY"), stage.group()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from tests.clients import waiting_cases  # noqa: F401  # it registers its cases
-from tests.clients.cases import CASES, SINCE_5_5
+from tests.clients.cases import CASES
 from tests.clients.servers import Server, wait_until_routed
 from tests.clients.stage import opened
 
@@ -20,14 +20,7 @@ Outcomes = dict[Play, concurrent.futures.Future[None]]
 PLAYS: list[Play] = [(language, name) for name, (_, languages) in CASES.items() for language in languages]
 
 
-def each_of(plays: Sequence[Play]) -> pytest.MarkDecorator:
-    """A mark that runs a test for each of these plays."""
-    return pytest.mark.parametrize(("language", "case"), plays, ids=["-".join(play) for play in plays])
-
-
-each_play = each_of(PLAYS)
-each_play_before_5_5 = each_of([play for play in PLAYS if play[1] not in SINCE_5_5])
-each_play_since_5_5 = each_of([play for play in PLAYS if play[1] in SINCE_5_5])
+each_play = pytest.mark.parametrize(("language", "case"), PLAYS, ids=["-".join(play) for play in PLAYS])
 
 
 def play(server: Server, language: str, case: str, work: pathlib.Path) -> None:

@@ -63,13 +63,12 @@ class ReputServer:
 
 
 @contextlib.contextmanager
-def real_server(work: pathlib.Path, version: str = rocketmq_side.VERSION) -> Iterator[Server]:
-    """The real one of a version, in a directory of its own."""
+def real_server(work: pathlib.Path) -> Iterator[Server]:
+    """The real one, in a directory of its own."""
     with rocketmq_side.running_rocketmq(
         work / "store",
         work / "rocketmq",
         rocketmq_side.ShortLivedRocketMQ,
-        version=version,
         proxy=True,
         enablePropertyFilter="true",  # SQL
         recallMessageEnable="true",

@@ -1,12 +1,10 @@
-"""The real RocketMQ 5.3.3 and its proxy, and 5.5.0 for what is new there: what the official clients see there, the cases of
-test_reput.py expect."""
+"""The real RocketMQ and its proxy: what the official clients see there, the cases of test_reput.py expect."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from tests.clients import programs, running, servers
-from tests.clients.cases import SINCE_5_5
 from tests.rocketmq import real_broker
 
 WHY_NOT = programs.why_unavailable() or real_broker.why_unavailable()
@@ -20,29 +18,14 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[running.Outcomes]:
-    plays = [each for each in running.plays_of(request) if each[1] not in SINCE_5_5]
     work = tmp_path_factory.mktemp("real")
-    with servers.real_server(work) as server, running.begun(server, plays, work) as outcomes:
+    with (
+        servers.real_server(work) as server,
+        running.begun(server, running.plays_of(request), work) as outcomes,
+    ):
         yield outcomes
 
 
-@pytest.fixture(scope="module")
-def newest_outcomes(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[running.Outcomes]:
-    plays = [each for each in running.plays_of(request) if each[1] in SINCE_5_5]
-    work = tmp_path_factory.mktemp("newest")
-    with servers.real_server(work, real_broker.NEWEST) as server, running.begun(server, plays, work) as outcomes:
-        yield outcomes
-
-
-@running.each_play_before_5_5
+@running.each_play
 def test_an_official_client_sees_the_case_on_the_real_one(outcomes: running.Outcomes, language: str, case: str) -> None:
     outcomes[language, case].result()
-
-
-@running.each_play_since_5_5
-def test_an_official_client_sees_the_case_on_the_newest_one(
-    newest_outcomes: running.Outcomes, language: str, case: str
-) -> None:
-    newest_outcomes[language, case].result()

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from benchmarks.sides import remoting
 from tests.rocketmq import real_broker
 
-VERSION = "5.5.0"
-RECORDED = pathlib.Path(__file__).parent / "mqadmin" / f"rocketmq-{VERSION}.txt"
+RECORDED = pathlib.Path(__file__).parent / "mqadmin" / f"rocketmq-{real_broker.VERSION}.txt"
 MESSAGE_COUNT = 8
 # In this order: later ones see what earlier ones did. {id1} and {unique1} are the ids of a message.
 VERBS = """\
@@ -134,7 +133,7 @@ _LEFT_OUT = re.compile(r"%RETRY%members +broker-a |\tat |\t?\.\.\. \d+ more|.*\|
 def run(names: str, broker: str, work: pathlib.Path) -> Mapping[str, Sequence[str]]:
     """What each verb prints at a broker, without what varies; topic Verbs is made first."""
     work.mkdir(parents=True, exist_ok=True)
-    clients = real_broker.Clients(VERSION)
+    clients = real_broker.Clients(real_broker.VERSION)
 
     def told(verb: str, values: Mapping[str, str]) -> str:
         words = [re.sub(r"\{(\w+)\}", lambda name: values[name[1]], word) for word in verb.split(" ")]
@@ -187,7 +186,6 @@ def main() -> None:
         waits = {"waitTimeMillsInSendQueue": 60_000, "waitTimeMillsInPullQueue": 60_000}
         settings = {"enablePropertyFilter": "true", **waits}
         real = real_broker.RealRocketMQ(directory / "store", directory / "rocketmq", **settings)
-        real.version = VERSION
         try:
             real.start()
             found = run(real.namesrv, f"127.0.0.1:{real.broker_port}", directory / "verbs")

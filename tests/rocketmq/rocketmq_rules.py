@@ -1,4 +1,4 @@
-"""Questions about messages, and what RocketMQ 5.3.3 answers by its own rules, with its bugs or some of them.
+"""Questions about messages, and what RocketMQ answers by its own rules, with its bugs or some of them.
 
 So a difference between its answer and the right one can be named: it is explained when its rules with these bugs give just what
 it answered.
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from store.format.record import Record
 
 LONG_MAX = (1 << 63) - 1
-# What RocketMQ does wrong, what of it is seen, and where it stands in 5.3.3.
+# What RocketMQ does wrong, what of it is seen, and where it stands in 5.3.3 and 5.5.0.
 BUGS = {
     "budget": (
         "every entry with the right hash uses up one of the wanted results; whether it has the key is looked at later",

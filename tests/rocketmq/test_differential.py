@@ -1,6 +1,6 @@
 """Random messages through the real RocketMQ and through ours; the same questions to both, each difference by its name.
 
-    theirs     RocketMQ 5.3.3: its producer sends, its admin and pull clients ask
+    theirs     RocketMQ: its producer sends, its admin and pull clients ask
     on_theirs  ours, read-only on the store that it wrote: the same bytes, so also the same times and ids
     ours       ours, to which the same messages were appended in the same order
 

@@ -40,10 +40,11 @@ def files_open_for_writing(stack: Stack, root: pathlib.Path) -> list[str]:
     return found
 
 
-def test_queries_beside_a_broker_under_load_equal_its_log(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("version", real_broker.STORE_VERSIONS)
+def test_queries_beside_a_broker_under_load_equal_its_log(tmp_path: pathlib.Path, version: str) -> None:
     """Producers send while Reput follows; then the broker starts again, and goes on."""
     store, derived = tmp_path / "store", tmp_path / "derived"
-    broker = real_broker.RealRocketMQ(store, tmp_path / "rocketmq", **SIZES)
+    broker = real_broker.RealRocketMQ(store, tmp_path / "rocketmq", version=version, **SIZES)
     broker.start()
     try:
         broker.send("Orders", "before", 50)

@@ -1,6 +1,6 @@
 """One disk, one fault, two stores: the disk refuses the flush of one message, once, and works from then on.
 
-RocketMQ 5.3.3 with SYNC_FLUSH answers PUT_OK for that message and does not have it after a restart (its flush is tried
+RocketMQ with SYNC_FLUSH answers PUT_OK for that message and does not have it after a restart (its flush is tried
 again, and Linux says OK to the second try). Ours refuses it, ends, and has after a restart what it acknowledged.
 """
 
@@ -150,7 +150,7 @@ def test_on_the_same_bad_disk_rocketmq_acknowledges_and_loses_what_we_refuse(
         assert bad_disk.refusal_count() == 1
         bad_disk.heal_and_remount()
         their_messages = read_with_rocketmq(probe, work, bad_disk)
-        print(f"RocketMQ 5.3.3, SYNC_FLUSH, run {turn}: {theirs}, after the restart {their_messages}")
+        print(f"RocketMQ {real_broker.VERSION}, SYNC_FLUSH, run {turn}: {theirs}, after the restart {their_messages}")
         assert theirs == dict.fromkeys([*HEALTHY, VICTIM], "PUT_OK"), "RocketMQ acknowledges"
         assert their_messages == HEALTHY, "and loses"
         subprocess.run(["rm", "-r", str(bad_disk.path / "commitlog")], check=True)

@@ -40,9 +40,8 @@ def test_a_real_broker_opens_our_store_and_mqadmin_finds_what_our_queries_find(
 ) -> None:
     """Our store, their broker: all queries, by tags where the release has them; then their appends, our queries."""
     store = tmp_path / "store"
-    broker = real_broker.RealRocketMQ(store, tmp_path / "rocketmq", **FILE_SIZES, **INDEX_SIZES)
-    broker.version = version
-    finds_tags = version == real_broker.NEWEST
+    broker = real_broker.RealRocketMQ(store, tmp_path / "rocketmq", version=version, **FILE_SIZES, **INDEX_SIZES)
+    finds_tags = version == real_broker.VERSION
     settings = {
         **OUR_SIZES,
         "REPUT_STORE_HOST": f"127.0.0.1:{broker.broker_port}",
@@ -160,7 +159,9 @@ def test_mqadmin_finds_what_an_official_client_sent_to_our_gateway(tmp_path: pat
     try:
         for number, receipt in enumerate(receipts):
             by_key = broker.mqadmin("queryMsgByKey", "-t", "Official", "-k", f"key-{number}")
-            assert re.search(rf"^{receipt['message_id']}\s+\d+\s+{receipt['offset']}\s*$", by_key, re.MULTILINE)
+            index_key = rf"\d+@Official@K@key-{number}@{receipt['message_id']}@\d+"
+            row = rf"^{receipt['message_id']}\s+\d+\s+{receipt['offset']}\s+{index_key}\s*$"
+            assert re.search(row, by_key, re.MULTILINE), by_key
         found = _fields(broker.mqadmin("queryMsgByUniqueKey", "-t", "Official", "-i", str(receipts[0]["message_id"])))
         assert pathlib.Path(found["Message Body Path"]).read_bytes() == "body 0 你好".encode()
         assert found["Tags"] == "[TagA]"

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(real_broker.why_unavailable() is not None, reason=str(real_broker.why_unavailable())),
 ]
 
-VERSION, CLIENT_VERSIONS = "5.5.0", ("4.9.8", "5.5.0")
+CLIENT_VERSIONS = ("4.9.8", real_broker.VERSION)
 QUEUE_COUNT = 4
 LOG_FILE_BYTES = 64 << 20
 QUIET_SECONDS = 3.0  # clients of the tests ask for routes each second
@@ -36,10 +36,8 @@ BROKER = {
 }
 
 
-class RealOfVersion(real_broker.RealRocketMQ):
-    """The real broker of VERSION at a name server that is another one's."""
-
-    version = VERSION
+class RealAtOtherNames(real_broker.RealRocketMQ):
+    """The real broker at a name server that is another one's."""
 
     def is_registered(self) -> bool:
         return remoting.has_broker(self.namesrv_port, str(self.settings.get("brokerName", "broker-a")))
@@ -62,14 +60,14 @@ class Move:
     def __init__(self, directory: pathlib.Path) -> None:
         self.directory = directory
         self.seen = Seen()
-        self.names = RealOfVersion(directory / "unused", directory / "names")
+        self.names = RealAtOtherNames(directory / "unused", directory / "names")
         self.old = self.broker("broker-a")
         self.fleets: list[Fleet] = []
         self._began = time.monotonic()
 
-    def broker(self, name: str) -> RealOfVersion:
+    def broker(self, name: str) -> RealAtOtherNames:
         """A broker of the name server."""
-        made = RealOfVersion(self.directory / name, self.directory / f"{name}-work", **BROKER, brokerName=name)
+        made = RealAtOtherNames(self.directory / name, self.directory / f"{name}-work", **BROKER, brokerName=name)
         made.work.mkdir()
         made.namesrv_port = self.names.namesrv_port
         return made

@@ -13,7 +13,6 @@ pytestmark = [
 
 
 def test_the_real_mqadmin_has_no_flag_that_the_kept_help_lacks() -> None:
-    """The kept help is of 5.5.0, which has all flags of the release that these tests run, and more."""
     kept = {each[:4] for each in all_flags()}
     for verb in VERBS:
         shown = real_broker.clients(real_broker.VERSION).run(real_broker.MQADMIN, "help", verb)

@@ -1,4 +1,4 @@
-"""ConsumeQueueExt and its bit maps beside RocketMQ 5.3.3: its own classes, and a store of a real broker that had them on."""
+"""ConsumeQueueExt and its bit maps beside RocketMQ: its own classes, and a store of a real broker that had them on."""
 
 import json
 import os
@@ -83,13 +83,18 @@ def write_consumer_filters(store: pathlib.Path, topic: str, bloom: BloomFilter) 
     (config / "consumerFilter.json").write_text(json.dumps(content))
 
 
-def test_the_store_of_a_broker_with_ext_and_bit_maps_is_read_and_found_sound(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("version", real_broker.STORE_VERSIONS)
+def test_the_store_of_a_broker_with_ext_and_bit_maps_is_read_and_found_sound(
+    tmp_path: pathlib.Path, version: str
+) -> None:
     store, bloom = tmp_path / "store", BloomFilter.of()
     write_consumer_filters(store, "Orders", bloom)
     settings = {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": EXT_FILE_SIZE_BYTES}
     switches = {"enableCalcFilterBitMap": "true", "enablePropertyFilter": "true"}
     sizes = {"mappedFileSizeCommitLog": 1048576, "mappedFileSizeConsumeQueue": 40000}
-    with real_broker.real_rocketmq(store, tmp_path / "rocketmq", **settings, **switches, **sizes) as broker:
+    with real_broker.real_rocketmq(
+        store, tmp_path / "rocketmq", version=version, **settings, **switches, **sizes
+    ) as broker:
         broker.send("Orders", "order-", 600)
 
     fs = RealFileSystem()

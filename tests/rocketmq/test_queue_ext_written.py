@@ -1,4 +1,4 @@
-"""ConsumeQueueExt as we write it, beside the real RocketMQ 5.3.3: the same bytes, and a store that it goes on with."""
+"""ConsumeQueueExt as we write it, beside the real RocketMQ: the same bytes, and a store that it goes on with."""
 
 import pathlib
 
@@ -55,11 +55,12 @@ def queue_files(root: pathlib.Path) -> dict[str, bytes]:
     }
 
 
-def test_the_files_of_a_broker_equal_those_that_we_make_of_its_log(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("version", real_broker.STORE_VERSIONS)
+def test_the_files_of_a_broker_equal_those_that_we_make_of_its_log(tmp_path: pathlib.Path, version: str) -> None:
     store = tmp_path / "store"
-    with real_broker.real_rocketmq(store, tmp_path / "rocketmq", **BROKER) as broker:
+    with real_broker.real_rocketmq(store, tmp_path / "rocketmq", version=version, **BROKER) as broker:
         broker.send("Orders", "order-", 1500)
-    with real_broker.real_rocketmq(store, tmp_path / "rocketmq-again", **BROKER) as broker:
+    with real_broker.real_rocketmq(store, tmp_path / "rocketmq-again", version=version, **BROKER) as broker:
         broker.send("Orders", "again-", 500)  # its own files go on
     theirs = queue_files(store)
     ours = rebuilt(store, tmp_path / "rebuilt")
@@ -68,9 +69,12 @@ def test_the_files_of_a_broker_equal_those_that_we_make_of_its_log(tmp_path: pat
     assert f"consumequeue_ext/Orders/0/{2 * EXT_FILE_SIZE_BYTES:020d}" in ours, "the test wants ends of files"
 
 
-def test_a_broker_consumes_from_our_store_with_filters_and_goes_on_with_it(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("version", real_broker.STORE_VERSIONS)
+def test_a_broker_consumes_from_our_store_with_filters_and_goes_on_with_it(
+    tmp_path: pathlib.Path, version: str
+) -> None:
     store = tmp_path / "store"
-    broker = real_broker.RealRocketMQ(store, tmp_path / "rocketmq", **BROKER)
+    broker = real_broker.RealRocketMQ(store, tmp_path / "rocketmq", version=version, **BROKER)
     settings = {**OURS, "REPUT_STORE_HOST": f"127.0.0.1:{broker.broker_port}"}
 
     def append(stack: HostedStack, first: int, count: int) -> None:

@@ -27,9 +27,10 @@ def table(store: pathlib.Path) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def test_topics_of_mqadmin_and_of_our_commands_are_written_alike(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("version", real_broker.STORE_VERSIONS)
+def test_topics_of_mqadmin_and_of_our_commands_are_written_alike(tmp_path: pathlib.Path, version: str) -> None:
     store = tmp_path / "store"
-    broker = real_broker.RealRocketMQ(store, tmp_path / "rocketmq", **FILE_SIZES)
+    broker = real_broker.RealRocketMQ(store, tmp_path / "rocketmq", version=version, **FILE_SIZES)
 
     def update_topic(topic: str, count: int, *flags: str) -> str:
         counts = ("-r", str(count), "-w", str(count))

@@ -33,9 +33,13 @@ def half_max_offset(broker: real_broker.RealRocketMQ) -> int:
 def test_a_real_broker_delivers_what_waits_in_our_store(tmp_path: pathlib.Path, version: str) -> None:
     store = tmp_path / "store"
     broker = real_broker.RealRocketMQ(
-        store, tmp_path / "rocketmq", **FILE_SIZES, **INDEX_SIZES, transactionCheckInterval=8_000
+        store,
+        tmp_path / "rocketmq",
+        version=version,
+        **FILE_SIZES,
+        **INDEX_SIZES,
+        transactionCheckInterval=8_000,
     )
-    broker.version = version
     settings = {**OUR_SIZES, "REPUT_STORE_HOST": f"127.0.0.1:{broker.broker_port}"}
     with hosted_stack(store, settings=settings) as stack:
         messages = [

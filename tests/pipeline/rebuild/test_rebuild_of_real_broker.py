@@ -1,4 +1,4 @@
-"""A fresh run of the real Apache RocketMQ 5.3.3, rebuilt to the same bytes."""
+"""A fresh run of the real Apache RocketMQ, rebuilt to the same bytes."""
 
 import pathlib
 
@@ -14,11 +14,13 @@ pytestmark = [
 ]
 
 
-def test_what_a_real_broker_wrote_is_rebuilt_to_the_same_bytes(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("version", real_broker.STORE_VERSIONS)
+def test_what_a_real_broker_wrote_is_rebuilt_to_the_same_bytes(tmp_path: pathlib.Path, version: str) -> None:
     store = tmp_path / "store"
     broker = real_broker.RealRocketMQ(
         store,
         tmp_path / "rocketmq",
+        version=version,
         mappedFileSizeCommitLog=1 << 20,
         mappedFileSizeConsumeQueue=4000,
         maxHashSlotNum=500,
