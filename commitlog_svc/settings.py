@@ -6,7 +6,6 @@ from typing import Literal, Self
 
 import pydantic
 
-from commitlog_svc.append.topics.light_offsets import LIGHT_QUEUE_COUNT_MAX
 from commitlog_svc.nameservers import parse_nameservers
 from commitlog_svc.replication.replicated_log import FETCH_COUNT_MAX, ReplicaLimits
 from commitlog_svc.reput.followers import parse_names
@@ -25,6 +24,7 @@ from services.settings.service_settings import (
 from store.files.locks import LOCK_WAIT_SECONDS
 from store.format.delivery.timer_files import BLANK_SIZE_BYTES, FILE_SIZE_BYTES_DEFAULT, UNIT_SIZE_BYTES
 from store.format.host import Host
+from store.format.topic import LIGHT_QUEUE_COUNT_MAX
 
 REPLICA_NAME_PATTERN = "^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$"  # a DNS label, as the name of a pod
 FILE_SIZE_BYTES_MIN = 4096

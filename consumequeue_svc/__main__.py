@@ -79,6 +79,7 @@ class QueuePart(FollowedFiles[ConsumeQueueTable]):
             keeper=keeper,
             hidden=log.hidden,
             batches=BatchQueues(self._fs, self._settings.store, self._batch_count_at),
+            light_queue_count_max=self._settings.light_queue_count_max,
         )
         builder = ConsumeQueueBuilder(
             table,

@@ -1,5 +1,6 @@
 """ConsumeQueueBuilder: a `FollowingBuilder` of queues; after a crash they are cut back or replayed (`recovery.py`)."""
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from store.files.json_state import write_json_state
 
 if TYPE_CHECKING:
     from store.derive.dispatch_columns import DispatchColumns
+
+_log = logging.getLogger("reput.consumequeue")
 
 
 class ConsumeQueueBuilder(FollowingBuilder):
@@ -118,6 +121,11 @@ class ConsumeQueueBuilder(FollowingBuilder):
 
     def _put(self, columns: "DispatchColumns") -> None:
         self._table.times.note(columns)
+        try:
+            self._table.light.apply(columns.light_units)
+        except StoreCorruptedError as error:
+            _log.warning("%s", error.message)
+            self.replay_all()
         self._table.apply(columns, is_replay=self._is_replay)
 
     def _reach_end(self, log_first_offset: int) -> bool:

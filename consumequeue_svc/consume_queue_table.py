@@ -23,7 +23,7 @@ from store.features.table import hidden_by_record
 from store.files.file_system import FileSystem, drop_cached_pages
 from store.files.open_files import OpenFiles
 from store.format.paths import own_state_dir, queue_dir
-from store.format.topic import TOPIC_NAME_SHOWN, is_light_queue
+from store.format.topic import LIGHT_QUEUE_COUNT_MAX, TOPIC_NAME_SHOWN, is_light_queue
 from store.readers.queue_reader import QueueUnits, list_queue_ids
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class ConsumeQueueTable:
         keeper: Keeper | None = None,
         hidden: Mapping[str, str] = MappingProxyType({}),
         batches: BatchQueues | None = None,
+        light_queue_count_max: int = LIGHT_QUEUE_COUNT_MAX,
     ) -> None:
         self.is_ours = False
         self.log_first_offset = 0
@@ -79,7 +80,9 @@ class ConsumeQueueTable:
         self.file_size_bytes = file_size_bytes
         self.ext_file_size_bytes = ext_file_size_bytes
         self._files = OpenFiles(fs)
-        self.light = LightQueues(self._files, Path(own_state_dir(str(root), "consumequeue")) / "light")
+        self.light = LightQueues(
+            self._files, Path(own_state_dir(str(root), "consumequeue")) / "light", count_max=light_queue_count_max
+        )
         self._lock = Lock()
         self._queues: dict[QueueId, ConsumeQueue] = {}
         self._numbers: dict[str, set[int]] = {}  # of these queues, by topic
@@ -176,7 +179,7 @@ class ConsumeQueueTable:
         if self.light.from_offset:
             raise UnsupportedStoreError(
                 f"light queues (LMQ) are known from byte {self.light.from_offset} of the log on, and it begins before that: "
-                "stop the consumequeue service and remove the folder reput/consumequeue/light to have them built",
+                "stop the consumequeue service and remove the file reput/consumequeue/checkpoint.json to have them built",
                 topic=topic[:TOPIC_NAME_SHOWN],
             )
         return self.light.get(topic)
@@ -226,10 +229,9 @@ class ConsumeQueueTable:
             self.load(topics=topics)
 
     def apply(self, columns: "DispatchColumns", *, is_replay: bool = False) -> None:
-        """Writes the units of records, given in log order."""
+        """Writes the units of records in their own queues, given in log order; `light` has the others."""
         from store.derive import queue_runs  # not before there is a record: numpy takes memory
 
-        self.light.apply(columns.light_units)
         if batches := queue_runs.inner_batches(columns):
             self.batches.note(batches)
             if new_hidden := {batch.topic for batch in batches} - self._hidden_by_record:

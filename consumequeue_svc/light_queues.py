@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,14 @@ from store.format.derived.light_unit import (
     encode_light_name,
 )
 from store.format.derived.queue_unit import FILLER, QueueUnit, encode_queue_unit
-from store.format.topic import TOPIC_NAME_SHOWN
+from store.format.topic import LIGHT_QUEUE_COUNT_MAX, TOPIC_NAME_SHOWN
 
 # Entries of a file (59 MB): retention removes whole files, and a start reads all of them.
 FILE_ENTRY_COUNT = 1 << 20
 # Before the end of what a checkpoint has; their CRC says whether the files are those of the checkpoint.
 TAIL_ENTRY_COUNT = 64
+# Entries that the next units may lead to: 300 bytes each.
+CACHED_ENTRY_COUNT = 1 << 15
 _UNITS, _NAMES = "units.", "names."
 _log = logging.getLogger("reput.consumequeue")
 
@@ -50,6 +53,31 @@ class _Queue:
     end: int
 
 
+class _Staged:
+    """What one call of `apply` writes.
+
+    Attributes:
+        queues: that it changes, as they are then.
+        entries: by number.
+        names: of their queues, by number of the entry.
+        next_number: of the next new queue.
+        new_count: of new queues.
+        told: units that are remarkable, by what is said of them.
+    """
+
+    def __init__(self, next_number: int) -> None:
+        self.queues: dict[str, _Queue] = {}
+        self.entries: dict[int, LightEntry] = {}
+        self.names: dict[int, str] = {}
+        self.next_number = next_number
+        self.new_count = 0
+        self.told: dict[str, list[LightUnit]] = {}
+
+    def tell(self, why: str, unit: LightUnit) -> None:
+        """Counts a unit of which the log says one line."""
+        self.told.setdefault(why, []).append(unit)
+
+
 class LightQueues:
     """See the top of this file. One thread writes, any may read.
 
@@ -57,6 +85,7 @@ class LightQueues:
         files: opens them.
         directory: where they lie; it need not exist.
         file_entry_count: entries of a file.
+        count_max: queues; units of further ones are left out.
 
     Attributes:
         from_offset: units of records before it (bytes of the log) are missing; 0: none are.
@@ -64,13 +93,22 @@ class LightQueues:
         dirty_directories: likewise folders in which files were made.
     """
 
-    def __init__(self, files: OpenFiles, directory: Path, *, file_entry_count: int = FILE_ENTRY_COUNT) -> None:
+    def __init__(
+        self,
+        files: OpenFiles,
+        directory: Path,
+        *,
+        file_entry_count: int = FILE_ENTRY_COUNT,
+        count_max: int = LIGHT_QUEUE_COUNT_MAX,
+    ) -> None:
         self.from_offset = 0
         self.dirty: set[Path] = set()
         self.dirty_directories: set[Path] = set()
         self._files = files
         self._directory = directory
         self._file_entry_count = file_entry_count
+        self._count_max = count_max
+        self._cache: dict[int, LightEntry] = {}  # of the thread that writes; newest entries, and what they point to
         self._queues: dict[str, _Queue] = {}
         self._next_number = 0
         self._begin = self._end = 0
@@ -113,66 +151,121 @@ class LightQueues:
     # -- write
 
     def apply(self, units: Iterable[LightUnit]) -> None:
-        """Writes the next units, in log order."""
-        for unit in units:
-            queue = self._queues.get(unit.queue)
-            newest = self.entry(queue.newest) if queue is not None else None
-            placement = self._placement(unit, queue, newest)
-            if placement is Placement.TAKEN:
-                continue
-            if placement is Placement.DAMAGED:
-                _log.error(
-                    "the record at %d states position %d in light queue %s, for which the log has no room: it is left out",
-                    unit.commit_log_offset,
-                    unit.queue_offset,
-                    unit.queue[:TOPIC_NAME_SHOWN],
-                )
-                continue
-            number = self._end
-            if queue is None:
-                queue = self._queues[unit.queue] = _Queue(self._next_number, -1, 0)
-                self._next_number += 1
-            previous, jump = -1, number
-            if newest is not None and placement is not Placement.ANEW:
-                previous, jump = queue.newest, self._jump_over(queue.newest, newest)
-            self._name(number, queue.number, unit.queue)
-            entry = LightEntry(*unit[2:], unit.queue_offset, previous, jump, queue.number)
-            first = self._first_of(number)
-            self._open(self._path(_UNITS, first)).write((number - first) * ENTRY_SIZE_BYTES, encode_light_entry(entry))
-            self._end += 1
-            queue.newest, queue.end = number, unit.queue_offset + 1
+        """Writes the next units, in log order: all of them, or none when it raises.
 
-    def _placement(self, unit: LightUnit, queue: _Queue | None, newest: LightEntry | None) -> Placement:
+        Raises:
+            StoreCorruptedError: an entry that leads to older ones is damaged.
+        """
+        staged = _Staged(self._next_number)
+        for unit in units:
+            self._stage(unit, staged)
+        self._write_entries(staged)
+        self._cache.update(staged.entries)
+        if len(self._cache) > CACHED_ENTRY_COUNT:
+            self._cache = {queue.newest: staged.entries[queue.newest] for queue in staged.queues.values()}
+        self._end += len(staged.entries)
+        self._next_number = staged.next_number
+        self._queues.update(staged.queues)
+        for why, told in staged.told.items():
+            first = told[0]
+            _log.warning(
+                "light queues: %d messages %s; the first is the record at %d, position %d of %s",
+                len(told),
+                why,
+                first.commit_log_offset,
+                first.queue_offset,
+                first.queue[:TOPIC_NAME_SHOWN],
+            )
+
+    def _stage(self, unit: LightUnit, staged: "_Staged") -> None:
+        queue = staged.queues.get(unit.queue)
+        if queue is None and (known := self._queues.get(unit.queue)) is not None:
+            queue = _Queue(known.number, known.newest, known.end)
+        if queue is None and len(self._queues) + staged.new_count >= self._count_max:
+            staged.tell("are in more light queues than REPUT_CONSUMEQUEUE_LIGHT_QUEUE_COUNT_MAX allows", unit)
+            return
+        newest = self._known_entry(queue.newest, staged) if queue is not None else None
+        placement = self._placement(unit, queue, staged)
+        if placement is Placement.TAKEN:
+            # Of a record that is known it is no news: a follower may hear of the end of the log twice.
+            if unit.commit_log_offset > self._newest_record(staged):
+                staged.tell("state a position that is taken and are left out", unit)
+            return
+        if placement is Placement.DAMAGED:
+            staged.tell("state a position for which the log has no room and are left out", unit)
+            return
+        number = self._end + len(staged.entries)
+        if queue is None:
+            queue = _Queue(staged.next_number, -1, 0)
+            staged.next_number += 1
+            staged.new_count += 1
+        staged.queues[unit.queue] = queue
+        previous, jump = -1, number
+        if placement is Placement.ANEW:
+            staged.tell("begin a queue anew, as if a broker had removed its files", unit)
+        elif newest is not None:
+            previous, jump = queue.newest, self._jump_over(queue.newest, newest, staged)
+        staged.entries[number] = LightEntry(*unit[2:], unit.queue_offset, previous, jump, queue.number)
+        staged.names[number] = unit.queue
+        queue.newest, queue.end = number, unit.queue_offset + 1
+
+    def _newest_record(self, staged: "_Staged") -> int:
+        """Offset of the newest record that has a unit (bytes); -1 without one."""
+        newest = self._known_entry(self._end + len(staged.entries) - 1, staged)
+        return -1 if newest is None else newest.commit_log_offset
+
+    def _known_entry(self, number: int, staged: "_Staged") -> LightEntry | None:
+        return staged.entries.get(number) or self._cache.get(number) or self.entry(number)
+
+    def _placement(self, unit: LightUnit, queue: _Queue | None, staged: "_Staged") -> Placement:
+        if queue is not None and unit.queue_offset == queue.end:
+            return Placement.NEXT
+
         def number_0() -> bytes:
-            found = oldest_that(self, queue.newest, lambda entry: True) if queue is not None else None
+            assert queue is not None
+            find = partial(self._known_entry, staged=staged)
+            found = oldest_that(find, queue.newest, lambda entry: True)
             return b"" if found is None or found[1].queue_offset else encode_queue_unit(QueueUnit(*found[1][:3]))
 
-        def log_end_offset() -> int:
-            return newest.commit_log_offset + newest.record_size_bytes if newest is not None else 0
-
-        end = None if queue is None else queue.end
-        judge = QueuePlacement(1, end, log_end_offset=log_end_offset, number_0=number_0)
+        # A gap costs nothing here, so a queue that was forgotten may go on at any position that the log has had room for.
+        judge = QueuePlacement(1, None if queue is None else queue.end, number_0=number_0)
         return judge.judge(unit.queue_offset, encode_queue_unit(QueueUnit(*unit[2:])))
 
-    def _jump_over(self, number: int, entry: LightEntry) -> int:
+    def _jump_over(self, number: int, entry: LightEntry, staged: "_Staged") -> int:
         """Where the entry behind this one points to, so that any way back is short."""
-        jump = self.entry(entry.jump)
-        far = self.entry(jump.jump) if jump is not None else None
+        jump = self._known_entry(entry.jump, staged)
+        far = self._known_entry(jump.jump, staged) if jump is not None else None
         if jump is None or far is None:
             return number
         is_even = entry.queue_offset - jump.queue_offset == jump.queue_offset - far.queue_offset
         return jump.jump if is_even else number
 
-    def _name(self, number: int, queue_number: int, name: str) -> None:
-        """Notes the name of a queue in the file of its entry."""
-        if number % self._file_entry_count == 0:
-            self._named.clear()
-            self._names_size_bytes = 0
-        if queue_number not in self._named:
-            data = encode_light_name(queue_number, name)
-            self._open(self._path(_NAMES, self._first_of(number))).write(self._names_size_bytes, data)
-            self._named.add(queue_number)
-            self._names_size_bytes += len(data)
+    def _write_entries(self, staged: "_Staged") -> None:
+        """Writes entries, and before them the names of their queues that their file does not have."""
+        count = self._file_entry_count
+        begin, end = self._end, self._end + len(staged.entries)
+        # Not changed before all is written: a full disk may come between, and the same units again.
+        named, added, names_size_bytes = self._named, set[int](), self._names_size_bytes
+        while begin < end:
+            first = self._first_of(begin)
+            stop = min(end, first + count)
+            if begin == first:
+                named, added, names_size_bytes = set(), set(), 0
+            fresh: dict[int, str] = {}
+            for number in range(begin, stop):
+                queue_number = staged.entries[number].queue_number
+                if queue_number not in named and queue_number not in added:
+                    fresh[queue_number] = staged.names[number]
+            if fresh:
+                names = b"".join(encode_light_name(*name) for name in fresh.items())
+                self._open(self._path(_NAMES, first)).write(names_size_bytes, names)
+                names_size_bytes += len(names)
+            data = b"".join(encode_light_entry(staged.entries[number]) for number in range(begin, stop))
+            self._open(self._path(_UNITS, first)).write((begin - first) * ENTRY_SIZE_BYTES, data)
+            added.update(fresh)
+            begin = stop
+        named.update(added)
+        self._named, self._names_size_bytes = named, names_size_bytes
 
     def _open(self, path: Path) -> OpenFile:
         if not self._files.fs.is_file(path):
@@ -206,8 +299,6 @@ class LightQueues:
         if count != self._file_entry_count or not 0 <= begin <= end or begin % count:
             return False
         fs = self._files.fs
-        if from_offset and not fs.is_dir(self._directory):
-            return False  # removed, to have all of the log looked through
         for first in range(begin, end, count):
             entries = min(end - first, count) * ENTRY_SIZE_BYTES
             names = names_size_bytes if first + count >= end else 1
@@ -236,8 +327,6 @@ class LightQueues:
         """Removes everything: records from an offset on (bytes) are applied, those before it (0: there are none) never were."""
         self.clear()
         self.from_offset = from_offset
-        if from_offset:
-            self._files.fs.mkdirs(self._directory)
 
     def cut(self, log_end_offset: int) -> None:
         """Removes the units whose record ends behind this offset (bytes): the log was cut."""
@@ -261,14 +350,10 @@ class LightQueues:
             last = self.entry(self._begin + self._file_entry_count - 1)
             if last is None or last.commit_log_offset >= log_first_offset:
                 break
-            names = self._path(_NAMES, self._begin)
-            begin = self._begin + self._file_entry_count
-            for _, name in decode_light_names(self._read(names)):
-                queue = self._queues.get(name)
-                if queue is not None and queue.newest < begin:
-                    del self._queues[name]
-            hidden += [self._path(_UNITS, self._begin), names]
-            self._begin = begin
+            hidden += [self._path(_UNITS, self._begin), self._path(_NAMES, self._begin)]
+            self._begin += self._file_entry_count
+        if hidden:
+            self._queues = {name: queue for name, queue in self._queues.items() if queue.newest >= self._begin}
         return hidden
 
     def remove_hidden(self, paths: Iterable[Path]) -> None:
@@ -325,7 +410,7 @@ class LightQueues:
                 queues[name] = _Queue(number, first + place, position + 1)
             if self._end < first + self._file_entry_count:
                 self._named, self._names_size_bytes = set(names), len(data)
-        self._queues, self._next_number = queues, next_number
+        self._queues, self._next_number, self._cache = queues, next_number, {}
 
     def _tail_crc(self, begin: int, end: int) -> int:
         first = self._first_of(end - 1) if end else 0
@@ -362,21 +447,23 @@ class LightQueues:
         )
 
 
-def oldest_that(queues: LightQueues, newest: int, holds: Callable[[LightEntry], bool]) -> tuple[int, LightEntry] | None:
+def oldest_that(
+    find: Callable[[int], LightEntry | None], newest: int, holds: Callable[[LightEntry], bool]
+) -> tuple[int, LightEntry] | None:
     """The oldest entry of a queue for which `holds` is true, with its number; it is true for all newer ones.
 
     Args:
-        queues: have the entries.
+        find: gives an entry by its number; None for one that is gone.
         newest: number of the queue's newest entry.
         holds: false for entries of that age on.
     """
-    entry = queues.entry(newest)
+    entry = find(newest)
     if entry is None or not holds(entry):
         return None
     number = newest
     while True:
         for older in (entry.jump, entry.previous):
-            found = queues.entry(older) if 0 <= older < number else None
+            found = find(older) if 0 <= older < number else None
             if found is not None and holds(found):
                 number, entry = older, found
                 break
@@ -399,13 +486,13 @@ class LightUnits:
     def min_offset(self, log_first_offset: int) -> int:
         """The first unit whose record is at or behind the log's first; `end` when there is none."""
         newest, end = self._queues.newest(self._queue)
-        found = oldest_that(self._queues, newest, lambda entry: entry.commit_log_offset >= log_first_offset)
+        found = oldest_that(self._queues.entry, newest, lambda entry: entry.commit_log_offset >= log_first_offset)
         return end if found is None else found[1].queue_offset
 
     def real_from(self, queue_offset: int) -> int:
         """The first position from this one on that has a unit; `end` when there is none."""
         newest, end = self._queues.newest(self._queue)
-        found = oldest_that(self._queues, newest, lambda entry: entry.queue_offset >= queue_offset)
+        found = oldest_that(self._queues.entry, newest, lambda entry: entry.queue_offset >= queue_offset)
         return end if found is None else found[1].queue_offset
 
     def unit(self, queue_offset: int) -> QueueUnit:
@@ -422,7 +509,7 @@ class LightUnits:
         begin = self.real_from(max(queue_offset, self.min_offset(log_first_offset)))
         stop = begin + count
         number, _ = self._queues.newest(self._queue)
-        behind = oldest_that(self._queues, number, lambda entry: entry.queue_offset >= stop)
+        behind = oldest_that(self._queues.entry, number, lambda entry: entry.queue_offset >= stop)
         if behind is not None:
             number = behind[1].previous
         found: list[tuple[int, QueueUnit]] = []

@@ -26,6 +26,7 @@ from store.errors import (
     StoreRecoveringError,
 )
 from store.format.derived.queue_unit import QueueUnit
+from store.format.topic import split_lite_queue
 
 PAGE_SIZE_DEFAULT = 64
 PAGE_SIZE_MAX = 1000
@@ -233,8 +234,9 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         return response
 
     def _first(self, topic: str) -> int:
-        """The first offset of the log for a topic (bytes)."""
-        return max(self._progress.log_first_offset, self._deleted_before(topic))
+        """The first offset of the log for a topic (bytes); a lite topic goes with its parent."""
+        lite = split_lite_queue(topic)
+        return max(self._progress.log_first_offset, self._deleted_before(topic if lite is None else lite[0]))
 
     def _queues(self) -> ConsumeQueueTable:
         table = self._table

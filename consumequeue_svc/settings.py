@@ -6,6 +6,7 @@ from services.following.file_check import VERIFY_BYTES_PER_SECOND, VERIFY_BYTES_
 from services.settings.service_settings import TARGETS, StoreSettings, listens_at, setting, target
 from store.format.derived.queue_ext import FILE_SIZE_BYTES as EXT_FILE_SIZE_BYTES
 from store.format.derived.queue_unit import UNIT_SIZE_BYTES
+from store.format.topic import LIGHT_QUEUE_COUNT_MAX
 
 EXT_FILE_SIZE_BYTES_MIN = 64  # two units
 
@@ -31,6 +32,13 @@ class ConsumeQueueSettings(StoreSettings):
         unit="bytes",
         ge=EXT_FILE_SIZE_BYTES_MIN,
         le=1 << 30,
+    )
+    light_queue_count_max: int = setting(
+        LIGHT_QUEUE_COUNT_MAX,
+        "Light queues (LMQ) and lite topics that are served; messages of further ones are left out of them.",
+        unit="queues",
+        ge=1,
+        le=1 << 26,
     )
     verify_bytes_per_second_max: int = setting(
         VERIFY_BYTES_PER_SECOND,

@@ -28,8 +28,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commitlog_svc.append.topics.light_offsets import LIGHT_QUEUE_COUNT_MAX, LightJournal, LightOffsets
 from commitlog_svc.append.topics.light_offsets import NAME as LIGHT_POSITIONS_NAME
+from commitlog_svc.append.topics.light_offsets import LightJournal, LightOffsets
 from commitlog_svc.append.topics.queue_offsets import QueueKey
 from commitlog_svc.recovery.safe_point import Snapshot, read_durable_mark, read_snapshot, write_snapshot
 from store.derive.queue_placement import NO_UNIT_BIT
@@ -41,7 +41,7 @@ from store.format.derived.queue_unit import FILLER_SIZE_BYTES, UNIT
 from store.format.record import Record, decode_header, decode_record
 from store.format.record_layout import HEADER_BYTES_MAX
 from store.format.request_mark import TAIL_SIZE_BYTES, RequestMark, decode_request_mark
-from store.format.topic import is_light_queue
+from store.format.topic import LIGHT_QUEUE_COUNT_MAX, is_light_queue
 from store.walk.checks import FullCheck
 from store.walk.cursor import RecordCursor
 from store.walk.record_runs import (

@@ -91,6 +91,7 @@ ROWS: tuple[tuple[str, str, str, str, str, bool], ...] = (
     ("consumequeue", "file_size_bytes", "6000000", "bytes", "Size of a queue file; existing queues decide themselves.", False),
     ("consumequeue", "ext", "false", "true|false", "Keep tags codes in consumequeue_ext/; RocketMQ's enableConsumeQueueExt.", False),
     ("consumequeue", "ext_file_size_bytes", "50331648", "bytes", "Size of a file there; RocketMQ's mappedFileSizeConsumeQueueExt, which must be the same.", False),
+    ("consumequeue", "light_queue_count_max", "2000000", "queues", "Light queues (LMQ) and lite topics that are served; messages of further ones are left out of them.", False),
     ("consumequeue", "verify_bytes_per_second_max", "33554432", "bytes", "Limit for reading files to find damage (docs/durability.md).", False),
     ("index", "address", "127.0.0.1:8084", "host:port|unix:/path", "Where the service listens; port 0: a free one.", False),
     ("index", "metrics_address", "", "host:port", "Where Prometheus finds the metrics; empty: no page.", False),

@@ -36,6 +36,8 @@ LIGHT_QUEUE_PREFIX = "%LMQ%"
 LIGHT_QUEUE_NAME_BYTES_MAX = 255
 # The light queues of LITE topics are `%LMQ%$parent$lite` (`LiteUtil`, 5.5.0).
 LITE_QUEUE_PREFIX = LIGHT_QUEUE_PREFIX + "$"
+# A shard has at most so many unless it is told otherwise; RocketMQ counts them with enableLmqQuota only, then 20,000.
+LIGHT_QUEUE_COUNT_MAX = 2_000_000
 LITE_TOPIC_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 TOPIC_LENGTH_MAX = 127
 RETRY_OR_DLQ_TOPIC_LENGTH_MAX = 255

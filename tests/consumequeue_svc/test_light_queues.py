@@ -7,7 +7,7 @@ import pytest
 
 from consumequeue_svc.light_queues import LightQueues, oldest_that
 from store.derive.queue_placement import LightUnit
-from store.errors import StoreCorruptedError
+from store.errors import DiskFullError, StoreCorruptedError
 from store.files.file_system import RealFileSystem
 from store.files.open_files import OpenFiles
 from store.format.derived.light_unit import LightEntry, encode_light_entry
@@ -87,7 +87,7 @@ def test_a_position_far_back_is_found_in_few_steps(tmp_path: Path) -> None:
             asked.append(entry.queue_offset)
             return entry.queue_offset >= position
 
-        found = oldest_that(light, 19_999, holds)
+        found = oldest_that(light.entry, 19_999, holds)
         assert found is not None
         assert found[1].queue_offset == position
         assert len(asked) <= 90, position  # 20,000 without the far pointers
@@ -279,3 +279,75 @@ def test_an_entry_that_points_forward_is_damage(tmp_path: Path) -> None:
     assert found is not None
     with pytest.raises(StoreCorruptedError, match="byte 56"):
         found.units.units(0, 99)
+
+
+def test_messages_that_are_left_out_are_counted_in_one_line_and_known_ones_are_not(tmp_path: Path, caplog) -> None:
+    light = make(tmp_path)
+    light.apply([unit(record, "%LMQ%a", record) for record in range(3)])
+    light.apply([unit(record, "%LMQ%a", record) for record in range(3)])
+    assert not caplog.messages
+    light.apply([unit(9, "%LMQ%a", 1), unit(10, "%LMQ%a", 2), unit(11, "%LMQ%a", 1 << 60), unit(12, "%LMQ%a", 0)])
+    assert [message.split(";")[0] for message in caplog.messages] == [
+        "light queues: 2 messages state a position that is taken and are left out",
+        "light queues: 1 messages state a position for which the log has no room and are left out",
+        "light queues: 1 messages begin a queue anew, as if a broker had removed its files",
+    ]
+    assert "record at 900, position 1 of %LMQ%a" in caplog.messages[0]
+
+
+def test_queues_beyond_the_limit_are_left_out_and_counted(tmp_path: Path, caplog) -> None:
+    light = LightQueues(OpenFiles(RealFileSystem()), tmp_path / "light", count_max=2)
+    light.apply([unit(0, "%LMQ%a", 0), unit(1, "%LMQ%b", 0), unit(2, "%LMQ%c", 0), unit(3, "%LMQ%a", 1)])
+    assert light.get("%LMQ%c") is None
+    assert light.newest("%LMQ%a") == (2, 2)
+    assert "LIGHT_QUEUE_COUNT_MAX" in caplog.text
+
+
+def test_a_queue_that_the_log_forgot_goes_on_far_ahead(tmp_path: Path) -> None:
+    """The log gives it the greatest position of all that it forgot."""
+    light = make(tmp_path)
+    light.apply([unit(0, "%LMQ%a", 0), unit(9_000_000, "%LMQ%a", 5_000_000)])
+    found = light.get("%LMQ%a")
+    assert found is not None
+    assert (found.units.end, found.units.real_from(1)) == (5_000_001, 5_000_000)
+
+
+class FullFileSystem(RealFileSystem):
+    """A disk that is full after some writes."""
+
+    writes_left = 1 << 30
+
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
+        if not self.writes_left:
+            raise DiskFullError("full")
+        self.writes_left -= 1
+        super().pwrite(fd, data, position)
+
+
+@pytest.mark.parametrize("writes", range(6))
+def test_units_that_a_full_disk_refused_are_written_by_the_next_try(tmp_path: Path, writes: int) -> None:
+    units = drawn(1, 60)
+    fs = FullFileSystem()
+    light = LightQueues(OpenFiles(fs), tmp_path / "light", file_entry_count=16)
+    light.apply(units[:10])
+    fs.writes_left = writes
+    with pytest.raises(DiskFullError):
+        light.apply(units[10:50])
+    assert_holds(light, units[:10], {each.queue for each in units[:10]})
+    fs.writes_left = 1 << 30
+    light.apply(units[10:50])
+    light.apply(units[50:])
+    assert_holds(light, units, {each.queue for each in units})
+    again = make(tmp_path)
+    assert again.resume(light.state())
+    assert_holds(again, units, {each.queue for each in units})
+
+
+def test_a_file_that_expires_takes_its_queues_with_it_though_its_names_are_torn(tmp_path: Path) -> None:
+    light = make(tmp_path, file_entry_count=4)
+    light.apply([unit(record, f"%LMQ%{record}", 0) for record in range(10)])
+    names = min((tmp_path / "light").glob("names.*"))
+    names.write_bytes(names.read_bytes()[:-3])
+    assert len(light.hide_expired(400, 9)) == 2
+    assert light.newest("%LMQ%3") == (-1, 0)
+    assert light.newest("%LMQ%4") == (4, 1)

@@ -9,7 +9,8 @@ import pytest
 from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from store.derive.dispatch import DispatchRequest
-from store.errors import TopicNotFoundError, UnsupportedStoreError
+from store.errors import StoreCorruptedError, TopicNotFoundError, UnsupportedStoreError
+from store.format.derived.light_unit import ENTRY_SIZE_BYTES
 from store.format.properties import LightPlace
 from tests.consumequeue_svc.test_recovery import Clock, follow, open_builder
 from tests.support.dispatches import make_request
@@ -178,7 +179,7 @@ def test_light_queues_that_may_lack_a_front_are_refused_until_retention_has_pass
     assert light(builder)["%LMQ%a"] == list(range(3200, END, 200))
 
 
-def test_light_queues_that_may_lack_a_front_are_built_when_their_folder_is_removed(tmp_path: Path) -> None:
+def test_light_queues_that_may_lack_a_front_are_built_when_the_checkpoint_is_removed(tmp_path: Path) -> None:
     builder = open_builder(tmp_path, 3100)
     follow(builder, records(31), log_end=3100)
     builder.stop()
@@ -187,8 +188,10 @@ def test_light_queues_that_may_lack_a_front_are_built_when_their_folder_is_remov
     builder = open_builder(tmp_path, 3100)
     follow(builder, records(31), log_end=3100)
     builder.stop()
+    assert not (tmp_path / "reput/consumequeue/light").exists(), "a copy may leave out empty folders"
+    assert not open_builder(tmp_path, 3100).is_replay
 
-    lose_folder(tmp_path)  # as the refusal says
+    lose_checkpoint(tmp_path)  # as the refusal says
 
     builder = open_builder(tmp_path, END)
     assert builder.is_replay
@@ -201,4 +204,22 @@ def test_an_empty_store_of_an_older_version_knows_all_light_queues(tmp_path: Pat
     builder = open_builder(tmp_path, END)
     follow(builder, records())
 
+    assert light(builder) == expected()
+
+
+def test_a_damaged_entry_of_a_queue_that_grows_has_all_queues_built_again(tmp_path: Path) -> None:
+    builder = open_builder(tmp_path, END)
+    follow(builder, records(31), log_end=3100)
+    builder.stop()
+    builder = open_builder(tmp_path, END)  # its checkpoint has a CRC of the newest entries only
+    path = next((tmp_path / "reput/consumequeue/light").glob("units.*"))
+    data = bytearray(path.read_bytes())
+    data[-ENTRY_SIZE_BYTES + 10] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(StoreCorruptedError):
+        follow(builder, records())
+
+    builder = open_builder(tmp_path, END)
+    assert builder.is_replay
+    follow(builder, records())
     assert light(builder) == expected()

@@ -9,6 +9,7 @@ from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from services.following.follower_process import FollowerState
 from services.following.follower_progress import FollowerProgress
 from store.derive.dispatch_columns import DispatchColumns
+from store.derive.queue_placement import LightUnit
 from store.errors import (
     InvalidArgumentError,
     InvalidPageTokenError,
@@ -182,3 +183,15 @@ def test_units_of_a_topic_before_its_deletion_are_as_removed_ones(servicer):
     assert (len(removed.units), removed.min_offset, len(kept.units)) == (0, 4, 6)
     assert (found.min_offset, found.queue_offset) == (4, 4)
     assert (asked.min_offset, len(asked.units)) == (5, 0)
+
+
+def test_messages_of_a_lite_topic_are_gone_with_its_parent(servicer):
+    name = "%LMQ%$t1$chat"
+    servicer._table.light.apply([LightUnit(name, n, 1000 * n, 100, 0) for n in range(5)])
+    deleted = {"t1": 2500}
+    servicer._deleted_before = lambda topic: deleted.get(topic, 0)
+
+    found = servicer.GetQueueUnits(pb.GetQueueUnitsRequest(topic=name, queue_id=0, queue_offset=0), Context())
+    kept = servicer.GetQueueUnits(pb.GetQueueUnitsRequest(topic=name, queue_id=0, queue_offset=3), Context())
+
+    assert (len(found.units), found.min_offset, found.max_offset, len(kept.units)) == (0, 3, 5, 2)

@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from store.errors import LightQueueLimitError
 from store.files.file_system import FileSystem
+from store.format.topic import LIGHT_QUEUE_COUNT_MAX
 
 NAME = "light-positions."
 ROW = struct.Struct("<16sqq")
@@ -38,7 +39,6 @@ _SLOT_COUNT_MIN = 8
 _WORD_COUNT = 4  # of a slot: a row
 # A journal with fewer rows is not written anew, however few of them count.
 _OLD_ROW_COUNT_MIN = 1 << 15
-LIGHT_QUEUE_COUNT_MAX = 2_000_000
 
 
 class Changes(NamedTuple):
