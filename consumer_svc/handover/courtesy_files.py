@@ -6,7 +6,7 @@ broker had in flight is in flight here. With the positions go checkpoints in the
 Plan. They are in the log before the file that counts on them is written.
 
 With `enableLmq` a broker has `lmqConsumerOffset.json` in place of the first. Where there is one it is read and kept in the same
-way, with what it says of light queues.
+way. Positions in light queues, of which there may be a million, are written into it when the life ends, and only then.
 
 A broker keeps its positions among the half messages in `consumerOffset.json`, too. They belong to the schedule service, which
 says them in `delayOffset.json`: one service writes one file. They only go forward.
@@ -82,7 +82,7 @@ from store.format.delivery.pop_records import (
     encode_check_point,
 )
 from store.format.properties import TAGS
-from store.format.topic import HALF_TOPIC, OP_HALF_TOPIC
+from store.format.topic import HALF_TOPIC, OP_HALF_TOPIC, is_light_queue
 
 REVIVE_QUEUE = 0
 
@@ -109,7 +109,8 @@ def plan_of(states: GroupStates) -> Plan:
         for topic, queues in group.topics.items():
             offsets: dict[int, int] = {}
             for queue_id, queue in queues.items():
-                offset = queue.consumer_offset if group.settings.ordered else _offset(queue)
+                is_ordered = group.settings.ordered or is_light_queue(topic)
+                offset = queue.consumer_offset if is_ordered else _offset(queue)
                 offsets[queue_id] = offset
                 behind = sorted(at for at in itertools.chain(queue.leases, queue.waiting) if at < offset)
                 if behind:
@@ -160,6 +161,11 @@ def _parts(plan: Plan) -> Iterator[tuple[QueueRef, bool, Sequence[int]]]:
             chosen = [at for at in offsets if (at in unattempted) is is_suspended]
             for begin in range(0, len(chosen), CHECK_POINT_COUNT_MAX):
                 yield ref, is_suspended, chosen[begin : begin + CHECK_POINT_COUNT_MAX]
+
+
+def _has_light(states: GroupStates) -> bool:
+    """Whether a group has a position in a light queue."""
+    return any(is_light_queue(topic) for group in states.groups.values() for topic in group.topics)
 
 
 def _offset(queue: QueueState) -> int:
@@ -226,7 +232,7 @@ class BrokerGroups:
             return
         groups = contents[0]
         named = set(decode_groups(groups)) if groups else set()
-        table = joined_offsets(decode_offsets(offsets) for offsets in contents[1:] if offsets)
+        table = joined_offsets(decode_offsets(offsets, with_light=True) for offsets in contents[1:] if offsets)
         named.update(group for group, _ in table)
         changes: list[Change] = [*group_changes(life, groups), *position_changes(life, table, self._newest_millis)]
         changes += [GroupDeleted(name) for name in life.states.groups if name not in named]
@@ -357,7 +363,11 @@ class CourtesyFiles:
         files = [self._commitlog.read_config(name, timeout_seconds=CALL_SECONDS) for name in names]
         changes += group_changes(life, files[0].content, is_backup=files[0].is_backup)
         changes += mode_changes(life, self._read_modes(), list(changes))
-        tables = [decode_offsets(file.content) for file in files[1:] if file.content and not is_own(file.content)]
+        tables = [
+            decode_offsets(file.content, with_light=True)
+            for file in files[1:]
+            if file.content and not is_own(file.content)
+        ]
         if tables:
             is_backup = any(file.is_backup for file in files[1:])
             changes += position_changes(life, joined_offsets(tables), newest_millis, is_backup=is_backup)
@@ -381,9 +391,10 @@ class CourtesyFiles:
         if life.clock.millis() < self._pause_until_millis and not is_last:
             return
         try:
-            if not life.dirty and self._transactions == self._read_transactions(None):
+            has_news = life.dirty or self._transactions != self._read_transactions(None)
+            if not has_news and not (is_last and _has_light(life.states)):
                 return
-            self._write(life)
+            self._write(life, is_last=is_last)
             self._problem = ""
         except StoreError as error:
             life.dirty = True
@@ -391,7 +402,7 @@ class CourtesyFiles:
                 _log.warning("courtesy.failed", **failure_fields(error))
             self._problem = error.message
 
-    def _write(self, life: Life) -> None:
+    def _write(self, life: Life, *, is_last: bool = False) -> None:
         with life.lock:
             life.dirty = False
             plan = plan_of(life.states)
@@ -418,9 +429,9 @@ class CourtesyFiles:
         for name in (OFFSETS, GROUPS, LIGHT_OFFSETS):
             previous = self._commitlog.read_config_file(name, timeout_seconds=CALL_SECONDS)
             if name == LIGHT_OFFSETS:
-                if previous is None:
+                if previous is None and not (is_last and any(is_light_queue(topic) for _, topic in offsets)):
                     continue
-                content = encode_offsets(offsets, previous, time_millis=now_millis)
+                content = encode_offsets(offsets, previous, time_millis=now_millis, with_light=is_last)
             elif name == OFFSETS:
                 self._transactions = self._read_transactions(previous)
                 offsets |= self._transactions

@@ -3,6 +3,7 @@
 
     {"dataVersion": {...}, "offsetTable": {"TOPIC@GROUP": {"0": 12, "1": 7}}}
     lmqConsumerOffset.json: likewise, with more members; takes the place of the first where a broker has `enableLmq`
+    {..., "lmqOffsetTable": {"%LMQ%QUEUE@%LMQ%GROUP": 12}}      of groups that are light, too
     {"dataVersion": {...}, "subscriptionGroupTable": {GROUP: {"groupName": GROUP, "consumeEnable": true,
         "consumeBroadcastEnable": true, "consumeMessageOrderly": false, "retryMaxTimes": 16, ...}}}
     {"messageRequestModeMap": {TOPIC: {GROUP: {"consumerGroup": GROUP, "mode": "POP", "popShareQueueNum": 0, "topic": TOPIC}}}}
@@ -26,6 +27,7 @@ NAME_CHARACTERS_MAX = 255
 # Of the attribute, and its default (`SubscriptionGroupAttributes.PRIORITY_FACTOR_ATTRIBUTE`).
 PRIORITY_FACTOR_ATTRIBUTE, PRIORITY_FACTOR_MAX = "priority.factor", 100
 OffsetTable = dict[tuple[str, str], dict[int, int]]
+LIGHT_TABLE = "lmqOffsetTable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +47,24 @@ class GroupConfig:
     priority_factor: int = PRIORITY_FACTOR_MAX
 
 
-def decode_offsets(data: bytes) -> OffsetTable:
-    """The positions by group and topic, then by queue; entries that are none are left out."""
-    table = load_document(data).get("offsetTable")
+def decode_offsets(data: bytes, *, with_light: bool = False) -> OffsetTable:
+    """The positions by group and topic, then by queue; entries that are none are left out.
+
+    Args:
+        data: the file.
+        with_light: with those of light queues.
+    """
+    document = load_document(data)
+    table, light_table = document.get("offsetTable"), document.get(LIGHT_TABLE)
+    rows = dict(table) if isinstance(table, dict) else {}
+    if with_light and isinstance(light_table, dict):
+        rows = {key: {"0": position} for key, position in light_table.items()} | rows
     offsets: OffsetTable = {}
-    for key, queues in table.items() if isinstance(table, dict) else ():
+    for key, queues in rows.items():
         topic, at, group = key.partition("@")
         if not at or not _is_name(topic) or not _is_name(group) or not isinstance(queues, dict):
             continue
-        if is_light_queue(topic):  # a broker's: the row stays in the file
+        if is_light_queue(topic) and not with_light:
             continue
         positions = {
             int(queue_id): position
@@ -111,21 +122,32 @@ def _is_name(text: str) -> bool:
 
 
 def encode_offsets(
-    offsets: Mapping[tuple[str, str], Mapping[int, int]], previous: bytes | None, *, time_millis: int
+    offsets: Mapping[tuple[str, str], Mapping[int, int]],
+    previous: bytes | None,
+    *,
+    time_millis: int,
+    with_light: bool = False,
 ) -> bytes:
     """A new file with exactly these positions; members that are not known are kept from the file before.
 
-    So are its rows that cannot be read, if there are no positions in their place, and those of light queues.
+    So are its rows that cannot be read, if there are no positions in their place; without `with_light` those of light queues,
+    which are not written then.
     """
     document = next_document(previous, time_millis)
-    before = document.get("offsetTable")
+    before, light_before = document.get("offsetTable"), document.get(LIGHT_TABLE)
     kept = before.items() if isinstance(before, dict) else ()
-    document["offsetTable"] = {
-        key: value for key, value in kept if is_light_queue(key) or problem_of_positions(key, value)
-    } | {
+    rows = {
         f"{topic}@{group}": {str(queue_id): position for queue_id, position in sorted(queues.items())}
         for (group, topic), queues in sorted(offsets.items())
+        if with_light or not is_light_queue(topic)
     }
+    if with_light and isinstance(light_before, dict):  # where a broker had a position it looks for it
+        document[LIGHT_TABLE] = {key: rows.pop(key, {}).get("0", position) for key, position in light_before.items()}
+    document["offsetTable"] = {
+        key: value
+        for key, value in kept
+        if (is_light_queue(key) and not with_light) or problem_of_positions(key, value)
+    } | rows
     return dump_document(document)
 
 

@@ -305,7 +305,39 @@ def test_a_group_of_a_broker_with_light_queues_goes_on_where_it_was(
     courtesy.take_over(life.life, START_MILLIS)
     found = life.pop(pop_of("g", "first", invisible_millis=10_000, max_messages=5))
     assert [one.message.queue_offset for one in found] == [2, 3, 4]
-    assert set(life.states.groups["g"].topics) == {"first"}
+    assert life.pulls.offsets("g", "%LMQ%a") == [(QueueRef("g", "%LMQ%a", 0), 3)]
+    assert life.pulls.offsets("h", "%LMQ%b") == [(QueueRef("h", "%LMQ%b", 0), 7)]
+
+
+def test_positions_in_light_queues_are_written_when_the_life_ends_and_a_broker_reads_them(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles
+) -> None:
+    log.send("first")
+    log.config |= {GROUPS: GROUP_G, LIGHT_OFFSETS: LIGHT_FILE}
+    courtesy.take_over(life.life, START_MILLIS)
+    for group, queue, position in (("g", "%LMQ%a", 4), ("h", "%LMQ%b", 8), ("g", "%LMQ%new", 2)):
+        life.pulls.commit(group, [(queue, 0, position)])
+    courtesy.write(life.life)
+    written = load_document(log.config[LIGHT_OFFSETS])
+    assert (written["offsetTable"]["%LMQ%a@g"], written["lmqOffsetTable"]) == ({"0": 3}, {"%LMQ%b@h": 7})
+    assert "%LMQ%new@g" not in written["offsetTable"]
+    courtesy.write(life.life, is_last=True)
+    written = load_document(log.config[LIGHT_OFFSETS])
+    light = {key: row for key, row in written["offsetTable"].items() if key.startswith("%LMQ%")}
+    assert light == {"%LMQ%a@g": {"0": 4}, "%LMQ%new@g": {"0": 2}}
+    assert written["lmqOffsetTable"] == {"%LMQ%b@h": 8}
+    assert "%LMQ%a@g" not in load_document(log.config[OFFSETS])["offsetTable"]
+
+
+def test_the_file_of_light_queues_is_made_for_a_broker_that_has_not_been_there(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles
+) -> None:
+    log.send("first")
+    life.pulls.commit("g", [("%LMQ%a", 0, 3), ("first", 0, 1)])
+    courtesy.write(life.life)
+    assert LIGHT_OFFSETS not in log.config
+    courtesy.write(life.life, is_last=True)
+    assert load_document(log.config[LIGHT_OFFSETS])["offsetTable"] == {"%LMQ%a@g": {"0": 3}, "first@g": {"0": 1}}
 
 
 def test_the_positions_of_light_queues_stay_in_the_file_that_a_broker_reads_again(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from store.errors import InvalidArgumentError, StoreCorruptedError
 from store.format.config_json import is_own
 from store.format.delivery.consumer_files import (
+    LIGHT_TABLE,
     GroupConfig,
     altered_priority_factor,
     check_priority_factor,
@@ -179,6 +180,26 @@ def test_positions_in_light_queues_are_not_read_and_stay_in_the_file() -> None:
     assert decode_offsets(data) == {("g", "T"): {0: 4}}
     written = json.loads(encode_offsets({("g", "T"): {0: 5}}, data, time_millis=1))["offsetTable"]
     assert written == {"%LMQ%a@g": {"0": 3}, "T@g": {"0": 5}}
+    light = {("g", "T"): {0: 5}, ("g", "%LMQ%b"): {0: 1}}
+    assert json.loads(encode_offsets(light, data, time_millis=1))["offsetTable"] == written
+
+
+def test_positions_in_light_queues_are_read_and_written_where_a_broker_has_them() -> None:
+    table = {"%LMQ%a@g": {"0": 3}, "%LMQ%c@g": {"0": 1}, "%LMQ%x@g": {"0": -1}, "T@g": {"0": 4}}
+    data = json.dumps({"offsetTable": table, "lmqOffsetTable": {"%LMQ%b@h": 7, "%LMQ%d@h": "x", "wrong": 1}}).encode()
+    read = decode_offsets(data, with_light=True)
+    assert {key: queues for key, queues in read.items() if queues} == {
+        ("g", "%LMQ%a"): {0: 3},
+        ("g", "%LMQ%c"): {0: 1},
+        ("g", "T"): {0: 4},
+        ("h", "%LMQ%b"): {0: 7},
+    }
+    offsets = {("g", "%LMQ%a"): {0: 5}, ("h", "%LMQ%b"): {0: 8}, ("g", "T"): {0: 4}}
+    written = json.loads(encode_offsets(offsets, data, time_millis=1, with_light=True))
+    assert written["lmqOffsetTable"] == {"%LMQ%b@h": 8, "%LMQ%d@h": "x", "wrong": 1}
+    assert written["offsetTable"] == {"%LMQ%a@g": {"0": 5}, "T@g": {"0": 4}}
+    assert LIGHT_TABLE not in json.loads(encode_offsets(offsets, b"{}", time_millis=1, with_light=True))
+    assert not decode_offsets(b'{"offsetTable": 7, "lmqOffsetTable": 7}', with_light=True)
 
 
 def test_of_two_files_of_a_broker_the_higher_position_of_each_queue_counts() -> None:
