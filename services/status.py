@@ -72,6 +72,7 @@ CODE_BY_ERROR: dict[type[errors.StoreError], grpc.StatusCode] = {
     errors.ServiceUnavailableError: grpc.StatusCode.UNAVAILABLE,
     errors.ResourceBusyError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.LightQueueLimitError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.LiteSubscriptionQuotaExceededError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
     errors.PermissionDeniedError: grpc.StatusCode.PERMISSION_DENIED,
     errors.DeadlineExceededError: grpc.StatusCode.DEADLINE_EXCEEDED,

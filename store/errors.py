@@ -202,6 +202,10 @@ class LightQueueLimitError(StoreError):
     """The shard has as many light queues (LMQ, lite topics) as it may have; metadata has `count` and `countMax`."""
 
 
+class LiteSubscriptionQuotaExceededError(StoreError):
+    """A client, or all clients of a shard, would subscribe to more lite topics than they may; metadata has `countMax`."""
+
+
 class UnauthenticatedError(StoreError):
     """A caller sends no credentials, or credentials that are not known."""
 

@@ -12,6 +12,7 @@ How the files are written and who wrote them last: config_json.py. Sources: `Con
 `SubscriptionGroupConfig` of RocketMQ 5.3.3.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +27,43 @@ RETRY_COUNT_MAX = (1 << 31) - 1
 NAME_CHARACTERS_MAX = 255
 # Of the attribute, and its default (`SubscriptionGroupAttributes.PRIORITY_FACTOR_ATTRIBUTE`).
 PRIORITY_FACTOR_ATTRIBUTE, PRIORITY_FACTOR_MAX = "priority.factor", 100
+# Of groups of lite topics (`SubscriptionGroupAttributes`, 5.5.0).
+LITE_BIND_TOPIC_ATTRIBUTE, LITE_MODEL_ATTRIBUTE = "lite.bind.topic", "lite.sub.model"
+LITE_WILDCARD_ATTRIBUTE, LITE_QUOTA_ATTRIBUTE = "lite.sub.wildcard", "lite.sub.client.quota"
+LITE_EVENTS_ATTRIBUTE = "lite.sub.client.max.event.cnt"
+LITE_RESET_EXCLUSIVE_ATTRIBUTE = "lite.sub.reset.offset.exclusive"
+LITE_RESET_UNSUBSCRIBE_ATTRIBUTE = "lite.sub.reset.offset.unsubscribe"
+LITE_ATTRIBUTES = (
+    *(LITE_BIND_TOPIC_ATTRIBUTE, LITE_MODEL_ATTRIBUTE, LITE_WILDCARD_ATTRIBUTE, LITE_QUOTA_ATTRIBUTE),
+    *(LITE_EVENTS_ATTRIBUTE, LITE_RESET_EXCLUSIVE_ATTRIBUTE, LITE_RESET_UNSUBSCRIBE_ATTRIBUTE),
+)
+LITE_EXCLUSIVE = "Exclusive"
+LITE_NUMBER_MAX = (1 << 31) - 1
 OffsetTable = dict[tuple[str, str], dict[int, int]]
 LIGHT_TABLE = "lmqOffsetTable"
+
+
+@dataclass(frozen=True, slots=True)
+class LiteConfig:
+    """What a group of lite topics is.
+
+    Attributes:
+        bind_topic: the parent topic of its lite topics.
+        is_exclusive: a lite topic belongs to the client that subscribed to it last; else its clients share it.
+        is_wildcard: its clients get all lite topics of the parent.
+        client_quota: lite topics that a client may subscribe to; 0: the default, negative: no limit of the group.
+        client_event_count_max: a broker keeps so many lite topics with news for a client; 0: the default.
+        reset_offset_exclusive: a client that takes a lite topic from another begins at its first message.
+        reset_offset_unsubscribe: a lite topic begins again when its last client unsubscribes.
+    """
+
+    bind_topic: str
+    is_exclusive: bool = False
+    is_wildcard: bool = False
+    client_quota: int = 0
+    client_event_count_max: int = 0
+    reset_offset_exclusive: bool = False
+    reset_offset_unsubscribe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +75,14 @@ class GroupConfig:
         retry_count_max: `retryMaxTimes`: deliveries after the first one.
         consume_enabled: `consumeEnable`.
         priority_factor: the attribute `priority.factor` of 5.5: 0 to 100.
+        lite: the attributes `lite.*` of 5.5; None: it is no group of lite topics.
     """
 
     ordered: bool = False
     retry_count_max: int = 16
     consume_enabled: bool = True
     priority_factor: int = PRIORITY_FACTOR_MAX
+    lite: LiteConfig | None = None
 
 
 def decode_offsets(data: bytes, *, with_light: bool = False) -> OffsetTable:
@@ -164,6 +202,7 @@ def decode_groups(data: bytes) -> dict[str, GroupConfig]:
                 retries if _is_int(retries) and 0 <= retries <= RETRY_COUNT_MAX else 16,
                 enabled if isinstance(enabled, bool) else True,
                 priority_factor_of(config.get("attributes")),
+                lite_config_of(config.get("attributes")),
             )
     return groups
 
@@ -209,6 +248,43 @@ def _factor_in(value: object) -> int | None:
     return int(text) if is_number and int(text) <= PRIORITY_FACTOR_MAX else None
 
 
+def lite_config_of(attributes: object) -> LiteConfig | None:
+    """What the attributes of a group say of lite topics; None when they bind it to none. A broken number is the default."""
+    said = attributes if isinstance(attributes, dict) else {}
+    bind_topic = said.get(LITE_BIND_TOPIC_ATTRIBUTE)
+    if not isinstance(bind_topic, str) or not _is_name(bind_topic):
+        return None
+    return LiteConfig(
+        bind_topic,
+        str(said.get(LITE_MODEL_ATTRIBUTE)).lower() == LITE_EXCLUSIVE.lower(),
+        LITE_WILDCARD_ATTRIBUTE in said,  # a broker does not look at the value
+        _lite_number(said.get(LITE_QUOTA_ATTRIBUTE)),
+        _lite_number(said.get(LITE_EVENTS_ATTRIBUTE)),
+        str(said.get(LITE_RESET_EXCLUSIVE_ATTRIBUTE)).lower() == "true",
+        str(said.get(LITE_RESET_UNSUBSCRIBE_ATTRIBUTE)).lower() == "true",
+    )
+
+
+def lite_attributes_of(config: LiteConfig) -> dict[str, str]:
+    """The attributes of a group of lite topics; those that are absent have the defaults."""
+    attributes = {
+        LITE_BIND_TOPIC_ATTRIBUTE: config.bind_topic,
+        LITE_MODEL_ATTRIBUTE: LITE_EXCLUSIVE if config.is_exclusive else "",
+        LITE_WILDCARD_ATTRIBUTE: "true" if config.is_wildcard else "",
+        LITE_QUOTA_ATTRIBUTE: str(config.client_quota or ""),
+        LITE_EVENTS_ATTRIBUTE: str(config.client_event_count_max or ""),
+        LITE_RESET_EXCLUSIVE_ATTRIBUTE: "true" if config.reset_offset_exclusive else "",
+        LITE_RESET_UNSUBSCRIBE_ATTRIBUTE: "true" if config.reset_offset_unsubscribe else "",
+    }
+    return {name: value for name, value in attributes.items() if value}
+
+
+def _lite_number(text: object) -> int:
+    is_number = isinstance(text, str) and re.fullmatch(r"-?[0-9]{1,10}", text, re.ASCII) is not None
+    number = int(str(text)) if is_number else 0
+    return number if -LITE_NUMBER_MAX <= number <= LITE_NUMBER_MAX else 0
+
+
 def check_priority_factor(factor: int) -> None:
     """InvalidArgumentError for a factor outside of 0 to 100."""
     if not 0 <= factor <= PRIORITY_FACTOR_MAX:
@@ -249,7 +325,14 @@ def encode_groups(groups: Mapping[str, GroupConfig], previous: bytes | None, *, 
         attributes = table[name].get("attributes")
         if config.priority_factor != priority_factor_of(attributes):
             others = attributes if isinstance(attributes, dict) else {}
-            table[name]["attributes"] = {**others, PRIORITY_FACTOR_ATTRIBUTE: str(config.priority_factor)}
+            attributes = table[name]["attributes"] = {
+                **others,
+                PRIORITY_FACTOR_ATTRIBUTE: str(config.priority_factor),
+            }
+        if config.lite != lite_config_of(attributes):
+            others = attributes if isinstance(attributes, dict) else {}
+            others = {key: value for key, value in others.items() if key not in LITE_ATTRIBUTES}
+            table[name]["attributes"] = others | (lite_attributes_of(config.lite) if config.lite is not None else {})
     document["subscriptionGroupTable"] = table
     return dump_document(document)
 

@@ -12,6 +12,7 @@ from store.format.config_json import is_own
 from store.format.delivery.consumer_files import (
     LIGHT_TABLE,
     GroupConfig,
+    LiteConfig,
     altered_priority_factor,
     check_priority_factor,
     decode_groups,
@@ -28,9 +29,15 @@ NAMES = st.text("abcXYZ019%_-|", min_size=1, max_size=8)
 OFFSETS = st.dictionaries(
     st.tuples(NAMES, NAMES), st.dictionaries(st.integers(0, 65_535), st.integers(0, 2**62), max_size=3), max_size=5
 )
+NUMBERS = st.integers(-(2**31) + 1, 2**31 - 1)
+LITE_CONFIGS = st.builds(
+    LiteConfig, NAMES, st.booleans(), st.booleans(), NUMBERS, NUMBERS, st.booleans(), st.booleans()
+)
 GROUPS = st.dictionaries(
     NAMES,
-    st.builds(GroupConfig, st.booleans(), st.integers(0, 10_000), st.booleans(), st.integers(0, 100)),
+    st.builds(
+        GroupConfig, st.booleans(), st.integers(0, 10_000), st.booleans(), st.integers(0, 100), st.none() | LITE_CONFIGS
+    ),
     max_size=5,
 )
 
@@ -168,6 +175,60 @@ def test_a_factor_is_written_beside_the_other_attributes_and_only_when_it_change
     half = written(50, before)
     assert attributes(half) == [{"lite.sub.model": "Shared", "priority.factor": "50"}, {"priority.factor": "50"}]
     assert attributes(written(100, half))[1] == {"priority.factor": "100"}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ({}, None),
+        (7, None),
+        ({"lite.sub.model": "Exclusive"}, None),
+        ({"lite.bind.topic": ""}, None),
+        ({"lite.bind.topic": 7}, None),
+        ({"lite.bind.topic": "p"}, LiteConfig("p")),
+        ({"lite.bind.topic": "p", "lite.sub.model": "Shared"}, LiteConfig("p")),
+        ({"lite.bind.topic": "p", "lite.sub.model": "exclusive"}, LiteConfig("p", is_exclusive=True)),
+        ({"lite.bind.topic": "p", "lite.sub.wildcard": "false"}, LiteConfig("p", is_wildcard=True)),
+        ({"lite.bind.topic": "p", "lite.sub.client.quota": "-1"}, LiteConfig("p", client_quota=-1)),
+        ({"lite.bind.topic": "p", "lite.sub.client.quota": "9999999999"}, LiteConfig("p")),
+        ({"lite.bind.topic": "p", "lite.sub.client.quota": "x"}, LiteConfig("p")),
+        ({"lite.bind.topic": "p", "lite.sub.client.quota": 7}, LiteConfig("p")),
+        ({"lite.bind.topic": "p", "lite.sub.client.max.event.cnt": "9"}, LiteConfig("p", client_event_count_max=9)),
+        (
+            {"lite.bind.topic": "p", "lite.sub.reset.offset.exclusive": "true"},
+            LiteConfig("p", reset_offset_exclusive=True),
+        ),
+        (
+            {"lite.bind.topic": "p", "lite.sub.reset.offset.unsubscribe": "true"},
+            LiteConfig("p", reset_offset_unsubscribe=True),
+        ),
+    ],
+)
+def test_the_attributes_of_a_group_bind_it_to_lite_topics(attributes: object, expected: LiteConfig | None) -> None:
+    """Names, values and defaults are those of RocketMQ 5.5.0 (`SubscriptionGroupAttributes`)."""
+    data = json.dumps({"subscriptionGroupTable": {"g": {"attributes": attributes}}}).encode()
+    assert decode_groups(data) == {"g": GroupConfig(lite=expected)}
+
+
+def test_attributes_of_lite_topics_are_written_beside_the_others_and_only_when_they_change() -> None:
+    broker = {"other": "1", "lite.bind.topic": "p", "lite.sub.model": "Shared", "lite.sub.client.quota": "7"}
+    before = json.dumps({"subscriptionGroupTable": {"g": {"attributes": broker}}}).encode()
+
+    def written(lite: LiteConfig | None, previous: bytes = before) -> object:
+        data = encode_groups({"g": GroupConfig(lite=lite)}, previous, time_millis=1)
+        return json.loads(data)["subscriptionGroupTable"]["g"]["attributes"]
+
+    assert written(LiteConfig("p", client_quota=7)) == broker
+    assert written(None) == {"other": "1"}
+    exclusive = LiteConfig("p", is_exclusive=True, is_wildcard=True)
+    assert written(exclusive) == {
+        "other": "1",
+        "lite.bind.topic": "p",
+        "lite.sub.model": "Exclusive",
+        "lite.sub.wildcard": "true",
+    }
+    odd = b'{"subscriptionGroupTable": {"g": {"attributes": 7}}}'
+    assert written(LiteConfig("p"), odd) == {"lite.bind.topic": "p"}
 
 
 def test_an_entry_that_is_no_group_is_left_out() -> None:
