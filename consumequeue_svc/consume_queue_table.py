@@ -176,13 +176,17 @@ class ConsumeQueueTable:
         raise TopicNotFoundError(f"topic {topic!r} has no queue in this store", topic=topic)
 
     def _light_queue(self, topic: str) -> LightQueue | None:
+        self.check_light_known(topic)
+        return self.light.get(topic)
+
+    def check_light_known(self, topic: str = "") -> None:
+        """Raise UnsupportedStoreError when units of light queues may be missing."""
         if self.light.from_offset:
             raise UnsupportedStoreError(
                 f"light queues (LMQ) are known from byte {self.light.from_offset} of the log on, and it begins before that: "
                 "stop the consumequeue service and remove the file reput/consumequeue/checkpoint.json to have them built",
                 topic=topic[:TOPIC_NAME_SHOWN],
             )
-        return self.light.get(topic)
 
     def _has_expired(self, topic: str, queue_id: int) -> bool:
         """Whether retention removed the records of all units in a broker's files of a light queue."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,23 @@ class LightQueues:
         """Number of the newest entry of a queue, and the position behind it (in messages); -1 and 0 when it has none."""
         found = self._queues.get(queue)
         return (-1, 0) if found is None else (found.newest, found.end)
+
+    def page(self, prefix: str, first_number: int, count_max: int) -> tuple[list[tuple[str, int]], int]:
+        """Names and ends (in messages) of the queues whose names begin so, from a number on; and the next number, 0 at the end.
+
+        In the order in which the queues came. At most `count_max` queues are looked at.
+        """
+        items: Iterable[tuple[str, _Queue]] = self._queues.items()
+        try:
+            part = self._part(items, first_number, count_max)
+        except RuntimeError:  # a queue came or went meanwhile
+            part = self._part(list(self._queues.items()), first_number, count_max)
+        rows = [(name, queue.end) for name, queue in part if name.startswith(prefix) and queue.newest >= self._begin]
+        return rows, part[-1][1].number + 1 if len(part) == count_max else 0
+
+    @staticmethod
+    def _part(items: "Iterable[tuple[str, _Queue]]", first_number: int, count_max: int) -> "list[tuple[str, _Queue]]":
+        return list(islice((item for item in items if item[1].number >= first_number), count_max))
 
     def entry(self, number: int) -> LightEntry | None:
         """An entry; None when retention removed it.

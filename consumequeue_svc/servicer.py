@@ -26,10 +26,12 @@ from store.errors import (
     StoreRecoveringError,
 )
 from store.format.derived.queue_unit import QueueUnit
-from store.format.topic import split_lite_queue
+from store.format.topic import LIGHT_QUEUE_PREFIX, split_lite_queue
 
 PAGE_SIZE_DEFAULT = 64
 PAGE_SIZE_MAX = 1000
+# Of light queues; a page of the largest size takes some 3 MB.
+LIGHT_PAGE_SIZE_DEFAULT, LIGHT_PAGE_SIZE_MAX = 1_000, 50_000
 # A search is repeated only if retention removed a log file during the one before.
 SEARCH_COUNT_MAX = 4
 NOT_EXACT = (
@@ -104,6 +106,26 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
             topic, queue_id = queue_ids[count - 1]
             response.next_page_token = f"{queue_id}@{topic}"
         return response
+
+    def ListLightQueues(
+        self, request: pb.ListLightQueuesRequest, context: grpc.ServicerContext
+    ) -> pb.ListLightQueuesResponse:
+        """See the proto."""
+        # Read the progress before the queues, so that the answer never claims more than was looked at.
+        next_offset = max(self._progress.next_offset, 0)
+        table = self._queues()
+        table.check_light_known()
+        prefix = LIGHT_QUEUE_PREFIX + request.prefix
+        if request.page_size < 0:
+            raise InvalidArgumentError(f"page_size {request.page_size} is negative", field="page_size")
+        count = min(request.page_size or LIGHT_PAGE_SIZE_DEFAULT, LIGHT_PAGE_SIZE_MAX)
+        rows, following = table.light.page(prefix, request.page_token, count)
+        return pb.ListLightQueuesResponse(
+            names=[name[len(prefix) :] for name, _ in rows],
+            max_offsets=[end for _, end in rows],
+            next_page_token=following,
+            next_offset=next_offset,
+        )
 
     def _row(self, queue_id: tuple[str, int], queue: ConsumeQueue | LightQueue) -> pb.Queue:
         topic, number = queue_id

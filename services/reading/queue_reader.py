@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,7 +30,7 @@ from store.errors import (
 )
 from store.format.derived.queue_unit import QueueUnit
 from store.format.properties import stands_at
-from store.format.topic import is_light_queue
+from store.format.topic import LIGHT_QUEUE_PREFIX, is_light_queue, split_lite_queue
 
 # Bodies of one answer: a message of the largest size (4 MiB), or as many smaller ones.
 ANSWER_BODY_BYTES_MAX = 4 << 20
@@ -128,6 +128,13 @@ class Reader(Protocol):
             ServiceUnavailableError: the queue is not built up to there.
         """
 
+    def light_ends(self, prefix: str, page_size: int) -> Iterator[Sequence[tuple[str, int]]]:
+        """Names and ends of all light queues whose names begin so, in pages.
+
+        Raises:
+            ServiceUnavailableError: the queues are not built up to what is in memory here.
+        """
+
     def log_end(self) -> int:
         """End of the log (bytes), which followers see soon: everything that was acknowledged lies before it.
 
@@ -206,13 +213,19 @@ class QueueReader:
         self._lock = threading.Lock()
         # Known at, min offset, where the topic was deleted.
         self._first_offsets: dict[tuple[str, int], tuple[float, int, int]] = {}
+        self._light_built = 0  # light queues are built up to this offset of the log (bytes), or farther
         self._pages: OrderedDict[tuple[str, int], UnitColumns] = OrderedDict()  # the last one used stands last
 
     def range(self, topic: str, queue_id: int) -> QueueRange:
         """See Reader."""
         if is_light_queue(topic):
+            needed, recent_end = self.recent.light_before, self.recent.light_end(topic)
+            if recent_end is not None and self.recent.light_units(topic, 0, 1):
+                return QueueRange(0, recent_end)  # all of it is here
             answer = self._light_units(topic, queue_id, 0, 1)
-            return QueueRange(answer.min_offset, answer.max_offset)
+            if recent_end is None and self._light_built < needed:
+                raise _being_built(topic, queue_id)  # newer ones may be missing
+            return QueueRange(answer.min_offset, max(answer.max_offset, recent_end or 0))
         if not self.recent.end(topic, queue_id):
             return QueueRange(0, 0)
         key = (topic, queue_id)
@@ -226,6 +239,10 @@ class QueueReader:
     def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> UnitRun:
         """See Reader."""
         if is_light_queue(topic):
+            before = self._light_deleted_before(topic)
+            recent = self.recent.light_units(topic, queue_offset, count)
+            if recent is not None and (not recent or recent[0].commit_log_offset >= before):
+                return UnitRun(queue_offset, [QueueUnit(*unit[2:]) for unit in recent])
             found = self._light_units(topic, queue_id, queue_offset, count).units
             begin = found[0].queue_offset if found else queue_offset
             return UnitRun(
@@ -261,12 +278,49 @@ class QueueReader:
             raise _being_built(topic, queue_id)
         return answer.min_offset
 
+    def light_ends(self, prefix: str, page_size: int) -> Iterator[Sequence[tuple[str, int]]]:
+        """See Reader."""
+        needed = self.recent.light_before
+        token = 0
+        while True:
+            request = pb.ListLightQueuesRequest(
+                prefix=prefix.removeprefix(LIGHT_QUEUE_PREFIX), page_token=token, page_size=page_size
+            )
+            answer = self._consumequeue.call(rpc.LIST_LIGHT_QUEUES, request, CALL_SECONDS)
+            if answer.next_offset < needed:
+                raise ServiceUnavailableError("light queues are being built: try again", service="consumequeue")
+            yield [(prefix + name, end) for name, end in zip(answer.names, answer.max_offsets, strict=True)]
+            token = answer.next_page_token
+            if not token:
+                return
+
     def _light_units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> pb.GetQueueUnitsResponse:
-        """Units of a light queue, of which nothing is kept here; none of one that there is not, as a broker answers."""
+        """Units of a light queue from the queues; none of one that there is not, as a broker answers.
+
+        Raises:
+            ServiceUnavailableError: units that are not in memory may not be built yet.
+        """
+        before = self._light_deleted_before(topic)
+        needed = self.recent.light_before
         try:
-            return self._get_units(topic, queue_id, queue_offset, count, log_first_offset=0)
+            answer = self._get_units(topic, queue_id, queue_offset, count, log_first_offset=before)
+            if not answer.units and queue_offset < answer.min_offset < answer.max_offset:
+                answer = self._get_units(topic, queue_id, answer.min_offset, count, log_first_offset=before)
+            self._light_built = max(self._light_built, answer.next_offset)
         except (TopicNotFoundError, QueueNotFoundError):
-            return pb.GetQueueUnitsResponse()
+            answer = pb.GetQueueUnitsResponse()
+            if self._light_built < needed:
+                status = self._consumequeue.call(rpc.GET_STATUS, pb.GetStatusRequest(), CALL_SECONDS)
+                self._light_built = max(self._light_built, status.next_offset)
+                if self._light_built >= needed:  # it may have been built between the two calls
+                    return self._light_units(topic, queue_id, queue_offset, count)
+        if not answer.units and self._light_built < needed:
+            raise _being_built(topic, queue_id)
+        return answer
+
+    def _light_deleted_before(self, topic: str) -> int:
+        lite = split_lite_queue(topic)
+        return self._deleted_before(lite[0]) if lite is not None else 0
 
     def _units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> UnitRun:
         recent = self.recent.units(topic, queue_id, queue_offset, count)

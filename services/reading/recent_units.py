@@ -1,17 +1,18 @@
 """RecentUnits: the queue units of the newest records, as they came over Reput, and the ends of all queues.
 
-A consumer that keeps up reads from here and asks no other service. Older units come from the consumequeue service.
+A consumer that keeps up reads from here and asks no other service. Older units come from the consumequeue service. Of light
+queues only the newest units are here, not the ends of all: there may be a million queues.
 """
 
 import bisect
 import itertools
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from store.derive.queue_placement import NO_UNIT_BITS
+from store.derive.queue_placement import NO_UNIT_BITS, LightUnit
 from store.format.derived.queue_unit import QueueUnit
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 UNIT_COUNT_MAX = 262_144
 # Batches kept: at a low rate each has one unit, and costs some 500 bytes.
 RUN_COUNT_MAX = 16_384
+# Units of light queues that are kept, of all and of one: some 250 bytes each.
+LIGHT_UNIT_COUNT_MAX = 32_768
+LIGHT_QUEUE_UNIT_COUNT_MAX = 4_096
 
 QueueKey = tuple[str, int]
 
@@ -61,9 +65,19 @@ class RecentUnits:
 
     Args:
         unit_count_max: units kept.
+        light_unit_count_max: likewise, of light queues.
+
+    Attributes:
+        light_before: units of light queues that are not here lie before this offset of the log (bytes).
     """
 
-    def __init__(self, unit_count_max: int = UNIT_COUNT_MAX) -> None:
+    def __init__(self, unit_count_max: int = UNIT_COUNT_MAX, light_unit_count_max: int = LIGHT_UNIT_COUNT_MAX) -> None:
+        self.light_before = 0
+        self._light_unit_count_max = light_unit_count_max
+        self._light: OrderedDict[str, list[LightUnit]] = (
+            OrderedDict()
+        )  # at consecutive positions; the newest queue stands last
+        self._light_count = 0
         self._unit_count_max = unit_count_max
         self._lock = threading.Lock()
         self._runs: deque[_Run] = deque()  # oldest first
@@ -99,6 +113,8 @@ class RecentUnits:
         """Add a batch of the tail; returns the topics with new units, and their queues that have them."""
         import numpy as np  # with the first record: it takes memory
 
+        if columns.light_units:
+            self._add_light(columns.light_units)
         has_unit = ((columns.sys_flags & NO_UNIT_BITS) == 0).nonzero()[0]
         if not len(has_unit):
             return {}
@@ -136,6 +152,44 @@ class RecentUnits:
                 run.tags_codes[at:stop].tolist(),
             )
         return found or None
+
+    def light_units(self, queue: str, queue_offset: int, count: int) -> Sequence[LightUnit] | None:
+        """At most `count` units of a light queue from a position on, none from its end on; None when they are not known."""
+        with self._lock:
+            units = self._light.get(queue)
+            if not units or queue_offset < units[0].queue_offset:
+                return None
+            begin = queue_offset - units[0].queue_offset
+            return units[begin : begin + count]
+
+    def light_end(self, queue: str) -> int | None:
+        """Position of the next message of a light queue; None when it is not known here."""
+        with self._lock:
+            units = self._light.get(queue)
+            return units[-1].queue_offset + 1 if units else None
+
+    def _add_light(self, added: Sequence[LightUnit]) -> None:
+        with self._lock:
+            for unit in added:
+                units = self._light.setdefault(unit.queue, [])
+                if units and unit.queue_offset <= units[-1].queue_offset:
+                    continue
+                if units and unit.queue_offset != units[-1].queue_offset + 1:
+                    self._drop_light(units, len(units))  # a gap: what lies before it comes from the queues
+                if len(units) >= LIGHT_QUEUE_UNIT_COUNT_MAX:
+                    self._drop_light(units, len(units) // 2)
+                units.append(unit)
+                self._light_count += 1
+                self._light.move_to_end(unit.queue)
+                while self._light_count > self._light_unit_count_max and len(self._light) > 1:
+                    _, oldest = self._light.popitem(last=False)
+                    self._drop_light(oldest, len(oldest))
+
+    def _drop_light(self, units: list[LightUnit], count: int) -> None:
+        last = units[count - 1]
+        self.light_before = max(self.light_before, last.commit_log_offset + last.record_size_bytes)
+        self._light_count -= count
+        del units[:count]
 
     def columns(self, topic: str, queue_id: int, queue_offset: int, count: int) -> UnitColumns | None:
         """As `units`, without an object for each."""

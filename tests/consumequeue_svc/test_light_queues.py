@@ -351,3 +351,25 @@ def test_a_file_that_expires_takes_its_queues_with_it_though_its_names_are_torn(
     assert len(light.hide_expired(400, 9)) == 2
     assert light.newest("%LMQ%3") == (-1, 0)
     assert light.newest("%LMQ%4") == (4, 1)
+
+
+@pytest.mark.parametrize("count_max", [1, 3, 7, 1_000])
+def test_pages_have_each_queue_of_a_prefix_once_in_the_order_in_which_they_came(tmp_path: Path, count_max: int) -> None:
+    light = make(tmp_path)
+    names = [f"%LMQ%${parent}${number}" for number in range(10) for parent in ("p", "q")]
+    light.apply([unit(record, name, 0) for record, name in enumerate(names)])
+    light.apply([unit(100, names[4], 1)])
+    found, number = [], 0
+    for _ in range(100):
+        rows_of_page, number = light.page("%LMQ%$p$", number, count_max)
+        found += rows_of_page
+        if not number:
+            break
+    assert found == [(name, 2 if name == names[4] else 1) for name in names if "$p$" in name]
+
+
+def test_a_page_leaves_out_queues_that_retention_removed(tmp_path: Path) -> None:
+    light = make(tmp_path, file_entry_count=4)
+    light.apply([unit(record, f"%LMQ%{record}", 0) for record in range(10)])
+    light.hide_expired(800, 10)
+    assert [name for name, _ in light.page("%LMQ%", 0, 100)[0]] == ["%LMQ%8", "%LMQ%9"]

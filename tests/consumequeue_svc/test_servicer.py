@@ -195,3 +195,25 @@ def test_messages_of_a_lite_topic_are_gone_with_its_parent(servicer):
     kept = servicer.GetQueueUnits(pb.GetQueueUnitsRequest(topic=name, queue_id=0, queue_offset=3), Context())
 
     assert (len(found.units), found.min_offset, found.max_offset, len(kept.units)) == (0, 3, 5, 2)
+
+
+def test_light_queues_are_listed_by_the_begin_of_their_names_in_pages(tmp_path):
+    progress = FollowerProgress()
+    table = ConsumeQueueTable(tmp_path, RealFileSystem(), 100)
+    names = [f"%LMQ%${parent}${number}" for number in range(5) for parent in ("p", "q")]
+    table.light.apply([LightUnit(name, 0, record * 100, 100, 0) for record, name in enumerate(names)])
+    progress.advance(700)
+    servicer = ConsumeQueueServicer(progress, lambda units, _: [])
+    servicer.open(table)
+    seen, token = [], 0
+    while True:
+        request = pb.ListLightQueuesRequest(prefix="$p$", page_token=token, page_size=3)
+        page = servicer.ListLightQueues(request, Context())
+        assert page.next_offset == 700
+        seen += zip(page.names, page.max_offsets, strict=True)
+        token = page.next_page_token
+        if not token:
+            break
+    assert seen == [(str(number), 1) for number in range(5)]
+    with pytest.raises(InvalidArgumentError):
+        servicer.ListLightQueues(pb.ListLightQueuesRequest(page_size=-1), Context())

@@ -29,7 +29,17 @@ from store.errors import (
 from store.files.config_file import ConfigFile
 from store.format.derived.queue_unit import QueueUnit
 from store.format.java_text import java_string_hash
-from store.format.properties import PRIORITY, SHARDING_KEY, TAGS, UNIQ_KEY
+from store.format.properties import (
+    LITE_TOPIC,
+    MULTI_DISPATCH,
+    MULTI_QUEUE_OFFSET,
+    PRIORITY,
+    SHARDING_KEY,
+    TAGS,
+    UNIQ_KEY,
+    LightPlace,
+)
+from store.format.topic import LIGHT_QUEUE_PREFIX, has_light_units, is_light_queue, lite_queue_name
 from tests.support.calls import Answers
 
 START_MILLIS = 1_700_000_000_000
@@ -82,6 +92,7 @@ class MemoryLog(Answers):
         timer_log: the units of `timerlog/`; None: they were never written.
         requests: the records of each append of the service.
         written: all records, also those that were removed.
+        on_light: told of light queues with new messages.
         state_bodies: of all state records, also of those that were removed.
     """
 
@@ -105,6 +116,7 @@ class MemoryLog(Answers):
         self.problems: dict[str, str] = {}
         self.timer_log: bytes | None = None
         self._lock = threading.Lock()
+        self.on_light: Callable[[Sequence[str]], object] = lambda queues: None
         self.state_bodies: list[bytes] = []
         self.requests: list[Sequence[InternalRecord]] = []
         self.written: list[StoredMessage] = []
@@ -119,12 +131,14 @@ class MemoryLog(Answers):
         message_group: str = "",
         tags: str = "",
         priority: int | None = None,
+        lite_topic: str = "",
     ) -> StoredMessage:
         """Append a message as a producer; the queue is not chosen by the priority."""
         properties = {UNIQ_KEY: body.decode(errors="replace")}
         properties |= {SHARDING_KEY: message_group} if message_group else {}
         properties |= {TAGS: tags} if tags else {}
         properties |= {} if priority is None else {PRIORITY: str(priority)}
+        properties |= {LITE_TOPIC: lite_topic, MULTI_DISPATCH: lite_queue_name(topic, lite_topic)} if lite_topic else {}
         record = InternalRecord(topic=topic, queue_id=queue_id, body=body, properties=properties)
         return self.records[self.write([record])[0].commit_log_offset]
 
@@ -158,6 +172,10 @@ class MemoryLog(Answers):
             queue = self.queues.setdefault((record.topic, record.queue_id), Queue())
             offset, self.end = self.end, self.end + RECORD_BYTES
             tags = record.properties.get(TAGS, "")
+            properties = dict(record.properties)
+            light = properties.get(MULTI_DISPATCH, "") if has_light_units(record.topic) else ""
+            light_at = self.queues.setdefault((light, 0), Queue()).end if light else 0
+            properties |= {MULTI_QUEUE_OFFSET: str(light_at)} if light else {}
             self.records[offset] = StoredMessage(
                 topic=record.topic,
                 queue_id=record.queue_id,
@@ -171,7 +189,7 @@ class MemoryLog(Answers):
                 born_host=record.born_host,
                 reconsume_times=record.reconsume_times,
                 prepared_transaction_offset=record.prepared_transaction_offset,
-                properties=record.properties,
+                properties=properties,
                 tags=tags,
                 unique_key=record.properties.get(UNIQ_KEY, ""),
                 offset_msg_id=f"{offset:032X}",
@@ -179,8 +197,24 @@ class MemoryLog(Answers):
             )
             code = java_string_hash(tags) if tags else 0
             requests.append(
-                DispatchRequest(record.topic, record.queue_id, queue.end, offset, RECORD_BYTES, code, now, (), "", 0, 0)
+                DispatchRequest(
+                    record.topic,
+                    record.queue_id,
+                    queue.end,
+                    offset,
+                    RECORD_BYTES,
+                    code,
+                    now,
+                    (),
+                    "",
+                    0,
+                    0,
+                    light_places=(LightPlace(light, light_at),) if light else (),
+                )
             )
+            if light:
+                self.queues[light, 0].units.append(QueueUnit(offset, RECORD_BYTES, code))
+
             self.written.append(self.records[offset])
             results.append(
                 AppendResult(
@@ -196,7 +230,9 @@ class MemoryLog(Answers):
                 self.state_bodies.append(record.body)
             queue.units.append(QueueUnit(offset, RECORD_BYTES, code))
         if self.recent is not None:
-            self.recent.add(DispatchColumns.of(requests))
+            columns = DispatchColumns.of(requests)
+            self.recent.add(columns)
+            self.on_light([unit.queue for unit in columns.light_units])
         return results
 
     def remove(self, topic: str, queue_id: int, count: int) -> None:
@@ -279,8 +315,9 @@ class MemoryLog(Answers):
         if queue is None:
             raise TopicNotFoundError(f"there is no queue {queue_id} of topic {topic}", topic=topic)
         removed_count = sum(unit.commit_log_offset < request.log_first_offset for unit in queue.units)
+        is_behind = self.is_building and is_light_queue(topic)
         answer = queue_pb.GetQueueUnitsResponse(
-            min_offset=queue.first + removed_count, max_offset=queue.end, next_offset=self.end
+            min_offset=queue.first + removed_count, max_offset=queue.end, next_offset=0 if is_behind else self.end
         )
         if not self.is_building and answer.min_offset <= queue_offset:
             begin = queue_offset - queue.first
@@ -292,6 +329,22 @@ class MemoryLog(Answers):
                     tags_code=unit.tags_code,
                 )
         return answer
+
+    def ListLightQueues(self, request: queue_pb.ListLightQueuesRequest) -> queue_pb.ListLightQueuesResponse:
+        """See the proto; pages of all queues."""
+        prefix = LIGHT_QUEUE_PREFIX + request.prefix
+        rows = [(name, queue) for (name, _), queue in self.queues.items()][request.page_token :]
+        part = [(name, queue) for name, queue in rows[: request.page_size] if name.startswith(prefix)]
+        return queue_pb.ListLightQueuesResponse(
+            names=[name.removeprefix(prefix) for name, _ in part],
+            max_offsets=[queue.end for _, queue in part],
+            next_page_token=request.page_token + request.page_size if len(rows) > request.page_size else 0,
+            next_offset=0 if self.is_building else self.end,
+        )
+
+    def GetStatus(self, request: queue_pb.GetStatusRequest) -> queue_pb.GetStatusResponse:
+        """See the proto."""
+        return queue_pb.GetStatusResponse(next_offset=0 if self.is_building else self.end)
 
     def SearchOffset(self, request: queue_pb.SearchOffsetRequest) -> queue_pb.SearchOffsetResponse:
         """See the proto."""

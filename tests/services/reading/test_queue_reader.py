@@ -9,7 +9,11 @@ from reput.message.v1.message_pb2 import StoredMessage
 from services.calling.commitlog import CommitLogClient
 from services.reading.queue_reader import QueueRange, QueueReader, UnitRun, checked
 from services.reading.recent_units import RecentUnits
-from store.errors import StoreCorruptedError, TopicNotFoundError, UnsupportedStoreError
+from store.derive.dispatch import DispatchRequest
+from store.derive.dispatch_columns import DispatchColumns
+from store.errors import ServiceUnavailableError, StoreCorruptedError, TopicNotFoundError, UnsupportedStoreError
+from store.format.derived.queue_unit import QueueUnit
+from store.format.properties import LightPlace
 from tests.support.calls import Answers
 
 
@@ -100,3 +104,66 @@ def test_a_record_is_given_from_the_light_queue_and_position_that_it_names(queue
 
     assert (checked(record, "%LMQ%a", 0, queue_offset) is record) is is_there
     assert isinstance(checked(record, "%LMQ%b", 0, 7), StoreCorruptedError)
+
+
+class BuiltLater(Answers):
+    """A consumequeue service that has built its queues up to a byte of the log, and has the light queue `%LMQ%$p$a`."""
+
+    def __init__(self, next_offset: int) -> None:
+        self.next_offset = next_offset
+
+    def GetQueueUnits(self, request: pb.GetQueueUnitsRequest) -> pb.GetQueueUnitsResponse:
+        if request.topic != "%LMQ%$p$a":
+            raise TopicNotFoundError("no such queue")
+        units = [pb.QueueUnit(queue_offset=0, commit_log_offset=0, record_size_bytes=100)]
+        return pb.GetQueueUnitsResponse(
+            units=units if request.queue_offset == 0 else (), max_offset=1, next_offset=self.next_offset
+        )
+
+    def GetStatus(self, request: pb.GetStatusRequest) -> pb.GetStatusResponse:
+        return pb.GetStatusResponse(next_offset=self.next_offset)
+
+    def ListLightQueues(self, request: pb.ListLightQueuesRequest) -> pb.ListLightQueuesResponse:
+        is_first = not request.page_token
+        return pb.ListLightQueuesResponse(
+            names=["a"] if is_first else [],
+            max_offsets=[1] if is_first else [],
+            next_page_token=5 if is_first else 0,
+            next_offset=self.next_offset,
+        )
+
+
+def test_a_light_queue_is_empty_only_when_all_is_built_that_memory_does_not_have() -> None:
+    queues, recent = BuiltLater(500), RecentUnits()
+    recent.light_before = 1_000
+    reader = QueueReader(recent, queues, cast(CommitLogClient, None))
+    assert len(reader.units("%LMQ%$p$a", 0, 0, 9).units) == 1
+    for name, queue_offset in (("%LMQ%$p$a", 1), ("%LMQ%$p$none", 0)):
+        with pytest.raises(ServiceUnavailableError):
+            reader.units(name, 0, queue_offset, 9)
+    with pytest.raises(ServiceUnavailableError):
+        reader.range("%LMQ%$p$a", 0)
+    with pytest.raises(ServiceUnavailableError):
+        list(reader.light_ends("%LMQ%$p$", 10))
+    queues.next_offset = 1_000
+    assert reader.units("%LMQ%$p$none", 0, 0, 9) == UnitRun(0, [])
+    assert reader.units("%LMQ%$p$a", 0, 1, 9) == UnitRun(1, [])
+    assert reader.range("%LMQ%$p$a", 0) == QueueRange(0, 1)
+    assert list(reader.light_ends("%LMQ%$p$", 10)) == [[("%LMQ%$p$a", 1)], []]
+
+
+def test_the_newest_units_of_a_light_queue_are_read_from_memory() -> None:
+    recent = RecentUnits()
+    places = [LightPlace("%LMQ%$p$b", at) for at in range(3)]
+    recent.add(
+        DispatchColumns.of(
+            [
+                DispatchRequest("p", 0, at, at * 100, 100, 7, 0, (), "", 0, 0, light_places=(place,))
+                for at, place in enumerate(places)
+            ]
+        )
+    )
+    reader = QueueReader(recent, BuiltLater(0), cast(CommitLogClient, None))
+    assert reader.units("%LMQ%$p$b", 0, 1, 1) == UnitRun(1, [QueueUnit(100, 100, 7)])
+    assert reader.units("%LMQ%$p$b", 0, 3, 9) == UnitRun(3, [])
+    assert reader.range("%LMQ%$p$b", 0) == QueueRange(0, 3)

@@ -11,6 +11,7 @@ from store.derive.dispatch import DispatchRequest
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.queue_placement import NO_UNIT_BIT
 from store.format.derived.queue_unit import QueueUnit
+from store.format.properties import LightPlace
 from tests.support.waiting import WAIT_SECONDS_MAX
 
 KEYS = st.tuples(st.sampled_from(("t", "u")), st.integers(0, 2))
@@ -85,3 +86,32 @@ def test_the_ends_of_a_topic_can_be_walked_while_queues_are_added() -> None:
         assert done.wait(WAIT_SECONDS_MAX)
     adding.join(WAIT_SECONDS_MAX)
     assert len(recent.ends("t")) == 20_000
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from((0, 0, 0, 2))), max_size=40), st.integers(1, 8))
+def test_light_units_are_those_that_were_added_or_lie_before_what_is_said(
+    steps: list[tuple[str, int]], count_max: int
+) -> None:
+    recent = RecentUnits(light_unit_count_max=count_max)
+    added: dict[str, dict[int, int]] = {}
+    for number, (queue, gap) in enumerate(steps):
+        at = max(added.get(queue, {}), default=-1) + 1 + gap
+        added.setdefault(queue, {})[at] = number * 100
+        place = LightPlace(queue, at)
+        recent.add(
+            DispatchColumns.of(
+                [DispatchRequest("p", 0, number, number * 100, 100, 0, 0, (), "", 0, 0, light_places=(place,))]
+            )
+        )
+    for queue, units in added.items():
+        known = recent.light_end(queue)
+        assert known in (None, max(units) + 1)
+        for at, offset in units.items():
+            found = recent.light_units(queue, at, 2)
+            if found is None:
+                assert offset + 100 <= recent.light_before
+            else:
+                assert [unit.queue_offset for unit in found] == [each for each in (at, at + 1) if each in units]
+                assert found[0].commit_log_offset == offset
+        assert recent.light_units(queue, max(units) + 1, 2) in ([], None)
+    assert recent.light_units("none", 0, 1) is None

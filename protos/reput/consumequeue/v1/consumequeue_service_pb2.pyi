@@ -42,6 +42,28 @@ class ListQueuesResponse(_message.Message):
     next_page_token: str
     def __init__(self, queues: _Optional[_Iterable[_Union[Queue, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
+class ListLightQueuesRequest(_message.Message):
+    __slots__ = ("prefix", "page_token", "page_size")
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    prefix: str
+    page_token: int
+    page_size: int
+    def __init__(self, prefix: _Optional[str] = ..., page_token: _Optional[int] = ..., page_size: _Optional[int] = ...) -> None: ...
+
+class ListLightQueuesResponse(_message.Message):
+    __slots__ = ("names", "max_offsets", "next_page_token", "next_offset")
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    MAX_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    max_offsets: _containers.RepeatedScalarFieldContainer[int]
+    next_page_token: int
+    next_offset: int
+    def __init__(self, names: _Optional[_Iterable[str]] = ..., max_offsets: _Optional[_Iterable[int]] = ..., next_page_token: _Optional[int] = ..., next_offset: _Optional[int] = ...) -> None: ...
+
 class GetQueueUnitsRequest(_message.Message):
     __slots__ = ("topic", "queue_id", "queue_offset", "max_units", "packed", "log_first_offset")
     TOPIC_FIELD_NUMBER: _ClassVar[int]

@@ -40,6 +40,11 @@ class ConsumeQueueServiceStub:
                 request_serializer=reput_dot_consumequeue_dot_v1_dot_consumequeue__service__pb2.ListQueuesRequest.SerializeToString,
                 response_deserializer=reput_dot_consumequeue_dot_v1_dot_consumequeue__service__pb2.ListQueuesResponse.FromString,
                 _registered_method=True)
+        self.ListLightQueues = channel.unary_unary(
+                '/reput.consumequeue.v1.ConsumeQueueService/ListLightQueues',
+                request_serializer=reput_dot_consumequeue_dot_v1_dot_consumequeue__service__pb2.ListLightQueuesRequest.SerializeToString,
+                response_deserializer=reput_dot_consumequeue_dot_v1_dot_consumequeue__service__pb2.ListLightQueuesResponse.FromString,
+                _registered_method=True)
         self.GetQueueUnits = channel.unary_unary(
                 '/reput.consumequeue.v1.ConsumeQueueService/GetQueueUnits',
                 request_serializer=reput_dot_consumequeue_dot_v1_dot_consumequeue__service__pb2.GetQueueUnitsRequest.SerializeToString,
@@ -63,6 +68,14 @@ class ConsumeQueueServiceServicer:
 
     def ListQueues(self, request, context):
         """Lists queues with their ranges.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListLightQueues(self, request, context):
+        """Lists the light queues whose names begin alike, with their ends; there may be a million. In the order in which they came, so
+        pages miss none that was there before the first one. Errors: FAILED_PRECONDITION (UNSUPPORTED_STORE).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -98,6 +111,11 @@ def add_ConsumeQueueServiceServicer_to_server(servicer, server):
                     servicer.ListQueues,
                     request_deserializer=reput_dot_consumequeue_dot_v1_dot_consumequeue__service__pb2.ListQueuesRequest.FromString,
                     response_serializer=reput_dot_consumequeue_dot_v1_dot_consumequeue__service__pb2.ListQueuesResponse.SerializeToString,
+            ),
+            'ListLightQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLightQueues,
+                    request_deserializer=reput_dot_consumequeue_dot_v1_dot_consumequeue__service__pb2.ListLightQueuesRequest.FromString,
+                    response_serializer=reput_dot_consumequeue_dot_v1_dot_consumequeue__service__pb2.ListLightQueuesResponse.SerializeToString,
             ),
             'GetQueueUnits': grpc.unary_unary_rpc_method_handler(
                     servicer.GetQueueUnits,
@@ -143,6 +161,33 @@ class ConsumeQueueService:
             '/reput.consumequeue.v1.ConsumeQueueService/ListQueues',
             reput_dot_consumequeue_dot_v1_dot_consumequeue__service__pb2.ListQueuesRequest.SerializeToString,
             reput_dot_consumequeue_dot_v1_dot_consumequeue__service__pb2.ListQueuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLightQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.consumequeue.v1.ConsumeQueueService/ListLightQueues',
+            reput_dot_consumequeue_dot_v1_dot_consumequeue__service__pb2.ListLightQueuesRequest.SerializeToString,
+            reput_dot_consumequeue_dot_v1_dot_consumequeue__service__pb2.ListLightQueuesResponse.FromString,
             options,
             channel_credentials,
             insecure,

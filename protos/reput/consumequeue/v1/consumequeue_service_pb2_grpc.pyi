@@ -17,6 +17,10 @@ class ConsumeQueueServiceStub:
     def __init__(self, channel: _grpc.Channel) -> None: ...
     ListQueues: _grpc.UnaryUnaryMultiCallable[_consumequeue_service_pb2.ListQueuesRequest, _consumequeue_service_pb2.ListQueuesResponse]
     """Lists queues with their ranges."""
+    ListLightQueues: _grpc.UnaryUnaryMultiCallable[_consumequeue_service_pb2.ListLightQueuesRequest, _consumequeue_service_pb2.ListLightQueuesResponse]
+    """Lists the light queues whose names begin alike, with their ends; there may be a million. In the order in which they came, so
+    pages miss none that was there before the first one. Errors: FAILED_PRECONDITION (UNSUPPORTED_STORE).
+    """
     GetQueueUnits: _grpc.UnaryUnaryMultiCallable[_consumequeue_service_pb2.GetQueueUnitsRequest, _consumequeue_service_pb2.GetQueueUnitsResponse]
     """Reads units from a position on. Out of range is OK and empty; the answer has the range.
     Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND).
@@ -37,6 +41,15 @@ class ConsumeQueueServiceServicer:
         context: _grpc.ServicerContext,
     ) -> _consumequeue_service_pb2.ListQueuesResponse:
         """Lists queues with their ranges."""
+
+    def ListLightQueues(
+        self,
+        request: _consumequeue_service_pb2.ListLightQueuesRequest,
+        context: _grpc.ServicerContext,
+    ) -> _consumequeue_service_pb2.ListLightQueuesResponse:
+        """Lists the light queues whose names begin alike, with their ends; there may be a million. In the order in which they came, so
+        pages miss none that was there before the first one. Errors: FAILED_PRECONDITION (UNSUPPORTED_STORE).
+        """
 
     def GetQueueUnits(
         self,

@@ -261,9 +261,9 @@ class ConsumerServiceServicer:
     def SyncLiteSubscription(self, request, context):
         """Says which lite topics of a parent topic a client of a group subscribes to, as RocketMQ's clients do: when it subscribes, and all
         of them every 30 s. A gateway sends it to every shard of the parent. The subscriptions are in the log when it returns. Errors,
-        with nothing changed: GROUP_NOT_FOUND, INVALID_ARGUMENT (the group is not bound to this parent, an illegal lite topic, lite topics
-        of a wildcard group), RESOURCE_EXHAUSTED (LITE_SUBSCRIPTION_QUOTA_EXCEEDED for the quota of the client, RESOURCE_BUSY for the
-        limit of the shard).
+        with nothing changed: GROUP_NOT_FOUND, INVALID_ARGUMENT (the group is not bound to this parent, an illegal lite topic, PARTIAL_ADD
+        in a wildcard group), RESOURCE_EXHAUSTED (LITE_SUBSCRIPTION_QUOTA_EXCEEDED, for the quota of the client or the limit of the
+        shard).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

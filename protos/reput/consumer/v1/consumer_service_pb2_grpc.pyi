@@ -68,9 +68,9 @@ class ConsumerServiceStub:
     SyncLiteSubscription: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.SyncLiteSubscriptionRequest, _consumer_service_pb2.SyncLiteSubscriptionResponse]
     """Says which lite topics of a parent topic a client of a group subscribes to, as RocketMQ's clients do: when it subscribes, and all
     of them every 30 s. A gateway sends it to every shard of the parent. The subscriptions are in the log when it returns. Errors,
-    with nothing changed: GROUP_NOT_FOUND, INVALID_ARGUMENT (the group is not bound to this parent, an illegal lite topic, lite topics
-    of a wildcard group), RESOURCE_EXHAUSTED (LITE_SUBSCRIPTION_QUOTA_EXCEEDED for the quota of the client, RESOURCE_BUSY for the
-    limit of the shard).
+    with nothing changed: GROUP_NOT_FOUND, INVALID_ARGUMENT (the group is not bound to this parent, an illegal lite topic, PARTIAL_ADD
+    in a wildcard group), RESOURCE_EXHAUSTED (LITE_SUBSCRIPTION_QUOTA_EXCEEDED, for the quota of the client or the limit of the
+    shard).
     """
     ListLiteTopics: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.ListLiteTopicsRequest, _consumer_service_pb2.ListLiteTopicsResponse]
     """The lite topics of a parent topic or of a group, by name: their ranges, positions and subscribers. Errors: INVALID_ARGUMENT,
@@ -221,9 +221,9 @@ class ConsumerServiceServicer:
     ) -> _consumer_service_pb2.SyncLiteSubscriptionResponse:
         """Says which lite topics of a parent topic a client of a group subscribes to, as RocketMQ's clients do: when it subscribes, and all
         of them every 30 s. A gateway sends it to every shard of the parent. The subscriptions are in the log when it returns. Errors,
-        with nothing changed: GROUP_NOT_FOUND, INVALID_ARGUMENT (the group is not bound to this parent, an illegal lite topic, lite topics
-        of a wildcard group), RESOURCE_EXHAUSTED (LITE_SUBSCRIPTION_QUOTA_EXCEEDED for the quota of the client, RESOURCE_BUSY for the
-        limit of the shard).
+        with nothing changed: GROUP_NOT_FOUND, INVALID_ARGUMENT (the group is not bound to this parent, an illegal lite topic, PARTIAL_ADD
+        in a wildcard group), RESOURCE_EXHAUSTED (LITE_SUBSCRIPTION_QUOTA_EXCEEDED, for the quota of the client or the limit of the
+        shard).
         """
 
     def ListLiteTopics(

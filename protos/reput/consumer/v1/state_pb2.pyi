@@ -58,7 +58,7 @@ class Change(_message.Message):
     def __init__(self, handed_out: _Optional[_Union[HandedOut, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., hidden: _Optional[_Union[Hidden, _Mapping]] = ..., returned: _Optional[_Union[Returned, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., group_set: _Optional[_Union[GroupSet, _Mapping]] = ..., group_deleted: _Optional[_Union[GroupDeleted, _Mapping]] = ..., delivered: _Optional[_Union[Delivered, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ..., began: _Optional[_Union[Began, _Mapping]] = ..., lite_subscribed: _Optional[_Union[LiteSubscribed, _Mapping]] = ..., lite_expired: _Optional[_Union[LiteExpired, _Mapping]] = ...) -> None: ...
 
 class LiteSubscribed(_message.Message):
-    __slots__ = ("consumer_group", "topic", "client_id", "added", "removed", "is_complete", "is_wildcard", "version", "is_ended")
+    __slots__ = ("consumer_group", "topic", "client_id", "added", "removed", "is_complete", "is_wildcard", "is_ended")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -66,7 +66,6 @@ class LiteSubscribed(_message.Message):
     REMOVED_FIELD_NUMBER: _ClassVar[int]
     IS_COMPLETE_FIELD_NUMBER: _ClassVar[int]
     IS_WILDCARD_FIELD_NUMBER: _ClassVar[int]
-    VERSION_FIELD_NUMBER: _ClassVar[int]
     IS_ENDED_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     topic: str
@@ -75,9 +74,8 @@ class LiteSubscribed(_message.Message):
     removed: _containers.RepeatedScalarFieldContainer[str]
     is_complete: bool
     is_wildcard: bool
-    version: int
     is_ended: bool
-    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ..., added: _Optional[_Iterable[str]] = ..., removed: _Optional[_Iterable[str]] = ..., is_complete: _Optional[bool] = ..., is_wildcard: _Optional[bool] = ..., version: _Optional[int] = ..., is_ended: _Optional[bool] = ...) -> None: ...
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ..., added: _Optional[_Iterable[str]] = ..., removed: _Optional[_Iterable[str]] = ..., is_complete: _Optional[bool] = ..., is_wildcard: _Optional[bool] = ..., is_ended: _Optional[bool] = ...) -> None: ...
 
 class LiteExpired(_message.Message):
     __slots__ = ("topic", "lite_topics", "queue_offsets", "commit_log_offset")
@@ -246,28 +244,24 @@ class GroupDeleted(_message.Message):
     def __init__(self, consumer_group: _Optional[str] = ...) -> None: ...
 
 class GroupState(_message.Message):
-    __slots__ = ("settings", "queues", "lite_subscriptions", "lite_positions")
+    __slots__ = ("settings", "queues", "lite_subscriptions", "light_positions")
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     LITE_SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
-    LITE_POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    LIGHT_POSITIONS_FIELD_NUMBER: _ClassVar[int]
     settings: GroupSet
     queues: _containers.RepeatedCompositeFieldContainer[QueueState]
     lite_subscriptions: _containers.RepeatedCompositeFieldContainer[LiteSubscribed]
-    lite_positions: _containers.RepeatedCompositeFieldContainer[LitePositions]
-    def __init__(self, settings: _Optional[_Union[GroupSet, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[QueueState, _Mapping]]] = ..., lite_subscriptions: _Optional[_Iterable[_Union[LiteSubscribed, _Mapping]]] = ..., lite_positions: _Optional[_Iterable[_Union[LitePositions, _Mapping]]] = ...) -> None: ...
+    light_positions: _containers.RepeatedCompositeFieldContainer[LightPositions]
+    def __init__(self, settings: _Optional[_Union[GroupSet, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[QueueState, _Mapping]]] = ..., lite_subscriptions: _Optional[_Iterable[_Union[LiteSubscribed, _Mapping]]] = ..., light_positions: _Optional[_Iterable[_Union[LightPositions, _Mapping]]] = ...) -> None: ...
 
-class LitePositions(_message.Message):
-    __slots__ = ("topic", "lite_topics", "next_offsets", "popped_from")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    LITE_TOPICS_FIELD_NUMBER: _ClassVar[int]
+class LightPositions(_message.Message):
+    __slots__ = ("queues", "next_offsets")
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSETS_FIELD_NUMBER: _ClassVar[int]
-    POPPED_FROM_FIELD_NUMBER: _ClassVar[int]
-    topic: str
-    lite_topics: _containers.RepeatedScalarFieldContainer[str]
+    queues: _containers.RepeatedScalarFieldContainer[str]
     next_offsets: _containers.RepeatedScalarFieldContainer[int]
-    popped_from: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, topic: _Optional[str] = ..., lite_topics: _Optional[_Iterable[str]] = ..., next_offsets: _Optional[_Iterable[int]] = ..., popped_from: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, queues: _Optional[_Iterable[str]] = ..., next_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class QueueState(_message.Message):
     __slots__ = ("queue", "next_offset", "leases", "waiting", "reset_offsets", "moved_offsets", "popped_from")
