@@ -23,6 +23,8 @@ class Arrived:
         all: anywhere.
         member_groups: the groups whose members have changed.
         queue_count: of all topics together.
+        lite_clients: group, parent topic and client of those with news of lite topics.
+        lost: group, parent topic, client and lite topic of those that a client does not own any more.
     """
 
     topics: set[str] = field(default_factory=set)
@@ -31,9 +33,13 @@ class Arrived:
     all: bool = False
     member_groups: set[str] = field(default_factory=set)
     queue_count: int = 0
+    lite_clients: set[tuple[str, str, str]] = field(default_factory=set)
+    lost: set[tuple[str, str, str, str]] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return self.all or bool(self.topics or self.queues or self.group_topics or self.member_groups)
+        return self.all or bool(
+            self.topics or self.queues or self.group_topics or self.member_groups or self.lite_clients or self.lost
+        )
 
 
 class Watcher:
@@ -57,6 +63,8 @@ class Watcher:
         queues: Mapping[str, Collection[int]] = MappingProxyType({}),
         group_topics: Iterable[tuple[str, str]] = (),
         member_groups: Iterable[str] = (),
+        lite_clients: Iterable[tuple[str, str, str]] = (),
+        lost: Iterable[tuple[str, str, str, str]] = (),
         *,
         everything: bool = False,
     ) -> None:
@@ -71,9 +79,14 @@ class Watcher:
                 arrived.queue_count += len(known)
             arrived.group_topics.update(group_topics)
             arrived.member_groups.update(member_groups)
-            names = len(arrived.topics) + len(arrived.group_topics) + len(arrived.member_groups)
+            arrived.lite_clients.update(lite_clients)
+            arrived.lost.update(lost)
+            names = (
+                len(arrived.topics) + len(arrived.group_topics) + len(arrived.member_groups) + len(arrived.lite_clients)
+            )
             if everything or names + len(arrived.queues) + arrived.queue_count > NAME_COUNT_MAX:
-                self._arrived = Arrived(all=True)
+                # `all` does not say which lite topics were lost; their former owners name them again within 30 s.
+                self._arrived = Arrived(all=True, lost=arrived.lost if len(arrived.lost) <= NAME_COUNT_MAX else set())
             self._changed.notify()
 
     def end(self) -> None:
@@ -122,6 +135,17 @@ class Arrivals:
         """The members of a group have changed."""
         for watcher in self._watchers:
             watcher.note(member_groups=(consumer_group,))
+
+    def note_lite(self, consumer_group: str, topic: str, client_id: str) -> None:
+        """A client has news of the lite topics of a parent."""
+        for watcher in self._watchers:
+            watcher.note(lite_clients=((consumer_group, topic, client_id),))
+
+    def note_lost(self, lost: Iterable[tuple[str, str, str, str]]) -> None:
+        """Clients do not own lite topics any more, given by group, parent topic, client and lite topic."""
+        lost = tuple(lost)  # every watcher reads them
+        for watcher in self._watchers:
+            watcher.note(lost=lost)
 
     def note_all(self) -> None:
         """Anything may have arrived."""

@@ -7,6 +7,7 @@ consumer offsets for a broker that opens the store later.
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import structlog
@@ -16,6 +17,7 @@ from consumer_svc.delivering.deletions import Deletions
 from consumer_svc.delivering.expirer import Expirer
 from consumer_svc.delivering.life import Life, Rules
 from consumer_svc.delivering.life_parts import Answering, LifeParts
+from consumer_svc.delivering.lite_topics import LiteTopics
 from consumer_svc.delivering.receipt_handle import ReceiptHandles
 from consumer_svc.figures import Figures
 from consumer_svc.handover.courtesy_files import LOOK_SECONDS, BrokerGroups, CourtesyFiles
@@ -33,14 +35,19 @@ from services.following.store_clock import StoreClock
 from services.reading.queue_reader import QueueReader
 from services.reading.recent_units import RecentUnits
 from services.rpcs import Calls
-from store.errors import StoreError
+from store.errors import StoreError, failure_fields
 
 if TYPE_CHECKING:
     from store.derive.dispatch_columns import DispatchColumns
 
 # Heartbeats of the log come once a second.
 TOPICS_SECONDS = 0.5
+SILENT_LOOK_SECONDS, EXPIRE_LOOK_SECONDS = 5.0, 60.0
+# Of a batch, for pulls that wait for a light queue. Those of lite topics mostly pop; the others look at the end of their wait.
+LIGHT_QUEUE_COUNT_MAX = 64
 COURTESY_SECONDS = 5.0  # RocketMQ's flushConsumerOffsetInterval
+# Positions in light queues for which a start may read another change.
+LIGHT_COUNT_A_CHANGE = 4
 # Changes that a start reads quickly.
 STOP_CHANGE_COUNT = 1_000
 # A broker's log does not say what its groups have consumed.
@@ -67,6 +74,7 @@ class ConsumerFollower(StateFollower):
         on_flushed: told how far the log is not needed any more.
         end_offset: asks for the end of what the log has written (bytes).
         figures: count what the log gets.
+        lite: what clients subscribe to.
         clock: seconds, rising.
     """
 
@@ -83,6 +91,7 @@ class ConsumerFollower(StateFollower):
         on_flushed: Callable[[int, int | None], None] | None,
         end_offset: Callable[[], int],
         figures: Figures,
+        lite: LiteTopics,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(writer, progress, recent, begin_offset, loaded.first_offset, on_flushed, end_offset, clock)
@@ -92,8 +101,10 @@ class ConsumerFollower(StateFollower):
         self._broker = broker
         self._expirer = Expirer(life)
         self._deletions = Deletions(life)
+        self._lite = lite
         now = clock()
         self._topics_at, self._courtesy_at, self._broker_at = now, now + COURTESY_SECONDS, now + LOOK_SECONDS
+        self._silent_at = self._expire_at = now + SILENT_LOOK_SECONDS
 
     def begin(self) -> None:
         """See StateFollower."""
@@ -128,7 +139,10 @@ class ConsumerFollower(StateFollower):
             self._figures.add_records(records)
         goes_on = super().apply(records, next_offset, log_first_offset, log_end_offset)
         if records is not None and records.light_units:
-            self._life.arrivals.note_queues({unit.queue: (0,) for unit in records.light_units})
+            queues = dict.fromkeys(unit.queue for unit in records.light_units)
+            with self._life.lock:
+                self._lite.hear(queues, int(records.store_times_millis[-1]))
+            self._life.arrivals.note_queues(dict.fromkeys(islice(queues, LIGHT_QUEUE_COUNT_MAX), (0,)))
         return goes_on
 
     def hear(self, queues: Mapping[str, Collection[int]], store_time_millis: int) -> None:
@@ -141,7 +155,11 @@ class ConsumerFollower(StateFollower):
 
     def has_many_changes(self) -> bool:
         """See StateFollower."""
-        return self._writer is not None and self._writer.changes_behind_full >= FULL_CHANGE_COUNT
+        if self._writer is None:
+            return False
+        # A full state of very many light queues takes longer to write, and a start reads it as fast as changes.
+        count_max = max(FULL_CHANGE_COUNT, self._life.states.light_count() // LIGHT_COUNT_A_CHANGE)
+        return self._writer.changes_behind_full >= count_max
 
     def write_full(self) -> "Future[int]":
         """See StateFollower."""
@@ -162,9 +180,24 @@ class ConsumerFollower(StateFollower):
             self._life.topics.look()
             if self._writer is not None:
                 self._deletions.see()
+        if self._writer is not None:
+            self._look_at_lite_topics(now)
         if self._broker is not None and now >= self._broker_at:
             self._broker_at = now + LOOK_SECONDS
             self._broker.read_again(self._life, self._progress.store_time_millis)
+
+    def _look_at_lite_topics(self, now: float) -> None:
+        try:
+            self._lite.look_through()
+            if now >= self._silent_at:
+                self._silent_at = now + SILENT_LOOK_SECONDS
+                self._lite.end_silent()
+            if now >= self._expire_at:
+                expired_count = self._lite.expire(self._progress.log_first_offset)
+                self._expire_at = now + (EXPIRE_LOOK_SECONDS if not expired_count else 0.0)
+        except StoreError as error:  # the queues are not built, or the log cannot be asked: at the next look
+            self._expire_at = now + EXPIRE_LOOK_SECONDS
+            _log.info("lite_topics.not_seen", **failure_fields(error))
 
 
 class ConsumerPart(StatePart[GroupStates, StateWriter]):
@@ -208,6 +241,7 @@ class ConsumerPart(StatePart[GroupStates, StateWriter]):
             settings.new_groups_from == "last",
             len(settings.delay_levels_millis),
             settings.group_count_max,
+            settings.lite_subscription_count_max,
             why_groups_unknown=BROKER_NOT_ASKED if settings.mirror and not settings.mirror_broker else "",
         )
 
@@ -223,6 +257,7 @@ class ConsumerPart(StatePart[GroupStates, StateWriter]):
         if writer is not None:
             writer.changes_behind_full = loaded.change_count
         recent = self.recent_units()
+        recent.light_before = begin_offset
         topics = TopicView(self._commitlog, self._arrivals, time.monotonic, log.hidden)
         topics.load()
         reader = QueueReader(recent, self._consumequeue, self._commitlog, deleted_before=topics.deleted_before)
@@ -248,7 +283,8 @@ class ConsumerPart(StatePart[GroupStates, StateWriter]):
         broker = BrokerGroups(self._commitlog) if self._settings.has_live_broker else None
         if broker is not None:
             broker.read(life, newest_millis)
-        self._servicer.open(LifeParts.of(life))
+        parts = LifeParts.of(life)
+        self._servicer.open(parts)
         _log.info("consumer.opened", groups=len(loaded.states.groups), changes=loaded.change_count, epoch=loaded.epoch)
         # Where this service appends nothing, retention need not wait for it.
         on_flushed = None if self._writes_no_records else self.on_flushed
@@ -264,4 +300,5 @@ class ConsumerPart(StatePart[GroupStates, StateWriter]):
             on_flushed,
             self._state_log.end_offset,
             self._figures,
+            parts.lite,
         )

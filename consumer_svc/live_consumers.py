@@ -114,6 +114,12 @@ class LiveConsumers:
         member = self._seen.get(consumer_group, {}).get(client_id)
         return member is not None and now - member.seen < RENEWED_SECONDS
 
+    def is_member(self, consumer_group: str, client_id: str) -> bool:
+        """Whether a client was heard of as a member of a group lately."""
+        with self._lock:
+            self._expire()
+            return client_id in self._seen.get(consumer_group, ())
+
     def members(self, consumer_group: str) -> Sequence[pb.Client]:
         """The members of a group that live, by id."""
         with self._lock:

@@ -145,7 +145,11 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             acks.give_back(request.consumer_group, request.receipt_handle)
             return pb.ChangeInvisibleDurationResponse()
         handle = acks.change_invisible(
-            request.consumer_group, request.receipt_handle, millis, is_released=request.give_back
+            request.consumer_group,
+            request.receipt_handle,
+            millis,
+            is_released=request.give_back,
+            suspends=request.suspend,
         )
         return pb.ChangeInvisibleDurationResponse(receipt_handle=handle)
 
@@ -313,7 +317,20 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         if not request.keep_locks:
             self._locks.end_client(request.consumer_group, request.client_id)
         self._delivery.groups.end_client(request.consumer_group, request.client_id)
+        self._delivery.lite.end_client(request.consumer_group, request.client_id)
         return pb.EndClientResponse()
+
+    def SyncLiteSubscription(
+        self, request: pb.SyncLiteSubscriptionRequest, context: grpc.ServicerContext
+    ) -> pb.SyncLiteSubscriptionResponse:
+        """See the proto."""
+        return pb.SyncLiteSubscriptionResponse(lite_topic_count=self._delivery.lite.sync(request))
+
+    def ListLiteTopics(
+        self, request: pb.ListLiteTopicsRequest, context: grpc.ServicerContext
+    ) -> pb.ListLiteTopicsResponse:
+        """See the proto."""
+        return self._current.lite.page(request)
 
     def WatchArrivals(
         self, request: pb.WatchArrivalsRequest, context: grpc.ServicerContext | None
@@ -336,6 +353,14 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
                     ],
                     all=arrived.all,
                     member_groups=sorted(arrived.member_groups),
+                    lite_clients=[
+                        pb.LiteClient(consumer_group=group, topic=topic, client_id=client_id)
+                        for group, topic, client_id in sorted(arrived.lite_clients)
+                    ],
+                    lost_lite_topics=[
+                        pb.LostLiteTopic(consumer_group=group, topic=topic, client_id=client_id, lite_topic=lite_topic)
+                        for group, topic, client_id, lite_topic in sorted(arrived.lost)
+                    ],
                 )
         finally:
             self._arrivals.forget(watcher)

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from consumer_svc.state.group_states import GROUP_COUNT_MAX
+from consumer_svc.state.group_states import GROUP_COUNT_MAX, LITE_SUBSCRIPTION_COUNT_MAX
 from services.settings.service_settings import TARGETS, StoreSettings, listens_at, setting, target
 
 DELIVERY_ATTEMPTS_DEFAULT = 17  # RocketMQ's retryMaxTimes 16, and the first delivery
@@ -39,4 +39,12 @@ class ConsumerSettings(StoreSettings):
         unit="groups",
         ge=1,
         le=10_000_000,
+    )
+    lite_subscription_count_max: int = setting(
+        LITE_SUBSCRIPTION_COUNT_MAX,
+        "Lite topics that the clients of the shard subscribe to, each as often as there are clients that do; some 300 bytes of "
+        "memory each. RocketMQ's maxLiteSubscriptionCount.",
+        unit="subscriptions",
+        ge=1,
+        le=100_000_000,
     )

@@ -4,7 +4,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
-from consumer_svc.state.codec import apply_piece, change_from_proto, change_to_proto, pieces_of
+from consumer_svc.state.codec import (
+    apply_floors,
+    apply_piece,
+    change_from_proto,
+    change_to_proto,
+    floors_of,
+    pieces_of,
+)
 from consumer_svc.state.group_states import Change, GroupStates
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.consumer.v1 import state_pb2
@@ -25,11 +32,18 @@ def _apply(states: GroupStates, kind: str, record: state_pb2.StateRecord) -> int
         # Nothing is written between the records of a full state. So one that was not finished has no effect: its pieces say
         # again what the changes before them said.
         apply_piece(states, record.groups)
+        apply_floors(states, record.lite_expired)
         return 0
     for change in map(change_from_proto, record.changes):
         if change is not None:
             states.apply(change)
     return len(record.changes)
+
+
+def _piece_body(epoch: int, piece: Sequence[state_pb2.GroupState | state_pb2.LiteExpired] | None) -> bytes:
+    groups = [one for one in piece or () if isinstance(one, state_pb2.GroupState)]
+    floors = [one for one in piece or () if isinstance(one, state_pb2.LiteExpired)]
+    return state_pb2.StateRecord(epoch=epoch, groups=groups, lite_expired=floors).SerializeToString()
 
 
 TOPIC = StateTopic(
@@ -38,7 +52,7 @@ TOPIC = StateTopic(
     GroupStates,
     state_pb2.StateRecord.FromString,
     lambda epoch, changes: state_pb2.StateRecord(epoch=epoch, changes=changes).SerializeToString(),
-    lambda epoch, groups: state_pb2.StateRecord(epoch=epoch, groups=groups).SerializeToString(),
+    _piece_body,
     _apply,
 )
 
@@ -66,4 +80,4 @@ class StateWriter(state_writer.StateWriter):
 
     def submit_states(self, states: GroupStates) -> "Future[int]":
         """Have the full state written, as it is now; the caller holds the state's lock."""
-        return self.submit_full(list(pieces_of(states)))
+        return self.submit_full([*pieces_of(states), *floors_of(states)])

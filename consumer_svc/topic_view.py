@@ -34,13 +34,18 @@ _log = structlog.get_logger("reput.consumer")
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The topics of one version. `unreadable` names those that may not be read, `by_priority` those of the type PRIORITY."""
+    """The topics of one version.
+
+    `unreadable` names those that may not be read, `by_priority` those of the type PRIORITY; `lite_minutes` says after how long
+    lite topics expire, of topics where they do.
+    """
 
     version: int = 0
     queue_counts: Mapping[str, int] = field(default_factory=dict)
     unreadable: frozenset[str] = frozenset()
     by_priority: frozenset[str] = frozenset()
     deleted_before: Mapping[str, int] = field(default_factory=dict)
+    lite_minutes: Mapping[str, int] = field(default_factory=dict)
     are_made_by_messages: bool = True
 
 
@@ -138,6 +143,10 @@ class TopicView:
         """Whether the messages of a topic have priorities, as last seen."""
         return topic in self._table.by_priority
 
+    def lite_expiration_minutes(self, topic: str) -> int:
+        """After how many minutes without a message the lite topics of a topic are forgotten, as last seen; 0: never."""
+        return self._table.lite_minutes.get(topic, 0)
+
     @property
     def deleted(self) -> Mapping[str, int]:
         """Of topics that were deleted: the byte of the log where each ended, as last seen."""
@@ -164,6 +173,10 @@ class TopicView:
         unreadable = frozenset(each.topic for each in answer.topics if not each.perm & PERM_READ)
         by_priority = frozenset(each.topic for each in answer.topics if each.message_type == MESSAGE_TYPE_PRIORITY)
         counts = {each.topic: max(each.write_queue_count, each.read_queue_count) for each in answer.topics}
+        minutes = {
+            each.topic: each.lite_expiration_minutes for each in answer.topics if each.lite_expiration_minutes > 0
+        }
         makes = answer.new_topic_queue_count > 0
-        self._table = _Table(answer.version, counts, unreadable, by_priority, dict(answer.deleted_before), makes)
+        deleted = dict(answer.deleted_before)
+        self._table = _Table(answer.version, counts, unreadable, by_priority, deleted, minutes, makes)
         self._arrivals.note_topics((unreadable ^ before.unreadable) | (before.queue_counts.keys() - counts.keys()))

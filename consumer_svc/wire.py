@@ -3,12 +3,13 @@
 from google.protobuf.duration_pb2 import Duration
 
 from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter, filter_of_sql, filter_of_tags
-from consumer_svc.state.codec import factor_of, mode_to_proto, said_factor
+from consumer_svc.state.codec import factor_of, lite_of, lite_to_proto, mode_to_proto, said_factor
 from consumer_svc.state.group_states import GroupSettings
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import InvalidArgumentError
 from store.format.delivery.consumer_files import check_priority_factor
+from store.format.topic import validate_topic
 
 
 def filter_of(wanted: gateway_pb.MessageFilter) -> MessageFilter:
@@ -58,6 +59,7 @@ def settings_to_proto(settings: GroupSettings, attempts_max: int) -> pb.GroupSet
         is_set=settings.is_set,
         request_modes=map(mode_to_proto, settings.request_modes),
         priority_factor=said_factor(settings),
+        lite=lite_to_proto(settings.lite),
     )
 
 
@@ -69,6 +71,13 @@ def settings_of(settings: pb.GroupSettings) -> GroupSettings:
         )
     factor = factor_of(settings)
     check_priority_factor(factor)
+    lite = lite_of(settings)
+    if lite is not None:
+        validate_topic(lite.bind_topic)
+        if lite.client_event_count_max < 0:
+            raise InvalidArgumentError(
+                f"client_event_count_max is {lite.client_event_count_max}: 0 means the default", field="lite"
+            )
     return GroupSettings(
         settings.consumer_group,
         settings.ordered,
@@ -76,4 +85,5 @@ def settings_of(settings: pb.GroupSettings) -> GroupSettings:
         settings.consume_enabled,
         settings.broadcast,
         priority_factor=factor,
+        lite=lite,
     )

@@ -18,7 +18,7 @@ from reput.consumer.v1 import consumer_service_pb2 as pb
 from services.following.state_topic.state_writer import wait_for
 from services.reading.queue_reader import read_message
 from store.errors import InvalidArgumentError, InvalidReceiptHandleError, ReceiptHandleNotFoundError
-from store.format.topic import popped_topic_of
+from store.format.topic import is_light_queue, popped_topic_of
 
 ACK_COUNT_MAX = 1_024
 
@@ -91,9 +91,17 @@ class Acks:
                 life.change([Delivered(ref, offsets) for ref, offsets in delivered.items()], may_lose=True)
 
     def change_invisible(
-        self, consumer_group: str, receipt_handle: str, invisible_millis: int, *, is_released: bool = False
+        self,
+        consumer_group: str,
+        receipt_handle: str,
+        invisible_millis: int,
+        *,
+        is_released: bool = False,
+        suspends: bool = False,
     ) -> str:
         """Hide a message from now on for another time; the new handle.
+
+        With `suspends` so is all that the group has in flight in the lite topic; then it comes again, and no attempt counts.
 
         Raises:
             InvalidReceiptHandleError, ReceiptHandleNotFoundError: nothing was changed.
@@ -108,9 +116,14 @@ class Acks:
             handle, lease = self._held(consumer_group, receipt_handle)
             now = life.clock.millis()
             until = now + invisible_millis
-            changes: list[Change] = [Hidden(handle.queue, handle.queue_offset, until, is_released)]
+            hidden = [lease]
+            if suspends:
+                is_released = True
+                hidden += self._others(handle)
+            changes: list[Change] = [Hidden(handle.queue, one.queue_offset, until, is_released) for one in hidden]
             written = life.change(changes + (life.behind(handle.queue, lease) if is_released else []))
-            life.expiry.note(until, handle.queue, handle.queue_offset, lease.delivery_number)
+            for one in hidden:
+                life.expiry.note(until, handle.queue, one.queue_offset, one.delivery_number)
         wait_for(written)
         new = ReceiptHandle(handle.queue, handle.queue_offset, lease.delivery_number, until, lease.serial)
         if handle.mark is not None:
@@ -198,6 +211,13 @@ class Acks:
             )
         return handle, lease
 
+    def _others(self, handle: ReceiptHandle) -> Sequence[Lease]:
+        """What else the group has in flight in a lite topic."""
+        state = self._life.states.find(handle.queue)
+        if state is None or not is_light_queue(handle.queue.topic):
+            return ()
+        return [lease for at, lease in state.leases.items() if at != handle.queue_offset and not lease.is_moving]
+
     def _may_be_acked(self, handle: ReceiptHandle) -> bool:
         return self._is_done(handle) and self._life.clock.millis() < handle.invisible_until_millis
 
@@ -222,5 +242,5 @@ class Acks:
         """Messages may wait for those that were acknowledged."""
         for ref in acked:
             state = self._life.states.find(ref)
-            if state is not None and state.waiting:
+            if state is not None and (state.waiting or is_light_queue(ref.topic)):
                 self._life.note_again(ref)

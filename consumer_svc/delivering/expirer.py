@@ -21,7 +21,7 @@ from consumer_svc.delivering.expiry_heap import LeaseEnd
 from consumer_svc.delivering.life import RELEASED_COUNT_MAX, Life
 from consumer_svc.delivering.moves import attempts_of, dead_letter_of, retry_of
 from consumer_svc.delivering.pop import RENEWED_INVISIBLE_MILLIS
-from consumer_svc.state.group_states import Change, GroupSettings
+from consumer_svc.state.group_states import Change
 from consumer_svc.state.queue_state import Ended, Lease, QueueState, Returned
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from services.following.state_topic.state_writer import wait_for
@@ -142,7 +142,7 @@ class Expirer:
                 state.removed_count += 1
                 written = life.change([ended])
             else:
-                lease.is_released = self._is_released(settings, state, lease)
+                lease.is_released = self._is_released(settings.orders(ref.topic), state, lease)
                 had = attempts_of(message, lease.attempt_count)
                 now = life.clock.millis()
                 record: InternalRecord | None = None
@@ -150,7 +150,7 @@ class Expirer:
                     pass  # it did not become more
                 elif had >= life.attempts_max(settings):
                     record = dead_letter_of(message, ref.consumer_group, had, now)
-                elif not settings.ordered:
+                elif not settings.orders(ref.topic):
                     # Members that only pull would never see the topic of those that pop, and only some see the other one. Push
                     # consumers of RocketMQ in POP mode pull `%RETRY%group` as well, and seem to pull the topic.
                     is_popped = settings.pops(popped_topic_of(ref.consumer_group, ref.topic))
@@ -165,8 +165,8 @@ class Expirer:
             life.note_again(ref)
             return written
 
-    def _is_released(self, settings: GroupSettings, state: QueueState, lease: Lease) -> bool:
+    def _is_released(self, is_ordered: bool, state: QueueState, lease: Lease) -> bool:
         """Whether the program did not get the message; the caller holds the life's lock."""
         is_on_its_way = bool(lease.renew_until_millis) and not lease.is_delivered
         is_on_its_way &= lease.uncounted < RELEASED_COUNT_MAX
-        return lease.is_released or is_on_its_way or (settings.ordered and state.is_behind(lease))
+        return lease.is_released or is_on_its_way or (is_ordered and state.is_behind(lease))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from consumer_svc.delivering.life import RELEASED_COUNT_MAX, Life, check_group_name
+from consumer_svc.delivering.lite_topics import LiteTopics
 from consumer_svc.state.group_states import Change, Group, GroupDeleted, GroupSet, GroupSettings, RequestMode
 from consumer_svc.state.queue_state import Postponed, QueueRef, QueueState, Returned
 from consumer_svc.wire import check_topic_named, settings_to_proto
@@ -18,7 +19,7 @@ from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import timestamp_to_millis
 from services.following.state_topic.state_writer import wait_for
 from store.errors import GroupNotFoundError, InvalidArgumentError, TopicNotFoundError
-from store.format.topic import validate_topic
+from store.format.topic import is_light_queue, validate_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class Groups:
         members = () if topic else life.clients.groups()
         with life.lock:
             groups = life.states.groups
-            known = (name for name, group in groups.items() if not topic or topic in group.topics)
+            known = (name for name, group in groups.items() if not topic or group.has_position(topic))
             found, has_more = names.page(itertools.chain(known, (name for name in members if name not in groups)))
             settings = [groups[name].settings if name in groups else GroupSettings(name) for name in found]
         return [settings_to_proto(each, life.attempts_max(each)) for each in settings], has_more
@@ -120,6 +121,7 @@ class Groups:
             elif is_kept:
                 written = life.newest_write()  # it may still be under way
             else:
+                settings = _keeping_lite(settings, before.settings)
                 written = life.change([GroupSet(replace(settings, request_modes=before.settings.request_modes))])
             if is_kept:
                 pass
@@ -162,6 +164,7 @@ class Groups:
             if consumer_group not in life.states.groups:
                 return
             written = life.change([GroupDeleted(consumer_group)])
+            life.news.forget(consumer_group)
             life.arrivals.note_group(consumer_group, "")
         wait_for(written)
 
@@ -198,7 +201,7 @@ class Groups:
         life = self._life
         with life.lock:
             group = self.named(consumer_group)
-            rows = [_row(ref, state) for ref, state in group.queues()] if not without_queues else []
+            rows = [] if without_queues else [_row(ref, state) for ref, state in group.shown_queues()]
             settings = group.settings
         for row in rows:
             self._add_range(row)
@@ -208,6 +211,7 @@ class Groups:
             clients=members,
             queues=rows,
             problems=_problems(members),
+            lite_topics=LiteTopics(life).summaries(group, without_lag=without_queues),
         )
 
     def lag_counts(self) -> Mapping[tuple[str, str], int]:
@@ -222,12 +226,13 @@ class Groups:
                 (name, topic): 0
                 for name, group in life.states.groups.items()
                 for topic, queues in group.topics.items()
-                if queues
+                if queues and not is_light_queue(topic)
             }
             read = {
                 ref: (state.next_offset, len(state.leases) + len(state.waiting))
                 for group in life.states.groups.values()
                 for ref, state in group.queues()
+                if not is_light_queue(ref.topic)
             }
         unread = {
             QueueRef(*pair, queue_id) for pair in counts for queue_id in life.reader.recent.ends(pair[1])
@@ -255,6 +260,8 @@ class Groups:
         reader = self._life.reader
         check_group_name(request.consumer_group)
         ends = reader.recent.ends(request.topic)
+        if is_light_queue(request.topic) and (end := reader.range(request.topic, 0).max_offset):
+            ends = {0: end}
         configured = range(self._life.topics.queue_counts().get(request.topic, 0))
         if not ends and not configured:
             raise TopicNotFoundError(f"this shard has no topic {request.topic!r}", topic=request.topic)
@@ -287,6 +294,21 @@ class Groups:
             for outcome in reader.records(run.units, 1):
                 if isinstance(outcome, StoredMessage):
                     row.oldest_store_time.CopyFrom(outcome.store_time)
+
+
+def _keeping_lite(settings: GroupSettings, before: GroupSettings) -> GroupSettings:
+    """New settings with what the group is for, which does not change; InvalidArgumentError for another parent topic."""
+    if before.lite is None:
+        return settings
+    if settings.lite is None:
+        return replace(settings, lite=before.lite)
+    if settings.lite.bind_topic != before.lite.bind_topic:
+        raise InvalidArgumentError(
+            f"group {settings.consumer_group} consumes lite topics of {before.lite.bind_topic}: it cannot be bound to "
+            f"{settings.lite.bind_topic}; make another group, or delete this one before",
+            field="lite",
+        )
+    return settings
 
 
 def _row(ref: QueueRef, state: QueueState) -> pb.GroupQueue:

@@ -17,17 +17,19 @@ from weakref import WeakValueDictionary
 
 from consumer_svc.arrivals import Arrivals
 from consumer_svc.delivering.expiry_heap import ExpiryHeap
+from consumer_svc.delivering.lite_news import LiteNews
 from consumer_svc.delivering.receipt_handle import ReceiptHandles
 from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.state.group_states import (
     GROUP_COUNT_MAX,
+    LITE_SUBSCRIPTION_COUNT_MAX,
     Change,
     Group,
     GroupSet,
     GroupSettings,
     GroupStates,
 )
-from consumer_svc.state.queue_state import Lease, Moved, QueueRef, Released
+from consumer_svc.state.queue_state import Lease, Moved, QueueRef, QueueState, Released
 from consumer_svc.state_topic import StateWriter
 from consumer_svc.topic_view import TopicView
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
@@ -45,7 +47,14 @@ from store.errors import (
     StoreReadOnlyError,
 )
 from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS
-from store.format.topic import DLQ_PREFIX, RETRY_PREFIX, dead_letter_topic_of, popped_topic_of, validate_topic
+from store.format.topic import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    dead_letter_topic_of,
+    popped_topic_of,
+    split_lite_queue,
+    validate_topic,
+)
 
 # Of groups of brokers and of older versions: they are in the share of none that calls.
 NOBODY = Client("nobody", "nobody")
@@ -107,6 +116,7 @@ class Rules:
         begins_at_end: new groups begin at the end of a queue.
         delay_level_max: the largest delay level of the store.
         group_count_max: groups that may be made, of all callers.
+        lite_subscription_count_max: lite topics that clients subscribe to, each as often as there are clients that do.
         why_groups_unknown: why the groups are not known here, and what to do; empty: they are known.
     """
 
@@ -114,6 +124,7 @@ class Rules:
     begins_at_end: bool
     delay_level_max: int = len(DELAY_LEVELS_MILLIS)
     group_count_max: int = GROUP_COUNT_MAX
+    lite_subscription_count_max: int = LITE_SUBSCRIPTION_COUNT_MAX
     why_groups_unknown: str = ""
 
 
@@ -136,6 +147,7 @@ class Life:
         lock: see above.
         expiry: when the leases end.
         dirty: the courtesy files are older than the state.
+        news: the lite topics that may have something.
     """
 
     def __init__(
@@ -161,6 +173,7 @@ class Life:
         self.rules = rules
         self.clock = clock
         self.topics = topics
+        self.news = LiteNews(states, arrivals)
         self.lock = threading.RLock()
         self.expiry = ExpiryHeap()
         self.dirty = bool(states.groups)
@@ -199,8 +212,18 @@ class Life:
         return self._writer is None or self._writer.error is not None
 
     def note_again(self, ref: QueueRef) -> None:
-        """Tell pollers that a group may have messages of a queue again, or only now."""
+        """Tell pollers that a group may have messages of a queue again, or only now; the caller holds `lock`."""
+        if split_lite_queue(ref.topic) is not None:
+            state = self.states.find(ref)
+            if state is not None and (state.leases or (not state.waiting and self._is_at_end(ref.topic, state))):
+                return  # what is in flight says it at its end
+            self.news.note(ref.consumer_group, ref.topic)
+            return
         self.arrivals.note_group(ref.consumer_group, popped_topic_of(ref.consumer_group, ref.topic))
+
+    def _is_at_end(self, queue: str, state: QueueState) -> bool:
+        """Whether a group has consumed all of a light queue, as far as its end is known."""
+        return self.reader.recent.light_end(queue) == state.next_offset
 
     def change(
         self, changes: Sequence[Change], records: Sequence[InternalRecord] = (), *, may_lose: bool = False
@@ -278,7 +301,7 @@ class Life:
     def has_position(self, name: str, topic: str) -> bool:
         """Whether the group has a position in the topic; the caller holds `lock`."""
         group = self.states.groups.get(name)
-        return group is not None and topic in group.topics
+        return group is not None and group.has_position(topic)
 
     def ends(self, name: str, topic: str) -> "list[Moved]":
         """The changes that let the group begin at the end of each queue; the caller holds `lock`."""
@@ -289,7 +312,11 @@ class Life:
     def check_room(self, name: str) -> None:
         """Raise InvalidArgumentError when the group has too many queues to get another; the caller holds `lock`."""
         group = self.states.groups.get(name)
-        if group is not None and sum(map(len, group.topics.values())) >= QUEUE_COUNT_MAX:
+        if group is None:
+            return
+        # Lite topics have a limit of their own: their names are those of messages.
+        count = sum(map(len, group.topics.values())) + (len(group.light) if group.settings.lite is None else 0)
+        if count >= QUEUE_COUNT_MAX:
             raise InvalidArgumentError(
                 f"group {name} has positions in {QUEUE_COUNT_MAX} queues already: delete and make it again, to forget those "
                 "that it does not consume",
@@ -302,7 +329,7 @@ class Life:
         In an ordered group a program gets those of a message group one by one, so those behind this one were not attempted.
         """
         group, state = self.states.groups.get(ref.consumer_group), self.states.find(ref)
-        if group is None or state is None or not group.settings.ordered:
+        if group is None or state is None or not group.settings.orders(ref.topic):
             return []
         offsets = state.behind(lease)
         return [Released(ref, offsets)] if offsets else []
@@ -319,6 +346,17 @@ def check_consuming(settings: GroupSettings) -> None:
             f"subscription group no permission, {settings.consumer_group}: the group is configured not to consume; allow it "
             "with `reput group update GROUP --consume`",
             consumerGroup=settings.consumer_group,
+        )
+
+
+def check_bound(settings: GroupSettings, topic: str) -> None:
+    """Raise InvalidArgumentError unless the group consumes lite topics of this parent topic."""
+    if settings.lite is None or settings.lite.bind_topic != topic:
+        bound = "none" if settings.lite is None else settings.lite.bind_topic
+        raise InvalidArgumentError(
+            f"group {settings.consumer_group[:64]} consumes lite topics of {bound}, not of {topic[:64]!r}: use a group that is "
+            "bound to it (`reput group update GROUP --lite-bind-topic TOPIC` makes one)",
+            field="consumer_group",
         )
 
 

@@ -7,6 +7,7 @@ from consumer_svc.delivering.acks import Acks
 from consumer_svc.delivering.deletions import Deletions
 from consumer_svc.delivering.groups import Groups
 from consumer_svc.delivering.life import Life
+from consumer_svc.delivering.lite_topics import LiteTopics
 from consumer_svc.delivering.pop import Pops
 from consumer_svc.delivering.pulls import Pulls
 from consumer_svc.delivering.send_back import SendBacks
@@ -25,12 +26,21 @@ class LifeParts:
     groups: Groups
     tracks: Tracks
     deletions: Deletions
+    lite: LiteTopics
 
     @classmethod
     def of(cls, life: Life) -> "LifeParts":
         """All parts of a life."""
         return cls(
-            life, Pops(life), Acks(life), Pulls(life), SendBacks(life), Groups(life), Tracks(life), Deletions(life)
+            life,
+            Pops(life),
+            Acks(life),
+            Pulls(life),
+            SendBacks(life),
+            Groups(life),
+            Tracks(life),
+            Deletions(life),
+            LiteTopics(life),
         )
 
 

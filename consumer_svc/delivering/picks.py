@@ -64,7 +64,8 @@ class Taking:
         self._life = life
         self._topic = request.topic
         self._wanted = wanted
-        self._per_message_group_max = request.max_per_message_group
+        self._per_message_group_max = 0 if request.is_lite else request.max_per_message_group
+        self._is_lite = request.is_lite  # all messages of a lite topic are one message group
         self._settings = settings
         self._pick = pick
         self._held = held
@@ -119,7 +120,8 @@ class Taking:
             pick.ended += [waiting.queue_offset] if is_again else []
             return True
         before = attempts_of(message, waiting.attempt_count)
-        name = message.properties.get(SHARDING_KEY, "") if self._settings.ordered else ""
+        by_group = self._settings.ordered and not self._is_lite
+        name = message.properties.get(SHARDING_KEY, "") if by_group else ""
         if len(name) > MESSAGE_GROUP_LENGTH_MAX:
             name = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
         if before >= self._attempts_max and name not in self._held:

@@ -7,6 +7,9 @@ The queues of a topic of the type PRIORITY do not take turns: the highest comes 
 before the topic's, because a retry keeps its queue number (ADR 0153). An ordered group gets no priorities, and the group's
 factor may leave some pops as those of other topics.
 
+Lite topics: a client gets messages of those that it subscribes to and that have news (`lite_news.py`), of several in one
+answer. Of one that has messages in flight in the group it gets nothing, so each is in order.
+
 In an ordered group, a message is passed while an earlier one of its message group is in flight or waits; it then waits itself.
 The next poll of the same attempt gets the messages of an answer that was lost again.
 """
@@ -15,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
-from consumer_svc.delivering.life import INVISIBLE_MILLIS_MAX, Life, check_consuming, group_not_known
+from consumer_svc.delivering.life import INVISIBLE_MILLIS_MAX, Life, check_bound, check_consuming, group_not_known
 from consumer_svc.delivering.moves import next_retry_topic_of
 from consumer_svc.delivering.picks import MESSAGE_COUNT_MAX, Pick, Taking
 from consumer_svc.delivering.receipt_handle import ReceiptHandle
@@ -47,6 +50,8 @@ FACTOR_STEP = 61
 NOT_NOW = (ServiceUnavailableError, DeadlineExceededError)
 # Groups and topics of which it is known which queue comes next; then all begin with their first one again.
 TURN_COUNT_MAX = 16_384
+# Lite topics that one pop looks at: most have something, unless very many had their news told twice.
+LITE_TOPIC_COUNT_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,9 @@ class Pops:
                 )
             check_consuming(settings)
             life.clients.note_pop(consumer_group, request.client_id)
+        if request.is_lite:
+            return self._pop_lite(request, settings, count_max, invisible_millis)
+        with life.lock:
             if (
                 request.begun_only
                 and not topic.startswith(RETRY_PREFIX)
@@ -172,6 +180,78 @@ class Pops:
                 f"queue {unbuilt.queue_id} of topic {unbuilt.topic} has messages and is being built: try again",
                 service="consumequeue",
             )
+        return response
+
+    def _pop_lite(
+        self, request: pb.PopMessagesRequest, settings: GroupSettings, count_max: int, invisible_millis: int
+    ) -> pb.PopMessagesResponse:
+        """The messages of lite topics that are handed out; see `pop`."""
+        life = self._life
+        name, client_id = request.consumer_group, request.client_id
+        response = pb.PopMessagesResponse()
+        if name not in life.states.groups:
+            return response  # it was not told to this shard yet; the client's next subscription is
+        check_bound(settings, request.topic)
+        settings = replace(settings, ordered=True)
+        delivered = response.deliveries
+        writes: list[Future[int]] = []
+        failed: StoreError | None = None
+        again: list[str] = []
+        body_bytes_left = ANSWER_BODY_BYTES_MAX
+        with life.turn(name, f"{request.topic}${client_id}"):
+            out = self._out(invisible_millis)
+            with life.lock:
+                life.news.hear(name, client_id, out.millis)
+                before = life.news.attempt(name, client_id, request.attempt_id) if request.attempt_id else ()
+            if before:
+                self._again(request, before, out, response)
+                if delivered:
+                    del delivered[count_max:]
+                    return response
+            for _ in range(LITE_TOPIC_COUNT_MAX):
+                room = count_max - len(delivered)
+                if room <= 0 or body_bytes_left <= 0:
+                    break
+                with life.lock:
+                    queue = life.news.take(name, client_id)
+                    if queue is None:
+                        break
+                    ref = QueueRef(name, queue, 0)
+                    state = life.states.find(ref)
+                    if state is not None and state.leases:
+                        life.news.done(name, queue)  # what is in flight says it at its end
+                        continue
+                looks_again = True
+                try:
+                    pick = self._pick(request, EVERYTHING, settings, ref, room, body_bytes_left)
+                    count_before = len(delivered)
+                    written = self._hand_out(request, settings, pick, out, response)
+                    if written is not None:
+                        writes.append(written)
+                        body_bytes_left -= pick.body_bytes
+                    looks_again = len(delivered) == count_before and bool(
+                        pick.picked or pick.dead or pick.ended or pick.is_full or pick.has_more or pick.is_unbuilt
+                    )
+                    if pick.is_full:
+                        break
+                except StoreError as error:
+                    failed = failed or error
+                    if isinstance(error, NOT_NOW):
+                        break
+                finally:
+                    with life.lock:
+                        life.news.done(name, queue)
+                    if looks_again:
+                        again.append(queue)
+            with life.lock:
+                for queue in again:
+                    life.news.put_back(name, client_id, queue)
+                if failed is None and not life.is_over and life.news.has_some(name, client_id):
+                    life.arrivals.note_lite(name, request.topic, client_id)  # the next poll gets it
+        for write in writes:
+            wait_for(write)
+        if failed is not None and not delivered:
+            raise failed
         return response
 
     def _begin_topic(self, request: pb.PopMessagesRequest) -> None:
@@ -248,12 +328,14 @@ class Pops:
         with life.lock:
             found = life.states.find(ref)
             end = life.reader.recent.end(ref.topic, ref.queue_id)
-            if found is not None and found.next_offset > end:
+            if found is not None and found.next_offset > end and not request.is_lite:
                 # A position that the queue never had; RocketMQ's getMessage corrects it to the queue's end, too.
                 life.change([Moved(ref, end)])
             is_new = found is None
-            state = found or QueueState()
+            state = found or QueueState(life.states.begin_offset(ref.topic) if request.is_lite else 0)
             pick = Pick(ref, found, state.version, state.next_offset, state.next_offset)
+            if is_new:
+                pick.begin_offset = state.next_offset
             now = life.clock.millis()
             held = {lease.message_group for lease in state.leases.values()} if settings.ordered else set()
             again: list[Postponed] = []
@@ -289,6 +371,8 @@ class Pops:
                     pick.begin_offset = run.queue_offset
             if not run.units:
                 pick.is_unbuilt |= pick.next_offset < end
+                if request.is_lite and not is_new and not pick.picked:
+                    self._correct(pick)
                 break
             fresh = [Postponed(run.queue_offset + at, 0, 0) for at in range(len(run.units))]
             taken_count = taking.take(run.units, fresh)
@@ -298,6 +382,15 @@ class Pops:
                 break
         pick.has_more = scanned >= SCANNED_UNIT_COUNT_MAX or bool(pick.dead)
         return pick
+
+    def _correct(self, pick: Pick) -> None:
+        """Take back a position that the light queue never had, as after a cut of the log."""
+        life = self._life
+        end = life.reader.range(pick.ref.topic, 0).max_offset
+        if end < pick.next_offset:
+            with life.lock:
+                if life.states.find(pick.ref) == pick.state and not life.is_over:
+                    life.change([Moved(pick.ref, end)])
 
     # -- handing out: changes, reads nothing
 
@@ -315,8 +408,13 @@ class Pops:
             return None
         with life.lock:
             found = life.states.find(pick.ref)
-            if found is not pick.state or (found is not None and found.version != pick.version):
+            is_same = found == pick.state if request.is_lite else found is pick.state
+            if not is_same or (found is not None and found.version != pick.version):
                 return None  # a reset moved the group meanwhile, or it was deleted
+            if request.is_lite and not life.states.groups[pick.ref.consumer_group].lite.has(
+                request.client_id, pick.ref.topic
+            ):
+                return None  # another client owns it now
             life.group(request.consumer_group, request.caller)
             client_id, attempt_id = request.client_id, request.attempt_id if settings.ordered else ""
             leases = [
@@ -340,7 +438,10 @@ class Pops:
             if pick.ended:
                 changes.append(Ended(pick.ref, pick.ended))
             written = life.change(changes, pick.dead, may_lose=not pick.dead)
-            life.states.queue(pick.ref).removed_count += pick.removed_count
+            if pick.removed_count:
+                life.states.queue(pick.ref).removed_count += pick.removed_count
+            if request.is_lite and attempt_id and leases:
+                life.news.note_attempt(request.consumer_group, client_id, attempt_id, pick.ref)
             if pick.has_more and not leases:
                 life.note_again(pick.ref)  # nothing else would make the pollers look at the rest
             for lease in leases:
@@ -363,14 +464,17 @@ class Pops:
         until = lease.invisible_until_millis
         handle = ReceiptHandle(ref, lease.queue_offset, lease.delivery_number, until, lease.serial)
         handles = self._life.handles
-        if request.as_check_points:
+        if request.as_check_points and not request.is_lite:
             text = handles.make_check_point(handle, out.millis, start_offset)
         else:
             text = handles.make(handle)
+        attempts = message.reconsume_times + lease.attempt_count
+        if request.is_lite:  # as RocketMQ shows it: the record's own place is that of the parent
+            message.queue_id, message.queue_offset = 0, lease.queue_offset
         response.deliveries.add(
             message=message,
             receipt_handle=text,
-            delivery_attempt=message.reconsume_times + lease.attempt_count,
+            delivery_attempt=attempts,
             invisible_until=millis_to_timestamp(until),
         )
 
@@ -428,7 +532,7 @@ def _check(request: pb.PopMessagesRequest, invisible_millis: int) -> None:
             raise InvalidArgumentError(
                 f"{field_name} takes more than {ID_SIZE_BYTES_MAX} bytes: shorten it", field=field_name
             )
-    if request.as_check_points and not invisible_millis:
+    if request.as_check_points and not invisible_millis and not request.is_lite:
         raise InvalidArgumentError(
             "check points need an invisible_duration of 1 ms or more", field="invisible_duration"
         )

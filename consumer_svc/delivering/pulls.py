@@ -469,8 +469,12 @@ class Pulls:
         life = self._life
         with life.lock:
             group = life.states.groups.get(consumer_group)
-            queues = list(group.queues()) if group is not None else []
-            return [(ref, state.consumer_offset) for ref, state in queues if topic in ("", ref.topic)]
+            if group is None:
+                return []
+            if is_light_queue(topic):
+                state = life.states.find(ref := QueueRef(consumer_group, topic, 0))
+                return [] if state is None else [(ref, state.consumer_offset)]
+            return [(ref, state.consumer_offset) for ref, state in group.shown_queues() if topic in ("", ref.topic)]
 
     def reset(
         self,

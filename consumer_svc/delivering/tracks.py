@@ -1,18 +1,20 @@
 """Tracks: what has become of a message for each group that has a position in its topic."""
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from consumer_svc.delivering.groups import ALL_GROUPS, GroupNames
 from consumer_svc.delivering.life import Life
 from consumer_svc.delivering.moves import next_retry_topic_of
 from consumer_svc.state.group_states import Group
-from consumer_svc.state.queue_state import QueueState
+from consumer_svc.state.queue_state import QueueRef, QueueState
 from consumer_svc.wire import filter_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import millis_to_timestamp
 from store.errors import IllegalFilterError
+from store.format.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, LightPlace, light_places
 from store.format.topic import DLQ_PREFIX, dead_letter_topic_of
 
 Track: TypeAlias = pb.TrackMessageResponse.Track
@@ -43,10 +45,15 @@ class Tracks:
         is_dead = topic.startswith(DLQ_PREFIX)
         with life.lock:
             groups = life.states.groups
+            light = light_places(
+                message.properties.get(MULTI_DISPATCH, ""), message.properties.get(MULTI_QUEUE_OFFSET, "")
+            )
             having = (
                 name
                 for name, group in groups.items()
-                if topic in group.topics or (is_dead and topic == dead_letter_topic_of(name))
+                if group.has_position(topic)
+                or (is_dead and topic == dead_letter_topic_of(name))
+                or _place_of(group, light) is not None
             )
             found, has_more = names.page(having)
             for name in found:
@@ -56,6 +63,9 @@ class Tracks:
                         delivery_attempts=message.reconsume_times,
                         copy_offset_msg_id=message.offset_msg_id,
                     )
+                elif topic not in groups[name].topics and (place := _place_of(groups[name], light)) is not None:
+                    state = life.states.find(QueueRef(name, place.queue, 0))
+                    track = self._of_queue(name, groups[name], state or QueueState(), message, place.queue_offset)
                 else:
                     queue = groups[name].topics[topic].get(message.queue_id)
                     track = self._of_queue(name, groups[name], queue or QueueState(), message)
@@ -64,8 +74,10 @@ class Tracks:
                 tracks.append(track)
         return pb.TrackMessageResponse(tracks=tracks, has_more=has_more)
 
-    def _of_queue(self, name: str, group: Group, queue: QueueState, message: StoredMessage) -> Track:
-        at = message.queue_offset
+    def _of_queue(
+        self, name: str, group: Group, queue: QueueState, message: StoredMessage, at: int | None = None
+    ) -> Track:
+        at = message.queue_offset if at is None else at
         lease, waiting = queue.leases.get(at), queue.waiting.get(at)
         if lease is not None:
             return Track(
@@ -106,3 +118,8 @@ class Tracks:
                     except IllegalFilterError:
                         return True  # its polls fail
         return True
+
+
+def _place_of(group: Group, light: Sequence[LightPlace]) -> LightPlace | None:
+    """The light queue in which a group gets a message."""
+    return next((place for place in light if group.has_position(place.queue)), None)

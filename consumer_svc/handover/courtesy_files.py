@@ -102,8 +102,8 @@ class Plan:
     unattempted: dict[QueueRef, frozenset[int]] = field(default_factory=dict)
 
 
-def plan_of(states: GroupStates) -> Plan:
-    """The plan for the state as it is now."""
+def plan_of(states: GroupStates, *, with_light: bool = True) -> Plan:
+    """The plan for the state as it is now; without `with_light` light queues in which nothing is in flight are left out."""
     plan = Plan()
     for name, group in states.groups.items():
         for topic, queues in group.topics.items():
@@ -121,6 +121,8 @@ def plan_of(states: GroupStates) -> Plan:
                     if unattempted:
                         plan.unattempted[ref] = unattempted
             plan.offsets[name, topic] = offsets
+        for topic, position in group.light.items() if with_light else ():
+            plan.offsets[name, topic] = {0: position if isinstance(position, int) else position[0]}
     return plan
 
 
@@ -165,7 +167,7 @@ def _parts(plan: Plan) -> Iterator[tuple[QueueRef, bool, Sequence[int]]]:
 
 def _has_light(states: GroupStates) -> bool:
     """Whether a group has a position in a light queue."""
-    return any(is_light_queue(topic) for group in states.groups.values() for topic in group.topics)
+    return any(group.light or any(map(is_light_queue, group.topics)) for group in states.groups.values())
 
 
 def _offset(queue: QueueState) -> int:
@@ -259,6 +261,7 @@ def group_changes(life: Life, groups: bytes | None, *, is_backup: bool = False) 
                 config.retry_count_max + 1,
                 config.consume_enabled,
                 priority_factor=config.priority_factor,
+                lite=config.lite,
             )
             known = life.states.groups.get(name)
             if known is not None:  # the file does not say them
@@ -405,13 +408,13 @@ class CourtesyFiles:
     def _write(self, life: Life, *, is_last: bool = False) -> None:
         with life.lock:
             life.dirty = False
-            plan = plan_of(life.states)
+            plan = plan_of(life.states, with_light=is_last)
             groups: dict[str, GroupConfig] = {}
             for name, group in life.states.groups.items():
                 settings = group.settings
                 retries = life.attempts_max(settings) - 1
                 groups[name] = GroupConfig(
-                    settings.ordered, retries, settings.consume_enabled, settings.priority_factor
+                    settings.ordered, retries, settings.consume_enabled, settings.priority_factor, settings.lite
                 )
             modes: ModeTable = {
                 (name, mode.topic): (mode.is_pop, mode.pop_share_queue_count)

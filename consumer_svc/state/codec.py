@@ -1,6 +1,8 @@
 """Changes and full states as `reput.consumer.v1.StateRecord`, the body of a record of the state topic, and back."""
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, islice
 
 from consumer_svc.state.group_states import (
     Began,
@@ -10,8 +12,10 @@ from consumer_svc.state.group_states import (
     GroupSet,
     GroupSettings,
     GroupStates,
+    LiteExpired,
     RequestMode,
 )
+from consumer_svc.state.lite_subscriptions import LiteSubscribed, LiteSubscriptions
 from consumer_svc.state.queue_state import (
     Delivered,
     Ended,
@@ -27,12 +31,16 @@ from consumer_svc.state.queue_state import (
 )
 from reput.consumer.v1 import consumer_service_pb2 as service_pb
 from reput.consumer.v1 import state_pb2 as pb
-from store.format.delivery.consumer_files import PRIORITY_FACTOR_MAX
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from store.format.delivery.consumer_files import PRIORITY_FACTOR_MAX, LiteConfig
+from store.format.topic import LIGHT_QUEUE_PREFIX, lite_queue_name, split_lite_queue
 
 # A piece of a full state; a record must stay far below the limit of a message (4 MiB).
 PIECE_BYTES_MAX = 1 << 20
 # Leases, and waiting messages, of a part of a queue: some 300 bytes each.
 PART_COUNT_MAX = 1_000
+# Names of light queues in a message of a record: at most 255 bytes each, most have 50.
+LIGHT_COUNT_MAX = 5_000
 
 
 def change_to_proto(change: Change) -> pb.Change:
@@ -77,6 +85,10 @@ def change_to_proto(change: Change) -> pb.Change:
             return pb.Change(began=pb.Began(consumer_group=change.consumer_group, beginning=beginning))
         case GroupDeleted():
             return pb.Change(group_deleted=pb.GroupDeleted(consumer_group=change.consumer_group))
+        case LiteSubscribed():
+            return pb.Change(lite_subscribed=_subscribed(change))
+        case LiteExpired():
+            return pb.Change(lite_expired=_expired(change))
 
 
 def change_from_proto(change: pb.Change) -> Change | None:
@@ -107,6 +119,10 @@ def change_from_proto(change: pb.Change) -> Change | None:
             return Began(change.began.consumer_group, beginning.topic, tuple(beginning.queue_offsets))
         case "group_deleted":
             return GroupDeleted(change.group_deleted.consumer_group)
+        case "lite_subscribed":
+            return _to_subscribed(change.lite_subscribed)
+        case "lite_expired":
+            return to_expired(change.lite_expired)
         case _:
             return None
 
@@ -125,10 +141,38 @@ def pieces_of(states: GroupStates) -> Iterator[Sequence[pb.GroupState]]:
                 state = pb.GroupState(settings=state.settings)
             state.queues.append(queue)
             size_bytes += queue_bytes
+        for lite in (*_subscriptions(group), *_light_positions(group)):
+            lite_bytes = lite.ByteSize()
+            if size_bytes + lite_bytes > PIECE_BYTES_MAX and (piece or state.ByteSize() > state.settings.ByteSize()):
+                yield [*piece, state]
+                piece, size_bytes = [], 0
+                state = pb.GroupState(settings=state.settings)
+            state.MergeFrom(lite)
+            size_bytes += lite_bytes
         piece.append(state)
         size_bytes += state.settings.ByteSize()
     if piece:
         yield piece
+
+
+def floors_of(states: GroupStates) -> Iterator[Sequence[pb.LiteExpired]]:
+    """The lite topics that are forgotten, in pieces as those of `pieces_of`."""
+    by_place: dict[tuple[str, int], list[tuple[str, int]]] = {}
+    for queue, (queue_offset, commit_log_offset) in states.lite_floors.items():
+        lite = split_lite_queue(queue)
+        assert lite is not None
+        by_place.setdefault((lite[0], commit_log_offset), []).append((queue, queue_offset))
+    for (topic, commit_log_offset), rows in by_place.items():
+        for begin in range(0, len(rows), LIGHT_COUNT_MAX):
+            queues, queue_offsets = zip(*rows[begin : begin + LIGHT_COUNT_MAX], strict=True)
+            yield [_expired(LiteExpired(topic, queues, queue_offsets, commit_log_offset))]
+
+
+def apply_floors(states: GroupStates, floors: Iterable[pb.LiteExpired]) -> None:
+    """Add a piece of `floors_of`: groups have what the other pieces say."""
+    for expired in map(to_expired, floors):
+        for queue, queue_offset in zip(expired.queues, expired.queue_offsets, strict=False):
+            states.lite_floors[queue] = (queue_offset, expired.commit_log_offset)
 
 
 def apply_piece(states: GroupStates, groups: Iterable[pb.GroupState]) -> None:
@@ -146,6 +190,14 @@ def apply_piece(states: GroupStates, groups: Iterable[pb.GroupState]) -> None:
             state.moved.update(dict.fromkeys(queue.moved_offsets))
             offsets = queue.reset_offsets
             state.resets = list(zip(offsets[::2], offsets[1::2], strict=False))
+            if queue.queue.topic.startswith(LIGHT_QUEUE_PREFIX):
+                states.rest(_to_ref(queue.queue), state)
+        for subscribed in group.lite_subscriptions:
+            states.apply(_to_subscribed(subscribed))
+        light = states.groups[group.settings.consumer_group].light
+        for positions in group.light_positions:
+            names = (sys.intern(LIGHT_QUEUE_PREFIX + name) for name in positions.queues)
+            light.update(zip(names, positions.next_offsets, strict=False))
 
 
 def _queues(group: Group) -> Iterator[pb.QueueState]:
@@ -165,6 +217,87 @@ def _parts(ref: QueueRef, queue: QueueState) -> Iterator[pb.QueueState]:
             reset_offsets=[offset for reset in queue.resets for offset in reset],
             moved_offsets=queue.moved if begin == 0 else (),
         )
+
+
+def _subscriptions(group: Group) -> Iterator[pb.GroupState]:
+    """What the clients of a group subscribe to, in parts."""
+    lite: LiteSubscriptions = group.lite
+    name = group.settings.consumer_group
+    topic = group.settings.lite.bind_topic if group.settings.lite is not None else ""
+    for client_id, client in sorted(lite.clients.items()):
+        parts = [LiteSubscribed(name, topic, client_id, is_complete=True, is_wildcard=client.is_wildcard)]
+        for parent, of_parent in groupby(sorted(client.queues), key=_parent):
+            while queues := list(islice(of_parent, LIGHT_COUNT_MAX)):
+                parts.append(LiteSubscribed(name, parent, client_id, queues, is_wildcard=client.is_wildcard))
+        for part in parts:
+            yield pb.GroupState(lite_subscriptions=[_subscribed(part)])
+
+
+def _light_positions(group: Group) -> Iterator[pb.GroupState]:
+    """The positions of a group in light queues where nothing is in flight, in parts."""
+    numbers = ((queue, at) for queue, at in group.light.items() if isinstance(at, int))
+    while part := list(islice(numbers, LIGHT_COUNT_MAX)):
+        names = [queue.removeprefix(LIGHT_QUEUE_PREFIX) for queue, _ in part]
+        positions = pb.LightPositions(queues=names, next_offsets=[at for _, at in part])
+        yield pb.GroupState(light_positions=[positions])
+    for queue, at in group.light.items():
+        if not isinstance(at, int):
+            state = group.light_position(queue)
+            assert state is not None
+            yield pb.GroupState(queues=_parts(QueueRef(group.settings.consumer_group, queue, 0), state))
+
+
+def _subscribed(change: LiteSubscribed) -> pb.LiteSubscribed:
+    return pb.LiteSubscribed(
+        consumer_group=change.consumer_group,
+        topic=change.topic,
+        client_id=change.client_id,
+        added=map(_lite_topic, change.added),
+        removed=map(_lite_topic, change.removed),
+        is_complete=change.is_complete,
+        is_wildcard=change.is_wildcard,
+        is_ended=change.is_ended,
+    )
+
+
+def _to_subscribed(change: pb.LiteSubscribed) -> LiteSubscribed:
+    return LiteSubscribed(
+        change.consumer_group,
+        change.topic,
+        change.client_id,
+        tuple(sys.intern(lite_queue_name(change.topic, each)) for each in change.added),
+        tuple(lite_queue_name(change.topic, each) for each in change.removed),
+        change.is_complete,
+        change.is_wildcard,
+        change.is_ended,
+    )
+
+
+def _expired(change: LiteExpired) -> pb.LiteExpired:
+    return pb.LiteExpired(
+        topic=change.topic,
+        lite_topics=map(_lite_topic, change.queues),
+        queue_offsets=change.queue_offsets,
+        commit_log_offset=change.commit_log_offset,
+    )
+
+
+def to_expired(change: pb.LiteExpired) -> LiteExpired:
+    """Lite topics of a record that are forgotten."""
+    queues = tuple(sys.intern(lite_queue_name(change.topic, each)) for each in change.lite_topics)
+    return LiteExpired(change.topic, queues, tuple(change.queue_offsets), change.commit_log_offset)
+
+
+def _parent(queue: str) -> str:
+    lite = split_lite_queue(queue)
+    assert lite is not None
+    return lite[0]
+
+
+def _lite_topic(queue: str) -> str:
+    lite = split_lite_queue(queue)
+    assert lite is not None
+    return lite[1]
 
 
 def _ref(ref: QueueRef) -> pb.QueueRef:
@@ -236,6 +369,7 @@ def _settings(settings: GroupSettings, made_by: str) -> pb.GroupSet:
         broadcast=settings.broadcast,
         request_modes=map(mode_to_proto, settings.request_modes),
         priority_factor=said_factor(settings),
+        lite=lite_to_proto(settings.lite),
         made_by=made_by,
     )
 
@@ -249,6 +383,38 @@ def _to_settings(group: pb.GroupSet) -> GroupSettings:
         group.broadcast,
         tuple(map(mode_of, group.request_modes)),
         factor_of(group),
+        lite_of(group),
+    )
+
+
+def lite_to_proto(lite: LiteConfig | None) -> gateway_pb.LiteSettings | None:
+    """What a group of lite topics is, for records and answers."""
+    if lite is None:
+        return None
+    return gateway_pb.LiteSettings(
+        bind_topic=lite.bind_topic,
+        model=gateway_pb.LITE_MODEL_EXCLUSIVE if lite.is_exclusive else gateway_pb.LITE_MODEL_SHARED,
+        wildcard=lite.is_wildcard,
+        client_quota=lite.client_quota,
+        client_event_count_max=lite.client_event_count_max,
+        reset_offset_exclusive=lite.reset_offset_exclusive,
+        reset_offset_unsubscribe=lite.reset_offset_unsubscribe,
+    )
+
+
+def lite_of(settings: "pb.GroupSet | service_pb.GroupSettings") -> LiteConfig | None:
+    """What a record or a request says of lite topics."""
+    if not settings.HasField("lite"):
+        return None
+    lite = settings.lite
+    return LiteConfig(
+        lite.bind_topic,
+        lite.model == gateway_pb.LITE_MODEL_EXCLUSIVE,
+        lite.wildcard,
+        lite.client_quota,
+        lite.client_event_count_max,
+        lite.reset_offset_exclusive,
+        lite.reset_offset_unsubscribe,
     )
 
 

@@ -1,16 +1,30 @@
-"""The state of all groups of a shard, in memory; pure. See `queue_state.py` for a queue."""
+"""The state of all groups of a shard, in memory; pure. See `queue_state.py` for a queue.
 
+A group may have positions in a million light queues. One in which nothing is in flight, and nothing waits, is kept as a number
+(`Group.light`); a QueueState is made of it when something is handed out there, and goes when all of it is consumed.
+"""
+
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import nsmallest
 from typing import Protocol
 
+from consumer_svc.state.lite_subscriptions import LiteSubscribed, LiteSubscriptions
 from consumer_svc.state.queue_state import Moved, QueueChange, QueueRef, QueueState
-from store.format.delivery.consumer_files import PRIORITY_FACTOR_MAX
+from store.format.delivery.consumer_files import PRIORITY_FACTOR_MAX, LiteConfig
+from store.format.topic import is_light_queue, split_lite_queue
 
 # Of a shard, unless the setting says another number.
 GROUP_COUNT_MAX = 100_000
+# Light queues of a group in a list.
+LIGHT_COUNT_SHOWN = 1_000
+# Likewise, lite topics that clients subscribe to: some 300 bytes of memory each (RocketMQ's maxLiteSubscriptionCount).
+LITE_SUBSCRIPTION_COUNT_MAX = 100_000
 
 Queues = dict[int, QueueState]
+# The next position, or that and the ranges that resets went past.
+LightPosition = int | tuple[int, tuple[tuple[int, int], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +49,7 @@ class GroupSettings:
         broadcast: each member consumes every message and keeps its positions itself.
         request_modes: of topics, by name; one of each.
         priority_factor: of 100 pops of a topic of the type PRIORITY, so many are by priority.
+        lite: it consumes lite topics of a parent topic; None: it does not.
     """
 
     consumer_group: str
@@ -44,6 +59,11 @@ class GroupSettings:
     broadcast: bool = False
     request_modes: tuple[RequestMode, ...] = ()
     priority_factor: int = PRIORITY_FACTOR_MAX
+    lite: LiteConfig | None = None
+
+    def orders(self, topic: str) -> bool:
+        """Whether messages of a queue are delivered one after the other: those of a lite topic always are."""
+        return self.ordered or (self.lite is not None and is_light_queue(topic))
 
     @property
     def is_set(self) -> bool:
@@ -84,19 +104,73 @@ class Began:
     queue_offsets: Sequence[int]
 
 
-Change = QueueChange | GroupSet | GroupDeleted | Began
+@dataclass(frozen=True, slots=True)
+class LiteExpired:
+    """Lite topics are forgotten: groups lose positions and subscriptions there; see the proto. `queues` are light queues."""
+
+    topic: str
+    queues: Sequence[str]
+    queue_offsets: Sequence[int]
+    commit_log_offset: int
+
+
+Change = QueueChange | GroupSet | GroupDeleted | Began | LiteSubscribed | LiteExpired
 
 
 @dataclass(slots=True)
 class Group:
-    """A group: its settings, its queues by topic and number, and who made it."""
+    """A group.
+
+    Attributes:
+        settings: its settings.
+        topics: its queues by topic and number.
+        made_by: who made it.
+        light: its positions in light queues that are not in `topics`, by name.
+        lite: what its clients subscribe to.
+    """
 
     settings: GroupSettings
     topics: dict[str, Queues] = field(default_factory=dict)
     made_by: str = ""
+    light: dict[str, LightPosition] = field(default_factory=dict)
+    lite: LiteSubscriptions = field(default_factory=LiteSubscriptions)
+
+    def has_position(self, topic: str) -> bool:
+        """Whether it has a position in a topic, or a light queue."""
+        return topic in self.topics or topic in self.light
+
+    def light_position(self, queue: str) -> QueueState | None:
+        """A position of `light` as a state."""
+        position = self.light.get(queue)
+        if position is None:
+            return None
+        next_offset, resets = (position, ()) if isinstance(position, int) else position
+        return QueueState(next_offset, resets=list(resets), popped_from=next_offset)
+
+    def light_queues(self) -> Iterator[tuple[str, QueueState]]:
+        """All light queues in which it has a position; the states of `light` are made one by one."""
+        for topic, queues in self.topics.items():
+            if is_light_queue(topic):
+                for state in queues.values():
+                    yield topic, state
+        for queue in self.light:
+            position = self.light_position(queue)
+            assert position is not None
+            yield queue, position
+
+    def shown_queues(self) -> Iterator[tuple[QueueRef, QueueState]]:
+        """The queues by topic and number; of light queues some, and none of lite topics: there may be a million."""
+        yield from (row for row in self.queues() if not is_light_queue(row[0].topic))
+        light = (
+            queue for queue, _ in self.light_queues() if self.settings.lite is None or split_lite_queue(queue) is None
+        )
+        for queue in nsmallest(LIGHT_COUNT_SHOWN, light):
+            found = self.topics.get(queue, {}).get(0) or self.light_position(queue)
+            if found is not None:
+                yield QueueRef(self.settings.consumer_group, queue, 0), found
 
     def queues(self) -> Iterator[tuple[QueueRef, QueueState]]:
-        """All queues, by topic and number."""
+        """The queues by topic and number, without those of `light`."""
         name = self.settings.consumer_group
         for topic in sorted(self.topics):
             for queue_id, queue in sorted(self.topics[topic].items()):
@@ -118,10 +192,15 @@ class GroupStates:
 
     Attributes:
         groups: by name; changed by `apply` and `queue` only.
+        bound: the groups of lite topics by their parent topic.
+        lite_floors: of lite topics that were forgotten, by light queue: where a group begins (in messages), and the byte of the
+            log that retention must pass before that is of no use.
     """
 
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
+        self.bound: dict[str, set[str]] = {}
+        self.lite_floors: dict[str, tuple[int, int]] = {}
         self._owners: Owners | None = None
 
     def count_for(self, owners: Owners) -> None:
@@ -133,7 +212,12 @@ class GroupStates:
     def find(self, ref: QueueRef) -> QueueState | None:
         """The state of the group in the queue; None when it never consumed from it."""
         group = self.groups.get(ref.consumer_group)
-        return None if group is None else group.topics.get(ref.topic, {}).get(ref.queue_id)
+        if group is None:
+            return None
+        state = group.topics.get(ref.topic, {}).get(ref.queue_id)
+        if state is None and group.light and not ref.queue_id:
+            return group.light_position(ref.topic)
+        return state
 
     def queue(self, ref: QueueRef) -> QueueState:
         """The state of the group in the queue; made with its group when there is none."""
@@ -143,7 +227,10 @@ class GroupStates:
         queues = group.topics.setdefault(ref.topic, {})
         state = queues.get(ref.queue_id)
         if state is None:
-            state = queues[ref.queue_id] = QueueState()
+            known = group.light_position(ref.topic) if not ref.queue_id else None
+            state = queues[ref.queue_id] = known or QueueState()
+            if known is not None:
+                del group.light[ref.topic]
         return state
 
     def apply(self, change: Change) -> None:
@@ -155,9 +242,13 @@ class GroupStates:
                 if group is None:
                     self._make(change.settings, change.made_by)
                 else:
+                    self._bind(group.settings, is_bound=False)
+                    self._bind(change.settings)
                     self.groups[name] = replace(group, settings=change.settings)
             case GroupDeleted():
                 deleted = self.groups.pop(change.consumer_group, None)
+                if deleted is not None:
+                    self._bind(deleted.settings, is_bound=False)
                 if deleted is not None and self._owners is not None:
                     self._owners.deleted(deleted.made_by)
             case Began():
@@ -165,8 +256,41 @@ class GroupStates:
                     ref = QueueRef(change.consumer_group, change.topic, queue_id)
                     if queue_offset >= 0 and self.find(ref) is None:
                         self.queue(ref).apply(Moved(ref, queue_offset, is_reset=True))
+            case LiteSubscribed():
+                group = self.groups.get(change.consumer_group)
+                if group is not None:
+                    group.lite.apply(change)
+            case LiteExpired():
+                for queue, queue_offset in zip(change.queues, change.queue_offsets, strict=False):
+                    self._forget(change.topic, queue)
+                    self.lite_floors[sys.intern(queue)] = (queue_offset, change.commit_log_offset)
             case _:
-                self.queue(change.queue).apply(change)
+                state = self.queue(change.queue)
+                state.apply(change)
+                if is_light_queue(change.queue.topic):
+                    self.rest(change.queue, state)
+
+    def rest(self, ref: QueueRef, state: QueueState) -> None:
+        """Keep the state of a light queue as a number, if nothing more is to be kept of it."""
+        if state.leases or state.waiting or state.moved or ref.queue_id:
+            return
+        group = self.groups[ref.consumer_group]
+        group.topics.pop(ref.topic, None)
+        position = (state.next_offset, tuple(state.resets)) if state.resets else state.next_offset
+        group.light[sys.intern(ref.topic)] = position
+
+    def begin_offset(self, queue: str) -> int:
+        """Where a group begins in a light queue: behind what was forgotten."""
+        return self.lite_floors.get(queue, (0, 0))[0]
+
+    def drop_floors(self, log_first_offset: int) -> None:
+        """Forget where groups begin in lite topics of which the log has nothing from before (bytes)."""
+        for queue in [queue for queue, (_, before) in self.lite_floors.items() if before <= log_first_offset]:
+            del self.lite_floors[queue]
+
+    def light_count(self) -> int:
+        """Positions in light queues."""
+        return sum(len(group.light) for group in self.groups.values())
 
     def in_flight_count(self) -> int:
         """Messages in flight, of all groups."""
@@ -174,6 +298,25 @@ class GroupStates:
 
     def _make(self, settings: GroupSettings, made_by: str) -> Group:
         group = self.groups[settings.consumer_group] = Group(settings, made_by=made_by)
+        self._bind(settings)
         if self._owners is not None:
             self._owners.made(made_by)
         return group
+
+    def _bind(self, settings: GroupSettings, *, is_bound: bool = True) -> None:
+        if settings.lite is None:
+            return
+        names = self.bound.setdefault(settings.lite.bind_topic, set())
+        if is_bound:
+            names.add(settings.consumer_group)
+            return
+        names.discard(settings.consumer_group)
+        if not names:
+            del self.bound[settings.lite.bind_topic]
+
+    def _forget(self, topic: str, queue: str) -> None:
+        for name in self.bound.get(topic, ()):
+            group = self.groups[name]
+            group.light.pop(queue, None)
+            group.topics.pop(queue, None)
+            group.lite.drop(queue)

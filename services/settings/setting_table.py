@@ -110,6 +110,7 @@ ROWS: tuple[tuple[str, str, str, str, str, bool], ...] = (
     ("consumer", "group_metrics", "false", "true|false", "Show the lag of each group and topic, with their names, on the page of metrics.", False),
     ("consumer", "delivery_attempts_max", "17", "deliveries", "Of a group without a setting of its own, the first delivery included.", False),
     ("consumer", "group_count_max", "100000", "groups", "Consumer groups of the shard. A client makes at most a tenth, all of an address without sign-in a quarter.", False),
+    ("consumer", "lite_subscription_count_max", "100000", "subscriptions", "Lite topics that the clients of the shard subscribe to, each as often as there are clients that do; some 300 bytes of memory each. RocketMQ's maxLiteSubscriptionCount.", False),
     ("schedule", "address", "127.0.0.1:8086", "host:port|unix:/path", "Where the service listens; port 0: a free one.", False),
     ("schedule", "metrics_address", "", "host:port", "Where Prometheus finds the metrics; empty: no page.", False),
     ("schedule", "health_address", "", "host:port", "Where health is served without TLS; empty: not served.", False),

@@ -9,13 +9,14 @@ from consumer_svc.delivering.deletions import Deletions
 from consumer_svc.delivering.expirer import Expirer
 from consumer_svc.delivering.groups import Groups
 from consumer_svc.delivering.life import Life, Rules
+from consumer_svc.delivering.lite_topics import LiteTopics
 from consumer_svc.delivering.pop import Pops
 from consumer_svc.delivering.pulls import Pulls
 from consumer_svc.delivering.receipt_handle import ReceiptHandles
 from consumer_svc.delivering.send_back import SendBacks
 from consumer_svc.delivering.tracks import Tracks
 from consumer_svc.live_consumers import LiveConsumers
-from consumer_svc.state.group_states import GROUP_COUNT_MAX, GroupStates
+from consumer_svc.state.group_states import GROUP_COUNT_MAX, LITE_SUBSCRIPTION_COUNT_MAX, GroupStates
 from consumer_svc.state_topic import STATE_TOPIC, LoadedState, StateWriter, load_state
 from consumer_svc.topic_view import TopicView
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
@@ -24,6 +25,7 @@ from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from services.reading.queue_reader import QueueReader
 from services.reading.recent_units import RecentUnits
+from store.format.topic import is_light_queue
 from tests.support import memory_log
 from tests.support.memory_log import START_MILLIS, ManualClock, Queue, always_newer
 from tests.support.waiting import WAIT_SECONDS_MAX
@@ -40,6 +42,7 @@ class MemoryLog(memory_log.MemoryLog):
         super().__init__(clock, STATE_TOPIC)
         self.topics: dict[str, commitlog_pb.ListTopicsResponse.Topic] = {}
         self.topics_version = 1
+        self.lite_minutes: dict[str, int] = {}
         self.deleted_before: dict[str, int] = {}
         self.new_topic_queue_count = 8
 
@@ -51,6 +54,7 @@ class MemoryLog(memory_log.MemoryLog):
             read_queue_count=queue_count,
             perm=perm,
             message_type=message_type,
+            lite_expiration_minutes=self.lite_minutes.get(topic, 0),
         )
         self.topics_version += 1
 
@@ -99,6 +103,7 @@ class LogLife:
         clients: the consumers that live.
         leadership: see Life.
         group_count_max: see Rules.
+        lite_subscription_count_max: see Rules.
     """
 
     def __init__(
@@ -111,6 +116,7 @@ class LogLife:
         clients: LiveConsumers | None = None,
         leadership: int | None = 0,
         group_count_max: int = GROUP_COUNT_MAX,
+        lite_subscription_count_max: int = LITE_SUBSCRIPTION_COUNT_MAX,
     ) -> None:
         epoch = log.state().epoch + 1
         self.log = log
@@ -118,8 +124,11 @@ class LogLife:
         self.writer.submit(()).result(WAIT_SECONDS_MAX)
         self.loaded = log.state()
         self.writer.changes_behind_full = self.loaded.change_count
-        recent = log.recent = RecentUnits(recent_count_max)
-        recent.set_ends((topic, queue_id, queue.end) for (topic, queue_id), queue in log.queues.items())
+        recent = log.recent = RecentUnits(recent_count_max, recent_count_max)
+        recent.light_before = log.end
+        recent.set_ends(
+            (topic, queue_id, queue.end) for (topic, queue_id), queue in log.queues.items() if not is_light_queue(topic)
+        )
         client: Any = log
         self.arrivals = Arrivals()
         topics = TopicView(log, self.arrivals, always_newer())
@@ -132,7 +141,12 @@ class LogLife:
             ReceiptHandles("broker-a", SECRET),
             clients or LiveConsumers(lambda: log.clock.now / 1000 + 1e6),
             self.arrivals,
-            Rules(attempts_max, begins_at_end, group_count_max=group_count_max),
+            Rules(
+                attempts_max,
+                begins_at_end,
+                group_count_max=group_count_max,
+                lite_subscription_count_max=lite_subscription_count_max,
+            ),
             log.clock,
             topics,
             leadership,
@@ -141,6 +155,8 @@ class LogLife:
         self.send_backs = SendBacks(self.life)
         self.groups, self.tracks, self.expirer = Groups(self.life), Tracks(self.life), Expirer(self.life)
         self.deletions = Deletions(self.life)
+        self.lite = LiteTopics(self.life)
+        log.on_light = self._hear_light
         self.expirer.note_all()
 
     @property
@@ -155,6 +171,15 @@ class LogLife:
     def track(self, message: StoredMessage) -> list[pb.TrackMessageResponse.Track]:
         """How a message stands with every group."""
         return list(self.tracks.page(message).tracks)
+
+    def _hear_light(self, queues: Sequence[str]) -> None:
+        with self.life.lock:
+            self.lite.hear(queues, self.log.clock.now)
+
+    def look_through(self) -> None:
+        """Find the news of all lite topics, as the follower does."""
+        while self.lite.look_through():
+            pass
 
     def expire(self) -> int:
         """End everything that is due; how many leases were looked at."""
@@ -191,6 +216,8 @@ def contents(states: GroupStates) -> object:
                 )
                 for ref, queue in group.queues()
             },
+            dict(group.light),
+            {client_id: (client.queues, client.is_wildcard) for client_id, client in group.lite.clients.items()},
         )
         for name, group in states.groups.items()
     }

@@ -1,10 +1,29 @@
 """Changes and full states survive the way through their records."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer_svc.state.codec import PIECE_BYTES_MAX, apply_piece, change_from_proto, change_to_proto, pieces_of
-from consumer_svc.state.group_states import Began, Change, GroupDeleted, GroupSet, GroupSettings, GroupStates
+from consumer_svc.state.codec import (
+    PIECE_BYTES_MAX,
+    apply_floors,
+    apply_piece,
+    change_from_proto,
+    change_to_proto,
+    floors_of,
+    pieces_of,
+)
+from consumer_svc.state.group_states import (
+    Began,
+    Change,
+    GroupDeleted,
+    GroupSet,
+    GroupSettings,
+    GroupStates,
+    LiteExpired,
+)
+from consumer_svc.state.lite_subscriptions import LiteSubscribed
 from consumer_svc.state.queue_state import (
     Delivered,
     Ended,
@@ -19,17 +38,29 @@ from consumer_svc.state.queue_state import (
 )
 from reput.consumer.v1.state_pb2 import Change as ChangeProto
 from reput.consumer.v1.state_pb2 import StateRecord
+from store.format.delivery.consumer_files import LiteConfig
+from store.format.topic import lite_queue_name
 
 NAMES = st.text("abc%_é", min_size=1, max_size=5)
 NUMBERS = st.integers(0, 2**31 - 1)
 OFFSETS = st.integers(0, 20)
 MILLIS = st.integers(0, 2**62)
-REFS = st.builds(QueueRef, st.sampled_from(("g", "h")), st.sampled_from(("t", "u")), st.integers(0, 2))
+LITE = st.sampled_from([lite_queue_name("p", name) for name in ("a", "b")])
+LITES = st.lists(LITE, max_size=2, unique=True).map(tuple)
+REFS = st.one_of(
+    st.builds(QueueRef, st.sampled_from(("g", "h")), st.sampled_from(("t", "u")), st.integers(0, 2)),
+    st.builds(QueueRef, st.sampled_from(("g", "h")), LITE, st.just(0)),
+)
 LEASES = st.builds(
     Lease, OFFSETS, NUMBERS, NUMBERS, MILLIS, MILLIS, NAMES, NAMES, NAMES, st.booleans(), NUMBERS, st.booleans()
 )
 WAITING = st.builds(Postponed, OFFSETS, NUMBERS, NUMBERS, NAMES, MILLIS)
-SETTINGS = st.builds(GroupSettings, st.sampled_from(("g", "h")), st.booleans(), NUMBERS, st.booleans(), st.booleans())
+LITE_CONFIGS = st.builds(LiteConfig, st.just("p"), *[st.booleans()] * 2, *[NUMBERS] * 2, *[st.booleans()] * 2)
+SETTINGS = st.builds(
+    GroupSettings,
+    *(st.sampled_from(("g", "h")), st.booleans(), NUMBERS, st.booleans(), st.booleans()),
+    lite=st.none() | LITE_CONFIGS,
+)
 CHANGES: st.SearchStrategy[Change] = st.one_of(
     st.builds(HandedOut, REFS, OFFSETS, st.lists(LEASES, max_size=3), st.lists(WAITING, max_size=3)),
     st.builds(Delivered, REFS, st.lists(OFFSETS, max_size=3).map(tuple)),
@@ -41,21 +72,43 @@ CHANGES: st.SearchStrategy[Change] = st.one_of(
     st.builds(Began, NAMES, NAMES, st.lists(st.integers(-1, 20), max_size=3).map(tuple)),
     st.builds(GroupSet, SETTINGS),
     st.builds(GroupDeleted, st.sampled_from(("g", "h"))),
+    st.builds(
+        LiteSubscribed,
+        *(st.sampled_from(("g", "h")), st.just("p"), st.sampled_from(("c", "d")), LITES, LITES),
+        *(st.booleans(), st.booleans(), st.booleans()),
+    ),
+    st.builds(LiteExpired, st.just("p"), LITES, st.lists(OFFSETS, min_size=2, max_size=2).map(tuple), OFFSETS).map(
+        lambda one: replace(one, queue_offsets=one.queue_offsets[: len(one.queues)])
+    ),
 )
 
 
 def durable(states: GroupStates) -> object:
     """Everything that a restart must have."""
-    return {
+    groups = {
         name: (
             group.settings,
+            sorted(group.light.items()),
+            sorted((each, sorted(client.queues), client.is_wildcard) for each, client in group.lite.clients.items()),
+            sorted((queue, sorted(group.lite.subscribers(queue))) for queue in group.lite.queues()),
             {
                 ref: (queue.next_offset, queue.leases, queue.waiting, queue.resets, list(queue.moved))
                 for ref, queue in group.queues()
             },
         )
-        for name, group in states.groups.items()
+        for name, group in sorted(states.groups.items())
     }
+    return groups, sorted((topic, sorted(names)) for topic, names in states.bound.items()), states.lite_floors
+
+
+def read_back(states: GroupStates, again: GroupStates, piece_count: int | None = None) -> None:
+    """Put the full state of one into another, by way of its records."""
+    pieces: list[StateRecord] = [StateRecord(groups=piece) for piece in pieces_of(states)]
+    pieces += [StateRecord(lite_expired=piece) for piece in floors_of(states)]
+    for piece in pieces[:piece_count]:
+        record = StateRecord.FromString(piece.SerializeToString())
+        apply_piece(again, record.groups)
+        apply_floors(again, record.lite_expired)
 
 
 @given(CHANGES)
@@ -73,8 +126,7 @@ def test_a_full_state_says_what_its_changes_said(changes: list[Change]) -> None:
     states, again = GroupStates(), GroupStates()
     for change in changes:
         states.apply(change)
-    for piece in pieces_of(states):
-        apply_piece(again, StateRecord.FromString(StateRecord(groups=piece).SerializeToString()).groups)
+    read_back(states, again)
     assert durable(again) == durable(states)
 
 
@@ -84,8 +136,7 @@ def test_a_full_state_that_was_not_finished_changes_nothing(changes: list[Change
     for change in changes:
         states.apply(change)
     before = repr(durable(states))
-    for piece in list(pieces_of(states))[:piece_count]:
-        apply_piece(states, StateRecord.FromString(StateRecord(groups=piece).SerializeToString()).groups)
+    read_back(states, states, piece_count)
     assert repr(durable(states)) == before
 
 
@@ -100,3 +151,35 @@ def test_a_queue_with_very_much_in_flight_is_written_in_pieces_that_fit() -> Non
     for data in pieces:
         apply_piece(again, StateRecord.FromString(data).groups)
     assert durable(again) == durable(states)
+
+
+def test_very_many_positions_and_subscriptions_are_written_in_pieces_that_fit() -> None:
+    states = GroupStates()
+    states.apply(GroupSet(GroupSettings("g", lite=LiteConfig("p"))))
+    queues = [lite_queue_name("p", f"{number:064}") for number in range(30_000)]
+    for queue in queues:
+        states.apply(Moved(QueueRef("g", queue, 0), 7))
+    states.apply(Moved(QueueRef("g", queues[0], 0), 9, is_reset=True))
+    states.apply(LiteSubscribed("g", "p", "c", queues))
+    states.apply(LiteExpired("p", queues[:10_000], range(10_000), 100))
+    pieces = [StateRecord(groups=piece).SerializeToString() for piece in pieces_of(states)]
+    assert max(map(len, pieces)) < 2 * PIECE_BYTES_MAX
+    again = GroupStates()
+    read_back(states, again)
+    assert durable(again) == durable(states)
+    assert len(again.groups["g"].light) == 20_000
+
+
+def test_a_position_in_a_light_queue_is_a_number_while_nothing_is_in_flight() -> None:
+    states, ref = GroupStates(), QueueRef("g", lite_queue_name("p", "a"), 0)
+    states.apply(HandedOut(ref, 3, [Lease(at, 1, 0, 10**13) for at in range(3)]))
+    assert states.groups["g"].light == {}
+    states.apply(Ended(ref, (0, 1, 2)))
+    assert (states.groups["g"].light, states.groups["g"].topics) == ({ref.topic: 3}, {})
+    found = states.find(ref)
+    assert found is not None
+    assert (found.next_offset, found.consumer_offset) == (3, 3)
+    states.apply(HandedOut(ref, 4, [Lease(3, 1, 0, 10**13)]))
+    found = states.find(ref)
+    assert found is not None
+    assert (found.next_offset, found.consumer_offset, states.groups["g"].light) == (4, 3, {})
