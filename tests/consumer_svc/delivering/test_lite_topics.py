@@ -1,6 +1,7 @@
 """Lite topics: subscriptions, order, exclusive owners, offsets, clients that end, expiry, lists."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -748,3 +749,63 @@ def test_a_late_acknowledgement_is_told_so(log: MemoryLog, clock: ManualClock, l
     clock.now += 11_000
     life.expire()
     assert life.acks.ack("g", [one.receipt_handle]) == [TOO_LATE]
+
+
+# -- what happens while a poll reads
+
+
+def meanwhile(life: LogLife, action: Callable[[], object]) -> list[object]:
+    """Do something while the next poll reads records; what it gave."""
+    reader, done = life.life.reader, []
+    read = reader.records
+
+    def records(units: Any, body_bytes_max: int) -> Any:
+        if not done:
+            done.append(None)
+            done[0] = action()
+        return read(units, body_bytes_max)
+
+    reader.records = records  # type: ignore[method-assign]
+    return done
+
+
+def test_two_polls_never_have_the_same_lite_topic(log: MemoryLog, life: LogLife) -> None:
+    bind(log, life)
+    for client_id in ("c", "d"):
+        sync(life, client_id, ADD, "a")
+    send(log, "a", "a0")
+    other = meanwhile(life, lambda: get(life, "d"))
+    assert get(life, "c") == ["a0"]
+    assert other == [[]]
+
+
+def test_what_was_picked_before_a_reset_is_not_handed_out_behind_it(log: MemoryLog, life: LogLife) -> None:
+    bind(log, life)
+    sync(life, "c", ADD, "a")
+    send(log, "a", "a0")
+    assert consume(life) == ["a0"]
+    send(log, "a", "a1")
+    meanwhile(life, lambda: life.pulls.reset("g", lite_queue_name(PARENT, "a"), {0: 0}, dry_run=False))
+    assert get(life) == []
+    assert get(life) == ["a0", "a1"]
+
+
+def test_a_client_that_loses_a_lite_topic_while_it_polls_gets_nothing_of_it(log: MemoryLog, life: LogLife) -> None:
+    bind(log, life, is_exclusive=True)
+    sync(life, "c", ADD, "a")
+    send(log, "a", "a0")
+    meanwhile(life, lambda: sync(life, "d", ADD, "a"))
+    assert get(life, "c") == []
+    assert get(life, "d") == ["a0"]
+
+
+def test_an_acknowledgement_that_leaves_others_in_flight_wakes_nobody(log: MemoryLog, life: LogLife) -> None:
+    bind(log, life)
+    sync(life, "c", ADD, "a")
+    for number in range(3):
+        send(log, "a", f"a{number}")
+    first = life.pop(poll(max_messages=2))
+    watcher = life.arrivals.watch()
+    watcher.take(0)
+    life.acks.ack("g", [first[0].receipt_handle])
+    assert watcher.take(0).lite_clients == set()
