@@ -324,7 +324,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         self, request: pb.SyncLiteSubscriptionRequest, context: grpc.ServicerContext
     ) -> pb.SyncLiteSubscriptionResponse:
         """See the proto."""
-        return pb.SyncLiteSubscriptionResponse(lite_topic_count=self._delivery.lite.sync(request))
+        return self._delivery.lite.sync(request)
 
     def ListLiteTopics(
         self, request: pb.ListLiteTopicsRequest, context: grpc.ServicerContext

@@ -75,8 +75,8 @@ class LiteTopics:
 
     # -- subscriptions
 
-    def sync(self, request: pb.SyncLiteSubscriptionRequest) -> int:
-        """Take what a client subscribes to; how many lite topics that is then. In the log when this returns.
+    def sync(self, request: pb.SyncLiteSubscriptionRequest) -> pb.SyncLiteSubscriptionResponse:
+        """Take what a client subscribes to. In the log when this returns.
 
         Raises:
             GroupNotFoundError, InvalidArgumentError, LiteSubscriptionQuotaExceededError: nothing was changed.
@@ -92,14 +92,13 @@ class LiteTopics:
             client = group.lite.clients.get(client_id)
             before = frozenset(client.queues) if client is not None else frozenset()
         begins = self._beginnings(request, [queue for queue in queues if queue not in before], group)
-        lost: list[tuple[str, str, str, str]] = []
         with life.lock:
             group = self._group(request)
             client = group.lite.clients.get(client_id)
             known = client.queues if client is not None else set()
             if request.action == pb.LITE_ACTION_COMPLETE_ADD and self._is_late(name, client_id, request.version):
-                return len(known)
-            wanted, lost = self._wanted(request, queues, group, known)
+                return pb.SyncLiteSubscriptionResponse(lite_topic_count=len(known))
+            wanted, owned = self._wanted(request, queues, group, known)
             added = [queue for queue in queues if queue in wanted and queue not in known]
             removed = sorted(queue for queue in known if queue not in wanted)
             self._check_quota(group, len(wanted), len(added) - len(removed))
@@ -110,9 +109,10 @@ class LiteTopics:
             if taken:
                 owners = _owners(group, added, client_id)
                 changes = [*self._taken(request, group, owners, begins), *changes]
-                lost += [
+                lost = [
                     (name, request.topic, owner, _lite(queue)) for owner, named in owners.items() for queue in named
                 ]
+                life.arrivals.note_lost(lost)
             is_ended = request.action == pb.LITE_ACTION_COMPLETE_REMOVE
             written: Future[int] | None = None
             if is_ended and client is not None:
@@ -121,16 +121,14 @@ class LiteTopics:
                 self._versions.pop((name, client_id), None)
             elif not is_ended and (added or removed or client is None or was_wildcard is not is_wildcard):
                 changes += _parts(name, request.topic, client_id, added, removed, is_wildcard=is_wildcard)
-            for change in changes:  # one by one: together they may be more than the log takes in one record
-                written = life.change([change])
+            for part in _in_parts(changes):
+                written = life.change(part)
             written = written or life.newest_write()
             if not is_ended:
                 life.news.hear(name, client_id, life.clock.millis())
                 self._note_added(request, group, added, is_new_wildcard=is_wildcard and not was_wildcard)
-            if lost:
-                life.arrivals.note_lost(lost)
         wait_for(written)
-        return len(wanted)
+        return pb.SyncLiteSubscriptionResponse(lite_topic_count=len(wanted), lost_lite_topics=map(_lite, sorted(owned)))
 
     def _group(self, request: pb.SyncLiteSubscriptionRequest) -> Group:
         """The group of a request; the caller holds the lock."""
@@ -159,22 +157,21 @@ class LiteTopics:
 
     def _wanted(
         self, request: pb.SyncLiteSubscriptionRequest, queues: Sequence[str], group: Group, known: Iterable[str]
-    ) -> tuple[set[str], list[tuple[str, str, str, str]]]:
+    ) -> tuple[set[str], set[str]]:
         """What the client subscribes to then, and what it names and another owns."""
         match request.action:
             case pb.LITE_ACTION_PARTIAL_ADD:
-                return {*known, *queues}, []
+                return {*known, *queues}, set()
             case pb.LITE_ACTION_PARTIAL_REMOVE:
-                return set(known).difference(queues), []
+                return set(known).difference(queues), set()
             case pb.LITE_ACTION_COMPLETE_REMOVE:
-                return set(), []
+                return set(), set()
         if _is_wildcard(group):
-            return set(), []
-        owned = set()
+            return set(), set()
+        owned: set[str] = set()
         if _is_exclusive(group):
             owned = {queue for queue in queues if group.lite.subscribers(queue) not in ((), (request.client_id,))}
-        lost = [(request.consumer_group, request.topic, request.client_id, _lite(queue)) for queue in sorted(owned)]
-        return set(queues) - owned, lost
+        return set(queues) - owned, owned
 
     def _check_quota(self, group: Group, count: int, more: int) -> None:
         lite = group.settings.lite
@@ -630,6 +627,21 @@ def _parts(
     for begin in range(0, max(len(added), len(removed), 1), NAME_COUNT_MAX):
         part = slice(begin, begin + NAME_COUNT_MAX)
         yield LiteSubscribed(name, topic, client_id, tuple(added[part]), tuple(removed[part]), is_wildcard=is_wildcard)
+
+
+def _in_parts(changes: Sequence[Change]) -> Iterator[list[Change]]:
+    """Changes that go into the log together, with at most NAME_COUNT_MAX names."""
+    part: list[Change] = []
+    count = 0
+    for change in changes:
+        names = 1 + (len(change.added) + len(change.removed) if isinstance(change, LiteSubscribed) else 0)
+        if part and count + names > NAME_COUNT_MAX:
+            yield part
+            part, count = [], 0
+        part.append(change)
+        count += names
+    if part:
+        yield part
 
 
 def _lite(queue: str) -> str:

@@ -113,6 +113,11 @@ class Pops:
                 )
             check_consuming(settings)
             life.clients.note_pop(consumer_group, request.client_id)
+        if settings.lite is not None and not request.is_lite:
+            raise InvalidArgumentError(
+                f"group {consumer_group[:64]} consumes lite topics of {settings.lite.bind_topic}: a poll has to say is_lite",
+                field="is_lite",
+            )
         if request.is_lite:
             return self._pop_lite(request, settings, count_max, invisible_millis)
         with life.lock:

@@ -34,7 +34,7 @@ def sync(
     request = pb.SyncLiteSubscriptionRequest(
         consumer_group=name, topic=PARENT, client_id=client_id, action=action, lite_topics=lite_topics, **fields
     )
-    return life.lite.sync(request)
+    return life.lite.sync(request).lite_topic_count
 
 
 def poll(

@@ -183,6 +183,9 @@ def test_a_group_that_is_not_bound_to_the_parent_is_refused(log: MemoryLog, life
             life.pop(pb.PopMessagesRequest(consumer_group=name, topic=topic, client_id="c", is_lite=True))
         with pytest.raises(InvalidArgumentError):
             life.lite.sync(pb.SyncLiteSubscriptionRequest(consumer_group=name, topic=topic, client_id="c", action=ADD))
+    with pytest.raises(InvalidArgumentError) as refused:
+        life.pop(pb.PopMessagesRequest(consumer_group="g", topic=PARENT, client_id="c"))
+    assert refused.value.metadata["field"] == "is_lite"
     with pytest.raises(GroupNotFoundError):
         sync(life, "c", ADD, "a", name="unknown")
     assert life.pop(poll(name="unknown")) == []
@@ -368,10 +371,11 @@ def test_a_complete_subscription_takes_nothing_from_another_owner_and_is_told_so
     bind(log, life, is_exclusive=True)
     sync(life, "c", ADD, "a")
     sync(life, "d", ADD, "a")
-    watcher = life.arrivals.watch()
-    watcher.take(0)
-    assert sync(life, "c", ALL, "a", "b") == 1
-    assert watcher.take(0).lost == {("g", PARENT, "c", "a")}
+    request = pb.SyncLiteSubscriptionRequest(
+        consumer_group="g", topic=PARENT, client_id="c", action=ALL, lite_topics=("a", "b")
+    )
+    answer = life.lite.sync(request)
+    assert (answer.lite_topic_count, list(answer.lost_lite_topics)) == (1, ["a"])
     sync(life, "d", NONE)
     assert sync(life, "c", ALL, "a", "b") == 2
 
