@@ -27,7 +27,7 @@ from pipeline.scan.schema import (
 from reput.message.v1 import message_pb2
 from store.format.derived.queue_unit import tags_code
 from store.format.message_type import priority_of
-from store.format.properties import KEYS, TAGS
+from store.format.properties import KEYS, LITE_TOPIC, TAGS
 from store.format.topic import SCHEDULE_TOPIC
 
 BROKER = StructField("brokerName", StringType(), False, {"comment": "the shard that holds the message"})
@@ -173,6 +173,7 @@ def _columns(view: str, body: Callable[[StoredMessage], bytes]) -> Mapping[str, 
         "uniqKey": lambda messages: [each.unique_key or None for each in messages],
         "properties": lambda messages: [_pairs(each) for each in messages],
         "priority": lambda messages: [priority_of(each.properties) for each in messages],
+        "lite_topic": lambda messages: [each.properties.get(LITE_TOPIC) for each in messages],
         "body": lambda messages: [body(each) for each in messages],
         "brokerName": lambda messages: [each.broker_name for each in messages],
     }

@@ -26,7 +26,7 @@ from store.format.derived.queue_unit import tags_code
 from store.format.host import decode_host
 from store.format.java_text import decode_java_utf8
 from store.format.message_type import priority_of
-from store.format.properties import KEYS, PRIORITY, TAGS, UNIQ_KEY, parse_properties, split_keys
+from store.format.properties import KEYS, LITE_TOPIC, PRIORITY, TAGS, UNIQ_KEY, parse_properties, split_keys
 from store.format.topic import SCHEDULE_TOPIC
 from store.walk.scan_layout import (
     AT,
@@ -87,6 +87,7 @@ _NO_RECORD = {field.name: None if field.nullable else _BLANKS[type(field.dataTyp
     "queueId": -1,
     "queueOffset": -1,
     "priority": None,
+    "lite_topic": None,
 }
 
 
@@ -122,7 +123,7 @@ class ArrowBatches:
         wanted = set(names)
         self.needs_hosts = bool(wanted & HOST_ROWS.keys())
         self._needs_properties = bool(wanted & FROM_PROPERTIES)
-        self._with_map = not wanted.isdisjoint(("properties", "priority"))
+        self._with_map = not wanted.isdisjoint(("properties", "priority", "lite_topic"))
         self._with_keys = "keys" in wanted
         self._spans: Rows = np.empty((SPAN_ROW_COUNT, row_count_max), dtype=np.int32)
         self._kinds: Rows = np.empty(row_count_max, dtype=np.int8)
@@ -299,6 +300,10 @@ def _priorities(run: RecordRun, found: _Properties, kind: pa.DataType) -> pa.Arr
     return pa.array(values, kind).take(texts.indices)
 
 
+def _lite_topics(run: RecordRun, found: _Properties, kind: pa.DataType) -> pa.Array:
+    return pc.map_lookup(_map(run, found, pa.map_(pa.string(), pa.string())), LITE_TOPIC, "last").cast(kind)
+
+
 def _key_lists(run: RecordRun, found: _Properties, kind: pa.DataType) -> pa.Array:
     used = found.keys[:, : int(found.key_ends[-1]) if len(run) else 0]
     keys = _stretches(run.data, used[KEY_AT], used[KEY_SIZE], pa.string())
@@ -313,6 +318,7 @@ _PROPERTY_COLUMNS: dict[str, Callable[[RecordRun, _Properties, pa.DataType], pa.
     "uniqKey": _unique_key,
     "properties": _map,
     "priority": _priorities,
+    "lite_topic": _lite_topics,
 }
 
 
@@ -339,4 +345,5 @@ def _plainly(run: RecordRun, row: int) -> dict[str, Any]:
         "uniqKey": properties.get(UNIQ_KEY),
         "properties": list(properties.items()),
         "priority": priority_of(properties),
+        "lite_topic": properties.get(LITE_TOPIC),
     }

@@ -54,11 +54,14 @@ NATIVE_SCHEMA = StructType(
 PRIORITY_COLUMN = _column(
     "priority", IntegerType(), "what a message of the type PRIORITY asks for; null: it has none", nullable=True
 )
+LITE_TOPIC_COLUMN = _column(
+    "lite_topic", StringType(), "the lite topic of a message of the type LITE; null: it has none", nullable=True
+)
 RAW = _column("raw", BinaryType(), "the whole record as it stands in the log")
 DAMAGE = _column("damage", StringType(), "what is wrong with these bytes of the log; null for a record", nullable=True)
 BODY = "body"
 # Columns read out of a record's properties; they take longer than all others except the body.
-FROM_PROPERTIES = frozenset(("tags", "tagsCode", "keys", "uniqKey", "properties", "priority"))
+FROM_PROPERTIES = frozenset(("tags", "tagsCode", "keys", "uniqKey", "properties", "priority", "lite_topic"))
 
 KAFKA_SCHEMA = StructType(
     [
@@ -86,8 +89,9 @@ def kafka_schema(*, with_headers: bool = False) -> StructType:
 
 
 def native_schema(*, with_raw: bool = False, with_damage: bool = False) -> StructType:
-    """All native columns, with those that an option adds. An archive has no `priority`: its properties say it."""
-    more = [PRIORITY_COLUMN, *([RAW] if with_raw else []), *([DAMAGE] if with_damage else [])]
+    """All native columns, with those that an option adds. An archive has neither `priority` nor `lite_topic`: its
+    properties say them."""
+    more = [PRIORITY_COLUMN, LITE_TOPIC_COLUMN, *([RAW] if with_raw else []), *([DAMAGE] if with_damage else [])]
     return StructType([*NATIVE_SCHEMA.fields, *more])
 
 

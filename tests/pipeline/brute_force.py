@@ -43,6 +43,7 @@ def row_of(frame: bytes) -> Row:
         "uniqKey": properties.get(UNIQ_KEY),
         "properties": dict(properties),
         "priority": int(properties["_SYS_MSG_PRIORITY_"]) if "_SYS_MSG_PRIORITY_" in properties else None,
+        "lite_topic": properties.get("__LITE_TOPIC"),
         "body": record.body,
         "raw": frame,
     }

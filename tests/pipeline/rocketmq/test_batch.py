@@ -183,6 +183,7 @@ def test_every_queued_record_of_a_log_is_a_row(store_name: str, request: pytest.
             "uniqKey": record.properties.get("UNIQ_KEY"),
             "properties": sorted(record.properties.items()),
             "priority": None,
+            "lite_topic": None,
             "body": record.body,
         }
 

@@ -59,6 +59,7 @@ def test_all_rows_and_columns(spark: SparkSession, broker_store: Path, engine_st
             "uniqKey",
             "body",
             "priority",
+            "lite_topic",
         }
         rows = [as_row(row) for row in frame.orderBy("physicalOffset").collect()]
         assert rows == wanted

@@ -95,6 +95,14 @@ def test_a_priority_is_a_number_or_null_whatever_the_property_says(tmp_path: Pat
     assert [row["priority"] for row in read(root, batchRows=3)] == expected
 
 
+def test_a_lite_topic_is_a_column_and_null_where_there_is_none(tmp_path: Path) -> None:
+    texts = ["chat-1", None, "chat-2", None]
+    properties = ["" if text is None else f"a\x01b\x02__LITE_TOPIC\x01{text}\x02" for text in texts]
+    root = write_log(tmp_path, frames_of([message(properties=each) for each in properties], base=0), file_bytes=1 << 20)
+    assert [row["lite_topic"] for row in read(root, columns="lite_topic")] == texts
+    assert [row["lite_topic"] for row in read(root, batchRows=3)] == texts
+
+
 def test_files_follow_one_another(tmp_path: Path) -> None:
     frames = write_files(tmp_path)
     for split_bytes in (1024, 1500, 4096, 1 << 30):
