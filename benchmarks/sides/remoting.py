@@ -13,6 +13,7 @@ from services.rocketmq.codes import RequestCode
 from services.rocketmq.command import FRAME_BYTES_MAX, OK, Command, FrameError, FrameReader, encode
 
 TIMEOUT_SECONDS = 60.0  # for a hang
+NO_ATTRIBUTES: Mapping[str, str] = {}
 
 
 class RefusedError(RuntimeError):
@@ -80,7 +81,14 @@ def create_topic(broker_port: int, topic: str, queue_count: int, message_type: s
     call(broker_port, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
 
-def create_group(broker_port: int, group: str, *, ordered: bool, delivery_attempts_max: int) -> None:
+def create_group(
+    broker_port: int,
+    group: str,
+    *,
+    ordered: bool,
+    delivery_attempts_max: int,
+    attributes: Mapping[str, str] = NO_ATTRIBUTES,
+) -> None:
     """Creates a consumer group, or changes its settings.
 
     Args:
@@ -88,8 +96,14 @@ def create_group(broker_port: int, group: str, *, ordered: bool, delivery_attemp
         group: its name.
         ordered: whether it consumes in order.
         delivery_attempts_max: the first delivery and all retries.
+        attributes: RocketMQ's attributes of the group.
     """
-    settings = {"groupName": group, "consumeMessageOrderly": ordered, "retryMaxTimes": delivery_attempts_max - 1}
+    settings = {
+        "groupName": group,
+        "consumeMessageOrderly": ordered,
+        "retryMaxTimes": delivery_attempts_max - 1,
+        "attributes": {f"+{name}": value for name, value in attributes.items()},
+    }
     call(broker_port, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=json.dumps(settings).encode())
 
 

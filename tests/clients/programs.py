@@ -6,11 +6,15 @@ stdin and stdout have one JSON object a line; what a program says has an `event`
 
     role      order                             reads                                     says
     send      checker                           {body, tag, keys, properties,             started, sent {message_id,
-                                                message_group, priority,                  recall_handle},
+                                                message_group, priority, lite_topic,      recall_handle},
                                                 deliver_at_seconds,
                                                 transaction}                              checked {message}
                                                 {do: recall, recall_handle}               recalled {message_id}
     push      group, tag | sql, hold            nothing                                   started, received {message}
+    lite      group, hold                       {do: subscribe, lite_topic,               started, received {message}
+                                                from, number}                             subscribed {lite_topics}
+                                                {do: unsubscribe, lite_topic}             likewise
+                                                {do: tell}                                likewise, Java's and Node's
     simple    group, tag | sql, await_seconds   {do: receive, batch, invisible_seconds}   started, batch {messages}
                                                 {do: ack, message_id}                     acked
                                                 {do: change, message_id,                  changed
@@ -18,9 +22,11 @@ stdin and stdout have one JSON object a line; what a program says has an `event`
 
 `checker` makes a producer of transactions that gives this verdict when it is asked: COMMIT, ROLLBACK or UNKNOWN. `transaction`
 is commit, rollback or hang (no verdict of its own); deliver_at_seconds counts from 1970. At the end a program says `stopped`; a
-simple consumer and a producer that recalls say `failed {error}` instead of their answer. A message is {message_id, topic, body,
-tag, keys, properties, message_group, priority, attempt}. A push consumer fails the first calls for a message whose property
-`fails` has their number; `hold` makes its listener never return.
+simple or lite consumer and a producer that recalls say `failed {error}` instead of their answer. A message is {message_id,
+topic, body, tag, keys, properties, message_group, priority, lite_topic, attempt}. A push consumer fails the first calls for a
+message whose property `fails` has their number; `hold` makes its listener never return. `from` is min, max, last, offset, tail
+or time, the last three with a number, for Java's and Node's clients. Python's simple consumer with `is_lite` takes the lines of
+a lite one, too.
 
 Programs are built once and kept in `.tools/official-clients` of the project, which `.ci/run` shares between the clones of a
 machine; libraries come from Maven Central, the Go module proxy, npm and crates.io, pinned by the files beside the sources.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from tests.clients import waiting_cases  # noqa: F401  # it registers its cases
+from tests.clients import lite_cases, waiting_cases  # noqa: F401  # they register their cases
 from tests.clients.cases import CASES
 from tests.clients.servers import Server, wait_until_routed
 from tests.clients.stage import opened

@@ -2,7 +2,7 @@
 
 import contextlib
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import grpc
@@ -16,6 +16,8 @@ from reput.message.v1 import message_pb2
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
+NO_ATTRIBUTES: Mapping[str, str] = {}
+
 
 class Server(Protocol):
     """What a case needs of a server besides its address."""
@@ -23,10 +25,12 @@ class Server(Protocol):
     endpoint: str
 
     def create_topic(self, topic: str, queue_count: int, message_type: str) -> None:
-        """Create a topic of `NORMAL`, `FIFO`, `DELAY`, `TRANSACTION` or `PRIORITY` messages."""
+        """Create a topic of `NORMAL`, `FIFO`, `DELAY`, `TRANSACTION`, `PRIORITY` or `LITE` messages."""
 
-    def create_group(self, group: str, *, ordered: bool, delivery_attempts_max: int) -> None:
-        """Create a consumer group; the maximum counts the first delivery."""
+    def create_group(
+        self, group: str, *, ordered: bool, delivery_attempts_max: int, attributes: Mapping[str, str] = NO_ATTRIBUTES
+    ) -> None:
+        """Create a consumer group; the maximum counts the first delivery, the attributes are RocketMQ's `lite.*`."""
 
 
 class RealServer:
@@ -39,8 +43,16 @@ class RealServer:
     def create_topic(self, topic: str, queue_count: int, message_type: str) -> None:
         create_topic(self._broker_port, topic, queue_count, message_type)
 
-    def create_group(self, group: str, *, ordered: bool, delivery_attempts_max: int) -> None:
-        create_group(self._broker_port, group, ordered=ordered, delivery_attempts_max=delivery_attempts_max)
+    def create_group(
+        self, group: str, *, ordered: bool, delivery_attempts_max: int, attributes: Mapping[str, str] = NO_ATTRIBUTES
+    ) -> None:
+        create_group(
+            self._broker_port,
+            group,
+            ordered=ordered,
+            delivery_attempts_max=delivery_attempts_max,
+            attributes=attributes,
+        )
 
 
 class ReputServer:
@@ -55,9 +67,14 @@ class ReputServer:
         request = pb.CreateTopicRequest(topic=topic, queue_count=queue_count, message_type=kind)
         self._gateway.CreateTopic(request, timeout=WAIT_SECONDS_MAX)
 
-    def create_group(self, group: str, *, ordered: bool, delivery_attempts_max: int) -> None:
+    def create_group(
+        self, group: str, *, ordered: bool, delivery_attempts_max: int, attributes: Mapping[str, str] = NO_ATTRIBUTES
+    ) -> None:
         request = pb.UpdateConsumerGroupRequest(
-            consumer_group=group, ordered=ordered, delivery_attempts_max=delivery_attempts_max
+            consumer_group=group,
+            ordered=ordered,
+            delivery_attempts_max=delivery_attempts_max,
+            lite_attributes=attributes,
         )
         self._gateway.UpdateConsumerGroup(request, timeout=WAIT_SECONDS_MAX)
 
@@ -74,6 +91,8 @@ def real_server(work: pathlib.Path) -> Iterator[Server]:
         recallMessageEnable="true",
         waitTimeMillsInSendQueue=10_000,  # by default it refuses what a busy machine lets wait for 200 ms
         mappedFileSizeCommitLog=64 << 20,
+        enableLmq="true",  # lite topics
+        enableMultiDispatch="true",
     ) as rocketmq:
         yield RealServer(rocketmq)
 

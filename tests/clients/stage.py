@@ -48,10 +48,15 @@ class Stage:
         self.server.create_topic(topic, queue_count, message_type)
         return topic
 
-    def group(self, *, ordered: bool = False, delivery_attempts_max: int = DELIVERY_ATTEMPTS_MAX) -> str:
-        """A new consumer group."""
+    def group(
+        self, *, ordered: bool = False, delivery_attempts_max: int = DELIVERY_ATTEMPTS_MAX, **lite_attributes: str
+    ) -> str:
+        """A new consumer group; RocketMQ's attributes `lite.*` have names with underscores here."""
         group = f"G{next(self._numbers)}-{self._name}"
-        self.server.create_group(group, ordered=ordered, delivery_attempts_max=delivery_attempts_max)
+        attributes = {f"lite.{name.replace('_', '.')}": value for name, value in lite_attributes.items()}
+        self.server.create_group(
+            group, ordered=ordered, delivery_attempts_max=delivery_attempts_max, attributes=attributes
+        )
         return group
 
     def _start(self, language: str | None, order: Said) -> Program:
@@ -63,6 +68,13 @@ class Stage:
     def push(self, topic: str, group: str, language: str | None = None, **order: object) -> Program:
         """A push consumer that may not have started yet."""
         return self._start(language, {"role": "push", "topic": topic, "group": group, **order})
+
+    def lite(self, topic: str, group: str, *lite_topics: str, language: str | None = None, **order: object) -> Program:
+        """A lite push consumer that has started, and has subscribed to these lite topics."""
+        started = self._start(language, {"role": "lite", "topic": topic, "group": group, **order}).wait_until_started()
+        for lite_topic in lite_topics:
+            subscribe(started, lite_topic)
+        return started
 
     def simple(self, topic: str, group: str, language: str | None = None, **order: object) -> Program:
         """A simple consumer that has started."""
@@ -77,6 +89,25 @@ class Stage:
         """End all programs."""
         for program in self._programs:
             program.kill()
+
+
+def subscribe(consumer: Program, lite_topic: str, **option: object) -> Said:
+    """What a consumer says when it has subscribed to a lite topic."""
+    said = tell(consumer, do="subscribe", lite_topic=lite_topic, **option)
+    assert said["event"] == "subscribed", said
+    return said
+
+
+def tell(consumer: Program, **line: object) -> Said:
+    """What a lite consumer answers to a line; it receives messages meanwhile."""
+
+    def answers() -> list[Said]:
+        return [said for said in consumer.said if said["event"] in ("subscribed", "failed")]
+
+    before = len(answers())
+    consumer.tell(**line)
+    consumer.wait(lambda: len(answers()) > before, f"it answers {line}")
+    return answers()[before]
 
 
 def send(producer: Program, *messages: Said) -> list[str]:

@@ -37,6 +37,7 @@ type line struct {
 	Properties       map[string]string `json:"properties"`
 	MessageGroup     string            `json:"message_group"`
 	Priority         *int32            `json:"priority"`
+	LiteTopic        string            `json:"lite_topic"`
 	DeliverAtSeconds int64             `json:"deliver_at_seconds"`
 	Transaction      string            `json:"transaction"`
 	RecallHandle     string            `json:"recall_handle"`
@@ -45,6 +46,9 @@ type line struct {
 	InvisibleSeconds int               `json:"invisible_seconds"`
 	MessageID        string            `json:"message_id"`
 }
+
+// Of a message of a lite topic; this client does not renew it. The least that RocketMQ takes.
+const invisible = 10 * time.Second
 
 type said map[string]any
 
@@ -59,7 +63,7 @@ func main() {
 	if err := json.Unmarshal([]byte(os.Args[1]), &given); err != nil {
 		fail(err)
 	}
-	roles := map[string]func(order) error{"send": send, "push": push, "simple": simple}
+	roles := map[string]func(order) error{"send": send, "push": push, "lite": lite, "simple": simple}
 	if err := roles[given.Role](given); err != nil {
 		fail(err)
 	}
@@ -104,6 +108,9 @@ func send(given order) error {
 		if next.Priority != nil {
 			message.SetPriority(*next.Priority)
 		}
+		if next.LiteTopic != "" {
+			message.SetLiteTopic(next.LiteTopic)
+		}
 		if next.DeliverAtSeconds != 0 {
 			message.SetDelayTimestamp(time.Unix(next.DeliverAtSeconds, 0))
 		}
@@ -138,7 +145,7 @@ func sendOne(producer rmq.Producer, message *rmq.Message, verdict string) (*rmq.
 	return receipts[0], err
 }
 
-func push(given order) error {
+func listener(given order) rmq.PushConsumerOption {
 	var counting sync.Mutex
 	calls := map[string]int{}
 	consume := func(message *rmq.MessageView) rmq.ConsumerResult {
@@ -162,10 +169,12 @@ func push(given order) error {
 		}
 		return result
 	}
+	return rmq.WithPushMessageListener(&rmq.FuncMessageListener{Consume: consume})
+}
+
+func push(given order) error {
 	consumer, err := rmq.NewPushConsumer(
-		configuration(given),
-		rmq.WithPushSubscriptionExpressions(subscription(given)),
-		rmq.WithPushMessageListener(&rmq.FuncMessageListener{Consume: consume}),
+		configuration(given), rmq.WithPushSubscriptionExpressions(subscription(given)), listener(given),
 	)
 	if err != nil {
 		return err
@@ -175,6 +184,26 @@ func push(given order) error {
 	}
 	say("started", said{})
 	for _, more := read(); more; _, more = read() {
+	}
+	return consumer.GracefulStop()
+}
+
+func lite(given order) error {
+	bound := rmq.NewLitePushConsumerConfig(given.Topic, invisible)
+	consumer, err := rmq.NewLitePushConsumer(configuration(given), bound, listener(given))
+	if err != nil {
+		return err
+	}
+	if err = consumer.Start(); err != nil {
+		return err
+	}
+	say("started", said{})
+	for next, more := read(); more; next, more = read() {
+		if next.Do == "subscribe" {
+			answer("subscribed", said{}, consumer.SubscribeLite(next.LiteTopic))
+		} else {
+			answer("subscribed", said{}, consumer.UnSubscribeLite(next.LiteTopic))
+		}
 	}
 	return consumer.GracefulStop()
 }
@@ -243,6 +272,7 @@ func describe(message *rmq.MessageView) said {
 		"keys":          message.GetKeys(),
 		"properties":    message.GetProperties(),
 		"message_group": message.GetMessageGroup(),
+		"lite_topic":    message.GetLiteTopic(),
 		"attempt":       message.GetDeliveryAttempt(),
 	}
 }

@@ -12,6 +12,7 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
@@ -22,6 +23,9 @@ import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
+import org.apache.rocketmq.client.apis.consumer.LitePushConsumer;
+import org.apache.rocketmq.client.apis.consumer.MessageListener;
+import org.apache.rocketmq.client.apis.consumer.OffsetOption;
 import org.apache.rocketmq.client.apis.consumer.PushConsumer;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.Message;
@@ -64,6 +68,9 @@ public class Client {
                 break;
             case "push":
                 client.push();
+                break;
+            case "lite":
+                client.lite();
                 break;
             default:
                 client.simple();
@@ -108,6 +115,9 @@ public class Client {
                 if (line.has("priority")) {
                     builder.setPriority(line.get("priority").getAsInt());
                 }
+                if (line.has("lite_topic")) {
+                    builder.setLiteTopic(line.get("lite_topic").getAsString());
+                }
                 if (line.has("deliver_at_seconds")) {
                     builder.setDeliveryTimestamp(line.get("deliver_at_seconds").getAsLong() * 1000);
                 }
@@ -147,32 +157,84 @@ public class Client {
         }
     }
 
-    private void push() throws Exception {
+    private MessageListener listener() {
         Map<String, Integer> calls = new ConcurrentHashMap<>();
         boolean holds = order.has("hold") && order.get("hold").getAsBoolean();
+        return message -> {
+            int failCount = Integer.parseInt(message.getProperties().getOrDefault("fails", "0"));
+            boolean fails = calls.merge(message.getMessageId().toString(), 1, Integer::sum) <= failCount;
+            JsonObject said = described(message);
+            said.addProperty("outcome", holds ? "held" : fails ? "failure" : "success");
+            say("received", said);
+            if (holds) {
+                try {
+                    new CountDownLatch(1).await();
+                } catch (InterruptedException error) {
+                    throw new IllegalStateException(error);
+                }
+            }
+            return fails ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
+        };
+    }
+
+    private void push() throws Exception {
         try (PushConsumer consumer = PROVIDER.newPushConsumerBuilder()
             .setClientConfiguration(configuration)
             .setConsumerGroup(text("group"))
             .setSubscriptionExpressions(Collections.singletonMap(text("topic"), filter()))
-            .setMessageListener(message -> {
-                int failCount = Integer.parseInt(message.getProperties().getOrDefault("fails", "0"));
-                boolean fails = calls.merge(message.getMessageId().toString(), 1, Integer::sum) <= failCount;
-                JsonObject said = described(message);
-                said.addProperty("outcome", holds ? "held" : fails ? "failure" : "success");
-                say("received", said);
-                if (holds) {
-                    try {
-                        new CountDownLatch(1).await();
-                    } catch (InterruptedException error) {
-                        throw new IllegalStateException(error);
-                    }
-                }
-                return fails ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
-            }).build()) {
+            .setMessageListener(listener()).build()) {
             say("started", new JsonObject());
             while (read() != null) {
                 continue;
             }
+        }
+    }
+
+    private void lite() throws Exception {
+        try (LitePushConsumer consumer = PROVIDER.newLitePushConsumerBuilder()
+            .bindTopic(text("topic"))
+            .setClientConfiguration(configuration)
+            .setConsumerGroup(text("group"))
+            .setMessageListener(listener()).build()) {
+            say("started", new JsonObject());
+            for (JsonObject line = read(); line != null; line = read()) {
+                JsonObject said = new JsonObject();
+                try {
+                    switch (line.get("do").getAsString()) {
+                        case "subscribe":
+                            consumer.subscribeLite(line.get("lite_topic").getAsString(), offsetOption(line));
+                            break;
+                        case "unsubscribe":
+                            consumer.unsubscribeLite(line.get("lite_topic").getAsString());
+                            break;
+                        default:
+                    }
+                    said.add("lite_topics", GSON.toJsonTree(new TreeSet<>(consumer.getLiteTopicSet())));
+                    say("subscribed", said);
+                } catch (ClientException error) {
+                    said.addProperty("error", error.toString());
+                    say("failed", said);
+                }
+            }
+        }
+    }
+
+    private static OffsetOption offsetOption(JsonObject line) {
+        String from = line.has("from") ? line.get("from").getAsString() : "last";
+        long number = line.has("number") ? line.get("number").getAsLong() : 0;
+        switch (from) {
+            case "min":
+                return OffsetOption.MIN_OFFSET;
+            case "max":
+                return OffsetOption.MAX_OFFSET;
+            case "offset":
+                return OffsetOption.ofOffset(number);
+            case "tail":
+                return OffsetOption.ofTailN(number);
+            case "time":
+                return OffsetOption.ofTimestamp(number);
+            default:
+                return OffsetOption.LAST_OFFSET;
         }
     }
 
@@ -237,6 +299,7 @@ public class Client {
         said.add("properties", GSON.toJsonTree(message.getProperties()));
         said.addProperty("message_group", message.getMessageGroup().orElse(null));
         said.addProperty("priority", message.getPriority().orElse(null));
+        said.addProperty("lite_topic", message.getLiteTopic().orElse(null));
         said.addProperty("attempt", message.getDeliveryAttempt());
         return said;
     }

@@ -2,7 +2,9 @@
 'use strict';
 
 const readline = require('node:readline');
-const { ConsumeResult, FilterExpression, Producer, PushConsumer, SimpleConsumer } = require('rocketmq-client-nodejs');
+const {
+  ConsumeResult, FilterExpression, LitePushConsumerBuilder, OffsetOption, Producer, PushConsumer, SimpleConsumer,
+} = require('rocketmq-client-nodejs');
 const { FilterType, TransactionResolution } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb');
 
 const order = JSON.parse(process.argv[2]);
@@ -37,6 +39,7 @@ function described(message) {
     properties: Object.fromEntries(message.properties),
     message_group: message.messageGroup || null,
     priority: message.priority,
+    lite_topic: message.liteTopic || null,
     attempt: message.deliveryAttempt,
   };
 }
@@ -70,6 +73,7 @@ async function send() {
       properties: line.properties && new Map(Object.entries(line.properties)),
       messageGroup: line.message_group,
       priority: line.priority,
+      liteTopic: line.lite_topic,
       deliveryTimestamp: line.deliver_at_seconds && new Date(line.deliver_at_seconds * 1000),
     }, transaction);
     if (line.transaction === 'commit') {
@@ -82,9 +86,9 @@ async function send() {
   await producer.shutdown();
 }
 
-async function push() {
+function listener() {
   const calls = new Map();
-  const messageListener = {
+  return {
     async consume(message) {
       const count = (calls.get(message.messageId) ?? 0) + 1;
       calls.set(message.messageId, count);
@@ -96,14 +100,51 @@ async function push() {
       return fails ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
     },
   };
+}
+
+async function push() {
   const subscriptions = new Map([[order.topic, filter()]]);
   const consumer = new PushConsumer({
-    ...server, consumerGroup: order.group, subscriptions, messageListener,
+    ...server, consumerGroup: order.group, subscriptions, messageListener: listener(),
   });
   await consumer.startup();
   say('started');
   while (await read());
   await consumer.shutdown();
+}
+
+function offsetOption(line) {
+  const of = {
+    min: () => OffsetOption.MIN_OFFSET,
+    max: () => OffsetOption.MAX_OFFSET,
+    offset: () => OffsetOption.ofOffset(line.number),
+    tail: () => OffsetOption.ofTailN(line.number),
+    time: () => OffsetOption.ofTimestamp(line.number),
+  };
+  return (of[line.from] ?? (() => OffsetOption.LAST_OFFSET))();
+}
+
+async function lite() {
+  const consumer = await new LitePushConsumerBuilder()
+    .setClientConfiguration(server)
+    .setConsumerGroup(order.group)
+    .bindTopic(order.topic)
+    .setMessageListener(listener())
+    .build();
+  say('started');
+  for (let line = await read(); line; line = await read()) {
+    try {
+      if (line.do === 'subscribe') {
+        await consumer.subscribeLite(line.lite_topic, offsetOption(line));
+      } else if (line.do === 'unsubscribe') {
+        await consumer.unsubscribeLite(line.lite_topic);
+      }
+      say('subscribed', { lite_topics: [...consumer.getLiteTopicSet()].sort() });
+    } catch (error) {
+      say('failed', { error: String(error) });
+    }
+  }
+  await consumer.close();
 }
 
 async function simple() {
@@ -134,7 +175,7 @@ async function simple() {
   await consumer.shutdown();
 }
 
-({ send, push, simple })[order.role]().then(() => {
+({ send, push, lite, simple })[order.role]().then(() => {
   process.stdout.write('{"event": "stopped"}\n', () => process.exit(0));
 }, error => {
   console.error(error);

@@ -15,6 +15,8 @@ from rocketmq import (
     ConsumeResult,
     Credentials,
     FilterExpression,
+    LitePushConsumer,
+    LiteSimpleConsumer,
     Message,
     MessageListener,
     Producer,
@@ -62,6 +64,7 @@ def described(message: Message) -> dict[str, object]:
         "properties": message.properties,
         "message_group": message.message_group,
         "priority": message.priority,
+        "lite_topic": message.lite_topic,
         "attempt": message.delivery_attempt,
     }
 
@@ -106,6 +109,8 @@ def send(order: Order) -> None:
             message.message_group = line["message_group"]
         if "priority" in line:
             message.priority = line["priority"]
+        if "lite_topic" in line:
+            message.lite_topic = line["lite_topic"]
         if "deliver_at_seconds" in line:
             message.delivery_timestamp = line["deliver_at_seconds"]
         if "transaction" in line:
@@ -147,14 +152,39 @@ def push(order: Order) -> None:
     consumer.shutdown()
 
 
+def subscribe(consumer: LitePushConsumer | LiteSimpleConsumer, line: Order) -> None:
+    if line["do"] == "subscribe":
+        consumer.subscribe_lite(line["lite_topic"])
+    else:
+        consumer.unsubscribe_lite(line["lite_topic"])
+    say("subscribed")
+
+
+def lite(order: Order) -> None:
+    consumer = LitePushConsumer(configuration(order), order["group"], order["topic"], Listener(order))
+    consumer.startup()
+    say("started")
+    for line in lines():
+        try:
+            subscribe(consumer, line)
+        except Exception as error:  # pytest judges it
+            say("failed", error=repr(error))
+    consumer.shutdown()
+
+
 def simple(order: Order) -> None:
-    consumer = SimpleConsumer(configuration(order), order["group"], subscription(order), order["await_seconds"])
+    if order.get("is_lite"):
+        consumer = LiteSimpleConsumer(order["topic"], configuration(order), order["group"], order["await_seconds"])
+    else:
+        consumer = SimpleConsumer(configuration(order), order["group"], subscription(order), order["await_seconds"])
     consumer.startup()
     say("started")
     held: dict[str, Message] = {}
     for line in lines():
         try:
-            if line["do"] == "receive":
+            if "lite_topic" in line:
+                subscribe(consumer, line)
+            elif line["do"] == "receive":
                 messages = consumer.receive(line["batch"], line["invisible_seconds"])
                 held.update((message.message_id, message) for message in messages)
                 say("batch", messages=[described(message) for message in messages])
@@ -170,7 +200,7 @@ def simple(order: Order) -> None:
 
 
 def main(order: Order) -> None:
-    roles: dict[str, Callable[[Order], None]] = {"send": send, "push": push, "simple": simple}
+    roles: dict[str, Callable[[Order], None]] = {"send": send, "push": push, "lite": lite, "simple": simple}
     roles[order["role"]](order)
     say("stopped")
 
