@@ -360,9 +360,9 @@ FEATURES: tuple[Feature, ...] = (
         title="LITE topics",
         versions="5.5",
         sign="the topic attribute `message.type=LITE`",
-        support=Support.PART,
-        here="its messages are served under the parent topic; lite topics (`__LITE_TOPIC`) have no subscribers here",
-        to_do="consume lite topics at a broker",
+        support=Support.SUPPORTED,
+        here="taken without a setting, and delivered to those that subscribe to their lite topics (ADR 0157)",
+        to_do="",
         find=_with_attribute(MESSAGE_TYPE_ATTRIBUTE, "LITE"),
     ),
     Feature(
