@@ -4,6 +4,7 @@
 
 import time
 from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -318,23 +319,54 @@ def update(
             help="Of 100 polls of a PRIORITY topic, so many are by priority.",
         ),
     ] = None,
+    lite_bind_topic: Annotated[
+        str | None,
+        typer.Option("--lite-bind-topic", help="The group consumes lite topics of this topic, for good."),
+    ] = None,
+    lite_exclusive: Annotated[
+        bool | None,
+        typer.Option("--lite-exclusive/--lite-shared", help="Whether a lite topic belongs to its newest subscriber."),
+    ] = None,
+    lite_wildcard: Annotated[
+        bool | None,
+        typer.Option("--lite-wildcard/--no-lite-wildcard", help="Whether its clients get all lite topics."),
+    ] = None,
+    lite_client_quota: Annotated[
+        int | None,
+        typer.Option("--lite-client-quota", min=-1, help="Lite topics that a client may subscribe to; -1: any number."),
+    ] = None,
     output: options.Output = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
     """Set settings of a consumer group in every shard, or make it; what is not given stays as it is."""
+    lite = {
+        "lite.bind.topic": lite_bind_topic,
+        "lite.sub.model": None if lite_exclusive is None else "Exclusive" if lite_exclusive else "Shared",
+        "lite.sub.wildcard": None if lite_wildcard is None else "true" if lite_wildcard else "",
+        "lite.sub.client.quota": None if lite_client_quota is None else str(lite_client_quota),
+    }
+    return set_group(
+        name,
+        output,
+        address,
+        timeout,
+        ordered=ordered,
+        delivery_attempts_max=attempts_max,
+        consume_disabled=None if consume is None else not consume,
+        broadcast=broadcast,
+        priority_factor=priority_factor,
+        lite_attributes={attribute: value for attribute, value in lite.items() if value is not None},
+    )
+
+
+def set_group(name: str, output: OutputFormat, address: str, timeout: float, **changes: Any) -> int:
+    """Set settings of a group, as `QueryClient.update_consumer_group` has them, and print all of them."""
     from cli.client import query_client
     from cli.printing import print_rows
 
     with query_client(address, timeout) as client:
-        group = client.update_consumer_group(
-            name,
-            ordered=ordered,
-            delivery_attempts_max=attempts_max,
-            consume_disabled=None if consume is None else not consume,
-            broadcast=broadcast,
-            priority_factor=priority_factor,
-        )
+        group = client.update_consumer_group(name, **changes)
     print_rows("groups", [group_row(group)], GROUP_COLUMNS, output)
     return Exit.FOUND
 
@@ -410,13 +442,18 @@ def reset_offset(
 
 def group_row(group: "ConsumerGroup") -> dict[str, Any]:
     """The settings of a group by the names of the contract's fields."""
-    return {
+    row: dict[str, Any] = {
         "consumer_group": group.consumer_group,
         "ordered": group.ordered,
         "delivery_attempts_max": group.delivery_attempts_max,
         "consume_disabled": group.consume_disabled,
         "broadcast": group.broadcast,
-    } | ({} if group.priority_factor == PRIORITY_FACTOR_MAX else {"priority_factor": group.priority_factor})
+    }
+    if group.priority_factor != PRIORITY_FACTOR_MAX:
+        row["priority_factor"] = group.priority_factor
+    if group.lite is not None:
+        row["lite"] = asdict(group.lite)
+    return row
 
 
 def lag_row(consumer_group: str, queue: "GroupQueue") -> dict[str, Any]:

@@ -25,6 +25,7 @@ VERBS = {
     "track": ("cli.track", "track"),
     "groups": ("cli.groups", "groups"),
     "lag": ("cli.groups", "lag"),
+    "lite": ("cli.lite", "lite"),
     "reset-offset": ("cli.groups", "reset_offset"),
     "tail": ("cli.tail", "tail"),
     "consume": ("cli.consume", "consume"),

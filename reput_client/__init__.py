@@ -103,6 +103,10 @@ if TYPE_CHECKING:
         ConsumerRunningInfo,
         GroupMember,
         GroupQueue,
+        LiteGroup,
+        LiteTopic,
+        LiteTopicGroup,
+        LiteTopics,
         PulledMessages,
         PullStatus,
         QueuePosition,
@@ -154,7 +158,8 @@ _NAMES_BY_MODULE = {
     ),
     "querying.explanation": "Explanation",
     "querying.groups": (
-        "ConsumerGroup ConsumerGroupDetails ConsumerGroups ConsumerRunningInfo GroupMember GroupQueue PullStatus "
+        "ConsumerGroup ConsumerGroupDetails ConsumerGroups ConsumerRunningInfo GroupMember GroupQueue LiteGroup LiteTopic "
+        "LiteTopicGroup LiteTopics PullStatus "
         "PulledMessages QueuePosition QueueReset ResentDeadLetter ResentDeadLetters RunningQueue RunningTopic "
         "SendBackOutcome "
     ),
@@ -214,6 +219,10 @@ __all__ = [
     "InternalError",
     "InvalidMessageError",
     "InvalidRequestError",
+    "LiteGroup",
+    "LiteTopic",
+    "LiteTopicGroup",
+    "LiteTopics",
     "Match",
     "MatchedBy",
     "Message",

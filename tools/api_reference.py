@@ -51,6 +51,7 @@ EXAMPLES: dict[str, tuple[dict[str, Any], ...]] = {
     "GetOffsets": ({"consumer_group": "billing"},),
     "ResetOffsets": ({"consumer_group": "billing", "topic": "Orders", "earliest": True, "dry_run": True},),
     "ListConsumerGroups": ({},),
+    "ListLiteTopics": ({"topic": "Chats", "name_contains": "user-"},),
     "GetConsumerGroup": ({"consumer_group": "billing"},),
     "GetConsumerRunningInfo": ({"consumer_group": "billing", "client_id": "worker-1"},),
     "UpdateConsumerGroup": ({"consumer_group": "billing", "delivery_attempts_max": 5},),

@@ -11,7 +11,7 @@ import typer
 
 from cli import options
 from cli.exits import Exit, usage_error, warn
-from cli.groups import delete, reset_offset, show_group, show_lag, update
+from cli.groups import delete, reset_offset, set_group, show_group, show_lag
 from cli.options import OutputFormat
 from cli.topics import (
     QUEUE_COLUMNS,
@@ -241,37 +241,50 @@ def update_sub_group(
         int | None, typer.Option("--retryMaxTimes", "-r", min=0, help="Deliveries after the first.")
     ] = None,
     attributes: Annotated[
-        str, typer.Option("--attributes", help="As in mqadmin: +priority.factor=50 or -priority.factor.")
+        str,
+        typer.Option(
+            "--attributes", help="As in mqadmin: +priority.factor=50, -priority.factor, +lite.bind.topic=TOPIC."
+        ),
     ] = "",
     output: options.OutputOnly = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
     """As `reput group update`, with mqadmin's flags; what is not given stays as it is."""
-    return update(
-        name=name,
+    consumes = truth_of(consume, "-s")
+    factor, lite = _group_attributes_in(attributes)
+    return set_group(
+        name,
+        output,
+        address,
+        timeout,
         ordered=truth_of(ordered, "-o"),
-        attempts_max=None if retry_max_times is None else retry_max_times + 1,
-        consume=truth_of(consume, "-s"),
+        delivery_attempts_max=None if retry_max_times is None else retry_max_times + 1,
+        consume_disabled=None if consumes is None else not consumes,
         broadcast=truth_of(broadcast, "-d"),
-        priority_factor=_factor_in(attributes),
-        output=output,
-        address=address,
-        timeout=timeout,
+        priority_factor=factor,
+        lite_attributes=lite,
     )
 
 
-def _factor_in(attributes: str) -> int | None:
-    """The priority factor that a change of attributes sets; None: it does not say it."""
+def _group_attributes_in(attributes: str) -> tuple[int | None, dict[str, str]]:
+    """The priority factor that a change of attributes sets, None when it does not say it, and the attributes `lite.*`."""
     from store.errors import InvalidArgumentError
-    from store.format.delivery.consumer_files import PRIORITY_FACTOR_ATTRIBUTE, altered_priority_factor
+    from store.format.delivery.consumer_files import (
+        LITE_ATTRIBUTES,
+        PRIORITY_FACTOR_ATTRIBUTE,
+        altered_lite_attributes,
+        altered_priority_factor,
+    )
 
+    known = (PRIORITY_FACTOR_ATTRIBUTE, *LITE_ATTRIBUTES)
     parts = [each.strip().partition("=") for each in attributes.split(",") if each.strip()]
     for name, _, value in parts:
-        if name[1:] != PRIORITY_FACTOR_ATTRIBUTE or (value and name[0] == "-"):
-            usage_error(f"--attributes {name}={value}", "Of a group, +priority.factor=0 to 100, or -priority.factor.")
+        if name[1:] not in known or name[0] not in "+-" or (value and name[0] == "-"):
+            usage_error(f"--attributes {name}={value}", f"Of a group, +NAME=VALUE or -NAME of {', '.join(known)}.")
+    signed = {name: value for name, _, value in parts}
     try:
-        return altered_priority_factor({name: value for name, _, value in parts})
+        return altered_priority_factor(signed), altered_lite_attributes(signed)
     except InvalidArgumentError as error:
         usage_error(f"--attributes {attributes}", error.message)
 

@@ -32,6 +32,7 @@ from gateway.ports.groups import (
     GET_GROUP,
     GET_OFFSETS,
     LIST_GROUPS,
+    LIST_LITE_TOPICS,
     LOCK_QUEUES,
     MAKE_GROUP,
     RESET_OFFSETS,
@@ -414,6 +415,28 @@ def _page_of_groups(rows: str) -> Decide:
     return decide
 
 
+def _lite_topics(
+    link: SignIn,
+    request: consumer_pb.ListLiteTopicsRequest,
+    ask: Callable[[consumer_pb.ListLiteTopicsRequest], consumer_pb.ListLiteTopicsResponse],
+) -> consumer_pb.ListLiteTopicsResponse:
+    """Lite topics without the groups for which the caller may not consume."""
+    access = link.visible.access
+    if request.consumer_group:
+        link.visible.check_group(request.consumer_group)
+    link.visible.check(request.topic)
+    answer = ask(request)
+    if access.groups is None:
+        return answer
+    seen = consumer_pb.ListLiteTopicsResponse()
+    seen.CopyFrom(answer)
+    for lite_topic in seen.lite_topics:
+        groups = [each for each in lite_topic.groups if access.allows_group(each.consumer_group)]
+        del lite_topic.groups[:]
+        lite_topic.groups.extend(groups)
+    return seen
+
+
 def _group(
     link: SignIn,
     request: consumer_pb.GetGroupRequest,
@@ -426,7 +449,9 @@ def _group(
     if visible.is_whole:
         return answer
     seen = consumer_pb.GetGroupResponse(
-        settings=answer.settings, queues=[queue for queue in answer.queues if visible.holds(queue.topic)]
+        settings=answer.settings,
+        queues=[queue for queue in answer.queues if visible.holds(queue.topic)],
+        lite_topics=[each for each in answer.lite_topics if visible.holds(each.topic)],
     )
     is_whole = True
     for client in answer.clients:
@@ -480,6 +505,7 @@ DECIDED: Mapping[ShardMethod[Any, Any], Decide] = {
     DELAY_LEVELS: _whole,
     LIST_GROUPS: _page_of_groups("groups"),
     GET_GROUP: _group,
+    LIST_LITE_TOPICS: _lite_topics,
     GET_OFFSETS: _positions,
     COMMIT_OFFSETS: _of_committed,
     GET_FIGURES: _whole,  # the door checks the topic and the group; sums of the shard are for operators

@@ -1,7 +1,7 @@
 """The settings, members and lag of consumer groups, over all shards."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from gateway.groups.asking import (
     answered,
@@ -21,6 +21,7 @@ from gateway.ports.groups import (
     UPDATE_GROUP,
     are_same,
     attempts_max_of,
+    changed_lite_settings,
     default_settings,
     lag_count,
     priority_factor_of,
@@ -33,7 +34,7 @@ from gateway.queries.page import PageTokens, check_topic, page_size
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.errors import GroupNotFoundError, InvalidArgumentError, PermissionDeniedError, StoreError
-from store.format.delivery.consumer_files import PRIORITY_FACTOR_MAX, check_priority_factor
+from store.format.delivery.consumer_files import PRIORITY_FACTOR_MAX, check_lite_attributes, check_priority_factor
 from store.format.topic import RETRY_PREFIX, dead_letter_topic_of
 
 # RocketMQ's retryMaxTimes is an int of Java; so many retries never happen.
@@ -54,6 +55,7 @@ class Group:
         dead_letter_count: messages in its dead-letter topic.
         problems: in words.
         outcomes: how the shards took part.
+        lite_topics: of a group of lite topics, by topic; the sums of the shards, without subscribers.
     """
 
     settings: pb.GroupSettings
@@ -63,17 +65,23 @@ class Group:
     dead_letter_count: int
     problems: Sequence[str]
     outcomes: Sequence[ShardOutcome]
+    lite_topics: Sequence[pb.LiteSummary] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsChange:
-    """New settings of a group; None: as before."""
+    """New settings of a group; None: as before.
+
+    `lite_attributes` are RocketMQ's attributes `lite.*` with their new values; an empty one takes it away, and others are as
+    before.
+    """
 
     ordered: bool | None = None
     delivery_attempts_max: int | None = None
     consume_enabled: bool | None = None
     broadcast: bool | None = None
     priority_factor: int | None = None
+    lite_attributes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +185,7 @@ def describe_group(shards: Shards, consumer_group: str, deadline: Deadline) -> G
         sum(size for size in sizes if isinstance(size, int)),
         [*_problems(found), *_positions_behind_ends(consumer_group, queues)],
         outcomes,
+        _summed([each for _, facts in found for each in facts.lite_topics]),
     )
 
 
@@ -197,6 +206,7 @@ def update_group(shards: Shards, consumer_group: str, change: SettingsChange, de
     factor = change.priority_factor
     if factor is not None:
         check_priority_factor(factor)
+    check_lite_attributes(change.lite_attributes)
     only = pb.ListGroupsRequest(consumer_group=consumer_group, page_size=1)
     answers = ask_all(shards, LIST_GROUPS, only, deadline)
     before = [each for _, page in answered(answers) for each in page.groups]
@@ -215,6 +225,9 @@ def update_group(shards: Shards, consumer_group: str, change: SettingsChange, de
     factor = priority_factor_of(base) if factor is None else factor
     if factor != PRIORITY_FACTOR_MAX:
         settings.priority_factor = factor
+    lite = changed_lite_settings(base, change.lite_attributes)
+    if lite is not None:
+        settings.lite.CopyFrom(lite)
     written = ask_all(shards, UPDATE_GROUP, pb.UpdateGroupRequest(settings=settings), deadline)
     raise_failure(written, (), "the settings are set")
     return settings
@@ -251,6 +264,17 @@ def _unread(shard: Shard, facts: pb.GetGroupResponse, deadline: Deadline) -> lis
                 queue.oldest_store_time.CopyFrom(found.answer.first_store_time)
             queues.append(queue)
     return queues
+
+
+def _summed(summaries: Sequence[pb.LiteSummary]) -> list[pb.LiteSummary]:
+    """One for each topic: a lite topic lies in one shard."""
+    by_topic: dict[str, pb.LiteSummary] = {}
+    for each in summaries:
+        sums = by_topic.setdefault(each.topic, pb.LiteSummary(topic=each.topic))
+        sums.lite_topic_count += each.lite_topic_count
+        sums.lag_count += each.lag_count
+        sums.in_flight_count += each.in_flight_count
+    return [by_topic[topic] for topic in sorted(by_topic)]
 
 
 def _members(found: Sequence[tuple[str, pb.GetGroupResponse]]) -> list[pb.Client]:

@@ -4,13 +4,25 @@ They are asked through the chain of the shard (chain.py); a shard without consum
 `known_only` a method raises GroupNotFoundError instead of making a group; gateway/groups/joining.py says what then follows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from gateway.ports.chain import ShardMethod
 from reput.consumer.v1 import consumer_service_pb2 as pb
-from store.format.delivery.consumer_files import PRIORITY_FACTOR_MAX
+from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
+from store.errors import InvalidArgumentError
+from store.format.delivery.consumer_files import (
+    LITE_BIND_TOPIC_ATTRIBUTE,
+    PRIORITY_FACTOR_MAX,
+    LiteConfig,
+    lite_attributes_of,
+    lite_config_of,
+)
 
+# The lite topics of a topic of the type LITE, by name: a page. GroupNotFoundError.
+LIST_LITE_TOPICS: ShardMethod[pb.ListLiteTopicsRequest, pb.ListLiteTopicsResponse] = ShardMethod(
+    "consumer.list-lite-topics", "consumer"
+)
 # The settings of groups, by name: a page.
 LIST_GROUPS: ShardMethod[pb.ListGroupsRequest, pb.ListGroupsResponse] = ShardMethod("consumer.list-groups", "consumer")
 # A group: its settings, members that live, queues, and what is wrong, in words. GroupNotFoundError.
@@ -80,6 +92,59 @@ def priority_factor_of(settings: pb.GroupSettings) -> int:
     return settings.priority_factor if settings.HasField("priority_factor") else PRIORITY_FACTOR_MAX
 
 
+def lite_attributes_in(settings: pb.GroupSettings) -> dict[str, str]:
+    """RocketMQ's attributes `lite.*` of a group."""
+    if not is_of_lite_topics(settings):
+        return {}
+    lite = settings.lite
+    return lite_attributes_of(
+        LiteConfig(
+            lite.bind_topic,
+            lite.model == gateway_pb.LITE_MODEL_EXCLUSIVE,
+            lite.wildcard,
+            lite.client_quota,
+            lite.client_event_count_max,
+            lite.reset_offset_exclusive,
+            lite.reset_offset_unsubscribe,
+        )
+    )
+
+
+def changed_lite_settings(settings: pb.GroupSettings, attributes: Mapping[str, str]) -> gateway_pb.LiteSettings | None:
+    """What a group is of lite topics when its attributes have changed, those with empty values being taken away.
+
+    None: it consumes ordinary topics.
+
+    Raises:
+        InvalidArgumentError: the group would be bound to another topic than before, or to none and have other attributes.
+    """
+    changed = {**lite_attributes_in(settings), **attributes}
+    bound, bind_topic = settings.lite.bind_topic, changed.get(LITE_BIND_TOPIC_ATTRIBUTE, "")
+    if bound and bind_topic != bound:
+        raise InvalidArgumentError(
+            f"the group is bound to {bound}: its positions and subscriptions are there, so make another group for "
+            f"{bind_topic or 'ordinary topics'}",
+            field="lite_attributes",
+        )
+    if not bind_topic and any(attributes.values()):
+        raise InvalidArgumentError(
+            f"the group is bound to no topic: set {LITE_BIND_TOPIC_ATTRIBUTE} to a topic of the type LITE, too",
+            field="lite_attributes",
+        )
+    config = lite_config_of({name: value for name, value in changed.items() if value})
+    if config is None:
+        return None
+    return gateway_pb.LiteSettings(
+        bind_topic=config.bind_topic,
+        model=gateway_pb.LITE_MODEL_EXCLUSIVE if config.is_exclusive else gateway_pb.LITE_MODEL_SHARED,
+        wildcard=config.is_wildcard,
+        client_quota=config.client_quota,
+        client_event_count_max=config.client_event_count_max,
+        reset_offset_exclusive=config.reset_offset_exclusive,
+        reset_offset_unsubscribe=config.reset_offset_unsubscribe,
+    )
+
+
 def is_of_lite_topics(settings: pb.GroupSettings) -> bool:
     """Whether a group consumes lite topics, instead of ordinary topics."""
     return bool(settings.lite.bind_topic)
@@ -94,7 +159,7 @@ def are_same(one: pb.GroupSettings, other: pb.GroupSettings) -> bool:
         and one.consume_enabled == other.consume_enabled
         and one.broadcast == other.broadcast
         and priority_factor_of(one) == priority_factor_of(other)
-        and one.lite == other.lite
+        and lite_attributes_in(one) == lite_attributes_in(other)
     )
 
 

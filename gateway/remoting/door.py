@@ -94,7 +94,7 @@ NOT_SERVED: Mapping[int, str] = {
     2003: "limits of cold data: pulls of it have limits of their own",
     2004: "read-ahead modes of the log",
     200_056: "the return of popped messages",
-    **dict.fromkeys(range(200_070, 200_080), "lite topics"),
+    **dict.fromkeys(range(200_070, 200_074), "lite topics"),
 }
 
 CODE_BY_ERROR: Mapping[type[StoreError], int] = {

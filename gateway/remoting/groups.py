@@ -6,7 +6,8 @@ Sources: `AdminBrokerProcessor`, `Broker2Client` of RocketMQ 5.5.0; the bodies a
 from a broker:
 
 - Looking at the settings of a group that does not exist does not make it; the answer has the defaults, as a broker's.
-- Of a group's settings `consumeEnable`, `consumeMessageOrderly`, `retryMaxTimes` and the attribute `priority.factor` are kept.
+- Of a group's settings `consumeEnable`, `consumeMessageOrderly`, `retryMaxTimes` and the attributes `priority.factor` and
+  `lite.*` are kept.
 - A reset moves the group at once, and members hear of it with their next pulls, at every gateway, as with brokers of 5.x.
   Brokers of 4.9 tell push consumers (RESET_CONSUMER_CLIENT_OFFSET), of which lite pull consumers hear nothing.
 """
@@ -31,7 +32,7 @@ from gateway.groups.asked_members import (
 from gateway.groups.asking import ask_groups
 from gateway.groups.positions import reset_positions
 from gateway.ports.deadline import Deadline
-from gateway.ports.groups import GET_GROUP, LIST_GROUPS, attempts_max_of, default_settings
+from gateway.ports.groups import GET_GROUP, LIST_GROUPS, attempts_max_of, default_settings, lite_attributes_in
 from gateway.ports.shard import get_record, list_queues
 from gateway.ports.shards import list_built_queues, require_built_queues
 from gateway.ports.time_window import set_millis
@@ -48,7 +49,12 @@ from services.rocketmq.command import OK, Command, version_ordinal
 from services.rocketmq.fastjson import dump_bytes
 from services.rocketmq.signature import OF_SIGN_IN
 from store.errors import GroupNotFoundError, ServiceUnavailableError, StoreError
-from store.format.delivery.consumer_files import PRIORITY_FACTOR_ATTRIBUTE, altered_priority_factor, new_group_row
+from store.format.delivery.consumer_files import (
+    PRIORITY_FACTOR_ATTRIBUTE,
+    altered_lite_attributes,
+    altered_priority_factor,
+    new_group_row,
+)
 from store.format.message_id import decode_offset_msg_id
 from store.format.topic import RETRY_PREFIX, TopicConfig
 
@@ -123,8 +129,14 @@ def _set_group(shard: DoorShard, row: Mapping[str, Any]) -> None:
         )
     # RocketMQ's default stands for a negative number.
     attributes = row.get("attributes")
-    factor = altered_priority_factor(attributes if isinstance(attributes, dict) else {})
-    change = SettingsChange(flags[0], (retries if retries >= 0 else 16) + 1, flags[1], priority_factor=factor)
+    signed = attributes if isinstance(attributes, dict) else {}
+    change = SettingsChange(
+        flags[0],
+        (retries if retries >= 0 else 16) + 1,
+        flags[1],
+        priority_factor=altered_priority_factor(signed),
+        lite_attributes=altered_lite_attributes(signed),
+    )
     update_group(shard.shards, name, change, Deadline.after(CALL_SECONDS))
 
 
@@ -167,9 +179,8 @@ def _row(settings: pb.GroupSettings) -> dict[str, object]:
         "consumeEnable": settings.consume_enabled,
         "consumeMessageOrderly": settings.ordered,
         "retryMaxTimes": attempts_max_of(settings) - 1,
-        "attributes": {PRIORITY_FACTOR_ATTRIBUTE: str(settings.priority_factor)}
-        if settings.HasField("priority_factor")
-        else {},
+        "attributes": lite_attributes_in(settings)
+        | ({PRIORITY_FACTOR_ATTRIBUTE: str(settings.priority_factor)} if settings.HasField("priority_factor") else {}),
     }
 
 

@@ -19,6 +19,7 @@ from gateway.groups.administration import Group, SettingsChange, delete_group, d
 from gateway.groups.asked_members import AskedMembers, check_stack_trace, find_member
 from gateway.groups.copies import Original, find_original
 from gateway.groups.dead_letters import Letter, Resending, ResendQuestion
+from gateway.groups.lite_topics import list_lite_topics
 from gateway.groups.positions import commit_positions, get_positions, reset_positions
 from gateway.groups.pulling import lock_queues, send_back
 from gateway.groups.tracked import state_of
@@ -26,7 +27,7 @@ from gateway.groups.tracks import follow, tracks_of_record
 from gateway.groups.waits import due_millis, settled
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import DeliveringSource, Pulled, filter_in, pull_now
-from gateway.ports.groups import attempts_max_of, lag_count
+from gateway.ports.groups import attempts_max_of, is_of_lite_topics, lag_count
 from gateway.ports.shards import Shards, ShardsSource, require_topic
 from gateway.ports.time_window import millis_at_or_after, millis_in
 from gateway.queries.completeness import ShardOutcome
@@ -153,6 +154,43 @@ def groups(call: Call, request: pb.ListConsumerGroupsRequest) -> pb.ListConsumer
     )
 
 
+def lite_topics(call: Call, request: pb.ListLiteTopicsRequest) -> pb.ListLiteTopicsResponse:
+    """ListLiteTopics; errors as `list_lite_topics`."""
+    choice = consumer_pb.ListLiteTopicsRequest(
+        topic=request.topic,
+        consumer_group=request.consumer_group,
+        lite_topic_contains=request.name_contains,
+        client_id=request.client_id,
+        lite_topic=request.lite_topic,
+        page_size=request.page_size,
+    )
+    page = list_lite_topics(call.shards, call.tokens, choice, request.page_token, call.deadline)
+    rows = [_lite_topic_to(broker_name, each) for broker_name, each in page.rows]
+    return pb.ListLiteTopicsResponse(
+        lite_topics=rows, outcomes=map(shard_outcome_of, page.outcomes), next_page_token=page.next_page_token
+    )
+
+
+def _lite_topic_to(broker_name: str, lite_topic: consumer_pb.LiteTopic) -> pb.LiteTopic:
+    return pb.LiteTopic(
+        lite_topic=lite_topic.lite_topic,
+        broker_name=broker_name,
+        min_offset=lite_topic.min_offset,
+        max_offset=lite_topic.max_offset,
+        last_store_time=lite_topic.last_store_time if lite_topic.HasField("last_store_time") else None,
+        groups=[
+            pb.LiteTopicGroup(
+                consumer_group=each.consumer_group,
+                consumer_offset=each.consumer_offset if each.HasField("consumer_offset") else None,
+                in_flight_count=each.in_flight_count,
+                lag_count=each.lag_count,
+                client_ids=each.client_ids,
+            )
+            for each in lite_topic.groups
+        ],
+    )
+
+
 def group(
     call: Call, request: pb.GetConsumerGroupRequest, clock: Callable[[], float] = time.time
 ) -> pb.GetConsumerGroupResponse:
@@ -192,6 +230,7 @@ def update(call: Call, request: pb.UpdateConsumerGroupRequest) -> pb.UpdateConsu
         not request.consume_disabled if request.HasField("consume_disabled") else None,
         request.broadcast if request.HasField("broadcast") else None,
         request.priority_factor if request.HasField("priority_factor") else None,
+        dict(request.lite_attributes),
     )
     settings = update_group(call.shards, request.consumer_group, change, call.deadline)
     return pb.UpdateConsumerGroupResponse(settings=settings_to(settings))
@@ -331,6 +370,7 @@ def settings_to(settings: consumer_pb.GroupSettings) -> pb.ConsumerGroupSettings
         consume_disabled=not settings.consume_enabled,
         broadcast=settings.broadcast,
         priority_factor=settings.priority_factor if settings.HasField("priority_factor") else None,
+        lite=settings.lite if is_of_lite_topics(settings) else None,
     )
 
 
@@ -366,6 +406,15 @@ def group_to(group: Group, now_millis: int) -> pb.GetConsumerGroupResponse:
         dead_letter_count=group.dead_letter_count,
         problems=group.problems,
         outcomes=map(shard_outcome_of, group.outcomes),
+        lite_topics=[
+            pb.LiteTopicsSummary(
+                topic=each.topic,
+                lite_topic_count=each.lite_topic_count,
+                lag_count=each.lag_count,
+                in_flight_count=each.in_flight_count,
+            )
+            for each in group.lite_topics
+        ],
     )
 
 
@@ -614,6 +663,12 @@ class GroupMethods:
     ) -> pb.ListConsumerGroupsResponse:
         """The groups of all shards."""
         return groups(self._call(context), request)
+
+    def ListLiteTopics(
+        self, request: pb.ListLiteTopicsRequest, context: grpc.ServicerContext
+    ) -> pb.ListLiteTopicsResponse:
+        """The lite topics of a topic."""
+        return lite_topics(self._call(context), request)
 
     def GetConsumerGroup(
         self, request: pb.GetConsumerGroupRequest, context: grpc.ServicerContext

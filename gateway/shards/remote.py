@@ -16,6 +16,7 @@ from gateway.ports.groups import (
     GET_GROUP,
     GET_OFFSETS,
     LIST_GROUPS,
+    LIST_LITE_TOPICS,
     LOCK_QUEUES,
     MAKE_GROUP,
     RESET_OFFSETS,
@@ -239,6 +240,7 @@ def serve_consumer(table: MethodTable, client: ServiceClient) -> None:
 
     table.serve(LIST_GROUPS, timed(LIST_GROUPS, list_groups))
     serve_rpc(table, GET_GROUP, client, consumer_rpc.GET_GROUP)
+    serve_rpc(table, LIST_LITE_TOPICS, client, consumer_rpc.LIST_LITE_TOPICS)
     serve_rpc(table, GET_OFFSETS, client, consumer_rpc.GET_OFFSETS)
     _serve_for_caller(table, COMMIT_OFFSETS, client, consumer_rpc.COMMIT_OFFSETS)
     serve_rpc(table, GET_FIGURES, client, consumer_rpc.GET_FIGURES)

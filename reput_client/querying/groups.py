@@ -17,6 +17,7 @@ from reput_client.querying.question import Question
 # Of one page of groups or tracks.
 GROUPS_OF_A_PAGE = 500
 PRIORITY_FACTOR_DEFAULT = 100
+LITE_CLIENT_QUOTA_DEFAULT = 2_000
 
 
 class PullStatus(Enum):
@@ -39,6 +40,7 @@ class ConsumerGroup:
         consume_disabled: the group gets nothing.
         broadcast: each member consumes every message, and keeps its positions itself.
         priority_factor: of 100 polls of a topic of the type PRIORITY, so many are by priority.
+        lite: None: it consumes ordinary topics.
     """
 
     consumer_group: str
@@ -47,6 +49,28 @@ class ConsumerGroup:
     consume_disabled: bool
     broadcast: bool
     priority_factor: int = PRIORITY_FACTOR_DEFAULT
+    lite: "LiteGroup | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class LiteGroup:
+    """What a group of lite topics is.
+
+    Attributes:
+        bind_topic: the topic of its lite topics.
+        exclusive: a lite topic belongs to the client that subscribed to it last; else its clients share it.
+        wildcard: its clients get all lite topics of the topic.
+        client_quota: lite topics that a client may subscribe to; negative: any number.
+        reset_offset_exclusive: a client that takes a lite topic from another begins at its first message.
+        reset_offset_unsubscribe: the group loses its position in a lite topic that no client subscribes to any more.
+    """
+
+    bind_topic: str
+    exclusive: bool
+    wildcard: bool
+    client_quota: int
+    reset_offset_exclusive: bool
+    reset_offset_unsubscribe: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +232,54 @@ class PulledMessages:
     status: PullStatus
 
 
+@dataclass(frozen=True, slots=True)
+class LiteTopicGroup:
+    """How a group stands with a lite topic.
+
+    Attributes:
+        consumer_group: its name.
+        consumer_offset: everything before it is consumed; None: the group has no position yet.
+        in_flight_count: messages with clients.
+        lag_count: messages that are not consumed.
+        client_ids: the clients that subscribe to it, at most 64; those of a wildcard group are not named.
+    """
+
+    consumer_group: str
+    consumer_offset: int | None
+    in_flight_count: int
+    lag_count: int
+    client_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LiteTopic:
+    """A lite topic.
+
+    Attributes:
+        lite_topic: its name.
+        broker_name: the shard that has it.
+        min_offset, max_offset: its range.
+        last_store_time: of its newest message, as far as that is known.
+        groups: those that have a position or subscribe, by name.
+    """
+
+    lite_topic: str
+    broker_name: str
+    min_offset: int
+    max_offset: int
+    last_store_time: datetime | None
+    groups: tuple[LiteTopicGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LiteTopics:
+    """Lite topics by name, how the shards took part, and whether there are more than were asked for."""
+
+    lite_topics: tuple[LiteTopic, ...]
+    shards: tuple[ShardOutcome, ...]
+    has_more: bool = False
+
+
 def consumer_groups(topic: str = "", *, name_contains: str = "", limit: int | None = None) -> Question[ConsumerGroups]:
     """The consumer groups of all shards by name, from as many pages as it takes.
 
@@ -224,6 +296,63 @@ def consumer_groups(topic: str = "", *, name_contains: str = "", limit: int | No
         ),
         paged_field="groups",
         item_count_max=limit,
+    )
+
+
+def lite_topics(
+    topic: str,
+    *,
+    consumer_group: str = "",
+    name_contains: str = "",
+    client_id: str = "",
+    lite_topic: str = "",
+    limit: int | None = None,
+) -> Question[LiteTopics]:
+    """The lite topics of a topic by name, from as many pages as it takes; there may be a million.
+
+    Args:
+        topic: a topic of the type LITE.
+        consumer_group: only those in which it has a position or a subscription; empty: all.
+        name_contains: only those whose names contain this, ignoring case; empty: all.
+        client_id: only those that this client of the group subscribes to; empty: all.
+        lite_topic: only this one; empty: all.
+        limit: the first ones, at most so many; None: all.
+    """
+    return Question(
+        "ListLiteTopics",
+        pb.ListLiteTopicsRequest(
+            topic=topic,
+            consumer_group=consumer_group,
+            name_contains=name_contains,
+            client_id=client_id,
+            lite_topic=lite_topic,
+            page_size=page_size_of(limit),
+        ),
+        lambda answer: LiteTopics(
+            tuple(map(_lite_topic_of, answer.lite_topics)), _joined(answer.outcomes), bool(answer.next_page_token)
+        ),
+        paged_field="lite_topics",
+        item_count_max=limit,
+    )
+
+
+def _lite_topic_of(row: pb.LiteTopic) -> LiteTopic:
+    return LiteTopic(
+        row.lite_topic,
+        row.broker_name,
+        row.min_offset,
+        row.max_offset,
+        time_or_none(row, "last_store_time"),
+        tuple(
+            LiteTopicGroup(
+                each.consumer_group,
+                each.consumer_offset if each.HasField("consumer_offset") else None,
+                each.in_flight_count,
+                each.lag_count,
+                tuple(each.client_ids),
+            )
+            for each in row.groups
+        ),
     )
 
 
@@ -260,8 +389,13 @@ def update_consumer_group(
     consume_disabled: bool | None = None,
     broadcast: bool | None = None,
     priority_factor: int | None = None,
+    lite_attributes: Mapping[str, str] | None = None,
 ) -> Question[ConsumerGroup]:
-    """Set settings of a group in every shard; makes the group if it is absent. None: as before."""
+    """Set settings of a group in every shard; makes the group if it is absent. None: as before.
+
+    `lite_attributes` are RocketMQ's attributes of a group of lite topics with their new values, such as `lite.bind.topic`; an
+    empty value takes one away, and others are as before.
+    """
     request = pb.UpdateConsumerGroupRequest(
         consumer_group=name,
         ordered=ordered,
@@ -269,6 +403,7 @@ def update_consumer_group(
         consume_disabled=consume_disabled,
         broadcast=broadcast,
         priority_factor=priority_factor,
+        lite_attributes=lite_attributes,
     )
     return Question("UpdateConsumerGroup", request, lambda answer: _settings_of(answer.settings))
 
@@ -519,6 +654,18 @@ def _settings_of(settings: pb.ConsumerGroupSettings) -> ConsumerGroup:
         settings.consume_disabled,
         settings.broadcast,
         settings.priority_factor if settings.HasField("priority_factor") else PRIORITY_FACTOR_DEFAULT,
+        _lite_of(settings.lite) if settings.HasField("lite") else None,
+    )
+
+
+def _lite_of(lite: pb.LiteSettings) -> LiteGroup:
+    return LiteGroup(
+        lite.bind_topic,
+        lite.model == pb.LITE_MODEL_EXCLUSIVE,
+        lite.wildcard,
+        lite.client_quota or LITE_CLIENT_QUOTA_DEFAULT,
+        lite.reset_offset_exclusive,
+        lite.reset_offset_unsubscribe,
     )
 
 

@@ -163,6 +163,7 @@ class _QueryCore(CallCore):
     # groups.py documents those of consumer groups and of messages that they pulled.
     consumer_groups = _Answered(groups.consumer_groups)
     consumer_group = _Answered(groups.consumer_group)
+    lite_topics = _Answered(groups.lite_topics)
     consumer_running_info = _Answered(groups.consumer_running_info)
     update_consumer_group = _Answered(groups.update_consumer_group)
     delete_consumer_group = _Answered(groups.delete_consumer_group)

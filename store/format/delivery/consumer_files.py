@@ -37,8 +37,18 @@ LITE_ATTRIBUTES = (
     *(LITE_BIND_TOPIC_ATTRIBUTE, LITE_MODEL_ATTRIBUTE, LITE_WILDCARD_ATTRIBUTE, LITE_QUOTA_ATTRIBUTE),
     *(LITE_EVENTS_ATTRIBUTE, LITE_RESET_EXCLUSIVE_ATTRIBUTE, LITE_RESET_UNSUBSCRIBE_ATTRIBUTE),
 )
-LITE_EXCLUSIVE = "Exclusive"
+LITE_SHARED, LITE_EXCLUSIVE = "Shared", "Exclusive"
 LITE_NUMBER_MAX = (1 << 31) - 1
+LITE_EVENTS_MIN = 10
+# What a command may set, in words; a broker takes larger numbers, too.
+LITE_VALUES = {
+    LITE_MODEL_ATTRIBUTE: f"{LITE_SHARED} or {LITE_EXCLUSIVE}",
+    LITE_WILDCARD_ATTRIBUTE: "true",
+    LITE_QUOTA_ATTRIBUTE: f"1 to {LITE_NUMBER_MAX}, or -1 for no limit,",
+    LITE_EVENTS_ATTRIBUTE: f"{LITE_EVENTS_MIN} to {LITE_NUMBER_MAX}",
+    LITE_RESET_EXCLUSIVE_ATTRIBUTE: "true or false",
+    LITE_RESET_UNSUBSCRIBE_ATTRIBUTE: "true or false",
+}
 OffsetTable = dict[tuple[str, str], dict[int, int]]
 LIGHT_TABLE = "lmqOffsetTable"
 
@@ -283,6 +293,53 @@ def _lite_number(text: object) -> int:
     is_number = isinstance(text, str) and re.fullmatch(r"-?[0-9]{1,10}", text, re.ASCII) is not None
     number = int(str(text)) if is_number else 0
     return number if -LITE_NUMBER_MAX <= number <= LITE_NUMBER_MAX else 0
+
+
+def altered_lite_attributes(attributes: Mapping[str, object]) -> dict[str, str]:
+    """What a command's change of attributes makes of a group's `lite.*`, by name; empty values for those that it takes away.
+
+    Raises:
+        InvalidArgumentError: a name without its sign, or without a value where it is set.
+    """
+    altered: dict[str, str] = {}
+    for signed, value in attributes.items():
+        sign, name = signed[:1], signed[1:]
+        if signed in LITE_ATTRIBUTES:
+            raise InvalidArgumentError(f"{signed}: use +{signed} to set it, or -{signed}", field="attributes")
+        if name in LITE_ATTRIBUTES and sign == "-":
+            altered[name] = ""
+        elif name in LITE_ATTRIBUTES and sign == "+":
+            # A broker does not look at the value of the one for wildcards.
+            altered[name] = "true" if name == LITE_WILDCARD_ATTRIBUTE else str(value)
+            if not altered[name]:
+                raise InvalidArgumentError(f"{signed} has no value: give one, or use -{name}", field="attributes")
+    return altered
+
+
+def check_lite_attributes(attributes: Mapping[str, str]) -> None:
+    """InvalidArgumentError for attributes, or values of them, that a broker would refuse; an empty value takes one away."""
+    for name, value in attributes.items():
+        if name not in LITE_ATTRIBUTES:
+            raise InvalidArgumentError(
+                f"{name[:40]!r} is no attribute of a group of lite topics: use one of {', '.join(LITE_ATTRIBUTES)}",
+                field="lite_attributes",
+            )
+        if value and not _is_lite_value(name, value):
+            raise InvalidArgumentError(
+                f"{name} is {value[:40]!r}: {LITE_VALUES.get(name, 'the name of a topic')} is possible",
+                field="lite_attributes",
+            )
+
+
+def _is_lite_value(name: str, value: str) -> bool:
+    if name == LITE_BIND_TOPIC_ATTRIBUTE:
+        return _is_name(value)
+    if name == LITE_MODEL_ATTRIBUTE:
+        return value in (LITE_SHARED, LITE_EXCLUSIVE)
+    if name in (LITE_QUOTA_ATTRIBUTE, LITE_EVENTS_ATTRIBUTE):
+        number = _lite_number(value)
+        return bool(number) and (number >= -1 if name == LITE_QUOTA_ATTRIBUTE else number >= LITE_EVENTS_MIN)
+    return value == "true" or (value == "false" and name != LITE_WILDCARD_ATTRIBUTE)
 
 
 def check_priority_factor(factor: int) -> None:

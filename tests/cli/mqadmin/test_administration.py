@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cli.exits import CliError
-from cli.mqadmin.administration import _factor_in, shard_of, truth_of
+from cli.mqadmin.administration import _group_attributes_in, shard_of, truth_of
 
 
 @pytest.mark.parametrize(("text", "truth"), [("", None), ("true", True), ("TRUE", True), ("False", False)])
@@ -25,7 +25,13 @@ def test_what_java_takes_for_false_in_silence_is_refused() -> None:
     [("", None), ("+priority.factor=0", 0), (" +priority.factor=100 ,", 100), ("-priority.factor", 100)],
 )
 def test_the_attribute_of_a_group_is_its_priority_factor(attributes: str, factor: int | None) -> None:
-    assert _factor_in(attributes) == factor
+    assert _group_attributes_in(attributes) == (factor, {})
+
+
+def test_attributes_of_lite_topics_are_those_of_a_group_of_them() -> None:
+    attributes = "+lite.bind.topic=Chats,+lite.sub.model=Exclusive, -lite.sub.wildcard,+priority.factor=7"
+    lite = {"lite.bind.topic": "Chats", "lite.sub.model": "Exclusive", "lite.sub.wildcard": ""}
+    assert _group_attributes_in(attributes) == (7, lite)
 
 
 @pytest.mark.parametrize(
@@ -36,12 +42,14 @@ def test_the_attribute_of_a_group_is_its_priority_factor(attributes: str, factor
         "-priority.factor=5",
         "+priority.factor=101",
         "+priority.factor=x",
+        "+lite.bind.topic",
+        "-lite.bind.topic=a",
         "+a=b",
     ],
 )
 def test_other_attributes_of_a_group_are_refused_by_name(attributes: str) -> None:
     with pytest.raises(CliError, match="--attributes"):
-        _factor_in(attributes)
+        _group_attributes_in(attributes)
 
 
 def test_an_address_of_a_broker_is_the_only_shard_and_refused_where_there_are_several(

@@ -45,6 +45,7 @@ NEEDS = {
         "GetOffsets": "read",
         "ResetOffsets": "admin",
         "ListConsumerGroups": "read",
+        "ListLiteTopics": "read",
         "GetConsumerGroup": "some",
         "GetConsumerRunningInfo": "status",
         "UpdateConsumerGroup": "status",

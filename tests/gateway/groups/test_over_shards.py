@@ -153,6 +153,50 @@ def test_a_priority_factor_stays_until_another_is_said(shards, near, deadline):
         update_group(shards, "g", SettingsChange(priority_factor=101), deadline)
 
 
+def test_attributes_of_a_group_of_lite_topics_stay_until_others_are_said(shards, near, deadline):
+    def lite_of(**attributes):
+        named = {f"lite.{name.replace('_', '.')}": value for name, value in attributes.items()}
+        return update_group(shards, "g", SettingsChange(lite_attributes=named), deadline)
+
+    with pytest.raises(InvalidArgumentError, match="bound to no topic"):
+        lite_of(sub_model="Exclusive")
+    bound = lite_of(bind_topic="Chats", sub_model="Exclusive", sub_client_quota="5")
+    expected = pb.LiteSettings(bind_topic="Chats", model=pb.LITE_MODEL_EXCLUSIVE, client_quota=5)
+    assert bound.lite == near.groups["g"].lite == expected
+    assert update_group(shards, "g", SettingsChange(ordered=True), deadline).lite == expected
+    shared = lite_of(sub_model="Shared", sub_client_quota="", sub_wildcard="true", sub_reset_offset_exclusive="true")
+    assert shared.lite == pb.LiteSettings(
+        bind_topic="Chats", model=pb.LITE_MODEL_SHARED, wildcard=True, reset_offset_exclusive=True
+    )
+    for other in ("", "Others"):
+        with pytest.raises(InvalidArgumentError, match="the group is bound to Chats"):
+            lite_of(bind_topic=other)
+    assert near.groups["g"].lite == shared.lite
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("lite.bind.topic", "x" * 256),
+        ("lite.sub.model", "shared"),
+        ("lite.sub.client.quota", "0"),
+        ("lite.sub.client.quota", "-2"),
+        ("lite.sub.client.quota", str(1 << 31)),
+        ("lite.sub.client.max.event.cnt", "9"),
+        ("lite.sub.reset.offset.exclusive", "yes"),
+        ("lite.sub.reset.offset.unsubscribe", "1"),
+        ("priority.factor", "7"),
+        ("lite.other", ""),
+    ],
+)
+def test_an_attribute_that_a_broker_would_not_take_changes_nothing(shards, near, deadline, name, value):
+    change = SettingsChange(lite_attributes={"lite.bind.topic": "Chats", name: value})
+    with pytest.raises(InvalidArgumentError) as refused:
+        update_group(shards, "g", change, deadline)
+    assert refused.value.metadata["field"] == "lite_attributes"
+    assert not near.groups["g"].HasField("lite")
+
+
 def test_an_update_that_one_shard_refuses_names_it_and_may_be_repeated(shards, near, far, deadline):
     far.failure = AWAY
 

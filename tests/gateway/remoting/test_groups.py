@@ -90,6 +90,20 @@ def test_the_priority_factor_of_a_group_is_its_attribute_as_at_a_broker(client):
     assert config(client, "factor")["attributes"] == {}
 
 
+def test_a_group_is_bound_to_lite_topics_by_its_attributes_as_at_a_broker(client):
+    lite = {"lite.bind.topic": "Chats", "lite.sub.model": "Exclusive", "lite.sub.client.quota": "7"}
+    assert update(client, groupName="lite", attributes={f"+{name}": value for name, value in lite.items()}).code == 0
+    assert config(client, "lite")["attributes"] == lite
+    assert update(client, groupName="lite", retryMaxTimes=3, attributes={"-lite.sub.client.quota": ""}).code == 0
+    del lite["lite.sub.client.quota"]
+    assert config(client, "lite")["attributes"] == lite
+    refused = update(client, groupName="lite", attributes={"+lite.sub.model": "Both"})
+    assert (refused.code, "Shared or Exclusive" in refused.remark) == (ResponseCode.INVALID_PARAMETER, True)
+    refused = update(client, groupName="lite", attributes={"-lite.bind.topic": ""})
+    assert (refused.code, "bound to Chats" in refused.remark) == (ResponseCode.INVALID_PARAMETER, True)
+    assert config(client, "lite")["attributes"] == lite
+
+
 def test_groups_of_a_list_are_made_together(client):
     rows = [{**SETTINGS, "groupName": f"one-{number}"} for number in range(3)]
     body = json.dumps({"groupConfigList": rows}).encode()

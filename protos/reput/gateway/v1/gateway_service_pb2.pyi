@@ -1157,20 +1157,92 @@ class LiteSettings(_message.Message):
     def __init__(self, bind_topic: _Optional[str] = ..., model: _Optional[_Union[LiteModel, str]] = ..., wildcard: _Optional[bool] = ..., client_quota: _Optional[int] = ..., client_event_count_max: _Optional[int] = ..., reset_offset_exclusive: _Optional[bool] = ..., reset_offset_unsubscribe: _Optional[bool] = ...) -> None: ...
 
 class ConsumerGroupSettings(_message.Message):
-    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_disabled", "broadcast", "priority_factor")
+    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_disabled", "broadcast", "priority_factor", "lite")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     ORDERED_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
     CONSUME_DISABLED_FIELD_NUMBER: _ClassVar[int]
     BROADCAST_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    LITE_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     ordered: bool
     delivery_attempts_max: int
     consume_disabled: bool
     broadcast: bool
     priority_factor: int
-    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_disabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ..., priority_factor: _Optional[int] = ...) -> None: ...
+    lite: LiteSettings
+    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_disabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ..., priority_factor: _Optional[int] = ..., lite: _Optional[_Union[LiteSettings, _Mapping]] = ...) -> None: ...
+
+class ListLiteTopicsRequest(_message.Message):
+    __slots__ = ("topic", "consumer_group", "name_contains", "client_id", "page_size", "page_token", "lite_topic")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    NAME_CONTAINS_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    consumer_group: str
+    name_contains: str
+    client_id: str
+    page_size: int
+    page_token: str
+    lite_topic: str
+    def __init__(self, topic: _Optional[str] = ..., consumer_group: _Optional[str] = ..., name_contains: _Optional[str] = ..., client_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., lite_topic: _Optional[str] = ...) -> None: ...
+
+class LiteTopicGroup(_message.Message):
+    __slots__ = ("consumer_group", "consumer_offset", "in_flight_count", "lag_count", "client_ids")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LAG_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_IDS_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    consumer_offset: int
+    in_flight_count: int
+    lag_count: int
+    client_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, consumer_group: _Optional[str] = ..., consumer_offset: _Optional[int] = ..., in_flight_count: _Optional[int] = ..., lag_count: _Optional[int] = ..., client_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class LiteTopic(_message.Message):
+    __slots__ = ("lite_topic", "broker_name", "min_offset", "max_offset", "last_store_time", "groups")
+    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_STORE_TIME_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    lite_topic: str
+    broker_name: str
+    min_offset: int
+    max_offset: int
+    last_store_time: _timestamp_pb2.Timestamp
+    groups: _containers.RepeatedCompositeFieldContainer[LiteTopicGroup]
+    def __init__(self, lite_topic: _Optional[str] = ..., broker_name: _Optional[str] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[LiteTopicGroup, _Mapping]]] = ...) -> None: ...
+
+class ListLiteTopicsResponse(_message.Message):
+    __slots__ = ("lite_topics", "outcomes", "next_page_token")
+    LITE_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    lite_topics: _containers.RepeatedCompositeFieldContainer[LiteTopic]
+    outcomes: _containers.RepeatedCompositeFieldContainer[ShardOutcome]
+    next_page_token: str
+    def __init__(self, lite_topics: _Optional[_Iterable[_Union[LiteTopic, _Mapping]]] = ..., outcomes: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class LiteTopicsSummary(_message.Message):
+    __slots__ = ("topic", "lite_topic_count", "lag_count", "in_flight_count")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LAG_COUNT_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    lite_topic_count: int
+    lag_count: int
+    in_flight_count: int
+    def __init__(self, topic: _Optional[str] = ..., lite_topic_count: _Optional[int] = ..., lag_count: _Optional[int] = ..., in_flight_count: _Optional[int] = ...) -> None: ...
 
 class ListConsumerGroupsRequest(_message.Message):
     __slots__ = ("topic", "page_size", "page_token", "name_contains")
@@ -1249,13 +1321,14 @@ class ConsumerGroupQueue(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., broker_name: _Optional[str] = ..., consumer_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., lag_count: _Optional[int] = ..., lag_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., in_flight_count: _Optional[int] = ..., removed_count: _Optional[int] = ...) -> None: ...
 
 class GetConsumerGroupResponse(_message.Message):
-    __slots__ = ("settings", "members", "queues", "retry_count", "dead_letter_count", "problems", "outcomes")
+    __slots__ = ("settings", "members", "queues", "retry_count", "dead_letter_count", "problems", "lite_topics", "outcomes")
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     RETRY_COUNT_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_COUNT_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPICS_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     settings: ConsumerGroupSettings
     members: _containers.RepeatedCompositeFieldContainer[ConsumerGroupMember]
@@ -1263,8 +1336,9 @@ class GetConsumerGroupResponse(_message.Message):
     retry_count: int
     dead_letter_count: int
     problems: _containers.RepeatedScalarFieldContainer[str]
+    lite_topics: _containers.RepeatedCompositeFieldContainer[LiteTopicsSummary]
     outcomes: _containers.RepeatedCompositeFieldContainer[ShardOutcome]
-    def __init__(self, settings: _Optional[_Union[ConsumerGroupSettings, _Mapping]] = ..., members: _Optional[_Iterable[_Union[ConsumerGroupMember, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[ConsumerGroupQueue, _Mapping]]] = ..., retry_count: _Optional[int] = ..., dead_letter_count: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., outcomes: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ...) -> None: ...
+    def __init__(self, settings: _Optional[_Union[ConsumerGroupSettings, _Mapping]] = ..., members: _Optional[_Iterable[_Union[ConsumerGroupMember, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[ConsumerGroupQueue, _Mapping]]] = ..., retry_count: _Optional[int] = ..., dead_letter_count: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., lite_topics: _Optional[_Iterable[_Union[LiteTopicsSummary, _Mapping]]] = ..., outcomes: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ...) -> None: ...
 
 class GetConsumerRunningInfoRequest(_message.Message):
     __slots__ = ("consumer_group", "client_id", "with_stack_trace")
@@ -1346,20 +1420,29 @@ class GetConsumerRunningInfoResponse(_message.Message):
     def __init__(self, properties: _Optional[_Mapping[str, str]] = ..., subscriptions: _Optional[_Iterable[_Union[TopicSubscription, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[ConsumerRunningQueue, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[ConsumerRunningTopic, _Mapping]]] = ..., stack_trace: _Optional[str] = ..., told_by_gateway: _Optional[bool] = ...) -> None: ...
 
 class UpdateConsumerGroupRequest(_message.Message):
-    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_disabled", "broadcast", "priority_factor")
+    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_disabled", "broadcast", "priority_factor", "lite_attributes")
+    class LiteAttributesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     ORDERED_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
     CONSUME_DISABLED_FIELD_NUMBER: _ClassVar[int]
     BROADCAST_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    LITE_ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     ordered: bool
     delivery_attempts_max: int
     consume_disabled: bool
     broadcast: bool
     priority_factor: int
-    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_disabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ..., priority_factor: _Optional[int] = ...) -> None: ...
+    lite_attributes: _containers.ScalarMap[str, str]
+    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_disabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ..., priority_factor: _Optional[int] = ..., lite_attributes: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class UpdateConsumerGroupResponse(_message.Message):
     __slots__ = ("settings",)

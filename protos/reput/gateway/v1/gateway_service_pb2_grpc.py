@@ -165,6 +165,11 @@ class GatewayServiceStub:
                 request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DeleteConsumerGroupRequest.SerializeToString,
                 response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DeleteConsumerGroupResponse.FromString,
                 _registered_method=True)
+        self.ListLiteTopics = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/ListLiteTopics',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListLiteTopicsRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListLiteTopicsResponse.FromString,
+                _registered_method=True)
         self.TrackMessage = channel.unary_unary(
                 '/reput.gateway.v1.GatewayService/TrackMessage',
                 request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.TrackMessageRequest.SerializeToString,
@@ -436,6 +441,14 @@ class GatewayServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListLiteTopics(self, request, context):
+        """The lite topics of a topic, by name, in pages: their messages, and how groups stand. Errors: NOT_FOUND (GROUP_NOT_FOUND),
+        INVALID_ARGUMENT (also INVALID_PAGE_TOKEN).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def TrackMessage(self, request, context):
         """What has become of a message: where it waits, and how it stands with each consumer group, in pages of groups.
         Errors: NOT_FOUND (RECORD_NOT_FOUND, TOPIC_NOT_FOUND), INVALID_ARGUMENT (also INVALID_PAGE_TOKEN).
@@ -635,6 +648,11 @@ def add_GatewayServiceServicer_to_server(servicer, server):
                     servicer.DeleteConsumerGroup,
                     request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DeleteConsumerGroupRequest.FromString,
                     response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DeleteConsumerGroupResponse.SerializeToString,
+            ),
+            'ListLiteTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLiteTopics,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListLiteTopicsRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListLiteTopicsResponse.SerializeToString,
             ),
             'TrackMessage': grpc.unary_unary_rpc_method_handler(
                     servicer.TrackMessage,
@@ -1380,6 +1398,33 @@ class GatewayService:
             '/reput.gateway.v1.GatewayService/DeleteConsumerGroup',
             reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DeleteConsumerGroupRequest.SerializeToString,
             reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DeleteConsumerGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLiteTopics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/ListLiteTopics',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListLiteTopicsRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListLiteTopicsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -131,6 +131,10 @@ class GatewayServiceStub:
     """
     DeleteConsumerGroup: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.DeleteConsumerGroupRequest, _gateway_service_pb2.DeleteConsumerGroupResponse]
     """Forgets a consumer group with its positions, in every shard. A group that there is not: OK."""
+    ListLiteTopics: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.ListLiteTopicsRequest, _gateway_service_pb2.ListLiteTopicsResponse]
+    """The lite topics of a topic, by name, in pages: their messages, and how groups stand. Errors: NOT_FOUND (GROUP_NOT_FOUND),
+    INVALID_ARGUMENT (also INVALID_PAGE_TOKEN).
+    """
     TrackMessage: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.TrackMessageRequest, _gateway_service_pb2.TrackMessageResponse]
     """What has become of a message: where it waits, and how it stands with each consumer group, in pages of groups.
     Errors: NOT_FOUND (RECORD_NOT_FOUND, TOPIC_NOT_FOUND), INVALID_ARGUMENT (also INVALID_PAGE_TOKEN).
@@ -412,6 +416,15 @@ class GatewayServiceServicer:
         context: _grpc.ServicerContext,
     ) -> _gateway_service_pb2.DeleteConsumerGroupResponse:
         """Forgets a consumer group with its positions, in every shard. A group that there is not: OK."""
+
+    def ListLiteTopics(
+        self,
+        request: _gateway_service_pb2.ListLiteTopicsRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.ListLiteTopicsResponse:
+        """The lite topics of a topic, by name, in pages: their messages, and how groups stand. Errors: NOT_FOUND (GROUP_NOT_FOUND),
+        INVALID_ARGUMENT (also INVALID_PAGE_TOKEN).
+        """
 
     def TrackMessage(
         self,
