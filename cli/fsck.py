@@ -58,7 +58,7 @@ def fsck(
         usage_error(f"{root} is no directory", "Name the root of a store: the directory with commitlog/ in it.")
     fs = RealFileSystem()
     try:
-        _refuse_no_store(fs, root, writes=repair or repair_log)
+        refuse_no_store(fs, root, writes=repair or repair_log)
         with progress_bar("log") as (on_progress, bar):
             if repair or repair_log:
                 from cli.repair import Repairer
@@ -87,7 +87,7 @@ def fsck(
     return code
 
 
-def _refuse_no_store(fs: Any, root: pathlib.Path, *, writes: bool) -> None:
+def refuse_no_store(fs: Any, root: pathlib.Path, *, writes: bool) -> None:
     """UnsupportedStoreError for a directory that is not a store or uses what is refused, StoreLockedError for one in use."""
     from store.audit.store_audit import refuse_held_root
     from store.features.table import refuse_unsupported

@@ -50,6 +50,7 @@ VERBS = {
     "followers": ("cli.status", "followers"),
     "config": ("cli.status", "config"),
     "fsck": ("cli.fsck", "fsck"),
+    "hand-back": ("cli.hand_back", "hand_back"),
     "drained": ("cli.moving", "drained"),
     "copy-settings": ("cli.moving", "copy_settings"),
     "demo": ("cli.demo", "demo"),

@@ -93,6 +93,20 @@ class RepairReport:
         }
 
 
+@contextlib.contextmanager
+def locked_root(root: Path) -> Iterator[None]:
+    """Lock every part of a root, as its services do; StoreLockedError when a process has it open."""
+    with contextlib.ExitStack() as held:
+        for component in ("commitlog", "consumequeue", "index", "consumer", "schedule"):
+            owner = OwnerLock(Path(own_state_dir(str(root), component)) / "lock", wait_seconds=0)
+            owner.acquire()
+            held.callback(owner.release)
+        broker = BrokerLock(Path(lock_file(str(root))), wait_seconds=0)
+        broker.acquire()
+        held.callback(broker.release)
+        yield
+
+
 class Repairer:
     """Repairs one root.
 
@@ -118,7 +132,7 @@ class Repairer:
             StoreLockedError: a process has the root open.
             OSError, StoreError: the disk failed.
         """
-        with self._locks():
+        with locked_root(self._root):
             audit = audit_store(self._fs, self._root, on_progress=self._on_progress)
             report = RepairReport(audit.findings)
             lacks_tags = self._lacks_tags(audit)
@@ -141,19 +155,6 @@ class Repairer:
             if report.has_repaired:
                 audit = audit_store(self._fs, self._root, on_progress=self._on_progress)
             return audit, report
-
-    @contextlib.contextmanager
-    def _locks(self) -> Iterator[None]:
-        """Lock every part of the root, as its services do."""
-        with contextlib.ExitStack() as held:
-            for component in ("commitlog", "consumequeue", "index", "consumer", "schedule"):
-                owner = OwnerLock(Path(own_state_dir(str(self._root), component)) / "lock", wait_seconds=0)
-                owner.acquire()
-                held.callback(owner.release)
-            broker = BrokerLock(Path(lock_file(str(self._root))), wait_seconds=0)
-            broker.acquire()
-            held.callback(broker.release)
-            yield
 
     @contextlib.contextmanager
     def _marked_open(self) -> Iterator[None]:

@@ -123,6 +123,10 @@ class LightQueues:
         found = self._queues.get(queue)
         return None if found is None or found.newest < self._begin else LightQueue(self, queue)
 
+    def names(self) -> list[str]:
+        """The queues that have a unit."""
+        return sorted(name for name, queue in self._queues.items() if queue.newest >= self._begin)
+
     def newest(self, queue: str) -> tuple[int, int]:
         """Number of the newest entry of a queue, and the position behind it (in messages); -1 and 0 when it has none."""
         found = self._queues.get(queue)

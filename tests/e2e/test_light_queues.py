@@ -28,11 +28,13 @@ ROWS = read_rows("light.queries.jsonl")
 DOUBLED = "%LMQ%twice"
 # The broker shows half messages, one of them rolled back; their positions are gaps here.
 TRANSACTIONAL = "%LMQ%tx"
+# Some of their records are of the topic `payments`, and lite topics are of records of their parent (ADR 0156).
+LITE = ("%LMQ%$orders$lite-1", "%LMQ%$orders$lite-2")
 COMPLETE = message_pb2.COMPLETENESS_COMPLETE
 
 
 def rows_of(mode: str) -> list[dict[str, Any]]:
-    left_out = (DOUBLED, TRANSACTIONAL, "%LMQ%x/y")  # a broker refuses to store the last
+    left_out = (DOUBLED, TRANSACTIONAL, *LITE, "%LMQ%x/y")  # a broker refuses to store the last
     rows = [row for row in ROWS if row["mode"] == mode and row["topic"] not in left_out]
     assert rows, mode
     return rows
@@ -147,6 +149,17 @@ def test_a_message_stands_where_its_record_says_although_the_broker_puts_it_else
     assert [message.properties["INNER_MULTI_QUEUE_OFFSET"] for message in by_offset(stack, DOUBLED, 1).messages] == [
         "2"
     ]
+
+
+def test_a_lite_topic_has_the_messages_of_its_parent_and_no_others(stack: HostedStack) -> None:
+    for name in LITE:
+        brokers = [row for row in ROWS if row["mode"] == "offset" and row["topic"] == name]
+        rows = [row for row in brokers if row["messages"][0]["topic"] == "orders"]
+        assert 0 < len(rows) < len(brokers)
+
+        answer = by_offset(stack, name, rows[0]["offset"], 99)
+
+        assert [as_row(message) for message in answer.messages] == [broker_row(row) for row in rows]
 
 
 def test_half_messages_are_in_no_light_queue(stack: HostedStack) -> None:
