@@ -153,7 +153,7 @@ NAME_CHARACTERS_MAX = 255
 TOPIC_CHARACTERS_MAX = 300
 # By field: the most characters of what it names. A letter stands for a field of a send (sends.py).
 NAME_FIELDS: Mapping[str, int] = {
-    **dict.fromkeys(("topic", "defaultTopic", "b", "c"), TOPIC_CHARACTERS_MAX),
+    **dict.fromkeys(("topic", "parentTopic", "liteTopic", "defaultTopic", "b", "c"), TOPIC_CHARACTERS_MAX),
     **dict.fromkeys(
         ("consumerGroup", "producerGroup", "group", "groupName", "srcGroup", "destGroup", "a"), NAME_CHARACTERS_MAX
     ),

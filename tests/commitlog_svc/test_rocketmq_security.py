@@ -135,12 +135,15 @@ KNOWN_RPCS = {
         # By numbers, and only what the leader has named.
         "FetchLog",
     },
-    "reput.consumequeue.v1.ConsumeQueueService": {"ListQueues", "GetQueueUnits", "SearchOffset", "GetStatus"},
+    "reput.consumequeue.v1.ConsumeQueueService": {
+        "ListQueues", "GetQueueUnits", "SearchOffset", "GetStatus", "ListLightQueues",
+    },
     "reput.index.v1.IndexService": {"SearchKey", "GetFilterPages", "GetStatus"},
     "reput.consumer.v1.ConsumerService": {
         "PopMessages", "AckMessages", "ChangeInvisibleDuration", "ForwardToDeadLetterTopic", "PullMessages",
         "CommitOffsets", "GetOffsets", "ResetOffsets", "SeeTopics", "KeepClients", "EndClient", "WatchArrivals", "ListGroups",
         "GetGroup", "GetFigures", "UpdateGroup", "DeleteGroup", "TrackMessage", "GetStatus", "SendBackMessages", "LockQueues",
+        "SyncLiteSubscription", "ListLiteTopics",
     },
     "reput.schedule.v1.ScheduleService": {
         "EndTransaction", "EndTransactions", "RecallMessage", "ListPendingTransactions", "ListScheduledMessages",
@@ -151,7 +154,7 @@ KNOWN_RPCS = {
         "QueryMessageByOffset", "FindMessage", "SearchMessages", "ExplainQuery", "DownloadBody", "SearchOffset",
         "ListTopics", "CreateTopic", "UpdateTopic", "DeleteTopic", "PullMessages", "CommitOffsets", "GetOffsets",
         "ResetOffsets", "ListConsumerGroups", "GetConsumerGroup", "UpdateConsumerGroup", "DeleteConsumerGroup",
-        "GetConsumerRunningInfo",
+        "GetConsumerRunningInfo", "ListLiteTopics",
         "SendBackMessages", "LockQueues", "TrackMessage", "ResendDeadLetters", "RecallMessage", "EndTransaction",
         "ListPendingTransactions", "ListScheduledMessages", "SendRequest", "GetStatus",
     },
@@ -159,6 +162,7 @@ KNOWN_RPCS = {
         "QueryRoute", "Heartbeat", "SendMessage", "QueryAssignment", "ReceiveMessage", "AckMessage",
         "ForwardMessageToDeadLetterQueue", "PullMessage", "UpdateOffset", "GetOffset", "QueryOffset", "Telemetry",
         "NotifyClientTermination", "ChangeInvisibleDuration", "EndTransaction", "RecallMessage",
+        "SyncLiteSubscription",
     },
     "apache.rocketmq.v2.Admin": {"QueryMessage", "QueryTimeSpan"},
 }  # fmt: skip
@@ -223,6 +227,7 @@ def test_rmq_cve_2023_37582_no_request_carries_a_path_or_a_command() -> None:
         "apache.rocketmq.v2.TelemetryCommand.recover_orphaned_transaction_command",
         "apache.rocketmq.v2.TelemetryCommand.print_thread_stack_trace_command",
         "apache.rocketmq.v2.TelemetryCommand.verify_message_command",
+        "apache.rocketmq.v2.TelemetryCommand.notify_unsubscribe_lite_command",
     ]
 
 

@@ -80,6 +80,7 @@ NEEDS = {
         *(Ask.LOCK_BATCH_MQ, Ask.UNLOCK_BATCH_MQ, Ask.CHECK_CLIENT_CONFIG),
         *(Ask.POP_MESSAGE, Ask.ACK_MESSAGE, Ask.BATCH_ACK_MESSAGE, Ask.CHANGE_MESSAGE_INVISIBLETIME),
         *(Ask.PEEK_MESSAGE, Ask.NOTIFICATION, Ask.POLLING_INFO, Ask.QUERY_ASSIGNMENT),
+        Ask.GET_LITE_CLIENT_INFO,
     ),
     "read": (
         *(Ask.QUERY_MESSAGE, Ask.SEARCH_OFFSET_BY_TIMESTAMP, Ask.GET_MAX_OFFSET, Ask.GET_MIN_OFFSET),
@@ -89,10 +90,11 @@ NEEDS = {
             Ask.GET_TOPIC_STATS_INFO,
             Ask.QUERY_TOPIC_CONSUME_BY_WHO,
         ),
+        *(Ask.GET_PARENT_TOPIC_INFO, Ask.GET_LITE_TOPIC_INFO),
     ),
     "group": (
         *(Ask.CONSUMER_SEND_MSG_BACK, Ask.GET_CONSUMER_LIST_BY_GROUP, Ask.GET_SUBSCRIPTIONGROUP_CONFIG),
-        *(Ask.GET_CONSUMER_CONNECTION_LIST, Ask.QUERY_TOPICS_BY_CONSUMER),
+        *(Ask.GET_CONSUMER_CONNECTION_LIST, Ask.QUERY_TOPICS_BY_CONSUMER, Ask.GET_LITE_GROUP_INFO),
     ),
     "some": (
         *(Ask.GET_ALL_TOPIC_CONFIG, Ask.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, Ask.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
@@ -108,6 +110,7 @@ NEEDS = {
             Ask.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
             Ask.DELETE_SUBSCRIPTIONGROUP,
             Ask.SET_MESSAGE_REQUEST_MODE,
+            Ask.TRIGGER_LITE_DISPATCH,
         ),
         *(Ask.GET_CONSUMER_RUNNING_INFO, Ask.CONSUME_MESSAGE_DIRECTLY, Ask.VIEW_BROKER_STATS_DATA),
     ),
@@ -119,6 +122,7 @@ NEEDS = {
             Ask.GET_ALL_PRODUCER_INFO,
         ),
         *(Ask.CLEAN_EXPIRED_CONSUMEQUEUE, Ask.CLEAN_UNUSED_TOPIC, Ask.DELETE_EXPIRED_COMMITLOG),
+        Ask.GET_BROKER_LITE_INFO,
     ),
     "users": tuple(code for code in Ask if code.name.startswith("AUTH_")),
 }
@@ -195,6 +199,10 @@ class SecuredDoor:
         body = b""
         fields = {
             "topic": OWN,
+            "parentTopic": OWN,
+            "liteTopic": "a",
+            "maxCount": 1,
+            "topK": 1,
             "consumerGroup": "shop-readers",
             "group": "shop-readers",
             "groupName": "shop-readers",
