@@ -65,9 +65,8 @@ class Rebuild(Row):
 
     def _ours(self, root: pathlib.Path, kept: stores.KeptStore) -> float:
         start = time.perf_counter()
-        with running_stack(
-            root, QUIET | stores.settings(self.sizes, kept.log_file_bytes), single_process=self.sizes.single_process
-        ) as stack:
+        settings = QUIET | stores.settings(self.sizes, kept.log_file_bytes) | {"REPUT_INDEX_TAGS": "on"}  # as 5.5.0
+        with running_stack(root, settings, single_process=self.sizes.single_process) as stack:
             stack.wait_until_built(BUILT_SECONDS_MAX)
             return time.perf_counter() - start
 

@@ -13,6 +13,7 @@ from services.rocketmq.codes import RequestCode
 from services.rocketmq.command import FRAME_BYTES_MAX, OK, Command, FrameError, FrameReader, encode
 
 TIMEOUT_SECONDS = 60.0  # for a hang
+FIGURES_SECONDS_MAX, FIGURES_POLL_SECONDS = 60.0, 0.2
 NO_ATTRIBUTES: Mapping[str, str] = {}
 
 
@@ -108,8 +109,19 @@ def create_group(
 
 
 def runtime_info(broker_port: int) -> dict[str, str]:
-    """The broker's figures about itself: `dispatchBehindBytes`, `commitLogMaxOffset`, ..."""
-    text = call(broker_port, RequestCode.GET_BROKER_RUNTIME_INFO).decode()
+    """The broker's figures about itself: `dispatchBehindBytes`, `commitLogMaxOffset`, ...
+
+    One of 5.5.0 has none in its first second, and refuses: it is asked again, for FIGURES_SECONDS_MAX.
+    """
+    deadline = time.monotonic() + FIGURES_SECONDS_MAX
+    while True:
+        try:
+            text = call(broker_port, RequestCode.GET_BROKER_RUNTIME_INFO).decode()
+            break
+        except RefusedError as error:
+            if "NoSuchElementException" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(FIGURES_POLL_SECONDS)
     return dict(re.findall(r'"(\w+)":"([^"]*)"', text))
 
 

@@ -212,7 +212,7 @@ class Tasks:
         from pipeline.rebuild.out import StoreLayout
         from store.readers.index_reader import IndexLayout
 
-        layout = StoreLayout(index=IndexLayout(slot_count, entry_count))
+        layout = StoreLayout(index=IndexLayout(slot_count, entry_count), has_tags=True)  # as RocketMQ 5.5.0
         start = time.perf_counter()
         report = rebuild.run(self.spark, store, out, layout=layout, split_bytes=split_bytes, is_flushed=False)
         return {"seconds": time.perf_counter() - start, "counts": report.counts}
