@@ -1,4 +1,4 @@
-"""Stores that Apache RocketMQ 5.3.3 wrote, and its own answers about them (see tests/fixtures/README.md)."""
+"""Stores that Apache RocketMQ 5.3.3 or 5.5.0 wrote, and its own answers about them (see tests/fixtures/README.md)."""
 
 import json
 import struct
