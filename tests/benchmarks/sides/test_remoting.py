@@ -21,16 +21,17 @@ def _frame(header: bytes, body: bytes = b"") -> bytes:
 
 
 @contextlib.contextmanager
-def _answering(answer: bytes) -> Iterator[tuple[int, list[bytes]]]:
-    """A server that takes one request and says `answer`; its port, and what it was asked."""
+def _answering(*answers: bytes) -> Iterator[tuple[int, list[bytes]]]:
+    """A server that says each answer to a request of a connection; its port, and what it was asked."""
     asked: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
-            connection, _ = server.accept()
-            with connection:
-                asked.append(connection.recv(65536))
-                connection.sendall(answer)
+            for answer in answers:
+                connection, _ = server.accept()
+                with connection:
+                    asked.append(connection.recv(65536))
+                    connection.sendall(answer)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -54,6 +55,14 @@ def test_runtime_info_is_read_from_the_body() -> None:
     body = b'{"table":{"dispatchBehindBytes":"0","commitLogMaxOffset":"1234"}}'
     with _answering(_frame(b'{"code":0}', body)) as (port, _):
         assert remoting.runtime_info(port) == {"dispatchBehindBytes": "0", "commitLogMaxOffset": "1234"}
+
+
+def test_a_broker_of_5_5_0_that_has_just_started_has_no_figures_and_is_asked_again() -> None:
+    none = _frame(b'{"code":1,"remark":"java.util.NoSuchElementException, java.base/java.util.LinkedList.getLast"}')
+    body = b'{"table":{"commitLogMaxOffset":"1"}}'
+    with _answering(none, _frame(b'{"code":0}', body)) as (port, asked):
+        assert remoting.runtime_info(port) == {"commitLogMaxOffset": "1"}
+    assert len(asked) == 2
 
 
 def test_a_name_server_without_the_broker_does_not_have_it() -> None:
