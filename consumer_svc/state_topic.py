@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
+from itertools import chain
 
 from consumer_svc.state.codec import (
     apply_floors,
@@ -10,6 +11,7 @@ from consumer_svc.state.codec import (
     change_from_proto,
     change_to_proto,
     floors_of,
+    light_pieces,
     pieces_of,
 )
 from consumer_svc.state.group_states import Change, GroupStates
@@ -80,4 +82,4 @@ class StateWriter(state_writer.StateWriter):
 
     def submit_states(self, states: GroupStates) -> "Future[int]":
         """Have the full state written, as it is now; the caller holds the state's lock."""
-        return self.submit_full([*pieces_of(states), *floors_of(states)])
+        return self.submit_full(chain(list(pieces_of(states)), list(floors_of(states)), light_pieces(states)))

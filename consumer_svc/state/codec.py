@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, islice
+from itertools import chain, groupby, islice, starmap
 
 from consumer_svc.state.group_states import (
     Began,
@@ -12,8 +12,10 @@ from consumer_svc.state.group_states import (
     GroupSet,
     GroupSettings,
     GroupStates,
+    LightPosition,
     LiteExpired,
     RequestMode,
+    light_state,
 )
 from consumer_svc.state.lite_subscriptions import LiteSubscribed, LiteSubscriptions
 from consumer_svc.state.queue_state import (
@@ -128,7 +130,10 @@ def change_from_proto(change: pb.Change) -> Change | None:
 
 
 def pieces_of(states: GroupStates) -> Iterator[Sequence[pb.GroupState]]:
-    """The full state in pieces below PIECE_BYTES_MAX; a queue with much in flight is divided over several."""
+    """The full state in pieces below PIECE_BYTES_MAX, without those of `light_pieces` and `floors_of`.
+
+    A queue with much in flight is divided over several.
+    """
     piece: list[pb.GroupState] = []
     size_bytes = 0
     for _, group in sorted(states.groups.items()):
@@ -141,7 +146,7 @@ def pieces_of(states: GroupStates) -> Iterator[Sequence[pb.GroupState]]:
                 state = pb.GroupState(settings=state.settings)
             state.queues.append(queue)
             size_bytes += queue_bytes
-        for lite in (*_subscriptions(group), *_light_positions(group)):
+        for lite in _subscriptions(group):
             lite_bytes = lite.ByteSize()
             if size_bytes + lite_bytes > PIECE_BYTES_MAX and (piece or state.ByteSize() > state.settings.ByteSize()):
                 yield [*piece, state]
@@ -153,6 +158,19 @@ def pieces_of(states: GroupStates) -> Iterator[Sequence[pb.GroupState]]:
         size_bytes += state.settings.ByteSize()
     if piece:
         yield piece
+
+
+def light_pieces(states: GroupStates) -> Iterator[Sequence[pb.GroupState]]:
+    """The positions in light queues where nothing is in flight, in pieces as those of `pieces_of`.
+
+    They are taken now, and made into pieces when these are asked for: there may be a million, and the caller holds a lock.
+    """
+    taken = [
+        (_settings(group.settings, group.made_by), list(group.light.items()))
+        for group in states.groups.values()
+        if group.light
+    ]
+    return chain.from_iterable(starmap(_light_pieces, taken))
 
 
 def floors_of(states: GroupStates) -> Iterator[Sequence[pb.LiteExpired]]:
@@ -233,18 +251,21 @@ def _subscriptions(group: Group) -> Iterator[pb.GroupState]:
             yield pb.GroupState(lite_subscriptions=[_subscribed(part)])
 
 
-def _light_positions(group: Group) -> Iterator[pb.GroupState]:
-    """The positions of a group in light queues where nothing is in flight, in parts."""
-    numbers = ((queue, at) for queue, at in group.light.items() if isinstance(at, int))
-    while part := list(islice(numbers, LIGHT_COUNT_MAX)):
-        names = [queue.removeprefix(LIGHT_QUEUE_PREFIX) for queue, _ in part]
-        positions = pb.LightPositions(queues=names, next_offsets=[at for _, at in part])
-        yield pb.GroupState(light_positions=[positions])
-    for queue, at in group.light.items():
-        if not isinstance(at, int):
-            state = group.light_position(queue)
-            assert state is not None
-            yield pb.GroupState(queues=_parts(QueueRef(group.settings.consumer_group, queue, 0), state))
+def _light_pieces(
+    settings: pb.GroupSet, light: Sequence[tuple[str, LightPosition]]
+) -> Iterator[Sequence[pb.GroupState]]:
+    for begin in range(0, len(light), LIGHT_COUNT_MAX):
+        part = light[begin : begin + LIGHT_COUNT_MAX]
+        state = pb.GroupState(settings=settings)
+        numbers = [(queue, at) for queue, at in part if isinstance(at, int)]
+        state.light_positions.add(
+            queues=[queue.removeprefix(LIGHT_QUEUE_PREFIX) for queue, _ in numbers],
+            next_offsets=[at for _, at in numbers],
+        )
+        for queue, at in part:
+            if not isinstance(at, int):
+                state.queues.extend(_parts(QueueRef(settings.consumer_group, queue, 0), light_state(at)))
+        yield [state]
 
 
 def _subscribed(change: LiteSubscribed) -> pb.LiteSubscribed:

@@ -27,6 +27,12 @@ Queues = dict[int, QueueState]
 LightPosition = int | tuple[int, tuple[tuple[int, int], ...]]
 
 
+def light_state(position: LightPosition) -> QueueState:
+    """A position in a light queue as a state."""
+    next_offset, resets = (position, ()) if isinstance(position, int) else position
+    return QueueState(next_offset, resets=list(resets), popped_from=next_offset)
+
+
 @dataclass(frozen=True, slots=True)
 class RequestMode:
     """How the members of a group that ask the server for their queues get the messages of a topic; see the proto."""
@@ -142,10 +148,7 @@ class Group:
     def light_position(self, queue: str) -> QueueState | None:
         """A position of `light` as a state."""
         position = self.light.get(queue)
-        if position is None:
-            return None
-        next_offset, resets = (position, ()) if isinstance(position, int) else position
-        return QueueState(next_offset, resets=list(resets), popped_from=next_offset)
+        return None if position is None else light_state(position)
 
     def light_queues(self) -> Iterator[tuple[str, QueueState]]:
         """All light queues in which it has a position; the states of `light` are made one by one."""
@@ -153,10 +156,8 @@ class Group:
             if is_light_queue(topic):
                 for state in queues.values():
                     yield topic, state
-        for queue in self.light:
-            position = self.light_position(queue)
-            assert position is not None
-            yield queue, position
+        for queue, position in self.light.items():
+            yield queue, light_state(position)
 
     def shown_queues(self) -> Iterator[tuple[QueueRef, QueueState]]:
         """The queues by topic and number; of light queues some, and none of lite topics: there may be a million."""

@@ -110,7 +110,7 @@ class _Submission:
     records: Sequence[InternalRecord]
     may_lose: bool
     on_written: OnWritten | None = None
-    pieces: Sequence[Any] | None = None
+    pieces: Iterable[Any] | None = None
     done: Future[int] = field(default_factory=Future)
 
     def size_bytes(self) -> int:
@@ -184,8 +184,11 @@ class StateWriter(BatchWriter[_Submission]):
         failed.set_exception(self._broken(self.error))
         return failed
 
-    def submit_full(self, pieces: Sequence[Any]) -> "Future[int]":
-        """Have the full state written, as it is now; the caller holds the state's lock."""
+    def submit_full(self, pieces: Iterable[Any]) -> "Future[int]":
+        """Have the full state written, as it is now; the caller holds the state's lock.
+
+        The pieces are asked for by the writer's thread, without the lock.
+        """
         return self._submit(_Submission((), (), may_lose=False, pieces=pieces))
 
     def _submit(self, submission: _Submission) -> "Future[int]":

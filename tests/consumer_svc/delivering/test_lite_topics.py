@@ -159,6 +159,22 @@ def test_a_suspended_batch_comes_again_as_a_whole_and_the_attempt_does_not_count
     assert [(one.message.body, one.delivery_attempt) for one in again] == [(b"a0", 1), (b"a1", 1), (b"a2", 1)]
 
 
+def test_all_of_a_lite_topic_is_in_order_whatever_message_groups_its_messages_name(
+    log: MemoryLog, clock: ManualClock, life: LogLife
+) -> None:
+    """What lies behind a message that is not consumed was not attempted, as its program got them one by one."""
+    bind(log, life)
+    sync(life, "c", ADD, "a")
+    for number in range(2):
+        log.send(PARENT, f"a{number}".encode(), 0, message_group=f"group {number}", lite_topic="a")
+    first, _ = life.pop(poll(invisible_millis=20_000))
+    life.acks.change_invisible("g", first.receipt_handle, 1_000)
+    for seconds in (5, 20):
+        clock.now += seconds * 1_000
+        life.expire()
+    assert [(one.message.body, one.delivery_attempt) for one in life.pop(poll())] == [(b"a0", 2), (b"a1", 1)]
+
+
 def test_a_lite_topic_whose_queue_is_not_built_yet_is_an_error_and_comes_later(
     log: MemoryLog, begin: Callable[..., LogLife]
 ) -> None:

@@ -12,6 +12,7 @@ from consumer_svc.state.codec import (
     change_from_proto,
     change_to_proto,
     floors_of,
+    light_pieces,
     pieces_of,
 )
 from consumer_svc.state.group_states import (
@@ -105,6 +106,7 @@ def read_back(states: GroupStates, again: GroupStates, piece_count: int | None =
     """Put the full state of one into another, by way of its records."""
     pieces: list[StateRecord] = [StateRecord(groups=piece) for piece in pieces_of(states)]
     pieces += [StateRecord(lite_expired=piece) for piece in floors_of(states)]
+    pieces += [StateRecord(groups=piece) for piece in light_pieces(states)]
     for piece in pieces[:piece_count]:
         record = StateRecord.FromString(piece.SerializeToString())
         apply_piece(again, record.groups)
@@ -162,8 +164,8 @@ def test_very_many_positions_and_subscriptions_are_written_in_pieces_that_fit() 
     states.apply(Moved(QueueRef("g", queues[0], 0), 9, is_reset=True))
     states.apply(LiteSubscribed("g", "p", "c", queues))
     states.apply(LiteExpired("p", queues[:10_000], range(10_000), 100))
-    pieces = [StateRecord(groups=piece).SerializeToString() for piece in pieces_of(states)]
-    assert max(map(len, pieces)) < 2 * PIECE_BYTES_MAX
+    pieces = [StateRecord(groups=piece) for piece in (*pieces_of(states), *light_pieces(states))]
+    assert max(piece.ByteSize() for piece in pieces) < 2 * PIECE_BYTES_MAX
     again = GroupStates()
     read_back(states, again)
     assert durable(again) == durable(states)
@@ -183,3 +185,19 @@ def test_a_position_in_a_light_queue_is_a_number_while_nothing_is_in_flight() ->
     found = states.find(ref)
     assert found is not None
     assert (found.next_offset, found.consumer_offset, states.groups["g"].light) == (4, 3, {})
+
+
+def test_a_full_state_has_the_positions_of_when_it_was_asked_for() -> None:
+    """The pieces are made while the state changes."""
+    states = GroupStates()
+    refs = [QueueRef("g", lite_queue_name("p", f"{number}"), 0) for number in range(3)]
+    for ref in refs:
+        states.apply(Moved(ref, 7))
+    pieces = light_pieces(states)
+    states.apply(Moved(refs[0], 8))
+    states.apply(HandedOut(refs[1], 9, [Lease(7, 1, 0, 10**13)]))
+    states.apply(GroupDeleted("g"))
+    again = GroupStates()
+    for piece in pieces:
+        apply_piece(again, piece)
+    assert again.groups["g"].light == {ref.topic: 7 for ref in refs}
