@@ -39,7 +39,8 @@ class LiteNews:
     def __init__(self, states: GroupStates, arrivals: Arrivals) -> None:
         self._states = states
         self._arrivals = arrivals
-        self._news: dict[ClientKey, dict[str, None]] = {}  # the oldest first
+        # The oldest first; a plain dict would look at all that it had before its first one.
+        self._news: dict[ClientKey, OrderedDict[str, None]] = {}
         self._picking: set[tuple[str, str]] = set()  # by group and queue
         self._attempts: dict[ClientKey, OrderedDict[str, list[QueueRef]]] = {}
         self._unchecked: set[str] = set()  # parent topics
@@ -70,11 +71,11 @@ class LiteNews:
         if group is None or lite is None:
             return
         for client_id in group.lite.subscribers(queue):
-            self._news.setdefault((consumer_group, client_id), {})[queue] = None
+            self._news.setdefault((consumer_group, client_id), OrderedDict())[queue] = None
             self._arrivals.note_lite(consumer_group, lite[0], client_id)
         wildcards = list(group.lite.wildcards())
         if wildcards:
-            self._news.setdefault((consumer_group, EVERY_CLIENT), {})[queue] = None
+            self._news.setdefault((consumer_group, EVERY_CLIENT), OrderedDict())[queue] = None
         for client_id in wildcards:
             self._arrivals.note_lite(consumer_group, lite[0], client_id)
 
@@ -85,10 +86,13 @@ class LiteNews:
         if client is None:
             return None
         key = (consumer_group, EVERY_CLIENT if client.is_wildcard else client_id)
-        news = self._news.get(key, {})
-        for queue in list(islice(news, LOOKED_COUNT_MAX)):
-            if (consumer_group, queue) in self._picking:
-                continue
+        news = self._news.get(key)
+        while news:
+            queue = next(
+                (one for one in islice(news, LOOKED_COUNT_MAX) if (consumer_group, one) not in self._picking), None
+            )
+            if queue is None:
+                return None
             del news[queue]
             if not news:
                 del self._news[key]
@@ -107,7 +111,7 @@ class LiteNews:
         client = group.lite.clients.get(client_id) if group is not None else None
         if client is not None:
             key = (consumer_group, EVERY_CLIENT if client.is_wildcard else client_id)
-            self._news.setdefault(key, {})[queue] = None
+            self._news.setdefault(key, OrderedDict())[queue] = None
 
     def has_some(self, consumer_group: str, client_id: str) -> bool:
         """Whether a client has something to look at that no other poll looks at."""
