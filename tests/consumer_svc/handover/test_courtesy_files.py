@@ -25,7 +25,7 @@ from consumer_svc.state.queue_state import Ended, HandedOut, Lease, Postponed, Q
 from reput.message.v1.message_pb2 import FLUSH_MODE_UNSPECIFIED
 from store.errors import ServiceUnavailableError, StoreCorruptedError
 from store.format.config_json import is_own, load_document
-from store.format.delivery.consumer_files import decode_groups, decode_offsets
+from store.format.delivery.consumer_files import LiteConfig, decode_groups, decode_offsets
 from store.format.delivery.delay_offset_file import TRANSACTION_GROUP, TransactionOffsets, encode_delay_offsets
 from store.format.delivery.pop_records import CHECK_POINT_COUNT_MAX, CHECK_POINT_TAG, decode_check_point
 from store.format.properties import TAGS
@@ -427,3 +427,28 @@ def test_no_file_of_request_modes_is_written_while_no_group_has_one(
     courtesy.write(life.life)
     assert GROUPS in log.config
     assert MODES not in log.config
+
+
+def test_what_binds_a_group_to_lite_topics_goes_to_a_broker_and_comes_from_one(
+    log: MemoryLog, begin: Callable[..., LogLife], courtesy: CourtesyFiles
+) -> None:
+    """The attributes `lite.*` of RocketMQ 5.5."""
+    exclusive = LiteConfig("parent", is_exclusive=True, client_quota=7)
+    life = begin()
+    life.groups.update(GroupSettings("ours", lite=exclusive))
+    courtesy.write(life.life)
+    document = json.loads(log.config[GROUPS])
+    row = document["subscriptionGroupTable"]["ours"]
+    assert row["attributes"] == {
+        "lite.bind.topic": "parent",
+        "lite.sub.model": "Exclusive",
+        "lite.sub.client.quota": "7",
+    }
+    theirs = {**row, "groupName": "theirs", "attributes": {"lite.bind.topic": "other", "lite.sub.wildcard": "true"}}
+    broker = {"dataVersion": {"counter": 9}, "subscriptionGroupTable": {"ours": row, "theirs": theirs}}
+    log.config[GROUPS] = json.dumps(broker).encode()
+    life = begin()
+    courtesy.take_over(life.life, START_MILLIS)
+    bound = {name: group.settings.lite for name, group in life.states.groups.items()}
+    assert bound == {"ours": exclusive, "theirs": LiteConfig("other", is_wildcard=True)}
+    assert life.states.bound == {"parent": {"ours"}, "other": {"theirs"}}
