@@ -21,6 +21,7 @@ NOWHERE = "127.0.0.1:1"  # nothing is sent: the arguments are refused first
         ({"queue_id": "1"}, r"queue_id is '1'"),
         ({"delay_level": "3"}, r"delay_level is '3': give int"),
         ({"priority": "3"}, r"priority is '3': give int"),
+        ({"priority": True}, r"priority is True: give int"),
         ({"flag": "x"}, r"flag is 'x': give int"),
         ({"unique_key": 5}, r"unique_key is 5"),
     ],
