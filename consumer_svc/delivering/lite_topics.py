@@ -16,6 +16,7 @@ import heapq
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from itertools import chain, islice
 
 from consumer_svc.delivering.life import Life, check_bound
 from consumer_svc.state.group_states import Change, Group, LightPosition, LiteExpired
@@ -378,57 +379,89 @@ class LiteTopics:
             parents = list(life.states.bound)
         count = 0
         for topic in parents:
-            minutes = life.topics.lite_expiration_minutes(topic)
-            if minutes <= 0:
-                continue
-            before_millis = life.clock.millis() - max(minutes, EXPIRATION_MINUTES_MIN) * 60_000
-            if self._began_millis <= before_millis:
-                count += self._expire(topic, before_millis // 1000)
+            before_seconds = self._expired_before(topic)
+            count += self._expire(topic, before_seconds) if before_seconds else 0
+        self._forget_times()
         return count
+
+    def _expired_before(self, topic: str) -> int:
+        """Lite topics of a parent without a message since then (s since 1970) expire; 0: none does now."""
+        minutes = self._life.topics.lite_expiration_minutes(topic)
+        before_millis = self._life.clock.millis() - max(minutes, EXPIRATION_MINUTES_MIN) * 60_000
+        return before_millis // 1000 if minutes > 0 and self._began_millis <= before_millis else 0
 
     def _expire(self, topic: str, before_seconds: int) -> int:
         life = self._life
-        with life.lock:
-            due = list(self._due(topic, before_seconds))
+        due = self._due(topic, before_seconds)
         expired: list[tuple[str, int]] = []
         log_end = life.reader.log_end() if due else 0
         for queue in due:
             known = life.reader.range(queue, 0)
             with life.lock:
-                states = [life.states.find(QueueRef(name, queue, 0)) for name in life.states.bound.get(topic, ())]
-                at = max([known.max_offset, *(state.next_offset for state in states if state is not None)])
+                at = max([known.max_offset, *(state.next_offset for state in self._states(topic, queue))])
             if at:  # else nobody has sent to it yet
                 expired.append((queue, at))
         with life.lock:
             if life.is_over:
                 return 0
-            rows = [(queue, at) for queue, at in expired if self._newest.get(queue, 0) < before_seconds]
+            rows = [
+                (queue, at)
+                for queue, at in expired
+                if self._newest.get(queue, 0) < before_seconds
+                and not any(state.leases for state in self._states(topic, queue))
+            ]
             written: Future[int] | None = None
-            for begin in range(0, len(rows), NAME_COUNT_MAX):
-                queues, offsets = zip(*rows[begin : begin + NAME_COUNT_MAX], strict=True)
+            if rows:
+                queues, offsets = zip(*rows, strict=True)
                 written = life.change([LiteExpired(topic, queues, offsets, log_end)])
-            for queue, _ in rows:
-                self._newest.pop(queue, None)
         if written is not None:
             wait_for(written)
         return len(rows)
 
-    def _due(self, topic: str, before_seconds: int) -> Iterator[str]:
-        """Lite topics of a parent that may be forgotten, at most EXPIRED_COUNT_MAX; the caller holds the lock."""
+    def _states(self, topic: str, queue: str) -> list[QueueState]:
+        """Of a lite topic: the states of the groups that have one; the caller holds the lock."""
+        states = self._life.states
+        found = (states.find(QueueRef(name, queue, 0)) for name in states.bound.get(topic, ()))
+        return [state for state in found if state is not None]
+
+    def _due(self, topic: str, before_seconds: int) -> list[str]:
+        """Lite topics of a parent that may be forgotten, at most EXPIRED_COUNT_MAX; looked for without the lock."""
         life = self._life
         prefix = lite_queue_name(topic, "")
-        found: dict[str, None] = {}
-        for name in life.states.bound.get(topic, ()):
-            group = life.states.groups[name]
-            hot = [queue for queue in group.topics if queue.startswith(prefix)]
-            for queue in (*hot, *group.light, *group.lite.queues()):
-                if len(found) >= EXPIRED_COUNT_MAX:
-                    break
-                if self._newest.get(queue, 0) < before_seconds and queue.startswith(prefix):
-                    state = group.topics.get(queue, {}).get(0)
-                    if state is None or not state.leases:
-                        found[queue] = None
-        return iter(found)
+        named: list[list[str]] = []
+        with life.lock:
+            for name in life.states.bound.get(topic, ()):
+                group = life.states.groups[name]
+                flying = {
+                    queue for queue, queues in group.topics.items() if any(each.leases for each in queues.values())
+                }
+                named += [[queue for queue in group.topics if queue not in flying], list(group.light)]
+                named.append([queue for queue in group.lite.queues() if queue not in flying])
+        old = (
+            queue
+            for queue in chain.from_iterable(named)
+            if self._newest.get(queue, 0) < before_seconds and queue.startswith(prefix)
+        )
+        return list(islice(dict.fromkeys(old), EXPIRED_COUNT_MAX))
+
+    def _forget_times(self) -> None:
+        """Drop times that say no more than that a lite topic may expire: of those that nobody subscribes to, too."""
+        with self._life.lock:
+            times = list(self._newest.items())
+        before: dict[str, int] = {}
+        old: list[tuple[str, int]] = []
+        for queue, seconds in times:
+            lite = split_lite_queue(queue)
+            assert lite is not None
+            if lite[0] not in before:
+                before[lite[0]] = self._expired_before(lite[0])
+            if seconds < before[lite[0]]:
+                old.append((queue, seconds))
+        for begin in range(0, len(old), NAME_COUNT_MAX):
+            with self._life.lock:
+                for queue, seconds in old[begin : begin + NAME_COUNT_MAX]:
+                    if self._newest.get(queue) == seconds:
+                        del self._newest[queue]
 
     # -- lists
 

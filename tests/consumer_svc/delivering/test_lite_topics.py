@@ -603,6 +603,37 @@ def test_a_lite_topic_that_nobody_has_sent_to_and_one_in_flight_do_not_expire(
     assert life.lite.expire(0) == 0
 
 
+def test_what_is_handed_out_while_lite_topics_expire_is_kept(log: MemoryLog, clock: ManualClock, life: LogLife) -> None:
+    bind(log, life, minutes=20)
+    sync(life, "c", ADD, "a")
+    send(log, "a", "m0")
+    clock.now += 21 * MINUTE
+    reader, got = life.life.reader, []
+    read = reader.range
+
+    def range_of(topic: str, queue_id: int) -> Any:
+        if not got:
+            got.extend(life.pop(poll()))
+        return read(topic, queue_id)
+
+    reader.range = range_of  # type: ignore[method-assign]
+    assert life.lite.expire(0) == 0
+    assert life.acks.ack("g", [got[0].receipt_handle]) == [OK]
+
+
+def test_times_of_lite_topics_are_kept_for_as_long_as_they_say_something(
+    log: MemoryLog, clock: ManualClock, life: LogLife
+) -> None:
+    bind(log, life, minutes=20)
+    for lite_topic in ("a", "b"):
+        send(log, lite_topic, "m")  # nobody subscribes
+    clock.now += 15 * MINUTE
+    send(log, "b", "m")
+    clock.now += 6 * MINUTE
+    life.lite.expire(0)
+    assert list(life.lite._newest) == [lite_queue_name(PARENT, "b")]
+
+
 def test_where_a_forgotten_lite_topic_begins_is_kept_until_retention_has_passed_it(
     log: MemoryLog, clock: ManualClock, begin: Callable[..., LogLife]
 ) -> None:
