@@ -155,7 +155,7 @@ def show_lag(
             if with_clients:
                 of_group = [row | {"clients": clients_of(details.members, row["topic"])} for row in of_group]
             rows += of_group
-            totals.append(_total(each, details, of_group))
+            totals.append(_total(each, details, of_group, topic))
             if any(row["lag"] < 0 for row in of_group):
                 problems += [f"{each}: {problem}" for problem in details.problems]
     if output is OutputFormat.JSON:
@@ -168,6 +168,7 @@ def show_lag(
             print(
                 f"{total['consumer_group']}: {total['lag']} messages to consume{age}; {total['in_flight']} in flight, "
                 f"{total['retries']} retries, {total['dead_letters']} dead letters"
+                + "".join(f"; {lite_text(lite)}" for lite in total.get("lite_topics", ()))
             )
     _note_more(limit, has_more=has_more)
     for problem in problems:
@@ -208,11 +209,16 @@ def show_group(name: str, output: OutputFormat, address: str, timeout: float, cl
         "dead_letters": details.dead_letter_count,
         "problems": list(details.problems),
     }
+    lite = [asdict(each) for each in details.lite_topics]
+    if lite:
+        more["lite_topics"] = lite
     if output.is_table:
         print_rows("groups", [group_row(details.settings)], GROUP_COLUMNS, output)
         print_rows("members", members, MEMBER_COLUMNS, output, dropped_first=["kind", "version", "address"])
         print_rows("queues", queues, LAG_COLUMNS[1:], output, dropped_first=LAG_DROPPED_FIRST)
         print(f"{details.retry_count} retries, {details.dead_letter_count} dead letters")
+        for each in lite:
+            print(lite_text(each))
     else:
         print_rows("groups", [group_row(details.settings) | more], GROUP_COLUMNS, output)
     for problem in details.problems:
@@ -228,8 +234,6 @@ def show_running_info(
     name: str, client_id: str, output: OutputFormat, address: str, timeout: float, *, with_stack_trace: bool
 ) -> int:
     """Print what a member of a group does now."""
-    from dataclasses import asdict
-
     from cli.client import query_client
     from cli.printing import print_rows
 
@@ -277,15 +281,22 @@ def _note_more(limit: int, *, has_more: bool) -> None:
         warn(f"there are more than {limit} groups: choose with --group TEXT or --topic, or raise --limit")
 
 
-def _total(name: str, details: "ConsumerGroupDetails", rows: list[dict[str, Any]]) -> dict[str, Any]:
+def lite_text(lite: dict[str, Any]) -> str:
+    """The lite topics of a topic in one line; `reput lite` lists them."""
+    return f"of {lite['lite_topic_count']} lite topics of {lite['topic']}: {lite['lag_count']} to consume"
+
+
+def _total(name: str, details: "ConsumerGroupDetails", rows: list[dict[str, Any]], topic: str) -> dict[str, Any]:
+    lite = [asdict(each) for each in details.lite_topics if topic in ("", each.topic)]
+    of_lite: dict[str, Any] = {"lite_topics": lite} if lite else {}
     return {
         "consumer_group": name,
-        "lag": sum(max(row["lag"], 0) for row in rows),
+        "lag": sum(max(row["lag"], 0) for row in rows) + sum(each["lag_count"] for each in lite),
         "lag_seconds": max((row["lag_seconds"] for row in rows if row["lag_seconds"] is not None), default=None),
-        "in_flight": sum(row["in_flight"] for row in rows),
+        "in_flight": sum(row["in_flight"] for row in rows) + sum(each["in_flight_count"] for each in lite),
         "retries": details.retry_count,
         "dead_letters": details.dead_letter_count,
-    }
+    } | of_lite
 
 
 RESET_COLUMNS = ["broker_name", "queue_id", "before", "after"]

@@ -160,6 +160,8 @@ CHINESE: dict[str, str] = {
     "Prepared at": "预备消息位置",
     "Previous bytes": "前面的字节",
     "Priority": "优先级",
+    "Lite topic": "轻量主题",
+    "Lite topics": "轻量主题",
     "Producer": "生产者",
     "Properties": "属性",
     "Queue offset": "队列位点",

@@ -107,6 +107,7 @@ if TYPE_CHECKING:
         LiteTopic,
         LiteTopicGroup,
         LiteTopics,
+        LiteTopicsLag,
         PulledMessages,
         PullStatus,
         QueuePosition,
@@ -159,7 +160,7 @@ _NAMES_BY_MODULE = {
     "querying.explanation": "Explanation",
     "querying.groups": (
         "ConsumerGroup ConsumerGroupDetails ConsumerGroups ConsumerRunningInfo GroupMember GroupQueue LiteGroup LiteTopic "
-        "LiteTopicGroup LiteTopics PullStatus "
+        "LiteTopicGroup LiteTopics LiteTopicsLag PullStatus "
         "PulledMessages QueuePosition QueueReset ResentDeadLetter ResentDeadLetters RunningQueue RunningTopic "
         "SendBackOutcome "
     ),
@@ -223,6 +224,7 @@ __all__ = [
     "LiteTopic",
     "LiteTopicGroup",
     "LiteTopics",
+    "LiteTopicsLag",
     "Match",
     "MatchedBy",
     "Message",

@@ -180,6 +180,7 @@ def group_page(calls: Calls, question: Question) -> Page:
         ],
         "queue_count": len(queues),
         "removed_count": sum(queue.removed_count for queue in queues),
+        "lite_topics": answer.lite_topics[:SHOWN_QUEUE_COUNT],
     }
     return Page("group.html", values, {"answer": to_json(answer)})
 
@@ -230,14 +231,15 @@ def group_values(name: str, answer: Any) -> dict[str, Any]:
         "answer": answer,
         "settings": answer.settings,
         "lag_count": _lag_count(answer),
-        "in_flight_count": sum(queue.in_flight_count for queue in answer.queues),
+        "in_flight_count": sum(each.in_flight_count for each in (*answer.queues, *answer.lite_topics)),
         "lag_millis": _lag_millis(answer),
         "missing": missing_of(answer.outcomes),
     }
 
 
 def _lag_count(answer: Any) -> int:
-    return sum(max(queue.lag_count, 0) for queue in answer.queues)
+    of_queues = sum(max(queue.lag_count, 0) for queue in answer.queues)
+    return int(of_queues + sum(each.lag_count for each in answer.lite_topics))
 
 
 def _lag_millis(answer: Any) -> int | None:

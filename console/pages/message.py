@@ -36,6 +36,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.convert import timestamp_to_millis
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
 from store.format.message_type import priority_of
+from store.format.properties import LITE_TOPIC
 from store.format.sys_flag import (
     BORN_HOST_V6,
     COMPRESSED,
@@ -136,6 +137,7 @@ def message_page(schemas: Schemas, calls: Calls, question: Question) -> Page:
         "properties": _properties(message.properties),
         "property_count": len(message.properties),
         "priority": priority_of(message.properties),
+        "lite_topic": message.properties.get(LITE_TOPIC, ""),
         "body": body,
         "shown": shown,
         "views": tuple(View),

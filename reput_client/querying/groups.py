@@ -182,6 +182,17 @@ class ConsumerGroupDetails:
     dead_letter_count: int
     problems: tuple[str, ...]
     shards: tuple[ShardOutcome, ...]
+    lite_topics: "tuple[LiteTopicsLag, ...]" = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LiteTopicsLag:
+    """The lite topics of a topic that a group has a position in: how many, and their messages; `queues` has none of them."""
+
+    topic: str
+    lite_topic_count: int
+    lag_count: int
+    in_flight_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -688,6 +699,10 @@ def _details_of(answer: pb.GetConsumerGroupResponse) -> ConsumerGroupDetails:
         answer.dead_letter_count,
         tuple(answer.problems),
         shards_of(answer.outcomes),
+        tuple(
+            LiteTopicsLag(each.topic, each.lite_topic_count, each.lag_count, each.in_flight_count)
+            for each in answer.lite_topics
+        ),
     )
 
 

@@ -294,6 +294,15 @@ def test_a_message_page_shows_every_property_and_where_it_lies(browser: Browser,
     assert f"{record.queue_offset:,}" in page.text
 
 
+def test_a_message_page_shows_the_lite_topic_of_a_message_that_has_one(browser: Browser, records, fan_out) -> None:
+    record = replace(records[0], properties_bytes=b"__LITE_TOPIC\x01chat-1\x02")
+    app = console_over([MemoryShard([record])], fan_out)
+    text = " ".join(Tags(Browser(app).get(message_path(record)).text).text.split())
+    assert "Lite topic __LITE_TOPIC chat-1" in text
+    assert "Lite topic" not in browser.get(message_path(records[0])).text
+    app.close()
+
+
 def test_a_message_page_shows_the_priority_of_a_message_that_has_one(browser: Browser, records, fan_out) -> None:
     record = replace(records[0], properties_bytes=b"_SYS_MSG_PRIORITY_\x017\x02")
     app = console_over([MemoryShard([record])], fan_out)
